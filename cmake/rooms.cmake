@@ -1,0 +1,56 @@
+# One static library per room of src/README.md, linked to the rooms it may use and to no other:
+# the linker enforces the arrows, scripts/layers.py the includes.
+
+function(room name)
+  cmake_parse_arguments(ROOM "" "DIR" "ROOMS;LIBRARIES" ${ARGN})
+  if(NOT ROOM_DIR)
+    set(ROOM_DIR src/${name})
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ROOM_DIR}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_library(room_${name} STATIC ${sources})
+  target_include_directories(room_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(room_${name} PUBLIC ${ROOM_LIBRARIES})
+  foreach(other ${ROOM_ROOMS})
+    if(TARGET room_${other})
+      target_link_libraries(room_${name} PUBLIC room_${other})
+    endif()
+  endforeach()
+endfunction()
+
+room(base LIBRARIES fmt::fmt-header-only Threads::Threads)
+room(graph ROOMS base)
+room(ops ROOMS graph)
+room(onnx_import DIR onnx_import ROOMS ops)
+room(passes ROOMS ops)
+room(grad ROOMS ops)
+room(backend ROOMS graph LIBRARIES DNNL::dnnl OpenMP::OpenMP_CXX)
+if(TARGET room_backend)
+  # Loops over tensors are to be vectorised whatever the preset; sums are never reassociated behind our back.
+  file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp)
+  set_source_files_properties(${cpu_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
+endif()
+room(plan ROOMS ops LIBRARIES nlohmann_json::nlohmann_json)
+room(program ROOMS plan)
+room(run ROOMS program backend)
+room(session ROOMS onnx_import passes grad run)
+
+if(TARGET room_onnx_import)
+  protobuf_generate(TARGET room_onnx_import PROTOS ${PROJECT_SOURCE_DIR}/onnx_import/model.proto
+                    IMPORT_DIRS ${PROJECT_SOURCE_DIR} PROTOC_OUT_DIR ${CMAKE_CURRENT_BINARY_DIR}/generated)
+  target_include_directories(room_onnx_import PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
+  target_link_libraries(room_onnx_import PRIVATE protobuf::libprotobuf-lite)
+endif()
+
+if(EXISTS ${PROJECT_SOURCE_DIR}/src/protrain.cpp)
+  add_library(protrain SHARED src/protrain.cpp)
+  target_include_directories(protrain PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_definitions(protrain PRIVATE PROTRAIN_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(protrain PRIVATE room_session)
+  set_target_properties(protrain PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+  target_link_options(protrain PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/protrain.map
+                                       -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+endif()

@@ -1,0 +1,446 @@
+/* protrain.h: training of models from ONNX files, inside your own program.
+ *
+ * This header is the whole manual and the only public one. It compiles alone as C99, C11 and C++98 to C++20.
+ *
+ * A complete program, which trains a model whose inputs are `input_ids` and `labels`:
+ *
+ *     #include <protrain.h>
+ *     #include <stdio.h>
+ *     #include <stdlib.h>
+ *
+ *     static void check(protrain_error *error) {
+ *       if (error == NULL) return;
+ *       fprintf(stderr, "%s\n", protrain_error_text(error));
+ *       protrain_error_destroy(error);
+ *       exit(1);
+ *     }
+ *
+ *     int main(void) {
+ *       static int64_t tokens[8 * 128];                     // your data
+ *       const int64_t dims[2] = {8, 128};
+ *       protrain_options *options;
+ *       protrain_session *session;
+ *       check(protrain_options_create(&options));
+ *       check(protrain_options_set(options, "dim", "batch=8"));
+ *       check(protrain_options_set(options, "dim", "sequence=128"));
+ *       check(protrain_options_set(options, "learning_rate", "3e-4"));
+ *       check(protrain_session_create(options, "model.onnx", &session));
+ *       for (int step = 0; step < 100; ++step) {
+ *         float loss;                                       // ... new tokens here ...
+ *         check(protrain_session_set_input(session, "input_ids", PROTRAIN_INT64, dims, 2, tokens, sizeof tokens));
+ *         check(protrain_session_set_input(session, "labels", PROTRAIN_INT64, dims, 2, tokens, sizeof tokens));
+ *         check(protrain_step(session, &loss));
+ *         printf("%d %f\n", step + 1, loss);
+ *       }
+ *       check(protrain_session_export(session, "trained.onnx"));
+ *       protrain_session_destroy(session);
+ *       protrain_options_destroy(options);
+ *       return 0;
+ *     }
+ *
+ * The model
+ *   An ONNX file whose graph ends in a scalar float32 loss. Nothing else is prepared: the gradient graph is built when
+ *   the session is created, and the whole step is laid out in memory then. A step plans, parses and allocates nothing.
+ *
+ * Errors
+ *   Every call that can fail returns a protrain_error: NULL is success, anything else is yours to destroy. An error
+ *   carries a code, one sentence, the node, tensor, file or option it is about, and whether the object is still usable.
+ *   Unless a function says otherwise, a call that fails has changed nothing, and its output arguments are untouched.
+ *   Every pointer argument must be non-NULL unless its function says otherwise; NULL gives PROTRAIN_ERROR_ARG.
+ *   The library never aborts, exits, prints, reads environment variables of its own, or touches signal handlers.
+ *   Any call may also fail with PROTRAIN_ERROR_NOMEM or PROTRAIN_ERROR_INTERNAL; this is not repeated below.
+ *
+ * Ownership
+ *   What a create function returns, you destroy. What you pass in is copied before the call returns. A returned
+ *   `const char *` is lent until the next call on the same object. Destroy functions accept NULL.
+ *
+ * Threads
+ *   An object is used by one thread at a time and may move between threads. Different sessions share nothing.
+ *   protrain_session_cancel may be called from any thread or signal handler. A second thread inside a session gets
+ *   PROTRAIN_ERROR_BUSY, a process forked from the one that created it PROTRAIN_ERROR_FORKED; the session is unharmed.
+ *   Both hold for every function that takes a session and returns an error, and are not repeated below.
+ *
+ * Text
+ *   All text is UTF-8 and ends in NUL. Foreign text in messages (names from a file) is escaped, so that it can be
+ *   printed to a terminal. Numbers are read and written with a point, whatever the locale.
+ *
+ * Numbers
+ *   The same model, options, inputs and number of threads give the same loss, gradients and weights, bit for bit.
+ *   The memory plan never changes a bit. Another number of threads may: sums are then cut elsewhere.
+ *
+ * Memory
+ *   A session allocates what it needs when it is created, and tells at once if a budget does not hold it, with the
+ *   smallest that would. Its peak is known then: protrain_session_report repeats it after each step. Three copies of
+ *   each trained parameter are kept for adamw (the weight and two moments), one or two for sgd (the weight, and the
+ *   momentum if there is one); a frozen parameter has one.
+ *
+ * Arrays
+ *   An array is always (pointer, length), the length in elements; for the untyped `data` of an input, in bytes.
+ */
+#ifndef PROTRAIN_H
+#define PROTRAIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define PROTRAIN_API __attribute__((visibility("default")))
+#define PROTRAIN_CHECKED __attribute__((visibility("default"), warn_unused_result))
+#else
+#define PROTRAIN_API
+#define PROTRAIN_CHECKED
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a session is to be made of: text pairs, checked one by one as they are set. Cheap to make. May serve any number
+ * of sessions. */
+typedef struct protrain_options protrain_options;
+
+/* A model in training: its weights, its optimizer's state, and the memory and threads that a step needs. It belongs to
+ * the process that created it. */
+typedef struct protrain_session protrain_session;
+
+/* Why a call failed. Immutable; may be read from any thread. */
+typedef struct protrain_error protrain_error;
+
+/* What went wrong, for programs; protrain_error_text says it for people. Numbers never change their meaning. */
+typedef enum protrain_code {
+  PROTRAIN_OK = 0,
+  PROTRAIN_ERROR_ARG = 1,          /* an argument or option is wrong */
+  PROTRAIN_ERROR_STATE = 2,        /* the call does not fit the object's present state */
+  PROTRAIN_ERROR_BUSY = 3,         /* another thread is inside the object */
+  PROTRAIN_ERROR_FORKED = 4,       /* the object belongs to the parent process */
+  PROTRAIN_ERROR_VERSION = 5,      /* a file of a version that is not known */
+  PROTRAIN_ERROR_PATH = 6,         /* a path that may not be followed */
+  PROTRAIN_ERROR_IO = 7,           /* the system refused a file operation */
+  PROTRAIN_ERROR_NOSPC = 8,        /* no space left where a file should grow */
+  PROTRAIN_ERROR_FORMAT = 9,       /* malformed bytes */
+  PROTRAIN_ERROR_LIMIT = 10,       /* over a stated cap */
+  PROTRAIN_ERROR_SHAPE = 11,       /* shapes or lengths do not fit together */
+  PROTRAIN_ERROR_TYPE = 12,        /* element types do not fit together */
+  PROTRAIN_ERROR_GRAPH = 13,       /* the graph is not a legal one, or has no loss */
+  PROTRAIN_ERROR_UNSUPPORTED = 14, /* legal, but not something this library does (yet) */
+  PROTRAIN_ERROR_CORRUPT = 15,     /* a checksum does not match */
+  PROTRAIN_ERROR_MISMATCH = 16,    /* belongs to something else */
+  PROTRAIN_ERROR_BUDGET = 17,      /* does not fit the stated memory; the text says what would */
+  PROTRAIN_ERROR_NOMEM = 18,       /* the system refused memory */
+  PROTRAIN_ERROR_NONFINITE = 19,   /* NaN or infinity where numbers must be finite */
+  PROTRAIN_ERROR_PEER = 20,        /* another rank failed */
+  PROTRAIN_ERROR_TIMEOUT = 21,     /* another rank did not answer in time */
+  PROTRAIN_ERROR_DEVICE = 22,      /* the device or its driver failed */
+  PROTRAIN_ERROR_INTERNAL = 23,    /* a fault of this library: please report it */
+  PROTRAIN_ERROR_CANCELLED = 24    /* protrain_session_cancel was called */
+} protrain_code;
+
+/* Element types of inputs. */
+typedef enum protrain_dtype {
+  PROTRAIN_FLOAT32 = 1,
+  PROTRAIN_FLOAT64 = 2,
+  PROTRAIN_FLOAT16 = 3,
+  PROTRAIN_BFLOAT16 = 4,
+  PROTRAIN_INT8 = 5,
+  PROTRAIN_INT16 = 6,
+  PROTRAIN_INT32 = 7,
+  PROTRAIN_INT64 = 8,
+  PROTRAIN_UINT8 = 9,
+  PROTRAIN_UINT16 = 10,
+  PROTRAIN_UINT32 = 11,
+  PROTRAIN_UINT64 = 12,
+  PROTRAIN_BOOL = 13 /* one byte per element, 0 or 1 */
+} protrain_dtype;
+
+/* Receives one JSON object, in one line without a newline, lent for the time of the call: {"event":"step",...}.
+ * Called only on a thread that is inside a call on the session. It must not call back into that session (it would
+ * get PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must not longjmp; a C++ exception that leaves it is
+ * dropped. */
+typedef void (*protrain_log_fn)(const char *json_line, void *user);
+
+/* The version of the library that is running, such as "0.1.0". Static text. Cannot fail.
+ * Threads: any.
+ * Since: 0.1 */
+PROTRAIN_API const char *protrain_version(void);
+
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
+
+/* The error's code; PROTRAIN_OK for NULL, so that a switch needs no special case.
+ * Threads: any.
+ * Since: 0.1 */
+PROTRAIN_API protrain_code protrain_error_code(const protrain_error *error);
+
+/* One sentence: what was found, what was expected, what to do. Lent until the error is destroyed; "" for NULL.
+ * Threads: any.
+ * Since: 0.1 */
+PROTRAIN_API const char *protrain_error_text(const protrain_error *error);
+
+/* The node, tensor, file, argument or option that the error is about; "" where there is none, and for NULL.
+ * Lent until the error is destroyed.
+ * Threads: any.
+ * Since: 0.1 */
+PROTRAIN_API const char *protrain_error_subject(const protrain_error *error);
+
+/* 1 if the object of the failed call can still be used, 0 if only its destroy makes sense; 1 for NULL.
+ * Threads: any.
+ * Since: 0.1 */
+PROTRAIN_API int protrain_error_usable(const protrain_error *error);
+
+/* Destroys an error. NULL is allowed. The error for exhausted memory is static: destroying it does nothing, so it
+ * can always be returned.
+ * Since: 0.1 */
+PROTRAIN_API void protrain_error_destroy(protrain_error *error);
+
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
+
+/* Makes options in which everything has its default.
+ *   options: where the new object goes.
+ * Errors: ARG.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_options_create(protrain_options **options);
+
+/* Destroys options. NULL is allowed. Sessions made from them live on: they took what they needed.
+ * Since: 0.1 */
+PROTRAIN_API void protrain_options_destroy(protrain_options *options);
+
+/* Sets one option. protrain_options_help lists the keys; the ones most used:
+ *   device          cpu
+ *   threads         size of the session's team of threads; 0, the default: as many as the process may use
+ *   memory          one budget where device and host share their memory: 12GiB, 800MB, or plain bytes
+ *   dim             NAME=N, binds a symbolic dimension of the model's inputs
+ *   optimizer       adamw or sgd, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum
+ *   trainable       patterns with * and ?, over initializers' names: parameters whatever the rules say
+ *   frozen          likewise: parameters that are not trained
+ *   keep_gradients  likewise: parameters whose gradients protrain_session_gradient_read can read
+ * A list (dim, trainable, frozen, keep_gradients) gains one item with each call; any other option is replaced.
+ * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
+ *   UNSUPPORTED for options and values that are known but not available yet: nothing is ever ignored.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_options_set(protrain_options *options, const char *key, const char *value);
+
+/* Tells what holds for an option: what was set, or the default.
+ *   value: lent until the next call on the options; "" where nothing was set and there is no default. The items of a
+ *          list are separated by newlines.
+ * Errors: ARG for a key that does not exist.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_options_get(protrain_options *options, const char *key, const char **value);
+
+/* Lists all options, as a JSON array of {"key", "type", "default", "range", "sentence", "available"}. Those with
+ * "available": false are refused by protrain_options_set for now.
+ *   json: lent until the next call on the options.
+ * Errors: ARG.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options, const char **json);
+
+/* Says whether a model can be trained, without training it: everything it lacks at once, and what was found in it.
+ * Symbolic dimensions that no `dim` option binds get small defaults. No weights are read.
+ *   json: one object, lent until the next call on the options:
+ *     "trainable"   true or false
+ *     "problems"    array of {"code", "subject", "text"}; empty where trainable
+ *     "inputs"      array of {"name", "dtype", "dims"}; a dimension is a number, or its name where symbolic
+ *     "dims"        object: symbolic dimension -> {"value", "default"}
+ *     "operators"   object: operator -> number of nodes, after fusion
+ *     "parameters"  array of {"name", "shape", "frozen", "reason"}
+ *     "constants"   array of {"name", "reason"}: float initializers that are not parameters
+ *     "blocks"      number of repeated layers found
+ * Errors: IO, PATH, FORMAT, LIMIT, VERSION, GRAPH for a file that is no model at all; ARG for options that cannot be.
+ *   Missing operators and gradients are no errors of this call: they are in "problems".
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_options_check(protrain_options *options, const char *model_path,
+                                                        const char **json);
+
+/* ---- Sessions: life ---------------------------------------------------------------------------------------------- */
+
+/* Reads a model and makes it ready to train: builds the gradient graph, chooses a plan, lays out all memory, allocates
+ * it, reads the weights, starts the threads. Nothing of this is left for a step.
+ *   model_path: an ONNX file; weights in files beside it are read as well. The files are not needed afterwards, but by
+ *               protrain_session_export.
+ *   session:    where the new object goes; NULL is stored there on failure.
+ * Errors: IO, PATH, FORMAT, LIMIT, VERSION for files; GRAPH, SHAPE, TYPE for graphs that are not legal, have no loss,
+ *   or do not fit the bound dimensions; UNSUPPORTED lists every operator and every gradient that is missing, with the
+ *   nodes' names; ARG for options that do not fit the model; BUDGET says the smallest budget that works; NOMEM.
+ * On error: nothing is left behind; the options are unchanged.
+ * Threads: only reads the options, so that several threads may create sessions from the same ones.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,
+                                                         protrain_session **session);
+
+/* Destroys a session, its threads and all its memory. NULL is allowed. No other call may be inside the session.
+ * In a forked process it does nothing: the session is the parent's.
+ * Since: 0.1 */
+PROTRAIN_API void protrain_session_destroy(protrain_session *session);
+
+/* Sets where the session's log goes: one JSON line when it was created (handed over by this call), one per step.
+ *   log:  the function to call, or NULL for none.
+ *   user: passed to it as it is; may be NULL.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_set_log(protrain_session *session, protrain_log_fn log, void *user);
+
+/* ---- Sessions: inputs -------------------------------------------------------------------------------------------- */
+
+/* Tells how many inputs the model has. All of them must be set before the first step.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_input_count(protrain_session *session, size_t *count);
+
+/* Tells the name of an input, in the file's order.
+ *   index: below protrain_session_input_count.
+ *   name:  lent until the next call on the session.
+ * Errors: ARG for an index that is too large.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_input_name(protrain_session *session, size_t index,
+                                                             const char **name);
+
+/* Tells the element type of an input, one of PROTRAIN_FLOAT32 and its like.
+ * Errors: ARG for an index that is too large.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_input_dtype(protrain_session *session, size_t index, int32_t *dtype);
+
+/* Tells the shape of an input, all dimensions bound.
+ *   dims, dims_len: where the first dims_len dimensions go; what does not fit is left out. dims may be NULL if
+ *                   dims_len is 0.
+ *   rank:           the number of dimensions, whatever dims_len is.
+ * Errors: ARG for an index that is too large.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_input_shape(protrain_session *session, size_t index, int64_t *dims,
+                                                              size_t dims_len, size_t *rank);
+
+/* Copies the values of one input. They are used by every following step and evaluation, until set again.
+ *   dtype:          one of PROTRAIN_FLOAT32 and its like; the model's own, nothing is converted.
+ *   dims, dims_len: the shape of `data`, to be compared with the model's. dims may be NULL if dims_len is 0.
+ *   data, data_len: the elements in row-major order, and their size in bytes; any alignment. data may be NULL if
+ *                   data_len is 0.
+ * Errors: ARG for a name that is no input (the text lists the inputs) or a dtype that does not exist; TYPE for another
+ *   dtype than the model's; SHAPE for another shape, or a data_len that is not that of the shape.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *session, const char *name, int32_t dtype,
+                                                            const int64_t *dims, size_t dims_len, const void *data,
+                                                            size_t data_len);
+
+/* ---- Sessions: training ------------------------------------------------------------------------------------------ */
+
+/* Trains one step on the present inputs: forward, backward, update of every trained parameter.
+ *   loss: the loss before the update.
+ * Errors: STATE if an input was never set; ARG if a value of an input is out of range (a token beyond the vocabulary);
+ *   NONFINITE for a loss or gradient that is NaN or infinite; CANCELLED; DEVICE.
+ * On error: the step did not take place, but for two cases in which the text says so: a gradient that is not finite
+ *   is noticed when some parameters have been updated, and CANCELLED may come too late to stop the step.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_step(protrain_session *session, float *loss);
+
+/* Computes the loss on the present inputs and changes nothing.
+ *   loss: the loss of the present weights, as the next protrain_step would tell it.
+ * Errors: STATE, ARG, NONFINITE, CANCELLED, DEVICE, as protrain_step.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_eval(protrain_session *session, float *loss);
+
+/* Tells the L2 norm of all trained parameters' gradients in the last step.
+ * Errors: STATE before the first step.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_grad_norm(protrain_session *session, double *norm);
+
+/* Tells how many steps the session has taken.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_step_count(protrain_session *session, uint64_t *count);
+
+/* Sets the learning rate of all following steps. Costs nothing: call it before each step for a schedule.
+ * Errors: ARG for a rate that is negative or not finite.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_set_learning_rate(protrain_session *session, double rate);
+
+/* Asks the call that is inside the session, or else the next step or evaluation, to stop. A step in which no parameter
+ * has been updated stops and changes nothing; any other runs to its end. Either way the call returns
+ * PROTRAIN_ERROR_CANCELLED, once, and the session stays usable. NULL is allowed. Cannot fail.
+ * Threads: any, and signal handlers; not at the same time as protrain_session_destroy.
+ * Since: 0.1 */
+PROTRAIN_API void protrain_session_cancel(protrain_session *session);
+
+/* ---- Sessions: parameters ---------------------------------------------------------------------------------------- */
+
+/* Tells how many parameters (tensors) the model has, frozen ones included.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameter_count(protrain_session *session, size_t *count);
+
+/* Tells the name of a parameter: that of its initializer in the file.
+ *   index: below protrain_session_parameter_count.
+ *   name:  lent until the next call on the session.
+ * Errors: ARG for an index that is too large.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameter_name(protrain_session *session, size_t index,
+                                                                 const char **name);
+
+/* Tells the shape of a parameter, as the file has it; arguments as protrain_session_input_shape.
+ * Errors: ARG for an index that is too large.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameter_shape(protrain_session *session, size_t index,
+                                                                  int64_t *dims, size_t dims_len, size_t *rank);
+
+/* Tells the number of elements of a parameter: the product of its shape.
+ * Errors: ARG for an index that is too large.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameter_elements(protrain_session *session, size_t index,
+                                                                     size_t *elements);
+
+/* Reads a parameter as float32, in row-major order of the shape that the file has.
+ *   values, values_len: where it goes; values_len must be the number of elements.
+ * Errors: ARG for a name that is no parameter; SHAPE for another length, with the one expected.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameter_read(protrain_session *session, const char *name,
+                                                                 float *values, size_t values_len);
+
+/* Overwrites a parameter. The optimizer's state stays as it is.
+ *   values, values_len: as protrain_session_parameter_read has them; any value is taken, NaN too.
+ * Errors: ARG for a name that is no parameter; SHAPE for another length, with the one expected.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameter_write(protrain_session *session, const char *name,
+                                                                  const float *values, size_t values_len);
+
+/* Reads the gradient that a parameter had in the last step. Gradients pass through memory that is used again at once:
+ * only those that the option keep_gradients names are kept.
+ *   values, values_len: as protrain_session_parameter_read.
+ * Errors: ARG for a name that is no parameter, or whose gradient is not kept; STATE before the first step; SHAPE for
+ *   another length.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_gradient_read(protrain_session *session, const char *name,
+                                                                float *values, size_t values_len);
+
+/* Writes the model with its present weights: the graph of the original file, untouched, with new values in its
+ * initializers. The file at `path` is replaced only once the new one is complete.
+ * Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *session, const char *path);
+
+/* ---- Sessions: what was chosen, what is done, what happened ------------------------------------------------------ */
+
+/* Tells the plan: where each chunk of parameters rests, what each block does with its activations.
+ *   json: lent until the next call on the session.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_plan(protrain_session *session, const char **json);
+
+/* Tells the program: every instruction of a step, one a line, with its queue, what it waits for, its bytes and offsets.
+ *   text: lent until the next call on the session.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_program(protrain_session *session, const char **text);
+
+/* Tells the training graph: every node of forward and backward, one a line, after all fusion.
+ *   text: lent until the next call on the session.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *session, const char **text);
+
+/* Tells what the last step took: "seconds", "device_peak_bytes", "host_peak_bytes", and the time of each operator.
+ *   json: lent until the next call on the session.
+ * Errors: none of its own. Before the first step all times are 0.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_report(protrain_session *session, const char **json);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PROTRAIN_H */

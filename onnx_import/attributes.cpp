@@ -1,0 +1,102 @@
+// One attribute is one of fourteen kinds; six of them mean something to training.
+#include "onnx_import/attributes.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "onnx_import/names.h"
+
+namespace protrain::onnx_import {
+
+namespace {
+
+// AttributeProto.AttributeType.
+enum Kind : std::int32_t { kFloat = 1, kInt, kString, kTensor, kGraph, kFloats, kInts };
+
+struct KindName {
+  std::int32_t kind;
+  std::string_view name;
+};
+constexpr auto kUnsupported = std::to_array<KindName>({{kGraph, "a subgraph"},
+                                                       {8, "a list of strings"},
+                                                       {9, "a list of tensors"},
+                                                       {10, "a list of subgraphs"},
+                                                       {11, "a sparse tensor"},
+                                                       {12, "a list of sparse tensors"},
+                                                       {13, "a type"},
+                                                       {14, "a list of types"}});
+
+// A value of another kind than the attribute's type says.
+bool has_stray_value(const AttributeProto &attribute) {
+  const std::array<std::pair<std::int32_t, bool>, 12> present{{{kFloat, attribute.has_f()},
+                                                               {kInt, attribute.has_i()},
+                                                               {kString, attribute.has_s()},
+                                                               {kTensor, attribute.has_t()},
+                                                               {kGraph, attribute.has_g()},
+                                                               {kFloats, attribute.floats_size() > 0},
+                                                               {kInts, attribute.ints_size() > 0},
+                                                               {8, attribute.strings_size() > 0},
+                                                               {9, attribute.tensors_size() > 0},
+                                                               {10, attribute.graphs_size() > 0},
+                                                               {11, attribute.has_sparse_tensor()},
+                                                               {12, attribute.sparse_tensors_size() > 0}}};
+  for (const auto &[kind, here] : present)
+    if (here && kind != attribute.type()) return true;
+  return false;
+}
+
+// Element types travel as ONNX's numbers in these; the graph holds them by name.
+bool is_dtype(const NodeProto &node, const AttributeProto &attribute) {
+  return attribute.name() == "dtype" || (attribute.name() == "to" && node.op_type() == "Cast");
+}
+
+graph::Attribute read_value(const AttributeProto &attribute, const std::string &subject, const Storage &storage) {
+  switch (attribute.type()) {
+    case kFloat:
+      return static_cast<double>(attribute.f());
+    case kInt:
+      return std::int64_t{attribute.i()};
+    case kString:
+      check_text(attribute.s(), subject);
+      return attribute.s();
+    case kTensor:
+      return storage.load(parse_tensor(attribute.t(), subject));
+    case kFloats:
+      return std::vector<double>(attribute.floats().begin(), attribute.floats().end());
+    case kInts:
+      return std::vector<std::int64_t>(attribute.ints().begin(), attribute.ints().end());
+    default:
+      break;
+  }
+  for (const KindName &row : kUnsupported)
+    require(row.kind != attribute.type(), Code::unsupported, subject, "the attribute is {}, which cannot be trained",
+            row.name);
+  fail(Code::graph, subject, "attribute type {}, which ONNX does not have", attribute.type());
+}
+
+}  // namespace
+
+graph::Attributes read_attributes(const NodeProto &node, const std::string &subject, const Storage &storage) {
+  graph::Attributes attributes;
+  for (const AttributeProto &attribute : node.attribute()) {
+    const std::string where = subject + "." + printable(attribute.name());
+    check_name(attribute.name(), where, "attribute");
+    require(!attributes.has(attribute.name()), Code::graph, where, "the attribute is given twice");
+    require(!attribute.has_ref_attr_name(), Code::graph, where, "ref_attr_name outside of a function");
+    require(!has_stray_value(attribute), Code::graph, where, "holds values of another kind than its type {}",
+            attribute.type());
+    graph::Attribute value = read_value(attribute, where, storage);
+    if (attribute.type() == kInt && is_dtype(node, attribute)) {
+      require(attribute.i() > 0 && attribute.i() < 1000, Code::type, where, "element type {}", attribute.i());
+      value = std::string(name_of(dtype_of(static_cast<std::int32_t>(attribute.i()), where)));
+    }
+    attributes.set(attribute.name(), std::move(value));
+  }
+  return attributes;
+}
+
+}  // namespace protrain::onnx_import

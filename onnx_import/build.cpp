@@ -1,0 +1,269 @@
+// Values first, then nodes, since nothing promises that a file lists its nodes in order.
+#include "onnx_import/build.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "onnx_import/attributes.h"
+#include "onnx_import/names.h"
+#include "onnx_import/versions.h"
+
+namespace protrain::onnx_import {
+
+namespace {
+
+using graph::Array;
+using graph::Origin;
+using graph::ValueId;
+
+// A node in messages: its name, or its operator and what it makes.
+std::string subject_of(const NodeProto &node) {
+  if (!node.name().empty()) return printable(node.name());
+  return printable(node.op_type()) + (node.output_size() > 0 ? " -> " + printable(node.output(0)) : "");
+}
+
+bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
+
+class Builder {
+ public:
+  Builder(const ModelProto &proto, const Storage &storage)
+      : proto_(proto), graph_(proto.graph()), storage_(storage), path_(storage.model().path()) {}
+
+  Draft build() {
+    opset_ = check_versions(proto_, path_);
+    refuse_parts();
+    collect_reads();
+    add_initializers();
+    add_inputs();
+    for (const NodeProto &node : graph_.node()) add_outputs(node);
+    for (const NodeProto &node : graph_.node())
+      if (!is_constant(node)) add_node(node);
+    name_outputs();
+    draft_.graph.sort();
+    return std::move(draft_);
+  }
+
+ private:
+  void refuse_parts() const;
+  void collect_reads();
+  void add_initializers();
+  void add_inputs();
+  Input read_input(const ValueInfo &info) const;
+  void add_outputs(const NodeProto &node);
+  void add_constant(const NodeProto &node, const std::string &subject);
+  void add_node(const NodeProto &node);
+  void renew(graph::Node &node, const NodeProto &proto) const;
+  bool is_true(const std::string &value) const;
+  void name_outputs();
+  ValueId add_value(graph::Value value, const std::string &subject);
+
+  const ModelProto &proto_;
+  const GraphProto &graph_;
+  const Storage &storage_;
+  const std::string &path_;
+  std::int64_t opset_ = 0;
+  std::unordered_set<std::string_view> reads_;  // by nodes, or as outputs of the graph
+  Draft draft_;
+};
+
+void Builder::refuse_parts() const {
+  require(proto_.functions_size() == 0, Code::unsupported, path_,
+          "{} model-local functions; export without them or inline them (onnx.inliner)", proto_.functions_size());
+  require(proto_.training_info_size() == 0, Code::unsupported, path_,
+          "training_info, ONNX's own training graph; give the model without it, gradients are built here");
+  require(graph_.sparse_initializer_size() == 0, Code::unsupported, path_, "{} sparse initializers; store them densely",
+          graph_.sparse_initializer_size());
+}
+
+void Builder::collect_reads() {
+  for (const NodeProto &node : graph_.node()) reads_.insert(node.input().begin(), node.input().end());
+  for (const ValueInfo &output : graph_.output()) reads_.insert(output.name());
+}
+
+ValueId Builder::add_value(graph::Value value, const std::string &subject) {
+  require(draft_.graph.find(value.name) == ValueId::none && !draft_.initializers.contains(value.name), Code::graph,
+          subject, "duplicate value: \"{}\" is defined twice", value.name);
+  return draft_.graph.add_value(std::move(value));
+}
+
+// Floats may be weights; all others are constants. Those that nothing reads stay out of the graph.
+void Builder::add_initializers() {
+  for (const TensorProto &proto : graph_.initializer()) {
+    const std::string &name = proto.name();
+    check_name(name, path_, "initializer");
+    require(!draft_.initializers.contains(name), Code::format, name, "duplicate initializer");
+    const Tensor &tensor = draft_.initializers.emplace(name, parse_tensor(proto, name)).first->second;
+    if (!reads_.contains(name)) continue;
+    const DType dtype = tensor.type.dtype;
+    const Origin origin = is_float(dtype) ? Origin::initializer : Origin::constant;
+    const ValueId id = draft_.graph.add_value({.name = name, .type = tensor.type, .origin = origin, .array = {}});
+    if (origin == Origin::constant) draft_.deferred.emplace(id, tensor);
+    if (dtype == DType::f16 || dtype == DType::bf16) draft_.half = name;
+  }
+  storage_.check_ranges(draft_.initializers);
+}
+
+Input Builder::read_input(const ValueInfo &info) const {
+  const std::string &name = info.name();
+  require(info.has_type() && info.type().has_tensor_type(), Code::unsupported, name,
+          "an input that is no tensor; only tensors can be set");
+  const TensorType &type = info.type().tensor_type();
+  Input input{name, dtype_of(type.elem_type(), name), {}};
+  require(type.has_shape(), Code::shape, name, "an input of unknown rank; export with a rank, dims may be symbolic");
+  require(type.shape().dim_size() <= kMaxRank, Code::limit, name, "rank {}; at most {} is allowed",
+          type.shape().dim_size(), kMaxRank);
+  for (int i = 0; i < type.shape().dim_size(); ++i) {
+    const Dimension &dim = type.shape().dim(i);
+    if (dim.has_dim_value()) {
+      require(dim.dim_value() >= 0, Code::shape, name, "dim {} is {}", i, dim.dim_value());
+      input.dims.emplace_back(std::int64_t{dim.dim_value()});
+    } else if (!dim.dim_param().empty()) {
+      check_text(dim.dim_param(), name);
+      input.dims.emplace_back(dim.dim_param());
+    } else {
+      input.dims.emplace_back(fmt::format("{}_dim{}", name, i));
+    }
+  }
+  return input;
+}
+
+// Files of IR 3 list initializers among the inputs, later ones where they may be overridden: they are weights here.
+void Builder::add_inputs() {
+  std::set<std::string_view> seen;
+  for (const ValueInfo &info : graph_.input()) {
+    check_name(info.name(), path_, "input");
+    require(seen.insert(info.name()).second, Code::graph, info.name(), "duplicate value: an input listed twice");
+    if (draft_.initializers.contains(info.name())) continue;
+    draft_.inputs.push_back(read_input(info));
+    const Input &input = draft_.inputs.back();
+    draft_.graph.inputs.push_back(
+        add_value({.name = input.name, .type = {input.dtype, {}}, .origin = Origin::input, .array = {}}, input.name));
+  }
+}
+
+void Builder::add_outputs(const NodeProto &node) {
+  const std::string subject = subject_of(node);
+  check_text(node.name(), subject);
+  check_name(node.op_type(), subject, "operator");
+  check_text(node.domain(), subject);
+  if (is_default_domain(node.domain())) check_operator(node.op_type(), opset_, subject);
+  bool any = false;
+  for (const std::string &output : node.output()) {
+    check_text(output, subject);
+    any = any || !output.empty();
+  }
+  require(any, Code::graph, subject, "a node without outputs");
+  if (is_constant(node)) return add_constant(node, subject);
+  for (const std::string &output : node.output())
+    if (!output.empty()) add_value({.name = output, .type = {}, .array = {}}, subject);
+}
+
+void Builder::add_constant(const NodeProto &node, const std::string &subject) {
+  require(node.input_size() == 0 && node.output_size() == 1 && node.attribute_size() == 1, Code::graph, subject,
+          "a Constant with {} inputs, {} outputs and {} values; it has none, one and one", node.input_size(),
+          node.output_size(), node.attribute_size());
+  const std::string &form = node.attribute(0).name();
+  graph::Value value{.name = node.output(0), .type = {}, .origin = Origin::constant, .array = {}};
+  if (const TensorProto *proto = constant_tensor(node)) {
+    Tensor tensor = parse_tensor(*proto, subject);
+    value.type = tensor.type;
+    draft_.deferred.emplace(add_value(std::move(value), subject), std::move(tensor));
+    return;
+  }
+  const graph::Attributes attributes = read_attributes(node, subject, storage_);
+  if (form == "value_int") {
+    value.array = Array::from_integers({DType::i64, {}}, {attributes.integer(form, 0)});
+  } else if (form == "value_ints") {
+    value.array = Array::integers(attributes.integers(form));
+  } else if (form == "value_float") {
+    value.array = Array::scalar(DType::f32, attributes.real(form, 0));
+  } else if (form == "value_floats") {
+    const std::vector<double> values = attributes.reals(form);
+    value.array = Array::from_doubles({DType::f32, {static_cast<std::int64_t>(values.size())}}, values);
+  } else {
+    fail(Code::unsupported, subject, "a Constant given as \"{}\"; only numbers can be", form);
+  }
+  value.type = value.array.type();
+  add_value(std::move(value), subject);
+}
+
+void Builder::add_node(const NodeProto &proto) {
+  const std::string subject = subject_of(proto);
+  graph::Node node;
+  node.op = proto.op_type();
+  node.name = proto.name();
+  if (!is_default_domain(proto.domain())) {
+    node.op = proto.domain() + "::" + proto.op_type();
+    const auto &imports = proto_.opset_import();
+    const auto imported = [&](const OpsetImport &import) { return import.domain() == proto.domain(); };
+    require(std::any_of(imports.begin(), imports.end(), imported), Code::unsupported, subject,
+            "{} is of a domain that opset_import does not name", node.op);
+  }
+  node.attributes = read_attributes(proto, subject, storage_);
+  for (const std::string &input : proto.input()) {
+    const ValueId id = input.empty() ? ValueId::none : draft_.graph.find(input);
+    require(input.empty() || id != ValueId::none, Code::graph, subject, "reads \"{}\", which nothing defines",
+            printable(input));
+    node.inputs.push_back(id);
+  }
+  for (const std::string &output : proto.output())
+    node.outputs.push_back(output.empty() ? ValueId::none : draft_.graph.find(output));
+  renew(node, proto);
+  draft_.graph.add_node(std::move(node));
+}
+
+// True for a constant bool that is set, and for any other value that could be.
+bool Builder::is_true(const std::string &value) const {
+  const ValueId id = draft_.graph.find(value);
+  const auto found = draft_.deferred.find(id);
+  if (found == draft_.deferred.end()) return true;
+  const Tensor &tensor = found->second;
+  if (tensor.external || tensor.type.dtype != DType::boolean || tensor.bytes != 1) return true;
+  std::byte bit{};
+  storage_.read(tensor, &bit);
+  return bit != std::byte{0};
+}
+
+// Forms of older opsets into the newest one.
+void Builder::renew(graph::Node &node, const NodeProto &proto) const {
+  if (node.op == "Split" && node.inputs.size() < 2 && !node.attributes.has("num_outputs"))
+    node.attributes.set("num_outputs", static_cast<std::int64_t>(node.outputs.size()));
+  if (node.op == "Dropout" && !node.inputs.empty()) {
+    const bool trains = node.inputs.size() > 2 && node.inputs[2] != ValueId::none && is_true(proto.input(2));
+    const bool masks = node.outputs.size() > 1 && reads_.contains(proto.output(1)) && !proto.output(1).empty();
+    if (trains || masks) return;
+    node.op = "Identity";
+    node.inputs.resize(1);
+    node.outputs.resize(1);
+    node.attributes = {};
+  }
+}
+
+void Builder::name_outputs() {
+  require(graph_.output_size() > 0, Code::graph, path_, "a graph without outputs");
+  for (const ValueInfo &output : graph_.output()) {
+    check_name(output.name(), path_, "output");
+    const ValueId id = draft_.graph.find(output.name());
+    require(id != ValueId::none, Code::graph, output.name(), "an output of the graph that nothing produces");
+    draft_.graph.outputs.push_back(id);
+  }
+}
+
+}  // namespace
+
+const TensorProto *constant_tensor(const NodeProto &node) {
+  if (!is_constant(node) || node.attribute_size() != 1) return nullptr;
+  const AttributeProto &attribute = node.attribute(0);
+  constexpr std::int32_t kTensor = 4;
+  return attribute.name() == "value" && attribute.type() == kTensor && attribute.has_t() ? &attribute.t() : nullptr;
+}
+
+Draft build_draft(const ModelProto &proto, const Storage &storage) { return Builder(proto, storage).build(); }
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,28 @@
+// From parsed messages to a graph whose input dims are not bound yet.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "onnx_import/model.h"
+#include "onnx_import/tensors.h"
+
+namespace protrain::onnx_import {
+
+struct Draft {
+  graph::Graph graph;  // inputs have a dtype and no shape, constants of `deferred` no array; sorted
+  std::vector<Input> inputs;
+  std::map<std::string, Tensor> initializers;  // all of the file, also those that nothing reads
+  std::map<graph::ValueId, Tensor> deferred;
+  std::string half;  // an initializer in float16 or bfloat16, if the graph reads one
+};
+
+// `proto` is lent to the result. Code::graph, format, type, shape, limit, version, unsupported, path, io.
+Draft build_draft(const ModelProto &proto, const Storage &storage);
+
+// The tensor of a Constant node's "value"; nullptr where the node is none or has another form.
+const TensorProto *constant_tensor(const NodeProto &node);
+
+}  // namespace protrain::onnx_import

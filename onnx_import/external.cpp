@@ -1,0 +1,88 @@
+// Locations are checked as text first; then the real path is, and the file is opened without following any link, so
+// that one put there in between is an error instead of a way out.
+#include "onnx_import/external.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace protrain::onnx_import {
+
+namespace {
+
+constexpr std::size_t kMaxLocationBytes = 4096;
+
+bool is_absolute(std::string_view location) {
+  const bool drive = location.size() >= 2 && location[1] == ':';
+  return location.front() == '/' || location.front() == '~' || drive || location.find('\\') != location.npos ||
+         location.find("://") != location.npos;
+}
+
+std::string check_location(const std::string &location, const std::string &subject) {
+  const std::string shown = printable(location);
+  require(!location.empty() && location != "." && location != "..", Code::format, subject,
+          "external data location \"{}\" names no file", shown);
+  require(location.size() <= kMaxLocationBytes, Code::format, subject,
+          "external data location of {} bytes; at most {} are allowed", location.size(), kMaxLocationBytes);
+  require(std::none_of(location.begin(), location.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }),
+          Code::format, subject, "external data location \"{}\" holds control characters", shown);
+  require(location.front() != '*' && location.find("_MEM_ADDR_") == location.npos, Code::path, subject,
+          "external data location \"{}\" is an unknown marker, not a file", shown);
+  require(!is_absolute(location), Code::path, subject,
+          "external data location \"{}\" is absolute; it must be relative to the model", shown);
+  std::string plain;
+  for (const std::string &part : split(location, '/')) {
+    require(part != "..", Code::path, subject, "external data location \"{}\" escapes model directory", shown);
+    if (!part.empty() && part != ".") plain += (plain.empty() ? "" : "/") + part;
+  }
+  require(!plain.empty(), Code::format, subject, "external data location \"{}\" names no file", shown);
+  return plain;
+}
+
+std::uint64_t check_number(const StringPair &entry, const std::string &subject) {
+  const std::optional<std::int64_t> value = parse_integer(entry.value());
+  require(value && *value >= 0, Code::format, subject, "external data {} \"{}\" is not a plain decimal number",
+          entry.key(), printable(entry.value()));
+  return static_cast<std::uint64_t>(*value);
+}
+
+}  // namespace
+
+ExternalData parse_external(const TensorProto &tensor, const std::string &subject) {
+  constexpr std::array<std::string_view, 3> kKeys{"location", "offset", "length"};
+  std::array<const StringPair *, 3> found{};
+  for (const StringPair &entry : tensor.external_data()) {
+    const auto key = static_cast<std::size_t>(std::find(kKeys.begin(), kKeys.end(), entry.key()) - kKeys.begin());
+    if (key == kKeys.size()) continue;
+    require(found[key] == nullptr, Code::format, subject, "external data {} given twice", kKeys[key]);
+    found[key] = &entry;
+  }
+  require(found[0] != nullptr, Code::format, subject, "external data without a location");
+  ExternalData external;
+  external.location = check_location(found[0]->value(), subject);
+  if (found[1] != nullptr) external.offset = check_number(*found[1], subject);
+  if (found[2] != nullptr) external.length = check_number(*found[2], subject);
+  return external;
+}
+
+File open_external(const File &model, const std::string &location, const std::string &subject) {
+  const std::string directory = directory_of(model.path());
+  const std::optional<std::string> real = real_path(directory + "/" + location);
+  if (!real) return File::open_beneath(directory, location);  // says what is missing, or which link leads nowhere
+  for (const std::string &named : {directory, directory_of(real_path(model.path()).value_or(model.path()))}) {
+    std::string root = real_path(named).value_or(named);
+    if (root.back() != '/') root += '/';
+    if (!real->starts_with(root)) continue;
+    File file = File::open_beneath(root, real->substr(root.size()));
+    require(file.identity() != model.identity(), Code::path, subject, "external data \"{}\" is the model file itself",
+            printable(location));
+    return file;
+  }
+  fail(Code::path, subject, "external data \"{}\" is a link that escapes model directory {}", printable(location),
+       printable(directory));
+}
+
+}  // namespace protrain::onnx_import

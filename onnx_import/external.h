@@ -1,0 +1,28 @@
+// External data: what may stand in a tensor's external_data, and the only way to open the file it names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "onnx_import/model.pb.h"
+
+namespace protrain::onnx_import {
+
+struct ExternalData {
+  std::string location;  // relative, without "." or ".." or empty parts
+  std::uint64_t offset = 0;
+  std::optional<std::uint64_t> length;  // absent: up to the end of the file
+};
+
+// Reads the entries; Code::format for malformed ones, Code::path for a location that could lead out of the model's
+// directory. Touches no file. Keys that ONNX does not know are left alone.
+ExternalData parse_external(const TensorProto &tensor, const std::string &subject);
+
+// Opens the file that `location` names beside `model`. Links are followed as long as they end in the directory in which
+// the model lies, under the name it was opened by or under its real name (download caches link both to one place).
+// Code::path, or Code::io where there is no such file (yet).
+File open_external(const File &model, const std::string &location, const std::string &subject);
+
+}  // namespace protrain::onnx_import

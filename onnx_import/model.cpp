@@ -1,0 +1,112 @@
+// Opening a model: skeleton, messages, checks, a draft of the graph. Everything later only fills the draft in.
+#include "onnx_import/model.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "onnx_import/build.h"
+#include "onnx_import/save.h"
+#include "onnx_import/skeleton.h"
+
+namespace protrain::onnx_import {
+
+namespace {
+
+ModelProto parse(const File &file) {
+  ModelProto proto;
+  require(proto.ParseFromString(read_skeleton(file)), Code::format, file.path(),
+          "not an ONNX model, or a damaged one: its parts do not parse");
+  require(proto.has_graph(), Code::format, file.path(), "no graph; not an ONNX model");
+  return proto;
+}
+
+class OpenModel : public Model {
+ public:
+  explicit OpenModel(const std::string &path)
+      : storage_(path), proto_(parse(storage_.model())), draft_(build_draft(proto_, storage_)) {}
+
+  const std::vector<Input> &inputs() const override { return draft_.inputs; }
+  std::vector<std::string> symbolic_dims() const override;
+  graph::Graph graph(const DimBindings &dims) const override;
+  graph::Array load(const std::string &initializer) const override { return storage_.load(weights(initializer)); }
+  void read(const std::string &initializer, std::byte *out) const override { storage_.read(weights(initializer), out); }
+  void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes) const override {
+    save_model({proto_, draft_.initializers, storage_}, path, weights, inline_bytes);
+  }
+
+ private:
+  const Tensor &weights(const std::string &initializer) const;
+  void check_bindings(const DimBindings &dims) const;
+
+  Storage storage_;
+  ModelProto proto_;  // draft_ points into it
+  Draft draft_;
+};
+
+void require_full_floats(DType dtype, const std::string &subject) {
+  require(dtype != DType::f16 && dtype != DType::bf16, Code::unsupported, subject,
+          "weights in {}; export the model with float32 weights", name_of(dtype));
+}
+
+const Tensor &OpenModel::weights(const std::string &initializer) const {
+  const auto found = draft_.initializers.find(initializer);
+  require(found != draft_.initializers.end(), Code::arg, printable(initializer), "the model has no such initializer");
+  require_full_floats(found->second.type.dtype, initializer);
+  return found->second;
+}
+
+std::vector<std::string> OpenModel::symbolic_dims() const {
+  std::vector<std::string> names;
+  for (const Input &input : draft_.inputs)
+    for (const auto &dim : input.dims)
+      if (const auto *name = std::get_if<std::string>(&dim))
+        if (std::find(names.begin(), names.end(), *name) == names.end()) names.push_back(*name);
+  return names;
+}
+
+void OpenModel::check_bindings(const DimBindings &dims) const {
+  const std::vector<std::string> known = symbolic_dims();
+  std::vector<std::string> unbound;
+  for (const std::string &name : known) {
+    const auto bound = dims.find(name);
+    if (bound == dims.end())
+      unbound.push_back(name);
+    else
+      require(bound->second >= 1, Code::shape, name, "bound to {}; a dim is at least 1", bound->second);
+  }
+  for (const auto &[name, value] : dims)
+    require(std::find(known.begin(), known.end(), name) != known.end(), Code::arg, printable(name),
+            "the model has no such dim; it has: {}",
+            known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+  require(unbound.empty(), Code::shape, storage_.model().path(), "dims without a value: {}; bind each to a number",
+          fmt::join(unbound, ", "));
+}
+
+graph::Graph OpenModel::graph(const DimBindings &dims) const {
+  check_bindings(dims);
+  if (!draft_.half.empty()) require_full_floats(draft_.initializers.at(draft_.half).type.dtype, draft_.half);
+  graph::Graph graph = draft_.graph;
+  for (std::size_t i = 0; i < draft_.inputs.size(); ++i) {
+    Shape shape;
+    for (const auto &dim : draft_.inputs[i].dims) {
+      const auto *name = std::get_if<std::string>(&dim);
+      shape.push_back(name != nullptr ? dims.at(*name) : std::get<std::int64_t>(dim));
+    }
+    graph.value(graph.inputs[i]).type.shape = std::move(shape);
+  }
+  for (const auto &[id, tensor] : draft_.deferred) {
+    require_full_floats(tensor.type.dtype, tensor.subject);
+    graph.value(id).array = storage_.load(tensor);
+  }
+  return graph;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> Model::open(const std::string &path) { return std::make_unique<OpenModel>(path); }
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,59 @@
+// Model: an ONNX file, opened and checked. Gives its graph, streams its weights, writes itself out with new ones.
+// Weights stay in the file until somebody reads them: a model of 80 GB is opened in a few megabytes.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace protrain::onnx_import {
+
+// What the dims of the graph's inputs are bound to: {"batch": 4}.
+using DimBindings = std::map<std::string, std::int64_t>;
+
+struct Input {
+  std::string name;
+  DType dtype;
+  std::vector<std::variant<std::int64_t, std::string>> dims;  // a number, or the name of a symbolic dim
+};
+
+// A file may not pass 2 GiB; beyond this its weights go to a second one.
+inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
+
+class Model {
+ public:
+  // Reads and validates; Code::io, path, format, limit, version, shape, type, graph, unsupported. Reads no weights, and
+  // external data need not be there until somebody does.
+  static std::unique_ptr<Model> open(const std::string &path);
+  virtual ~Model() = default;
+
+  virtual const std::vector<Input> &inputs() const = 0;        // those the user sets; initializers are left out
+  virtual std::vector<std::string> symbolic_dims() const = 0;  // in order of appearance
+
+  // The graph in file operators. Inputs and initializers are typed, node outputs are not. Initializers that are not
+  // float are constants already; float ones are Origin::initializer. Constant nodes are constants. Unknown operators
+  // are kept as they are (passes report them all at once). Code::shape where a dim is not bound.
+  virtual graph::Graph graph(const DimBindings &dims) const = 0;
+
+  // Values of an initializer in its own dtype, element_count * size bytes. Code::arg for an unknown name,
+  // Code::unsupported for float16 and bfloat16.
+  virtual graph::Array load(const std::string &initializer) const = 0;
+  virtual void read(const std::string &initializer, std::byte *out) const = 0;
+
+  // Gives the bytes of a trained initializer, or false where the file's own bytes are to be copied.
+  using Weights = std::function<bool(const std::string &initializer, std::byte *out)>;
+  // Writes the original graph with these weights: to `path` alone, or with `path`.data beside it where the original has
+  // external data or would pass `inline_bytes`. Each file is written under a temporary name, synced, renamed; never
+  // over one that the model reads (Code::path). Holds one tensor at a time in memory. Weights are in the initializer's
+  // dtype.
+  virtual void save(const std::string &path, const Weights &weights,
+                    std::uint64_t inline_bytes = kInlineBytes) const = 0;
+};
+
+}  // namespace protrain::onnx_import

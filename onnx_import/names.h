@@ -1,0 +1,16 @@
+// Names as they may stand in a file: short, UTF-8, without control characters.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace protrain::onnx_import {
+
+inline constexpr std::size_t kMaxNameBytes = 4096;
+
+// Code::format unless `text` is UTF-8 without control characters and of at most kMaxNameBytes.
+void check_text(const std::string &text, const std::string &subject);
+// The same, and not empty; `what` is the thing that is named: "initializer".
+void check_name(const std::string &name, const std::string &subject, const char *what);
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,259 @@
+// A message that contains large tensors cannot be serialized in memory, so it is written as pieces: bytes, and tensors
+// whose bytes are fetched when their turn comes. Lengths are known beforehand, hence one pass over the weights.
+#include "onnx_import/save.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "onnx_import/build.h"
+#include "onnx_import/skeleton.h"
+
+namespace protrain::onnx_import {
+
+namespace {
+
+constexpr std::uint64_t kAlignment = 4096;  // of external tensors: they can be mapped, and read past the page cache
+
+// A serialized message with gaps where tensors go.
+class Pieces {
+ public:
+  std::uint64_t size() const { return size_; }
+
+  void append(const std::string &bytes) {
+    if (pieces_.empty() || pieces_.back().tensor != nullptr) pieces_.push_back({});
+    pieces_.back().bytes += bytes;
+    size_ += bytes.size();
+  }
+  void append(const Tensor &tensor) {
+    pieces_.push_back({{}, &tensor});
+    size_ += tensor.bytes;
+  }
+  // `message` as field `number` of the one being written.
+  void append(int number, Pieces message) {
+    append(header(number, message.size_));
+    for (Piece &piece : message.pieces_) pieces_.push_back(std::move(piece));
+    size_ += message.size_;
+  }
+
+  template <typename WriteBytes, typename WriteTensor>
+  void write(const WriteBytes &write_bytes, const WriteTensor &write_tensor) const {
+    for (const Piece &piece : pieces_) piece.tensor != nullptr ? write_tensor(*piece.tensor) : write_bytes(piece.bytes);
+  }
+
+  static std::string header(int number, std::uint64_t length) {
+    std::string out;
+    for (std::uint64_t value : {static_cast<std::uint64_t>(number) << 3 | 2, length}) {
+      for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+      out.push_back(static_cast<char>(value));
+    }
+    return out;
+  }
+
+ private:
+  struct Piece {
+    std::string bytes;
+    const Tensor *tensor = nullptr;
+  };
+  std::vector<Piece> pieces_;
+  std::uint64_t size_ = 0;
+};
+
+// The tensor without its values and without word of where they were.
+TensorProto bare(const TensorProto &proto) {
+  TensorProto out = proto;
+  out.clear_raw_data();
+  out.clear_float_data();
+  out.clear_int32_data();
+  out.clear_int64_data();
+  out.clear_double_data();
+  out.clear_uint64_data();
+  out.clear_external_data();
+  out.clear_data_location();
+  out.clear_payload_offset();
+  out.clear_payload_bytes();
+  out.clear_payload_field();
+  return out;
+}
+
+Pieces whole(const std::string &bytes) {
+  Pieces out;
+  out.append(bytes);
+  return out;
+}
+
+class Saving {
+ public:
+  Saving(const Original &original, const std::string &path, const Model::Weights &weights)
+      : original_(original), path_(path), data_path_(path + ".data"), weights_(weights) {}
+
+  void run(std::uint64_t inline_bytes) {
+    refuse_own_files();
+    std::uint64_t bytes = original_.proto.ByteSizeLong();
+    for (const auto &[name, tensor] : original_.initializers) {
+      bytes = checked_add(bytes, tensor.bytes);
+      external_ = external_ || tensor.external.has_value();
+    }
+    external_ = external_ || bytes > inline_bytes;
+    const Pieces model = model_pieces();
+    require(model.size() <= kMaxFileBytes, Code::limit, path_,
+            "its constants alone take {} bytes; a model file holds 2 GiB", model.size());
+    if (external_) write_data();
+    write_model(model);
+  }
+
+ private:
+  void refuse_own_files() const;
+  Pieces model_pieces();
+  Pieces tensor_pieces(const Tensor &tensor);
+  Pieces external_pieces(const Tensor &tensor);
+  Pieces node_pieces(const NodeProto &node);
+  void write_data();
+  void write_model(const Pieces &model);
+  void write_tensor(FileWriter &file, const Tensor &tensor) const;
+  bool fetch(const Tensor &tensor, std::byte *out) const {
+    return is_float(tensor.type.dtype) && weights_(tensor.proto->name(), out);
+  }
+
+  const Original &original_;
+  const std::string path_;
+  const std::string data_path_;
+  const Model::Weights &weights_;
+  bool external_ = false;
+  std::uint64_t data_bytes_ = 0;               // laid out so far
+  std::vector<const Tensor *> data_;           // in the order of the second file
+  std::vector<std::unique_ptr<Tensor>> held_;  // tensors of Constant nodes
+};
+
+void Saving::refuse_own_files() const {
+  const std::string model = original_.storage.model().path();
+  std::set<std::string> sources{model};
+  const auto add = [&](const TensorProto &proto) {
+    if (proto.external_data_size() > 0)
+      sources.insert(directory_of(model) + "/" + parse_external(proto, model).location);
+  };
+  for (const TensorProto &proto : original_.proto.graph().initializer()) add(proto);
+  for (const NodeProto &node : original_.proto.graph().node())
+    if (const TensorProto *proto = constant_tensor(node)) add(*proto);
+  for (const std::string &target : {path_, data_path_})
+    for (const std::string &source : sources) {
+      const auto identity = identity_of(target);
+      require(!identity || identity != identity_of(source), Code::path, target,
+              "this model reads its weights from that file; save under another name");
+    }
+}
+
+// Small values that nobody trained stay as they are, byte for byte.
+Pieces Saving::tensor_pieces(const Tensor &tensor) {
+  const TensorProto &proto = *tensor.proto;
+  const bool large = tensor.bytes > kPayloadBytes;
+  if (large && external_) return external_pieces(tensor);
+  TensorProto head = bare(proto);
+  Pieces out;
+  if (large) {
+    out.append(head.SerializeAsString());
+    out.append(Pieces::header(TensorProto::kRawDataFieldNumber, tensor.bytes));
+    out.append(tensor);
+    return out;
+  }
+  std::string values(tensor.bytes, '\0');
+  const auto bytes = reinterpret_cast<std::byte *>(values.data());
+  const bool trained = fetch(tensor, bytes);
+  if (!trained && !tensor.external && !proto.has_payload_field()) return whole(proto.SerializeAsString());
+  if (!trained) original_.storage.read(tensor, bytes);
+  head.set_raw_data(std::move(values));
+  return whole(head.SerializeAsString());
+}
+
+Pieces Saving::external_pieces(const Tensor &tensor) {
+  data_bytes_ = round_up(data_bytes_, kAlignment);
+  TensorProto head = bare(*tensor.proto);
+  const auto add = [&](const char *key, const std::string &value) {
+    StringPair *entry = head.add_external_data();
+    entry->set_key(key);
+    entry->set_value(value);
+  };
+  add("location", base_name(data_path_));
+  add("offset", std::to_string(data_bytes_));
+  add("length", std::to_string(tensor.bytes));
+  head.set_data_location(1);
+  parse_tensor(head, path_);  // the name of the second file must be one that can be read again
+  data_.push_back(&tensor);
+  data_bytes_ = checked_add(data_bytes_, tensor.bytes);
+  return whole(head.SerializeAsString());
+}
+
+// Constants stay in the model file.
+Pieces Saving::node_pieces(const NodeProto &node) {
+  const TensorProto *proto = constant_tensor(node);
+  if (proto == nullptr || (!proto->has_payload_field() && proto->data_location() == 0))
+    return whole(node.SerializeAsString());
+  held_.push_back(std::make_unique<Tensor>(parse_tensor(*proto, node.name())));
+  Pieces tensor;
+  tensor.append(bare(*proto).SerializeAsString());
+  tensor.append(Pieces::header(TensorProto::kRawDataFieldNumber, held_.back()->bytes));
+  tensor.append(*held_.back());
+  NodeProto rest = node;
+  AttributeProto attribute = rest.attribute(0);
+  rest.clear_attribute();
+  attribute.clear_t();
+  Pieces value = whole(attribute.SerializeAsString());
+  value.append(AttributeProto::kTFieldNumber, std::move(tensor));
+  Pieces out = whole(rest.SerializeAsString());
+  out.append(NodeProto::kAttributeFieldNumber, std::move(value));
+  return out;
+}
+
+Pieces Saving::model_pieces() {
+  ModelProto rest = original_.proto;
+  GraphProto *rest_graph = rest.mutable_graph();
+  rest_graph->clear_node();
+  rest_graph->clear_initializer();
+  Pieces graph = whole(rest_graph->SerializeAsString());
+  rest.clear_graph();
+  for (const NodeProto &node : original_.proto.graph().node())
+    graph.append(GraphProto::kNodeFieldNumber, node_pieces(node));
+  for (const TensorProto &proto : original_.proto.graph().initializer())
+    graph.append(GraphProto::kInitializerFieldNumber, tensor_pieces(original_.initializers.at(proto.name())));
+  Pieces model = whole(rest.SerializeAsString());
+  model.append(ModelProto::kGraphFieldNumber, std::move(graph));
+  return model;
+}
+
+void Saving::write_tensor(FileWriter &file, const Tensor &tensor) const {
+  const auto bytes = std::make_unique_for_overwrite<std::byte[]>(tensor.bytes);
+  const bool weight = original_.initializers.contains(tensor.proto->name()) &&
+                      original_.initializers.at(tensor.proto->name()).proto == tensor.proto;
+  if (!weight || !fetch(tensor, bytes.get())) original_.storage.read(tensor, bytes.get());
+  file.write(std::span<const std::byte>(bytes.get(), tensor.bytes));
+}
+
+void Saving::write_data() {
+  FileWriter file(data_path_);
+  for (const Tensor *tensor : data_) {
+    file.pad_to(kAlignment);
+    write_tensor(file, *tensor);
+  }
+  file.commit();
+}
+
+void Saving::write_model(const Pieces &model) {
+  FileWriter file(path_);
+  model.write([&](const std::string &bytes) { file.write(bytes); },
+              [&](const Tensor &tensor) { write_tensor(file, tensor); });
+  file.commit();
+}
+
+}  // namespace
+
+void save_model(const Original &original, const std::string &path, const Model::Weights &weights,
+                std::uint64_t inline_bytes) {
+  Saving(original, path, weights).run(inline_bytes);
+}
+
+}  // namespace protrain::onnx_import

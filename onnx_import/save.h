@@ -1,0 +1,21 @@
+// Writes a model with other weights, tensor by tensor.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "onnx_import/model.h"
+#include "onnx_import/tensors.h"
+
+namespace protrain::onnx_import {
+
+// See Model::save. `initializers` are those of `proto`, by name.
+struct Original {
+  const ModelProto &proto;
+  const std::map<std::string, Tensor> &initializers;
+  const Storage &storage;
+};
+void save_model(const Original &original, const std::string &path, const Model::Weights &weights,
+                std::uint64_t inline_bytes);
+
+}  // namespace protrain::onnx_import

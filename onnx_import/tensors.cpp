@@ -1,0 +1,330 @@
+// Element types, sizes and the six ways in which ONNX stores values.
+#include "onnx_import/tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "onnx_import/byte_stream.h"
+
+namespace protrain::onnx_import {
+
+static_assert(std::endian::native == std::endian::little, "tensor data is copied as it lies in the file");
+
+namespace {
+
+constexpr std::int32_t kExternalLocation = 1;
+
+// ONNX's element types by number: ours, its name, and the typed field that may hold it.
+struct ElementType {
+  DType dtype;
+  std::string_view name;
+  int field;
+};
+constexpr int kFloatData = 4, kInt32Data = 5, kStringData = 6, kInt64Data = 7, kRawData = 9, kDoubleData = 10,
+              kUint64Data = 11;
+constexpr std::array<ElementType, 29> kElementTypes{{{DType::none, "undefined", 0},
+                                                     {DType::f32, "float", kFloatData},
+                                                     {DType::u8, "uint8", kInt32Data},
+                                                     {DType::i8, "int8", kInt32Data},
+                                                     {DType::u16, "uint16", kInt32Data},
+                                                     {DType::i16, "int16", kInt32Data},
+                                                     {DType::i32, "int32", kInt32Data},
+                                                     {DType::i64, "int64", kInt64Data},
+                                                     {DType::none, "string", 0},
+                                                     {DType::boolean, "bool", kInt32Data},
+                                                     {DType::f16, "float16", kInt32Data},
+                                                     {DType::f64, "double", kDoubleData},
+                                                     {DType::u32, "uint32", kUint64Data},
+                                                     {DType::u64, "uint64", kUint64Data},
+                                                     {DType::none, "complex64", 0},
+                                                     {DType::none, "complex128", 0},
+                                                     {DType::bf16, "bfloat16", kInt32Data},
+                                                     {DType::none, "float8e4m3fn", 0},
+                                                     {DType::none, "float8e4m3fnuz", 0},
+                                                     {DType::none, "float8e5m2", 0},
+                                                     {DType::none, "float8e5m2fnuz", 0},
+                                                     {DType::none, "uint4", 0},
+                                                     {DType::none, "int4", 0},
+                                                     {DType::none, "float4e2m1", 0},
+                                                     {DType::none, "float8e8m0", 0},
+                                                     {DType::none, "uint2", 0},
+                                                     {DType::none, "int2", 0},
+                                                     {DType::none, "float6e2m3", 0},
+                                                     {DType::none, "float6e3m2", 0}}};
+
+std::string_view field_name(int field) {
+  switch (field) {
+    case kFloatData:
+      return "float_data";
+    case kInt32Data:
+      return "int32_data";
+    case kStringData:
+      return "string_data";
+    case kInt64Data:
+      return "int64_data";
+    case kRawData:
+      return "raw_data";
+    case kDoubleData:
+      return "double_data";
+    default:
+      return "uint64_data";
+  }
+}
+
+Shape check_dims(const TensorProto &proto, const std::string &subject) {
+  require(proto.dims_size() <= kMaxRank, Code::limit, subject, "rank {}; at most {} is allowed", proto.dims_size(),
+          kMaxRank);
+  Shape shape(proto.dims().begin(), proto.dims().end());
+  std::int64_t count = 1;
+  for (const std::int64_t dim : shape) {
+    require(dim >= 0, Code::shape, subject, "shape {} has a negative dim", to_text(shape));
+    require(!__builtin_mul_overflow(count, dim, &count), Code::shape, subject,
+            "shape {}: its element count is an overflow of 64 bits", to_text(shape));
+  }
+  return shape;
+}
+
+// The field that holds the values, 0 where none does; Code::format where several do.
+int data_field(const TensorProto &proto, const std::string &subject) {
+  const std::array<std::pair<int, bool>, 7> present{{{kRawData, proto.has_raw_data()},
+                                                     {kFloatData, proto.float_data_size() > 0},
+                                                     {kInt32Data, proto.int32_data_size() > 0},
+                                                     {kStringData, proto.string_data_size() > 0},
+                                                     {kInt64Data, proto.int64_data_size() > 0},
+                                                     {kDoubleData, proto.double_data_size() > 0},
+                                                     {kUint64Data, proto.uint64_data_size() > 0}}};
+  int found = proto.payload_field();
+  for (const auto &[field, here] : present) {
+    require(!here || found == 0, Code::format, subject, "{} and {} both set; a tensor has its values in one place",
+            field_name(found), field_name(field));
+    if (here) found = field;
+  }
+  return found;
+}
+
+int inline_count(const TensorProto &proto, int field) {
+  switch (field) {
+    case kFloatData:
+      return proto.float_data_size();
+    case kInt32Data:
+      return proto.int32_data_size();
+    case kInt64Data:
+      return proto.int64_data_size();
+    case kDoubleData:
+      return proto.double_data_size();
+    default:
+      return proto.uint64_data_size();
+  }
+}
+
+void check_inline(const Tensor &tensor, int field) {
+  const TensorProto &proto = *tensor.proto;
+  const std::uint64_t width = size_of(tensor.type.dtype);
+  const bool varints = field == kInt32Data || field == kInt64Data || field == kUint64Data;
+  if (proto.has_payload_field() && varints) {  // one to ten bytes each; counted when they are read
+    require(proto.payload_bytes() >= tensor.bytes / width && proto.payload_bytes() / 10 <= tensor.bytes / width,
+            Code::shape, tensor.subject, "shape {} does not match the {} bytes of {}", to_text(tensor.type.shape),
+            proto.payload_bytes(), field_name(field));
+    return;
+  }
+  const std::uint64_t found = proto.has_payload_field() ? proto.payload_bytes()
+                              : field == kRawData       ? proto.raw_data().size()
+                              : field == 0              ? 0
+                                           : width * static_cast<std::uint64_t>(inline_count(proto, field));
+  require(found == tensor.bytes, Code::shape, tensor.subject, "{} of shape {}: expected {} bytes, got {}",
+          name_of(tensor.type.dtype), to_text(tensor.type.shape), tensor.bytes, found);
+}
+
+// Integers from wider fields into the element type; those of float16 and bfloat16 are their bit patterns.
+class IntegerSink {
+ public:
+  IntegerSink(const Tensor &tensor, std::byte *out) : tensor_(tensor), out_(out), left_(tensor.bytes) {
+    const bool half = tensor.type.dtype == DType::f16 || tensor.type.dtype == DType::bf16;
+    dtype_ = half ? DType::u16 : tensor.type.dtype;
+    const auto bits = static_cast<int>(8 * size_of(dtype_));
+    const bool is_signed = dtype_ == DType::i8 || dtype_ == DType::i16 || dtype_ == DType::i32 || dtype_ == DType::i64;
+    if (dtype_ == DType::boolean)
+      highest_ = 1;
+    else if (bits < 64)
+      highest_ = (std::int64_t{1} << (is_signed ? bits - 1 : bits)) - 1;
+    lowest_ = is_signed ? -highest_ - 1 : 0;
+    if (dtype_ == DType::u64) lowest_ = std::numeric_limits<std::int64_t>::min();  // its bits, whatever the sign
+  }
+
+  void put(std::int64_t value) {
+    require(value >= lowest_ && value <= highest_, Code::format, tensor_.subject, "value {} is outside {}", value,
+            name_of(tensor_.type.dtype));
+    const std::size_t width = size_of(dtype_);
+    require(left_ >= width, Code::shape, tensor_.subject, "holds more values than its shape {}",
+            to_text(tensor_.type.shape));
+    std::memcpy(out_, &value, width);
+    out_ += width;
+    left_ -= width;
+  }
+  void finish() const {
+    require(left_ == 0, Code::shape, tensor_.subject, "holds fewer values than its shape {}",
+            to_text(tensor_.type.shape));
+  }
+
+ private:
+  const Tensor &tensor_;
+  std::byte *out_;
+  std::uint64_t left_;
+  DType dtype_;
+  std::int64_t lowest_ = 0;
+  std::int64_t highest_ = std::numeric_limits<std::int64_t>::max();
+};
+
+void read_payload(const File &model, const Tensor &tensor, std::byte *out) {
+  const TensorProto &proto = *tensor.proto;
+  const int field = proto.payload_field();
+  if (field == kRawData || field == kFloatData || field == kDoubleData)
+    return model.read(proto.payload_offset(), std::span(out, tensor.bytes));
+  ByteStream stream(model, proto.payload_offset());
+  const std::uint64_t end = proto.payload_offset() + proto.payload_bytes();
+  IntegerSink sink(tensor, out);
+  while (stream.position() < end) {
+    const std::uint64_t value = stream.varint(end);
+    // int32 fields keep the low half of what the wire says, as protobuf does.
+    sink.put(field == kInt32Data ? static_cast<std::int32_t>(value) : static_cast<std::int64_t>(value));
+  }
+  sink.finish();
+}
+
+void read_inline(const Tensor &tensor, std::byte *out) {
+  const TensorProto &proto = *tensor.proto;
+  if (tensor.bytes == 0) return;
+  if (proto.has_raw_data()) {
+    std::memcpy(out, proto.raw_data().data(), tensor.bytes);
+  } else if (tensor.type.dtype == DType::f32) {
+    std::memcpy(out, proto.float_data().data(), tensor.bytes);
+  } else if (tensor.type.dtype == DType::f64) {
+    std::memcpy(out, proto.double_data().data(), tensor.bytes);
+  } else {
+    IntegerSink sink(tensor, out);
+    for (const std::int32_t value : proto.int32_data()) sink.put(value);
+    for (const std::int64_t value : proto.int64_data()) sink.put(value);
+    for (const std::uint64_t value : proto.uint64_data()) sink.put(static_cast<std::int64_t>(value));
+  }
+}
+
+void check_bools(const Tensor &tensor, const std::byte *values) {
+  const bool plain = std::all_of(values, values + tensor.bytes, [](std::byte b) { return b <= std::byte{1}; });
+  require(plain, Code::format, tensor.subject, "a bool is neither 0 nor 1");
+}
+
+}  // namespace
+
+std::string_view onnx_type_name(std::int32_t onnx) {
+  const bool known = onnx >= 0 && static_cast<std::size_t>(onnx) < kElementTypes.size();
+  return known ? kElementTypes[static_cast<std::size_t>(onnx)].name : "unknown";
+}
+
+DType dtype_of(std::int32_t onnx, const std::string &subject) {
+  const bool known = onnx >= 0 && static_cast<std::size_t>(onnx) < kElementTypes.size();
+  const DType dtype = known ? kElementTypes[static_cast<std::size_t>(onnx)].dtype : DType::none;
+  require(dtype != DType::none, Code::type, subject,
+          "element type {} ({}) is not supported; use floats, integers of 8 to 64 bits or bool", onnx,
+          onnx_type_name(onnx));
+  return dtype;
+}
+
+Tensor parse_tensor(const TensorProto &proto, const std::string &subject) {
+  Tensor tensor;
+  tensor.subject = subject;
+  tensor.proto = &proto;
+  tensor.type.dtype = dtype_of(proto.data_type(), subject);
+  tensor.type.shape = check_dims(proto, subject);
+  tensor.bytes = byte_count(tensor.type.dtype, tensor.type.shape);
+  require(!proto.has_segment(), Code::format, subject, "a segment of a tensor; segments were never put to use");
+  const int field = data_field(proto, subject);
+  if (proto.data_location() == kExternalLocation) {
+    require(field == 0, Code::format, subject, "{} and external data both set", field_name(field));
+    tensor.external = parse_external(proto, subject);
+    require(tensor.external->length.value_or(tensor.bytes) == tensor.bytes, Code::shape, subject,
+            "external data of {} bytes; {} of shape {} expected {}", tensor.external->length.value_or(0),
+            name_of(tensor.type.dtype), to_text(tensor.type.shape), tensor.bytes);
+    return tensor;
+  }
+  require(proto.data_location() == 0 && proto.external_data_size() == 0, Code::format, subject,
+          "data_location {} with {} entries of external data", proto.data_location(), proto.external_data_size());
+  const int typed = kElementTypes[static_cast<std::size_t>(proto.data_type())].field;
+  require(field == 0 || field == kRawData || field == typed, Code::format, subject,
+          "{} cannot hold {}; {} or raw_data can", field_name(field), name_of(tensor.type.dtype), field_name(typed));
+  check_inline(tensor, field);
+  if (field == kInt32Data && !proto.has_payload_field()) {  // small: values out of range are told at once
+    std::vector<std::byte> scratch(tensor.bytes);
+    read_inline(tensor, scratch.data());
+  }
+  return tensor;
+}
+
+File Storage::open_data(const Tensor &tensor) const {
+  const ExternalData &external = *tensor.external;
+  File file = open_external(model_, external.location, tensor.subject);
+  const std::uint64_t size = file.size();
+  require(external.offset <= size && tensor.bytes <= size - external.offset, Code::shape, tensor.subject,
+          "external data range: {} bytes at {} of {}, which has {}", tensor.bytes, external.offset,
+          printable(external.location), size);
+  require(external.length || size - external.offset == tensor.bytes, Code::shape, tensor.subject,
+          "external data range: {} bytes from {} to the end of {}, expected {}", size - external.offset,
+          external.offset, printable(external.location), tensor.bytes);
+  return file;
+}
+
+void Storage::read(const Tensor &tensor, std::byte *out) const {
+  if (tensor.external)
+    open_data(tensor).read(tensor.external->offset, std::span(out, tensor.bytes));
+  else if (tensor.proto->has_payload_field())
+    read_payload(model_, tensor, out);
+  else
+    read_inline(tensor, out);
+  if (tensor.type.dtype == DType::boolean) check_bools(tensor, out);
+}
+
+graph::Array Storage::load(const Tensor &tensor) const {
+  if (tensor.external) open_data(tensor);
+  std::vector<std::byte> bytes(tensor.bytes);
+  read(tensor, bytes.data());
+  return graph::Array::dense(tensor.type, std::move(bytes));
+}
+
+void Storage::check_ranges(const std::map<std::string, Tensor> &tensors) const {
+  std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t, const Tensor *>> ranges;
+  std::string missing;  // location seen last that could not be opened
+  for (const auto &[name, tensor] : tensors) {
+    if (!tensor.external) continue;
+    const ExternalData &external = *tensor.external;
+    std::uint64_t end = 0;
+    require(!__builtin_add_overflow(external.offset, tensor.bytes, &end), Code::shape, tensor.subject,
+            "external data range: {} bytes at {} end beyond 64 bits", tensor.bytes, external.offset);
+    if (tensor.bytes > 0) ranges.emplace_back(external.location, external.offset, end, &tensor);
+    if (external.location == missing) continue;
+    try {
+      open_data(tensor);
+    } catch (const Error &error) {
+      if (error.code != Code::io) throw;
+      missing = external.location;  // planning needs no weights; reading them says what is wrong
+    }
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (std::size_t i = 1; i < ranges.size(); ++i) {
+    const auto &[location, begin, end, tensor] = ranges[i - 1];
+    const auto &[next_location, next_begin, next_end, next] = ranges[i];
+    const bool same = begin == next_begin && end == next_end;  // tied weights share a range
+    require(location != next_location || same || next_begin >= end, Code::format, next->subject,
+            "external data range {}..{} of {} lies partly over that of {}", next_begin, next_end, printable(location),
+            tensor->subject);
+  }
+}
+
+}  // namespace protrain::onnx_import

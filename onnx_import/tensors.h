@@ -1,0 +1,52 @@
+// Tensors: what a TensorProto says, checked, and its values wherever they lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "graph/array.h"
+#include "onnx_import/external.h"
+#include "onnx_import/model.pb.h"
+
+namespace protrain::onnx_import {
+
+inline constexpr int kMaxRank = 64;
+
+struct Tensor {
+  std::string subject;  // for errors: its name, or the node it belongs to
+  graph::Type type;
+  std::uint64_t bytes = 0;
+  std::optional<ExternalData> external;
+  const TensorProto *proto = nullptr;  // lent: holds small values, or tells where large ones lie in the model file
+};
+
+// DType::none for an ONNX element type that this library does not know; `subject` with Code::type.
+DType dtype_of(std::int32_t onnx, const std::string &subject);
+std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown" where there is none
+
+// Checks everything that can be told without reading large data: Code::type, shape, limit, format, path.
+Tensor parse_tensor(const TensorProto &proto, const std::string &subject);
+
+// The model file and what lies beside it.
+class Storage {
+ public:
+  explicit Storage(const std::string &path) : model_(File::open(path)) {}
+
+  const File &model() const { return model_; }
+  // The tensor's bytes, type.dtype, row-major; tensor.bytes of them. Code::format, shape, path, io.
+  void read(const Tensor &tensor, std::byte *out) const;
+  graph::Array load(const Tensor &tensor) const;  // memory is taken only once the data is known to be there
+  // Checks external ranges against files that exist: within the file, and no two of them partly over each other.
+  void check_ranges(const std::map<std::string, Tensor> &tensors) const;
+
+ private:
+  File open_data(const Tensor &tensor) const;  // of an external tensor; the range is inside
+
+  File model_;
+};
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,21 @@
+// Versions of the format and of operators that this library reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "onnx_import/model.pb.h"
+
+namespace protrain::onnx_import {
+
+// Checks ir_version and opset_import, returns the version of the default domain. Code::version, Code::format.
+std::int64_t check_versions(const ModelProto &model, const std::string &path);
+
+// True for "" and its other spelling "ai.onnx".
+inline bool is_default_domain(const std::string &domain) { return domain.empty() || domain == "ai.onnx"; }
+
+// An operator of the default domain in a file of opset `opset`: Code::unsupported where it came later, Code::version
+// where its definition changed after the last opset known here.
+void check_operator(const std::string &op, std::int64_t opset, const std::string &node);
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,41 @@
+// The optimizers' arithmetic for one element, as PyTorch does it, in fp32: the same bits on every device.
+// Products are contracted only where fma is written; sqrt and division are the correctly rounded ones.
+#pragma once
+
+#include "arith/math.h"
+
+namespace protrain::arith {
+
+// A step's numbers, worked out once in double.
+struct AdamW {
+  float decay;             // 1 - learning_rate * weight_decay
+  float beta1, rest1;      // beta1, 1 - beta1
+  float beta2, rest2;      // beta2, 1 - beta2
+  float root_correction2;  // sqrt(1 - beta2^t)
+  float epsilon;
+  float minus_step;  // -learning_rate / (1 - beta1^t)
+};
+
+struct Sgd {
+  float learning_rate, weight_decay, momentum;
+};
+
+// w: weight, m and v: running means of g and g^2.
+PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
+  m = fma(c.beta1, m, c.rest1 * g);
+  v = fma(c.beta2, v, c.rest2 * g * g);
+  const float root = __builtin_sqrtf(v) / c.root_correction2 + c.epsilon;
+  w = fma(c.minus_step, m / root, w * c.decay);
+}
+
+// b: momentum's buffer; zero before the first step, which makes it g then.
+PROTRAIN_HD void update(const Sgd &c, float g, float &w, float &b) {
+  b = fma(c.momentum, b, fma(c.weight_decay, w, g));
+  w = fma(-c.learning_rate, b, w);
+}
+
+PROTRAIN_HD void update(const Sgd &c, float g, float &w) {
+  w = fma(-c.learning_rate, fma(c.weight_decay, w, g), w);
+}
+
+}  // namespace protrain::arith

@@ -1,0 +1,94 @@
+// The interface between the library and what computes: a device with an arena, queues and kernels.
+// Private: core and plugin come from one build and carry the same build id. The core never sees a vendor's type.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/queue.h"
+#include "graph/graph.h"
+
+namespace protrain::backend {
+
+using QueueKind = protrain::Queue;
+
+struct DeviceInfo {
+  std::string name;            // "cpu", "cuda:0"
+  std::string description;     // "AMD EPYC, 2 threads, AVX-512"
+  std::uint64_t memory_bytes;  // what may be used at most
+  bool shares_memory;          // device and host are the same memory
+  bool shares_cores;           // device and host are the same cores
+  int threads;                 // team size; 0 where the idea does not apply
+};
+
+// Numbers that change from step to step; kernels read them, no Program holds them.
+struct StepScalars {
+  double learning_rate = 0;
+  double beta1_power = 1;   // beta1^t, t counted from 1, computed once on the host
+  double beta2_power = 1;   // beta2^t
+  std::uint64_t step = 0;   // t
+  std::uint64_t seed = 0;
+};
+
+// The optimizer's fixed numbers.
+struct Optimizer {
+  enum class Kind : std::uint8_t { adamw, sgd } kind = Kind::adamw;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0;
+  int state_count() const { return kind == Kind::adamw ? 2 : (momentum != 0 ? 1 : 0); }  // arrays beside the weights
+};
+
+// What one launch works on; every pointer is aligned to kAlignment, absent operands are nullptr.
+struct Launch {
+  std::span<void *const> inputs;
+  std::span<void *const> outputs;
+  void *scratch = nullptr;
+  const StepScalars *scalars = nullptr;
+};
+
+// A node made ready to run: for its operator, attributes and types. Holds no tensor.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  std::uint64_t scratch_bytes = 0;  // of arena, beside inputs and outputs; fixed when compiled
+};
+
+struct KernelRequest {
+  const graph::Node &node;
+  std::vector<graph::Type> inputs;  // dtype none: absent
+  std::vector<graph::Type> outputs;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo &info() const = 0;
+
+  // The kernel for a node; Code::unsupported with the reason where there is none.
+  virtual std::unique_ptr<Kernel> compile(const KernelRequest &request) = 0;
+  // Update of `elements` float32 weights in place. Launch: inputs = {gradient, status}, outputs = {weights, state...}.
+  // Does nothing where the status word (uint32) is not 0.
+  virtual std::unique_ptr<Kernel> compile_update(const Optimizer &optimizer, std::int64_t elements) = 0;
+  // Launch: inputs = {scalar of `dtype`}, outputs = {status}. Sets status to `mark` where the scalar is not finite and
+  // status is still 0.
+  virtual std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) = 0;
+
+  virtual void *allocate_arena(std::uint64_t bytes) = 0;  // once per device; Code::nomem
+  // Arena <-> host memory, complete on return; outside of steps only.
+  virtual void write(void *device, const void *host, std::uint64_t bytes) = 0;
+  virtual void read(void *host, const void *device, std::uint64_t bytes) = 0;
+
+  // Runs `issue` where launches are cheapest (on the CPU: on the team's first member, so that none is handed over
+  // between threads), then waits for all queues. Exceptions come out here.
+  virtual void run_step(void (*issue)(void *), void *argument) = 0;
+  // Inside run_step: appends to a queue. Launches of one queue run in order.
+  virtual void launch(QueueKind queue, Kernel &kernel, const Launch &launch) = 0;
+};
+
+// Opens "cpu" (or, once there is a plugin, "cuda:0"). threads 0: as many as the process may use.
+std::unique_ptr<Device> open(const std::string &device, int threads);
+
+}  // namespace protrain::backend

@@ -1,0 +1,83 @@
+// What attention and its gradient share: sizes, masks, tiles, and the products over them.
+//
+// Both work on tiles of at most kTile queries and kTile keys, with scores transposed, (keys, queries): what belongs to
+// one query lies in one vector lane, so that maxima and sums over keys are plain vector operations in key order.
+#pragma once
+
+#include <vector>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/kernel.h"
+
+namespace protrain::backend {
+
+inline constexpr std::int64_t kTile = 64;
+
+struct AttentionShape {
+  // `first`: the index of q among the inputs; k and v follow. `bias`: the index of the bias.
+  AttentionShape(const KernelRequest &request, std::size_t first, std::size_t bias);
+
+  // Tiles of a row of queries, and queries or keys of the one that starts at `at`.
+  std::int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
+  Range query_tile(std::int64_t tile) const { return {tile * kTile, std::min(queries, (tile + 1) * kTile)}; }
+  Range key_tile(std::int64_t tile) const { return {tile * kTile, std::min(keys, (tile + 1) * kTile)}; }
+  // Key tiles that some query of the tile sees.
+  Range visible_key_tiles(Range tile) const;
+
+  std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth;
+  float scale, softcap;
+  bool causal;
+  std::int64_t window;
+  std::int64_t bias_b = 0, bias_h = 0, bias_q = 0, bias_k = 0;  // strides; 0 where the bias repeats
+};
+
+// One product for each combination of full and last tiles.
+class TileProducts {
+ public:
+  // `shape` gives the product of a tile of (queries, keys).
+  template <typename ShapeOf>
+  TileProducts(const AttentionShape &a, int seats, ShapeOf &&shape) : full_queries_(kTile), full_keys_(kTile) {
+    for (std::int64_t queries : {std::min(a.queries, kTile), a.queries % kTile})
+      for (std::int64_t keys : {std::min(a.keys, kTile), a.keys % kTile})
+        products_.emplace_back(shape(queries, keys), seats);
+    full_queries_ = std::min(a.queries, kTile);
+    full_keys_ = std::min(a.keys, kTile);
+    for (const Product &product : products_) scratch_bytes_ = std::max(scratch_bytes_, product.scratch_bytes());
+  }
+  Product &of(Range queries, Range keys) {
+    return products_[(queries.size() == full_queries_ ? 0 : 2) + (keys.size() == full_keys_ ? 0 : 1)];
+  }
+  std::uint64_t scratch_bytes() const { return scratch_bytes_; }
+
+ private:
+  std::int64_t full_queries_, full_keys_;
+  std::vector<Product> products_;
+  std::uint64_t scratch_bytes_ = 0;
+};
+
+// A tile of raw scores (keys, queries) and where it lies.
+struct ScoreTile {
+  float *scores;
+  Range queries, keys;
+  const float *bias;  // of this batch and head; nullptr: none
+  float *slope;       // derivative of the softcap, (keys, queries); nullptr: not wanted
+};
+// Scales, caps, adds the bias, and sets what is not visible to -inf.
+void finish_scores(const AttentionShape &shape, const ScoreTile &tile);
+
+// Hands out pieces of a member's scratch, in floats; each starts on a line of its own.
+class ScratchLayout {
+ public:
+  std::uint64_t floats(std::int64_t count) { return bytes(static_cast<std::uint64_t>(count) * sizeof(float)); }
+  std::uint64_t bytes(std::uint64_t count) {
+    const std::uint64_t at = total_;
+    total_ = round_up(checked_add(total_, count), kAlignment);
+    return at;
+  }
+  std::uint64_t total() const { return total_; }
+
+ private:
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace protrain::backend

@@ -1,0 +1,98 @@
+#include "backend/cpu/device.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/threads.h"
+
+namespace protrain::backend {
+
+namespace {
+constexpr int kMostThreads = 1024;
+
+std::string processor_name() {
+  std::ifstream lines("/proc/cpuinfo");
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("model name")) {
+      const std::size_t colon = line.find(": ");
+      if (colon != std::string::npos) return line.substr(colon + 2);
+    }
+  return "cpu";
+}
+
+const char *instruction_set() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("x86-64-v4")) return "AVX-512";
+  if (__builtin_cpu_supports("x86-64-v3")) return "AVX2";
+#endif
+  return "baseline";
+}
+
+int team_size(int threads) {
+  require(threads >= 0 && threads <= kMostThreads, Code::arg, "threads",
+          "{} threads were asked for; 0 to {} are allowed", threads, kMostThreads);
+  return threads == 0 ? std::min(available_threads(), kMostThreads) : threads;
+}
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(int threads) : team_(team_size(threads), "protrain") {
+    // oneDNN asks OpenMP how many threads to use, when it creates a primitive and when it runs one. Told one, it starts
+    // no OpenMP team: libgomp would end the process when it cannot.
+    team_.enter([&] { team_.run([](Member &) { omp_set_num_threads(1); }); });
+    info_ = {"cpu",
+             fmt::format("{}, {} threads, {}", processor_name(), team_.size(), instruction_set()),
+             available_memory(),
+             true,
+             true,
+             team_.size()};
+  }
+
+  const DeviceInfo &info() const override { return info_; }
+
+  std::unique_ptr<Kernel> compile(const KernelRequest &request) override {
+    const Factory make = find_kernel(request.node.op);
+    require(make != nullptr, Code::unsupported, subject(request), "the cpu has no kernel for {}", request.node.op);
+    std::unique_ptr<Kernel> kernel;
+    team_.enter([&] { kernel = make(request, team_.size()); });
+    return kernel;
+  }
+  std::unique_ptr<Kernel> compile_update(const Optimizer &optimizer, std::int64_t elements) override {
+    return make_update(optimizer, elements);
+  }
+  std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) override { return make_check(dtype, mark); }
+
+  void *allocate_arena(std::uint64_t bytes) override {
+    require(arena_.size() == 0, Code::internal, "cpu", "the arena was allocated before");
+    arena_ = Block(bytes, "device arena");
+    return arena_.data();
+  }
+  void write(void *device, const void *host, std::uint64_t bytes) override { copy(device, host, bytes); }
+  void read(void *host, const void *device, std::uint64_t bytes) override { copy(host, device, bytes); }
+
+  void run_step(void (*issue)(void *), void *argument) override { team_.enter(issue, argument); }
+
+  void launch(QueueKind, Kernel &kernel, const Launch &launch) override {
+    auto &work = static_cast<CpuKernel &>(kernel);
+    team_.run([&](Member &member) { work.run(member, launch); });
+  }
+
+ private:
+  static void copy(void *to, const void *from, std::uint64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+
+  Team team_;
+  DeviceInfo info_;
+  Block arena_;
+};
+}  // namespace
+
+std::unique_ptr<Device> open_cpu(int threads) { return std::make_unique<CpuDevice>(threads); }
+
+}  // namespace protrain::backend

@@ -1,0 +1,174 @@
+#include "backend/cpu/gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "backend/cpu/transpose.h"
+#include "base/error.h"
+#include "base/shape.h"
+
+namespace protrain::backend {
+
+namespace {
+constexpr std::int64_t kRowGrain = 16;              // a multiple of what a register tile holds
+constexpr std::int64_t kPanelElements = 256 << 10;  // 1 MiB: a transposed panel stays in a core's cache
+constexpr std::int64_t kLeastPanelRows = 64;        // below, reading b again for each panel costs more
+
+dnnl::engine &engine() {
+  static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+dnnl::stream &stream() {  // holds no state on the cpu, so all threads share it
+  static dnnl::stream cpu(engine());
+  return cpu;
+}
+
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transposed = false) {
+  return {{rows, columns},
+          dnnl::memory::data_type::f32,
+          transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
+}
+
+dnnl::matmul::primitive_desc describe(const GemmShape &s) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (s.alpha != 1) attributes.set_output_scales(0, {s.alpha});
+  if (s.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1);
+    attributes.set_post_ops(sum);
+  }
+  const auto a = matrix(s.m, s.k, s.trans_a), b = matrix(s.k, s.n, s.trans_b), c = matrix(s.m, s.n);
+  const auto operation = s.bias ? dnnl::matmul::desc(a, b, matrix(1, s.n), c) : dnnl::matmul::desc(a, b, c);
+  return {operation, attributes, engine()};
+}
+
+struct Seat {
+  dnnl::memory a, b, c, bias, scratch;
+  std::array<dnnl_exec_arg_t, 5> arguments;
+  int argument_count = 0;
+};
+}  // namespace
+
+struct Product::State {
+  GemmShape shape;
+  dnnl::matmul::primitive_desc description;
+  dnnl::matmul primitive;
+  std::uint64_t scratch_bytes = 0;
+  std::vector<Seat> seats;
+};
+
+Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<State>()) {
+  State &s = *state_;
+  s.shape = shape;
+  if (shape.m == 0 || shape.n == 0 || shape.k == 0) return;
+  require(!shape.bias || (shape.alpha == 1 && !shape.accumulate), Code::internal, "gemm",
+          "a bias goes neither with alpha nor with accumulation");
+  try {
+    s.description = describe(shape);
+    s.primitive = dnnl::matmul(s.description);
+    s.scratch_bytes = round_up(s.description.scratchpad_desc().get_size(), 64);
+    s.seats.resize(static_cast<std::size_t>(seats));
+    for (Seat &seat : s.seats) {
+      auto add = [&](int name, dnnl::memory &memory, const dnnl::memory::desc &description) {
+        memory = dnnl::memory(description, engine(), nullptr);
+        seat.arguments[static_cast<std::size_t>(seat.argument_count++)] = {name, memory.get()};
+      };
+      add(DNNL_ARG_SRC, seat.a, s.description.src_desc());
+      add(DNNL_ARG_WEIGHTS, seat.b, s.description.weights_desc());
+      add(DNNL_ARG_DST, seat.c, s.description.dst_desc());
+      add(DNNL_ARG_SCRATCHPAD, seat.scratch, s.description.scratchpad_desc());
+      if (shape.bias) add(DNNL_ARG_BIAS, seat.bias, s.description.bias_desc());
+    }
+  } catch (const dnnl::error &error) {
+    fail(error.status == dnnl_out_of_memory ? Code::nomem : Code::device, "oneDNN",
+         "a product of {} x {} x {} could not be made ready: {}", shape.m, shape.k, shape.n, error.what());
+  }
+}
+
+Product::~Product() = default;
+Product::Product(Product &&) noexcept = default;
+
+std::uint64_t Product::scratch_bytes() const { return state_->scratch_bytes; }
+
+const GemmShape &Product::shape() const { return state_->shape; }
+
+std::string Product::implementation() const { return state_->description.impl_info_str(); }
+
+namespace {
+// A product over nothing: what is added to it is all there is.
+void fill_rows(const GemmShape &s, const GemmOperands &operands) {
+  if (s.accumulate) return;
+  for (std::int64_t i = 0; i < s.m; ++i) {
+    float *row = operands.c + i * s.n;
+    if (s.bias)
+      std::copy_n(operands.bias, s.n, row);
+    else
+      std::fill_n(row, s.n, 0.0F);
+  }
+}
+}  // namespace
+
+void Product::run(int index, const GemmOperands &operands, void *scratch) {
+  State &s = *state_;
+  if (s.seats.empty()) return fill_rows(s.shape, operands);
+  Seat &seat = s.seats[static_cast<std::size_t>(index)];
+  auto point = [](dnnl::memory &memory, const void *at) {
+    return dnnl_memory_set_data_handle(memory.get(), const_cast<void *>(at));
+  };
+  dnnl_status_t status = point(seat.a, operands.a);
+  if (status == dnnl_success) status = point(seat.b, operands.b);
+  if (status == dnnl_success) status = point(seat.c, operands.c);
+  if (status == dnnl_success) status = point(seat.scratch, scratch);
+  if (status == dnnl_success && s.shape.bias) status = point(seat.bias, operands.bias);
+  if (status == dnnl_success)
+    status = dnnl_primitive_execute(s.primitive.get(), stream().get(), seat.argument_count, seat.arguments.data());
+  require(status == dnnl_success, status == dnnl_out_of_memory ? Code::nomem : Code::device, "oneDNN",
+          "a product failed with status {}", static_cast<int>(status));
+}
+
+Gemm::Gemm(const GemmShape &shape, int team_size) : shape_(shape) {
+  const std::int64_t grain = shape.m >= kRowGrain * team_size ? kRowGrain : 1;
+  const std::int64_t most_rows =
+      shape.trans_a ? std::max(kPanelElements / std::max<std::int64_t>(shape.k, 1), kLeastPanelRows) : shape.m;
+  for (int i = 0; i < team_size; ++i) {
+    const Range rows = share(shape.m, grain, i, team_size);
+    if (rows.size() == 0) break;
+    const int panels = static_cast<int>((rows.size() - 1) / most_rows + 1);
+    std::vector<Panel> &own = members_.emplace_back();
+    for (int p = 0; p < panels; ++p) {
+      const Range part = share(rows.size(), grain, p, panels);
+      GemmShape piece = shape;
+      piece.m = part.size();
+      piece.trans_a = false;
+      if (piece.m == 0) break;
+      own.push_back({rows.begin + part.begin, Product(piece, 1)});
+      scratch_each_ = std::max(scratch_each_, own.back().product.scratch_bytes());
+      if (shape.trans_a)
+        panel_bytes_ =
+            std::max(panel_bytes_, round_up(static_cast<std::uint64_t>(piece.m * piece.k) * sizeof(float), 64));
+    }
+  }
+  scratch_each_ += panel_bytes_;
+}
+
+void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch) {
+  const auto index = static_cast<std::size_t>(member.index);
+  if (index >= members_.size()) return;
+  std::byte *own = static_cast<std::byte *>(scratch) + index * scratch_each_;
+  auto *rows = reinterpret_cast<float *>(own);
+  for (Panel &panel : members_[index]) {
+    GemmOperands part = operands;
+    part.c += panel.first_row * shape_.n;
+    if (shape_.trans_a) {
+      transpose({operands.a + panel.first_row, shape_.m}, shape_.k, panel.product.shape().m, {rows, shape_.k});
+      part.a = rows;
+    } else {
+      part.a += panel.first_row * shape_.k;
+    }
+    panel.product.run(0, part, own + panel_bytes_);
+  }
+}
+
+}  // namespace protrain::backend

@@ -1,0 +1,87 @@
+// CrossEntropy over given logits, and its gradient. Rows are shared out; the loss is summed in double in row order.
+#include "backend/cpu/targets.h"
+#include "base/shape.h"
+
+namespace protrain::backend {
+
+namespace {
+class CrossEntropy : public CpuKernel {
+ public:
+  explicit CrossEntropy(const KernelRequest &request)
+      : rows_(request.inputs.at(0).shape.at(0)),
+        classes_(request.inputs[0].shape.at(1)),
+        targets_(request, 1, classes_),
+        reduction_(reduction_of(request)) {
+    require_dtype(request, request.inputs[0], DType::f32);
+    scratch_bytes = checked_multiply(static_cast<std::uint64_t>(rows_), sizeof(double));
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const float *logits = input<float>(launch, 0);
+    auto *losses = static_cast<double *>(launch.scratch);
+    float *loss = output<float>(launch, 0);
+    float *lse = optional_output<float>(launch, 1);
+    const Range own = share(rows_, 1, member);
+    for (std::int64_t i = own.begin; i < own.end; ++i) {
+      const std::int64_t label = targets_.at(launch, i);
+      const double sum = log_sum_exp(logits + i * classes_, classes_);
+      if (lse) lse[i] = static_cast<float>(sum);
+      losses[i] = label == Targets::kIgnored ? 0 : sum - logits[i * classes_ + label];
+      if (reduction_ == Reduction::none) loss[i] = static_cast<float>(losses[i]);
+    }
+    if (reduction_ == Reduction::none) return;
+    member.barrier();
+    if (member.index != 0) return;
+    double total = 0;
+    for (std::int64_t i = 0; i < rows_; ++i) total += losses[i];
+    if (reduction_ == Reduction::mean) total /= static_cast<double>(targets_.counted(launch));
+    *loss = static_cast<float>(total);
+  }
+
+ private:
+  const std::int64_t rows_, classes_;
+  const Targets targets_;
+  const Reduction reduction_;
+};
+
+class CrossEntropyGrad : public CpuKernel {
+ public:
+  explicit CrossEntropyGrad(const KernelRequest &request)
+      : rows_(request.inputs.at(1).shape.at(0)),
+        classes_(request.inputs[1].shape.at(1)),
+        targets_(request, 2, classes_),
+        reduction_(reduction_of(request)) {
+    for (std::size_t i : {0, 1, 3}) require_dtype(request, request.inputs.at(i), DType::f32);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const float *upstream = input<float>(launch, 0), *logits = input<float>(launch, 1), *lse = input<float>(launch, 3);
+    const auto counted = reduction_ == Reduction::mean ? static_cast<float>(targets_.counted(launch)) : 1.0F;
+    const Range own = share(rows_, 1, member);
+    for (std::int64_t i = own.begin; i < own.end; ++i) {
+      const std::int64_t label = targets_.at(launch, i);
+      float *row = output<float>(launch, 0) + i * classes_;
+      const float factor = reduction_ == Reduction::none ? upstream[i] : *upstream / counted;
+      if (label == Targets::kIgnored)
+        std::fill_n(row, classes_, 0.0F);
+      else
+        softmax_gradient(logits + i * classes_, classes_, lse[i], factor, label, row);
+    }
+  }
+
+ private:
+  const std::int64_t rows_, classes_;
+  const Targets targets_;
+  const Reduction reduction_;
+};
+}  // namespace
+
+std::unique_ptr<CpuKernel> make_cross_entropy(const KernelRequest &request, int) {
+  return std::make_unique<CrossEntropy>(request);
+}
+
+std::unique_ptr<CpuKernel> make_cross_entropy_grad(const KernelRequest &request, int) {
+  return std::make_unique<CrossEntropyGrad>(request);
+}
+
+}  // namespace protrain::backend

@@ -1,0 +1,75 @@
+// SquaredNorm and GlobalNorm. Sums of squares in double, over blocks of fixed length and then up a fixed tree: the bits
+// depend on the number of elements alone.
+#include <cmath>
+
+#include "backend/cpu/clones.h"
+#include "backend/cpu/kernel.h"
+
+namespace protrain::backend {
+
+namespace {
+constexpr std::int64_t kBlock = 4096;
+constexpr int kLanes = 16;
+
+PROTRAIN_CLONES
+double block_sum(const float *x, std::int64_t count) {
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) lanes[l] += static_cast<double>(x[i + l]) * static_cast<double>(x[i + l]);
+  for (int l = 0; i < count; ++i, ++l) lanes[l] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  return lanes[0];
+}
+
+class SquaredNorm : public CpuKernel {
+ public:
+  explicit SquaredNorm(const KernelRequest &request) {
+    require_dtype(request, request.inputs.at(0), DType::f32);
+    elements_ = element_count(request.inputs[0].shape);
+    blocks_ = (elements_ + kBlock - 1) / kBlock;
+    scratch_bytes = static_cast<std::uint64_t>(blocks_) * sizeof(double);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const float *x = input<float>(launch, 0);
+    auto *sums = static_cast<double *>(launch.scratch);
+    const Range own = share(blocks_, 1, member);
+    for (std::int64_t b = own.begin; b < own.end; ++b)
+      sums[b] = block_sum(x + b * kBlock, std::min(kBlock, elements_ - b * kBlock));
+    member.barrier();
+    if (member.index != 0) return;
+    for (std::int64_t width = 1; width < blocks_; width *= 2)
+      for (std::int64_t b = 0; b + width < blocks_; b += 2 * width) sums[b] += sums[b + width];
+    *output<double>(launch, 0) = blocks_ > 0 ? sums[0] : 0;
+  }
+
+ private:
+  std::int64_t elements_, blocks_;
+};
+
+class GlobalNorm : public CpuKernel {
+ public:
+  explicit GlobalNorm(const KernelRequest &request) {
+    for (const graph::Type &type : request.inputs) require_dtype(request, type, DType::f64);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    if (member.index != 0) return;
+    double sum = 0;
+    for (std::size_t i = 0; i < launch.inputs.size(); ++i) sum += *input<double>(launch, i);
+    *output<double>(launch, 0) = std::sqrt(sum);
+  }
+};
+}  // namespace
+
+std::unique_ptr<CpuKernel> make_squared_norm(const KernelRequest &request, int) {
+  return std::make_unique<SquaredNorm>(request);
+}
+
+std::unique_ptr<CpuKernel> make_global_norm(const KernelRequest &request, int) {
+  return std::make_unique<GlobalNorm>(request);
+}
+
+}  // namespace protrain::backend

@@ -1,0 +1,86 @@
+#include "backend/cpu/targets.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "arith/math.h"
+#include "backend/cpu/clones.h"
+
+namespace protrain::backend {
+
+Targets::Targets(const KernelRequest &request, std::size_t labels, std::int64_t classes)
+    : labels_(labels),
+      dtype_(request.inputs.at(labels).dtype),
+      rows_(element_count(request.inputs[labels].shape)),
+      classes_(classes),
+      subject_(subject(request)) {
+  require(dtype_ == DType::i64 || dtype_ == DType::i32, Code::unsupported, subject_,
+          "labels on the cpu are int64 or int32, these are {}", name_of(dtype_));
+  if (request.node.attributes.has("ignore_index")) ignored_ = request.node.attributes.integer("ignore_index", 0);
+}
+
+std::int64_t Targets::at(const Launch &launch, std::int64_t row) const {
+  const std::int64_t label =
+      dtype_ == DType::i64 ? input<std::int64_t>(launch, labels_)[row] : input<std::int32_t>(launch, labels_)[row];
+  if (ignored_ && label == *ignored_) return kIgnored;
+  require(label >= 0 && label < classes_, Code::arg, subject_, "label {} of row {} is outside 0..{}", label, row,
+          classes_ - 1);
+  return label;
+}
+
+std::int64_t Targets::counted(const Launch &launch) const {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < rows_; ++i) count += at(launch, i) != kIgnored;
+  return count;
+}
+
+Reduction reduction_of(const KernelRequest &request) {
+  const std::string name = request.node.attributes.text("reduction", "mean");
+  if (name == "mean") return Reduction::mean;
+  if (name == "sum") return Reduction::sum;
+  require(name == "none", Code::unsupported, subject(request), "reduction \"{}\" is none of mean, sum, none", name);
+  return Reduction::none;
+}
+
+namespace {
+constexpr int kLanes = 32;
+constexpr std::int64_t kRun = 2048;  // elements summed in float before double takes over
+
+PROTRAIN_CLONES
+float largest(const float *x, std::int64_t count) {
+  float lanes[kLanes];
+  std::fill_n(lanes, kLanes, -HUGE_VALF);
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
+  for (; i < count; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+  return *std::max_element(lanes, lanes + kLanes);
+}
+
+PROTRAIN_CLONES
+float sum_of_exp(const float *x, std::int64_t count, float shift) {
+  float lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) lanes[l] += arith::exp(x[i + l] - shift);
+  for (int l = 0; i < count; ++i, ++l) lanes[l] += arith::exp(x[i] - shift);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  return lanes[0];
+}
+}  // namespace
+
+double log_sum_exp(const float *x, std::int64_t count) {
+  const float shift = largest(x, count);
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; i += kRun) sum += sum_of_exp(x + i, std::min(kRun, count - i), shift);
+  return shift + std::log(sum);
+}
+
+PROTRAIN_CLONES
+void softmax_gradient(const float *x, std::int64_t count, float lse, float factor, std::int64_t label, float *to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = factor * arith::exp(x[i] - lse);
+  to[label] -= factor;
+}
+
+}  // namespace protrain::backend

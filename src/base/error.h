@@ -1,0 +1,70 @@
+// The one exception type of the library and the two ways to throw it.
+// Rooms throw; only the C door, thread starts and plugin edges catch.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace protrain {
+
+// Same numbers as protrain_code in protrain.h (checked in protrain.cpp).
+enum class Code : int {
+  ok = 0,
+  arg = 1,           // an argument or option is wrong
+  state = 2,         // the call does not fit the object's present state
+  busy = 3,          // another thread is inside the object
+  forked = 4,        // the object belongs to the parent process
+  version = 5,       // a file or plugin of another version
+  path = 6,          // a path that may not be followed
+  io = 7,            // the system refused a file operation
+  nospc = 8,         // no space left where a file should grow
+  format = 9,        // malformed bytes
+  limit = 10,        // over a stated cap
+  shape = 11,        // shapes do not fit together
+  type = 12,         // element types do not fit together
+  graph = 13,        // the graph is not a legal one
+  unsupported = 14,  // legal, but not something this library does
+  corrupt = 15,      // a checksum does not match
+  mismatch = 16,     // belongs to something else
+  budget = 17,       // does not fit the stated memory
+  nomem = 18,        // the system refused memory
+  nonfinite = 19,    // NaN or infinity where numbers must be finite
+  peer = 20,         // another rank failed
+  timeout = 21,      // another rank did not answer in time
+  device = 22,       // the device or its driver failed
+  internal = 23,     // a fault of this library
+  cancelled = 24,    // protrain_session_cancel was called
+};
+
+// What is left of a session after a failed call.
+enum class Aftermath {
+  unchanged,     // nothing happened
+  half_applied,  // some parameters took the step, others did not; still usable
+  lost,          // only destroy makes sense
+};
+
+struct Error : std::exception {
+  Error(Code code_, std::string subject_, std::string text_, Aftermath aftermath_ = Aftermath::unchanged)
+      : code(code_), subject(std::move(subject_)), text(std::move(text_)), aftermath(aftermath_) {}
+  const char *what() const noexcept override { return text.c_str(); }
+
+  Code code;
+  std::string subject;  // the node, tensor, file or option concerned
+  std::string text;     // one line: what was found, what was expected, what to do
+  Aftermath aftermath;
+};
+
+template <typename... Args>
+[[noreturn]] void fail(Code code, std::string subject, fmt::format_string<Args...> text, Args &&...args) {
+  throw Error(code, std::move(subject), fmt::format(text, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+void require(bool holds, Code code, const std::string &subject, fmt::format_string<Args...> text, Args &&...args) {
+  if (!holds) throw Error(code, subject, fmt::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace protrain

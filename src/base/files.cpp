@@ -1,0 +1,232 @@
+// The system calls stand first, one small function each: faults are injected there.
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace protrain {
+
+namespace {
+
+int sys_open(int directory, const char *path, int flags, mode_t mode = 0) {
+  return ::openat(directory, path, flags | O_CLOEXEC, mode);
+}
+int sys_close(int descriptor) { return ::close(descriptor); }
+int sys_stat(const char *path, struct stat *out) { return ::stat(path, out); }
+int sys_stat(int descriptor, struct stat *out) { return ::fstat(descriptor, out); }
+int sys_stat_at(int directory, const char *name, struct stat *out) {
+  return ::fstatat(directory, name, out, AT_SYMLINK_NOFOLLOW);
+}
+int sys_statfs(int descriptor, struct statfs *out) { return ::fstatfs(descriptor, out); }
+ssize_t sys_pread(int descriptor, void *out, std::size_t bytes, off_t offset) {
+  return ::pread(descriptor, out, bytes, offset);
+}
+ssize_t sys_write(int descriptor, const void *bytes, std::size_t count) { return ::write(descriptor, bytes, count); }
+int sys_sync(int descriptor) { return ::fsync(descriptor); }
+int sys_rename(const char *from, const char *to) { return ::rename(from, to); }
+int sys_unlink(const char *path) { return ::unlink(path); }
+char *sys_realpath(const char *path) { return ::realpath(path, nullptr); }
+
+[[noreturn]] void refuse(const std::string &path, const char *what, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  fail(full ? Code::nospc : Code::io, path, "cannot {}: {} (errno {})", what, std::generic_category().message(error),
+       error);
+}
+
+[[noreturn]] void refuse_kind(const std::string &path) {
+  fail(Code::path, path, "not a regular file; give a file on disk, no pipe, device, socket or directory");
+}
+
+// Closes on the way out unless released.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  Descriptor(const Descriptor &) = delete;
+  Descriptor &operator=(const Descriptor &) = delete;
+  ~Descriptor() { reset(-1); }
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+  void reset(int value) {
+    if (value_ >= 0) sys_close(value_);
+    value_ = value;
+  }
+
+ private:
+  int value_;
+};
+
+// The files of /proc and /sys say they are regular, but reading them has effects and their size is 0.
+bool on_disk(int descriptor) {
+  constexpr std::array<unsigned long, 2> kKernelText{0x9fa0, 0x62656572};
+  struct statfs system {};
+  if (sys_statfs(descriptor, &system) != 0) return true;
+  return std::find(kKernelText.begin(), kKernelText.end(), static_cast<unsigned long>(system.f_type)) ==
+         kKernelText.end();
+}
+
+// O_NONBLOCK: a FIFO that took the place of a file since it was looked at must not stop us.
+constexpr int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+
+FileIdentity identity(const struct stat &found) {
+  return {static_cast<std::uint64_t>(found.st_dev), static_cast<std::uint64_t>(found.st_ino)};
+}
+
+}  // namespace
+
+File::File(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {
+  Descriptor owner(descriptor);
+  struct stat found {};
+  if (sys_stat(descriptor, &found) != 0) refuse(path_, "look at it", errno);
+  if (!S_ISREG(found.st_mode) || !on_disk(descriptor)) refuse_kind(path_);
+  size_ = static_cast<std::uint64_t>(found.st_size);
+  identity_ = protrain::identity(found);
+  owner.release();
+}
+
+File::File(File &&other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      size_(other.size_),
+      identity_(other.identity_) {}
+
+File &File::operator=(File &&other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  std::swap(size_, other.size_);
+  std::swap(identity_, other.identity_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) sys_close(descriptor_);
+}
+
+File File::open(const std::string &path) {
+  struct stat found {};
+  if (sys_stat(path.c_str(), &found) != 0) refuse(path, "open it", errno);
+  if (S_ISDIR(found.st_mode)) refuse(path, "open it", EISDIR);
+  if (!S_ISREG(found.st_mode)) refuse_kind(path);  // before it is opened: opening a device can have effects
+  const int descriptor = sys_open(AT_FDCWD, path.c_str(), kReadFlags);
+  if (descriptor < 0) refuse(path, "open it", errno);
+  return File(descriptor, path);
+}
+
+File File::open_beneath(const std::string &root, const std::string &relative) {
+  const std::string path = root + "/" + relative;
+  Descriptor directory(sys_open(AT_FDCWD, root.c_str(), O_PATH | O_DIRECTORY));
+  if (directory.get() < 0) refuse(path, "open its directory", errno);
+  std::size_t begin = 0;
+  for (;;) {
+    const std::size_t end = std::min(relative.find('/', begin), relative.size());
+    const std::string name = relative.substr(begin, end - begin);
+    require(!name.empty() && name != "." && name != "..", Code::path, path, "not a plain path below its directory");
+    struct stat found {};
+    if (sys_stat_at(directory.get(), name.c_str(), &found) != 0) refuse(path, "open it", errno);
+    if (S_ISLNK(found.st_mode)) fail(Code::path, path, "a symbolic link appeared on the way to it");
+    const bool last = end == relative.size();
+    if (last ? !S_ISREG(found.st_mode) : !S_ISDIR(found.st_mode)) refuse_kind(path);
+    const int flags = last ? kReadFlags : O_PATH | O_DIRECTORY;
+    const int next = sys_open(directory.get(), name.c_str(), flags | O_NOFOLLOW);
+    if (next < 0 && errno == ELOOP) fail(Code::path, path, "a symbolic link appeared on the way to it");
+    if (next < 0) refuse(path, "open it", errno);
+    if (last) return File(next, path);
+    directory.reset(next);
+    begin = end + 1;
+  }
+}
+
+void File::read(std::uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = sys_pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) refuse(path_, "read it", errno);
+    require(got > 0, Code::io, path_, "ends at byte {}, {} bytes early; it shrank after it was opened", offset,
+            out.size());
+    out = out.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+}
+
+FileWriter::FileWriter(const std::string &path) : path_(path) {
+  static std::atomic<unsigned> serial{0};
+  struct stat found {};
+  if (sys_stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) refuse_kind(path);
+  for (int tries = 0; descriptor_ < 0; ++tries) {
+    temporary_ = fmt::format("{}/.{}.{}-{}.partial", directory_of(path), base_name(path), ::getpid(), serial++);
+    descriptor_ = sys_open(AT_FDCWD, temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+    // A name left over by a process that was killed and had the same id.
+    if (descriptor_ < 0 && (errno != EEXIST || tries == 100)) refuse(path_, "create it", errno);
+  }
+}
+
+FileWriter::~FileWriter() {
+  if (descriptor_ >= 0) sys_close(descriptor_);
+  if (!temporary_.empty()) sys_unlink(temporary_.c_str());
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = sys_write(descriptor_, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) refuse(path_, "write it", errno);
+    require(done > 0, Code::io, path_, "cannot write it: the system took none of {} bytes", bytes.size());
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+    position_ += static_cast<std::uint64_t>(done);
+  }
+}
+
+void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void FileWriter::pad_to(std::uint64_t multiple) {
+  static constexpr std::array<std::byte, 4096> kZeros{};
+  for (std::uint64_t missing = (multiple - position_ % multiple) % multiple; missing > 0;) {
+    const std::uint64_t part = std::min<std::uint64_t>(missing, kZeros.size());
+    write(std::span(kZeros).first(part));
+    missing -= part;
+  }
+}
+
+void FileWriter::commit() {
+  if (sys_sync(descriptor_) != 0) refuse(path_, "sync it", errno);
+  if (sys_close(std::exchange(descriptor_, -1)) != 0) refuse(path_, "close it", errno);
+  if (sys_rename(temporary_.c_str(), path_.c_str()) != 0) refuse(path_, "rename it into place", errno);
+  temporary_.clear();
+  Descriptor directory(sys_open(AT_FDCWD, directory_of(path_).c_str(), O_RDONLY | O_DIRECTORY));
+  if (directory.get() < 0 || sys_sync(directory.get()) != 0) refuse(path_, "sync its directory", errno);
+}
+
+std::string directory_of(const std::string &path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string base_name(const std::string &path) { return path.substr(path.rfind('/') + 1); }
+
+std::optional<std::string> real_path(const std::string &path) {
+  const std::unique_ptr<char, decltype(&std::free)> found(sys_realpath(path.c_str()), &std::free);
+  if (!found) return std::nullopt;
+  return std::string(found.get());
+}
+
+std::optional<FileIdentity> identity_of(const std::string &path) {
+  struct stat found {};
+  if (sys_stat(path.c_str(), &found) != 0) return std::nullopt;
+  return identity(found);
+}
+
+}  // namespace protrain

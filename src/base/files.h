@@ -1,0 +1,81 @@
+// Files: the one layer through which the library reads and writes the file system. Every failure is an Error that
+// carries the system's text; nothing here blocks on a FIFO, follows a device or maps memory (a mapped file that shrinks
+// kills the process).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace protrain {
+
+// Which file a path led to, whatever its name.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  bool operator==(const FileIdentity &) const = default;
+};
+
+// An open regular file, read-only.
+class File {
+ public:
+  // Follows links. Code::io where the system refuses (a directory among that), Code::path for what is no regular file.
+  static File open(const std::string &path);
+  // Opens `relative` under `root` and follows no link on the way below it, so that nothing that happens meanwhile can
+  // lead outside. Code::path for links and for all but regular files; Code::io where the system refuses.
+  static File open_beneath(const std::string &root, const std::string &relative);
+
+  File(File &&other) noexcept;
+  File &operator=(File &&other) noexcept;
+  ~File();
+
+  const std::string &path() const { return path_; }
+  std::uint64_t size() const { return size_; }  // when it was opened
+  FileIdentity identity() const { return identity_; }
+  // Fills `out` from `offset`; Code::io where the file ends before.
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  File(int descriptor, std::string path);
+
+  int descriptor_ = -1;
+  std::string path_;
+  std::uint64_t size_ = 0;
+  FileIdentity identity_;
+};
+
+// A file in the making: written under a temporary name in the same directory, and in place only once it is complete.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::string &path);  // Code::path where `path` is something else than a regular file
+  FileWriter(const FileWriter &) = delete;
+  FileWriter &operator=(const FileWriter &) = delete;
+  ~FileWriter();  // removes the temporary file unless committed
+
+  std::uint64_t position() const { return position_; }
+  void write(std::span<const std::byte> bytes);  // Code::nospc, Code::io
+  void write(std::string_view text);
+  void pad_to(std::uint64_t multiple);  // zeros, up to the next multiple
+  // Syncs the file, renames it to `path`, syncs the directory. After an error the old file is still in place, unless
+  // only the last of the three failed. No sync is tried twice: the system forgets what it could not write.
+  void commit();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  int descriptor_ = -1;
+  std::uint64_t position_ = 0;
+};
+
+// Path text only: no file is touched.
+std::string directory_of(const std::string &path);  // "." where the path has none
+std::string base_name(const std::string &path);
+
+// Links resolved; nothing where the path leads nowhere (missing, dangling, a loop).
+std::optional<std::string> real_path(const std::string &path);
+std::optional<FileIdentity> identity_of(const std::string &path);  // likewise
+
+}  // namespace protrain

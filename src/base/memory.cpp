@@ -1,0 +1,55 @@
+#include "base/memory.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "base/cgroup.h"
+#include "base/error.h"
+
+namespace protrain {
+
+namespace {
+constexpr std::uint64_t kHugePage = 2 << 20;
+
+std::uint64_t left_of(int resource, std::uint64_t used) {
+  rlimit limit{};
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return cgroup::kUnlimited;
+  return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, used);
+}
+}  // namespace
+
+Block::Block(std::uint64_t bytes, const std::string &subject) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void *at = bytes > PTRDIFF_MAX ? MAP_FAILED
+                                 : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED)
+    fail(Code::nomem, subject, "the system refused {} bytes ({}); {} are available", bytes, std::strerror(ENOMEM),
+         available_memory());
+  data_ = static_cast<std::byte *>(at);
+  // Walking tensors page by page costs more TLB misses than arithmetic; a refusal is harmless.
+  if (bytes >= 2 * kHugePage) madvise(at, bytes, MADV_HUGEPAGE);
+}
+
+Block::~Block() {
+  if (data_) munmap(data_, bytes_);
+}
+
+std::uint64_t available_memory(const std::string &root) {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  std::uint64_t least = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
+  if (const auto kib = cgroup::number_in(root + "/proc/meminfo", "MemAvailable:")) least = std::min(least, *kib * 1024);
+  least = std::min(least, cgroup::free_memory(root));
+  std::ifstream statm(root + "/proc/self/statm");  // pages: size resident shared text lib data dt
+  std::uint64_t size = 0, skipped = 0, data = 0;
+  statm >> size >> skipped >> skipped >> skipped >> skipped >> data;
+  return std::min({least, left_of(RLIMIT_AS, size * page), left_of(RLIMIT_DATA, data * page)});
+}
+
+}  // namespace protrain

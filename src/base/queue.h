@@ -1,0 +1,17 @@
+// The queues that work is issued to. Programs name them, backends run them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace protrain {
+
+// Work of one queue runs in the order of issue; between queues only waits order it.
+enum class Queue : std::uint8_t { compute, upload, download, host, disk, comm };
+inline constexpr std::size_t kQueueCount = 6;
+inline constexpr const char *kQueueNames[kQueueCount] = {"compute", "upload", "download", "host", "disk", "comm"};
+
+// Bytes; every address in an arena is a multiple, so that bits cannot depend on where a plan put a value.
+inline constexpr std::size_t kAlignment = 64;
+
+}  // namespace protrain

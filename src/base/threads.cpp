@@ -1,0 +1,250 @@
+#include "base/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "base/cgroup.h"
+#include "base/error.h"
+
+namespace protrain {
+
+namespace {
+constexpr std::size_t kStackBytes = 8 << 20;
+constexpr auto kSpin = std::chrono::microseconds(30);  // a few times what waking a thread costs
+
+struct Abandoned {};  // leaves a member's work because another member's threw
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Waits while `word` is `old`: awake for a moment, then asleep.
+void await_change(const std::atomic<std::uint32_t> &word, std::uint32_t old) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (word.load(std::memory_order_acquire) != old) return;
+      pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  word.wait(old, std::memory_order_acquire);
+}
+
+void advance(std::atomic<std::uint32_t> &word) {
+  word.fetch_add(1, std::memory_order_acq_rel);
+  word.notify_all();
+}
+}  // namespace
+
+struct Team::State {
+  struct Seat {  // a thread, and what its part of the last run threw
+    pthread_t thread;
+    State *state;
+    int index;
+    std::exception_ptr error;
+  };
+
+  State(int size, Team *team) : size(size), team(team), seats(static_cast<std::size_t>(size)) {}
+  void start(const std::string &name);
+  void stop() noexcept;
+  void first_member();
+  void other_member(Seat &seat);
+  void take_part(Seat &seat);
+  void barrier();
+
+  const int size;
+  Team *const team;
+  std::vector<Seat> seats;
+  int started = 0;
+  std::atomic<bool> stopping = false;
+
+  // enter(): the caller advances `asked`, member 0 answers on `answered`.
+  std::atomic<std::uint32_t> asked = 0, answered = 0;
+  void (*issue)(void *) = nullptr;
+  void *issue_argument = nullptr;
+  std::exception_ptr issue_error;
+
+  // run(): member 0 advances `begun`, the last other member to finish advances `ended`. Apart, so that those who spin
+  // on one line are not disturbed by writes to the other.
+  alignas(64) std::atomic<std::uint32_t> begun = 0;
+  void (*work)(void *, Member &) = nullptr;
+  void *work_argument = nullptr;
+  alignas(64) std::atomic<std::uint32_t> ended = 0;
+  std::atomic<int> pending = 0;
+
+  alignas(64) std::atomic<std::uint32_t> phase = 0;  // of the barrier
+  std::atomic<int> arrived = 0;
+  std::atomic<bool> failed = false;
+};
+
+namespace {
+thread_local const void *seated_first_of = nullptr;  // the team whose member 0 this thread is
+}
+
+void Team::State::start(const std::string &name) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // new threads inherit the mask
+  int error = 0;
+  for (; started < size && error == 0; started += error == 0) {
+    Seat &seat = seats[static_cast<std::size_t>(started)];
+    seat.state = this;
+    seat.index = started;
+    auto begin = [](void *at) -> void * {
+      Seat &own = *static_cast<Seat *>(at);
+      own.index == 0 ? own.state->first_member() : own.state->other_member(own);
+      return nullptr;
+    };
+    error = pthread_create(&seat.thread, &attributes, begin, &seat);
+    if (error == 0) pthread_setname_np(seat.thread, (name + "/" + std::to_string(started)).substr(0, 15).c_str());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (error == 0) return;
+  const int got = started;
+  stop();
+  fail(error == ENOMEM ? Code::nomem : Code::device, "threads",
+       "the system refused thread {} of {} ({}): ask for fewer threads, or raise the limits on processes and memory",
+       got + 1, size, std::strerror(error));
+}
+
+void Team::State::stop() noexcept {
+  stopping = true;
+  advance(asked);
+  advance(begun);
+  for (int i = 0; i < started; ++i) pthread_join(seats[static_cast<std::size_t>(i)].thread, nullptr);
+}
+
+void Team::State::first_member() {
+  seated_first_of = this;
+  for (std::uint32_t seen = 0;; ++seen) {
+    asked.wait(seen, std::memory_order_acquire);
+    if (stopping) return;
+    try {
+      issue(issue_argument);
+    } catch (...) {
+      issue_error = std::current_exception();
+    }
+    advance(answered);
+  }
+}
+
+void Team::State::other_member(Seat &seat) {
+  for (std::uint32_t seen = 0;; ++seen) {
+    await_change(begun, seen);
+    if (stopping) return;
+    take_part(seat);
+    if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) advance(ended);
+  }
+}
+
+void Team::State::take_part(Seat &seat) {
+  Member member(seat.index, size, team);
+  try {
+    work(work_argument, member);
+    return;
+  } catch (const Abandoned &) {
+    return;
+  } catch (...) {
+    seat.error = std::current_exception();
+  }
+  failed = true;
+  advance(phase);  // whoever waits in the barrier would wait for ever
+}
+
+void Team::State::barrier() {
+  const std::uint32_t now = phase.load(std::memory_order_acquire);
+  if (failed) throw Abandoned();
+  if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
+    arrived.store(0, std::memory_order_relaxed);
+    advance(phase);
+    return;
+  }
+  await_change(phase, now);
+  if (failed) throw Abandoned();
+}
+
+void Member::barrier() {
+  if (size > 1) team_->state_->barrier();
+}
+
+Range share(std::int64_t count, std::int64_t grain, int index, int size) {
+  const std::int64_t grains = count / grain + (count % grain != 0);
+  const std::int64_t each = grains / size, extra = grains % size;
+  auto edge = [&](std::int64_t i) { return std::min(count, (each * i + std::min(i, extra)) * grain); };
+  return {edge(index), edge(index + 1)};
+}
+
+Team::Team(int size, const std::string &name) {
+  require(size >= 1, Code::arg, "threads", "a team of {} threads was asked for, at least 1 is needed", size);
+  state_ = std::make_unique<State>(size, this);
+  state_->start(name);
+}
+
+Team::~Team() { state_->stop(); }
+
+int Team::size() const { return state_->size; }
+
+void Team::enter(void (*issue)(void *), void *argument) {
+  if (seated_first_of == state_.get()) return issue(argument);
+  State &s = *state_;
+  s.issue = issue;
+  s.issue_argument = argument;
+  const std::uint32_t before = s.answered.load(std::memory_order_relaxed);
+  advance(s.asked);
+  s.answered.wait(before, std::memory_order_acquire);
+  if (s.issue_error) std::rethrow_exception(std::exchange(s.issue_error, nullptr));
+}
+
+void Team::run(void (*work)(void *, Member &), void *argument) {
+  State &s = *state_;
+  if (s.size == 1) {
+    Member alone(0, 1, this);
+    return work(argument, alone);
+  }
+  s.work = work;
+  s.work_argument = argument;
+  s.arrived.store(0, std::memory_order_relaxed);
+  s.failed.store(false, std::memory_order_relaxed);
+  s.pending.store(s.size - 1, std::memory_order_relaxed);
+  const std::uint32_t before = s.ended.load(std::memory_order_relaxed);
+  advance(s.begun);
+  s.take_part(s.seats[0]);
+  await_change(s.ended, before);
+  std::exception_ptr first;
+  for (State::Seat &seat : s.seats)
+    if (std::exception_ptr error = std::exchange(seat.error, nullptr); error && !first) first = error;
+  if (first) std::rethrow_exception(first);
+}
+
+int available_threads() {
+  int count = 1;
+  for (int processors = 1024; processors <= 1 << 20;
+       processors *= 4) {  // the kernel's mask may be wider than cpu_set_t
+    cpu_set_t *set = CPU_ALLOC(processors);
+    if (!set) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(processors);
+    const bool known = sched_getaffinity(0, bytes, set) == 0;
+    if (known) count = std::max(1, CPU_COUNT_S(bytes, set));
+    CPU_FREE(set);
+    if (known) break;
+  }
+  const int quota = cgroup::processor_quota();
+  return quota > 0 ? std::min(count, quota) : count;
+}
+
+}  // namespace protrain

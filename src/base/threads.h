@@ -1,0 +1,77 @@
+// Team: a fixed set of named threads that run one function at a time, together.
+// All threads are the team's own; the caller of enter() only waits. Between steps every one of them sleeps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace protrain {
+
+class Team;
+
+// One thread's place in a run.
+class Member {
+ public:
+  Member(int index_, int size_, Team *team) : index(index_), size(size_), team_(team) {}
+
+  // Waits until every member of the run is here. Throws (something no one should catch) when another member's work
+  // threw, so that a run always ends.
+  void barrier();
+
+  const int index;  // 0 .. size - 1
+  const int size;
+
+ private:
+  Team *team_;
+};
+
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+// The member's piece of [0, count), cut at multiples of `grain`; pieces differ by at most one grain.
+Range share(std::int64_t count, std::int64_t grain, int index, int size);
+inline Range share(std::int64_t count, std::int64_t grain, const Member &member) {
+  return share(count, grain, member.index, member.size);
+}
+
+class Team {
+ public:
+  // Threads are called "name/0", "name/1", ...; no signal is delivered to them. Code::device or Code::nomem when the
+  // system refuses one.
+  Team(int size, const std::string &name);
+  ~Team();
+  Team(const Team &) = delete;
+  Team &operator=(const Team &) = delete;
+
+  int size() const;
+
+  // Runs issue(argument) on member 0 and returns when it has: what it throws comes out here. Called by one thread at a
+  // time; from inside another enter() it is a plain call.
+  void enter(void (*issue)(void *), void *argument);
+  // Inside enter(): runs work(argument, member) on every member and returns when all are done. The first exception, by
+  // member, comes out here.
+  void run(void (*work)(void *, Member &), void *argument);
+
+  // The same for anything callable, by reference.
+  template <typename Issue>
+  void enter(Issue &&issue) {
+    enter([](void *self) { (*static_cast<std::remove_reference_t<Issue> *>(self))(); }, &issue);
+  }
+  template <typename Work>
+  void run(Work &&work) {
+    run([](void *self, Member &member) { (*static_cast<std::remove_reference_t<Work> *>(self))(member); }, &work);
+  }
+
+ private:
+  friend class Member;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Threads this process may run at once: the scheduler's affinity mask and the cgroup's processor quota, at least 1.
+int available_threads();
+
+}  // namespace protrain

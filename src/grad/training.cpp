@@ -1,0 +1,221 @@
+// Reverse-mode differentiation over the graph: walk the forward nodes backwards and ask each operator's rule.
+// Contributions are summed in the order in which they are made, each as soon as it is known: at most one partial sum
+// a value is alive, and a parameter's Update can follow its last contribution at once.
+#include "grad/training.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "ops/op.h"
+
+namespace protrain::grad {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Origin;
+using graph::Type;
+using graph::ValueId;
+
+constexpr ValueId kNone = ValueId::none;
+
+// Which values lie between a trained parameter and the loss.
+class Path {
+ public:
+  Path(const Graph &graph, ValueId loss) : wanted_(graph.value_count()), needed_(graph.value_count()) {
+    for (ValueId id : graph.parameters) wanted_[index(id)] = !graph.value(id).frozen;
+    for (const Node &node : graph.nodes())
+      for (ValueId out : node.outputs)
+        if (out != kNone && is_float(graph.value(out).type.dtype)) wanted_[index(out)] = any(node.inputs, wanted_);
+    needed_[index(loss)] = true;
+    for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
+      if (any(node->outputs, needed_))
+        for (ValueId in : node->inputs)
+          if (in != kNone) needed_[index(in)] = true;
+  }
+  // Values made after the path was taken (gradients) are on no path.
+  bool wants(ValueId id) const {
+    return id != kNone && index(id) < wanted_.size() && wanted_[index(id)] && needed_[index(id)];
+  }
+  bool crosses(const Node &node) const {
+    return std::ranges::any_of(node.outputs, [this](ValueId id) { return wants(id); }) &&
+           std::ranges::any_of(node.inputs, [this](ValueId id) { return wants(id); });
+  }
+
+ private:
+  static bool any(const std::vector<ValueId> &ids, const std::vector<bool> &marks) {
+    return std::ranges::any_of(ids, [&](ValueId id) { return id != kNone && marks[index(id)]; });
+  }
+
+  std::vector<bool> wanted_;  // a trained parameter is behind it
+  std::vector<bool> needed_;  // the loss depends on it
+};
+
+void require_gradients(const Graph &graph, const Path &path) {
+  std::vector<std::string> missing;
+  for (const Node &node : graph.nodes()) {
+    const ops::Op *op = ops::find(node.op);
+    if (path.crosses(node) && (op == nullptr || op->gradient == nullptr))
+      missing.push_back(fmt::format("{} ({})", node.op, node.name));
+  }
+  require(missing.empty(), Code::unsupported, missing.empty() ? "" : missing.front(),
+          "{} operators on the way to the loss have no gradient: {}", missing.size(), fmt::join(missing, ", "));
+}
+
+class Builder final : public ops::GradientBuilder {
+ public:
+  Builder(Training &training, const Path &path) : training_(training), graph_(training.graph), path_(path) {
+    forward_readers_.resize(graph_.value_count(), 0);
+    for (const Node &node : graph_.nodes())
+      for (ValueId in : node.inputs)
+        if (in != kNone) ++forward_readers_[index(in)];
+    sums_.resize(graph_.value_count(), kNone);
+  }
+
+  ValueId gradient_of(ValueId output) override {
+    return output != kNone && index(output) < sums_.size() ? sums_[index(output)] : kNone;
+  }
+
+  bool wants(ValueId input) const override { return path_.wants(input); }
+
+  void contribute(ValueId input, ValueId gradient) override {
+    if (!wants(input) || gradient == kNone) return;
+    require(type(input) == type(gradient), Code::internal, current_.name, "the gradient of {} is {}, not {}",
+            graph_.value(input).name, to_text(type(gradient)), to_text(type(input)));
+    ValueId &sum = sums_[index(input)];
+    sum = sum == kNone ? gradient : emit("Add", {sum, gradient});
+  }
+
+  std::vector<ValueId> emit(const std::string &op, std::vector<ValueId> inputs, graph::Attributes attributes,
+                            std::size_t output_count) override {
+    Node node{.op = op,
+              .name = current_.name + "/gradient",
+              .attributes = std::move(attributes),
+              .inputs = std::move(inputs),
+              .outputs = {},
+              .block = current_.block,
+              .phase = graph::Phase::backward};
+    const std::vector<Type> types = ops::infer(graph_, node);
+    std::vector<std::string> names(output_count, "d/" + current_name_);
+    const NodeId id = graph_.add_node(std::move(node), names);
+    const std::vector<ValueId> outputs = graph_.node(id).outputs;
+    for (std::size_t i = 0; i < output_count; ++i) graph_.value(outputs[i]).type = types.at(i);
+    return outputs;
+  }
+
+  ValueId constant(Type type, double value) override {
+    return graph_.add_constant("constant/" + current_name_, graph::Array::filled(std::move(type), value));
+  }
+
+  const Type &type(ValueId value) const override { return graph_.value(value).type; }
+  const graph::Value &value(ValueId value) const override { return graph_.value(value); }
+
+  bool is_loss(ValueId output) const override {
+    return output == training_.loss && forward_readers_[index(output)] == 0;
+  }
+  void replace_output(ValueId output, ValueId replacement) override {
+    graph_.replace_uses(output, replacement);
+    if (training_.loss == output) training_.loss = replacement;
+  }
+
+  void start_at(ValueId loss) {
+    current_name_ = graph_.value(loss).name;
+    sums_[index(loss)] = constant(type(loss), 1.0);
+  }
+
+  void visit(const Node &node) {
+    current_ = node;  // a copy: emitting moves the node list
+    current_name_ = node.name.empty() ? node.op : node.name;
+    ops::find(node.op)->gradient(*this, current_);
+  }
+
+  // The summed gradient of a parameter and its squared norm.
+  void finish(std::size_t parameter) {
+    const ValueId id = graph_.parameters[parameter];
+    current_name_ = graph_.value(id).name;
+    current_.name = current_name_;
+    const ValueId gradient = gradient_of(id);
+    if (gradient == kNone) return;
+    training_.gradients[parameter] = gradient;
+    training_.squared_norms[parameter] = emit("SquaredNorm", {gradient});
+  }
+
+ private:
+  using ops::GradientBuilder::emit;
+
+  Training &training_;
+  Graph &graph_;
+  const Path &path_;
+  Node current_;
+  std::string current_name_;
+  std::vector<int> forward_readers_;  // per forward value
+  std::vector<ValueId> sums_;         // per forward value: what was contributed so far
+};
+
+// For each forward node, the parameters whose first reader it is: their gradients are complete once it was visited.
+std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) {
+  std::vector<std::vector<std::size_t>> first(graph.node_count());
+  const auto consumers = graph.consumers();
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const auto &readers = consumers[index(graph.parameters[p])];
+    if (!readers.empty()) first[index(readers.front())].push_back(p);
+  }
+  return first;
+}
+
+void require_loss(const Graph &graph, ValueId loss, const Path &path) {
+  const graph::Value &value = graph.value(loss);
+  require(is_float(value.type.dtype) && element_count(value.type.shape) == 1, Code::graph, value.name,
+          "the loss is {}, not a float scalar; name a scalar output, or export the model with its loss",
+          to_text(value.type));
+  require(path.wants(loss), Code::graph, value.name, "the loss depends on no trained parameter");
+}
+
+}  // namespace
+
+Training build(Graph forward, ValueId loss) {
+  Training training{.graph = std::move(forward), .loss = loss, .norm = kNone, .gradients = {}, .squared_norms = {}};
+  Graph &graph = training.graph;
+  graph.outputs = {loss};
+  graph.drop_dead_nodes();
+  const Path path(graph, loss);
+  require_loss(graph, loss, path);
+  require_gradients(graph, path);
+  training.gradients.assign(graph.parameters.size(), kNone);
+  training.squared_norms.assign(graph.parameters.size(), kNone);
+
+  const auto completed_by = parameters_first_read(graph);
+  Builder builder(training, path);
+  builder.start_at(loss);
+  for (std::size_t i = graph.node_count(); i-- > 0;) {
+    if (path.crosses(graph.nodes()[i])) builder.visit(graph.nodes()[i]);
+    for (std::size_t parameter : completed_by[i]) builder.finish(parameter);
+  }
+
+  std::vector<ValueId> norms;
+  std::ranges::copy_if(training.squared_norms, std::back_inserter(norms), [](ValueId id) { return id != kNone; });
+  training.norm = static_cast<ops::GradientBuilder &>(builder).emit("GlobalNorm", norms);
+  graph.outputs = {training.loss};
+  std::ranges::copy_if(training.gradients, std::back_inserter(graph.outputs), [](ValueId id) { return id != kNone; });
+  graph.outputs.push_back(training.norm);
+  graph.drop_dead_nodes();
+  prune_unread_outputs(graph);
+  return training;
+}
+
+void prune_unread_outputs(Graph &graph) {
+  std::vector<bool> read(graph.value_count(), false);
+  for (const Node &node : graph.nodes())
+    for (ValueId in : node.inputs)
+      if (in != kNone) read[index(in)] = true;
+  for (ValueId out : graph.outputs) read[index(out)] = true;
+  for (std::size_t i = 0; i < graph.node_count(); ++i)
+    for (ValueId &out : graph.node(static_cast<NodeId>(i)).outputs)
+      if (out != kNone && !read[index(out)]) out = kNone;
+}
+
+}  // namespace protrain::grad

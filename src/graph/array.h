@@ -1,0 +1,78 @@
+// Array: a constant tensor's values, kept compact.
+// An axis along which the values do not change is stored once: a (B, 1, S, S) mask that does not depend on the batch
+// holds S * S elements, and Expand costs nothing. Folding at batch 228 is then as cheap as at batch 1.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+
+namespace protrain::graph {
+
+struct Type {
+  DType dtype = DType::none;  // none: not inferred yet
+  Shape shape;
+  bool operator==(const Type &) const = default;
+};
+
+using protrain::to_text;
+std::string to_text(const Type &type);  // "float32[2, 32]"
+
+class Array {
+ public:
+  Array() = default;
+  Array(Type type, Shape stored, std::vector<std::byte> bytes);  // stored[i] is type.shape[i] or 1; same rank
+  static Array dense(Type type, std::vector<std::byte> bytes);
+  static Array scalar(DType dtype, double value);
+  static Array filled(Type type, double value);                                    // one stored element
+  static Array integers(const std::vector<std::int64_t> &values);                  // int64, rank 1
+  static Array from_doubles(Type type, const std::vector<double> &values);         // dense, rounded to type.dtype
+  static Array from_integers(Type type, const std::vector<std::int64_t> &values);  // dense, int or bool
+
+  const Type &type() const { return type_; }
+  const Shape &shape() const { return type_.shape; }
+  DType dtype() const { return type_.dtype; }
+  const Shape &stored() const { return stored_; }
+  std::int64_t stored_count() const { return element_count(stored_); }
+  const std::byte *bytes() const { return bytes_ ? bytes_->data() : nullptr; }
+  std::size_t stored_bytes() const { return bytes_ ? bytes_->size() : 0; }
+
+  // Element i of the stored data, in stored row-major order.
+  double stored_double(std::int64_t i) const;
+  std::int64_t stored_integer(std::int64_t i) const;  // floats are truncated
+
+  // All elements in row-major order, repeated axes written out.
+  std::vector<double> doubles() const;
+  std::vector<std::int64_t> integers() const;
+  void write_dense(std::byte *out) const;  // byte_count(dtype, shape) bytes
+
+  // Strides over the stored data, in elements, 0 along repeated axes; for walking type().shape.
+  std::vector<std::int64_t> strides() const;
+
+  // The same values with every axis that can be stored once stored once.
+  Array compact() const;
+  // The same stored data under another shape of equal element count; dense() first where an axis is repeated.
+  Array reshaped(const Shape &shape) const;
+  // Stretched to `shape` (broadcasting rules); costs nothing.
+  Array expanded(const Shape &shape) const;
+  Array densified() const;
+  // Bitwise equality of type and values.
+  bool same_as(const Array &other) const;
+
+ private:
+  Type type_;
+  Shape stored_;
+  // Shared because folding passes values from array to array and copies of a graph hold the same constants.
+  std::shared_ptr<const std::vector<std::byte>> bytes_;
+};
+
+// Reads and writes one element of any dtype.
+double load_double(DType dtype, const std::byte *at);
+std::int64_t load_integer(DType dtype, const std::byte *at);
+void store_double(DType dtype, std::byte *at, double value);
+void store_integer(DType dtype, std::byte *at, std::int64_t value);
+
+}  // namespace protrain::graph

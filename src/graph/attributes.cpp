@@ -1,0 +1,70 @@
+#include "graph/attributes.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace protrain::graph {
+
+namespace {
+
+template <typename T>
+const T *get(const std::map<std::string, Attribute> &items, const std::string &key) {
+  const auto found = items.find(key);
+  if (found == items.end()) return nullptr;
+  const T *value = std::get_if<T>(&found->second);
+  require(value != nullptr, Code::graph, key, "attribute {} has another type than its operator expects", key);
+  return value;
+}
+
+struct Print {
+  std::string operator()(std::int64_t v) const { return fmt::format("{}", v); }
+  std::string operator()(double v) const { return fmt::format("{}", v); }
+  std::string operator()(const std::string &v) const { return v; }
+  std::string operator()(const std::vector<std::int64_t> &v) const { return fmt::format("[{}]", fmt::join(v, ", ")); }
+  std::string operator()(const std::vector<double> &v) const { return fmt::format("[{}]", fmt::join(v, ", ")); }
+  std::string operator()(const Array &v) const { return "<" + to_text(v.type()) + ">"; }
+};
+
+}  // namespace
+
+std::int64_t Attributes::integer(const std::string &key, std::int64_t fallback) const {
+  const auto *value = get<std::int64_t>(items_, key);
+  return value ? *value : fallback;
+}
+
+double Attributes::real(const std::string &key, double fallback) const {
+  const auto found = items_.find(key);
+  if (found != items_.end() && std::holds_alternative<std::int64_t>(found->second))
+    return static_cast<double>(std::get<std::int64_t>(found->second));
+  const auto *value = get<double>(items_, key);
+  return value ? *value : fallback;
+}
+
+std::string Attributes::text(const std::string &key, const std::string &fallback) const {
+  const auto *value = get<std::string>(items_, key);
+  return value ? *value : fallback;
+}
+
+std::vector<std::int64_t> Attributes::integers(const std::string &key) const {
+  const auto *value = get<std::vector<std::int64_t>>(items_, key);
+  return value ? *value : std::vector<std::int64_t>{};
+}
+
+std::vector<double> Attributes::reals(const std::string &key) const {
+  const auto *value = get<std::vector<double>>(items_, key);
+  return value ? *value : std::vector<double>{};
+}
+
+const Array *Attributes::array(const std::string &key) const { return get<Array>(items_, key); }
+
+std::string Attributes::print() const {
+  std::string out;
+  for (const auto &[key, value] : items_) {
+    if (!out.empty()) out += ", ";
+    out += key + "=" + std::visit(Print{}, value);
+  }
+  return out;
+}
+
+}  // namespace protrain::graph

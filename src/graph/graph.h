@@ -1,0 +1,101 @@
+// Graph: the only model representation. Values in static single assignment, nodes in an order that can be executed.
+// Imported graphs, training graphs and everything between are this one type.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/attributes.h"
+
+namespace protrain::graph {
+
+enum class ValueId : std::int32_t { none = -1 };
+enum class NodeId : std::int32_t { none = -1 };
+inline std::size_t index(ValueId id) { return static_cast<std::size_t>(id); }
+inline std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
+
+// Where a value comes from.
+enum class Origin : std::uint8_t {
+  node,         // computed
+  input,        // set by the user before each step
+  initializer,  // stored with the model; not yet known to be a parameter or a constant
+  parameter,    // stored with the model and trained (or frozen)
+  constant,     // `array` holds it
+};
+
+struct Value {
+  std::string name;  // unique and not empty
+  Type type;
+  Origin origin = Origin::node;
+  NodeId producer = NodeId::none;  // origin node
+  Array array;                     // origin constant
+  bool frozen = false;             // origin parameter: takes part, is not trained
+};
+
+// The part of a step that a node belongs to.
+enum class Phase : std::uint8_t { forward, backward };
+
+struct Node {
+  std::string op;    // "MatMul"; see ops/op.h
+  std::string name;  // for people; may repeat
+  Attributes attributes;
+  std::vector<ValueId> inputs;   // ValueId::none: optional and absent
+  std::vector<ValueId> outputs;  // likewise
+  std::int32_t block = -1;       // the repeated layer it belongs to, -1: none
+  Phase phase = Phase::forward;
+};
+
+class Graph {
+ public:
+  // Values keep their id for the life of the graph; names are made unique by a suffix.
+  ValueId add_value(Value value);
+  ValueId add_constant(const std::string &name, Array array);
+  // Appends a node whose outputs are new values named `output_names`, untyped.
+  NodeId add_node(Node node, const std::vector<std::string> &output_names);
+  // Appends a node whose outputs exist already (origin node, no producer).
+  NodeId add_node(Node node);
+
+  const Value &value(ValueId id) const { return values_[graph::index(id)]; }
+  Value &value(ValueId id) { return values_[graph::index(id)]; }
+  const Node &node(NodeId id) const { return nodes_[graph::index(id)]; }
+  Node &node(NodeId id) { return nodes_[graph::index(id)]; }
+  std::size_t value_count() const { return values_.size(); }
+  std::size_t node_count() const { return nodes_.size(); }
+  ValueId find(const std::string &name) const;  // ValueId::none where there is none
+
+  const std::vector<Value> &values() const { return values_; }
+  const std::vector<Node> &nodes() const { return nodes_; }  // in execution order
+
+  std::vector<ValueId> inputs;      // in the order of the file
+  std::vector<ValueId> parameters;  // in the order of first use, once known
+  std::vector<ValueId> outputs;
+
+  // The nodes that read each value, in order; outputs of the graph are not counted.
+  std::vector<std::vector<NodeId>> consumers() const;
+  // Makes every reader of `from`, the graph's outputs included, read `to`.
+  void replace_uses(ValueId from, ValueId to);
+  // Replaces the node list (a subset, a reordering, or new nodes between old); producers are set anew.
+  void set_nodes(std::vector<Node> nodes);
+  // Drops nodes none of whose outputs is read or an output, again and again until none is left.
+  // Reads of nothing but dead nodes disappear with them. Values stay (ids are stable) but lose their producer.
+  void drop_dead_nodes();
+  // Sorts nodes so that producers come first, keeping their order otherwise; Code::graph names a cycle.
+  void sort();
+
+  std::string print() const;  // one line a node, as golden tests and `inspect` show it
+
+ private:
+  std::string unique_name(const std::string &name);
+  [[noreturn]] void fail_cycle(const std::vector<int> &waiting) const;
+
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+  std::map<std::string, ValueId> by_name_;
+  std::map<std::string, int> suffixes_;  // the last one given to each name that came up twice
+};
+
+// Code::internal unless: ids in range, each value produced once and before it is read, all reachable values typed.
+void verify(const Graph &graph);
+
+}  // namespace protrain::graph

@@ -1,0 +1,248 @@
+// Broadcasting operators of two operands: arithmetic, comparison, logic; and Where.
+#include <cmath>
+
+#include "ops/evaluate.h"
+#include "ops/families.h"
+
+namespace protrain::ops {
+
+namespace {
+
+using graph::ValueId;
+
+void require_equal_dtypes(const NodeTypes &types, std::size_t a, std::size_t b) {
+  require(types.input(a).dtype == types.input(b).dtype, Code::type, types.subject(),
+          "{} takes operands of one type, not {} and {}", types.node.op, name_of(types.input(a).dtype),
+          name_of(types.input(b).dtype));
+}
+
+std::vector<Type> infer_arithmetic(const NodeTypes &types) {
+  Type out = types.input(0);
+  require(is_float(out.dtype) || is_integer(out.dtype), Code::type, types.subject(), "{} does not take {}",
+          types.node.op, name_of(out.dtype));
+  for (std::size_t i = 1; i < types.inputs.size(); ++i) {
+    require_equal_dtypes(types, 0, i);
+    out.shape = broadcast(out.shape, types.input(i).shape, types.subject());
+  }
+  return {out};
+}
+
+// Pow alone lets the exponent have another type.
+std::vector<Type> infer_pow(const NodeTypes &types) {
+  return {{types.input(0).dtype, broadcast(types.input(0).shape, types.input(1).shape, types.subject())}};
+}
+
+std::vector<Type> infer_comparison(const NodeTypes &types) {
+  require_equal_dtypes(types, 0, 1);
+  return {{DType::boolean, broadcast(types.input(0).shape, types.input(1).shape, types.subject())}};
+}
+
+std::vector<Type> infer_where(const NodeTypes &types) {
+  require(types.input(0).dtype == DType::boolean, Code::type, types.subject(), "the condition of Where is {}, not bool",
+          name_of(types.input(0).dtype));
+  require_equal_dtypes(types, 1, 2);
+  const Shape values = broadcast(types.input(1).shape, types.input(2).shape, types.subject());
+  return {{types.input(1).dtype, broadcast(types.input(0).shape, values, types.subject())}};
+}
+
+// ONNX: Max and Min give NaN where an operand is NaN.
+double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+double smaller(double a, double b) { return std::isnan(a) || a < b ? a : b; }
+
+std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
+  std::int64_t result = 1;
+  for (; exponent > 0; --exponent) __builtin_mul_overflow(result, base, &result);
+  return result;
+}
+
+// Wrapping, as two's complement machines do.
+std::int64_t wrap(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+std::int64_t quotient(std::int64_t a, std::int64_t b) {
+  require(b != 0, Code::arg, "Div", "integer division by zero");
+  return b == -1 ? wrap(0 - static_cast<std::uint64_t>(a)) : a / b;
+}
+
+std::int64_t floor_mod(std::int64_t a, std::int64_t b) {  // takes the divisor's sign
+  require(b != 0, Code::arg, "Mod", "integer division by zero");
+  if (b == -1) return 0;
+  const std::int64_t rest = a % b;
+  return rest == 0 || (rest < 0) == (b < 0) ? rest : rest + b;
+}
+
+std::int64_t trunc_mod(std::int64_t a, std::int64_t b) {  // takes the dividend's
+  require(b != 0, Code::arg, "Mod", "integer division by zero");
+  return b == -1 ? 0 : a % b;
+}
+
+using Unsigned = std::uint64_t;
+
+struct Arithmetic {
+  std::string_view name;
+  double (*on_reals)(double, double);
+  std::int64_t (*on_integers)(std::int64_t, std::int64_t);
+};
+
+const Arithmetic kArithmetic[] = {
+    {"Add", [](double a, double b) { return a + b; },
+     [](std::int64_t a, std::int64_t b) { return wrap(Unsigned(a) + Unsigned(b)); }},
+    {"Sum", [](double a, double b) { return a + b; },
+     [](std::int64_t a, std::int64_t b) { return wrap(Unsigned(a) + Unsigned(b)); }},
+    {"Sub", [](double a, double b) { return a - b; },
+     [](std::int64_t a, std::int64_t b) { return wrap(Unsigned(a) - Unsigned(b)); }},
+    {"Mul", [](double a, double b) { return a * b; },
+     [](std::int64_t a, std::int64_t b) { return wrap(Unsigned(a) * Unsigned(b)); }},
+    {"Div", [](double a, double b) { return a / b; }, quotient},
+    {"Max", larger, [](std::int64_t a, std::int64_t b) { return std::max(a, b); }},
+    {"Min", smaller, [](std::int64_t a, std::int64_t b) { return std::min(a, b); }},
+    {"Mod", [](double a, double b) { return a - b * std::floor(a / b); }, floor_mod},
+    {"fmod", [](double a, double b) { return std::fmod(a, b); }, trunc_mod},
+};
+
+const Arithmetic &arithmetic_of(const Node &node) {
+  const std::string_view name = node.attributes.integer("fmod", 0) != 0 ? std::string_view("fmod") : node.op;
+  return *std::ranges::find(kArithmetic, name, &Arithmetic::name);
+}
+
+// Operand by operand, so that Max, Min and Sum may have any number.
+std::vector<Array> evaluate_arithmetic(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  const Arithmetic &arithmetic = arithmetic_of(node);
+  Array result = in[0]->expanded(out[0].shape);
+  for (std::size_t i = 1; i < in.size(); ++i) {
+    const std::array<const Array *, 2> operands = {&result, in[i]};
+    result = is_float(out[0].dtype) ? map_elements<double>(out[0], operands, arithmetic.on_reals)
+                                    : map_elements<std::int64_t>(out[0], operands, arithmetic.on_integers);
+  }
+  return {result};
+}
+
+std::vector<Array> evaluate_mean(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  Node sum = node;
+  sum.op = "Sum";
+  const Array total = evaluate_arithmetic(sum, in, out)[0];
+  const std::array<const Array *, 1> operands = {&total};
+  return {map_elements<double>(out[0], operands, [&](double x) { return x / static_cast<double>(in.size()); })};
+}
+
+std::vector<Array> evaluate_pow(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+  const std::array<const Array *, 2> operands = {in[0], in[1]};
+  if (is_integer(out[0].dtype) && is_integer(in[1]->dtype()))
+    return {map_elements<std::int64_t>(out[0], operands, [](std::int64_t a, std::int64_t b) {
+      return b >= 0 ? whole_power(a, std::min<std::int64_t>(b, 64)) : (a == 1 ? 1 : 0);
+    })};
+  return {map_elements<double>(out[0], operands, [](double a, double b) { return std::pow(a, b); })};
+}
+
+template <typename T>
+using Predicate = std::int64_t (*)(T, T);
+
+template <typename T>
+Predicate<T> predicate_of(std::string_view op) {
+  if (op == "Equal") return [](T a, T b) -> std::int64_t { return a == b; };
+  if (op == "Less") return [](T a, T b) -> std::int64_t { return a < b; };
+  if (op == "LessOrEqual") return [](T a, T b) -> std::int64_t { return a <= b; };
+  if (op == "Greater") return [](T a, T b) -> std::int64_t { return a > b; };
+  if (op == "GreaterOrEqual") return [](T a, T b) -> std::int64_t { return a >= b; };
+  if (op == "And") return [](T a, T b) -> std::int64_t { return a != T{0} && b != T{0}; };
+  if (op == "Or") return [](T a, T b) -> std::int64_t { return a != T{0} || b != T{0}; };
+  return [](T a, T b) -> std::int64_t { return (a != T{0}) != (b != T{0}); };  // Xor
+}
+
+std::vector<Array> evaluate_comparison(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  const std::array<const Array *, 2> operands = {in[0], in[1]};
+  if (is_float(in[0]->dtype())) return {map_elements<double>(out[0], operands, predicate_of<double>(node.op))};
+  return {map_elements<std::int64_t>(out[0], operands, predicate_of<std::int64_t>(node.op))};
+}
+
+std::vector<Array> evaluate_where(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+  const std::array<const Array *, 3> operands = {in[0], in[1], in[2]};
+  if (is_float(out[0].dtype))
+    return {map_elements<double>(out[0], operands, [](double c, double a, double b) { return c != 0 ? a : b; })};
+  return {map_elements<std::int64_t>(out[0], operands,
+                                     [](std::int64_t c, std::int64_t a, std::int64_t b) { return c != 0 ? a : b; })};
+}
+
+// dL/dx summed down to the shape of operand i.
+void give(GradientBuilder &builder, const Node &node, std::size_t i, ValueId gradient) {
+  builder.contribute(node.inputs[i], sum_to(builder, gradient, builder.type(node.inputs[i]).shape));
+}
+
+void differentiate_add(GradientBuilder &builder, const Node &node) {
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  if (builder.wants(node.inputs[0])) give(builder, node, 0, dy);
+  if (!builder.wants(node.inputs[1])) return;
+  const ValueId summed = sum_to(builder, dy, builder.type(node.inputs[1]).shape);
+  builder.contribute(node.inputs[1], node.op == "Sub" ? builder.emit("Neg", {summed}) : summed);
+}
+
+void differentiate_mul(GradientBuilder &builder, const Node &node) {
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  for (std::size_t i : {0, 1})
+    if (builder.wants(node.inputs[i])) give(builder, node, i, builder.emit("Mul", {dy, node.inputs[1 - i]}));
+}
+
+void differentiate_div(GradientBuilder &builder, const Node &node) {  // y = a / b: da = dy / b, db = -dy y / b
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  const ValueId scaled = builder.emit("Div", {dy, node.inputs[1]});
+  if (builder.wants(node.inputs[0])) give(builder, node, 0, scaled);
+  if (builder.wants(node.inputs[1]))
+    give(builder, node, 1, builder.emit("Neg", {builder.emit("Mul", {scaled, node.outputs[0]})}));
+}
+
+void differentiate_pow(GradientBuilder &builder, const Node &node) {  // da = dy b a^(b-1), db = dy y log a
+  const ValueId dy = builder.gradient_of(node.outputs[0]), a = node.inputs[0], b = node.inputs[1];
+  if (builder.wants(a)) {
+    const ValueId less = builder.emit("Sub", {b, builder.constant({builder.type(b).dtype, {}}, 1)});
+    give(builder, node, 0, builder.emit("Mul", {dy, builder.emit("Mul", {b, builder.emit("Pow", {a, less})})}));
+  }
+  if (builder.wants(b))
+    give(builder, node, 1, builder.emit("Mul", {dy, builder.emit("Mul", {node.outputs[0], builder.emit("Log", {a})})}));
+}
+
+// The operand that was chosen gets the gradient; equal operands get half each, as in PyTorch.
+void differentiate_choice(GradientBuilder &builder, const Node &node) {
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  const ValueId zero = builder.constant({builder.type(dy).dtype, {}}, 0);
+  const ValueId half = builder.emit("Mul", {dy, builder.constant({builder.type(dy).dtype, {}}, 0.5)});
+  const ValueId tied = builder.emit("Equal", {node.inputs[0], node.inputs[1]});
+  for (std::size_t i : {0, 1}) {
+    if (!builder.wants(node.inputs[i])) continue;
+    const char *won = node.op == "Max" ? "Greater" : "Less";
+    const ValueId chosen = builder.emit(won, {node.inputs[i], node.inputs[1 - i]});
+    const ValueId alone = builder.emit("Where", {chosen, dy, zero});
+    give(builder, node, i, builder.emit("Where", {tied, half, alone}));
+  }
+}
+
+void differentiate_where(GradientBuilder &builder, const Node &node) {
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  const ValueId zero = builder.constant({builder.type(dy).dtype, {}}, 0);
+  if (builder.wants(node.inputs[1])) give(builder, node, 1, builder.emit("Where", {node.inputs[0], dy, zero}));
+  if (builder.wants(node.inputs[2])) give(builder, node, 2, builder.emit("Where", {node.inputs[0], zero, dy}));
+}
+
+}  // namespace
+
+Family binary_family() {
+  Family family;
+  const auto arithmetic = [&](const char *name, void (*gradient)(GradientBuilder &, const Node &)) {
+    family.push_back({.name = name, .infer = infer_arithmetic, .evaluate = evaluate_arithmetic, .gradient = gradient});
+  };
+  arithmetic("Add", differentiate_add);
+  arithmetic("Sub", differentiate_add);
+  arithmetic("Mul", differentiate_mul);
+  arithmetic("Div", differentiate_div);
+  arithmetic("Max", differentiate_choice);
+  arithmetic("Min", differentiate_choice);
+  arithmetic("Mod", nullptr);
+  arithmetic("Sum", nullptr);  // becomes a chain of Add
+  family.push_back({.name = "Mean", .infer = infer_arithmetic, .evaluate = evaluate_mean});
+  family.push_back({.name = "Pow", .infer = infer_pow, .evaluate = evaluate_pow, .gradient = differentiate_pow});
+  for (const char *name : {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor"})
+    family.push_back({.name = name, .infer = infer_comparison, .evaluate = evaluate_comparison});
+  family.push_back(
+      {.name = "Where", .infer = infer_where, .evaluate = evaluate_where, .gradient = differentiate_where});
+  return family;
+}
+
+}  // namespace protrain::ops

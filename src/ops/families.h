@@ -1,0 +1,24 @@
+// The families that registry.cpp gathers; each is defined in the file of its name.
+#pragma once
+
+#include "ops/op.h"
+
+namespace protrain::ops {
+
+Family unary_family();          // one float in, one out: Neg, Exp, Tanh, Gelu, Clip, ... and their ...Grad
+Family binary_family();         // broadcasting arithmetic, comparison and logic; Where
+Family cast_family();           // Cast, CastLike
+Family reshape_family();        // Reshape, Squeeze, Unsqueeze, Flatten, Identity, Expand, Tile
+Family movement_family();       // Transpose, Slice, Concat, Split, Pad, Trilu, sequences of splits
+Family generator_family();      // Shape, Size, Constant, ConstantOfShape, Range, CumSum, ...
+Family gather_family();         // Gather, GatherElements, GatherND and the gradients of the first two
+Family reduce_family();         // ReduceSum, ReduceMean, ...; ArgMax
+Family matmul_family();         // MatMul, Gemm
+Family softmax_family();        // Softmax, LogSoftmax and gradients
+Family normalization_family();  // LayerNormalization, RMSNormalization and gradients
+Family attention_family();      // ONNX's Attention; FusedAttention and gradient
+Family rotary_family();         // ONNX's RotaryEmbedding; Rotary
+Family loss_family();           // SoftmaxCrossEntropyLoss; CrossEntropy, LinearCrossEntropy and gradients
+Family norm_family();           // SquaredNorm, GlobalNorm: what a step reports of its gradients
+
+}  // namespace protrain::ops

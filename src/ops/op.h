@@ -1,0 +1,75 @@
+// Op: what the library knows about an operator, whatever runs it. One entry per operator, one file per family.
+//
+// Two vocabularies share the registry. *File operators* are ONNX's, in the newest form. *Core operators* are what
+// gradients, plans and backends see: file operators whose parameters were absorbed into attributes (Reshape's shape,
+// Slice's bounds, ReduceMean's axes), plus our own (FusedAttention, Rotary, CrossEntropy, ...Grad).
+// passes/canonical turns the first into the second.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+#include "ops/gradient.h"
+
+namespace protrain::ops {
+
+using graph::Array;
+using graph::Attributes;
+using graph::Node;
+using graph::Type;
+
+// A node as its rules see it: types of present inputs, nullptr for absent ones.
+struct NodeTypes {
+  const Node &node;
+  std::vector<const Type *> inputs;
+
+  const Type &input(std::size_t i) const;  // Code::graph where absent
+  bool has(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
+  const std::string &subject() const { return node.name.empty() ? node.op : node.name; }  // for errors
+};
+
+// Work and traffic of one execution, for the cost model; bytes beyond reading inputs and writing outputs once are not
+// counted.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+// An input that, once constant, becomes an attribute: {1, "axes"}.
+struct Absorbed {
+  std::size_t input;
+  const char *attribute;
+};
+
+struct Op {
+  std::string_view name;
+  // Output types from input types and attributes. Throws Code::shape, Code::type, Code::graph with the node's name.
+  std::vector<Type> (*infer)(const NodeTypes &) = nullptr;
+  // Reference values, in double inside: used by constant folding and as the yardstick of tests. Float outputs are
+  // rounded to their dtype; with float64 inputs nothing is rounded. nullptr: never folded.
+  std::vector<Array> (*evaluate)(const Node &, std::span<const Array *const>, std::span<const Type>) = nullptr;
+  // Emits the gradients of the node's inputs. nullptr: not differentiable (integer results, comparisons, ...).
+  void (*gradient)(GradientBuilder &, const Node &) = nullptr;
+  // nullptr: one flop per output element.
+  double (*flops)(const NodeTypes &, std::span<const Type> outputs) = nullptr;
+  std::vector<Absorbed> absorbed = {};
+};
+
+const Op *find(std::string_view name);  // nullptr: unknown operator
+std::vector<std::string_view> names();  // sorted
+
+std::vector<Type> infer(const graph::Graph &graph, const Node &node);
+Cost cost(const graph::Graph &graph, const Node &node);
+
+// Evaluates every node of the graph in order; `bound` gives inputs, parameters and initializers by value id.
+// For tests and small graphs: each value stays in memory. Result: one Array per value id (empty where unused).
+std::vector<Array> interpret(const graph::Graph &graph, const std::map<graph::ValueId, Array> &bound);
+
+// Each family file defines one of these; registry.cpp lists them.
+using Family = std::vector<Op>;
+
+}  // namespace protrain::ops

@@ -1,0 +1,149 @@
+// Operators that show the same elements under another shape, and those that repeat them.
+#include <algorithm>
+
+#include "ops/evaluate.h"
+#include "ops/families.h"
+
+namespace protrain::ops {
+
+namespace {
+
+using graph::ValueId;
+
+// ONNX: 0 keeps the input's dim (unless allowzero), one -1 takes what is left.
+std::vector<Type> infer_reshape(const NodeTypes &types) {
+  const Type &x = types.input(0);
+  require(types.node.attributes.has("shape"), Code::unsupported, types.subject(),
+          "the target shape is not known once the dims are bound");
+  Shape shape = types.node.attributes.integers("shape");
+  const bool zero_is_zero = types.node.attributes.integer("allowzero", 0) != 0;
+  std::int64_t known = 1;
+  auto open = shape.end();
+  for (auto dim = shape.begin(); dim != shape.end(); ++dim) {
+    const auto axis = static_cast<std::size_t>(dim - shape.begin());
+    if (*dim == 0 && !zero_is_zero && axis < x.shape.size()) *dim = x.shape[axis];
+    require(*dim >= -1 && (*dim != -1 || open == shape.end()), Code::shape, types.subject(),
+            "{} is not a shape to reshape to", to_text(types.node.attributes.integers("shape")));
+    if (*dim == -1)
+      open = dim;
+    else
+      known = element_count({known, *dim});
+  }
+  const std::int64_t count = element_count(x.shape);
+  if (open != shape.end()) *open = known == 0 ? 0 : count / known;
+  require(element_count(shape) == count, Code::shape, types.subject(), "{} elements of {} do not fill {}", count,
+          to_text(x.shape), to_text(types.node.attributes.integers("shape")));
+  return {{x.dtype, shape}};
+}
+
+std::vector<Type> infer_squeeze(const NodeTypes &types) {
+  const Type &x = types.input(0);
+  std::vector<bool> drop(x.shape.size(), !types.node.attributes.has("axes"));
+  for (std::int64_t axis : types.node.attributes.integers("axes"))
+    drop[resolve_axis(axis, x.shape.size(), types.subject())] = true;
+  Shape shape;
+  for (std::size_t i = 0; i < x.shape.size(); ++i) {
+    require(!drop[i] || x.shape[i] == 1 || !types.node.attributes.has("axes"), Code::shape, types.subject(),
+            "axis {} of {} is not 1 and cannot be dropped", i, to_text(x.shape));
+    if (!drop[i] || x.shape[i] != 1) shape.push_back(x.shape[i]);
+  }
+  return {{x.dtype, shape}};
+}
+
+std::vector<Type> infer_unsqueeze(const NodeTypes &types) {
+  const Type &x = types.input(0);
+  const std::vector<std::int64_t> axes = types.node.attributes.integers("axes");
+  const std::size_t rank = x.shape.size() + axes.size();
+  std::vector<bool> fresh(rank, false);
+  for (std::int64_t axis : axes) {
+    const std::size_t at = resolve_axis(axis, rank, types.subject());
+    require(!fresh[at], Code::shape, types.subject(), "axis {} is inserted twice", axis);
+    fresh[at] = true;
+  }
+  Shape shape;
+  for (std::size_t i = 0, next = 0; i < rank; ++i) shape.push_back(fresh[i] ? 1 : x.shape[next++]);
+  return {{x.dtype, shape}};
+}
+
+std::vector<Type> infer_flatten(const NodeTypes &types) {
+  const Type &x = types.input(0);
+  const std::int64_t axis = types.node.attributes.integer("axis", 1);
+  const auto rank = static_cast<std::int64_t>(x.shape.size());
+  require(axis >= -rank && axis <= rank, Code::shape, types.subject(), "axis {} is outside {}", axis, to_text(x.shape));
+  const auto cut = x.shape.begin() + (axis < 0 ? axis + rank : axis);
+  return {{x.dtype, {element_count(Shape(x.shape.begin(), cut)), element_count(Shape(cut, x.shape.end()))}}};
+}
+
+std::vector<Type> infer_identity(const NodeTypes &types) { return {types.input(0)}; }
+
+std::vector<Array> evaluate_reshape(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+  return {in[0]->reshaped(out[0].shape)};
+}
+
+void differentiate_reshape(GradientBuilder &builder, const Node &node) {
+  if (!builder.wants(node.inputs[0])) return;
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  builder.contribute(node.inputs[0], builder.emit("Reshape", {dy}, {{"shape", builder.type(node.inputs[0]).shape}}));
+}
+
+std::vector<Type> infer_expand(const NodeTypes &types) {
+  require(types.node.attributes.has("shape"), Code::unsupported, types.subject(),
+          "the target shape is not known once the dims are bound");
+  const Shape wanted = types.node.attributes.integers("shape");
+  element_count(wanted);
+  return {{types.input(0).dtype, broadcast(types.input(0).shape, wanted, types.subject())}};
+}
+
+std::vector<Array> evaluate_expand(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+  return {in[0]->expanded(out[0].shape)};
+}
+
+void differentiate_expand(GradientBuilder &builder, const Node &node) {
+  if (!builder.wants(node.inputs[0])) return;
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  builder.contribute(node.inputs[0], sum_to(builder, dy, builder.type(node.inputs[0]).shape));
+}
+
+std::vector<Type> infer_tile(const NodeTypes &types) {
+  const Type &x = types.input(0);
+  const std::vector<std::int64_t> repeats = types.node.attributes.integers("repeats");
+  require(repeats.size() == x.shape.size(), Code::shape, types.subject(), "{} repeats for {}", repeats.size(),
+          to_text(x.shape));
+  Shape shape = x.shape;
+  for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = element_count({shape[i], repeats[i]});
+  element_count(shape);
+  return {{x.dtype, shape}};
+}
+
+std::vector<Array> evaluate_tile(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  // (d0, d1) -> (1, d0, 1, d1) -> (r0, d0, r1, d1) -> (r0 d0, r1 d1)
+  Shape split, stretched;
+  const std::vector<std::int64_t> repeats = node.attributes.integers("repeats");
+  for (std::size_t i = 0; i < repeats.size(); ++i) {
+    split.insert(split.end(), {1, in[0]->shape()[i]});
+    stretched.insert(stretched.end(), {repeats[i], in[0]->shape()[i]});
+  }
+  return {in[0]->reshaped(split).expanded(stretched).reshaped(out[0].shape)};
+}
+
+}  // namespace
+
+Family reshape_family() {
+  return {{.name = "Reshape",
+           .infer = infer_reshape,
+           .evaluate = evaluate_reshape,
+           .gradient = differentiate_reshape,
+           .absorbed = {{1, "shape"}}},
+          {.name = "Squeeze", .infer = infer_squeeze, .evaluate = evaluate_reshape, .absorbed = {{1, "axes"}}},
+          {.name = "Unsqueeze", .infer = infer_unsqueeze, .evaluate = evaluate_reshape, .absorbed = {{1, "axes"}}},
+          {.name = "Flatten", .infer = infer_flatten, .evaluate = evaluate_reshape},
+          {.name = "Identity", .infer = infer_identity, .evaluate = evaluate_reshape},
+          {.name = "Expand",
+           .infer = infer_expand,
+           .evaluate = evaluate_expand,
+           .gradient = differentiate_expand,
+           .absorbed = {{1, "shape"}}},
+          {.name = "Tile", .infer = infer_tile, .evaluate = evaluate_tile, .absorbed = {{1, "repeats"}}}};
+}
+
+}  // namespace protrain::ops

@@ -1,0 +1,37 @@
+// The table of all rules, and which operators may remain.
+#include "passes/canonical.h"
+
+#include <set>
+
+namespace protrain::passes {
+
+namespace {
+
+const Rules &all_rules() {
+  static const Rules rules = [] {
+    Rules all = shape_rules();
+    all.merge(arithmetic_rules());
+    all.merge(layer_rules());
+    return all;
+  }();
+  return rules;
+}
+
+// Known operators that nothing runs: they must fold away or be rewritten.
+const std::set<std::string_view> kFileOnly = {
+    "ArgMax", "ArgMin", "Attention", "CastLike", "ConstantOfShape", "Constant", "CumSum", "Dropout", "EyeLike",
+    "Flatten", "GatherND", "Gemm", "Identity", "Mean", "Mod", "NegativeLogLikelihoodLoss", "NonZero", "OneHot",
+    "Range", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare",
+    "RotaryEmbedding", "SequenceAt", "Shape", "Size", "SoftmaxCrossEntropyLoss", "SplitToSequence", "Squeeze", "Sum",
+    "Swish", "Tile", "Unsqueeze"};
+
+}  // namespace
+
+Rule rule_for(std::string_view op) {
+  const auto found = all_rules().find(op);
+  return found == all_rules().end() ? nullptr : found->second;
+}
+
+bool is_core(std::string_view op) { return ops::find(op) != nullptr && !kFileOnly.contains(op); }
+
+}  // namespace protrain::passes

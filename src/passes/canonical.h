@@ -1,0 +1,67 @@
+// Canonical: what the forward walk of fold() does to each node. Constants are absorbed into attributes, file operators
+// become core operators by a table of rules, results are typed, and what depends on constants alone is evaluated.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/op.h"
+#include "passes/rewriter.h"
+
+namespace protrain::passes {
+
+class Canonical {
+ public:
+  explicit Canonical(Rewriter &rewriter) : rewriter_(rewriter) {}
+
+  void visit(Node &node);
+
+  // For rules. Nodes made here are visited in turn, so a rule may use other file operators.
+  std::vector<ValueId> add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
+                               std::size_t output_count);
+  ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    return add_all(op, std::move(inputs), std::move(attributes), 1)[0];
+  }
+  ValueId scalar(DType dtype, double value) { return rewriter_.constant(graph::Array::scalar(dtype, value)); }
+  ValueId reshape(ValueId x, const Shape &shape);                       // x itself where it has that shape
+  ValueId transpose(ValueId x, const std::vector<std::int64_t> &perm);
+  // The node's outputs come from another operator.
+  void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
+  // The node's first output is `x`.
+  void pass(const Node &node, ValueId x);
+  // What the node would give as it stands.
+  std::vector<Type> infer(const Node &node) const { return ops::infer(rewriter_.graph(), node); }
+
+  Rewriter &rewriter() { return rewriter_; }
+  Type type(ValueId id) const { return rewriter_.type(id); }
+  Shape shape(ValueId id) const { return rewriter_.shape(id); }
+  const graph::Array *constant_of(ValueId id) const { return rewriter_.constant_of(id); }
+
+  std::map<ValueId, std::vector<ValueId>> sequences;  // the pieces a SplitToSequence became
+
+ private:
+  void absorb(Node &node) const;
+  void share_small_constants(Node &node);
+  bool evaluate(const Node &node, const ops::Op &op);
+
+  Rewriter &rewriter_;
+  std::map<std::string, ValueId> small_constants_;              // by type and bytes
+  std::map<std::string, std::vector<ValueId>> evaluated_;       // by operator, attributes and inputs
+};
+
+// True: the node was dealt with. False: it is a core operator as it stands (or has no core form).
+using Rule = bool (*)(Canonical &, Node &);
+using Rules = std::map<std::string_view, Rule>;
+
+Rules shape_rules();       // Reshape and its kin, Split, Slice, Cast, ...
+Rules arithmetic_rules();  // reductions, variadic operators, MatMul and Gemm
+Rules layer_rules();       // normalizations, attention, rotary embeddings, losses
+Rule rule_for(std::string_view op);  // nullptr where there is none
+
+bool has(const Node &node, std::size_t input);           // present
+bool is_core(std::string_view op);                       // may remain after canonicalization
+inline bool same(const Attributes &a, const Attributes &b) { return a.print() == b.print(); }
+
+}  // namespace protrain::passes

@@ -1,0 +1,214 @@
+// The forward walk that turns a file's graph into typed core operators and constants.
+#include <algorithm>
+#include <fmt/format.h>
+#include <set>
+
+#include "passes/canonical.h"
+#include "passes/passes.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Array;
+
+constexpr ValueId kNone = ValueId::none;
+constexpr std::uint64_t kLargestFold = std::uint64_t{1} << 30;  // bytes; what is larger stays a computation
+constexpr std::size_t kSmallConstant = 64;                      // bytes; compared by value
+
+constexpr std::int64_t kLongestList = 1 << 16;                   // elements of an absorbed constant
+
+// Operators whose result at an index needs only the operands at that index: repeated axes stay stored once.
+const std::set<std::string_view> kElementwise = {
+    "Abs", "Add",   "And",    "BitwiseNot", "Cast",           "Ceil", "Cos",  "Div",     "Equal", "Erf", "Exp",
+    "Floor", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod",
+    "Mul", "Neg",   "Not",    "Or",  "Pow",  "Reciprocal", "Round", "Sigmoid", "Sign",  "Sin", "Sqrt", "Sub",
+    "Tanh", "Where", "Xor"};
+
+// The stored data as an array of its own.
+Array stored_part(const Array &array) {
+  return Array::dense({array.dtype(), array.stored()},
+                      std::vector<std::byte>(array.bytes(), array.bytes() + array.stored_bytes()));
+}
+
+std::uint64_t result_bytes(const std::vector<Type> &types) {
+  std::uint64_t bytes = 0;
+  for (const Type &type : types) bytes = checked_add(bytes, byte_count(type.dtype, type.shape));
+  return bytes;
+}
+
+bool has_array(const Attributes &attributes) {
+  return std::ranges::any_of(attributes.items(),
+                             [](const auto &item) { return std::holds_alternative<Array>(item.second); });
+}
+
+// Bytes an elementwise result takes when repeated axes are stored once.
+std::uint64_t stored_result_bytes(const std::vector<const Array *> &inputs, const Type &type) {
+  Shape shape;
+  for (const Array *input : inputs) shape = broadcast(shape, input->stored(), "constant");
+  return byte_count(type.dtype, shape);
+}
+
+std::vector<Array> evaluate_elementwise(const Node &node, const ops::Op &op, const std::vector<const Array *> &inputs,
+                                        const Type &type) {
+  std::vector<Array> parts;
+  Shape shape;
+  for (const Array *input : inputs) {
+    parts.push_back(stored_part(*input));
+    shape = broadcast(shape, input->stored(), node.name);
+  }
+  std::vector<const Array *> views;
+  for (const Array &part : parts) views.push_back(&part);
+  const std::vector<Type> types = {{type.dtype, shape}};
+  std::vector<Array> results = op.evaluate(node, views, types);
+  results[0] = results[0].compact().expanded(type.shape);
+  return results;
+}
+
+}  // namespace
+
+void Canonical::visit(Node &node) {
+  absorb(node);
+  const bool typed =
+      std::ranges::all_of(node.inputs, [&](ValueId in) { return in == kNone || type(in).dtype != DType::none; });
+  if (typed) {
+    const Rule rule = rule_for(node.op);
+    if (rule != nullptr && rule(*this, node)) return;
+    share_small_constants(node);
+    const ops::Op *op = ops::find(node.op);
+    if (op != nullptr && evaluate(node, *op)) return;
+  }
+  rewriter_.keep(std::move(node));
+}
+
+void Canonical::absorb(Node &node) const {
+  const ops::Op *op = ops::find(node.op);
+  if (op == nullptr) return;
+  for (const ops::Absorbed &absorbed : op->absorbed) {
+    const Array *array = has(node, absorbed.input) ? constant_of(node.inputs[absorbed.input]) : nullptr;
+    if (array == nullptr) continue;
+    const std::string_view name = absorbed.attribute;
+    const std::int64_t count = element_count(array->shape());
+    if (count > kLongestList || (count != 1 && (is_float(array->dtype()) || name == "axis" || name == "k"))) continue;
+    if (is_float(array->dtype()))
+      node.attributes.set(absorbed.attribute, array->doubles().at(0));
+    else if (name == "axis" || name == "k")
+      node.attributes.set(absorbed.attribute, array->integers().at(0));
+    else
+      node.attributes.set(absorbed.attribute, array->integers());
+    // A list says how large its pieces are, a scalar how large each piece is.
+    if (node.op == "SplitToSequence" && array->shape().empty()) node.attributes.set("equal", std::int64_t{1});
+    node.inputs[absorbed.input] = kNone;
+  }
+  while (!node.inputs.empty() && node.inputs.back() == kNone) node.inputs.pop_back();
+}
+
+// Exporters write each scalar again where they need it; as one value, equal computations are seen to be equal.
+void Canonical::share_small_constants(Node &node) {
+  for (ValueId &in : node.inputs) {
+    const Array *array = in == kNone ? nullptr : constant_of(in);
+    if (array == nullptr || array->stored_bytes() > kSmallConstant || array->stored_bytes() == 0) continue;
+    std::string key = to_text(array->type()) + to_text(array->stored());
+    key.append(reinterpret_cast<const char *>(array->bytes()), array->stored_bytes());
+    in = small_constants_.emplace(std::move(key), in).first->second;
+  }
+}
+
+bool Canonical::evaluate(const Node &node, const ops::Op &op) {
+  std::vector<const Array *> arrays;
+  std::string key = node.op + "(" + node.attributes.print() + ")";
+  for (ValueId in : node.inputs) {
+    arrays.push_back(in == kNone ? nullptr : constant_of(in));
+    if (in != kNone && arrays.back() == nullptr) return false;
+    key += fmt::format(" {}", static_cast<std::int32_t>(in));
+  }
+  if (op.evaluate == nullptr) return false;
+  const std::vector<Type> types = infer(node);
+  const bool elementwise = kElementwise.contains(node.op) && std::ranges::count(arrays, nullptr) == 0;
+  const bool repeats = elementwise || node.op == "Expand";  // repeated axes of operands stay so in the result
+  const std::uint64_t bytes = elementwise             ? stored_result_bytes(arrays, types[0])
+                              : node.op == "Expand" ? arrays[0]->stored_bytes()
+                                                    : result_bytes(types);
+  if (bytes > kLargestFold) return false;
+
+  const auto known = evaluated_.find(key);
+  if (known != evaluated_.end() && known->second.size() == 1 && node.outputs.size() == 1 &&
+      rewriter_.forward(node.outputs[0], known->second[0]))
+    return true;
+  std::vector<Array> results;
+  if (elementwise)
+    results = evaluate_elementwise(node, op, arrays, types[0]);
+  else if (node.op == "Expand")
+    results = {arrays[0]->expanded(types[0].shape)};
+  else
+    results = op.evaluate(node, arrays, types);
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] == kNone) continue;
+    graph::Value &value = rewriter_.graph().value(node.outputs[i]);
+    value.type = types.at(i);
+    value.origin = graph::Origin::constant;
+    value.array = repeats ? results.at(i) : results.at(i).compact();
+  }
+  if (!has_array(node.attributes)) evaluated_.insert_or_assign(key, node.outputs);
+  return true;
+}
+
+std::vector<ValueId> Canonical::add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
+                                        std::size_t output_count) {
+  Node node{.op = op,
+            .name = rewriter_.base_name(),
+            .attributes = std::move(attributes),
+            .inputs = std::move(inputs),
+            .outputs = {},
+            .block = -1,
+            .phase = graph::Phase::forward};
+  for (std::size_t i = 0; i < output_count; ++i) node.outputs.push_back(rewriter_.new_value());
+  std::vector<ValueId> outputs = node.outputs;
+  visit(node);
+  for (ValueId &out : outputs) out = rewriter_.resolve(out);
+  return outputs;
+}
+
+ValueId Canonical::reshape(ValueId x, const Shape &shape) {
+  return this->shape(x) == shape ? x : add("Reshape", {x}, {{"shape", shape}});
+}
+
+ValueId Canonical::transpose(ValueId x, const std::vector<std::int64_t> &perm) {
+  return add("Transpose", {x}, {{"perm", perm}});
+}
+
+void Canonical::become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes) {
+  Node next{.op = op,
+            .name = node.name,
+            .attributes = std::move(attributes),
+            .inputs = std::move(inputs),
+            .outputs = node.outputs,
+            .block = node.block,
+            .phase = node.phase};
+  visit(next);
+}
+
+void Canonical::pass(const Node &node, ValueId x) {
+  if (rewriter_.forward(node.outputs.at(0), x)) return;
+  rewriter_.become({.op = node.op,
+                    .name = node.name,
+                    .attributes = {},
+                    .inputs = {},
+                    .outputs = {node.outputs[0]},
+                    .block = node.block,
+                    .phase = node.phase},
+                   "Reshape", {x}, {{"shape", shape(x)}});
+}
+
+bool has(const Node &node, std::size_t input) {
+  return input < node.inputs.size() && node.inputs[input] != ValueId::none;
+}
+
+void fold(Graph &graph) {
+  graph.drop_dead_nodes();
+  Rewriter rewriter(graph);
+  Canonical canonical(rewriter);
+  rewriter.walk([&](Node &node) { canonical.visit(node); });
+}
+
+}  // namespace protrain::passes

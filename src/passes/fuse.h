@@ -1,0 +1,44 @@
+// The fusions: each looks at the node being visited as the last of its pattern, and where the whole pattern is there
+// puts fused operators in its place. False: nothing was done. Every value inside a pattern has no other reader.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "passes/pattern.h"
+
+namespace protrain::passes {
+
+// What a constant mask lets each query see.
+struct Mask {
+  bool masks = false;      // hides something
+  bool empty_row = false;  // some query sees nothing
+  bool finite = true;      // what hides is finite, so a query that sees nothing sees everything alike
+  bool regular = false;    // exactly `causal` and `window`, for all heads and samples
+  bool causal = false;
+  std::int64_t window = 0;  // 0: none
+};
+
+struct Fusion {
+  Rewriter &r;
+  std::map<std::pair<const std::byte *, Shape>, Mask> masks;  // by stored bytes, which layers share, and shape
+};
+
+using Pattern = bool (*)(Fusion &, const Node &);
+
+bool fuse_normalization(Fusion &, const Node &mul);       // x * scale / sqrt(mean(x^2) + epsilon)
+bool fuse_normalization_bias(Fusion &, const Node &add);  // LayerNormalization + vector
+bool fuse_gelu(Fusion &, const Node &product);
+bool fuse_silu(Fusion &, const Node &mul);
+bool fuse_rotary(Fusion &, const Node &add);
+bool fuse_partial_rotary(Fusion &, const Node &concat);
+bool fuse_attention(Fusion &, const Node &matmul);        // softmax(q k^T) v
+bool fuse_mask(Fusion &, const Node &fused_attention);    // constant bias -> causal, window
+bool fuse_grouped_heads(Fusion &, const Node &fused_attention);
+bool fuse_bias(Fusion &, const Node &add);                // MatMul + vector
+bool fuse_transposed_operand(Fusion &, const Node &matmul);
+bool fuse_linear_loss(Fusion &, const Node &cross_entropy);
+
+const Mask &mask_of(Fusion &fusion, ValueId constant);    // additive, or boolean: true is visible
+
+}  // namespace protrain::passes

@@ -1,0 +1,53 @@
+// From a file's graph to one that trains: fold, find the parameters, clean up, fuse, find the blocks.
+// Each pass is Graph -> Graph and leaves a legal, typed graph; prepare() runs them in order.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace protrain::passes {
+
+using LoadInitializer = std::function<graph::Array(const std::string &name)>;
+
+// What the user overrules; glob patterns over initializer names.
+struct Choices {
+  std::vector<std::string> trainable;  // parameters whatever the rules say
+  std::vector<std::string> frozen;     // parameters that are not trained
+};
+
+// Why an initializer is what it is; for `protrain check`.
+struct Finding {
+  std::string initializer;
+  bool parameter = false;
+  bool frozen = false;
+  std::string reason;  // "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]"
+  std::string tied_to;  // not empty: no parameter of its own but the transpose of this one; written as such on export
+};
+
+struct Prepared {
+  graph::Graph graph;
+  std::vector<Finding> findings;  // every float initializer, in file order
+  int block_count = 0;
+};
+
+// Everything below in order. Unknown operators, operators that cannot be made core ones, and operators on the way to
+// the loss without gradient are reported together in one Code::unsupported error: "3 operators cannot be trained: ...".
+Prepared prepare(graph::Graph graph, const LoadInitializer &load, const Choices &choices);
+
+// Types every value, absorbs constants into attributes, turns file operators into core ones, evaluates what depends on
+// constants alone. What has no core form, or is unknown, stays as it is; what comes after unknown operators stays untyped.
+void fold(graph::Graph &graph);
+// Decides what each float initializer is; loads those that are constants, for the next fold().
+std::vector<Finding> find_parameters(graph::Graph &graph, const LoadInitializer &load, const Choices &choices);
+// Drops what does nothing: pairs of Transposes, Reshape chains, x * 1, x + 0, no-op Casts and Slices, equal nodes, dead nodes.
+void clean_up(graph::Graph &graph);
+// Patterns into fused operators; what matches nothing stays as it is. True where anything changed: with constants
+// folded and the graph cleaned up, more patterns may show.
+bool fuse(graph::Graph &graph);
+// Finds the repeated layers: sets Node::block, returns their number.
+int find_blocks(graph::Graph &graph);
+
+}  // namespace protrain::passes

@@ -1,0 +1,177 @@
+#include "passes/places.h"
+
+#include <algorithm>
+#include <set>
+#include <fmt/format.h>
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Origin;
+using graph::ValueId;
+
+constexpr ValueId kNone = ValueId::none;
+
+bool one_of(const std::string &op, std::initializer_list<std::string_view> ops) {
+  return std::ranges::find(ops, op) != ops.end();
+}
+
+// All axes but the last have one element, and the last more.
+bool along_last_axis(const Shape &shape) {
+  return !shape.empty() && shape.back() > 1 && element_count(shape) == shape.back();
+}
+
+std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
+
+}  // namespace
+
+Places::Places(const Graph &graph) : graph_(graph), kinds_(graph.value_count()), readers_(graph.consumers()) {
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    const Origin origin = graph.values()[i].origin;
+    kinds_[i] = origin == Origin::input ? Kind::data : origin == Origin::initializer ? Kind::stored : Kind::constant;
+  }
+  for (const Node &node : graph.nodes()) {
+    Kind most = Kind::constant;
+    for (ValueId in : node.inputs)
+      if (in != kNone) most = std::max(most, kind(in));
+    for (ValueId out : node.outputs)
+      if (out != kNone) kinds_[index(out)] = most;
+  }
+}
+
+// Whether the node brings the input together with data, or multiplies two stored matrices (both are weights then).
+bool Places::meets(const Node &node, std::size_t input) const {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (i == input || node.inputs[i] == kNone) continue;
+    if (kind(node.inputs[i]) == Kind::data) return true;
+    if (kind(node.inputs[i]) == Kind::stored && node.op == "MatMul") return true;
+  }
+  return false;
+}
+
+std::vector<Place> Places::of(ValueId initializer) const {
+  std::vector<Place> places, pending = {{NodeId::none, 0, initializer, false, false}};
+  std::set<ValueId> seen;
+  while (!pending.empty()) {
+    const Place at = pending.back();
+    pending.pop_back();
+    if (!seen.insert(at.value).second) continue;
+    for (NodeId reader : readers_[index(at.value)]) {
+      const Node &node = graph_.node(reader);
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] != at.value) continue;
+        Place place{reader, i, at.value, at.through_gather, at.through_angle};
+        if (meets(node, i)) {
+          places.push_back(place);
+          continue;
+        }
+        place.through_gather |= node.op == "Gather" && i == 0;
+        place.through_angle |= one_of(node.op, {"Cos", "Sin"});
+        for (ValueId out : node.outputs) {
+          if (out == kNone) continue;
+          place.value = out;
+          pending.push_back(place);
+        }
+      }
+    }
+  }
+  std::ranges::sort(places, {}, [](const Place &place) { return std::pair(place.node, place.input); });
+  return places;
+}
+
+// A matrix, unless it is an outer product of many (angles from positions and frequencies).
+bool Places::in_product(const Node &node, const Place &place) const {
+  if (place.input == 2) return true;
+  const Shape &shape = graph_.value(place.value).type.shape;
+  const bool turned = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
+  if (shape.size() < 2) return false;
+  const std::int64_t inner = (place.input == 0) != turned ? shape.back() : shape[shape.size() - 2];
+  return shape.size() == 2 || inner > 1;
+}
+
+bool Places::feeds_only_softmax(const Node &node) const {
+  bool found = false;
+  std::vector<ValueId> pending = {node.outputs.at(0)};
+  while (!pending.empty()) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    for (NodeId reader : readers_[index(at)]) {
+      const Node &next = graph_.node(reader);
+      if (next.op == "Softmax")
+        found = true;
+      else if (one_of(next.op, {"Add", "Max", "Where", "Reshape", "Transpose", "Cast"}))
+        pending.push_back(next.outputs.at(0));
+      else
+        return false;
+    }
+  }
+  return found;
+}
+
+bool Places::in_sum(const Node &node, const Place &place, std::string &reason) const {
+  if (feeds_only_softmax(node)) {
+    reason = "is added to attention scores in " + name_of_node(node);
+    return place.through_gather;
+  }
+  reason = "is added to data in " + name_of_node(node);
+  return true;
+}
+
+// Cosines and sines picked by position: nothing but products with data reads the rows.
+bool Places::gathers_angles(const Node &node) const {
+  bool found = false;
+  std::vector<ValueId> pending = {node.outputs.at(0)};
+  while (!pending.empty()) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    for (NodeId reader : readers_[index(at)]) {
+      const Node &next = graph_.node(reader);
+      const auto is_data = [&](ValueId in) { return in == at || (in != kNone && kind(in) == Kind::data); };
+      if (next.op == "Rotary" || (next.op == "Mul" && std::ranges::all_of(next.inputs, is_data)))
+        found = true;
+      else if (one_of(next.op, {"Reshape", "Transpose", "Cast", "Slice", "Concat"}))
+        pending.push_back(next.outputs.at(0));
+      else
+        return false;
+    }
+  }
+  return found;
+}
+
+bool Places::holds_weights(const Place &place, std::string &reason) const {
+  const Node &node = graph_.node(place.node);
+  const Shape &shape = graph_.value(place.value).type.shape;
+  const std::string where = name_of_node(node);
+  reason = fmt::format("meets data in {} with shape {}", where, to_text(shape));
+  if (place.through_angle) return false;
+  if (node.op == "MatMul" || node.op.starts_with("Conv")) {
+    reason = (place.input == 2 ? "bias of " : "operand of ") + where;
+    return node.op == "MatMul" ? in_product(node, place) : place.input > 0;
+  }
+  const bool one_column = node.op == "Add" && shape == Shape{1} && graph_.value(node.outputs.at(0)).type.shape.back() == 1;
+  if (element_count(shape) == 1 && !one_column) return false;
+  if (node.op == "Gather" && place.input == 0) {
+    reason = "table of " + where;
+    return !gathers_angles(node);
+  }
+  if (one_of(node.op, {"LayerNormalization", "RMSNormalization"})) {
+    reason = (place.input == 2 ? "bias of " : "scale of ") + where;
+    return place.input > 0;
+  }
+  if (node.op == "Add") return in_sum(node, place, reason);
+  if (node.op == "Mul" && along_last_axis(shape)) {
+    reason = "scales the last axis in " + where;
+    return true;
+  }
+  if (node.op == "FusedAttention" && place.input == 3) {
+    reason = "is added to attention scores in " + where;
+    return place.through_gather;
+  }
+  return node.op == "Concat";
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,166 @@
+#include "passes/rewriter.h"
+
+#include <algorithm>
+
+#include "ops/op.h"
+
+namespace protrain::passes {
+
+namespace {
+
+constexpr ValueId kNone = ValueId::none;
+
+}  // namespace
+
+Rewriter::Rewriter(Graph &graph) : graph_(graph) {
+  grow();
+  for (const Node &node : graph_.nodes())
+    for (ValueId in : node.inputs)
+      if (in != kNone) ++uses_[index(in)];
+  for (ValueId out : graph_.outputs) ++uses_[index(out)];
+}
+
+void Rewriter::grow() {
+  uses_.resize(graph_.value_count(), 0);
+  made_by_.resize(graph_.value_count(), -1);
+  forwarded_.resize(graph_.value_count(), kNone);
+}
+
+void Rewriter::walk(const std::function<void(Node &)> &visit) {
+  std::vector<Node> nodes = graph_.nodes();
+  for (Node &node : nodes) {
+    for (ValueId &in : node.inputs) in = resolve(in);
+    base_name_ = node.name.empty() ? node.op : node.name;
+    const std::vector<ValueId> read = node.inputs;
+    visit(node);
+    release(read);
+  }
+  install();
+}
+
+void Rewriter::keep(Node node) {
+  const bool typed = std::ranges::all_of(
+      node.inputs, [&](ValueId in) { return in == kNone || type(in).dtype != DType::none; });
+  if (typed && ops::find(node.op) != nullptr) {
+    const std::vector<Type> types = ops::infer(graph_, node);
+    for (std::size_t i = 0; i < node.outputs.size(); ++i)
+      if (node.outputs[i] != kNone) graph_.value(node.outputs[i]).type = types.at(i);
+  }
+  for (ValueId in : node.inputs)
+    if (in != kNone) ++uses_[index(in)];
+  for (ValueId out : node.outputs)
+    if (out != kNone) made_by_[index(out)] = static_cast<int>(kept_.size());
+  kept_.push_back({std::move(node)});
+}
+
+void Rewriter::become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes) {
+  changed_ = true;
+  keep({.op = op,
+        .name = node.name,
+        .attributes = std::move(attributes),
+        .inputs = std::move(inputs),
+        .outputs = node.outputs,
+        .block = node.block,
+        .phase = node.phase});
+}
+
+std::vector<ValueId> Rewriter::emit_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
+                                        std::size_t output_count) {
+  changed_ = true;
+  Node node{.op = op,
+            .name = base_name_,
+            .attributes = std::move(attributes),
+            .inputs = std::move(inputs),
+            .outputs = {},
+            .block = -1,
+            .phase = graph::Phase::forward};
+  for (std::size_t i = 0; i < output_count; ++i) node.outputs.push_back(new_value());
+  const std::vector<ValueId> outputs = node.outputs;
+  keep(std::move(node));
+  return outputs;
+}
+
+ValueId Rewriter::new_value() {
+  const ValueId id = graph_.add_value({.name = base_name_ + "/value", .type = {}, .array = {}});
+  grow();
+  return id;
+}
+
+ValueId Rewriter::constant(graph::Array array) {
+  const ValueId id = graph_.add_constant(base_name_ + "/constant", std::move(array));
+  grow();
+  return id;
+}
+
+bool Rewriter::forward(ValueId from, ValueId to) {
+  if (is_output(from)) {
+    if (producer(to) == nullptr || is_output(to)) return false;
+    std::swap(from, to);
+    take_over(from, to);
+  }
+  uses_[index(to)] += uses_[index(from)];
+  uses_[index(from)] = 0;
+  forwarded_[index(from)] = to;
+  changed_ = true;
+  return true;
+}
+
+// The node that makes `from` makes `to` instead: an output of the graph keeps its name.
+void Rewriter::take_over(ValueId from, ValueId to) {
+  const int maker = made_by_[index(from)];
+  std::ranges::replace(kept_[static_cast<std::size_t>(maker)].node.outputs, from, to);
+  made_by_[index(to)] = maker;
+  made_by_[index(from)] = -1;
+  graph_.value(to).type = graph_.value(from).type;
+  for (Kept &kept : kept_) std::ranges::replace(kept.node.inputs, from, to);
+}
+
+ValueId Rewriter::resolve(ValueId id) const {
+  while (id != kNone && forwarded_[index(id)] != kNone) id = forwarded_[index(id)];
+  return id;
+}
+
+const Node *Rewriter::producer(ValueId id) const {
+  if (id == kNone || made_by_[index(id)] < 0) return nullptr;
+  const Kept &kept = kept_[static_cast<std::size_t>(made_by_[index(id)])];
+  return kept.alive ? &kept.node : nullptr;
+}
+
+bool Rewriter::is_output(ValueId id) const {
+  return std::ranges::find(graph_.outputs, id) != graph_.outputs.end();
+}
+
+const graph::Array *Rewriter::constant_of(ValueId id) const {
+  if (id == kNone || graph_.value(id).origin != graph::Origin::constant) return nullptr;
+  return &graph_.value(id).array;
+}
+
+void Rewriter::release(const std::vector<ValueId> &inputs) {
+  std::vector<ValueId> pending;
+  const auto drop_read = [&](ValueId id) {
+    id = resolve(id);
+    if (id != kNone && --uses_[index(id)] == 0) pending.push_back(id);
+  };
+  std::ranges::for_each(inputs, drop_read);
+  while (!pending.empty()) {
+    const ValueId id = pending.back();
+    pending.pop_back();
+    if (made_by_[index(id)] < 0) continue;
+    Kept &maker = kept_[static_cast<std::size_t>(made_by_[index(id)])];
+    const bool read = std::ranges::any_of(maker.node.outputs,
+                                          [&](ValueId out) { return out != kNone && uses_[index(out)] > 0; });
+    if (read || !maker.alive) continue;
+    maker.alive = false;
+    std::ranges::for_each(maker.node.inputs, drop_read);
+  }
+}
+
+void Rewriter::install() {
+  std::vector<Node> nodes;
+  for (Kept &kept : kept_)
+    if (kept.alive) nodes.push_back(std::move(kept.node));
+  graph_.set_nodes(std::move(nodes));
+  graph_.drop_dead_nodes();
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,77 @@
+// Rewriter: one forward walk over a graph that rebuilds its node list. Every pass is such a walk.
+// A visitor keeps a node, puts others in its place, or forwards its output to another value; nodes whose results
+// nobody reads any more disappear at once, so uses() is exact at each moment.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace protrain::passes {
+
+using graph::Attributes;
+using graph::Graph;
+using graph::Node;
+using graph::Type;
+using graph::ValueId;
+
+class Rewriter {
+ public:
+  explicit Rewriter(Graph &graph);
+
+  // Calls visit for each node, its inputs forwarded already; what visit does not keep is gone. Then installs the nodes.
+  void walk(const std::function<void(Node &)> &visit);
+
+  // Appends a node whose outputs exist; types them if all inputs are typed.
+  void keep(Node node);
+  // Makes what `node` made, by another operator; `node` is the one being visited.
+  void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
+  // Appends a node with `output_count` new outputs.
+  std::vector<ValueId> emit_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
+                                std::size_t output_count);
+  ValueId emit(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    return emit_all(op, std::move(inputs), std::move(attributes), 1)[0];
+  }
+  ValueId new_value();  // untyped, named after the node being visited
+  ValueId constant(graph::Array array);
+
+  // Readers of `from`, the graph's outputs included, read `to`. False where that cannot be: both are outputs of the
+  // graph, or `to` is not computed; then the node must be kept.
+  bool forward(ValueId from, ValueId to);
+  ValueId resolve(ValueId id) const;
+
+  const Node *producer(ValueId id) const;  // among the nodes kept so far; nullptr for inputs, parameters, constants
+  int uses(ValueId id) const { return uses_[index(id)]; }  // reads by nodes and by the graph's outputs
+  bool is_output(ValueId id) const;
+  const std::string &base_name() const { return base_name_; }  // of the node being visited
+  // By value: adding a value moves the others.
+  Type type(ValueId id) const { return graph_.value(id).type; }
+  Shape shape(ValueId id) const { return graph_.value(id).type.shape; }
+  const graph::Array *constant_of(ValueId id) const;  // nullptr where it is none; valid until a value is added
+  const graph::Value &value(ValueId id) const { return graph_.value(id); }  // valid until a value is added
+  Graph &graph() { return graph_; }
+  bool changed() const { return changed_; }
+
+ private:
+  struct Kept {
+    Node node;
+    bool alive = true;
+  };
+  void grow();
+  void release(const std::vector<ValueId> &inputs);
+  void take_over(ValueId from, ValueId to);
+  void install();
+
+  Graph &graph_;
+  std::deque<Kept> kept_;
+  std::vector<int> uses_;           // per value
+  std::vector<int> made_by_;        // per value: index into kept_, -1
+  std::vector<ValueId> forwarded_;  // per value: where its readers went, none
+  std::string base_name_;           // of the node being visited
+  bool changed_ = false;
+};
+
+}  // namespace protrain::passes

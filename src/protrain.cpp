@@ -1,0 +1,450 @@
+// The C door: every function of protrain.h, in its order. Each checks its pointers, enters the object and calls the
+// C++ class behind it; guard() is the one place where exceptions become errors.
+#include "protrain.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "session/session.h"
+
+using protrain::Aftermath;
+using protrain::Code;
+using protrain::DType;
+using protrain::Error;
+using protrain::fail;
+using protrain::require;
+using protrain::Shape;
+
+// The two ends of each enum, and their order in between, are one list in two places.
+static_assert(PROTRAIN_OK == static_cast<int>(Code::ok) && PROTRAIN_ERROR_ARG == static_cast<int>(Code::arg));
+static_assert(PROTRAIN_ERROR_VERSION == static_cast<int>(Code::version));
+static_assert(PROTRAIN_ERROR_SHAPE == static_cast<int>(Code::shape));
+static_assert(PROTRAIN_ERROR_UNSUPPORTED == static_cast<int>(Code::unsupported));
+static_assert(PROTRAIN_ERROR_NOMEM == static_cast<int>(Code::nomem));
+static_assert(PROTRAIN_ERROR_INTERNAL == static_cast<int>(Code::internal));
+static_assert(PROTRAIN_ERROR_CANCELLED == static_cast<int>(Code::cancelled));
+static_assert(PROTRAIN_FLOAT32 == static_cast<int>(DType::f32) && PROTRAIN_BFLOAT16 == static_cast<int>(DType::bf16));
+static_assert(PROTRAIN_INT64 == static_cast<int>(DType::i64) && PROTRAIN_BOOL == static_cast<int>(DType::boolean));
+
+struct protrain_error {
+  protrain_code code;
+  std::string subject;
+  std::string text;
+  bool usable;
+};
+
+struct protrain_options {
+  protrain::session::Options options;
+  std::string lent;
+};
+
+struct protrain_session {
+  std::unique_ptr<protrain::session::Session> session;
+  const pid_t owner = getpid();
+  std::atomic_flag inside;  // set while a thread is inside a call
+  bool lost = false;        // an error has left nothing to go on with
+  std::string lent;
+  std::optional<double> grad_norm;  // of the last step
+  protrain_log_fn log = nullptr;
+  void *log_user = nullptr;
+  std::vector<std::string> unheard;  // what was logged while the session was made
+};
+
+namespace {
+
+using protrain::session::Session;
+
+constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
+constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a slip
+
+// Small enough for the small-string buffers, so that it is made without memory.
+constinit protrain_error out_of_memory{PROTRAIN_ERROR_NOMEM, "", "out of memory", true};
+
+// The error for the exception that is being handled; nullptr, or std::bad_alloc, where memory is short.
+protrain_error *capture() {
+  try {
+    throw;
+  } catch (const Error &error) {
+    return new (std::nothrow)
+        protrain_error{static_cast<protrain_code>(error.code), protrain::printable(error.subject),
+                       protrain::printable(error.text, kTextLimit), error.aftermath != Aftermath::lost};
+  } catch (const std::bad_alloc &) {
+    return nullptr;
+  } catch (const std::exception &fault) {
+    return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", protrain::printable(fault.what()), false};
+  } catch (...) {
+    return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", "an unknown exception", false};
+  }
+}
+
+protrain_error *capture_or_out_of_memory() noexcept {
+  try {
+    protrain_error *error = capture();
+    return error != nullptr ? error : &out_of_memory;
+  } catch (...) {
+    return &out_of_memory;
+  }
+}
+
+template <typename Body>
+protrain_error *guard(Body &&body) noexcept {
+  try {
+    body();
+    return nullptr;
+  } catch (...) {
+    return capture_or_out_of_memory();
+  }
+}
+
+void need(const void *argument, const char *name) { require(argument != nullptr, Code::arg, name, "{} is NULL", name); }
+
+void need(const void *array, std::size_t length, const char *name) {
+  require(array != nullptr || length == 0, Code::arg, name, "{} is NULL and {}_len is {}", name, name, length);
+}
+
+// One thread's stay inside a session.
+class Visit {
+ public:
+  explicit Visit(protrain_session *session) : session_(session) {
+    need(session, "session");
+    require(getpid() == session->owner, Code::forked, "session", "the session belongs to process {}, this is a child",
+            session->owner);
+    require(!session->inside.test_and_set(std::memory_order_acquire), Code::busy, "session",
+            "another thread, or the log callback of this one, is inside the session");
+  }
+  ~Visit() { session_->inside.clear(std::memory_order_release); }
+  Visit(const Visit &) = delete;
+  Visit &operator=(const Visit &) = delete;
+
+ private:
+  protrain_session *session_;
+};
+
+// body(Session &), by one thread at a time, and never again once an error has lost the session.
+template <typename Body>
+protrain_error *inside(protrain_session *session, Body &&body) noexcept {
+  return guard([&] {
+    const Visit visit(session);
+    if (session->lost) throw Error(Code::state, "session", "an earlier error lost this session", Aftermath::lost);
+    try {
+      body(*session->session);
+    } catch (const Error &error) {
+      session->lost = error.aftermath == Aftermath::lost;
+      throw;
+    } catch (const std::bad_alloc &) {
+      throw;
+    } catch (...) {
+      session->lost = true;
+      throw;
+    }
+  });
+}
+
+// As inside(), for answers that are texts: the session keeps them until its next call.
+template <typename Body>
+protrain_error *lend(protrain_session *session, const char **out, const char *name, Body &&body) noexcept {
+  return inside(session, [&](Session &s) {
+    need(out, name);
+    session->lent = body(s);
+    *out = session->lent.c_str();
+  });
+}
+
+std::size_t below(std::size_t index, std::size_t count) {
+  require(index < count, Code::arg, "index", "index {} is not below {}", index, count);
+  return index;
+}
+
+void copy_shape(const Shape &shape, std::int64_t *dims, std::size_t dims_len, std::size_t *rank) {
+  need(dims, dims_len, "dims");
+  need(rank, "rank");
+  std::copy_n(shape.begin(), std::min(dims_len, shape.size()), dims);
+  *rank = shape.size();
+}
+
+DType dtype_of(std::int32_t dtype) {
+  require(dtype >= PROTRAIN_FLOAT32 && dtype <= PROTRAIN_BOOL, Code::arg, "dtype", "there is no dtype {}", dtype);
+  return static_cast<DType>(dtype);
+}
+
+Shape shape_of(const char *name, std::span<const std::int64_t> dims) {
+  require(dims.size() <= kRankLimit, Code::arg, "dims_len", "{} dimensions; no tensor has more than {}", dims.size(),
+          kRankLimit);
+  const bool legal = std::none_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; });
+  const Shape shape(dims.begin(), dims.end());
+  require(legal, Code::shape, name, "{} has a negative dimension: {}", name, protrain::to_text(shape));
+  return shape;
+}
+
+void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t data_len) {
+  const std::uint64_t expected = byte_count(dtype, shape);
+  require(data_len == expected, Code::shape, name, "{} elements {} take {} bytes, data_len is {}",
+          protrain::name_of(dtype), protrain::to_text(shape), expected, data_len);
+}
+
+// A log line to whoever listens; what is said before anyone can is kept.
+void hear(protrain_session &session, const std::string &line) {
+  if (session.log == nullptr) {
+    if (session.session == nullptr) session.unheard.push_back(line);
+    return;
+  }
+  try {
+    session.log(line.c_str(), session.log_user);
+  } catch (...) {  // protrain_log_fn: dropped, so that it cannot tear a step apart
+  }
+}
+
+}  // namespace
+
+const char *protrain_version(void) { return PROTRAIN_VERSION; }
+
+protrain_code protrain_error_code(const protrain_error *error) { return error == nullptr ? PROTRAIN_OK : error->code; }
+
+const char *protrain_error_text(const protrain_error *error) { return error == nullptr ? "" : error->text.c_str(); }
+
+const char *protrain_error_subject(const protrain_error *error) {
+  return error == nullptr ? "" : error->subject.c_str();
+}
+
+int protrain_error_usable(const protrain_error *error) { return error == nullptr || error->usable ? 1 : 0; }
+
+void protrain_error_destroy(protrain_error *error) {
+  if (error != &out_of_memory) delete error;
+}
+
+protrain_error *protrain_options_create(protrain_options **options) {
+  return guard([&] {
+    need(options, "options");
+    *options = new protrain_options;
+  });
+}
+
+void protrain_options_destroy(protrain_options *options) { delete options; }
+
+protrain_error *protrain_options_set(protrain_options *options, const char *key, const char *value) {
+  return guard([&] {
+    need(options, "options");
+    need(key, "key");
+    need(value, "value");
+    options->options.set(key, value);
+  });
+}
+
+protrain_error *protrain_options_get(protrain_options *options, const char *key, const char **value) {
+  return guard([&] {
+    need(options, "options");
+    need(key, "key");
+    need(value, "value");
+    *value = (options->lent = options->options.get(key)).c_str();
+  });
+}
+
+protrain_error *protrain_options_help(protrain_options *options, const char **json) {
+  return guard([&] {
+    need(options, "options");
+    need(json, "json");
+    *json = (options->lent = protrain::session::Options::help()).c_str();
+  });
+}
+
+protrain_error *protrain_options_check(protrain_options *options, const char *model_path, const char **json) {
+  return guard([&] {
+    need(options, "options");
+    need(model_path, "model_path");
+    need(json, "json");
+    *json = (options->lent = protrain::session::check_model(options->options, model_path)).c_str();
+  });
+}
+
+protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,
+                                        protrain_session **session) {
+  if (session != nullptr) *session = nullptr;
+  return guard([&] {
+    need(options, "options");
+    need(model_path, "model_path");
+    need(session, "session");
+    auto made = std::make_unique<protrain_session>();
+    const auto log = [to = made.get()](const std::string &line) { hear(*to, line); };
+    made->session = Session::create(options->options, model_path, log);
+    *session = made.release();
+  });
+}
+
+void protrain_session_destroy(protrain_session *session) {
+  if (session != nullptr && session->owner == getpid()) delete session;
+}
+
+protrain_error *protrain_session_set_log(protrain_session *session, protrain_log_fn log, void *user) {
+  return inside(session, [&](Session &) {
+    session->log = log;
+    session->log_user = user;
+    if (log == nullptr) return;
+    for (const std::string &line : std::exchange(session->unheard, {})) hear(*session, line);
+  });
+}
+
+protrain_error *protrain_session_input_count(protrain_session *session, size_t *count) {
+  return inside(session, [&](Session &s) {
+    need(count, "count");
+    *count = s.input_count();
+  });
+}
+
+protrain_error *protrain_session_input_name(protrain_session *session, size_t index, const char **name) {
+  return lend(session, name, "name", [&](Session &s) { return s.input_name(below(index, s.input_count())); });
+}
+
+protrain_error *protrain_session_input_dtype(protrain_session *session, size_t index, int32_t *dtype) {
+  return inside(session, [&](Session &s) {
+    need(dtype, "dtype");
+    *dtype = static_cast<int32_t>(s.input_dtype(below(index, s.input_count())));
+  });
+}
+
+protrain_error *protrain_session_input_shape(protrain_session *session, size_t index, int64_t *dims, size_t dims_len,
+                                             size_t *rank) {
+  return inside(session,
+                [&](Session &s) { copy_shape(s.input_shape(below(index, s.input_count())), dims, dims_len, rank); });
+}
+
+protrain_error *protrain_session_set_input(protrain_session *session, const char *name, int32_t dtype,
+                                           const int64_t *dims, size_t dims_len, const void *data, size_t data_len) {
+  return inside(session, [&](Session &s) {
+    need(name, "name");
+    need(dims, dims_len, "dims");
+    need(data, data_len, "data");
+    const Shape shape = shape_of(name, {dims, dims_len});
+    need_bytes(name, dtype_of(dtype), shape, data_len);
+    s.set_input(name, dtype_of(dtype), shape, data);
+  });
+}
+
+protrain_error *protrain_step(protrain_session *session, float *loss) {
+  return inside(session, [&](Session &s) {
+    need(loss, "loss");
+    const protrain::session::StepResult result = s.step();
+    session->grad_norm = result.grad_norm;
+    *loss = result.loss;
+  });
+}
+
+protrain_error *protrain_eval(protrain_session *session, float *loss) {
+  return inside(session, [&](Session &s) {
+    need(loss, "loss");
+    *loss = s.evaluate();
+  });
+}
+
+protrain_error *protrain_session_grad_norm(protrain_session *session, double *norm) {
+  return inside(session, [&](Session &) {
+    need(norm, "norm");
+    require(session->grad_norm.has_value(), Code::state, "", "there is no gradient norm before the first step");
+    *norm = *session->grad_norm;
+  });
+}
+
+protrain_error *protrain_session_step_count(protrain_session *session, uint64_t *count) {
+  return inside(session, [&](Session &s) {
+    need(count, "count");
+    *count = s.step_count();
+  });
+}
+
+protrain_error *protrain_session_set_learning_rate(protrain_session *session, double rate) {
+  return inside(session, [&](Session &s) {
+    require(std::isfinite(rate) && rate >= 0, Code::arg, "rate", "a learning rate of {} is not a number >= 0", rate);
+    s.set_learning_rate(rate);
+  });
+}
+
+void protrain_session_cancel(protrain_session *session) {
+  if (session != nullptr) session->session->cancel();
+}
+
+protrain_error *protrain_session_parameter_count(protrain_session *session, size_t *count) {
+  return inside(session, [&](Session &s) {
+    need(count, "count");
+    *count = s.parameter_count();
+  });
+}
+
+protrain_error *protrain_session_parameter_name(protrain_session *session, size_t index, const char **name) {
+  return lend(session, name, "name", [&](Session &s) { return s.parameter_name(below(index, s.parameter_count())); });
+}
+
+protrain_error *protrain_session_parameter_shape(protrain_session *session, size_t index, int64_t *dims,
+                                                 size_t dims_len, size_t *rank) {
+  return inside(session, [&](Session &s) {
+    copy_shape(s.parameter_shape(below(index, s.parameter_count())), dims, dims_len, rank);
+  });
+}
+
+protrain_error *protrain_session_parameter_elements(protrain_session *session, size_t index, size_t *elements) {
+  return inside(session, [&](Session &s) {
+    need(elements, "elements");
+    const Shape &shape = s.parameter_shape(below(index, s.parameter_count()));
+    *elements = static_cast<size_t>(protrain::element_count(shape));
+  });
+}
+
+protrain_error *protrain_session_parameter_read(protrain_session *session, const char *name, float *values,
+                                                size_t values_len) {
+  return inside(session, [&](Session &s) {
+    need(name, "name");
+    need(values, values_len, "values");
+    s.read_parameter(name, values, values_len);
+  });
+}
+
+protrain_error *protrain_session_parameter_write(protrain_session *session, const char *name, const float *values,
+                                                 size_t values_len) {
+  return inside(session, [&](Session &s) {
+    need(name, "name");
+    need(values, values_len, "values");
+    s.write_parameter(name, values, values_len);
+  });
+}
+
+protrain_error *protrain_session_gradient_read(protrain_session *session, const char *name, float *values,
+                                               size_t values_len) {
+  return inside(session, [&](Session &s) {
+    need(name, "name");
+    need(values, values_len, "values");
+    s.read_gradient(name, values, values_len);
+  });
+}
+
+protrain_error *protrain_session_export(protrain_session *session, const char *path) {
+  return inside(session, [&](Session &s) {
+    need(path, "path");
+    s.export_model(path);
+  });
+}
+
+protrain_error *protrain_session_plan(protrain_session *session, const char **json) {
+  return lend(session, json, "json", [](Session &s) { return s.plan_json(); });
+}
+
+protrain_error *protrain_session_program(protrain_session *session, const char **text) {
+  return lend(session, text, "text", [](Session &s) { return s.program_text(); });
+}
+
+protrain_error *protrain_session_graph(protrain_session *session, const char **text) {
+  return lend(session, text, "text", [](Session &s) { return s.graph_text(); });
+}
+
+protrain_error *protrain_session_report(protrain_session *session, const char **json) {
+  return lend(session, json, "json", [](Session &s) { return s.report_json(); });
+}

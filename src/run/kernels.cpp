@@ -1,0 +1,69 @@
+#include "run/kernels.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace protrain::run {
+
+namespace {
+
+graph::Type type_of(const graph::Graph &graph, graph::ValueId id) {
+  return id == graph::ValueId::none ? graph::Type{} : graph.value(id).type;
+}
+
+backend::KernelRequest request(const graph::Graph &graph, const graph::Node &node) {
+  backend::KernelRequest request{.node = node, .inputs = {}, .outputs = {}};
+  for (graph::ValueId in : node.inputs) request.inputs.push_back(type_of(graph, in));
+  for (graph::ValueId out : node.outputs) request.outputs.push_back(type_of(graph, out));
+  return request;
+}
+
+std::string signature(const backend::KernelRequest &request) {
+  std::string text = request.node.op + "{" + request.node.attributes.print() + "}";
+  for (const graph::Type &type : request.inputs) text += " " + to_text(type);
+  text += " ->";
+  for (const graph::Type &type : request.outputs) text += " " + to_text(type);
+  return text;
+}
+
+}  // namespace
+
+backend::Kernel &Kernels::of_node(const graph::Graph &graph, const graph::Node &node) {
+  const backend::KernelRequest wanted = request(graph, node);
+  std::unique_ptr<backend::Kernel> &kernel = by_signature_[signature(wanted)];
+  if (!kernel) kernel = device_.compile(wanted);
+  return *kernel;
+}
+
+backend::Kernel &Kernels::of_check(DType dtype, std::uint32_t mark) {
+  std::unique_ptr<backend::Kernel> &kernel = by_signature_[fmt::format("check {} {}", name_of(dtype), mark)];
+  if (!kernel) kernel = device_.compile_check(dtype, mark);
+  return *kernel;
+}
+
+backend::Kernel &Kernels::of_update(const backend::Optimizer &optimizer, std::int64_t elements) {
+  std::unique_ptr<backend::Kernel> &kernel = by_signature_[fmt::format("update {}", elements)];
+  if (!kernel) kernel = device_.compile_update(optimizer, elements);
+  return *kernel;
+}
+
+program::Workspace Kernels::compile(const graph::Graph &graph) {
+  program::Workspace workspace;
+  std::vector<std::string> missing;
+  for (const graph::Node &node : graph.nodes()) {
+    workspace.nodes.push_back(0);
+    if (node.op == "Reshape") continue;
+    try {
+      workspace.nodes.back() = of_node(graph, node).scratch_bytes;
+    } catch (const Error &error) {
+      if (error.code != Code::unsupported) throw;
+      missing.push_back(fmt::format("{} ({}): {}", node.op, node.name, error.text));
+    }
+  }
+  require(missing.empty(), Code::unsupported, device_.info().name, "{} operators have no kernel on {}: {}",
+          missing.size(), device_.info().name, fmt::join(missing, "; "));
+  return workspace;
+}
+
+}  // namespace protrain::run

@@ -1,0 +1,31 @@
+// Every kernel that a graph's nodes need, compiled once per distinct (operator, attributes, types).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "program/program.h"
+
+namespace protrain::run {
+
+class Kernels {
+ public:
+  explicit Kernels(backend::Device &device) : device_(device) {}
+
+  // Compiles what `graph` needs and returns the scratch each node wants. Code::unsupported lists, in one error, every
+  // operator that the device has no kernel for, with node names.
+  program::Workspace compile(const graph::Graph &graph);
+
+  backend::Kernel &of_node(const graph::Graph &graph, const graph::Node &node);
+  backend::Kernel &of_check(DType dtype, std::uint32_t mark);
+  backend::Kernel &of_update(const backend::Optimizer &optimizer, std::int64_t elements);
+
+ private:
+  backend::Device &device_;
+  std::map<std::string, std::unique_ptr<backend::Kernel>> by_signature_;
+};
+
+}  // namespace protrain::run

@@ -1,0 +1,87 @@
+// What `protrain check` prints: whether a model trains, and if not, everything that it lacks.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "grad/training.h"
+#include "run/kernels.h"
+#include "session/loaded_model.h"
+#include "session/session.h"
+
+namespace protrain::session {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// For dims that nobody bound: large enough that shapes are honest, small enough that nothing costs anything.
+constexpr std::int64_t kDefaultBatch = 2;
+constexpr std::int64_t kDefaultDim = 16;
+
+Json inputs_json(const onnx_import::Model &model) {
+  Json inputs = Json::array();
+  for (const onnx_import::Input &input : model.inputs()) {
+    Json dims = Json::array();
+    for (const auto &dim : input.dims) std::visit([&](const auto &d) { dims.push_back(d); }, dim);
+    inputs.push_back({{"name", input.name}, {"dtype", name_of(input.dtype)}, {"dims", dims}});
+  }
+  return inputs;
+}
+
+onnx_import::DimBindings bind_all(const Options &options, const onnx_import::Model &model, Json &json) {
+  onnx_import::DimBindings dims = dim_bindings(options);
+  json["dims"] = Json::object();
+  for (const std::string &name : model.symbolic_dims()) {
+    const bool bound = dims.contains(name);
+    if (!bound) dims[name] = name.find("batch") != std::string::npos ? kDefaultBatch : kDefaultDim;
+    json["dims"][name] = {{"value", dims[name]}, {"default", !bound}};
+  }
+  return dims;
+}
+
+void describe_graph(const passes::Prepared &prepared, Json &json) {
+  const graph::Graph &graph = prepared.graph;
+  std::map<std::string, int> operators;
+  for (const graph::Node &node : graph.nodes()) ++operators[node.op];
+  json["operators"] = operators;
+  json["blocks"] = prepared.block_count;
+  std::int64_t elements = 0;
+  json["parameters"] = json["constants"] = Json::array();
+  for (const passes::Finding &finding : prepared.findings) {
+    Json row = {{"name", finding.initializer}, {"reason", finding.reason}};
+    if (const graph::ValueId id = graph.find(finding.initializer); finding.parameter && id != graph::ValueId::none) {
+      const graph::Type &type = graph.value(id).type;
+      row["shape"] = type.shape;
+      row["frozen"] = finding.frozen;
+      elements += element_count(type.shape);
+    }
+    json[finding.parameter ? "parameters" : "constants"].push_back(std::move(row));
+  }
+  json["parameter_elements"] = elements;
+}
+
+}  // namespace
+
+std::string check_model(const Options &options, const std::string &model_path) {
+  Json json = {{"model", model_path}, {"trainable", false}, {"problems", Json::array()}};
+  std::unique_ptr<onnx_import::Model> file = onnx_import::Model::open(model_path);
+  json["inputs"] = inputs_json(*file);
+  const onnx_import::DimBindings dims = bind_all(options, *file, json);
+  const std::unique_ptr<backend::Device> device =
+      backend::open(options.text("device"), static_cast<int>(options.integer("threads")));
+  json["device"] = {{"name", device->info().name}, {"description", device->info().description}};
+  try {
+    LoadedModel loaded = load_model(options, std::move(file), dims);
+    describe_graph(loaded.prepared, json);
+    json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
+    const grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
+    run::Kernels(*device).compile(training.graph);
+    json["trainable"] = true;
+  } catch (const Error &error) {
+    json["problems"].push_back({{"code", static_cast<int>(error.code)}, {"subject", error.subject}, {"text", error.text}});
+  }
+  return json.dump(1);
+}
+
+}  // namespace protrain::session

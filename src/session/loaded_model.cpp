@@ -1,0 +1,63 @@
+#include "session/loaded_model.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace protrain::session {
+
+namespace {
+
+// Of several outputs the one called "loss" is trained on; the others would only hold memory.
+void keep_loss_output(graph::Graph &graph) {
+  const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == "loss"; };
+  const auto found = std::ranges::find_if(graph.outputs, is_loss);
+  if (graph.outputs.size() > 1 && found != graph.outputs.end()) {
+    graph.outputs = {*found};
+    graph.drop_dead_nodes();
+  }
+}
+
+graph::ValueId find_loss(const graph::Graph &graph) {
+  std::string found;
+  for (graph::ValueId id : graph.outputs) {
+    const graph::Value &value = graph.value(id);
+    if (value.type.dtype == DType::f32 && element_count(value.type.shape) == 1) return id;
+    found += fmt::format("{}{} {}", found.empty() ? "" : ", ", value.name, to_text(value.type));
+  }
+  fail(Code::graph, "loss", "the model has no scalar float32 output to train on, only {}; export it with its loss",
+       found.empty() ? "none at all" : found);
+}
+
+}  // namespace
+
+onnx_import::DimBindings dim_bindings(const Options &options) {
+  onnx_import::DimBindings dims;
+  for (const std::string &item : options.list("dim")) {  // NAME=N, checked when it was set
+    const std::size_t equals = item.rfind('=');
+    const std::int64_t count = parse_integer(item.substr(equals + 1)).value();
+    const auto [at, fresh] = dims.emplace(item.substr(0, equals), count);
+    require(fresh || at->second == count, Code::shape, at->first, "dim {} is bound to both {} and {}", at->first,
+            at->second, count);
+  }
+  return dims;
+}
+
+LoadedModel load_model(const Options &options, const std::string &path) {
+  return load_model(options, onnx_import::Model::open(path), dim_bindings(options));
+}
+
+LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Model> file,
+                       const onnx_import::DimBindings &dims) {
+  LoadedModel loaded{.file = std::move(file), .prepared = {}, .loss = graph::ValueId::none};
+  graph::Graph graph = loaded.file->graph(dims);
+  keep_loss_output(graph);
+  const auto load = [&](const std::string &name) { return loaded.file->load(name); };
+  loaded.prepared = passes::prepare(std::move(graph), load,
+                                    {.trainable = options.list("trainable"), .frozen = options.list("frozen")});
+  loaded.loss = find_loss(loaded.prepared.graph);
+  return loaded;
+}
+
+}  // namespace protrain::session

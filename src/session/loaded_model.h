@@ -1,0 +1,28 @@
+// The way from options and a path to a graph that can be differentiated; shared by Session and check.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "onnx_import/model.h"
+#include "passes/passes.h"
+#include "session/options.h"
+
+namespace protrain::session {
+
+struct LoadedModel {
+  std::unique_ptr<onnx_import::Model> file;
+  passes::Prepared prepared;
+  graph::ValueId loss = graph::ValueId::none;
+};
+
+// What the `dim` options bind; Code::shape where one dim is bound to two values.
+onnx_import::DimBindings dim_bindings(const Options &options);
+
+LoadedModel load_model(const Options &options, const std::string &path);
+
+// As above from an open file with all dims bound.
+LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Model> file,
+                       const onnx_import::DimBindings &dims);
+
+}  // namespace protrain::session

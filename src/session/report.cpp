@@ -1,0 +1,51 @@
+#include "session/report.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace protrain::session {
+
+using Json = nlohmann::ordered_json;
+
+std::string created_json(const backend::DeviceInfo &device, const program::Program &program, const plan::Plan &plan) {
+  return Json{{"event", "created"},
+              {"device", device.name},
+              {"description", device.description},
+              {"threads", device.threads},
+              {"instructions", program.instructions.size()},
+              {"device_peak_bytes", program.arena_bytes},
+              {"n_chunk", plan.chunks.size()},
+              {"n_block", plan.blocks.size()}}
+      .dump();
+}
+
+std::string step_json(std::uint64_t step, const StepResult &result, const run::Report &report) {
+  return Json{{"event", "step"},
+              {"step", step},
+              {"loss", result.loss},
+              {"grad_norm", result.grad_norm},
+              {"seconds", report.seconds}}
+      .dump();
+}
+
+std::string report_json(const run::Report &report, const program::Program &program, const graph::Graph &graph) {
+  std::map<std::string, std::pair<double, int>> by_operator;  // seconds, launches
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    const program::Instruction &instruction = program.instructions[i];
+    const std::string name = instruction.kind == program::Kind::run      ? graph.node(instruction.node).op
+                             : instruction.kind == program::Kind::update ? "update"
+                                                                         : "check";
+    by_operator[name].first += static_cast<double>(report.instruction_ns[i]) * 1e-9;
+    by_operator[name].second += 1;
+  }
+  Json json = {{"seconds", report.seconds},
+               {"device_peak_bytes", report.device_peak_bytes},
+               {"host_peak_bytes", report.host_peak_bytes},
+               {"state_bytes", program.state_bytes},
+               {"instructions", program.instructions.size()}};
+  for (const auto &[name, cost] : by_operator)
+    json["operators"][name] = {{"seconds", cost.first}, {"launches", cost.second}};
+  return json.dump(1);
+}
+
+}  // namespace protrain::session

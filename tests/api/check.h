@@ -1,0 +1,39 @@
+/* What the C tests share: a check that prints its line and fails the program, and the options of the small GPT-2. */
+#ifndef PROTRAIN_TESTS_API_CHECK_H
+#define PROTRAIN_TESTS_API_CHECK_H
+
+#include <protrain.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                            \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
+      fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                                      \
+    }                                                                               \
+  } while (0)
+
+/* The call succeeds. */
+#define OK(call) expect((call), PROTRAIN_OK, NULL, __FILE__, __LINE__)
+/* The call fails with this code, about this subject (NULL: about anything). */
+#define FAILS(call, code, subject) expect((call), (code), (subject), __FILE__, __LINE__)
+
+void expect(protrain_error *error, protrain_code code, const char *subject, const char *file, int line);
+
+enum { kBatch = 2, kSequence = 32, kTokens = kBatch * kSequence };
+
+protrain_options *gpt2_options(void);
+protrain_session *gpt2_session(protrain_options *options); /* takes the options */
+void set_inputs(protrain_session *session);
+const char *gpt2_path(void);
+
+/* One program each of `api_test NAME`. */
+void test_life(void);
+void test_parameters(void);
+void test_misuse(void);
+void test_errors(void);
+void test_threads(void);
+
+#endif

@@ -1,0 +1,97 @@
+/* A session from create to destroy: the loss falls, and everything that can be asked has an answer. */
+#include <math.h>
+
+#include "check.h"
+
+static void remember(const char *json_line, void *user) {
+  char *last = user;
+  CHECK(strchr(json_line, '\n') == NULL);
+  snprintf(last, 256, "%s", json_line);
+}
+
+static void inputs_are_those_of_the_model(protrain_session *session) {
+  size_t count = 0, rank = 0;
+  int32_t dtype = 0;
+  int64_t dims[4] = {-1, -1, -1, -1};
+  const char *name = NULL;
+  OK(protrain_session_input_count(session, &count));
+  CHECK(count == 2);
+  OK(protrain_session_input_name(session, 0, &name));
+  CHECK(strcmp(name, "input_ids") == 0);
+  OK(protrain_session_input_dtype(session, 0, &dtype));
+  CHECK(dtype == PROTRAIN_INT64);
+  OK(protrain_session_input_shape(session, 0, dims, 4, &rank));
+  CHECK(rank == 2 && dims[0] == kBatch && dims[1] == kSequence && dims[2] == -1);
+  rank = 0;
+  OK(protrain_session_input_shape(session, 0, NULL, 0, &rank));
+  CHECK(rank == 2);
+}
+
+static void loss_falls(protrain_session *session) {
+  float first = 0, loss = 0, before = 0;
+  double norm = 0;
+  uint64_t steps = 0;
+  set_inputs(session);
+  OK(protrain_eval(session, &before));
+  OK(protrain_step(session, &first));
+  CHECK(first > 3 && first < 12); /* a fresh model over 512 tokens: near log 512 = 6.2 */
+  CHECK(fabsf(first - before) < 1e-5f * first);
+  OK(protrain_session_grad_norm(session, &norm));
+  CHECK(norm > 0);
+  for (int i = 0; i < 19; ++i) OK(protrain_step(session, &loss));
+  CHECK(loss < 0.9f * first);
+  OK(protrain_session_step_count(session, &steps));
+  CHECK(steps == 20);
+}
+
+static void texts_are_there(protrain_session *session) {
+  const char *text = NULL;
+  OK(protrain_session_plan(session, &text));
+  CHECK(strstr(text, "n_persist") != NULL);
+  OK(protrain_session_program(session, &text));
+  CHECK(strlen(text) > 100);
+  OK(protrain_session_graph(session, &text));
+  CHECK(strstr(text, "MatMul") != NULL);
+  OK(protrain_session_report(session, &text));
+  CHECK(strstr(text, "device_peak_bytes") != NULL);
+}
+
+static void export_trains_on(protrain_session *session) {
+  static const char path[] = "api_test_exported.onnx";
+  protrain_options *options = gpt2_options();
+  protrain_session *again = NULL;
+  float here = 0, there = 0;
+  OK(protrain_session_export(session, path));
+  OK(protrain_session_create(options, path, &again));
+  set_inputs(again);
+  OK(protrain_eval(session, &here));
+  OK(protrain_eval(again, &there));
+  CHECK(here == there);
+  protrain_session_destroy(again);
+  protrain_options_destroy(options);
+  CHECK(remove(path) == 0);
+}
+
+static void check_describes_the_model(void) {
+  const char *json = NULL;
+  protrain_options *options = NULL;
+  OK(protrain_options_create(&options));
+  OK(protrain_options_check(options, gpt2_path(), &json));
+  CHECK(strstr(json, "\"inputs\"") != NULL && strstr(json, "sequence") != NULL);
+  protrain_options_destroy(options);
+}
+
+void test_life(void) {
+  char last[256] = "";
+  protrain_session *session = gpt2_session(gpt2_options());
+  OK(protrain_session_set_log(session, remember, last));
+  CHECK(strstr(last, "created") != NULL);
+  inputs_are_those_of_the_model(session);
+  loss_falls(session);
+  CHECK(strstr(last, "step") != NULL);
+  OK(protrain_session_set_log(session, NULL, NULL));
+  texts_are_there(session);
+  export_trains_on(session);
+  protrain_session_destroy(session);
+  check_describes_the_model();
+}

@@ -1,0 +1,20 @@
+/* api_test NAME: one test of the C ABI. Every file of this folder includes protrain.h for itself. */
+#include "check.h"
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    void (*run)(void);
+  } tests[] = {{"life", test_life},
+               {"parameters", test_parameters},
+               {"misuse", test_misuse},
+               {"errors", test_errors},
+               {"threads", test_threads}};
+  for (size_t i = 0; argc == 2 && i < sizeof tests / sizeof tests[0]; ++i) {
+    if (strcmp(argv[1], tests[i].name) != 0) continue;
+    tests[i].run();
+    return 0;
+  }
+  fprintf(stderr, "usage: api_test life|parameters|misuse|errors|threads\n");
+  return 2;
+}

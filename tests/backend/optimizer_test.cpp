@@ -1,0 +1,141 @@
+// Updates against the same formulas in double, and the check for finite scalars.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "backend/backend.h"
+#include "base/error.h"
+
+namespace protrain::backend {
+namespace {
+
+constexpr std::int64_t kElements = 1003;
+
+struct State {
+  std::vector<float> weights, first, second;
+};
+
+std::vector<float> wave(double frequency) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < kElements; ++i)
+    values.push_back(static_cast<float>(std::sin(frequency * double(i + 1))));
+  return values;
+}
+
+struct Job {
+  Device &device;
+  Kernel &kernel;
+  Launch launch;
+};
+
+void run(Device &device, Kernel &kernel, const Launch &launch) {
+  Job job{device, kernel, launch};
+  device.run_step(
+      [](void *at) {
+        Job &j = *static_cast<Job *>(at);
+        j.device.launch(QueueKind::host, j.kernel, j.launch);
+      },
+      &job);
+}
+
+// Steps 1 .. steps with gradients that change from step to step.
+State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t status = 0) {
+  const auto device = open("cpu", threads);
+  const auto kernel = device->compile_update(optimizer, kElements);
+  State s{wave(0.7), std::vector<float>(kElements), std::vector<float>(kElements)};
+  StepScalars scalars{.learning_rate = 0.01};
+  for (int t = 1; t <= steps; ++t) {
+    std::vector<float> gradient = wave(0.3 * t);
+    scalars.beta1_power = std::pow(optimizer.beta1, t), scalars.beta2_power = std::pow(optimizer.beta2, t);
+    std::vector<void *> inputs = {gradient.data(), &status};
+    std::vector<void *> outputs = {s.weights.data(), s.first.data(), s.second.data()};
+    outputs.resize(1 + static_cast<std::size_t>(optimizer.state_count()));
+    run(*device, *kernel, {inputs, outputs, nullptr, &scalars});
+  }
+  return s;
+}
+
+// What PyTorch computes, in double.
+std::vector<double> expected(const Optimizer &o, int steps) {
+  const std::vector<float> start = wave(0.7);
+  std::vector<double> weights(start.begin(), start.end()), m(kElements), v(kElements);
+  for (int t = 1; t <= steps; ++t) {
+    const std::vector<float> gradient = wave(0.3 * t);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      double g = double(gradient[i]), &w = weights[i];
+      if (o.kind == Optimizer::Kind::sgd) {
+        g += o.weight_decay * w;
+        m[i] = t == 1 ? g : o.momentum * m[i] + g;
+        w -= 0.01 * (o.momentum != 0 ? m[i] : g);
+        continue;
+      }
+      w *= 1 - 0.01 * o.weight_decay;
+      m[i] = o.beta1 * m[i] + (1 - o.beta1) * g;
+      v[i] = o.beta2 * v[i] + (1 - o.beta2) * g * g;
+      const double root = std::sqrt(v[i]) / std::sqrt(1 - std::pow(o.beta2, t)) + o.epsilon;
+      w -= 0.01 / (1 - std::pow(o.beta1, t)) * m[i] / root;
+    }
+  }
+  return weights;
+}
+
+const std::vector<Optimizer> kOptimizers = {
+    {},
+    {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1},
+    {.kind = Optimizer::Kind::sgd, .weight_decay = 0},
+    {.kind = Optimizer::Kind::sgd, .weight_decay = 0.1},
+    {.kind = Optimizer::Kind::sgd, .weight_decay = 0.01, .momentum = 0.9},
+};
+
+TEST(Update, FollowsPyTorchsFormulas) {
+  for (const Optimizer &optimizer : kOptimizers) {
+    const State state = trained(optimizer, 20, 2);
+    const std::vector<double> right = expected(optimizer, 20);
+    for (std::size_t i = 0; i < right.size(); ++i) ASSERT_NEAR(double(state.weights[i]), right[i], 2e-6) << i;
+  }
+}
+
+TEST(Update, BitsDoNotDependOnTheTeam) {
+  for (const Optimizer &optimizer : kOptimizers) {
+    const State alone = trained(optimizer, 3, 1);
+    for (int threads : {2, 3, 4}) {
+      const State state = trained(optimizer, 3, threads);
+      EXPECT_EQ(state.weights, alone.weights);
+      EXPECT_EQ(state.first, alone.first);
+      EXPECT_EQ(state.second, alone.second);
+    }
+  }
+}
+
+TEST(Update, DoesNothingOnceTheStepIsMarkedBad) {
+  const State state = trained({}, 3, 2, 5);
+  EXPECT_EQ(state.weights, wave(0.7));
+  EXPECT_EQ(state.first, std::vector<float>(kElements));
+}
+
+std::uint32_t checked(double value, DType dtype, std::uint32_t status) {
+  const auto device = open("cpu", 2);
+  const auto kernel = device->compile_check(dtype, 3);
+  auto narrow = static_cast<float>(value);
+  std::vector<void *> inputs = {dtype == DType::f32 ? static_cast<void *>(&narrow) : &value}, outputs = {&status};
+  run(*device, *kernel, {inputs, outputs});
+  return status;
+}
+
+TEST(Check, MarksTheFirstScalarThatIsNotFinite) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (DType dtype : {DType::f32, DType::f64}) {
+    EXPECT_EQ(checked(1.5, dtype, 0), 0U);
+    EXPECT_EQ(checked(std::nan(""), dtype, 0), 3U);
+    EXPECT_EQ(checked(infinity, dtype, 0), 3U);
+    EXPECT_EQ(checked(-infinity, dtype, 0), 3U);
+    EXPECT_EQ(checked(-infinity, dtype, 2), 2U);
+  }
+  EXPECT_EQ(checked(1e300, DType::f64, 0), 0U);
+  EXPECT_THROW(open("cpu", 1)->compile_check(DType::i32, 1), Error);
+}
+
+}  // namespace
+}  // namespace protrain::backend

@@ -1,0 +1,138 @@
+// The cpu device: its team, its launches, and what comes out of them.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "backend/cpu/device.h"
+#include "backend/cpu/gemm.h"
+#include "base/error.h"
+
+namespace protrain::backend {
+namespace {
+
+template <typename Work>
+class Calls : public CpuKernel {
+ public:
+  explicit Calls(Work work) : work_(std::move(work)) {}
+  void run(Member &member, const Launch &launch) override { work_(member, launch); }
+
+ private:
+  Work work_;
+};
+
+template <typename Issue>
+void step(Device &device, Issue issue) {
+  device.run_step([](void *self) { (*static_cast<Issue *>(self))(); }, &issue);
+}
+
+TEST(CpuDevice, SaysWhatItIs) {
+  const auto device = open("cpu", 2);
+  EXPECT_EQ(device->info().name, "cpu");
+  EXPECT_EQ(device->info().threads, 2);
+  EXPECT_TRUE(device->info().shares_memory && device->info().shares_cores);
+  EXPECT_GT(device->info().memory_bytes, 1U << 20);
+  EXPECT_EQ(open("cpu", 0)->info().threads, available_threads());
+}
+
+TEST(CpuDevice, RefusesWhatIsNotThere) {
+  EXPECT_THROW(open("cuda:0", 1), Error);
+  EXPECT_THROW(open("cpu", -1), Error);
+  EXPECT_THROW(open("cpu", 1 << 20), Error);
+  graph::Node node;
+  node.op = "Teleport";
+  try {
+    open("cpu", 1)->compile({node, {}, {}});
+    FAIL();
+  } catch (const Error &error) {
+    EXPECT_EQ(error.code, Code::unsupported);
+    EXPECT_EQ(error.text, "the cpu has no kernel for Teleport");
+  }
+}
+
+TEST(CpuDevice, ArenaIsAlignedAndAllocatedOnce) {
+  const auto device = open("cpu", 1);
+  void *arena = device->allocate_arena(1000);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena) % kAlignment, 0U);
+  EXPECT_THROW(device->allocate_arena(1000), Error);
+  const std::uint32_t there = 7;
+  std::uint32_t back = 0;
+  device->write(arena, &there, 4);
+  device->read(&back, arena, 4);
+  EXPECT_EQ(back, 7U);
+}
+
+TEST(CpuDevice, TenThousandLaunchesRunInOrderOnAllMembers) {
+  for (int threads = 1; threads <= 4; ++threads) {
+    const auto device = open("cpu", threads);
+    std::vector<int> next(static_cast<std::size_t>(threads));
+    int launched = 0;
+    Calls kernel([&](Member &member, const Launch &) {
+      int &own = next[static_cast<std::size_t>(member.index)];
+      own += own == launched;  // stands still for ever once out of order
+    });
+    step(*device, [&] {
+      for (launched = 0; launched < 10'000; ++launched) device->launch(QueueKind::compute, kernel, {});
+    });
+    for (int count : next) EXPECT_EQ(count, 10'000);
+  }
+}
+
+TEST(CpuDevice, SessionsSideBySideDoNotDisturbEachOther) {
+  std::vector<std::thread> sessions;
+  std::atomic<int> total = 0;
+  for (int s = 0; s < 4; ++s)
+    sessions.emplace_back([&] {
+      const auto device = open("cpu", 2);
+      Calls kernel([&](Member &member, const Launch &) { member.barrier(), ++total; });
+      for (int i = 0; i < 50; ++i)
+        step(*device, [&] {
+          for (int l = 0; l < 20; ++l) device->launch(QueueKind::host, kernel, {});
+        });
+    });
+  for (std::thread &session : sessions) session.join();
+  EXPECT_EQ(total, 4 * 50 * 20 * 2);
+}
+
+TEST(CpuDevice, AKernelsErrorComesOutOfTheStepAndTheDeviceGoesOn) {
+  const auto device = open("cpu", 3);
+  Calls bad([](Member &member, const Launch &) {
+    if (member.index == 1) fail(Code::arg, "labels", "label 9 is outside 0..7");
+    member.barrier();
+  });
+  try {
+    step(*device, [&] { device->launch(QueueKind::compute, bad, {}); });
+    FAIL();
+  } catch (const Error &error) {
+    EXPECT_EQ(error.text, "label 9 is outside 0..7");
+  }
+  std::atomic<int> runs = 0;
+  Calls good([&](Member &, const Launch &) { ++runs; });
+  step(*device, [&] { device->launch(QueueKind::compute, good, {}); });
+  EXPECT_EQ(runs, 3);
+}
+
+TEST(CpuDevice, NoThreadBeyondTheTeamIsEverStarted) {
+  auto threads = [] {
+    const auto tasks = std::filesystem::directory_iterator("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto before = threads();
+  {
+    const auto device = open("cpu", 2);
+    graph::Node node;
+    node.op = "MatMul";
+    const graph::Type square{DType::f32, {512, 512}};
+    const auto kernel = device->compile({node, {square, square}, {square}});
+    std::vector<float> operands(3 * 512 * 512), scratch(kernel->scratch_bytes / 4 + 1);
+    std::vector<void *> inputs = {operands.data(), operands.data() + 512 * 512};
+    std::vector<void *> outputs = {operands.data() + 2 * 512 * 512};
+    step(*device, [&] { device->launch(QueueKind::compute, *kernel, {inputs, outputs, scratch.data()}); });
+    EXPECT_EQ(threads(), before + 2);
+  }
+  EXPECT_EQ(threads(), before);
+}
+
+}  // namespace
+}  // namespace protrain::backend

@@ -1,0 +1,186 @@
+// Files: what may be opened, complete reads, and writes that are all or nothing.
+#include "base/files.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "base/error.h"
+
+namespace protrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Files : public testing::Test {
+ protected:
+  Files() {
+    std::string pattern = testing::TempDir() + "/files-XXXXXX";
+    directory_ = fs::canonical(mkdtemp(pattern.data())).string();
+  }
+  ~Files() override { fs::remove_all(directory_); }
+
+  std::string put(const std::string &name, const std::string &text) {
+    std::ofstream(directory_ + "/" + name) << text;
+    return directory_ + "/" + name;
+  }
+  static std::string get(const std::string &path) {
+    std::ostringstream out;
+    out << std::ifstream(path).rdbuf();
+    return out.str();
+  }
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()));
+  }
+  template <typename Body>
+  static Error error_of(const Body &body) {
+    try {
+      body();
+    } catch (const Error &error) {
+      return error;
+    }
+    ADD_FAILURE() << "no error";
+    return Error(Code::ok, "", "");
+  }
+
+  std::string directory_;
+};
+
+TEST_F(Files, ReadsFromAnOffset) {
+  const File file = File::open(put("a", "0123456789"));
+  std::array<std::byte, 4> out{};
+  file.read(3, out);
+  EXPECT_EQ(file.size(), 10u);
+  EXPECT_EQ(std::string(reinterpret_cast<const char *>(out.data()), 4), "3456");
+}
+
+TEST_F(Files, ReadBeyondTheEndSaysWhereTheFileEnds) {
+  const File file = File::open(put("a", "0123456789"));
+  std::array<std::byte, 4> out{};
+  const Error error = error_of([&] { file.read(8, out); });
+  EXPECT_EQ(error.code, Code::io);
+  EXPECT_NE(error.text.find("byte 10"), std::string::npos) << error.text;
+}
+
+TEST_F(Files, FileThatShrinksIsAnErrorNotASignal) {
+  const std::string path = put("a", std::string(10000, 'x'));
+  const File file = File::open(path);
+  fs::resize_file(path, 100);
+  std::vector<std::byte> out(10000);
+  EXPECT_EQ(error_of([&] { file.read(0, out); }).code, Code::io);
+}
+
+TEST_F(Files, OpenRefusesWhatIsNoRegularFileWithoutBlocking) {
+  ASSERT_EQ(::mkfifo((directory_ + "/fifo").c_str(), 0600), 0);
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  const std::string socket_path = directory_ + "/socket";
+  ASSERT_LT(socket_path.size(), sizeof address.sun_path);
+  socket_path.copy(address.sun_path, socket_path.size());
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof address), 0);
+  for (const std::string &path : {directory_ + "/fifo", socket_path, std::string("/dev/zero"),
+                                  std::string("/proc/self/mem"), std::string("/proc/self/environ")}) {
+    const Error error = error_of([&] { File::open(path); });
+    EXPECT_EQ(error.code, Code::path) << path;
+    EXPECT_NE(error.text.find("not a regular file"), std::string::npos) << path;
+    EXPECT_EQ(error.subject, path);
+  }
+  ::close(listener);
+}
+
+TEST_F(Files, OpenReportsTheSystemsReason) {
+  const Error missing = error_of([&] { File::open(directory_ + "/none"); });
+  EXPECT_EQ(missing.code, Code::io);
+  EXPECT_NE(missing.text.find("No such file or directory (errno 2)"), std::string::npos) << missing.text;
+  const Error directory = error_of([&] { File::open(directory_); });
+  EXPECT_EQ(directory.code, Code::io);
+  EXPECT_NE(directory.text.find("Is a directory"), std::string::npos) << directory.text;
+}
+
+TEST_F(Files, OpenBeneathFollowsNoLinkOnTheWay) {
+  fs::create_directory(directory_ + "/inside");
+  put("inside/a", "abc");
+  put("secret", "s");
+  fs::create_symlink("a", directory_ + "/inside/link");
+  fs::create_symlink("inside", directory_ + "/door");
+  EXPECT_EQ(File::open_beneath(directory_, "inside/a").size(), 3u);
+  EXPECT_EQ(error_of([&] { File::open_beneath(directory_, "inside/link"); }).code, Code::path);
+  EXPECT_EQ(error_of([&] { File::open_beneath(directory_, "door/a"); }).code, Code::path);
+  EXPECT_EQ(error_of([&] { File::open_beneath(directory_ + "/inside", "../secret"); }).code, Code::path);
+  EXPECT_EQ(error_of([&] { File::open_beneath(directory_, "inside"); }).code, Code::path);
+  EXPECT_EQ(error_of([&] { File::open_beneath(directory_, "inside/b"); }).code, Code::io);
+}
+
+TEST_F(Files, CommitPutsTheWholeFileInPlace) {
+  const std::string path = put("a", "old");
+  FileWriter writer(path);
+  writer.write("new");
+  writer.pad_to(8);
+  writer.write("!");
+  EXPECT_EQ(writer.position(), 9u);
+  EXPECT_EQ(get(path), "old");
+  writer.commit();
+  EXPECT_EQ(get(path), std::string("new\0\0\0\0\0!", 9));
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(Files, AbandonedWriterLeavesNothing) {
+  const std::string path = put("a", "old");
+  { FileWriter(path).write("half"); }
+  EXPECT_EQ(get(path), "old");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(Files, WriterRefusesWhatIsNoRegularFile) {
+  EXPECT_EQ(error_of([&] { FileWriter writer(directory_); }).code, Code::path);
+  EXPECT_EQ(error_of([] { FileWriter writer("/dev/null"); }).code, Code::path);
+  EXPECT_EQ(error_of([&] { FileWriter writer(directory_ + "/none/a"); }).code, Code::io);
+}
+
+TEST_F(Files, FullDiskIsItsOwnCodeAndKeepsTheOldFile) {
+  const std::string path = put("a", "old");
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight{.rlim_cur = 1000, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &tight);
+  const Error error = error_of([&] {
+    FileWriter writer(path);
+    writer.write(std::string(5000, 'x'));
+  });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(error.code, Code::nospc) << error.text;
+  EXPECT_EQ(get(path), "old");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(Files, PathsAreTakenApartAsText) {
+  EXPECT_EQ(directory_of("a/b/c"), "a/b");
+  EXPECT_EQ(directory_of("c"), ".");
+  EXPECT_EQ(directory_of("/c"), "/");
+  EXPECT_EQ(base_name("a/b/c"), "c");
+  EXPECT_EQ(base_name("c"), "c");
+}
+
+TEST_F(Files, IdentityIsOfTheFileNotOfItsName) {
+  const std::string path = put("a", "x");
+  fs::create_symlink("a", directory_ + "/link");
+  fs::create_symlink("nowhere", directory_ + "/dangling");
+  EXPECT_EQ(identity_of(directory_ + "/link"), identity_of(path));
+  EXPECT_EQ(real_path(directory_ + "/link"), path);
+  EXPECT_EQ(real_path(directory_ + "/dangling"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace protrain

@@ -1,0 +1,168 @@
+#include "grad/training.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+#include "base/error.h"
+#include "ops/op.h"
+
+namespace protrain::grad {
+namespace {
+
+using graph::Array;
+using graph::Graph;
+using graph::Node;
+using graph::Origin;
+using graph::ValueId;
+
+// A graph in float64 that is built line by line; parameters hold seeded random values.
+class Sketch {
+ public:
+  ValueId parameter(const std::string &name, Shape shape, bool frozen = false) {
+    const ValueId id = add(name, Origin::parameter, {DType::f64, shape});
+    graph.value(id).frozen = frozen;
+    graph.parameters.push_back(id);
+    std::vector<double> values(static_cast<std::size_t>(element_count(shape)));
+    for (double &value : values) value = std::normal_distribution<double>()(random_);
+    bound[id] = Array::from_doubles({DType::f64, shape}, values);
+    return id;
+  }
+  ValueId indices(const std::string &name, const std::vector<std::int64_t> &values) {
+    const graph::Type type{DType::i64, {static_cast<std::int64_t>(values.size())}};
+    const ValueId id = add(name, Origin::input, type);
+    graph.inputs.push_back(id);
+    bound[id] = Array::from_integers(type, values);
+    return id;
+  }
+  ValueId run(const std::string &op, std::vector<ValueId> inputs, graph::Attributes attributes = {}) {
+    Node node{.op = op, .name = op, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = {}};
+    const auto types = ops::infer(graph, node);
+    const auto id = graph.add_node(std::move(node), {op});
+    const ValueId out = graph.node(id).outputs[0];
+    graph.value(out).type = types.at(0);
+    return out;
+  }
+  ValueId sum(ValueId value) { return run("ReduceSum", {value}, {{"keepdims", std::int64_t{0}}}); }
+
+  Graph graph;
+  std::map<ValueId, Array> bound;
+
+ private:
+  ValueId add(const std::string &name, Origin origin, graph::Type type) {
+    return graph.add_value({.name = name, .type = std::move(type), .origin = origin});
+  }
+  std::mt19937 random_{3};
+};
+
+double value_of(const Graph &graph, const std::map<ValueId, Array> &bound, ValueId id) {
+  return ops::interpret(graph, bound)[index(id)].doubles().at(0);
+}
+
+// Every element of every gradient against central differences.
+void expect_true_gradients(const Sketch &sketch, ValueId loss) {
+  const Training training = build(sketch.graph, loss);
+  const auto values = ops::interpret(training.graph, sketch.bound);
+  constexpr double kStep = 1e-5;
+  double squares = 0;
+  for (std::size_t p = 0; p < training.gradients.size(); ++p) {
+    if (training.gradients[p] == ValueId::none) continue;
+    const ValueId parameter = sketch.graph.parameters[p];
+    const auto gradient = values[index(training.gradients[p])].doubles();
+    const auto at = sketch.bound.at(parameter).doubles();
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      auto bound = sketch.bound;
+      const auto shifted = [&](double by) {
+        auto moved = at;
+        moved[i] += by;
+        bound[parameter] = Array::from_doubles(sketch.bound.at(parameter).type(), moved);
+        return value_of(sketch.graph, bound, loss);
+      };
+      EXPECT_NEAR(gradient[i], (shifted(kStep) - shifted(-kStep)) / (2 * kStep), 1e-7 * (1 + std::abs(gradient[i])));
+      squares += gradient[i] * gradient[i];
+    }
+  }
+  EXPECT_NEAR(values[index(training.norm)].doubles()[0], std::sqrt(squares), 1e-9);
+}
+
+TEST(Training, DifferentiatesAChain) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {3, 4}), v = s.parameter("v", {4, 2});
+  expect_true_gradients(s, s.sum(s.run("Tanh", {s.run("MatMul", {s.run("Sigmoid", {w}), v})})));
+}
+
+TEST(Training, SumsTheUsesOfATiedParameter) {
+  Sketch s;
+  const ValueId table = s.parameter("table", {5, 3});
+  const ValueId rows = s.run("Gather", {table, s.indices("ids", {1, 4, 1})});
+  const ValueId logits = s.run("MatMul", {rows, table}, {{"trans_b", std::int64_t{1}}});
+  expect_true_gradients(s, s.sum(s.run("Tanh", {logits})));
+}
+
+TEST(Training, SumsTheBranchesOfAResidual) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {4});
+  const ValueId a = s.run("Tanh", {w});
+  expect_true_gradients(s, s.sum(s.run("Mul", {s.run("Add", {a, s.run("Exp", {a})}), a})));
+}
+
+TEST(Training, AppendsTheGradientsAfterTheForwardNodes) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {4});
+  const Training training = build(s.graph, s.sum(s.run("Tanh", {w})));
+  const auto phase = [](const Node &node) { return node.phase; };
+  EXPECT_TRUE(std::ranges::is_sorted(training.graph.nodes(), {}, phase));
+  EXPECT_NO_THROW(verify(training.graph));
+}
+
+TEST(Training, SpendsNothingOnAFrozenParameter) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {4}, true), v = s.parameter("v", {4});
+  const ValueId loss = s.sum(s.run("Mul", {s.run("Tanh", {w}), v}));
+  const Training training = build(s.graph, loss);
+  EXPECT_EQ(training.gradients[0], ValueId::none);
+  EXPECT_TRUE(std::ranges::none_of(training.graph.nodes(), [](const Node &node) { return node.op == "TanhGrad"; }));
+  expect_true_gradients(s, loss);
+}
+
+TEST(Training, GivesNoGradientToAParameterTheLossDoesNotSee) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {4});
+  s.run("Tanh", {s.parameter("unused", {4})});
+  const Training training = build(s.graph, s.sum(w));
+  EXPECT_NE(training.gradients[0], ValueId::none);
+  EXPECT_EQ(training.gradients[1], ValueId::none);
+}
+
+Error error_of(const std::function<void()> &call) {
+  try {
+    call();
+  } catch (const Error &error) {
+    return error;
+  }
+  return Error(Code::ok, "", "");
+}
+
+TEST(Training, ListsEveryOperatorWithoutAGradient) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {2, 2});
+  const ValueId a = s.run("ReduceProd", {w}, {{"axes", std::vector<std::int64_t>{1}}, {"keepdims", std::int64_t{0}}});
+  const ValueId b = s.run("ReduceProd", {w}, {{"axes", std::vector<std::int64_t>{0}}, {"keepdims", std::int64_t{0}}});
+  const ValueId loss = s.sum(s.run("Add", {a, b}));
+  const Error error = error_of([&] { build(s.graph, loss); });
+  EXPECT_EQ(error.code, Code::unsupported);
+  EXPECT_EQ(error.text.find("2 operators"), 0u) << error.text;
+}
+
+TEST(Training, RefusesALossThatIsNotAScalarOrDependsOnNothing) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {4}), f = s.parameter("f", {4}, true);
+  const ValueId vector = s.run("Tanh", {w}), frozen = s.sum(f);
+  EXPECT_EQ(error_of([&] { build(s.graph, vector); }).code, Code::graph);
+  EXPECT_EQ(error_of([&] { build(s.graph, frozen); }).code, Code::graph);
+}
+
+}  // namespace
+}  // namespace protrain::grad

@@ -1,0 +1,195 @@
+// External data: what may be read, and every way out of the model's directory that was ever tried.
+#include <sys/stat.h>
+
+#include "onnx_import/wire.h"
+
+namespace protrain::onnx_import {
+namespace {
+
+namespace fs = std::filesystem;
+using test::external;
+using test::field;
+using test::floats;
+using test::kFloat;
+using test::pair;
+using test::raw;
+using test::Scratch;
+using test::tensor;
+using test::Wire;
+
+const std::vector<float> kValues{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+
+std::string model(const std::string &data) {
+  Wire wire;
+  wire.initializers = {tensor("w", kFloat, {3, 4}, data)};
+  return wire.bytes();
+}
+std::string entry(const std::string &key, const std::string &value) { return field(13, pair(key, value)); }
+const std::string kIsExternal = field(14, 1);
+
+class External : public testing::Test {
+ protected:
+  External() {
+    fs::create_directories(scratch_ / "m/sub");
+    scratch_.put("m/w", raw(kValues));
+    scratch_.put("m/sub/w", raw(kValues));
+    scratch_.put("secret", raw(kValues));
+  }
+  std::unique_ptr<Model> open(const std::string &data) {
+    return Model::open(scratch_.put("m/model.onnx", model(data)));
+  }
+  // The error of opening the model or of loading its weight.
+  Error error(const std::string &data) {
+    const Error found = test::error_of([&] { open(data)->load("w"); });
+    EXPECT_EQ(found.text.find("errno"), std::string::npos) << found.text;
+    return found;
+  }
+  void expect_loads(const std::string &data) {
+    EXPECT_EQ(open(data)->load("w").doubles(), std::vector<double>(kValues.begin(), kValues.end()));
+  }
+
+  Scratch scratch_;
+};
+
+TEST_F(External, DataBesideTheModelIsRead) {
+  for (const char *location : {"w", "./w", "sub/w", "sub//w", "sub/./w"}) expect_loads(external(location, "0", "48"));
+  expect_loads(entry("location", "w") + kIsExternal);
+  expect_loads(external("w", "0", "48") + entry("__class__", "x") + entry("basepath", "/etc"));
+}
+
+TEST_F(External, OffsetsNeedNoAlignment) {
+  scratch_.put("m/w", "x" + raw(kValues) + "tail");
+  expect_loads(external("w", "1", "48"));
+}
+
+TEST_F(External, LocationsThatLeadOutAreRefusedAsText) {
+  for (const char *location :
+       {"../secret", "a/../../secret", "./../secret", "a/b/../../../secret", "sub/../w", "sub/..", "/etc/passwd", "//x",
+        "~", "~/x", "C:\\x", "c:x", "\\\\host\\x", "..\\x", "file:///etc/passwd", "http://x/y", "*/_ORT_MEM_ADDR_/*",
+        "*/_ORT_NATIVE_ENDIAN_MEM_ADDR_/*"}) {
+    const Error found = error(external(location, "0", "48"));
+    EXPECT_EQ(found.code, Code::path) << location;
+    EXPECT_EQ(found.subject, "w");
+  }
+  EXPECT_NE(error(external("../secret", "0", "48")).text.find("escapes model directory"), std::string::npos);
+  EXPECT_NE(error(external("*/_ORT_MEM_ADDR_/*", "4096", "48")).text.find("unknown marker"), std::string::npos);
+}
+
+TEST_F(External, LocationsThatNameNothingAreMalformed) {
+  for (const std::string &location : {std::string(), std::string("."), std::string(".."), std::string("./."),
+                                      std::string("w\0x", 3), std::string("w\n"), std::string(5000, 'w')})
+    EXPECT_EQ(error(external(location, "0", "48")).code, Code::format) << location.size();
+  EXPECT_EQ(error(entry("offset", "0") + kIsExternal).code, Code::format);
+  EXPECT_EQ(error(external("w", "0", "48") + entry("location", "w")).code, Code::format);
+  EXPECT_EQ(error(external("w", "0", "48") + entry("length", "48")).code, Code::format);
+}
+
+TEST_F(External, LinksMayNotLeadOut) {
+  fs::create_symlink("../secret", scratch_ / "m/out");
+  fs::create_symlink("..", scratch_ / "m/up");
+  fs::create_symlink("nowhere", scratch_ / "m/dangling");
+  fs::create_symlink("loop", scratch_ / "m/loop");
+  for (const char *location : {"out", "up/secret", "dangling", "loop"}) {
+    const Error found = error(external(location, "0", "48"));
+    EXPECT_EQ(found.code, Code::path) << location << ": " << found.text;
+  }
+  fs::create_symlink("sub/w", scratch_ / "m/inside");
+  expect_loads(external("inside", "0", "48"));
+}
+
+TEST_F(External, DownloadCachesThatLinkBothFilesToOnePlaceWork) {
+  fs::create_directories(scratch_ / "blobs");
+  fs::create_directories(scratch_ / "snapshots/1");
+  scratch_.put("blobs/aa", model(external("weights.bin", "0", "48")));
+  scratch_.put("blobs/bb", raw(kValues));
+  fs::create_symlink("../../blobs/aa", scratch_ / "snapshots/1/model.onnx");
+  fs::create_symlink("../../blobs/bb", scratch_ / "snapshots/1/weights.bin");
+  const auto opened = Model::open(scratch_ / "snapshots/1/model.onnx");
+  EXPECT_EQ(opened->load("w").doubles()[11], 12);
+}
+
+TEST_F(External, LinkPutThereAfterOpeningIsNotFollowed) {
+  const auto opened = open(external("w", "0", "48"));
+  fs::remove(scratch_ / "m/w");
+  fs::create_symlink("../secret", scratch_ / "m/w");
+  EXPECT_EQ(test::error_of([&] { opened->load("w"); }).code, Code::path);
+}
+
+TEST_F(External, OnlyRegularFilesOtherThanTheModel) {
+  ASSERT_EQ(::mkfifo((scratch_ / "m/fifo").c_str(), 0600), 0);
+  for (const char *location : {"fifo", "sub", "model.onnx"})
+    EXPECT_EQ(error(external(location, "0", "48")).code, Code::path) << location;
+  fs::create_hard_link(scratch_ / "secret", scratch_ / "m/hard");  // not to be told from a file of its own
+  expect_loads(external("hard", "0", "48"));
+}
+
+TEST_F(External, NumbersArePlainDecimals) {
+  for (const char *number : {"-1", "1e9", "0x10", " 5", "5 ", "+5", "99999999999999999999", ""}) {
+    const Error offset = error(external("w", number, "48"));
+    EXPECT_EQ(offset.code, Code::format) << number;
+    EXPECT_NE(offset.text.find("offset"), std::string::npos) << offset.text;
+    EXPECT_EQ(error(external("w", "0", number)).code, Code::format) << number;
+  }
+}
+
+TEST_F(External, RangesLieInsideTheFile) {
+  for (const char *offset : {"1", "48", "49", "9223372036854775807"}) {
+    const Error found = error(external("w", offset, "48"));
+    EXPECT_EQ(found.code, Code::shape) << offset;
+    EXPECT_NE(found.text.find("external data range"), std::string::npos) << found.text;
+  }
+  for (const char *length : {"0", "47", "49", "9223372036854775807"})
+    EXPECT_EQ(error(external("w", "0", length)).code, Code::shape) << length;
+  scratch_.put("m/w", raw(kValues) + "tail");  // no length: all that is left must be the tensor
+  EXPECT_EQ(error(entry("location", "w") + kIsExternal).code, Code::shape);
+}
+
+TEST_F(External, RangesMayBeSharedButNotPartly) {
+  scratch_.put("m/w", raw(kValues) + raw(kValues));
+  Wire wire;
+  const auto both = [&](const char *offset) {
+    wire.initializers = {tensor("w", kFloat, {3, 4}, external("w", "0", "48")),
+                         tensor("v", kFloat, {3, 4}, external("w", offset, "48"))};
+    return Model::open(scratch_.put("m/model.onnx", wire.bytes()));
+  };
+  both("0");
+  both("48");
+  const Error found = test::error_of([&] { both("44"); });
+  EXPECT_EQ(found.code, Code::format);
+  EXPECT_EQ(found.subject, "v");
+}
+
+TEST_F(External, InlineAndExternalDataExcludeEachOther) {
+  EXPECT_EQ(error(external("w", "0", "48") + test::raw_data(raw(kValues))).code, Code::format);
+  EXPECT_EQ(error(external("w", "0", "48") + field(14, 0)).code, Code::format);
+  EXPECT_EQ(error(external("w", "0", "48") + field(14, 7)).code, Code::format);
+}
+
+TEST_F(External, ModelWithoutItsDataOpensAndSaysSoWhenRead) {
+  const auto opened = open(external("none", "0", "48"));
+  EXPECT_EQ(opened->graph({}).node_count(), 1u);
+  EXPECT_EQ(test::error_of([&] { opened->load("w"); }).code, Code::io);
+  const auto huge = Model::open(scratch_.put("m/model.onnx", [] {
+    Wire wire;
+    wire.initializers = {tensor("w", kFloat, {std::int64_t{1} << 50}, entry("location", "none") + kIsExternal)};
+    return wire.bytes();
+  }()));
+  EXPECT_EQ(test::error_of([&] { huge->load("w"); }).code, Code::io);
+}
+
+TEST_F(External, DataOfConstantNodesIsCheckedLikewise) {
+  const auto constant = [&](const std::string &data) {
+    Wire wire;
+    wire.nodes.push_back(
+        test::node("Constant", {}, {"c"}, {test::tensor_attribute("value", tensor("", kFloat, {3, 4}, data))}));
+    return Model::open(scratch_.put("m/model.onnx", wire.bytes()));
+  };
+  const graph::Graph found = constant(external("w", "0", "48"))->graph({});
+  EXPECT_EQ(found.value(found.find("c")).array.doubles()[11], 12);
+  const Error out = test::error_of([&] { constant(external("../secret", "0", "48")); });
+  EXPECT_EQ(out.code, Code::path);
+  EXPECT_EQ(out.subject, "make_c");
+}
+
+}  // namespace
+}  // namespace protrain::onnx_import

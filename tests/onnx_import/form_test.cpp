@@ -1,0 +1,203 @@
+// What the graph looks like: constants, attributes, older forms, dims.
+#include <limits>
+
+#include "onnx_import/wire.h"
+
+namespace protrain::onnx_import {
+namespace {
+
+using graph::Origin;
+using graph::ValueId;
+using test::attribute;
+using test::field;
+using test::floats;
+using test::int_attribute;
+using test::kBool;
+using test::kDouble;
+using test::kFloat;
+using test::kInt32;
+using test::kInt64;
+using test::node;
+using test::Scratch;
+using test::tensor;
+using test::tensor_attribute;
+using test::Wire;
+
+class Form : public testing::Test {
+ protected:
+  graph::Graph graph(const Wire &wire, const DimBindings &dims = {}) {
+    return test::open_bytes(scratch_, wire.bytes())->graph(dims);
+  }
+  // The array that a Constant node with this attribute becomes.
+  graph::Array constant(const std::string &value) {
+    Wire wire;
+    wire.nodes.push_back(node("Constant", {}, {"c"}, {value}));
+    const graph::Graph found = graph(wire);
+    return found.value(found.find("c")).array;
+  }
+
+  Scratch scratch_;
+};
+
+TEST_F(Form, SmallModelIsReadAsWritten) {
+  const graph::Graph found = graph(Wire());
+  ASSERT_EQ(found.node_count(), 1u);
+  const graph::Node &matmul = found.nodes()[0];
+  EXPECT_EQ(matmul.op, "MatMul");
+  EXPECT_EQ(matmul.name, "make_y");
+  EXPECT_EQ(found.value(matmul.inputs[0]).origin, Origin::input);
+  EXPECT_EQ(found.value(matmul.inputs[1]).origin, Origin::initializer);
+  EXPECT_EQ(found.value(matmul.inputs[1]).type, (graph::Type{DType::f32, {3, 4}}));
+  EXPECT_EQ(found.outputs, matmul.outputs);
+  EXPECT_EQ(found.value(found.outputs[0]).type.dtype, DType::none);
+}
+
+TEST_F(Form, ConstantNodesOfEveryFormBecomeConstants) {
+  EXPECT_EQ(constant(int_attribute("value_int", -7)).integers(), std::vector<std::int64_t>{-7});
+  EXPECT_EQ(constant(int_attribute("value_int", -7)).type(), (graph::Type{DType::i64, {}}));
+  const graph::Array list = constant(attribute("value_ints", 7, field(8, 3) + field(8, -1)));
+  EXPECT_EQ(list.type(), (graph::Type{DType::i64, {2}}));
+  EXPECT_EQ(list.integers(), (std::vector<std::int64_t>{3, -1}));
+  const graph::Array real = constant(attribute("value_float", 1, test::tag(2, 5) + test::raw<float>({0.5f})));
+  EXPECT_EQ(real.type(), (graph::Type{DType::f32, {}}));
+  EXPECT_EQ(real.doubles(), std::vector<double>{0.5});
+  const graph::Array reals = constant(attribute("value_floats", 6, field(7, test::raw<float>({0.5f, 2.f}))));
+  EXPECT_EQ(reals.doubles(), (std::vector<double>{0.5, 2}));
+  const graph::Array held = constant(tensor_attribute("value", floats("", {2}, {3, 4})));
+  EXPECT_EQ(held.doubles(), (std::vector<double>{3, 4}));
+}
+
+TEST_F(Form, TensorsAreReadFromEveryField) {
+  const auto read = [&](const std::string &data) { return constant(tensor_attribute("value", data)); };
+  const auto packed = [](const std::vector<std::int64_t> &values) {
+    std::string out;
+    for (const std::int64_t value : values) out += test::varint(static_cast<std::uint64_t>(value));
+    return out;
+  };
+  EXPECT_EQ(read(tensor("", kFloat, {2}, field(4, test::raw<float>({1.5f, -2.f})))).doubles(),
+            (std::vector<double>{1.5, -2}));
+  EXPECT_EQ(read(tensor("", kDouble, {1}, field(10, test::raw<double>({0.1})))).doubles(), std::vector<double>{0.1});
+  EXPECT_EQ(read(tensor("", kInt32, {2}, field(5, packed({7, -7})))).integers(), (std::vector<std::int64_t>{7, -7}));
+  EXPECT_EQ(read(tensor("", kBool, {2}, field(5, packed({1, 0})))).integers(), (std::vector<std::int64_t>{1, 0}));
+  EXPECT_EQ(read(tensor("", kInt64, {2}, field(7, packed({std::numeric_limits<std::int64_t>::min(), 1})))).integers(),
+            (std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::min(), 1}));
+  std::vector<std::int64_t> many(3000);  // long enough to stay in the file
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<std::int64_t>(i * i) - 1000;
+  EXPECT_EQ(read(tensor("", kInt64, {3000}, field(7, packed(many)))).integers(), many);
+  EXPECT_EQ(read(tensor("", kInt32, {3000}, field(5, packed(many)))).integers(), many);
+}
+
+TEST_F(Form, AttributesKeepTheirKindsAndTypesGoByName) {
+  Wire wire;
+  wire.nodes = {
+      node("Cast", {"x"}, {"z"}, {int_attribute("to", kDouble)}),
+      node("Odd", {"z", "", "w"}, {"y"},
+           {int_attribute("i", -3), attribute("f", 1, test::tag(2, 5) + test::raw<float>({0.25f})),
+            attribute("s", 3, field(4, "tanh")), attribute("is", 7, field(8, test::varint(4) + test::varint(5))),
+            attribute("none", 7, ""), tensor_attribute("t", floats("", {1}, {9}))})};
+  const graph::Graph found = graph(wire);
+  EXPECT_EQ(found.nodes()[0].attributes.text("to", ""), "float64");
+  const graph::Node &odd = found.nodes()[1];
+  EXPECT_EQ(odd.attributes.integer("i", 0), -3);
+  EXPECT_EQ(odd.attributes.real("f", 0), 0.25);
+  EXPECT_EQ(odd.attributes.text("s", ""), "tanh");
+  EXPECT_EQ(odd.attributes.integers("is"), (std::vector<std::int64_t>{4, 5}));
+  EXPECT_TRUE(odd.attributes.has("none"));
+  EXPECT_EQ(odd.attributes.array("t")->doubles(), std::vector<double>{9});
+  ASSERT_EQ(odd.inputs.size(), 3u);
+  EXPECT_EQ(odd.inputs[1], ValueId::none);
+}
+
+TEST_F(Form, NodesAreSortedAndOtherDomainsKeepTheirName) {
+  Wire wire;
+  wire.nodes = {node("MatMul", {"z", "w"}, {"y"}), node("FastGelu", {"x"}, {"z"}) + field(7, "com.microsoft")};
+  wire.opset += field(8, field(1, "com.microsoft") + field(2, 1));
+  const graph::Graph found = graph(wire);
+  EXPECT_EQ(found.nodes()[0].op, "com.microsoft::FastGelu");
+  EXPECT_EQ(found.nodes()[1].op, "MatMul");
+}
+
+TEST_F(Form, DropoutThatDoesNotTrainIsIdentity) {
+  Wire wire;
+  wire.initializers.push_back(tensor("ratio", kFloat, {}, test::raw_data(test::raw<float>({0.5f}))));
+  wire.initializers.push_back(tensor("off", kBool, {}, test::raw_data(std::string(1, '\0'))));
+  wire.initializers.push_back(tensor("on", kBool, {}, test::raw_data(std::string(1, '\1'))));
+  wire.nodes = {node("Dropout", {"x"}, {"a", "mask"}), node("Dropout", {"a", "ratio", "off"}, {"b"}),
+                node("Dropout", {"b", "ratio", "on"}, {"c"}), node("Dropout", {"c"}, {"d", "read_mask"}),
+                node("Where", {"read_mask", "d", "w"}, {"y"})};
+  const graph::Graph found = graph(wire);
+  EXPECT_EQ(found.nodes()[0].op, "Identity");
+  EXPECT_EQ(found.nodes()[0].outputs.size(), 1u);
+  EXPECT_EQ(found.nodes()[1].op, "Identity");
+  EXPECT_EQ(found.nodes()[1].inputs.size(), 1u);
+  EXPECT_EQ(found.nodes()[2].op, "Dropout");
+  EXPECT_EQ(found.nodes()[3].op, "Dropout");
+}
+
+TEST_F(Form, SplitWithoutSizesCountsItsOutputs) {
+  Wire wire;
+  wire.nodes = {node("Split", {"x"}, {"y", "z"}, {int_attribute("axis", 1)})};
+  EXPECT_EQ(graph(wire).nodes()[0].attributes.integer("num_outputs", 0), 2);
+}
+
+TEST_F(Form, InitializersAmongTheInputsAreNotAskedFor) {
+  Wire wire;
+  wire.head = field(1, 3);
+  wire.inputs.push_back(test::value("w", kFloat, {"3", "4"}));
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  ASSERT_EQ(model->inputs().size(), 1u);
+  EXPECT_EQ(model->graph({}).inputs.size(), 1u);
+}
+
+TEST_F(Form, UnusedInitializersStayOutOfTheGraphButCanBeLoaded) {
+  Wire wire;
+  wire.initializers.push_back(floats("spare", {1}, {5}));
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  EXPECT_EQ(model->graph({}).find("spare"), ValueId::none);
+  EXPECT_EQ(model->load("spare").doubles(), std::vector<double>{5});
+  EXPECT_EQ(test::error_of([&] { model->load("nothing"); }).code, Code::arg);
+}
+
+TEST_F(Form, DimsAreBoundByNameAndNamelessOnesGetOne) {
+  Wire wire;
+  wire.inputs = {test::value("x", kFloat, {"batch", "3", ""})};
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  EXPECT_EQ(model->symbolic_dims(), (std::vector<std::string>{"batch", "x_dim2"}));
+  const graph::Graph found = model->graph({{"batch", 5}, {"x_dim2", 2}});
+  EXPECT_EQ(found.value(found.inputs[0]).type.shape, (Shape{5, 3, 2}));
+
+  const Error unbound = test::error_of([&] { model->graph({}); });
+  EXPECT_EQ(unbound.code, Code::shape);
+  EXPECT_NE(unbound.text.find("batch, x_dim2"), std::string::npos) << unbound.text;
+  const Error zero = test::error_of([&] { model->graph({{"batch", 0}, {"x_dim2", 2}}); });
+  EXPECT_EQ(zero.code, Code::shape);
+  EXPECT_EQ(zero.subject, "batch");
+  const Error unknown = test::error_of([&] { model->graph({{"batch", 5}, {"x_dim2", 2}, {"bacth", 5}}); });
+  EXPECT_EQ(unknown.code, Code::arg);
+  EXPECT_EQ(unknown.subject, "bacth");
+  EXPECT_NE(unknown.text.find("batch, x_dim2"), std::string::npos) << unknown.text;
+}
+
+TEST_F(Form, HalfPrecisionWeightsOpenButGiveNoGraph) {
+  Wire wire;
+  wire.initializers = {tensor("w", test::kBrain, {3, 4}, test::raw_data(std::string(24, '\0')))};
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  for (const Error &error : {test::error_of([&] { model->graph({}); }), test::error_of([&] { model->load("w"); })}) {
+    EXPECT_EQ(error.code, Code::unsupported);
+    EXPECT_EQ(error.subject, "w");
+    EXPECT_NE(error.text.find("bfloat16"), std::string::npos) << error.text;
+  }
+}
+
+TEST_F(Form, LaterOpsetsAreReadWhereNoOperatorChanged) {
+  Wire wire;
+  wire.opset = field(8, field(2, 28));
+  EXPECT_EQ(graph(wire).nodes()[0].op, "MatMul");
+  wire.nodes.insert(wire.nodes.begin(), node("Reshape", {"x", "w"}, {"z"}));
+  const Error error = test::error_of([&] { graph(wire); });
+  EXPECT_EQ(error.code, Code::version);
+  EXPECT_EQ(error.subject, "make_z");
+}
+
+}  // namespace
+}  // namespace protrain::onnx_import

@@ -1,0 +1,139 @@
+// Saving: the same graph, the new weights, whole files, and never over what is being read.
+#include <algorithm>
+
+#include "fixtures.h"
+#include "onnx_import/wire.h"
+
+namespace protrain::onnx_import {
+namespace {
+
+using test::field;
+using test::floats;
+using test::node;
+using test::Scratch;
+using test::Wire;
+
+const Model::Weights kUntouched = [](const std::string &, std::byte *) { return false; };
+
+void expect_same_weights(const Model &a, const Model &b) {
+  std::size_t compared = 0;
+  const graph::Graph graph = a.graph({});
+  for (const graph::Value &value : graph.values()) {
+    if (value.origin != graph::Origin::initializer) continue;
+    EXPECT_TRUE(a.load(value.name).same_as(b.load(value.name))) << value.name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 0u);
+}
+
+// A model with weights on both sides of every threshold: a large and a small one, and a large constant.
+Wire mixed() {
+  std::vector<float> large(3 * 400), constant(2 * 400);
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);
+  for (std::size_t i = 0; i < constant.size(); ++i) constant[i] = -static_cast<float>(i);
+  Wire wire;
+  wire.initializers = {floats("w", {3, 400}, large) + field(12, "kept text"), floats("b", {1}, {7})};
+  wire.nodes = {node("Constant", {}, {"c"}, {test::tensor_attribute("value", floats("", {2, 400}, constant))}),
+                node("MatMul", {"x", "w"}, {"z"}), node("Add", {"z", "b"}, {"s"}), node("Add", {"s", "c"}, {"y"})};
+  wire.tail = field(14, test::pair("author", "somebody")) + field(3, "1.2");
+  return wire;
+}
+
+class Save : public testing::Test {
+ protected:
+  Scratch scratch_;
+};
+
+TEST_F(Save, UntouchedModelKeepsGraphAndWeights) {
+  for (const char *name : {"gpt2-static-opset18.onnx", "mistral-static-opset18.onnx"}) {
+    const auto model = Model::open(test::fixture(name));
+    model->save(scratch_ / "out.onnx", kUntouched);
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "out.onnx.data"));
+    const auto again = Model::open(scratch_ / "out.onnx");
+    EXPECT_EQ(again->graph({}).print(), model->graph({}).print());
+    expect_same_weights(*model, *again);
+  }
+}
+
+TEST_F(Save, WeightsOfAllSizesAreReplaced) {
+  const auto model = test::open_bytes(scratch_, mixed().bytes());
+  for (const std::uint64_t inline_bytes : {kInlineBytes, std::uint64_t{0}}) {
+    const Model::Weights halves = [&](const std::string &name, std::byte *out) {
+      auto *values = reinterpret_cast<float *>(out);
+      std::fill(values, values + (name == "w" ? 1200 : 1), name == "w" ? 0.5f : 0.25f);
+      return true;
+    };
+    model->save(scratch_ / "out.onnx", halves, inline_bytes);
+    const auto again = Model::open(scratch_ / "out.onnx");
+    EXPECT_EQ(again->load("w").doubles(), std::vector<double>(1200, 0.5));
+    EXPECT_EQ(again->load("b").doubles(), std::vector<double>{0.25});
+    const graph::Graph graph = again->graph({});
+    EXPECT_EQ(graph.value(graph.find("c")).array.doubles()[799], -799);
+  }
+}
+
+TEST_F(Save, WhatThisLibraryDoesNotReadIsKept) {
+  const auto model = test::open_bytes(scratch_, mixed().bytes());
+  model->save(scratch_ / "out.onnx", kUntouched);
+  const std::string bytes = scratch_.get("out.onnx");
+  EXPECT_NE(bytes.find("kept text"), std::string::npos);
+  EXPECT_NE(bytes.find(field(14, test::pair("author", "somebody"))), std::string::npos);
+  EXPECT_NE(bytes.find(field(3, "1.2")), std::string::npos);
+}
+
+TEST_F(Save, LargeModelsPutTheirWeightsBesideThem) {
+  const auto model = test::open_bytes(scratch_, mixed().bytes());
+  model->save(scratch_ / "out.onnx", kUntouched, 100);
+  EXPECT_EQ(std::filesystem::file_size(scratch_ / "out.onnx.data"), 4800u);  // b and c are in the model file
+  const auto again = Model::open(scratch_ / "out.onnx");
+  expect_same_weights(*model, *again);
+  EXPECT_EQ(again->graph({}).print(), model->graph({}).print());
+}
+
+TEST_F(Save, ExternalTensorsAreAlignedToPages) {
+  Wire wire = mixed();
+  wire.initializers.push_back(wire.initializers[0]);
+  wire.initializers[2].replace(wire.initializers[2].find(field(8, "w")), 3, field(8, "v"));
+  wire.nodes.push_back(node("Add", {"w", "v"}, {"u"}));
+  test::open_bytes(scratch_, wire.bytes())->save(scratch_ / "out.onnx", kUntouched, 0);
+  EXPECT_EQ(std::filesystem::file_size(scratch_ / "out.onnx.data"), 8192u + 4800);
+  EXPECT_NE(scratch_.get("out.onnx").find(test::pair("offset", "8192")), std::string::npos);
+}
+
+TEST_F(Save, ModelWithExternalDataStaysOne) {
+  const auto model = test::open_bytes(scratch_, mixed().bytes());
+  model->save(scratch_ / "one.onnx", kUntouched, 0);
+  const auto one = Model::open(scratch_ / "one.onnx");
+  one->save(scratch_ / "two.onnx", kUntouched);
+  EXPECT_TRUE(std::filesystem::exists(scratch_ / "two.onnx.data"));
+  std::filesystem::remove(scratch_ / "one.onnx.data");
+  expect_same_weights(*model, *Model::open(scratch_ / "two.onnx"));
+}
+
+TEST_F(Save, NeverWritesOverFilesTheModelReads) {
+  const auto model = test::open_bytes(scratch_, mixed().bytes());
+  model->save(scratch_ / "one.onnx", kUntouched, 0);
+  const auto one = Model::open(scratch_ / "one.onnx");
+  std::filesystem::create_symlink("one.onnx.data", scratch_ / "alias");
+  std::filesystem::create_hard_link(scratch_ / "one.onnx.data", scratch_ / "other.onnx.data");
+  for (const char *target : {"one.onnx", "one.onnx.data", "alias", "other.onnx"}) {
+    const Error error = test::error_of([&] { one->save(scratch_ / target, kUntouched); });
+    EXPECT_EQ(error.code, Code::path) << target;
+  }
+  expect_same_weights(*model, *one);
+}
+
+TEST_F(Save, FailureLeavesTheOldFileAndNothingElse) {
+  const auto model = test::open_bytes(scratch_, mixed().bytes());
+  scratch_.put("out.onnx", "old");
+  const Model::Weights broken = [](const std::string &name, std::byte *) -> bool {
+    fail(Code::nonfinite, name, "stop here");
+  };
+  EXPECT_EQ(test::error_of([&] { model->save(scratch_ / "out.onnx", broken); }).code, Code::nonfinite);
+  EXPECT_EQ(scratch_.get("out.onnx"), "old");
+  const auto files = std::filesystem::directory_iterator(scratch_.path());
+  EXPECT_EQ(std::distance(begin(files), end(files)), 2);
+}
+
+}  // namespace
+}  // namespace protrain::onnx_import

@@ -1,0 +1,173 @@
+// ONNX models written byte by byte, legal or not, and a directory to put them in.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "onnx_import/model.h"
+
+namespace protrain::test {
+
+inline std::string varint(std::uint64_t value) {
+  std::string out;
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+  return out;
+}
+inline std::string tag(int number, int wire) { return varint(static_cast<std::uint64_t>(number) << 3 | wire); }
+inline std::string field(int number, const std::string &bytes) { return tag(number, 2) + varint(bytes.size()) + bytes; }
+inline std::string field(int number, std::int64_t value) {
+  return tag(number, 0) + varint(static_cast<std::uint64_t>(value));
+}
+
+template <typename T>
+std::string raw(const std::vector<T> &values) {
+  return {reinterpret_cast<const char *>(values.data()), values.size() * sizeof(T)};
+}
+
+// Element types by ONNX's numbers.
+enum Element : std::int64_t {
+  kFloat = 1,
+  kUint8 = 2,
+  kInt32 = 6,
+  kInt64 = 7,
+  kString = 8,
+  kBool = 9,
+  kHalf = 10,
+  kDouble = 11,
+  kBrain = 16,
+  kInt4 = 22
+};
+
+using Dims = std::vector<std::int64_t>;
+
+// A TensorProto; `data` is whatever fields hold its values.
+inline std::string tensor(const std::string &name, std::int64_t element, const Dims &dims, const std::string &data) {
+  std::string out;
+  for (const std::int64_t dim : dims) out += field(1, dim);
+  return out + field(2, element) + field(8, name) + data;
+}
+inline std::string raw_data(const std::string &bytes) { return field(9, bytes); }
+inline std::string floats(const std::string &name, const Dims &dims, const std::vector<float> &values) {
+  return tensor(name, kFloat, dims, raw_data(raw(values)));
+}
+
+inline std::string pair(const std::string &key, const std::string &value) { return field(1, key) + field(2, value); }
+inline std::string external(const std::string &location, const std::string &offset, const std::string &length) {
+  return field(13, pair("location", location)) + field(13, pair("offset", offset)) + field(13, pair("length", length)) +
+         field(14, 1);
+}
+
+// AttributeProtos.
+inline std::string attribute(const std::string &name, std::int64_t type, const std::string &value) {
+  return field(1, name) + value + field(20, type);
+}
+inline std::string int_attribute(const std::string &name, std::int64_t value) {
+  return attribute(name, 2, field(3, value));
+}
+inline std::string tensor_attribute(const std::string &name, const std::string &value) {
+  return attribute(name, 4, field(5, value));
+}
+
+using Names = std::vector<std::string>;
+
+// A NodeProto, named after its first output.
+inline std::string node(const std::string &op, const Names &inputs, const Names &outputs,
+                        const Names &attributes = {}) {
+  std::string out;
+  for (const std::string &input : inputs) out += field(1, input);
+  for (const std::string &output : outputs) out += field(2, output);
+  if (!outputs.empty()) out += field(3, "make_" + outputs.front());
+  out += field(4, op);
+  for (const std::string &attribute : attributes) out += field(5, attribute);
+  return out;
+}
+
+// A ValueInfoProto; dims as numbers or names: "4", "batch", "" for neither.
+inline std::string value(const std::string &name, std::int64_t element, const Names &dims) {
+  std::string shape;
+  for (const std::string &dim : dims)
+    shape += field(1, dim.empty()                                  ? std::string()
+                      : std::isdigit(dim[0]) != 0 || dim[0] == '-' ? field(1, std::int64_t{std::stoll(dim)})
+                                                                   : field(2, dim));
+  return field(1, name) + field(2, field(1, field(1, element) + field(2, shape)));
+}
+
+// The parts of a model; what stands here is a legal one: y = x * w, two by three by four.
+struct Wire {
+  std::string head = field(1, 8) + field(2, "test");
+  std::string opset = field(8, field(2, 18));
+  Names nodes{node("MatMul", {"x", "w"}, {"y"})};
+  Names initializers{floats("w", {3, 4}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})};
+  Names inputs{value("x", kFloat, {"2", "3"})};
+  Names outputs{value("y", kFloat, {"2", "4"})};
+  std::string graph_extra;
+  std::string tail;
+
+  std::string graph() const {
+    std::string out;
+    for (const std::string &item : nodes) out += field(1, item);
+    out += field(2, "g");
+    for (const std::string &item : initializers) out += field(5, item);
+    for (const std::string &item : inputs) out += field(11, item);
+    for (const std::string &item : outputs) out += field(12, item);
+    return out + graph_extra;
+  }
+  std::string bytes() const { return head + field(7, graph()) + opset + tail; }
+};
+
+// A directory that goes away with its owner.
+class Scratch {
+ public:
+  Scratch() {
+    std::string pattern = testing::TempDir() + "/protrain-XXXXXX";
+    path_ = std::filesystem::canonical(mkdtemp(pattern.data())).string();
+  }
+  Scratch(const Scratch &) = delete;
+  Scratch &operator=(const Scratch &) = delete;
+  ~Scratch() { std::filesystem::remove_all(path_); }
+
+  const std::string &path() const { return path_; }
+  std::string operator/(const std::string &name) const { return path_ + "/" + name; }
+  std::string put(const std::string &name, const std::string &bytes) const {
+    std::ofstream(*this / name, std::ios::binary) << bytes;
+    return *this / name;
+  }
+  std::string get(const std::string &name) const {
+    std::ostringstream out;
+    out << std::ifstream(*this / name, std::ios::binary).rdbuf();
+    return out.str();
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::unique_ptr<onnx_import::Model> open_bytes(const Scratch &scratch, const std::string &bytes) {
+  return onnx_import::Model::open(scratch.put("model.onnx", bytes));
+}
+
+// Runs `body` and gives its Error; the test fails where there is none.
+template <typename Body>
+Error error_of(const Body &body) {
+  try {
+    body();
+  } catch (const Error &error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(Code::ok, "", "");
+}
+
+}  // namespace protrain::test

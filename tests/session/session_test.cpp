@@ -1,0 +1,229 @@
+#include "session/session.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "base/error.h"
+#include "fixtures.h"
+
+namespace protrain::session {
+namespace {
+
+using test::kBatch;
+using test::kSequence;
+
+Options options_with(std::vector<std::pair<std::string, std::string>> more = {}) {
+  Options options;
+  for (const char *dim : {"batch=2", "sequence=32"}) options.set("dim", dim);
+  for (const auto &[key, value] : std::vector<std::pair<std::string, std::string>>{
+           {"learning_rate", "1e-3"}, {"beta2", "0.95"}, {"weight_decay", "0.1"}, {"threads", "2"}})
+    options.set(key, value);
+  for (const auto &[key, value] : more) options.set(key, value);
+  return options;
+}
+
+class Trained {
+ public:
+  explicit Trained(const std::string &file = "gpt2-dynamic-opset18", const Options &options = options_with())
+      : session(Session::create(options, test::fixture(file + ".onnx"), nullptr)) {}
+
+  void set_batch(int step) {
+    session->set_input("input_ids", DType::i64, {kBatch, kSequence}, test::batch(ids_, step));
+    session->set_input("labels", DType::i64, {kBatch, kSequence}, test::batch(labels_, step));
+  }
+  StepResult step(int number) {
+    set_batch(number);
+    return session->step();
+  }
+  std::vector<float> parameter(const std::string &name, std::size_t count) {
+    std::vector<float> values(count);
+    session->read_parameter(name, values.data(), count);
+    return values;
+  }
+
+  std::unique_ptr<Session> session;
+
+ private:
+  std::vector<std::int64_t> ids_ = test::load_tokens("input_ids.npy");
+  std::vector<std::int64_t> labels_ = test::load_tokens("labels.npy");
+};
+
+template <typename Call>
+Error error_of(Call call) {
+  try {
+    call();
+  } catch (const Error &error) {
+    return error;
+  }
+  return Error(Code::ok, "", "");
+}
+
+constexpr const char *kBias = "m.transformer.h.0.ln_1.bias";
+constexpr std::size_t kBiasCount = 64;
+
+std::vector<float> bits_after(const std::string &threads) {
+  Trained trained("gpt2-dynamic-opset18", options_with({{"threads", threads}}));
+  std::vector<float> bits;
+  for (int i = 0; i < 5; ++i) {
+    const StepResult result = trained.step(i);
+    bits.push_back(result.loss);
+    bits.push_back(static_cast<float>(result.grad_norm));
+  }
+  for (float value : trained.parameter(kBias, kBiasCount)) bits.push_back(value);
+  return bits;
+}
+
+TEST(Session, GivesTheSameBitsTwiceWithOneThread) {
+  const auto a = bits_after("1"), b = bits_after("1");
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
+}
+
+TEST(Session, GivesTheSameBitsTwiceWithTwoThreads) {
+  const auto a = bits_after("2"), b = bits_after("2");
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
+}
+
+TEST(Session, EvaluatesTheLossThatTheNextStepReports) {
+  Trained trained;
+  trained.set_batch(0);
+  const float evaluated = trained.session->evaluate();
+  EXPECT_EQ(trained.session->step_count(), 0u);
+  EXPECT_NEAR(trained.session->step().loss, evaluated, 1e-5);
+  EXPECT_LT(trained.session->evaluate(), evaluated);
+}
+
+TEST(Session, ReadsBackWhatWasWritten) {
+  Trained trained;
+  std::vector<float> values(kBiasCount);
+  for (std::size_t i = 0; i < kBiasCount; ++i) values[i] = static_cast<float>(i) * 0.25f;
+  trained.session->write_parameter(kBias, values.data(), kBiasCount);
+  EXPECT_EQ(trained.parameter(kBias, kBiasCount), values);
+}
+
+TEST(Session, ChangesNothingAtALearningRateOfZero) {
+  Trained trained;
+  trained.session->set_learning_rate(0);
+  const auto before = trained.parameter(kBias, kBiasCount);
+  trained.step(0);
+  EXPECT_EQ(trained.parameter(kBias, kBiasCount), before);
+}
+
+TEST(Session, LeavesFrozenParametersAlone) {
+  Trained trained("gpt2-dynamic-opset18", options_with({{"frozen", "*ln_1.bias"}}));
+  const auto before = trained.parameter(kBias, kBiasCount);
+  trained.step(0);
+  EXPECT_EQ(trained.parameter(kBias, kBiasCount), before);
+}
+
+TEST(Session, KeepsOnlyTheGradientsThatWereAskedFor) {
+  Trained trained("gpt2-dynamic-opset18", options_with({{"keep_gradients", "*h.0.ln_1*"}}));
+  std::vector<float> gradient(kBiasCount);
+  const auto read = [&](const std::string &name) { trained.session->read_gradient(name, gradient.data(), kBiasCount); };
+  EXPECT_EQ(error_of([&] { read(kBias); }).code, Code::state);
+  trained.step(0);
+  read(kBias);
+  EXPECT_NE(gradient, std::vector<float>(kBiasCount));
+  const Error error = error_of([&] { read("m.transformer.h.1.ln_1.bias"); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_NE(error.text.find("keep_gradients"), std::string::npos);
+}
+
+TEST(Session, RefusesABudgetThatIsTooSmallAndTheOneItNamesWorks) {
+  const Error error = error_of([] { Trained("gpt2-dynamic-opset18", options_with({{"memory", "1MiB"}})); });
+  ASSERT_EQ(error.code, Code::budget);
+  const std::string least = error.text.substr(error.text.rfind(' ') + 1);
+  EXPECT_NO_THROW(Trained("gpt2-dynamic-opset18", options_with({{"memory", least}})));
+  const std::string less = std::to_string(std::stoull(least) - 1);
+  EXPECT_EQ(error_of([&] { Trained("gpt2-dynamic-opset18", options_with({{"memory", less}})); }).code, Code::budget);
+}
+
+TEST(Session, SaysWhichInputWasNeverSet) {
+  Trained trained;
+  const Error error = error_of([&] { trained.session->step(); });
+  EXPECT_EQ(error.code, Code::state);
+  EXPECT_EQ(error.subject, "input_ids");
+}
+
+TEST(Session, RefusesInputsOfAnotherTypeOrShape) {
+  Trained trained;
+  const std::vector<std::int64_t> values(100);
+  EXPECT_EQ(error_of([&] { trained.session->set_input("ids", DType::i64, {2, 32}, values.data()); }).code, Code::arg);
+  EXPECT_EQ(error_of([&] { trained.session->set_input("labels", DType::i32, {2, 32}, values.data()); }).code,
+            Code::type);
+  EXPECT_EQ(error_of([&] { trained.session->set_input("labels", DType::i64, {2, 16}, values.data()); }).code,
+            Code::shape);
+}
+
+TEST(Session, ReportsATokenOutsideTheVocabularyAndGoesOn) {
+  Trained trained;
+  trained.set_batch(0);
+  std::vector<std::int64_t> bad(kBatch * kSequence, 9999);
+  trained.session->set_input("input_ids", DType::i64, {kBatch, kSequence}, bad.data());
+  const Error error = error_of([&] { trained.session->step(); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_EQ(error.aftermath, Aftermath::unchanged);
+  EXPECT_NE(error.text.find("9999"), std::string::npos);
+  EXPECT_TRUE(std::isfinite(trained.step(0).loss));
+}
+
+TEST(Session, StopsOnALossThatIsNotFiniteAndChangesNothing) {
+  Trained trained;
+  auto poisoned = trained.parameter(kBias, kBiasCount);
+  const auto healthy = poisoned;
+  poisoned[3] = std::numeric_limits<float>::quiet_NaN();
+  trained.session->write_parameter(kBias, poisoned.data(), kBiasCount);
+  const std::string other = "m.transformer.h.1.ln_1.bias";
+  const auto before = trained.parameter(other, kBiasCount);
+  const Error error = error_of([&] { trained.step(0); });
+  EXPECT_EQ(error.code, Code::nonfinite);
+  EXPECT_EQ(error.aftermath, Aftermath::unchanged);
+  EXPECT_EQ(trained.parameter(other, kBiasCount), before);
+  trained.session->write_parameter(kBias, healthy.data(), kBiasCount);
+  EXPECT_TRUE(std::isfinite(trained.step(0).loss));
+}
+
+TEST(Session, CancelledBeforeAStepChangesNothingAndStaysUsable) {
+  Trained trained;
+  trained.set_batch(0);
+  const auto before = trained.parameter(kBias, kBiasCount);
+  trained.session->cancel();
+  EXPECT_EQ(error_of([&] { trained.session->step(); }).code, Code::cancelled);
+  EXPECT_EQ(trained.parameter(kBias, kBiasCount), before);
+  EXPECT_EQ(trained.session->step_count(), 0u);
+  EXPECT_TRUE(std::isfinite(trained.session->step().loss));
+}
+
+TEST(Session, TwoSessionsSideBySideGiveTheBitsOfOneAlone) {
+  const auto alone = bits_after("2");
+  std::vector<float> first, second;
+  std::thread other([&] { first = bits_after("2"); });
+  second = bits_after("2");
+  other.join();
+  EXPECT_EQ(std::memcmp(alone.data(), first.data(), alone.size() * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(alone.data(), second.data(), alone.size() * sizeof(float)), 0);
+}
+
+TEST(Session, FallsWithSgdAndMomentum) {
+  Trained trained("opt-dynamic-opset23",
+                  options_with({{"optimizer", "sgd"}, {"momentum", "0.9"}, {"learning_rate", "0.05"}}));
+  const float first = trained.step(0).loss;
+  float last = first;
+  for (int i = 0; i < 20; ++i) last = trained.step(0).loss;
+  EXPECT_LT(last, first - 1.0f);
+}
+
+TEST(Check, ListsParametersConstantsAndBlocks) {
+  const auto json = nlohmann::json::parse(check_model(Options(), test::fixture("llama-dynamic-opset18.onnx")));
+  EXPECT_TRUE(json["trainable"].get<bool>()) << json["problems"];
+  EXPECT_EQ(json["blocks"], 4);
+  EXPECT_EQ(json["parameter_elements"], test::golden("llama")["parameters"]);
+  EXPECT_EQ(json["inputs"][0]["dims"][0], "batch");
+  EXPECT_TRUE(json["dims"]["sequence"]["default"].get<bool>());
+}
+
+}  // namespace
+}  // namespace protrain::session

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Ctrl-C ends the run after the step it is in, writes what was asked for, and leaves with 130.
+. "$(dirname "$0")/expect.sh"
+
+# A shell without job control has its background jobs ignore SIGINT: `env` gives the command the default back.
+ran='protrain train, interrupted'
+env --default-signal=INT "$command" train "$model" --steps 1000000 --metrics metrics.jsonl --export trained.onnx \
+  --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" >out 2>err &
+child=$!
+waited=0
+until [ -s metrics.jsonl ]; do
+  waited=$((waited + 1))
+  [ $waited -lt 600 ] || break
+  sleep 0.1
+done
+kill -INT $child
+wait $child
+status=$?
+leaves_with 130
+quiet
+[ -s metrics.jsonl ] || wrong "no step was taken"
+[ "$(tail -c 1 metrics.jsonl | od -An -c | tr -d ' ')" = '\n' ] || wrong "the last line is cut"
+prints "stopped after step $(wc -l <metrics.jsonl)\$"
+[ -s trained.onnx ] || wrong "nothing was exported"

@@ -1,0 +1,53 @@
+#!/bin/sh
+# What the command refuses, with which status and in which words.
+. "$(dirname "$0")/expect.sh"
+
+data="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
+train() { # STATUS SENTENCE ARGS...
+  expected=$1 sentence=$2
+  shift 2
+  # shellcheck disable=SC2086
+  refused "$expected" "$sentence" train "$model" --steps 2 $data "$@"
+}
+
+# Known, but not available yet: refused by name, never ignored.
+for pair in offload-dir=x disk-memory=1GiB plan=x tokens-per-step=64 loss=mse loss-output=x loss-labels=x loss-shift=1 \
+  clip-norm=1 save=x save-every=1 resume=x accumulation=2 tie=x shapes=batch=1; do
+  name=${pair%%=*}
+  train 2 "option $(echo "$name" | tr - _) is not available yet" "--$name" "${pair#*=}"
+done
+train 2 'report is not available yet' --report x.html
+train 2 'precision bf16 is not available yet' --precision bf16
+train 2 'device cuda:0 is not available yet' --device cuda:0
+train 2 'clip_norm is not available yet' --set clip_norm=1
+for name in plan profile bench; do
+  refused 2 "$name is not available yet" $name "$model"
+done
+
+# Wrong command lines.
+refused 2 'subcommand'
+refused 2 'steps' train "$model"
+refused 2 'MODEL' train --steps 1
+train 2 'nonsense' --nonsense 1
+train 2 "did you mean 'learning_rate'" --set learning_rat=1
+train 2 'key=value' --set seed
+train 2 'learning_rate' --learning-rate -1
+train 2 'not a whole number' --steps 0
+train 2 'no input ids' --input "ids=$fixtures/labels.npy"
+train 2 'twice' --input "labels=$fixtures/labels.npy"
+refused 2 "the model's inputs are input_ids, labels" train "$model" --steps 1
+refused 2 'needs --batch' train "$model" --steps 1 --tokens "$model"
+
+# Errors.
+refused 1 'no-such.onnx' train no-such.onnx --steps 1
+refused 1 'no-such.npy' train "$model" --steps 1 --input input_ids=no-such.npy
+refused 1 'not a .npy file' train "$model" --steps 1 --input "input_ids=$model"
+refused 1 'regular file' train "$model" --steps 1 --input input_ids=/dev/zero
+head -c 200 "$fixtures/labels.npy" >short.npy
+refused 1 'do not fit its shape' train "$model" --steps 1 --input input_ids=short.npy
+printf abc >odd.bin
+refused 1 'uint16' train "$model" --steps 1 --tokens odd.bin --batch 1 --sequence 8
+printf abcd >few.bin
+refused 1 'too few' train "$model" --steps 1 --tokens few.bin --batch 1 --sequence 8
+train 1 'No such file or directory' --metrics no/such/folder.jsonl
+train 1 'smallest' --memory 64KiB

@@ -1,0 +1,52 @@
+#!/bin/sh
+# protrain train: arrays and tokens in, metrics and a model out, and a loss that falls.
+. "$(dirname "$0")/expect.sh"
+
+field() { sed "$2!d;s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/" metrics.jsonl; } # NAME LINE
+falls() { awk -v a="$(field loss 1)" -v b="$(field loss "$1")" 'BEGIN {exit !(b < a)}' || wrong "the loss does not fall"; }
+
+run train "$model" --steps 10 --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" \
+  --metrics metrics.jsonl --export trained.onnx --seed 1
+leaves_with 0
+quiet
+prints 'step 1/10 '
+prints 'step 10/10 '
+[ "$(wc -l <metrics.jsonl)" -eq 10 ] || wrong "expected ten lines of metrics"
+for name in step loss grad_norm seconds tokens_per_second device_peak_bytes host_peak_bytes loss_bits grad_norm_bits; do
+  [ -n "$(field $name 10)" ] || wrong "no $name in the metrics"
+done
+[ "$(field step 10)" = 10 ] || wrong "step 10 is the tenth"
+[ "$(field host_peak_bytes 1)" = 0 ] || wrong "everything lies in the device arena"
+echo "$(field loss_bits 1)$(field grad_norm_bits 1)" | grep -qxE '[0-9a-f]{16}' || wrong "bits are 8 hex digits each"
+falls 10
+cut -d, -f1-3,8- metrics.jsonl | sed 's/"[a-z]*_peak_bytes":[0-9]*,//g' >first.txt
+
+# The same run has the same bits; several inputs may follow one --input; the model may come last.
+run train --steps 10 --metrics metrics.jsonl --seed 1 --input input_ids="$fixtures/input_ids.npy" \
+  labels="$fixtures/labels.npy" "$model"
+leaves_with 0
+cut -d, -f1-3,8- metrics.jsonl | sed 's/"[a-z]*_peak_bytes":[0-9]*,//g' >second.txt
+cmp -s first.txt second.txt || wrong "the second run has other losses"
+
+# What was exported starts where the first run ended.
+run train trained.onnx --steps 1 --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" \
+  --metrics metrics.jsonl
+leaves_with 0
+awk -v a="$(field loss 1)" 'BEGIN {exit !(a < 6)}' || wrong "the exported model has not been trained"
+
+# Tokens, raw and with llm.c's header: the same windows, the same losses.
+iconv -f ISO-8859-1 -t UTF-16LE /usr/share/common-licenses/GPL-3 >raw.bin
+count=$(($(wc -c <raw.bin) / 2))
+bytes4() { for shift in 0 8 16 24; do printf "\\$(printf %03o $((($1 >> shift) & 255)))"; done; }
+{ bytes4 20240520 && bytes4 1 && bytes4 $count && head -c 1012 /dev/zero && cat raw.bin; } >llmc.bin
+for file in raw.bin llmc.bin; do
+  run train "$model" --steps 20 --tokens $file --batch 4 --sequence 32 --labels same --metrics metrics.jsonl
+  leaves_with 0
+  falls 20
+  sed 's/.*"loss_bits":"\([0-9a-f]*\)".*/\1/' metrics.jsonl >$file.bits
+done
+cmp -s raw.bin.bits llmc.bin.bits || wrong "the header changes the losses"
+
+run train "$model" --steps 2 --tokens raw.bin --dim batch=4 --dim sequence=32 --labels next --metrics metrics.jsonl
+leaves_with 0
+[ "$(field loss_bits 1)" != "$(head -1 raw.bin.bits)" ] || wrong "--labels next makes no difference"

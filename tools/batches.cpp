@@ -1,0 +1,178 @@
+// The model says which inputs it has; the data says how large they are.
+#include "batches.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+namespace tool {
+
+namespace {
+
+std::string names_of(const std::vector<ModelInput> &inputs) {
+  std::vector<std::string> names;
+  for (const ModelInput &input : inputs) names.push_back(input.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::string &name) {
+  const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const ModelInput &i) { return i.name == name; });
+  if (found == inputs.end())
+    throw UsageError(fmt::format("the model has no input {}; its inputs are {}", name, names_of(inputs)));
+  return *found;
+}
+
+// A dimension of input_ids: what its flag says, or what the model or --dim has fixed.
+std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant<std::int64_t, std::string> &dim,
+                         const Dims &given) {
+  if (flag > 0) return flag;
+  if (const auto *fixed = std::get_if<std::int64_t>(&dim)) return *fixed;
+  const auto bound = given.find(std::get<std::string>(dim));
+  if (bound == given.end()) throw UsageError(fmt::format("--tokens needs --{} for this model", name));
+  return bound->second;
+}
+
+void set_input(protrain_session *session, const std::string &name, protrain_dtype dtype,
+               const std::vector<std::int64_t> &shape, const std::vector<std::byte> &data) {
+  check(protrain_session_set_input(session, name.c_str(), dtype, shape.data(), shape.size(), data.data(), data.size()));
+}
+
+template <typename Token>
+std::vector<std::byte> bytes_of(const std::vector<std::int64_t> &tokens) {
+  const std::vector<Token> narrow(tokens.begin(), tokens.end());
+  const auto *bytes = reinterpret_cast<const std::byte *>(narrow.data());
+  return {bytes, bytes + narrow.size() * sizeof(Token)};
+}
+
+}  // namespace
+
+std::vector<ModelInput> model_inputs(const Options &options, const std::string &model) {
+  const char *json = nullptr;
+  check(protrain_options_check(options.get(), model.c_str(), &json));
+  const nlohmann::json about = nlohmann::json::parse(json);
+  std::vector<ModelInput> inputs;
+  for (const nlohmann::json &row : about.at("inputs")) {
+    ModelInput &input = inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});
+    for (const nlohmann::json &dim : row["dims"]) {
+      if (dim.is_number())
+        input.dims.emplace_back(dim.get<std::int64_t>());
+      else
+        input.dims.emplace_back(dim.get<std::string>());
+    }
+  }
+  return inputs;
+}
+
+Dims bound_dims(const Options &options) {
+  const char *value = nullptr;
+  check(protrain_options_get(options.get(), "dim", &value));
+  Dims dims;
+  const std::string lines = value;
+  for (std::size_t at = 0; at < lines.size();) {
+    const std::size_t end = std::min(lines.find('\n', at), lines.size()), equals = lines.rfind('=', end - 1);
+    std::from_chars(lines.data() + equals + 1, lines.data() + end, dims[lines.substr(at, equals - at)]);
+    at = end + 1;
+  }
+  return dims;
+}
+
+Batches::Batches(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options) {
+  const Dims given = bound_dims(options);
+  open_arrays(flags.arrays, inputs);
+  if (!flags.tokens.empty()) open_tokens(flags, inputs, given);
+  if (arrays_.size() + token_inputs_.size() < inputs.size())
+    throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
+                                 names_of(inputs)));
+  for (const auto &[name, size] : dims_)
+    if (!given.contains(name))
+      check(protrain_options_set(options.get(), "dim", fmt::format("{}={}", name, size).c_str()));
+}
+
+void Batches::open_arrays(const std::vector<std::string> &pairs, const std::vector<ModelInput> &inputs) {
+  for (const std::string &pair : pairs) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos) throw UsageError(fmt::format("--input wants NAME=FILE.npy, not '{}'", pair));
+    const ModelInput &input = find_input(inputs, pair.substr(0, equals));
+    for (const Array &other : arrays_)
+      if (other.input == input.name) throw UsageError(fmt::format("input {} is given twice", input.name));
+    Array array{.input = input.name, .file = NpyFile(pair.substr(equals + 1)), .slice = {}};
+    std::vector<std::int64_t> shape = array.file.shape();
+    if (shape.front() == 0) throw Failure(fmt::format("{}: no steps along axis 0", array.file.path()));
+    shape.erase(shape.begin());
+    bind(input, shape, array.file.path());
+    array.slice.resize(array.file.slice_bytes());
+    const bool tokens = input.dtype.find("int") != std::string::npos;  // of a model without any, samples are counted
+    std::int64_t count = shape.empty() ? 1 : shape.front();
+    for (std::size_t i = 1; tokens && i < shape.size(); ++i) count *= shape[i];
+    if (tokens_per_step_ == 0 || (tokens && input.name == "input_ids")) tokens_per_step_ = static_cast<double>(count);
+    arrays_.push_back(std::move(array));
+  }
+}
+
+void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Dims &given) {
+  const ModelInput &ids = find_input(inputs, "input_ids");
+  if (ids.dims.size() != 2) throw Failure("--tokens needs a model whose input_ids are (batch, sequence)");
+  batch_ = size_of_dim(flags.batch, "batch", ids.dims[0], given);
+  sequence_ = size_of_dim(flags.sequence, "sequence", ids.dims[1], given);
+  next_ = flags.labels == "next";
+  tokens_.emplace(flags.tokens);
+  const std::uint64_t ahead = next_ ? 1 : 0, length = static_cast<std::uint64_t>(sequence_);
+  windows_ = tokens_->count() <= ahead ? 0 : (tokens_->count() - ahead) / length;
+  if (windows_ == 0)
+    throw Failure(fmt::format("{}: {} tokens are too few for one window of {}", tokens_->path(), tokens_->count(),
+                              length + ahead));
+  for (const char *name : {"input_ids", "labels"}) {
+    token_inputs_.push_back(find_input(inputs, name));
+    bind(token_inputs_.back(), {batch_, sequence_}, tokens_->path());
+  }
+  tokens_per_step_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
+}
+
+void Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from) {
+  if (shape.size() != input.dims.size())
+    throw Failure(fmt::format("{}: one step of it has {} axes, input {} has {}", from, shape.size(), input.name,
+                              input.dims.size()));
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    const auto *name = std::get_if<std::string>(&input.dims[i]);
+    if (name == nullptr) {
+      if (shape[i] == std::get<std::int64_t>(input.dims[i])) continue;
+      throw Failure(fmt::format("{}: axis {} of a step is {}, input {} has {}", from, i, shape[i], input.name,
+                                std::get<std::int64_t>(input.dims[i])));
+    }
+    const auto [bound, fresh] = dims_.emplace(*name, shape[i]);
+    if (!fresh && bound->second != shape[i])
+      throw Failure(fmt::format("{}: dimension {} is {} here and {} elsewhere", from, *name, shape[i], bound->second));
+  }
+}
+
+void Batches::feed(protrain_session *session, std::uint64_t step) {
+  for (Array &array : arrays_) {
+    std::vector<std::int64_t> shape = array.file.shape();
+    array.file.read_slice(step % static_cast<std::uint64_t>(shape.front()), array.slice.data());
+    shape.erase(shape.begin());
+    set_input(session, array.input, array.file.dtype(), shape, array.slice);
+  }
+  if (tokens_) feed_tokens(session, step);
+}
+
+void Batches::feed_tokens(protrain_session *session, std::uint64_t step) {
+  const auto rows = static_cast<std::uint64_t>(batch_), length = static_cast<std::uint64_t>(sequence_);
+  std::vector<std::int64_t> ids, labels, window(length + (next_ ? 1 : 0));
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    tokens_->read((step * rows + row) % windows_ * length, window);
+    ids.insert(ids.end(), window.begin(), window.begin() + sequence_);
+    labels.insert(labels.end(), window.end() - sequence_, window.end());
+  }
+  for (const ModelInput &input : token_inputs_) {
+    const std::vector<std::int64_t> &tokens = input.name == "labels" ? labels : ids;
+    if (input.dtype == "int32")
+      set_input(session, input.name, PROTRAIN_INT32, {batch_, sequence_}, bytes_of<std::int32_t>(tokens));
+    else
+      set_input(session, input.name, PROTRAIN_INT64, {batch_, sequence_}, bytes_of<std::int64_t>(tokens));
+  }
+}
+
+}  // namespace tool

@@ -1,0 +1,68 @@
+// What a model is fed: arrays with one slice per step, or windows of a token file.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "handles.h"
+#include "npy.h"
+#include "tokens.h"
+
+namespace tool {
+
+struct ModelInput {
+  std::string name, dtype;
+  std::vector<std::variant<std::int64_t, std::string>> dims;  // a number, or the name of a symbolic dimension
+};
+
+using Dims = std::map<std::string, std::int64_t>;
+
+std::vector<ModelInput> model_inputs(const Options &options, const std::string &model);
+Dims bound_dims(const Options &options);  // what the option `dim` holds
+
+// From the command line.
+struct DataFlags {
+  std::vector<std::string> arrays;  // NAME=FILE.npy
+  std::string tokens;               // a file
+  std::int64_t batch = 0, sequence = 0;
+  std::string labels = "same";  // or "next"
+};
+
+class Batches {
+ public:
+  // Opens the files, and binds in `options` the symbolic dims that the data decides and no --dim has bound.
+  Batches(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options);
+
+  // Step 0, 1, ... Arrays: slice `step` of axis 0, cycled. Tokens: the file is cut into windows of `sequence` tokens,
+  // one after the other; step t takes windows t * batch to t * batch + batch - 1, cycled.
+  void feed(protrain_session *session, std::uint64_t step);
+
+  double tokens_per_step() const { return tokens_per_step_; }
+
+ private:
+  struct Array {
+    std::string input;
+    NpyFile file;
+    std::vector<std::byte> slice;
+  };
+
+  void open_arrays(const std::vector<std::string> &pairs, const std::vector<ModelInput> &inputs);
+  void open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Dims &given);
+  void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
+  void feed_tokens(protrain_session *session, std::uint64_t step);
+
+  std::vector<Array> arrays_;
+  std::optional<TokenFile> tokens_;
+  std::vector<ModelInput> token_inputs_;  // input_ids, labels
+  std::int64_t batch_ = 0, sequence_ = 0;
+  std::uint64_t windows_ = 0;
+  bool next_ = false;  // labels are the following token
+  Dims dims_;          // what the data decides
+  double tokens_per_step_ = 0;
+};
+
+}  // namespace tool

@@ -1,0 +1,80 @@
+// protrain check: whether a model trains, what it lacks, what was found in it.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "session_flags.h"
+
+namespace tool {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct CheckFlags {
+  std::string model;
+  bool json = false;
+  SessionFlags session;
+};
+
+// Strings without quotes, everything else as JSON.
+std::string plain(const Json &value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// "[batch, 32]"
+std::string plain_list(const Json &values) {
+  std::string text;
+  for (const Json &value : values) text += (text.empty() ? "" : ", ") + plain(value);
+  return "[" + text + "]";
+}
+
+void print_findings(const Json &about, const char *key) {
+  if (!about.contains(key)) return;
+  fmt::print("{}: {}\n", key, about[key].size());
+  for (const Json &row : about[key])
+    fmt::print("  {} {}{}  {}\n", row.value("name", ""), row.contains("shape") ? plain_list(row["shape"]) : "",
+               row.value("frozen", false) ? " frozen" : "", row.value("reason", ""));
+}
+
+void print_for_people(const Json &about) {
+  fmt::print("{}: {}\n", about.value("model", ""),
+             about.value("trainable", false) ? "can be trained" : "cannot be trained");
+  for (const Json &problem : about.value("problems", Json::array())) fmt::print("  {}\n", problem.value("text", ""));
+  fmt::print("inputs\n");
+  for (const Json &input : about.value("inputs", Json::array()))
+    fmt::print("  {} {} {}\n", input.value("name", ""), input.value("dtype", ""), plain_list(input["dims"]));
+  const Json dims = about.value("dims", Json::object()), operators = about.value("operators", Json::object());
+  for (const auto &[name, dim] : dims.items())
+    fmt::print("  {} = {}{}\n", name, plain(dim["value"]), dim["default"].get<bool>() ? " (assumed here)" : "");
+  if (!operators.empty()) fmt::print("operators\n");
+  for (const auto &[name, count] : operators.items()) fmt::print("  {:5} {}\n", plain(count), name);
+  if (about.contains("blocks")) fmt::print("blocks: {}\n", plain(about["blocks"]));
+  print_findings(about, "parameters");
+  print_findings(about, "constants");
+}
+
+int run_check(const CheckFlags &flags) {
+  const Options options = flags.session.make_options();
+  const char *text = nullptr;
+  check(protrain_options_check(options.get(), flags.model.c_str(), &text));
+  const Json about = Json::parse(text);
+  if (flags.json)
+    fmt::print("{}\n", text);
+  else
+    print_for_people(about);
+  return about.value("trainable", false) ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_check(CLI::App &app, int &status) {
+  CLI::App *command = app.add_subcommand("check", "say whether a model can be trained, and what it lacks");
+  auto flags = std::make_shared<CheckFlags>();
+  command->add_option("MODEL", flags->model, "an ONNX file")->required();
+  command->add_flag("--json", flags->json, "as JSON");
+  flags->session.add_to(*command);
+  command->callback([flags, &status] { status = run_check(*flags); });
+}
+
+}  // namespace tool

@@ -1,0 +1,48 @@
+// Owners of the library's objects, and its errors as an exception.
+#pragma once
+
+#include <protrain.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace tool {
+
+// Something went wrong: its sentence goes to stderr, the command leaves with 1.
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The command line is wrong: likewise, with 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Destroy {
+  void operator()(protrain_error *error) const { protrain_error_destroy(error); }
+  void operator()(protrain_options *options) const { protrain_options_destroy(options); }
+  void operator()(protrain_session *session) const { protrain_session_destroy(session); }
+};
+using Options = std::unique_ptr<protrain_options, Destroy>;
+using Session = std::unique_ptr<protrain_session, Destroy>;
+
+// The error's sentence, with what it is about in front where the sentence does not say it.
+inline std::string sentence(const protrain_error *error) {
+  const std::string text = protrain_error_text(error), subject = protrain_error_subject(error);
+  return subject.empty() || text.find(subject) != std::string::npos ? text : subject + ": " + text;
+}
+
+template <typename Exception = Failure>
+void check(protrain_error *error) {
+  const std::unique_ptr<protrain_error, Destroy> owner(error);
+  if (error != nullptr) throw Exception(sentence(error));
+}
+
+inline Session create_session(const Options &options, const std::string &model) {
+  protrain_session *session = nullptr;
+  check(protrain_session_create(options.get(), model.c_str(), &session));
+  return Session(session);
+}
+
+}  // namespace tool

@@ -1,0 +1,66 @@
+// protrain inspect: the training graph, the plan and the program of a model, as text.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "session_flags.h"
+
+namespace tool {
+
+namespace {
+
+struct InspectFlags {
+  std::string model, part;
+  SessionFlags session;
+};
+
+// Symbolic dimensions that no --dim binds get the defaults that `check` assumes; they are said.
+void bind_defaults(const Options &options, const std::string &model) {
+  const char *text = nullptr;
+  check(protrain_options_check(options.get(), model.c_str(), &text));
+  const nlohmann::json dims = nlohmann::json::parse(text).at("dims");
+  for (const auto &[name, dim] : dims.items()) {
+    if (!dim["default"].get<bool>()) continue;
+    const std::string pair = fmt::format("{}={}", name, dim["value"].dump());
+    fmt::print(stderr, "protrain: --dim {} is assumed\n", pair);
+    check(protrain_options_set(options.get(), "dim", pair.c_str()));
+  }
+}
+
+struct Part {
+  const char *name;
+  protrain_error *(*text)(protrain_session *, const char **);
+};
+constexpr Part kParts[] = {
+    {"graph", protrain_session_graph}, {"plan", protrain_session_plan}, {"program", protrain_session_program}};
+
+void print_part(protrain_session *session, const Part &part) {
+  const char *text = nullptr;
+  check(part.text(session, &text));
+  fmt::print("{}\n", text);
+}
+
+int inspect(const InspectFlags &flags) {
+  const Options options = flags.session.make_options();
+  bind_defaults(options, flags.model);
+  const Session session = create_session(options, flags.model);
+  for (const Part &part : kParts)
+    if (flags.part.empty() || flags.part == part.name) print_part(session.get(), part);
+  return kOk;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App &app, int &status) {
+  CLI::App *command = app.add_subcommand("inspect", "print a model's training graph, plan and program");
+  auto flags = std::make_shared<InspectFlags>();
+  command->add_option("MODEL", flags->model, "an ONNX file")->required();
+  command->add_option("PART", flags->part, "graph, plan or program alone; else all three")
+      ->check(CLI::IsMember({"graph", "plan", "program"}));
+  flags->session.add_to(*command);
+  command->callback([flags, &status] { status = inspect(*flags); });
+}
+
+}  // namespace tool

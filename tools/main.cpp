@@ -1,0 +1,52 @@
+// The protrain command. Leaves with 0, 1 (an error), 2 (a wrong command line), or 128 + n after signal n.
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "commands.h"
+#include "handles.h"
+
+namespace {
+
+// Subcommands that the library cannot serve yet: named, so that nobody takes them for a typo.
+void add_missing(CLI::App &app, int &status) {
+  for (const char *name : {"plan", "profile", "bench"}) {
+    CLI::App *command = app.add_subcommand(name, "not available yet");
+    command->allow_extras()->set_help_flag();
+    command->callback([name, &status] {
+      fmt::print(stderr, "protrain: {} is not available yet\n", name);
+      status = tool::kUsage;
+    });
+  }
+}
+
+int run(int argc, char **argv) {
+  int status = tool::kOk;
+  CLI::App app("Trains a model from an ONNX file.");
+  app.set_version_flag("--version", protrain_version());
+  app.require_subcommand(1);
+  tool::add_train(app, status);
+  tool::add_check(app, status);
+  tool::add_inspect(app, status);
+  add_missing(app, status);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError &error) {
+    return app.exit(error) == 0 ? tool::kOk : tool::kUsage;
+  }
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  try {
+    return run(argc, argv);
+  } catch (const tool::UsageError &error) {
+    fmt::print(stderr, "protrain: {}\n", error.what());
+    return tool::kUsage;
+  } catch (const std::exception &error) {
+    fmt::print(stderr, "protrain: {}\n", error.what());
+    return tool::kFailed;
+  }
+}

@@ -1,0 +1,32 @@
+// Arrays in NumPy's .npy format, read slice by slice along axis 0.
+#pragma once
+
+#include <protrain.h>
+
+#include <vector>
+
+#include "input_file.h"
+
+namespace tool {
+
+class NpyFile {
+ public:
+  explicit NpyFile(const std::string &path);  // Failure for what is no row-major, little-endian array
+
+  const std::string &path() const { return file_.path(); }
+  protrain_dtype dtype() const { return dtype_; }
+  const std::vector<std::int64_t> &shape() const { return shape_; }
+  std::size_t slice_bytes() const { return slice_bytes_; }     // of shape()[1:]
+  void read_slice(std::uint64_t index, std::byte *out) const;  // index below shape()[0]
+
+ private:
+  void parse(const std::string &header);
+
+  InputFile file_;
+  protrain_dtype dtype_ = PROTRAIN_FLOAT32;
+  std::vector<std::int64_t> shape_;
+  std::uint64_t data_offset_ = 0;
+  std::size_t slice_bytes_ = 0;
+};
+
+}  // namespace tool

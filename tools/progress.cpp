@@ -1,0 +1,89 @@
+// A bar is drawn ten times a second at most; in a file there are about twenty lines, or one each half minute.
+#include "progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string_view>
+
+namespace tool {
+
+namespace {
+
+constexpr double kBarSeconds = 0.1, kLineSeconds = 30;
+constexpr std::uint64_t kLines = 20;
+constexpr double kMemory = 0.9;  // share of the past in the running means
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+bool can_draw(std::FILE *out) {
+  const char *terminal = std::getenv("TERM");
+  return isatty(fileno(out)) != 0 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+std::size_t columns(std::FILE *out) {
+  winsize size{};
+  return ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+std::string clock_text(double seconds) {
+  const auto s = static_cast<std::uint64_t>(seconds + 0.5);
+  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+                   : fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+std::string short_number(double number) {
+  return number >= 1e6   ? fmt::format("{:.2f}M", number / 1e6)
+         : number >= 1e4 ? fmt::format("{:.1f}k", number / 1e3)
+                         : fmt::format("{:.0f}", number);
+}
+
+}  // namespace
+
+Progress::Progress(std::FILE *out, std::uint64_t steps)
+    : out_(out), steps_(steps), bar_(can_draw(out)), last_shown_(now()) {}
+
+Progress::~Progress() {
+  if (drawn_) std::fputc('\n', out_);
+  std::fflush(out_);
+}
+
+std::string Progress::summary(std::uint64_t done, float loss) const {
+  return fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", done, steps_, loss,
+                     short_number(tokens_per_second_), clock_text(static_cast<double>(steps_ - done) * step_seconds_));
+}
+
+void Progress::draw_bar(std::uint64_t done, const std::string &text) {
+  const std::size_t room = columns(out_);
+  std::string line = text.substr(0, room - 1);
+  if (room > text.size() + 14) {
+    const std::size_t width = std::min<std::size_t>(room - text.size() - 5, 40);
+    const auto full =
+        static_cast<std::size_t>(static_cast<double>(done) / static_cast<double>(steps_) * static_cast<double>(width));
+    line = fmt::format("[{:<{}}] {}", std::string(full, '='), width, text);
+  }
+  fmt::print(out_, "\r\x1b[K{}", line);
+  drawn_ = true;
+}
+
+void Progress::step(std::uint64_t done, float loss, double seconds, double tokens) {
+  const double past = done <= 2 ? 0 : kMemory;  // the first step also warms caches
+  step_seconds_ = past * step_seconds_ + (1 - past) * seconds;
+  tokens_per_second_ = past * tokens_per_second_ + (1 - past) * tokens / std::max(seconds, 1e-9);
+  const double since = now() - last_shown_;
+  const std::uint64_t stride = std::max<std::uint64_t>(steps_ / kLines, 1);
+  const bool due = bar_ ? since >= kBarSeconds : since >= kLineSeconds || done % stride == 0;
+  if (!due && done != 1 && done != steps_) return;
+  last_shown_ = now();
+  if (bar_)
+    draw_bar(done, summary(done, loss));
+  else
+    fmt::print(out_, "{}\n", summary(done, loss));
+  std::fflush(out_);
+}
+
+}  // namespace tool

@@ -1,0 +1,32 @@
+// How far a training run is: a bar on a terminal, a line now and then in a file.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace tool {
+
+class Progress {
+ public:
+  Progress(std::FILE *out, std::uint64_t steps);
+  ~Progress();  // ends the bar's line
+  Progress(const Progress &) = delete;
+  Progress &operator=(const Progress &) = delete;
+
+  void step(std::uint64_t done, float loss, double seconds, double tokens);
+
+ private:
+  std::string summary(std::uint64_t done, float loss) const;
+  void draw_bar(std::uint64_t done, const std::string &text);
+
+  std::FILE *out_;
+  std::uint64_t steps_;
+  bool bar_;
+  bool drawn_ = false;
+  double last_shown_;        // seconds of the steady clock
+  double step_seconds_ = 0;  // running means
+  double tokens_per_second_ = 0;
+};
+
+}  // namespace tool

@@ -1,0 +1,63 @@
+// One flag per row of protrain_options_help.
+#include "session_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tool {
+
+namespace {
+
+Options default_options() {
+  protrain_options *options = nullptr;
+  check(protrain_options_create(&options));
+  return Options(options);
+}
+
+void set(const Options &options, const std::string &key, const std::string &value) {
+  check<UsageError>(protrain_options_set(options.get(), key.c_str(), value.c_str()));
+}
+
+std::string description_of(const nlohmann::json &row) {
+  std::string text = row["sentence"];
+  if (!row["range"].get<std::string>().empty()) text += fmt::format(" ({})", row["range"].get<std::string>());
+  if (!row["default"].get<std::string>().empty()) text += fmt::format(" [{}]", row["default"].get<std::string>());
+  return row["available"].get<bool>() ? text : "not available yet: " + text;
+}
+
+}  // namespace
+
+void SessionFlags::add_to(CLI::App &command) {
+  const Options options = default_options();
+  const char *help = nullptr;
+  check(protrain_options_help(options.get(), &help));
+  for (const nlohmann::json &row : nlohmann::json::parse(help)) {
+    Flag &flag = flags_.emplace_back(Flag{.key = row["key"], .values = {}});
+    std::string name = "--" + flag.key;
+    std::replace(name.begin(), name.end(), '_', '-');
+    command.add_option(name, flag.values, description_of(row))
+        ->allow_extra_args(false)
+        ->type_name("")
+        ->group("Options of the session");
+  }
+  command.add_option("--set", pairs_, "key=value: any option of the session by its name in the library")
+      ->allow_extra_args(false)
+      ->type_name("")
+      ->group("Options of the session");
+}
+
+Options SessionFlags::make_options() const {
+  Options options = default_options();
+  for (const Flag &flag : flags_)
+    for (const std::string &value : flag.values) set(options, flag.key, value);
+  for (const std::string &pair : pairs_) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos) throw UsageError(fmt::format("--set wants key=value, not '{}'", pair));
+    set(options, pair.substr(0, equals), pair.substr(equals + 1));
+  }
+  return options;
+}
+
+}  // namespace tool

@@ -1,0 +1,27 @@
+// Token ids from a file: raw uint16, or llm.c's format (a header of 256 int32, then uint16 or uint32).
+#pragma once
+
+#include <vector>
+
+#include "input_file.h"
+
+namespace tool {
+
+class TokenFile {
+ public:
+  explicit TokenFile(const std::string &path);  // Failure for a size or header that does not fit
+
+  const std::string &path() const { return file_.path(); }
+  std::uint64_t count() const { return count_; }
+  // Tokens [begin, begin + out.size()); must lie inside.
+  void read(std::uint64_t begin, std::vector<std::int64_t> &out);
+
+ private:
+  InputFile file_;
+  std::uint64_t data_offset_ = 0;
+  std::uint64_t count_ = 0;
+  std::size_t width_ = 2;  // bytes of a token
+  std::vector<unsigned char> raw_;
+};
+
+}  // namespace tool

@@ -1,0 +1,175 @@
+// protrain train: feeds batches, steps, tells how it goes, and writes what was asked for.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "batches.h"
+#include "commands.h"
+#include "progress.h"
+#include "session_flags.h"
+
+namespace tool {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct TrainFlags {
+  std::string model, metrics, export_path, report;
+  std::uint64_t steps = 0;
+  DataFlags data;
+  SessionFlags session;
+};
+
+volatile std::sig_atomic_t signal_number = 0;
+
+// The first Ctrl-C (or SIGTERM) ends the run after the present step, the second at once.
+void stop_after_step_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int number) { signal_number = number; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+std::string bits_of(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  return fmt::format("{:08x}", bits);
+}
+
+struct Step {
+  std::uint64_t number = 0;
+  float loss = 0;
+  double seconds = 0, tokens = 0;
+};
+
+// One JSON object a line; each is flushed, so that it can be followed and survives a kill.
+class Metrics {
+ public:
+  explicit Metrics(const std::string &path) : path_(path) {
+    if (path.empty()) return;
+    file_.reset(std::fopen(path.c_str(), "w"));
+    if (!file_) fail();
+  }
+
+  void write(protrain_session *session, const Step &step) {
+    if (!file_) return;
+    double norm = 0;
+    const char *json = nullptr;
+    check(protrain_session_grad_norm(session, &norm));
+    check(protrain_session_report(session, &json));
+    const Json report = Json::parse(json);
+    const Json line = {{"step", step.number},
+                       {"loss", step.loss},
+                       {"grad_norm", norm},
+                       {"seconds", step.seconds},
+                       {"tokens_per_second", step.tokens / step.seconds},
+                       {"device_peak_bytes", report.at("device_peak_bytes")},
+                       {"host_peak_bytes", report.at("host_peak_bytes")},
+                       {"loss_bits", bits_of(step.loss)},
+                       {"grad_norm_bits", bits_of(static_cast<float>(norm))}};
+    fmt::print(file_.get(), "{}\n", line.dump());
+    if (std::fflush(file_.get()) != 0) fail();
+  }
+
+ private:
+  struct Close {
+    void operator()(std::FILE *file) const { std::fclose(file); }
+  };
+  [[noreturn]] void fail() const { throw Failure(fmt::format("{}: {}", path_, std::strerror(errno))); }
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+// "0.2 M parameters in 28 tensors, 4.1 MiB on cpu, 2 threads", before anything takes long.
+void announce(protrain_session *session, const std::string &model) {
+  size_t count = 0, all = 0;
+  check(protrain_session_parameter_count(session, &count));
+  for (size_t i = 0; i < count; ++i) {
+    size_t elements = 0;
+    check(protrain_session_parameter_elements(session, i, &elements));
+    all += elements;
+  }
+  std::string created;
+  check(protrain_session_set_log(
+      session, [](const char *line, void *user) { *static_cast<std::string *>(user) = line; }, &created));
+  check(protrain_session_set_log(session, nullptr, nullptr));
+  const Json about = created.empty() ? Json::object() : Json::parse(created);
+  fmt::print("{}: {:.2f} M parameters in {} tensors; {:.1f} MiB on {}, {} threads\n", model,
+             static_cast<double>(all) * 1e-6, count, about.value("device_peak_bytes", 0.0) / 1048576,
+             about.value("device", "?"), about.value("threads", 0));
+  std::fflush(stdout);
+}
+
+Step take_step(protrain_session *session, Batches &batches, std::uint64_t number) {
+  const auto start = std::chrono::steady_clock::now();
+  Step step{.number = number, .tokens = batches.tokens_per_step()};
+  batches.feed(session, number - 1);
+  check(protrain_step(session, &step.loss));
+  step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return step;
+}
+
+int train(const TrainFlags &flags) {
+  if (!flags.report.empty()) throw UsageError("option report is not available yet; leave it out");
+  const Options options = flags.session.make_options();
+  Batches batches(flags.data, model_inputs(options, flags.model), options);
+  Metrics metrics(flags.metrics);
+  const Session session = create_session(options, flags.model);
+  announce(session.get(), flags.model);
+  stop_after_step_on_signals();
+  std::uint64_t done = 0;
+  {
+    Progress progress(stdout, flags.steps);
+    while (done < flags.steps && signal_number == 0) {
+      const Step step = take_step(session.get(), batches, ++done);
+      metrics.write(session.get(), step);
+      progress.step(done, step.loss, step.seconds, step.tokens);
+    }
+  }
+  if (signal_number != 0) fmt::print("stopped after step {}\n", done);
+  if (!flags.export_path.empty()) check(protrain_session_export(session.get(), flags.export_path.c_str()));
+  return signal_number == 0 ? kOk : 128 + signal_number;
+}
+
+}  // namespace
+
+void add_train(CLI::App &app, int &status) {
+  const CLI::Validator positive(
+      [](const std::string &text) {
+        const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
+        return whole && text.find_first_not_of('0') != std::string::npos ? "" : text + " is not a whole number above 0";
+      },
+      "N");
+  CLI::App *command = app.add_subcommand("train", "train a model for a number of steps");
+  auto flags = std::make_shared<TrainFlags>();
+  command->add_option("MODEL", flags->model, "an ONNX file whose graph ends in a scalar loss")->required();
+  command->add_option("--steps", flags->steps, "number of steps")->required()->check(positive);
+  command->add_option("--input", flags->data.arrays,
+                      "NAME=FILE.npy, one per graph input; axis 0 counts steps and is cycled; binds symbolic "
+                      "dimensions that no --dim gives");
+  command->add_option("--tokens", flags->data.tokens,
+                      "token ids for input_ids and labels, raw uint16 or llm.c's format, in windows of --sequence "
+                      "tokens, one after the other, cycled");
+  command->add_option("--batch", flags->data.batch, "windows of a step")->check(positive);
+  command->add_option("--sequence", flags->data.sequence, "tokens of a window")->check(positive);
+  command
+      ->add_option("--labels", flags->data.labels,
+                   "same: labels are the ids, for graphs that shift inside; next: the following token")
+      ->check(CLI::IsMember({"same", "next"}));
+  command->add_option("--metrics", flags->metrics, "FILE.jsonl: one line per step");
+  command->add_option("--export", flags->export_path, "OUT.onnx: the trained model");
+  command->add_option("--report", flags->report, "not available yet: OUT.html, a picture of the run");
+  flags->session.add_to(*command);
+  command->callback([flags, &status] { status = train(*flags); });
+}
+
+}  // namespace tool
