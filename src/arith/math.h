@@ -1,8 +1,8 @@
 // Elementary functions on float, from one source for every device: no branches, so that loops over them are vectorised,
 // and no contraction but the fma written here, so that every instruction set gives the same bits.
-// Largest errors found over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1, tanh 1.4, erf 1.2,
-// log1p 1.3, expm1 1.8, softplus 2, sigmoid 2.4 (tests/arith/math_test.cpp holds them to that), subnormal results
-// included but for the last two. The polynomials are minimax fits of relative error.
+// Largest errors found over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1,
+// tanh 1.4, erf 1.2, log1p 1.3, expm1 1.8, softplus 2, sigmoid 2.4 (tests/arith/math_test.cpp holds them to that),
+// subnormal results included but for the last two. The polynomials are minimax fits of relative error.
 #pragma once
 
 #include <bit>
@@ -34,9 +34,9 @@ PROTRAIN_HD float exp_tail(float r) {
 }
 
 PROTRAIN_HD float exp(float x) {
-  constexpr float kRound = 0x1.8p23f;                                // adding it leaves an integer in the low bits
+  constexpr float kRound = 0x1.8p23f;                                  // adding it leaves an integer in the low bits
   constexpr float kLn2High = 0x1.62e4p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // ln 2; the high part times 2^8 is exact
-  x = x < -110.0f ? -110.0f : x;                                     // written so that NaN stays NaN
+  x = x < -110.0f ? -110.0f : x;                                       // written so that NaN stays NaN
   x = x > 90.0f ? 90.0f : x;
   const float shifted = fma(x, 0x1.715476p+0f, kRound);
   const std::int32_t n = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRound);
@@ -80,8 +80,8 @@ PROTRAIN_HD float log1p(float x) {
 
 PROTRAIN_HD float tanh(float x) {
   const float a = absolute(x), s = x * x;
-  const float tail = polynomial(s, 0x1.246dfcp-9f, -0x1.0ee55cp-7f, 0x1.6418d8p-6f, -0x1.b9fa8ap-5f, 0x1.11109ep-3f,
-                                -0x1.555554p-2f);
+  const float tail =
+      polynomial(s, 0x1.246dfcp-9f, -0x1.0ee55cp-7f, 0x1.6418d8p-6f, -0x1.b9fa8ap-5f, 0x1.11109ep-3f, -0x1.555554p-2f);
   const float large = 1.0f - 2.0f / (exp(2.0f * a) + 1.0f);
   return a < 0.6f ? fma(tail * s, x, x) : copy_sign(large, x);
 }

@@ -34,8 +34,6 @@ PROTRAIN_HD void update(const Sgd &c, float g, float &w, float &b) {
   w = fma(-c.learning_rate, b, w);
 }
 
-PROTRAIN_HD void update(const Sgd &c, float g, float &w) {
-  w = fma(-c.learning_rate, fma(c.weight_decay, w, g), w);
-}
+PROTRAIN_HD void update(const Sgd &c, float g, float &w) { w = fma(-c.learning_rate, fma(c.weight_decay, w, g), w); }
 
 }  // namespace protrain::arith

@@ -12,8 +12,8 @@ struct Coefficients {
 };
 
 // One struct of static functions per operator: `value` and `slope` are expressions in x, k.a and k.b.
-#define PROTRAIN_UNARY(NAME, VALUE, SLOPE)                                                            \
-  struct NAME {                                                                                       \
+#define PROTRAIN_UNARY(NAME, VALUE, SLOPE)                                                                      \
+  struct NAME {                                                                                                 \
     PROTRAIN_HD static float value([[maybe_unused]] float x, [[maybe_unused]] Coefficients k) { return VALUE; } \
     PROTRAIN_HD static float slope([[maybe_unused]] float x, [[maybe_unused]] Coefficients k) { return SLOPE; } \
   }
@@ -42,14 +42,14 @@ PROTRAIN_UNARY(Relu, x < 0 ? 0.0f : x, one_if(x > 0));
 PROTRAIN_UNARY(LeakyRelu, x > 0 ? x : k.a * x, x > 0 ? 1.0f : k.a);
 PROTRAIN_UNARY(Elu, x > 0 ? x : k.a * expm1(x), x > 0 ? 1.0f : k.a * exp(x));
 PROTRAIN_UNARY(Celu, x > 0 ? x : k.a * expm1(x / k.a), x > 0 ? 1.0f : exp(x / k.a));
-PROTRAIN_UNARY(Selu, k.b * (x > 0 ? x : k.a * expm1(x)), k.b * (x > 0 ? 1.0f : k.a * exp(x)));
+PROTRAIN_UNARY(Selu, k.b *(x > 0 ? x : k.a * expm1(x)), k.b *(x > 0 ? 1.0f : k.a * exp(x)));
 PROTRAIN_UNARY(Softplus, softplus(x), sigmoid(x));
 PROTRAIN_UNARY(HardSigmoid, limited(fma(k.a, x, k.b), 0, 1), fma(k.a, x, k.b) > 0 && fma(k.a, x, k.b) < 1 ? k.a : 0.0f);
-PROTRAIN_UNARY(HardSwish, x * limited(x * (1 / 6.0f) + 0.5f, 0, 1),
-               x < -3 ? 0.0f : (x > 3 ? 1.0f : x * (1 / 3.0f) + 0.5f));
+PROTRAIN_UNARY(HardSwish, x *limited(x *(1 / 6.0f) + 0.5f, 0, 1),
+               x <= -3 ? 0.0f : (x >= 3 ? 1.0f : x * (1 / 3.0f) + 0.5f));
 PROTRAIN_UNARY(Sin, __builtin_sinf(x), __builtin_cosf(x));
 PROTRAIN_UNARY(Cos, __builtin_cosf(x), -__builtin_sinf(x));
-PROTRAIN_UNARY(Silu, x * sigmoid(x), sigmoid(x) * fma(x, sigmoid(-x), 1.0f));
+PROTRAIN_UNARY(Silu, x *sigmoid(x), sigmoid(x) * fma(x, sigmoid(-x), 1.0f));
 PROTRAIN_UNARY(Clip, limited(x, k.a, k.b), one_if(!(x < k.a) && !(x > k.b)));
 PROTRAIN_UNARY(ThresholdedRelu, x <= k.a ? 0.0f : x, one_if(x > k.a));
 PROTRAIN_UNARY(Floor, __builtin_floorf(x), 0.0f);

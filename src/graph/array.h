@@ -54,11 +54,14 @@ class Array {
 
   // The same values with every axis that can be stored once stored once.
   Array compact() const;
-  // The same stored data under another shape of equal element count; dense() first where an axis is repeated.
+  // The same values under another shape of equal element count; repeated axes are written out only where they are
+  // joined with others.
   Array reshaped(const Shape &shape) const;
   // Stretched to `shape` (broadcasting rules); costs nothing.
   Array expanded(const Shape &shape) const;
   Array densified() const;
+  // The axes that `stored` names in full written out; `stored` covers what is stored now.
+  Array stored_as(const Shape &stored) const;
   // Bitwise equality of type and values.
   bool same_as(const Array &other) const;
 
@@ -69,10 +72,16 @@ class Array {
   std::shared_ptr<const std::vector<std::byte>> bytes_;
 };
 
-// Reads and writes one element of any dtype.
+// Reads and writes elements of any dtype. Floats are rounded to nearest even; a float that becomes an integer is
+// truncated, limited to the integer's range, and 0 where it is NaN; an integer that is too large keeps its low bits.
 double load_double(DType dtype, const std::byte *at);
 std::int64_t load_integer(DType dtype, const std::byte *at);
 void store_double(DType dtype, std::byte *at, double value);
 void store_integer(DType dtype, std::byte *at, std::int64_t value);
+// The same for `count` elements; those that are read lie `step` elements apart.
+void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, double *to);
+void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, std::int64_t *to);
+void store(DType dtype, const double *from, std::int64_t count, std::byte *at);
+void store(DType dtype, const std::int64_t *from, std::int64_t count, std::byte *at);
 
 }  // namespace protrain::graph

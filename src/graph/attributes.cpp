@@ -1,3 +1,4 @@
+// Attributes: typed access, and their readable form.
 #include "graph/attributes.h"
 
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// What every pass must leave behind: each value typed, made once, and made before it is read.
 #include "base/error.h"
 #include "graph/graph.h"
 

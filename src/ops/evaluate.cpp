@@ -1,60 +1,52 @@
+// Support for reference evaluation.
 #include "ops/evaluate.h"
 
 namespace protrain::ops {
 
 namespace {
 
-template <typename T>
-Array store(Type type, Shape stored, const std::vector<T> &values) {
-  const std::size_t element = size_of(type.dtype);
-  std::vector<std::byte> bytes(values.size() * element);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if constexpr (std::is_same_v<T, double>)
-      graph::store_double(type.dtype, bytes.data() + i * element, values[i]);
-    else
-      graph::store_integer(type.dtype, bytes.data() + i * element, values[i]);
-  }
-  const bool small = static_cast<std::int64_t>(values.size()) <= kCompactLimit;
-  Array array(std::move(type), std::move(stored), std::move(bytes));
-  return small ? array.compact() : array;
-}
+constexpr std::uint64_t kLargest = 1ull << 33;        // bytes of one array
+constexpr std::int64_t kLargestCompacted = 1 << 26;  // elements; looking for repeated axes reads them all
 
 }  // namespace
 
-template <>
-std::vector<double> stored_values(const Array &array) {
-  std::vector<double> values(static_cast<std::size_t>(array.stored_count()));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = array.stored_double(static_cast<std::int64_t>(i));
-  return values;
+std::vector<std::byte> room_for(DType dtype, const Shape &stored) {
+  const std::uint64_t bytes = byte_count(dtype, stored);
+  require(bytes <= kLargest, Code::limit, "", "a constant of {} bytes is larger than the {} that are allowed", bytes,
+          kLargest);
+  return std::vector<std::byte>(bytes);
 }
 
-template <>
-std::vector<std::int64_t> stored_values(const Array &array) {
-  std::vector<std::int64_t> values(static_cast<std::size_t>(array.stored_count()));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = array.stored_integer(static_cast<std::int64_t>(i));
-  return values;
+Array make_array(Type type, Shape stored, std::vector<std::byte> bytes) {
+  const Array array(std::move(type), std::move(stored), std::move(bytes));
+  return array.stored_count() <= kLargestCompacted ? array.compact() : array;
 }
 
-Array make_array(Type type, Shape stored, const std::vector<double> &values) {
-  return store(std::move(type), std::move(stored), values);
-}
-
-Array make_array(Type type, Shape stored, const std::vector<std::int64_t> &values) {
-  return store(std::move(type), std::move(stored), values);
-}
-
-Array make_dense(Type type, const std::vector<double> &values) {
-  Shape stored = type.shape;
-  return store(std::move(type), std::move(stored), values);
-}
-
-std::vector<std::int64_t> strides_over(const Shape &stored, const Shape &shape) {
-  std::vector<std::int64_t> strides(shape.size(), 0);
-  const std::vector<std::int64_t> own = row_major_strides(stored);
-  const std::size_t lead = shape.size() - stored.size();
-  for (std::size_t i = 0; i < stored.size(); ++i)
-    if (stored[i] != 1) strides[lead + i] = own[i];
+Strides strides_in(const Array &array, const Shape &shape) {
+  const Strides own = array.strides();
+  Strides strides(shape.size(), 0);
+  std::ranges::copy(own, strides.end() - static_cast<std::ptrdiff_t>(own.size()));
   return strides;
 }
+
+Shape stored_union(const Shape &shape, Inputs arrays) {
+  Shape stored(shape.size(), 1);
+  for (const Array *array : arrays) {
+    const Shape &own = array->stored();
+    const std::size_t lead = shape.size() - own.size();
+    for (std::size_t i = 0; i < own.size(); ++i)
+      if (own[i] != 1) stored[lead + i] = own[i];
+  }
+  return stored;
+}
+
+Type float_input(const NodeTypes &types, std::size_t i) {
+  const Type &type = types.input(i);
+  require(is_float(type.dtype), Code::type, types.subject(), "input {} of {} is {}, not a float", i, types.node.op,
+          to_text(type));
+  return type;
+}
+
+std::vector<Type> same_as_input(const NodeTypes &types) { return {types.input(0)}; }
 
 }  // namespace protrain::ops

@@ -1,78 +1,97 @@
-// Reference evaluation over compact arrays: elementwise functions touch each stored element once, whatever the axes
-// they are repeated along. Arithmetic is in double or int64; results are rounded to the output's dtype.
+// What reference evaluation shares. Arrays stay compact: an axis that no operand varies along is computed once.
+// Arithmetic is in double or int64, and each result is rounded once, to the type of the output.
 #pragma once
 
 #include <algorithm>
-#include <utility>
+#include <array>
+#include <type_traits>
 #include <vector>
 
 #include "base/error.h"
 #include "graph/array.h"
+#include "graph/walk.h"
 #include "ops/op.h"
 
 namespace protrain::ops {
 
-inline constexpr std::int64_t kCompactLimit = 1ll << 26;  // elements; looking for repeated axes costs a pass
+using graph::Source;
+using graph::Strides;
+using graph::Target;
+using graph::Walk;
+using Arrays = std::vector<Array>;
+using Inputs = std::span<const Array *const>;
+using Types = std::span<const Type>;
 
+// Name for errors.
+inline const std::string &subject_of(const Node &node) { return node.name.empty() ? node.op : node.name; }
+
+// Room for an array of which `stored` is kept; Code::limit above 2^33 bytes.
+std::vector<std::byte> room_for(DType dtype, const Shape &stored);
+// An array of these bytes, repeated axes stored once where looking for them is cheap.
+Array make_array(Type type, Shape stored, std::vector<std::byte> bytes);
+// The stored data, converted; dense_values writes repeated axes out first.
 template <typename T>  // double or std::int64_t
-std::vector<T> stored_values(const Array &array);
-Array make_array(Type type, Shape stored, const std::vector<double> &values);
-Array make_array(Type type, Shape stored, const std::vector<std::int64_t> &values);
-Array make_dense(Type type, const std::vector<double> &values);
+std::vector<T> stored_values(const Array &array) {
+  std::vector<T> values(static_cast<std::size_t>(array.stored_count()));
+  graph::load(array.dtype(), array.bytes(), 1, array.stored_count(), values.data());
+  return values;
+}
+template <typename T>
+std::vector<T> dense_values(const Array &array) {
+  return stored_values<T>(array.densified());
+}
+// `values` is the stored data in row-major order.
+template <typename T>
+Array array_of(Type type, Shape stored, const std::vector<T> &values) {
+  std::vector<std::byte> bytes = room_for(type.dtype, stored);
+  graph::store(type.dtype, values.data(), static_cast<std::int64_t>(values.size()), bytes.data());
+  return make_array(std::move(type), std::move(stored), std::move(bytes));
+}
+template <typename T>
+Array array_of(Type type, const std::vector<T> &values) {
+  Shape stored = type.shape;
+  return array_of(std::move(type), std::move(stored), values);
+}
 
-// A walk over `shape` that carries one offset for each of N operands.
-template <std::size_t N>
-class Walk {
- public:
-  Walk(Shape shape, std::array<std::vector<std::int64_t>, N> strides)
-      : offsets{}, shape_(std::move(shape)), strides_(std::move(strides)), position_(shape_.size(), 0) {}
-  void next() {
-    for (std::size_t axis = shape_.size(); axis-- > 0;) {
-      for (std::size_t n = 0; n < N; ++n) offsets[n] += strides_[n][axis];
-      if (++position_[axis] < shape_[axis]) return;
-      for (std::size_t n = 0; n < N; ++n) offsets[n] -= strides_[n][axis] * shape_[axis];
-      position_[axis] = 0;
-    }
-  }
-  const std::vector<std::int64_t> &position() const { return position_; }
+// Strides of the stored data for walking `shape`, to which the array broadcasts (right-aligned).
+Strides strides_in(const Array &array, const Shape &shape);
+// Of a shape to which all arrays broadcast, what must be stored to hold a function of their elements.
+Shape stored_union(const Shape &shape, Inputs arrays);
 
-  std::array<std::int64_t, N> offsets;
-
- private:
-  Shape shape_;
-  std::array<std::vector<std::int64_t>, N> strides_;
-  std::vector<std::int64_t> position_;
-};
-
-// Strides for walking `shape` over an array stored as `stored` (right-aligned, 0 where it is stored once).
-std::vector<std::int64_t> strides_over(const Shape &stored, const Shape &shape);
-
-// Applies f to N operands that broadcast to `type.shape`; T is what they are read as, f's result is stored.
+// Applies f(T...) -> T element by element to N operands that broadcast to type.shape.
 template <typename T, typename F, std::size_t N>
 Array map_elements(const Type &type, const std::array<const Array *, N> &operands, F f) {
-  Shape stored(type.shape.size(), 1);
-  for (const Array *operand : operands) {
-    const std::size_t lead = stored.size() - operand->stored().size();
-    for (std::size_t i = 0; i < operand->stored().size(); ++i)
-      if (operand->stored()[i] != 1) stored[lead + i] = operand->stored()[i];
-  }
-  std::array<std::vector<T>, N> values;
-  std::array<std::vector<std::int64_t>, N> strides;
-  for (std::size_t n = 0; n < N; ++n) {
-    values[n] = stored_values<T>(*operands[n]);
-    strides[n] = strides_over(operands[n]->stored(), stored);
-  }
-  using R =
-      std::conditional_t<std::is_same_v<decltype(std::apply(f, std::array<T, N>{})), double>, double, std::int64_t>;
-  std::vector<R> result(static_cast<std::size_t>(element_count(stored)));
-  Walk<N> walk(stored, strides);
-  for (R &out : result) {
-    std::array<T, N> at;
-    for (std::size_t n = 0; n < N; ++n) at[n] = values[n][static_cast<std::size_t>(walk.offsets[n])];
-    out = static_cast<R>(std::apply(f, at));
-    walk.next();
-  }
-  return make_array(type, std::move(stored), result);
+  constexpr std::int64_t kBlock = 1024;  // elements that are converted at a time: they stay in the nearest cache
+  Shape stored = stored_union(type.shape, operands);
+  Walk<N + 1> walk{stored, {}};
+  for (std::size_t n = 0; n < N; ++n) walk.strides[n] = strides_in(*operands[n], stored);
+  walk.strides[N] = row_major_strides(stored);
+  walk.simplify();
+  std::vector<std::byte> bytes = room_for(type.dtype, stored);
+  std::byte *out = bytes.data();
+  std::array<std::array<T, kBlock>, N> at;
+  std::array<T, kBlock> result;
+  walk.for_each_run([&](std::int64_t count, const auto &offsets, const auto &steps) {
+    for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+      const std::int64_t block = std::min(kBlock, count - begin);
+      for (std::size_t n = 0; n < N; ++n) {
+        const auto element = static_cast<std::int64_t>(size_of(operands[n]->dtype()));
+        const std::byte *from = operands[n]->bytes() + (offsets[n] + begin * steps[n]) * element;
+        graph::load(operands[n]->dtype(), from, steps[n], block, at[n].data());
+      }
+      for (std::size_t i = 0; i < static_cast<std::size_t>(block); ++i)
+        result[i] = [&]<std::size_t... n>(std::index_sequence<n...>) {
+          return static_cast<T>(f(at[n][i]...));
+        }(std::make_index_sequence<N>{});
+      graph::store(type.dtype, result.data(), block, out);
+      out += block * static_cast<std::int64_t>(size_of(type.dtype));
+    }
+  });
+  return make_array(type, std::move(stored), std::move(bytes));
 }
+
+// For inference.
+Type float_input(const NodeTypes &types, std::size_t i);  // Code::type unless a float
+std::vector<Type> same_as_input(const NodeTypes &types);  // one output, of the type of input 0
 
 }  // namespace protrain::ops

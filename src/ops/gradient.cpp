@@ -1,16 +1,23 @@
+// What gradient rules share.
 #include "ops/gradient.h"
+
+#include "base/error.h"
 
 namespace protrain::ops {
 
 graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, const Shape &shape) {
   const Shape from = builder.type(gradient).shape;
   if (from == shape) return gradient;
+  require(broadcast(from, shape, "") == from, Code::internal, builder.value(gradient).name,
+          "a gradient of {} does not sum to {}", to_text(from), to_text(shape));
   const std::size_t lead = from.size() - shape.size();
   std::vector<std::int64_t> axes;
   for (std::size_t i = 0; i < from.size(); ++i)
-    if (i < lead || (shape[i - lead] == 1 && from[i] != 1)) axes.push_back(static_cast<std::int64_t>(i));
-  if (!axes.empty()) gradient = builder.emit("ReduceSum", {gradient}, {{"axes", axes}, {"keepdims", std::int64_t{1}}});
-  return builder.type(gradient).shape == shape ? gradient : builder.emit("Reshape", {gradient}, {{"shape", shape}});
+    if (i < lead || from[i] != shape[i - lead]) axes.push_back(static_cast<std::int64_t>(i));
+  // Summed axes stay as 1, and the Reshape drops those in front: of the two, only ReduceSum does work.
+  graph::ValueId sum = builder.emit("ReduceSum", {gradient}, {{"axes", axes}, {"keepdims", std::int64_t{1}}});
+  if (builder.type(sum).shape != shape) sum = builder.emit("Reshape", {sum}, {{"shape", shape}});
+  return sum;
 }
 
 }  // namespace protrain::ops

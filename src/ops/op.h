@@ -6,7 +6,7 @@
 // passes/canonical turns the first into the second.
 #pragma once
 
-#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,9 +26,11 @@ using graph::Type;
 struct NodeTypes {
   const Node &node;
   std::vector<const Type *> inputs;
+  std::vector<const Array *> constants = {};  // of inputs whose values are known, else nullptr; may be shorter
 
   const Type &input(std::size_t i) const;  // Code::graph where absent
   bool has(std::size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
+  const Array &constant(std::size_t i) const;  // Code::unsupported where the value is not known
   const std::string &subject() const { return node.name.empty() ? node.op : node.name; }  // for errors
 };
 

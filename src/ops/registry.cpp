@@ -1,89 +1,128 @@
-// Every operator by name, and the questions that are the same for all of them.
-#include <map>
+// The registry: every operator by name, and what is asked of a node whatever its operator.
+#include <algorithm>
 
 #include "base/error.h"
 #include "ops/families.h"
-#include "ops/op.h"
 
 namespace protrain::ops {
 
 namespace {
 
-const std::map<std::string_view, Op> &table() {
-  static const std::map<std::string_view, Op> ops = [] {
-    std::map<std::string_view, Op> all;
-    for (auto family : {unary_family, binary_family, cast_family, reshape_family, movement_family, generator_family,
-                        gather_family, reduce_family, matmul_family, softmax_family, normalization_family,
-                        attention_family, rotary_family, loss_family, norm_family})
-      for (Op &op : family()) all.emplace(op.name, std::move(op));
-    return all;
+constexpr Family (*kFamilies[])() = {
+    unary_family,   binary_family,  cast_family,   reshape_family, movement_family,
+    generator_family, gather_family, reduce_family, matmul_family,  softmax_family,
+    normalization_family, attention_family, rotary_family, loss_family, norm_family};
+
+// Sorted by name.
+const std::vector<Op> &all() {
+  static const std::vector<Op> ops = [] {
+    std::vector<Op> gathered;
+    for (Family (*family)() : kFamilies) std::ranges::move(family(), std::back_inserter(gathered));
+    std::ranges::sort(gathered, {}, &Op::name);
+    const auto twice = std::ranges::adjacent_find(gathered, {}, &Op::name);
+    require(twice == gathered.end(), Code::internal, "", "an operator is registered twice");
+    return gathered;
   }();
   return ops;
 }
 
-NodeTypes types_of(const graph::Graph &graph, const Node &node) {
-  NodeTypes types{.node = node, .inputs = {}};
-  for (graph::ValueId in : node.inputs)
-    types.inputs.push_back(in == graph::ValueId::none ? nullptr : &graph.value(in).type);
-  return types;
-}
-
 const Op &require_op(const Node &node) {
   const Op *op = find(node.op);
-  require(op != nullptr && op->infer != nullptr, Code::unsupported, node.name, "operator {} is not known", node.op);
+  require(op != nullptr, Code::unsupported, node.name, "operator {} is not supported", node.op);
   return *op;
+}
+
+// Types that `op` gives; every size fits 64 bits.
+std::vector<Type> checked_types(const Op &op, const NodeTypes &types) {
+  try {
+    std::vector<Type> outputs = op.infer(types);
+    for (const Type &type : outputs) byte_count(type.dtype, type.shape);
+    return outputs;
+  } catch (Error &error) {
+    if (error.subject.empty()) error.subject = types.subject();
+    throw;
+  }
+}
+
+NodeTypes types_of(const graph::Graph &graph, const Node &node) {
+  NodeTypes types{node, {}};
+  for (graph::ValueId in : node.inputs) {
+    const graph::Value *value = in == graph::ValueId::none ? nullptr : &graph.value(in);
+    types.inputs.push_back(value == nullptr ? nullptr : &value->type);
+    types.constants.push_back(value != nullptr && value->origin == graph::Origin::constant ? &value->array : nullptr);
+  }
+  return types;
 }
 
 }  // namespace
 
 const Type &NodeTypes::input(std::size_t i) const {
   require(has(i), Code::graph, subject(), "{} needs an input {}", node.op, i);
+  require(inputs[i]->dtype != DType::none, Code::graph, subject(), "input {} of {} has no type yet", i, node.op);
   return *inputs[i];
 }
 
+const Array &NodeTypes::constant(std::size_t i) const {
+  require(i < constants.size() && constants[i] != nullptr, Code::unsupported, subject(),
+          "input {} of {} is computed from data; shapes that depend on data are not supported", i, node.op);
+  return *constants[i];
+}
+
 const Op *find(std::string_view name) {
-  const auto found = table().find(name);
-  return found == table().end() ? nullptr : &found->second;
+  const auto found = std::ranges::lower_bound(all(), name, {}, &Op::name);
+  return found != all().end() && found->name == name ? &*found : nullptr;
 }
 
 std::vector<std::string_view> names() {
-  std::vector<std::string_view> all;
-  for (const auto &[name, op] : table()) all.push_back(name);
-  return all;
+  std::vector<std::string_view> names;
+  for (const Op &op : all()) names.push_back(op.name);
+  return names;
 }
 
 std::vector<Type> infer(const graph::Graph &graph, const Node &node) {
-  return require_op(node).infer(types_of(graph, node));
+  return checked_types(require_op(node), types_of(graph, node));
 }
 
 Cost cost(const graph::Graph &graph, const Node &node) {
+  if (node.op == "Reshape") return {};  // an alias
   const Op &op = require_op(node);
   std::vector<Type> outputs;
   Cost cost;
-  for (graph::ValueId out : node.outputs) {
-    outputs.push_back(out == graph::ValueId::none ? Type{} : graph.value(out).type);
-    cost.flops += static_cast<double>(element_count(outputs.back().shape));
-    cost.bytes += static_cast<double>(byte_count(outputs.back().dtype, outputs.back().shape));
+  const auto count = [&](graph::ValueId id) {
+    const Type type = id == graph::ValueId::none ? Type{} : graph.value(id).type;
+    cost.bytes += static_cast<double>(byte_count(type.dtype, type.shape));
+    return type;
+  };
+  for (graph::ValueId in : node.inputs) count(in);
+  for (graph::ValueId out : node.outputs) outputs.push_back(count(out));
+  if (op.flops != nullptr) {
+    cost.flops = op.flops(types_of(graph, node), outputs);
+  } else {
+    for (const Type &type : outputs)
+      if (type.dtype != DType::none) cost.flops += static_cast<double>(element_count(type.shape));
   }
-  for (graph::ValueId in : node.inputs)
-    if (in != graph::ValueId::none)
-      cost.bytes += static_cast<double>(byte_count(graph.value(in).type.dtype, graph.value(in).type.shape));
-  if (op.flops != nullptr) cost.flops = op.flops(types_of(graph, node), outputs);
   return cost;
 }
 
 std::vector<Array> interpret(const graph::Graph &graph, const std::map<graph::ValueId, Array> &bound) {
   std::vector<Array> values(graph.value_count());
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = graph.values()[i].array;
-  for (const auto &[id, array] : bound) values[index(id)] = array;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (const graph::Value &value = graph.values()[i]; value.origin == graph::Origin::constant) values[i] = value.array;
+  for (const auto &[id, array] : bound) values.at(index(id)) = array;
   for (const Node &node : graph.nodes()) {
     const Op &op = require_op(node);
     require(op.evaluate != nullptr, Code::unsupported, node.name, "operator {} has no reference values", node.op);
-    std::vector<const Array *> inputs;
-    for (graph::ValueId in : node.inputs) inputs.push_back(in == graph::ValueId::none ? nullptr : &values[index(in)]);
-    const std::vector<Array> outputs = op.evaluate(node, inputs, infer(graph, node));
+    NodeTypes types{node, {}};
+    for (graph::ValueId in : node.inputs) {
+      const Array *array = in == graph::ValueId::none ? nullptr : &values[index(in)];
+      require(array == nullptr || array->dtype() != DType::none, Code::arg, node.name, "input {} was given no value",
+              array == nullptr ? "" : graph.value(in).name);
+      types.inputs.push_back(array == nullptr ? nullptr : &array->type());
+      types.constants.push_back(array);
+    }
+    std::vector<Array> results = op.evaluate(node, types.constants, checked_types(op, types));
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
-      if (node.outputs[i] != graph::ValueId::none) values[index(node.outputs[i])] = outputs.at(i);
+      if (node.outputs[i] != graph::ValueId::none) values[index(node.outputs[i])] = std::move(results.at(i));
   }
   return values;
 }

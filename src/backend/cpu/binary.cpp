@@ -23,13 +23,13 @@ struct Wrapping<T> {
   using type = std::make_unsigned_t<T>;
 };
 
-#define PROTRAIN_OPERATION(NAME, RESULT)                    \
-  struct NAME {                                             \
-    template <typename T>                                   \
-    PROTRAIN_INLINE static auto of(T a, T b) {              \
+#define PROTRAIN_OPERATION(NAME, RESULT)                     \
+  struct NAME {                                              \
+    template <typename T>                                    \
+    PROTRAIN_INLINE static auto of(T a, T b) {               \
       using W [[maybe_unused]] = typename Wrapping<T>::type; \
-      return RESULT;                                        \
-    }                                                       \
+      return RESULT;                                         \
+    }                                                        \
   }
 PROTRAIN_OPERATION(Add, static_cast<T>(static_cast<W>(a) + static_cast<W>(b)));
 PROTRAIN_OPERATION(Sub, static_cast<T>(static_cast<W>(a) - static_cast<W>(b)));
@@ -234,8 +234,7 @@ void choose(const Choice &run, const std::array<std::int64_t, 3> &strides, std::
 template <typename T>
 class WhereKernel : public CpuKernel {
  public:
-  explicit WhereKernel(const KernelRequest &request)
-      : layout_(broadcast_layout<3>(request)), count_(layout_.count()) {}
+  explicit WhereKernel(const KernelRequest &request) : layout_(broadcast_layout<3>(request)), count_(layout_.count()) {}
 
   void run(Member &member, const Launch &launch) override {
     const std::array<std::int64_t, 3> strides{layout_.inner_stride(0), layout_.inner_stride(1),

@@ -92,8 +92,7 @@ void for_each_run(const Layout<N> &layout, Range range, Body &&body) {
     at += count;
     for (std::size_t axis = outer; axis-- > 0;) {
       const bool carries = ++position[axis] == layout.dims[axis];
-      for (std::size_t n = 0; n < N; ++n)
-        row[n] += layout.strides[n][axis] * (carries ? 1 - layout.dims[axis] : 1);
+      for (std::size_t n = 0; n < N; ++n) row[n] += layout.strides[n][axis] * (carries ? 1 - layout.dims[axis] : 1);
       if (!carries) break;
       position[axis] = 0;
     }

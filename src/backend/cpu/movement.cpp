@@ -148,7 +148,8 @@ std::unique_ptr<CpuKernel> make_transpose(const KernelRequest &request, int) {
   if (order.empty())
     for (std::size_t i = shape.size(); i-- > 0;) order.push_back(static_cast<std::int64_t>(i));
   Move move{.layout = {request.outputs[0].shape, {Strides{}, row_major_strides(request.outputs[0].shape)}}};
-  for (std::int64_t axis : order) move.layout.strides[0].push_back(own[resolve_axis(axis, own.size(), subject(request))]);
+  for (std::int64_t axis : order)
+    move.layout.strides[0].push_back(own[resolve_axis(axis, own.size(), subject(request))]);
   if (size_of(request.inputs[0].dtype) == sizeof(float) && move.layout.count() > 0) {
     const Layout<2> layout = merged(move.layout, subject(request));
     const auto row = std::find(layout.strides[0].begin(), layout.strides[0].end(), 1);
@@ -161,8 +162,7 @@ std::unique_ptr<CpuKernel> make_transpose(const KernelRequest &request, int) {
 std::unique_ptr<CpuKernel> make_slice(const KernelRequest &request, int) {
   const Shape &cut = request.outputs[0].shape;
   const Part part = sliced(request, request.inputs.at(0).shape, cut);
-  return make_moves(request,
-                    {{{.layout = {cut, {part.strides, row_major_strides(cut)}}, .from_offset = part.offset}}});
+  return make_moves(request, {{{.layout = {cut, {part.strides, row_major_strides(cut)}}, .from_offset = part.offset}}});
 }
 
 std::unique_ptr<CpuKernel> make_slice_grad(const KernelRequest &request, int) {
@@ -174,8 +174,7 @@ std::unique_ptr<CpuKernel> make_slice_grad(const KernelRequest &request, int) {
 
 std::unique_ptr<CpuKernel> make_concat(const KernelRequest &request, int) {
   const Shape &whole = request.outputs[0].shape;
-  const std::size_t axis =
-      resolve_axis(request.node.attributes.integer("axis", 0), whole.size(), subject(request));
+  const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", 0), whole.size(), subject(request));
   Moves moves;
   std::int64_t position = 0;
   for (std::size_t i = 0; i < request.inputs.size(); ++i) {
@@ -191,8 +190,7 @@ std::unique_ptr<CpuKernel> make_concat(const KernelRequest &request, int) {
 
 std::unique_ptr<CpuKernel> make_split(const KernelRequest &request, int) {
   const Shape &whole = request.inputs.at(0).shape;
-  const std::size_t axis =
-      resolve_axis(request.node.attributes.integer("axis", 0), whole.size(), subject(request));
+  const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", 0), whole.size(), subject(request));
   const auto sizes = request.node.attributes.integers("split");
   const auto pieces = static_cast<std::int64_t>(request.outputs.size());
   Moves moves;
@@ -233,9 +231,8 @@ std::unique_ptr<CpuKernel> make_pad(const KernelRequest &request, int) {
   }
   Moves moves{{}, request.node.attributes.real("value", 0)};
   if (std::all_of(kept.begin(), kept.end(), [](std::int64_t dim) { return dim > 0; }))
-    moves.list.push_back({.layout = {kept, {source.strides, target.strides}},
-                          .from_offset = source.offset,
-                          .to_offset = target.offset});
+    moves.list.push_back(
+        {.layout = {kept, {source.strides, target.strides}}, .from_offset = source.offset, .to_offset = target.offset});
   return make_moves(request, std::move(moves));
 }
 
@@ -260,7 +257,8 @@ class TriluKernel : public CpuKernel {
       const T *from = input<T>(launch, 0) + i * columns_;
       T *to = output<T>(launch, 0) + i * columns_;
       const std::int64_t cut = std::clamp<std::int64_t>(i % rows_ + k_ + (upper_ ? 0 : 1), 0, columns_);
-      const Range kept = upper_ ? Range{cut, columns_} : Range{0, cut}, cleared = upper_ ? Range{0, cut} : Range{cut, columns_};
+      const Range kept = upper_ ? Range{cut, columns_} : Range{0, cut},
+                  cleared = upper_ ? Range{0, cut} : Range{cut, columns_};
       std::copy(from + kept.begin, from + kept.end, to + kept.begin);
       std::fill(to + cleared.begin, to + cleared.end, T{0});
     }

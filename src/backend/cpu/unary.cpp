@@ -38,7 +38,8 @@ struct Row {
   Setting a, b;
 };
 
-#define PROTRAIN_ROW(NAME, ...) {#NAME, Loops<arith::NAME>::value, Loops<arith::NAME>::grad, __VA_ARGS__}
+#define PROTRAIN_ROW(NAME, ...) \
+  { #NAME, Loops < arith::NAME> ::value, Loops < arith::NAME> ::grad, __VA_ARGS__ }
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const Row kRows[] = {
     PROTRAIN_ROW(Neg, {}, {}),

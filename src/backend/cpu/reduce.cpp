@@ -1,0 +1,173 @@
+// ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in an order that depends on shapes alone.
+//
+// Neighbouring axes that are both kept or both reduced are merged, the innermost of what results is the row. Rows that
+// are kept are joined element by element; rows that are reduced are folded along lanes, in segments. What belongs to
+// one result is cut into blocks of rows or segments; members take blocks, and the blocks' results are joined in order.
+#include <algorithm>
+
+#include "backend/cpu/elementwise.h"
+#include "backend/cpu/lanes.h"
+
+namespace protrain::backend {
+
+namespace {
+constexpr std::int64_t kMostBlocks = 128;  // of one result
+constexpr std::int64_t kPiece = 1024;      // elements of a kept row that one task takes: they stay in the first cache
+constexpr std::int64_t kSegment = 4096;    // elements of a reduced row folded at once
+
+struct Loops {
+  void (*join)(const float *x, float *into, std::int64_t count);  // into[i] = join(into[i], x[i])
+  float (*fold)(const float *x, std::int64_t count);
+  float (*join_two)(float a, float b);
+  float start;
+};
+
+template <typename Join>
+struct LoopsOf {
+  PROTRAIN_CLONES static void join(const float *x, float *into, std::int64_t count) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) into[i] = Join{}(into[i], x[i]);
+  }
+  PROTRAIN_CLONES static float fold(const float *x, std::int64_t count) {
+    return fold_lanes(count, Join{}, [x](std::int64_t i) { return x[i]; });
+  }
+  static float join_two(float a, float b) { return Join{}(a, b); }
+};
+template <typename Join>
+const Loops kLoops = {LoopsOf<Join>::join, LoopsOf<Join>::fold, LoopsOf<Join>::join_two, Join::kStart};
+
+// The axes that are reduced, as flags.
+std::vector<bool> reduced_axes(const KernelRequest &request) {
+  const std::size_t rank = request.inputs.at(0).shape.size();
+  const std::vector<std::int64_t> axes = request.node.attributes.integers("axes");
+  const bool all = axes.empty() && request.node.attributes.integer("noop_with_empty_axes", 0) == 0;
+  std::vector<bool> reduced(rank, all);
+  for (std::int64_t axis : axes) reduced[resolve_axis(axis, rank, subject(request))] = true;
+  return reduced;
+}
+
+// Where element `index` of a walk lies.
+std::int64_t offset_of(const Layout<1> &layout, std::int64_t index) {
+  std::int64_t offset = 0;
+  for (std::size_t axis = layout.dims.size(); axis-- > 0; index /= layout.dims[axis])
+    offset += index % layout.dims[axis] * layout.strides[0][axis];
+  return offset;
+}
+
+class ReduceKernel : public CpuKernel {
+ public:
+  ReduceKernel(const KernelRequest &request, const Loops &loops) : loops_(loops) {
+    const Shape &shape = request.inputs[0].shape;
+    lay_out(shape, reduced_axes(request));
+    results_ = kept_.count();
+    rows_ = reduced_.count();
+    const std::int64_t reduced_elements = rows_ * (row_kept_ ? 1 : row_);
+    if (request.node.op == "ReduceMean") divisor_ = static_cast<float>(reduced_elements);
+    width_ = row_kept_ ? row_ : 1;
+    segments_ = row_kept_ ? 1 : (row_ + kSegment - 1) / kSegment;
+    const std::int64_t units = rows_ * segments_;
+    block_ = std::max<std::int64_t>(row_kept_ ? 64 : 16, (units + kMostBlocks - 1) / kMostBlocks);
+    blocks_ = std::max<std::int64_t>((units + block_ - 1) / block_, 1);
+    if (blocks_ > 1)
+      scratch_bytes = checked_multiply(checked_multiply(static_cast<std::uint64_t>(results_ * width_), sizeof(float)),
+                                       static_cast<std::uint64_t>(blocks_));
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const float *x = input<float>(launch, 0);
+    float *y = output<float>(launch, 0);
+    float *partial = blocks_ > 1 ? static_cast<float *>(launch.scratch) : y;
+    const std::int64_t pieces = (width_ + kPiece - 1) / kPiece;
+    const Range tasks = share(results_ * blocks_ * pieces, 1, member);
+    for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
+      const std::int64_t slot = task / pieces, first = task % pieces * kPiece;
+      const Range columns{first, std::min(first + kPiece, width_)};
+      const float *from = x + offset_of(kept_, slot / blocks_);
+      reduce_block(from, slot % blocks_, columns, partial + slot * width_);
+      if (blocks_ == 1) finish(y + slot * width_ + columns.begin, columns.size());
+    }
+    if (blocks_ == 1) return;
+    member.barrier();
+    join_blocks(share(results_ * width_, kLanes, member), partial, y);
+  }
+
+ private:
+  // Merges axes and deals them out: the innermost is the row, the others go to kept_ or reduced_.
+  void lay_out(const Shape &shape, const std::vector<bool> &reduced) {
+    const Strides strides = row_major_strides(shape);
+    bool row_known = false, last_kept = true;
+    Layout<1> *outer = nullptr;  // where the last axis went, unless to the row
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+      if (shape[axis] == 1) continue;
+      const bool keeps = !reduced[axis];
+      if (!row_known) {
+        row_ = shape[axis];
+        row_kept_ = keeps;
+      } else if (keeps == last_kept) {
+        (outer ? outer->dims.front() : row_) *= shape[axis];
+      } else {
+        outer = keeps ? &kept_ : &reduced_;
+        outer->dims.insert(outer->dims.begin(), shape[axis]);
+        outer->strides[0].insert(outer->strides[0].begin(), strides[axis]);
+      }
+      row_known = true;
+      last_kept = keeps;
+    }
+  }
+
+  // One block's rows or segments into columns of `to`.
+  void reduce_block(const float *from, std::int64_t block, Range columns, float *to) const {
+    const Range units{block * block_, std::min((block + 1) * block_, rows_ * segments_)};
+    if (row_kept_) {
+      std::fill(to + columns.begin, to + columns.end, loops_.start);
+      for (std::int64_t row = units.begin; row < units.end; ++row)
+        loops_.join(from + offset_of(reduced_, row) + columns.begin, to + columns.begin, columns.size());
+      return;
+    }
+    float sum = loops_.start;
+    for (std::int64_t unit = units.begin; unit < units.end; ++unit) {
+      const std::int64_t first = unit % segments_ * kSegment;
+      const float *at = from + offset_of(reduced_, unit / segments_) + first;
+      sum = loops_.join_two(sum, loops_.fold(at, std::min(kSegment, row_ - first)));
+    }
+    *to = sum;
+  }
+
+  // Joins the blocks of results [range.begin, range.end), in order.
+  void join_blocks(Range range, const float *partial, float *y) const {
+    for (std::int64_t at = range.begin; at < range.end;) {
+      const std::int64_t result = at / width_, column = at % width_;
+      const std::int64_t count = std::min(width_ - column, range.end - at);
+      std::fill_n(y + at, count, loops_.start);
+      for (std::int64_t block = 0; block < blocks_; ++block)
+        loops_.join(partial + (result * blocks_ + block) * width_ + column, y + at, count);
+      finish(y + at, count);
+      at += count;
+    }
+  }
+
+  void finish(float *y, std::int64_t count) const {
+    if (divisor_ != 1)
+      for (std::int64_t i = 0; i < count; ++i) y[i] /= divisor_;
+  }
+
+  const Loops &loops_;
+  Layout<1> kept_, reduced_;  // axes but the row
+  std::int64_t row_ = 1;
+  bool row_kept_ = true;
+  float divisor_ = 1;
+  std::int64_t results_, rows_;  // products of kept_ and reduced_
+  std::int64_t width_;           // results in a row
+  std::int64_t segments_;        // of a row
+  std::int64_t block_, blocks_;  // rows (row_kept_) or segments in a block; blocks of one result
+};
+}  // namespace
+
+std::unique_ptr<CpuKernel> make_reduce(const KernelRequest &request, int) {
+  require_dtype(request, request.inputs.at(0), DType::f32);
+  const std::string &op = request.node.op;
+  const Loops &loops = op == "ReduceMax" ? kLoops<Larger> : (op == "ReduceMin" ? kLoops<Smaller> : kLoops<Plus>);
+  return std::make_unique<ReduceKernel>(request, loops);
+}
+
+}  // namespace protrain::backend

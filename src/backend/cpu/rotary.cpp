@@ -1,0 +1,79 @@
+// Rotary position embedding: pairs of the last dim are turned by an angle per position. The gradient is the same
+// operator with the angle negated.
+#include <algorithm>
+
+#include "backend/cpu/clones.h"
+#include "backend/cpu/kernel.h"
+#include "base/shape.h"
+
+namespace protrain::backend {
+
+namespace {
+// One head at one position: `half` pairs. sign is 1, or -1 to turn back.
+PROTRAIN_CLONES
+void turn_halves(const float *x, const float *cosine, const float *sine, float sign, float *y, std::int64_t half) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float a = x[i], b = x[half + i], c = cosine[i], s = sign * sine[i];
+    y[i] = a * c - b * s;
+    y[half + i] = b * c + a * s;
+  }
+}
+
+PROTRAIN_CLONES
+void turn_neighbours(const float *x, const float *cosine, const float *sine, float sign, float *y, std::int64_t half) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float a = x[2 * i], b = x[2 * i + 1], c = cosine[i], s = sign * sine[i];
+    y[2 * i] = a * c - b * s;
+    y[2 * i + 1] = b * c + a * s;
+  }
+}
+
+class RotaryKernel : public CpuKernel {
+ public:
+  explicit RotaryKernel(const KernelRequest &request) {
+    const graph::Attributes &attributes = request.node.attributes;
+    const Shape &shape = request.inputs.at(0).shape;  // (B, S, H, D)
+    require(shape.size() == 4, Code::shape, subject(request), "x is {}, (B, S, H, D) is expected", to_text(shape));
+    positions_ = shape[0] * shape[1];
+    heads_ = shape[2];
+    dims_ = shape[3];
+    half_ = attributes.integer("rotary_dim", dims_) / 2;
+    require(half_ >= 0 && 2 * half_ <= dims_, Code::shape, subject(request), "{} dims cannot turn in heads of {}",
+            2 * half_, dims_);
+    const Shape &angles = request.inputs.at(1).shape;  // (1|B, S, R/2)
+    require((angles == Shape{1, shape[1], half_} || angles == Shape{shape[0], shape[1], half_}) &&
+                request.inputs.at(2).shape == angles,
+            Code::shape, subject(request), "cosines are {} for x of {}", to_text(angles), to_text(shape));
+    angle_rows_ = angles[0] * angles[1];
+    sign_ = attributes.integer("inverse", 0) != 0 ? -1.0f : 1.0f;
+    turn_ = attributes.integer("interleaved", 0) != 0 ? turn_neighbours : turn_halves;
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const float *x = input<float>(launch, 0);
+    float *y = output<float>(launch, 0);
+    const Range mine = share(positions_ * heads_, 1, member);
+    for (std::int64_t i = mine.begin; i < mine.end; ++i) {
+      const std::int64_t angle = i / heads_ % angle_rows_ * half_;  // one row of angles per (batch and) position
+      const float *from = x + i * dims_;
+      float *to = y + i * dims_;
+      turn_(from, input<float>(launch, 1) + angle, input<float>(launch, 2) + angle, sign_, to, half_);
+      std::copy(from + 2 * half_, from + dims_, to + 2 * half_);
+    }
+  }
+
+ private:
+  std::int64_t positions_, heads_, dims_, half_, angle_rows_;
+  float sign_;
+  void (*turn_)(const float *, const float *, const float *, float, float *, std::int64_t);
+};
+}  // namespace
+
+std::unique_ptr<CpuKernel> make_rotary(const KernelRequest &request, int) {
+  for (const graph::Type &operand : request.inputs) require_dtype(request, operand, DType::f32);
+  return std::make_unique<RotaryKernel>(request);
+}
+
+}  // namespace protrain::backend

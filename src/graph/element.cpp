@@ -1,0 +1,170 @@
+// Elements of every dtype, read and written as double or int64.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/error.h"
+#include "graph/array.h"
+
+namespace protrain::graph {
+
+namespace {
+
+// The upper half of a float.
+struct Bfloat16 {
+  std::uint16_t bits;
+  operator double() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+};
+
+// Through float with a sticky bit (round to odd), so that the one visible rounding is to nearest even.
+Bfloat16 bfloat16(double value) {
+  if (std::isnan(value)) return {0x7fc0};
+  float narrow = static_cast<float>(value);
+  auto bits = std::bit_cast<std::uint32_t>(narrow);
+  if (static_cast<double>(narrow) != value && std::isfinite(narrow)) {
+    if (std::abs(static_cast<double>(narrow)) > std::abs(value)) --bits;
+    bits |= 1;
+  }
+  return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+}
+
+template <typename T>
+struct Tag {
+  using type = T;
+};
+
+// Calls visit(Tag<T>{}) with the C++ type of a dtype.
+template <typename Visit>
+decltype(auto) with_type(DType dtype, Visit &&visit) {
+  switch (dtype) {
+    case DType::f32:
+      return visit(Tag<float>{});
+    case DType::f64:
+      return visit(Tag<double>{});
+    case DType::f16:
+      return visit(Tag<_Float16>{});
+    case DType::bf16:
+      return visit(Tag<Bfloat16>{});
+    case DType::i8:
+      return visit(Tag<std::int8_t>{});
+    case DType::i16:
+      return visit(Tag<std::int16_t>{});
+    case DType::i32:
+      return visit(Tag<std::int32_t>{});
+    case DType::i64:
+      return visit(Tag<std::int64_t>{});
+    case DType::u8:
+      return visit(Tag<std::uint8_t>{});
+    case DType::u16:
+      return visit(Tag<std::uint16_t>{});
+    case DType::u32:
+      return visit(Tag<std::uint32_t>{});
+    case DType::u64:
+      return visit(Tag<std::uint64_t>{});
+    case DType::boolean:
+      return visit(Tag<bool>{});
+    case DType::none:
+      break;
+  }
+  fail(Code::internal, "", "a value without a type has no elements");
+}
+
+template <typename T>
+T to_integer(double value) {
+  if (std::isnan(value)) return 0;
+  // The limits as doubles; the upper one may be rounded up to a power of two, which is just outside.
+  constexpr auto kLow = static_cast<double>(std::numeric_limits<T>::min());
+  constexpr auto kHigh = static_cast<double>(std::numeric_limits<T>::max());
+  if (value <= kLow) return std::numeric_limits<T>::min();
+  if (value >= kHigh) return std::numeric_limits<T>::max();
+  return static_cast<T>(value);
+}
+
+template <typename To, typename From>
+To convert(From value) {
+  if constexpr (std::is_same_v<To, bool>)
+    return value != From{0};
+  else if constexpr (std::is_same_v<To, Bfloat16>)
+    return bfloat16(static_cast<double>(value));
+  else if constexpr (std::is_integral_v<To> && std::is_same_v<From, double>)
+    return to_integer<To>(value);
+  else
+    return static_cast<To>(value);
+}
+
+// bool is read as a byte: any byte that is not 0 is true.
+template <typename T>
+using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+
+template <typename T, typename To>
+To load_as(const std::byte *at) {
+  Stored<T> value;
+  std::memcpy(&value, at, sizeof value);
+  if constexpr (std::is_same_v<T, bool>)
+    return value != 0 ? To{1} : To{0};
+  else if constexpr (std::is_same_v<To, std::int64_t> && !std::is_integral_v<T>)
+    return to_integer<std::int64_t>(static_cast<double>(value));
+  else
+    return static_cast<To>(value);
+}
+
+template <typename T, typename From>
+void store_as(std::byte *at, From from) {
+  const auto value = static_cast<Stored<T>>(convert<T>(from));
+  std::memcpy(at, &value, sizeof value);
+}
+
+template <typename To>
+void load_run(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, To *to) {
+  with_type(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const std::int64_t bytes = step * static_cast<std::int64_t>(sizeof(Stored<T>));
+    if (bytes == sizeof(Stored<T>))
+      for (std::int64_t i = 0; i < count; ++i)
+        to[i] = load_as<T, To>(at + i * static_cast<std::int64_t>(sizeof(Stored<T>)));
+    else
+      for (std::int64_t i = 0; i < count; ++i) to[i] = load_as<T, To>(at + i * bytes);
+  });
+}
+
+template <typename From>
+void store_run(DType dtype, const From *from, std::int64_t count, std::byte *at) {
+  with_type(dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (std::int64_t i = 0; i < count; ++i)
+      store_as<T>(at + i * static_cast<std::int64_t>(sizeof(Stored<T>)), from[i]);
+  });
+}
+
+}  // namespace
+
+void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, double *to) {
+  load_run(dtype, at, step, count, to);
+}
+void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, std::int64_t *to) {
+  load_run(dtype, at, step, count, to);
+}
+void store(DType dtype, const double *from, std::int64_t count, std::byte *at) { store_run(dtype, from, count, at); }
+void store(DType dtype, const std::int64_t *from, std::int64_t count, std::byte *at) {
+  store_run(dtype, from, count, at);
+}
+
+double load_double(DType dtype, const std::byte *at) {
+  double value = 0;
+  load(dtype, at, 1, 1, &value);
+  return value;
+}
+
+std::int64_t load_integer(DType dtype, const std::byte *at) {
+  std::int64_t value = 0;
+  load(dtype, at, 1, 1, &value);
+  return value;
+}
+
+void store_double(DType dtype, std::byte *at, double value) { store(dtype, &value, 1, at); }
+
+void store_integer(DType dtype, std::byte *at, std::int64_t value) { store(dtype, &value, 1, at); }
+
+}  // namespace protrain::graph

@@ -1,0 +1,199 @@
+// Operators that read by index, and the gradients that add by index.
+#include <cstring>
+
+#include "ops/evaluate.h"
+#include "ops/families.h"
+
+namespace protrain::ops {
+
+namespace {
+
+using graph::ValueId;
+
+void require_indices(const Type &type, const std::string &subject) {
+  require(type.dtype == DType::i64 || type.dtype == DType::i32, Code::type, subject,
+          "indices are {}, not int64 or int32", name_of(type.dtype));
+}
+
+std::size_t axis_of(const Node &node, const Shape &shape) {
+  return resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
+}
+
+std::int64_t resolve_index(std::int64_t index, std::int64_t dim, const Node &node) {
+  require(index >= -dim && index < dim, Code::arg, node.name, "index {} is outside 0..{}", index, dim - 1);
+  return index < 0 ? index + dim : index;
+}
+
+// (outer, axis, inner) element counts of a shape around an axis.
+struct Around {
+  Around(const Shape &shape, std::size_t axis)
+      : outer(element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)))),
+        length(shape[axis]),
+        inner(element_count(Shape(shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end()))) {}
+  std::int64_t outer, length, inner;
+};
+
+Shape gathered_shape(const Shape &table, std::size_t axis, const Shape &indices) {
+  Shape shape(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(axis));
+  shape.insert(shape.end(), indices.begin(), indices.end());
+  shape.insert(shape.end(), table.begin() + static_cast<std::ptrdiff_t>(axis) + 1, table.end());
+  return shape;
+}
+
+std::vector<Type> infer_gather(const NodeTypes &types) {
+  require_indices(types.input(1), types.subject());
+  const Type &table = types.input(0);
+  return {{table.dtype, gathered_shape(table.shape, axis_of(types.node, table.shape), types.input(1).shape)}};
+}
+
+// table (outer, length, inner) read at `indices` (n): y (outer, n, inner).
+std::vector<Array> evaluate_gather(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  const std::size_t axis = axis_of(node, in[0]->shape());
+  const std::vector<std::int64_t> indices = in[1]->integers();
+  for (std::int64_t index : indices) resolve_index(index, in[0]->shape()[axis], node);
+  const Array table = in[0]->densified();
+  const Around around(table.shape(), axis);
+  const std::size_t row = static_cast<std::size_t>(around.inner) * size_of(table.dtype());
+  std::vector<std::byte> bytes(byte_count(out[0].dtype, out[0].shape));
+  std::byte *to = bytes.data();
+  for (std::int64_t outer = 0; outer < around.outer && row > 0; ++outer)
+    for (std::int64_t index : indices) {
+      const std::int64_t at = outer * around.length + resolve_index(index, around.length, node);
+      std::memcpy(to, table.bytes() + static_cast<std::size_t>(at) * row, row);
+      to += row;
+    }
+  return {Array::dense(out[0], std::move(bytes)).compact()};
+}
+
+void differentiate_gather(GradientBuilder &builder, const Node &node) {
+  if (!builder.wants(node.inputs[0])) return;
+  const Attributes attributes = {{"axis", node.attributes.integer("axis", 0)},
+                                 {"shape", builder.type(node.inputs[0]).shape}};
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  builder.contribute(node.inputs[0], builder.emit(node.op + "Grad", {dy, node.inputs[1]}, attributes));
+}
+
+std::vector<Type> infer_gather_gradient(const NodeTypes &types) {
+  const Shape shape = types.node.attributes.integers("shape");
+  const Shape expected = gathered_shape(shape, axis_of(types.node, shape), types.input(1).shape);
+  require(types.input(0).shape == expected, Code::shape, types.subject(), "gradient {} of a result of shape {}",
+          to_text(types.input(0).shape), to_text(expected));
+  return {{types.input(0).dtype, shape}};
+}
+
+std::vector<Array> evaluate_gather_gradient(const Node &node, std::span<const Array *const> in,
+                                            std::span<const Type> out) {
+  const Around around(out[0].shape, axis_of(node, out[0].shape));
+  const std::vector<std::int64_t> indices = in[1]->integers();
+  const std::vector<double> dy = in[0]->doubles();
+  std::vector<double> dx(static_cast<std::size_t>(element_count(out[0].shape)), 0.0);
+  std::size_t from = 0;
+  for (std::int64_t outer = 0; outer < around.outer; ++outer)
+    for (std::int64_t index : indices) {
+      const std::int64_t at = (outer * around.length + resolve_index(index, around.length, node)) * around.inner;
+      for (std::int64_t i = 0; i < around.inner; ++i) dx[static_cast<std::size_t>(at + i)] += dy[from++];
+    }
+  return {make_dense(out[0], dx)};
+}
+
+std::vector<Type> infer_gather_elements(const NodeTypes &types) {
+  require_indices(types.input(1), types.subject());
+  const Shape &x = types.input(0).shape, &indices = types.input(1).shape;
+  const std::size_t axis = axis_of(types.node, x);
+  bool fits = x.size() == indices.size();
+  for (std::size_t i = 0; fits && i < x.size(); ++i) fits = i == axis || indices[i] <= x[i];
+  require(fits, Code::shape, types.subject(), "indices {} do not fit {}", to_text(indices), to_text(x));
+  return {{types.input(0).dtype, indices}};
+}
+
+// Where each index points to in an array of `shape`.
+std::vector<std::size_t> element_targets(const Node &node, const Array &indices, const Shape &shape) {
+  const std::size_t axis = axis_of(node, shape);
+  std::vector<std::int64_t> strides = row_major_strides(shape);
+  const std::int64_t stride = strides[axis];
+  strides[axis] = 0;
+  std::vector<std::size_t> targets;
+  Walk<1> walk(indices.shape(), {strides});
+  for (std::int64_t index : indices.integers()) {
+    targets.push_back(static_cast<std::size_t>(walk.offsets[0] + resolve_index(index, shape[axis], node) * stride));
+    walk.next();
+  }
+  return targets;
+}
+
+std::vector<Array> evaluate_gather_elements(const Node &node, std::span<const Array *const> in,
+                                            std::span<const Type> out) {
+  const std::vector<double> x = in[0]->doubles();
+  std::vector<double> y;
+  for (std::size_t target : element_targets(node, *in[1], in[0]->shape())) y.push_back(x[target]);
+  return {make_dense(out[0], y)};
+}
+
+std::vector<Type> infer_gather_elements_gradient(const NodeTypes &types) {
+  require(types.input(0).shape == types.input(1).shape, Code::shape, types.subject(), "gradient {} for indices {}",
+          to_text(types.input(0).shape), to_text(types.input(1).shape));
+  return {{types.input(0).dtype, types.node.attributes.integers("shape")}};
+}
+
+std::vector<Array> evaluate_gather_elements_gradient(const Node &node, std::span<const Array *const> in,
+                                                     std::span<const Type> out) {
+  const std::vector<double> dy = in[0]->doubles();
+  std::vector<double> dx(static_cast<std::size_t>(element_count(out[0].shape)), 0.0);
+  const std::vector<std::size_t> targets = element_targets(node, *in[1], out[0].shape);
+  for (std::size_t i = 0; i < targets.size(); ++i) dx[targets[i]] += dy[i];
+  return {make_dense(out[0], dx)};
+}
+
+std::vector<Type> infer_gather_nd(const NodeTypes &types) {
+  const Shape &x = types.input(0).shape, &indices = types.input(1).shape;
+  const std::int64_t batch = types.node.attributes.integer("batch_dims", 0);
+  require(batch == 0, Code::unsupported, types.subject(), "GatherND with batch_dims {} is not supported", batch);
+  require(!indices.empty() && indices.back() >= 1 && indices.back() <= static_cast<std::int64_t>(x.size()), Code::shape,
+          types.subject(), "indices {} do not address {}", to_text(indices), to_text(x));
+  Shape shape(indices.begin(), indices.end() - 1);
+  shape.insert(shape.end(), x.begin() + indices.back(), x.end());
+  return {{types.input(0).dtype, shape}};
+}
+
+std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  const Shape &shape = in[0]->shape();
+  const auto depth = static_cast<std::size_t>(in[1]->shape().back());
+  if (in[0]->stored_count() == 1) {  // every index finds the same value
+    for (std::int64_t index : stored_values<std::int64_t>(*in[1]))
+      require(index >= -*std::ranges::max_element(shape) && index < *std::ranges::max_element(shape), Code::arg,
+              node.name, "index {} is outside {}", index, to_text(shape));
+    return {Array(out[0], Shape(out[0].shape.size(), 1),
+                  std::vector<std::byte>(in[0]->bytes(), in[0]->bytes() + in[0]->stored_bytes()))};
+  }
+  const Array x = in[0]->densified();
+  const std::vector<std::int64_t> strides = row_major_strides(shape), indices = in[1]->integers();
+  const Shape rest(shape.begin() + static_cast<std::ptrdiff_t>(depth), shape.end());
+  const std::size_t row = byte_count(x.dtype(), rest);
+  std::vector<std::byte> bytes(byte_count(out[0].dtype, out[0].shape));
+  std::byte *to = bytes.data();
+  for (std::size_t i = 0; i < indices.size(); i += depth, to += row) {
+    std::int64_t at = 0;
+    for (std::size_t d = 0; d < depth; ++d) at += resolve_index(indices[i + d], shape[d], node) * strides[d];
+    std::memcpy(to, x.bytes() + static_cast<std::size_t>(at) * size_of(x.dtype()), row);
+  }
+  return {Array::dense(out[0], std::move(bytes)).compact()};
+}
+
+}  // namespace
+
+Family gather_family() {
+  return {
+      {.name = "Gather", .infer = infer_gather, .evaluate = evaluate_gather, .gradient = differentiate_gather},
+      {.name = "GatherGrad", .infer = infer_gather_gradient, .evaluate = evaluate_gather_gradient},
+      {.name = "GatherElements",
+       .infer = infer_gather_elements,
+       .evaluate = evaluate_gather_elements,
+       .gradient = differentiate_gather},
+      {.name = "GatherElementsGrad",
+       .infer = infer_gather_elements_gradient,
+       .evaluate = evaluate_gather_elements_gradient},
+      {.name = "GatherND", .infer = infer_gather_nd, .evaluate = evaluate_gather_nd},
+  };
+}
+
+}  // namespace protrain::ops

@@ -1,0 +1,47 @@
+#include <gtest/gtest.h>
+
+#include "passes/hand_built.h"
+#include "passes/passes.h"
+
+namespace protrain::test {
+
+namespace {
+
+// A layer: normalization, a wide product, an activation, a product back, a residual.
+ValueId layer(HandBuilt &b, ValueId x, int number) {
+  const std::string name = "layer" + std::to_string(number);
+  const ValueId norm = b.add_all("RMSNormalization", {x, b.parameter(name + ".norm", {8})}, {{"axis", std::int64_t{1}}}, 2)[0];
+  const ValueId wide = b.add("MatMul", {norm, b.parameter(name + ".up", {8, 32})});
+  const ValueId active = b.add("Gelu", {wide}, {{"approximate", std::string("none")}});
+  return b.add("Add", {x, b.add("MatMul", {active, b.parameter(name + ".down", {32, 8})})});
+}
+
+Graph layers(int count) {
+  HandBuilt b;
+  ValueId x = b.add("Add", {b.add("Exp", {b.input("x", {4, 8})}), b.parameter("positions", {4, 8})});
+  for (int i = 0; i < count; ++i) x = layer(b, x, i);
+  const ValueId norm = b.add_all("RMSNormalization", {x, b.parameter("norm", {8})}, {{"axis", std::int64_t{1}}}, 2)[0];
+  b.graph.outputs = {b.add("MatMul", {norm, b.parameter("head", {8, 32})})};
+  return b.graph;
+}
+
+}  // namespace
+
+TEST(Blocks, AreTheLayersCutAtTheResidual) {
+  for (int count : {2, 3, 12}) {
+    Graph graph = layers(count);
+    ASSERT_EQ(passes::find_blocks(graph), count);
+    for (std::size_t i = 0; i < graph.node_count(); ++i) {
+      const bool inside = i >= 2 && i < 2 + 5 * static_cast<std::size_t>(count);
+      EXPECT_EQ(graph.nodes()[i].block, inside ? static_cast<int>(i - 2) / 5 : -1) << graph.print();
+    }
+  }
+}
+
+TEST(Blocks, OneLayerIsNone) {
+  Graph graph = layers(1);
+  EXPECT_EQ(passes::find_blocks(graph), 0);
+  for (const graph::Node &node : graph.nodes()) EXPECT_EQ(node.block, -1);
+}
+
+}  // namespace protrain::test

@@ -1,0 +1,81 @@
+// Real exports end as short graphs: every parameter found and nothing else, every pattern fused, one block a layer.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "fixtures.h"
+#include "onnx_import/model.h"
+#include "passes/hand_built.h"
+#include "passes/passes.h"
+
+namespace protrain::test {
+
+namespace {
+
+using Histogram = std::map<std::string, int>;
+
+passes::Prepared prepared(const std::string &file) {
+  const auto model = onnx_import::Model::open(fixture(file + ".onnx"));
+  const auto load = [&](const std::string &name) { return model->load(name); };
+  return passes::prepare(model->graph({{"batch", kBatch}, {"sequence", kSequence}}), load, {});
+}
+
+// Without Reshapes, which cost nothing.
+Histogram without_reshapes(const Graph &graph) {
+  Histogram counts = histogram(graph);
+  counts.erase("Reshape");
+  return counts;
+}
+
+const std::map<std::string, Histogram> kExpected = {
+    {"gpt2",
+     {{"Add", 9}, {"FusedAttention", 4}, {"Gather", 2}, {"Gelu", 4}, {"LayerNormalization", 9},
+      {"LinearCrossEntropy", 1}, {"MatMul", 16}, {"Slice", 2}, {"Split", 4}}},
+    {"opt",
+     {{"Add", 9}, {"FusedAttention", 4}, {"Gather", 2}, {"LayerNormalization", 9}, {"LinearCrossEntropy", 1},
+      {"MatMul", 24}, {"Relu", 4}, {"Slice", 2}}},
+    {"llama",
+     {{"Add", 8}, {"FusedAttention", 4}, {"Gather", 1}, {"LinearCrossEntropy", 1}, {"MatMul", 28}, {"Mul", 4},
+      {"RMSNormalization", 9}, {"Rotary", 8}, {"Silu", 4}, {"Slice", 2}}},
+    {"mistral",
+     {{"Add", 8}, {"FusedAttention", 4}, {"Gather", 1}, {"LinearCrossEntropy", 1}, {"MatMul", 28}, {"Mul", 4},
+      {"RMSNormalization", 9}, {"Rotary", 8}, {"Silu", 4}, {"Slice", 2}}},
+};
+
+class Fixture : public testing::TestWithParam<std::string> {};
+
+}  // namespace
+
+TEST_P(Fixture, BecomesTheShortGraphOfItsFamily) {
+  const passes::Prepared result = prepared(GetParam());
+  EXPECT_EQ(without_reshapes(result.graph), kExpected.at(family_of(GetParam()))) << result.graph.print();
+  EXPECT_EQ(result.block_count, 4);
+  const std::int64_t window = family_of(GetParam()) == "mistral" ? 16 : 0;
+  for (const graph::Node &node : result.graph.nodes()) {
+    if (node.op != "FusedAttention") continue;
+    EXPECT_EQ(node.attributes.integer("causal", 0), 1);
+    EXPECT_EQ(node.attributes.integer("window", -1), window);
+    EXPECT_NEAR(node.attributes.real("scale", 0), 0.25, 1e-7);
+    EXPECT_EQ(node.inputs.size(), 3u);
+  }
+}
+
+TEST_P(Fixture, HasPyTorchsParametersAndNoOthers) {
+  std::set<std::string> wanted, found;
+  for (const auto &[name, norm] : golden(family_of(GetParam()))["step1_param_grad_norms"].items()) wanted.insert(name);
+  const passes::Prepared result = prepared(GetParam());
+  for (ValueId id : result.graph.parameters) found.insert(result.graph.value(id).name);
+  // A tied table goes by the name of either place.
+  const auto [a, b] = std::pair<std::string, std::string>{"m.transformer.wte.weight", "m.model.decoder.embed_tokens.weight"};
+  for (const std::string &table : {a, b})
+    if (found.erase("m.lm_head.weight") > 0 && !wanted.contains("m.lm_head.weight")) found.insert(wanted.contains(a) ? a : b);
+  EXPECT_EQ(found, wanted);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Fixture, testing::ValuesIn(model_files()), [](const auto &info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace protrain::test

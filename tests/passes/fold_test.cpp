@@ -1,0 +1,161 @@
+// The walk from file operators to typed core operators and constants.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "passes/hand_built.h"
+#include "passes/passes.h"
+
+namespace protrain::test {
+
+namespace {
+
+using Histogram = std::map<std::string, int>;
+
+// Folds a graph that was built typed; the numbers must not change.
+Graph folded(const Graph &before) {
+  Graph graph = before;
+  passes::fold(graph);
+  graph::verify(graph);
+  expect_same_results(before, graph);
+  return graph;
+}
+
+Histogram histogram_of_folded(const Graph &before) { return histogram(folded(before)); }
+
+}  // namespace
+
+TEST(Fold, ShapeArithmeticDisappears) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3, 4});
+  const ValueId shape = b.add("Shape", {x});
+  const ValueId batch = b.add("Gather", {shape, b.number(0, DType::i64)}, {{"axis", std::int64_t{0}}});
+  const ValueId target = b.add("Concat", {b.add("Unsqueeze", {batch}, {{"axes", Integers{0}}}), b.integers({-1})},
+                               {{"axis", std::int64_t{0}}});
+  HandBuilt untyped = b;
+  graph::Node reshape;
+  reshape.op = "Reshape";
+  reshape.inputs = {x, target};
+  untyped.graph.outputs = {untyped.graph.node(untyped.graph.add_node(reshape, {"y"})).outputs[0]};
+  passes::fold(untyped.graph);
+  EXPECT_EQ(histogram(untyped.graph), (Histogram{{"Reshape", 1}}));
+  EXPECT_EQ(untyped.graph.value(untyped.graph.outputs[0]).type.shape, (Shape{2, 12}));
+  EXPECT_EQ(only(untyped.graph, "Reshape").inputs.size(), 1u);
+}
+
+TEST(Fold, MasksStayCompactOverTheBatch) {
+  HandBuilt b;
+  const std::int64_t batch = 64, length = 32;
+  const ValueId zero = b.number(0, DType::i64), one = b.number(1, DType::i64);
+  const ValueId range = b.add("Range", {zero, b.number(length, DType::i64), one});
+  const ValueId row = b.reshape(range, {1, 1, 1, length}), column = b.reshape(range, {1, 1, length, 1});
+  const ValueId visible = b.add("Expand", {b.add("LessOrEqual", {row, column})}, {{"shape", Integers{batch, 1, length, length}}});
+  b.graph.outputs = {b.add("Where", {visible, b.number(0), b.number(-1e30)})};
+  const Graph graph = folded(b.graph);
+  EXPECT_EQ(graph.node_count(), 0u);
+  EXPECT_EQ(graph.value(graph.outputs[0]).array.stored(), (Shape{1, 1, length, length}));
+}
+
+TEST(Fold, SplitSequencesBecomeASplit) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 9});
+  Graph &graph = b.graph;
+  graph::Node split;
+  split.op = "SplitToSequence";
+  split.attributes = {{"axis", std::int64_t{1}}};
+  split.inputs = {x, b.number(3, DType::i64)};
+  const ValueId sequence = graph.node(graph.add_node(split, {"sequence"})).outputs[0];
+  for (int i = 0; i < 3; ++i) {
+    graph::Node at;
+    at.op = "SequenceAt";
+    at.inputs = {sequence, b.number(i - 1, DType::i64)};
+    graph.outputs.push_back(graph.node(graph.add_node(at, {"piece"})).outputs[0]);
+  }
+  passes::fold(graph);
+  EXPECT_EQ(histogram(graph), (Histogram{{"Split", 1}}));
+  for (ValueId out : graph.outputs) EXPECT_EQ(graph.value(out).type.shape, (Shape{2, 3}));
+}
+
+TEST(Canonical, GemmBecomesAProductWithBias) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {4, 3}), w = b.parameter("w", {5, 4}), bias = b.parameter("b", {1, 5});
+  b.graph.outputs = {b.add("Gemm", {x, w, bias}, {{"transA", std::int64_t{1}}, {"transB", std::int64_t{1}}, {"alpha", 0.5}})};
+  EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"MatMul", 1}, {"Reshape", 1}}));
+  b.graph.node(graph::NodeId{0}).attributes.set("beta", 2.0);
+  EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"Add", 1}, {"MatMul", 1}, {"Mul", 1}}));
+}
+
+TEST(Canonical, ReductionsKeepTheirMeaning) {
+  for (const char *op : {"ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"})
+    for (std::int64_t keepdims : {0, 1}) {
+      HandBuilt b;
+      const ValueId x = b.input("x", {2, 3, 4});
+      b.graph.outputs = {b.add(op, {x}, {{"axes", Integers{-1}}, {"keepdims", keepdims}})};
+      EXPECT_FALSE(histogram_of_folded(b.graph).contains(op));
+    }
+}
+
+TEST(Canonical, VariadicOperatorsBecomeChains) {
+  for (const char *op : {"Max", "Min", "Sum", "Mean"}) {
+    HandBuilt b;
+    b.graph.outputs = {b.add(op, {b.input("x", {2, 3}), b.input("y", {3}), b.input("z", {2, 1})})};
+    for (const graph::Node &node : folded(b.graph).nodes()) EXPECT_LE(node.inputs.size(), 2u);
+  }
+}
+
+TEST(Canonical, TileAndVectorProductsUseCoreOperators) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3});
+  b.graph.outputs = {b.add("Tile", {x}, {{"repeats", Integers{2, 3}}})};
+  EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"Expand", 1}, {"Reshape", 2}}));
+  HandBuilt vectors;
+  vectors.graph.outputs = {vectors.add("MatMul", {vectors.input("a", {3}), vectors.input("b", {2, 3, 4})}),
+                           vectors.add("MatMul", {vectors.input("c", {5, 3}), vectors.input("d", {3})})};
+  folded(vectors.graph);
+}
+
+TEST(Canonical, NormalizationsGiveTheirStatistics) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3, 8}), scale = b.parameter("scale", {8});
+  b.graph.outputs = {b.add_all("LayerNormalization", {x, scale}, {{"axis", std::int64_t{-1}}}, 1)[0],
+                     b.add_all("RMSNormalization", {x, scale}, {{"axis", std::int64_t{-1}}}, 1)[0]};
+  const Graph graph = folded(b.graph);
+  EXPECT_EQ(only(graph, "LayerNormalization").outputs.size(), 3u);
+  EXPECT_EQ(only(graph, "RMSNormalization").outputs.size(), 2u);
+}
+
+TEST(Canonical, LossesOverPicturesBecomeCrossEntropyOverRows) {
+  HandBuilt b;
+  const ValueId scores = b.input("scores", {2, 4, 3, 5}), labels = b.input("labels", {2, 3, 5}, DType::i64);
+  const Attributes attributes = {{"reduction", std::string("mean")}, {"ignore_index", std::int64_t{2}}};
+  b.graph.outputs = {b.add_all("SoftmaxCrossEntropyLoss", {scores, labels}, attributes, 1)[0]};
+  EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"CrossEntropy", 1}, {"Reshape", 2}, {"Transpose", 1}}));
+  HandBuilt c;
+  const ValueId rows = c.input("scores", {6, 4}), row_labels = c.input("labels", {6}, DType::i64);
+  const ValueId log_probabilities = c.add("LogSoftmax", {rows}, {{"axis", std::int64_t{1}}});
+  c.graph.outputs = {c.add("NegativeLogLikelihoodLoss", {log_probabilities, row_labels}, {{"reduction", std::string("none")}})};
+  EXPECT_EQ(histogram_of_folded(c.graph), (Histogram{{"CrossEntropy", 1}}));
+}
+
+TEST(Canonical, AttentionOfThreeAndFourAxes) {
+  for (bool packed : {false, true})
+    for (std::int64_t causal : {0, 1}) {
+      HandBuilt b;
+      const Shape q = packed ? Shape{2, 5, 16} : Shape{2, 4, 5, 4}, kv = packed ? Shape{2, 6, 8} : Shape{2, 2, 6, 4};
+      const ValueId mask = b.input("mask", {5, 6});
+      b.graph.outputs = {b.add_all("Attention", {b.input("q", q), b.input("k", kv), b.input("v", kv), mask},
+                                   {{"q_num_heads", std::int64_t{4}}, {"kv_num_heads", std::int64_t{2}}, {"is_causal", causal}}, 1)[0]};
+      const Graph graph = folded(b.graph);
+      EXPECT_EQ(graph.value(only(graph, "FusedAttention").inputs[3]).type.shape, (Shape{1, 1, 5, 6}));
+    }
+}
+
+TEST(Canonical, RotaryEmbeddingPicksItsPositions) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3, 5, 8});
+  const ValueId cos = b.input("cos", {9, 4}), sin = b.input("sin", {9, 4});
+  const ValueId positions = b.constant(Array::from_integers({DType::i64, {2, 5}}, {0, 1, 2, 3, 4, 4, 5, 6, 7, 8}));
+  b.graph.outputs = {b.add("RotaryEmbedding", {x, cos, sin, positions}, {{"interleaved", std::int64_t{1}}})};
+  EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"Gather", 2}, {"Rotary", 1}, {"Transpose", 2}}));
+}
+
+}  // namespace protrain::test

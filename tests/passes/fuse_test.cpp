@@ -1,0 +1,207 @@
+// Each fusion: the pattern becomes the fused operator and the numbers stay; near misses stay as they are.
+#include <gtest/gtest.h>
+
+#include "passes/passes.h"
+#include "passes/hand_built.h"
+
+namespace protrain::test {
+
+namespace {
+
+using Histogram = std::map<std::string, int>;
+
+
+// Fuses as prepare() does; the numbers must not change.
+Graph fused(const Graph &before) {
+  Graph graph = before;
+  passes::clean_up(graph);
+  for (int i = 0; i < 4 && passes::fuse(graph); ++i) {
+    passes::fold(graph);
+    passes::clean_up(graph);
+  }
+  graph::verify(graph);
+  expect_same_results(before, graph);
+  return graph;
+}
+
+Attributes over_last(std::int64_t rank) { return {{"axes", Integers{rank - 1}}, {"keepdims", std::int64_t{1}}}; }
+
+struct NormForm {
+  bool square_by_product = false, divide = false, scale_first = false, bias = true;
+};
+
+Graph layer_norm(NormForm form) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3, 8}), scale = b.parameter("scale", {8}), bias = b.parameter("bias", {8});
+  const ValueId d = b.add("Sub", {x, b.add("ReduceMean", {x}, over_last(3))});
+  const ValueId square = form.square_by_product ? b.add("Mul", {d, d}) : b.add("Pow", {d, b.number(2)});
+  const ValueId variance = b.add("Add", {b.add("ReduceMean", {square}, over_last(3)), b.number(1e-5)});
+  const ValueId root = b.add("Sqrt", {variance});
+  const ValueId unit = form.divide ? b.add("Div", {d, root}) : b.add("Mul", {d, b.add("Reciprocal", {root})});
+  const ValueId scaled = form.scale_first ? b.add("Mul", {scale, unit}) : b.add("Mul", {unit, scale});
+  b.graph.outputs = {form.bias ? b.add("Add", {scaled, bias}) : scaled};
+  return b.graph;
+}
+
+Graph rms_norm(const std::string &form) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3, 8}), scale = b.parameter("scale", {8});
+  const ValueId square = form == "product" ? b.add("Mul", {x, x}) : b.add("Pow", {x, b.number(2)});
+  const ValueId mean = b.add("Add", {b.number(1e-6), b.add("ReduceMean", {square}, over_last(3))});
+  ValueId unit;
+  if (form == "power")
+    unit = b.add("Mul", {x, b.add("Pow", {mean, b.number(-0.5)})});
+  else if (form == "one_over")
+    unit = b.add("Mul", {x, b.add("Div", {b.number(1), b.add("Sqrt", {mean})})});
+  else
+    unit = b.add("Div", {x, b.add("Sqrt", {mean})});
+  const ValueId factor = form == "one_plus" ? b.add("Add", {b.number(1), scale}) : scale;
+  b.graph.outputs = {form == "product" ? b.add("Mul", {factor, unit}) : b.add("Mul", {unit, factor})};
+  return b.graph;
+}
+
+}  // namespace
+
+TEST(FuseNormalization, FindsLayerNormalizationInEveryForm) {
+  for (bool product : {false, true})
+    for (bool divide : {false, true})
+      for (bool first : {false, true})
+        for (bool bias : {false, true}) {
+          const Graph graph = fused(layer_norm({product, divide, first, bias}));
+          EXPECT_EQ(histogram(graph), (Histogram{{"LayerNormalization", 1}})) << graph.print();
+          EXPECT_EQ(only(graph, "LayerNormalization").inputs.size(), bias ? 3u : 2u);
+          EXPECT_DOUBLE_EQ(only(graph, "LayerNormalization").attributes.real("epsilon", 0), 1e-5);
+        }
+}
+
+TEST(FuseNormalization, FindsRmsNormalizationInEveryForm) {
+  for (const char *form : {"product", "power", "one_over", "divide"}) {
+    const Graph graph = fused(rms_norm(form));
+    EXPECT_EQ(histogram(graph), (Histogram{{"RMSNormalization", 1}})) << graph.print();
+  }
+  EXPECT_EQ(histogram(fused(rms_norm("one_plus"))), (Histogram{{"Add", 1}, {"RMSNormalization", 1}}));
+}
+
+TEST(FuseNormalization, LeavesAMeanOverAnotherAxis) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 8, 8}), scale = b.parameter("scale", {8});
+  const ValueId mean = b.add("ReduceMean", {b.add("Pow", {x, b.number(2)})}, over_last(2));
+  const ValueId root = b.add("Sqrt", {b.add("Add", {mean, b.number(1e-6)})});
+  b.graph.outputs = {b.add("Mul", {b.add("Div", {x, root}), scale})};
+  EXPECT_FALSE(histogram(fused(b.graph)).contains("RMSNormalization"));
+}
+
+TEST(FuseNormalization, LeavesAVarianceThatOthersRead) {
+  Graph graph = rms_norm("divide");
+  graph.outputs.push_back(graph.node(static_cast<graph::NodeId>(1)).outputs[0]);
+  EXPECT_FALSE(histogram(fused(graph)).contains("RMSNormalization"));
+}
+
+TEST(FuseGelu, FindsTheErrorFunctionInItsUsualOrders) {
+  for (int form = 0; form < 4; ++form) {
+    HandBuilt b;
+    const ValueId x = b.input("x", {3, 5});
+    const ValueId inner = form == 0 ? b.add("Div", {x, b.number(1.4142135623730951)})
+                                    : b.add("Mul", {x, b.number(0.7071067811865476)});
+    const ValueId u = b.add("Add", {b.add("Erf", {inner}), b.number(1)});
+    ValueId y;
+    if (form == 0) y = b.add("Mul", {b.add("Mul", {x, u}), b.number(0.5)});
+    if (form == 1) y = b.add("Mul", {b.add("Mul", {x, b.number(0.5)}), u});
+    if (form == 2) y = b.add("Mul", {x, b.add("Mul", {b.number(0.5), u})});
+    if (form == 3) y = b.add("Div", {b.add("Mul", {u, x}), b.number(2)});
+    b.graph.outputs = {y};
+    const Graph graph = fused(b.graph);
+    EXPECT_EQ(histogram(graph), (Histogram{{"Gelu", 1}})) << form << graph.print();
+    EXPECT_EQ(only(graph, "Gelu").attributes.text("approximate", ""), "none");
+  }
+}
+
+TEST(FuseGelu, FindsTheTanhFormInItsUsualOrders) {
+  const double slope = 0.7978845608028654;
+  for (int form = 0; form < 4; ++form) {
+    HandBuilt b;
+    const ValueId x = b.input("x", {3, 5});
+    const ValueId cube = form % 2 == 0 ? b.add("Pow", {x, b.number(3)}) : b.add("Mul", {b.add("Mul", {x, x}), x});
+    ValueId inner = b.add("Mul", {b.number(slope), b.add("Add", {x, b.add("Mul", {cube, b.number(0.044715)})})});
+    if (form == 2) {
+      const ValueId even = b.add("Add", {b.number(1), b.add("Mul", {b.number(0.044715), b.add("Mul", {x, x})})});
+      inner = b.add("Mul", {b.add("Mul", {x, b.number(slope)}), even});
+    }
+    const ValueId u = b.add("Add", {b.number(1), b.add("Tanh", {inner})});
+    const ValueId half = b.number(0.5);
+    b.graph.outputs = {form == 3 ? b.add("Mul", {half, b.add("Mul", {x, u})}) : b.add("Mul", {b.add("Mul", {x, half}), u})};
+    const Graph graph = fused(b.graph);
+    EXPECT_EQ(histogram(graph), (Histogram{{"Gelu", 1}})) << form << graph.print();
+    EXPECT_EQ(only(graph, "Gelu").attributes.text("approximate", ""), "tanh");
+  }
+}
+
+TEST(FuseGelu, LeavesOtherConstants) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {3, 5});
+  const ValueId u = b.add("Add", {b.add("Erf", {b.add("Mul", {x, b.number(0.7075)})}), b.number(1)});
+  b.graph.outputs = {b.add("Mul", {b.add("Mul", {x, u}), b.number(0.5)})};
+  EXPECT_FALSE(histogram(fused(b.graph)).contains("Gelu"));
+}
+
+TEST(FuseSilu, FindsItAndLeavesAGateThatOthersRead) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {3, 5});
+  const ValueId gate = b.add("Sigmoid", {x});
+  b.graph.outputs = {b.add("Mul", {x, gate})};
+  EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Silu", 1}}));
+  b.graph.outputs.push_back(gate);
+  EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Mul", 1}, {"Sigmoid", 1}}));
+}
+
+TEST(FuseLinear, BiasGoesIntoTheProductThroughAReshape) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {6, 4}), w = b.parameter("w", {4, 5}), bias = b.parameter("b", {5});
+  const ValueId product = b.reshape(b.add("MatMul", {x, w}), {2, 3, 5});
+  b.graph.outputs = {b.add("Add", {bias, product})};
+  EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"MatMul", 1}, {"Reshape", 1}}));
+  b.graph.outputs.push_back(product);  // somebody else reads the product
+  EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Add", 1}, {"MatMul", 1}, {"Reshape", 1}}));
+}
+
+TEST(FuseLinear, ABiasOverColumnsIsNone) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {5, 4}), w = b.parameter("w", {4, 5}), bias = b.parameter("b", {5, 1});
+  b.graph.outputs = {b.add("Add", {b.add("MatMul", {x, w}), bias})};
+  EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Add", 1}, {"MatMul", 1}}));
+}
+
+TEST(FuseLinear, TransposedOperandsBecomeAttributes) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4, 3}), w = b.parameter("w", {5, 4});
+  b.graph.outputs = {b.add("MatMul", {b.transpose(x, {0, 2, 1}), b.transpose(w, {1, 0})})};
+  const Graph graph = fused(b.graph);
+  EXPECT_EQ(histogram(graph), (Histogram{{"MatMul", 1}}));
+  EXPECT_EQ(only(graph, "MatMul").attributes.integer("trans_a", 0), 1);
+  EXPECT_EQ(only(graph, "MatMul").attributes.integer("trans_b", 0), 1);
+}
+
+TEST(FuseLoss, ShiftedLogitsAreNeverMade) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 5, 6}), w = b.parameter("w", {4, 6});
+  const ValueId labels = b.input("labels", {8}, DType::i64);
+  const ValueId logits = b.add("MatMul", {x, b.transpose(w, {1, 0})});
+  const ValueId rows = b.reshape(b.slice(logits, 1, 0, -1), {8, 4});
+  const Attributes mean = {{"reduction", std::string("mean")}, {"ignore_index", std::int64_t{3}}};
+  b.graph.outputs = {b.add_all("CrossEntropy", {rows, labels}, mean, 2)[0]};
+  const Graph graph = fused(b.graph);
+  EXPECT_EQ(histogram(graph), (Histogram{{"LinearCrossEntropy", 1}, {"Reshape", 1}, {"Slice", 1}}));
+  EXPECT_EQ(only(graph, "LinearCrossEntropy").attributes.integer("trans_w", 0), 1);
+  b.graph.outputs.push_back(logits);
+  EXPECT_FALSE(histogram(fused(b.graph)).contains("LinearCrossEntropy"));
+}
+
+TEST(FuseLoss, ACutThroughTheClassesStays) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {8, 6}), w = b.parameter("w", {6, 5}), labels = b.input("labels", {8}, DType::i64);
+  const ValueId logits = b.slice(b.add("MatMul", {x, w}), 1, 0, 4);
+  b.graph.outputs = {b.add_all("CrossEntropy", {logits, labels}, {{"reduction", std::string("sum")}}, 2)[0]};
+  EXPECT_FALSE(histogram(fused(b.graph)).contains("LinearCrossEntropy"));
+}
+
+}  // namespace protrain::test

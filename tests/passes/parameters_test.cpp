@@ -1,0 +1,155 @@
+// What is trainable is found, not named.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "passes/hand_built.h"
+#include "passes/passes.h"
+
+namespace protrain::test {
+
+namespace {
+
+struct Found {
+  Graph graph;
+  std::vector<passes::Finding> findings;
+  std::vector<std::string> loaded;
+
+  std::vector<std::string> parameters() const {
+    std::vector<std::string> names;
+    for (const passes::Finding &finding : findings)
+      if (finding.parameter) names.push_back(finding.initializer);
+    return names;
+  }
+};
+
+using Values = std::map<std::string, Array>;
+
+Found find(Graph graph, const passes::Choices &choices = {}, const Values &values = {}) {
+  Found found{std::move(graph), {}, {}};
+  passes::fold(found.graph);
+  const auto load = [&](const std::string &name) {
+    found.loaded.push_back(name);
+    const auto at = values.find(name);
+    return at != values.end() ? at->second : some_values(found.graph.value(found.graph.find(name)).type, 7);
+  };
+  found.findings = passes::find_parameters(found.graph, load, choices);
+  passes::fold(found.graph);
+  graph::verify(found.graph);
+  return found;
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST(Parameters, StandWhereWeightsStand) {
+  HandBuilt b;
+  const ValueId ids = b.input("ids", {2, 3}, DType::i64);
+  ValueId x = b.add("Gather", {b.initializer("table", {9, 8}), ids}, {{"axis", std::int64_t{0}}});
+  x = b.add("Add", {x, b.slice(b.initializer("positions", {7, 8}), 0, 0, 3)});
+  x = b.add_all("LayerNormalization", {x, b.initializer("scale", {8}), b.initializer("bias", {8})}, {{"axis", std::int64_t{-1}}}, 3)[0];
+  x = b.add("MatMul", {x, b.transpose(b.initializer("linear", {6, 8}), {1, 0})});
+  x = b.add("Mul", {x, b.add("Add", {b.number(1), b.initializer("gain", {6})})});
+  const ValueId token = b.add("Expand", {b.initializer("token", {1, 1, 6})}, {{"shape", Integers{2, 1, 6}}});
+  b.graph.outputs = {b.add("Concat", {token, x}, {{"axis", std::int64_t{1}}})};
+  const Found found = find(b.graph);
+  EXPECT_EQ(found.parameters(), (Names{"table", "positions", "scale", "bias", "linear", "gain", "token"}));
+  EXPECT_TRUE(found.loaded.empty());
+  EXPECT_EQ(found.graph.parameters.size(), 7u);
+  EXPECT_EQ(found.graph.value(found.graph.parameters[0]).name, "table");
+}
+
+TEST(Parameters, MasksFrequenciesAndScalarsAreConstants) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4, 3, 6});  // (B, H, S, D)
+  const ValueId positions = b.constant(some_values({DType::f64, {1, 1, 3}}, 1));
+  const ValueId angles = b.transpose(b.add("MatMul", {b.reshape(b.initializer("inverse_frequencies", {6}), {1, 6, 1}), positions}), {0, 2, 1});
+  const ValueId turned = b.add("Mul", {x, b.reshape(b.add("Cos", {angles}), {1, 1, 3, 6})});
+  const ValueId scaled = b.add("Mul", {turned, b.initializer("scalar", {1})});
+  const ValueId scores = b.add("MatMul", {scaled, b.transpose(scaled, {0, 1, 3, 2})});
+  const ValueId slopes = b.add("Add", {scores, b.add("Mul", {b.initializer("slopes", {4, 1, 1}), positions})});
+  const ValueId masked = b.add("Add", {slopes, b.slice(b.initializer("mask", {1, 1, 9, 3}), 2, 0, 3)});
+  b.graph.outputs = {b.add("Softmax", {masked}, {{"axis", std::int64_t{-1}}})};
+  const Found found = find(b.graph);
+  EXPECT_EQ(found.parameters(), Names{});
+  EXPECT_EQ(found.loaded, (Names{"inverse_frequencies", "scalar", "slopes", "mask"}));
+  EXPECT_FALSE(histogram(found.graph).contains("Cos"));
+}
+
+TEST(Parameters, PositionBiasesThatCameThroughAGatherAreLearned) {
+  HandBuilt b;
+  const ValueId scores = b.input("scores", {2, 4, 3, 3});
+  const ValueId buckets = b.constant(Array::from_integers({DType::i64, {3, 3}}, {0, 1, 2, 1, 0, 1, 2, 1, 0}));
+  const ValueId bias = b.add("Gather", {b.initializer("relative_bias", {5, 4}), buckets}, {{"axis", std::int64_t{0}}});
+  const ValueId added = b.add("Add", {scores, b.reshape(b.transpose(bias, {2, 0, 1}), {1, 4, 3, 3})});
+  b.graph.outputs = {b.add("Softmax", {added}, {{"axis", std::int64_t{-1}}})};
+  EXPECT_EQ(find(b.graph).parameters(), Names{"relative_bias"});
+}
+
+TEST(Parameters, CachesOfAnglesPickedByPositionAreConstants) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4, 3, 6}), positions = b.input("positions", {2, 3}, DType::i64);
+  const ValueId cos = b.add("Gather", {b.initializer("cos_cache", {9, 6}), positions}, {{"axis", std::int64_t{0}}});
+  b.graph.outputs = {b.add("Mul", {x, b.reshape(cos, {2, 1, 3, 6})})};
+  EXPECT_EQ(find(b.graph).parameters(), Names{});
+}
+
+TEST(Parameters, UnreadInitializersAreNotLoaded) {
+  HandBuilt b;
+  b.initializer("unread", {100});
+  b.graph.outputs = {b.add("Exp", {b.input("x", {2})})};
+  const Found found = find(b.graph);
+  EXPECT_TRUE(found.loaded.empty());
+  EXPECT_EQ(found.findings.at(0).reason, "is read by nothing");
+}
+
+TEST(Parameters, ChoicesOverruleTheRules) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("layer.weight", {4, 4})});
+  b.graph.outputs = {b.add("Mul", {x, b.initializer("layer.scale", {})})};
+  const Found found = find(b.graph, {.trainable = {"*.scale"}, .frozen = {"layer.w*"}});
+  EXPECT_EQ(found.parameters(), (Names{"layer.weight", "layer.scale"}));
+  EXPECT_TRUE(found.findings[0].frozen);
+  EXPECT_TRUE(found.graph.value(found.graph.find("layer.weight")).frozen);
+  EXPECT_THROW(find(b.graph, {.trainable = {"nothing*"}, .frozen = {}}), Error);
+}
+
+TEST(Parameters, AHeadThatEqualsTheTableTransposedIsTheTable) {
+  HandBuilt b;
+  const ValueId ids = b.input("ids", {3}, DType::i64);
+  const ValueId x = b.add("Gather", {b.initializer("table", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
+  b.graph.outputs = {b.add("MatMul", {x, b.initializer("head", {4, 9})})};
+  const Array table = some_values({DType::f64, {9, 4}}, 3);
+  std::vector<double> turned(36);
+  for (std::size_t i = 0; i < 9; ++i)
+    for (std::size_t j = 0; j < 4; ++j) turned[j * 9 + i] = table.doubles()[i * 4 + j];
+  const Array equal = Array::from_doubles({DType::f64, {4, 9}}, turned);
+  const Found tied = find(b.graph, {}, {{"table", table}, {"head", equal}});
+  EXPECT_EQ(tied.parameters(), Names{"table"});
+  EXPECT_EQ(tied.findings[1].tied_to, "table");
+
+  turned[5] += 1e-9;
+  EXPECT_EQ(find(b.graph, {}, {{"table", table}, {"head", Array::from_doubles({DType::f64, {4, 9}}, turned)}}).parameters(),
+            (Names{"table", "head"}));
+  const Values constant = {{"table", Array::filled({DType::f64, {9, 4}}, 1)}, {"head", Array::filled({DType::f64, {4, 9}}, 1)}};
+  EXPECT_EQ(find(b.graph, {}, constant).parameters(), (Names{"table", "head"}));
+}
+
+TEST(Prepare, NamesEverythingThatCannotBeTrainedAtOnce) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("w", {4, 4}, DType::f64)});
+  const ValueId counts = b.add("CumSum", {x}, {{"axis", std::int64_t{0}}});
+  const ValueId strange = b.add("Wavelet", {b.add("ReduceMean", {counts}, {{"keepdims", std::int64_t{0}}})});
+  b.graph.outputs = {b.add("Exp", {strange})};
+  try {
+    passes::prepare(b.graph, [](const std::string &) { return Array(); }, {});
+    FAIL() << "nothing was reported";
+  } catch (const Error &error) {
+    EXPECT_EQ(error.code, Code::unsupported);
+    EXPECT_NE(error.text.find("2 operators cannot be trained"), std::string::npos) << error.text;
+    EXPECT_NE(error.text.find("CumSum at /CumSum"), std::string::npos) << error.text;
+    EXPECT_NE(error.text.find("Wavelet at /Wavelet is unknown"), std::string::npos) << error.text;
+  }
+}
+
+}  // namespace protrain::test
