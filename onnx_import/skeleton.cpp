@@ -233,8 +233,8 @@ void Walker::length_delimited(const Field *field, std::uint64_t tag, std::uint64
   }
   put(tag);
   put(count);
-  charge(rule == Rule::leaf ? field->memory + 2 * count : rule == Rule::bytes ? 48 + 2 * count : 16 * count);
   keep(count);
+  charge(rule == Rule::leaf ? field->memory + 2 * count : rule == Rule::bytes ? 48 + 2 * count : 16 * count);
 }
 
 void Walker::walk(Message kind, std::uint64_t end, int depth) {

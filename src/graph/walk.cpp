@@ -16,14 +16,14 @@ void copy_run(const std::byte *from, std::int64_t from_step, std::byte *to, std:
 }  // namespace
 
 void copy_elements(const Shape &shape, std::size_t element, const Source &from, const Target &to) {
-  Walk<2> walk{shape, {from.strides, to.strides}};
-  walk.simplify();
+  Runs<2> runs{shape, {from.strides, to.strides}};
+  runs.simplify();
   const auto size = static_cast<std::int64_t>(element);
   const auto copy = element == 1   ? copy_run<1>
                     : element == 2 ? copy_run<2>
                     : element == 4 ? copy_run<4>
                                    : copy_run<8>;
-  walk.for_each_run([&](std::int64_t count, const auto &offsets, const auto &steps) {
+  runs.for_each([&](std::int64_t count, const auto &offsets, const auto &steps) {
     const std::byte *source = from.at + offsets[0] * size;
     std::byte *target = to.at + offsets[1] * size;
     if (steps[0] == 1 && steps[1] == 1)

@@ -15,7 +15,7 @@ using Strides = std::vector<std::int64_t>;  // in elements; 0 along repeated axe
 
 // A shape with one set of strides per operand.
 template <std::size_t N>
-struct Walk {
+struct Runs {
   Shape shape;
   std::array<Strides, N> strides;
 
@@ -37,7 +37,7 @@ struct Walk {
   // Calls visit(count, offsets, steps) for every run along the innermost axis, in row-major order: operand n starts at
   // offsets[n] and moves by steps[n].
   template <typename Visit>
-  void for_each_run(Visit visit) const {
+  void for_each(Visit visit) const {
     for (std::int64_t dim : shape)
       if (dim == 0) return;
     const std::size_t outer = shape.empty() ? 0 : shape.size() - 1;

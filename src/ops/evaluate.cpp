@@ -22,10 +22,12 @@ Array make_array(Type type, Shape stored, std::vector<std::byte> bytes) {
   return array.stored_count() <= kLargestCompacted ? array.compact() : array;
 }
 
-Strides strides_in(const Array &array, const Shape &shape) {
-  const Strides own = array.strides();
+Strides strides_over(const Shape &stored, const Shape &shape) {
+  const Strides own = row_major_strides(stored);
   Strides strides(shape.size(), 0);
-  std::ranges::copy(own, strides.end() - static_cast<std::ptrdiff_t>(own.size()));
+  const std::size_t lead = shape.size() - stored.size();
+  for (std::size_t i = 0; i < stored.size(); ++i)
+    if (stored[i] != 1) strides[lead + i] = own[i];
   return strides;
 }
 

@@ -9,15 +9,13 @@
 
 #include "base/error.h"
 #include "graph/array.h"
-#include "graph/walk.h"
+#include "graph/runs.h"
 #include "ops/op.h"
 
 namespace protrain::ops {
 
-using graph::Source;
+using graph::Runs;
 using graph::Strides;
-using graph::Target;
-using graph::Walk;
 using Arrays = std::vector<Array>;
 using Inputs = std::span<const Array *const>;
 using Types = std::span<const Type>;
@@ -29,32 +27,52 @@ inline const std::string &subject_of(const Node &node) { return node.name.empty(
 std::vector<std::byte> room_for(DType dtype, const Shape &stored);
 // An array of these bytes, repeated axes stored once where looking for them is cheap.
 Array make_array(Type type, Shape stored, std::vector<std::byte> bytes);
-// The stored data, converted; dense_values writes repeated axes out first.
+// The stored data, converted.
 template <typename T>  // double or std::int64_t
 std::vector<T> stored_values(const Array &array) {
   std::vector<T> values(static_cast<std::size_t>(array.stored_count()));
   graph::load(array.dtype(), array.bytes(), 1, array.stored_count(), values.data());
   return values;
 }
-template <typename T>
-std::vector<T> dense_values(const Array &array) {
-  return stored_values<T>(array.densified());
-}
 // `values` is the stored data in row-major order.
 template <typename T>
-Array array_of(Type type, Shape stored, const std::vector<T> &values) {
+Array make_array(Type type, Shape stored, const std::vector<T> &values) {
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
   graph::store(type.dtype, values.data(), static_cast<std::int64_t>(values.size()), bytes.data());
   return make_array(std::move(type), std::move(stored), std::move(bytes));
 }
 template <typename T>
-Array array_of(Type type, const std::vector<T> &values) {
+Array make_dense(Type type, const std::vector<T> &values) {
   Shape stored = type.shape;
-  return array_of(std::move(type), std::move(stored), values);
+  return make_array(std::move(type), std::move(stored), values);
 }
 
-// Strides of the stored data for walking `shape`, to which the array broadcasts (right-aligned).
-Strides strides_in(const Array &array, const Shape &shape);
+// An element by element walk over `shape` that carries one offset for each of N operands.
+template <std::size_t N>
+class Walk {
+ public:
+  Walk(Shape shape, std::array<Strides, N> strides)
+      : offsets{}, shape_(std::move(shape)), strides_(std::move(strides)), position_(shape_.size(), 0) {}
+  void next() {
+    for (std::size_t axis = shape_.size(); axis-- > 0;) {
+      for (std::size_t n = 0; n < N; ++n) offsets[n] += strides_[n][axis];
+      if (++position_[axis] < shape_[axis]) return;
+      for (std::size_t n = 0; n < N; ++n) offsets[n] -= strides_[n][axis] * shape_[axis];
+      position_[axis] = 0;
+    }
+  }
+  const std::vector<std::int64_t> &position() const { return position_; }
+
+  std::array<std::int64_t, N> offsets;
+
+ private:
+  Shape shape_;
+  std::array<Strides, N> strides_;
+  std::vector<std::int64_t> position_;
+};
+
+// Strides of data stored as `stored` for walking `shape`, to which it broadcasts (right-aligned).
+Strides strides_over(const Shape &stored, const Shape &shape);
 // Of a shape to which all arrays broadcast, what must be stored to hold a function of their elements.
 Shape stored_union(const Shape &shape, Inputs arrays);
 
@@ -63,15 +81,15 @@ template <typename T, typename F, std::size_t N>
 Array map_elements(const Type &type, const std::array<const Array *, N> &operands, F f) {
   constexpr std::int64_t kBlock = 1024;  // elements that are converted at a time: they stay in the nearest cache
   Shape stored = stored_union(type.shape, operands);
-  Walk<N + 1> walk{stored, {}};
-  for (std::size_t n = 0; n < N; ++n) walk.strides[n] = strides_in(*operands[n], stored);
-  walk.strides[N] = row_major_strides(stored);
-  walk.simplify();
+  Runs<N + 1> runs{stored, {}};
+  for (std::size_t n = 0; n < N; ++n) runs.strides[n] = strides_over(operands[n]->stored(), stored);
+  runs.strides[N] = row_major_strides(stored);
+  runs.simplify();
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
   std::byte *out = bytes.data();
   std::array<std::array<T, kBlock>, N> at;
   std::array<T, kBlock> result;
-  walk.for_each_run([&](std::int64_t count, const auto &offsets, const auto &steps) {
+  runs.for_each([&](std::int64_t count, const auto &offsets, const auto &steps) {
     for (std::int64_t begin = 0; begin < count; begin += kBlock) {
       const std::int64_t block = std::min(kBlock, count - begin);
       for (std::size_t n = 0; n < N; ++n) {

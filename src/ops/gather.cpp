@@ -1,6 +1,7 @@
 // Operators that read by index, and the gradients that add by index.
 #include <cstring>
 
+#include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -93,7 +94,7 @@ std::vector<Array> evaluate_gather_gradient(const Node &node, std::span<const Ar
       const std::int64_t at = (outer * around.length + resolve_index(index, around.length, node)) * around.inner;
       for (std::int64_t i = 0; i < around.inner; ++i) dx[static_cast<std::size_t>(at + i)] += dy[from++];
     }
-  return {make_dense(out[0], dx)};
+  return {array_of(out[0], dx)};
 }
 
 std::vector<Type> infer_gather_elements(const NodeTypes &types) {
@@ -113,7 +114,7 @@ std::vector<std::size_t> element_targets(const Node &node, const Array &indices,
   const std::int64_t stride = strides[axis];
   strides[axis] = 0;
   std::vector<std::size_t> targets;
-  Walk<1> walk(indices.shape(), {strides});
+  ElementWalk<1> walk(indices.shape(), {{strides}});
   for (std::int64_t index : indices.integers()) {
     targets.push_back(static_cast<std::size_t>(walk.offsets[0] + resolve_index(index, shape[axis], node) * stride));
     walk.next();
@@ -126,7 +127,7 @@ std::vector<Array> evaluate_gather_elements(const Node &node, std::span<const Ar
   const std::vector<double> x = in[0]->doubles();
   std::vector<double> y;
   for (std::size_t target : element_targets(node, *in[1], in[0]->shape())) y.push_back(x[target]);
-  return {make_dense(out[0], y)};
+  return {array_of(out[0], y)};
 }
 
 std::vector<Type> infer_gather_elements_gradient(const NodeTypes &types) {
@@ -141,7 +142,7 @@ std::vector<Array> evaluate_gather_elements_gradient(const Node &node, std::span
   std::vector<double> dx(static_cast<std::size_t>(element_count(out[0].shape)), 0.0);
   const std::vector<std::size_t> targets = element_targets(node, *in[1], out[0].shape);
   for (std::size_t i = 0; i < targets.size(); ++i) dx[targets[i]] += dy[i];
-  return {make_dense(out[0], dx)};
+  return {array_of(out[0], dx)};
 }
 
 std::vector<Type> infer_gather_nd(const NodeTypes &types) {

@@ -1,6 +1,7 @@
 // Operators that make values out of shapes and numbers. They exist to be folded.
 #include <cmath>
 
+#include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -98,7 +99,7 @@ Array cumulate(const Node &node, const Array &x, const Type &type) {
   Shape lanes = stored;
   lanes[axis] = std::min<std::int64_t>(1, length);
   const std::vector<std::int64_t> from = strides_over(x.stored(), stored);
-  Walk<2> walk(lanes, {from, strides});
+  ElementWalk<2> walk(lanes, {from, strides});
   for (std::int64_t lane = element_count(lanes); lane > 0; --lane) {
     T total{};
     for (std::int64_t i = 0; i < length; ++i) {
@@ -109,7 +110,7 @@ Array cumulate(const Node &node, const Array &x, const Type &type) {
     }
     walk.next();
   }
-  return make_array(type, stored, sums);
+  return array_of(type, stored, sums);
 }
 
 std::vector<Array> evaluate_cumsum(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
@@ -129,7 +130,7 @@ std::vector<Array> evaluate_eye_like(const Node &node, std::span<const Array *co
   std::vector<double> values(static_cast<std::size_t>(rows * columns), 0);
   for (std::int64_t i = std::max<std::int64_t>(0, -k); i < rows && i + k < columns; ++i)
     values[static_cast<std::size_t>(i * columns + i + k)] = 1;
-  return {make_dense(out[0], values)};
+  return {array_of(out[0], values)};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 #include "ops/slices.h"
@@ -19,7 +20,7 @@ Array copy_strided(const Array &from, const Type &type, const Shape &stored, std
                    const Integers &strides) {
   const std::size_t element = size_of(type.dtype);
   std::vector<std::byte> bytes(byte_count(type.dtype, stored));
-  Walk<1> walk(stored, {strides});
+  ElementWalk<1> walk(stored, {{strides}});
   for (std::size_t at = 0; at < bytes.size(); at += element) {
     std::memcpy(bytes.data() + at, from.bytes() + static_cast<std::size_t>(offset + walk.offsets[0]) * element,
                 element);
@@ -119,12 +120,12 @@ std::vector<Array> evaluate_slice_gradient(const Node &node, std::span<const Arr
     offset += slices[i].start * strides[i];
     strides[i] *= slices[i].step;
   }
-  Walk<1> walk(in[0]->shape(), {strides});
+  ElementWalk<1> walk(in[0]->shape(), {{strides}});
   for (double value : dy) {
     dx[static_cast<std::size_t>(offset + walk.offsets[0])] = value;
     walk.next();
   }
-  return {make_dense(out[0], dx)};
+  return {array_of(out[0], dx)};
 }
 
 std::size_t axis_of(const NodeTypes &types) {
@@ -159,7 +160,7 @@ std::vector<Array> evaluate_concat(const Node &node, std::span<const Array *cons
   for (const Array *part : in) {
     Shape piece = stored;
     piece[axis] = part->shape()[axis];
-    Walk<2> walk(piece, {strides_over(part->stored(), piece), strides});
+    ElementWalk<2> walk(piece, {strides_over(part->stored(), piece), strides});
     for (std::int64_t n = element_count(piece); n > 0; --n) {
       std::memcpy(bytes.data() + static_cast<std::size_t>(offset + walk.offsets[1]) * element,
                   part->bytes() + static_cast<std::size_t>(walk.offsets[0]) * element, element);
@@ -274,12 +275,12 @@ std::vector<Array> evaluate_pad(const Node &node, std::span<const Array *const> 
   const Integers strides = row_major_strides(out[0].shape);
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < strides.size(); ++i) offset += before[i] * strides[i];
-  Walk<1> walk(in[0]->shape(), {strides});
+  ElementWalk<1> walk(in[0]->shape(), {{strides}});
   for (double value : in[0]->doubles()) {
     y[static_cast<std::size_t>(offset + walk.offsets[0])] = value;
     walk.next();
   }
-  return {make_dense(out[0], y)};
+  return {array_of(out[0], y)};
 }
 
 void differentiate_pad(GradientBuilder &builder, const Node &node) {
@@ -308,13 +309,13 @@ std::vector<Array> evaluate_trilu(const Node &node, std::span<const Array *const
   stored[rank - 1] = out[0].shape[rank - 1];
   const std::vector<double> x = stored_values<double>(*in[0]);
   std::vector<double> y(static_cast<std::size_t>(element_count(stored)));
-  Walk<1> walk(stored, {strides_over(in[0]->stored(), stored)});
+  ElementWalk<1> walk(stored, {strides_over(in[0]->stored(), stored)});
   for (double &value : y) {
     const std::int64_t diagonal = walk.position()[rank - 1] - walk.position()[rank - 2];
     value = (upper ? diagonal >= k : diagonal <= k) ? x[static_cast<std::size_t>(walk.offsets[0])] : 0;
     walk.next();
   }
-  return {make_array(out[0], stored, y)};
+  return {array_of(out[0], stored, y)};
 }
 
 void differentiate_trilu(GradientBuilder &builder, const Node &node) {

@@ -1,6 +1,7 @@
 // Reductions over axes.
 #include <cmath>
 
+#include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -70,7 +71,7 @@ std::vector<Array> evaluate_reduce(const Node &node, std::span<const Array *cons
   const Shape kept = kept_shape(shape, reduced_axes(node, shape.size()));
   std::vector<double> totals(static_cast<std::size_t>(element_count(kept)), reduction.start);
   const std::vector<double> x = stored_values<double>(*in[0]);
-  Walk<2> walk(shape, {strides_over(in[0]->stored(), shape), strides_over(kept, shape)});
+  ElementWalk<2> walk(shape, {strides_over(in[0]->stored(), shape), strides_over(kept, shape)});
   const std::int64_t count = element_count(shape);
   for (std::int64_t i = 0; i < count; ++i) {
     double &total = totals[static_cast<std::size_t>(walk.offsets[1])];
@@ -79,7 +80,7 @@ std::vector<Array> evaluate_reduce(const Node &node, std::span<const Array *cons
   }
   const double each = totals.empty() ? 1 : static_cast<double>(count) / static_cast<double>(totals.size());
   for (double &total : totals) total = reduction.finish(total, each);
-  return {make_dense(out[0], totals)};
+  return {array_of(out[0], totals)};
 }
 
 std::vector<Type> infer_arg(const NodeTypes &types) {
@@ -103,7 +104,7 @@ std::vector<Array> evaluate_arg(const Node &node, std::span<const Array *const> 
   lanes[axis] = 1;
   const Integers strides = row_major_strides(shape);
   Integers best;
-  Walk<1> walk(lanes, {strides});
+  ElementWalk<1> walk(lanes, {{strides}});
   for (std::int64_t lane = element_count(lanes); lane > 0; --lane) {
     const auto at = [&](std::int64_t i) { return x[static_cast<std::size_t>(walk.offsets[0] + i * strides[axis])]; };
     std::int64_t found = 0;

@@ -36,7 +36,7 @@ TEST_P(Fixture, OpensAndGivesAGraph) {
   EXPECT_EQ(model->inputs()[1].name, "labels");
 
   const graph::Graph graph = model->graph(bindings(*model));
-  EXPECT_GT(graph.node_count(), 300u);
+  EXPECT_GT(graph.node_count(), 200u);
   ASSERT_EQ(graph.outputs.size(), 1u);
   EXPECT_EQ(graph.value(graph.outputs[0]).name, "loss");
   for (const graph::ValueId input : graph.inputs)

@@ -141,6 +141,7 @@ class Scratch {
   const std::string &path() const { return path_; }
   std::string operator/(const std::string &name) const { return path_ + "/" + name; }
   std::string put(const std::string &name, const std::string &bytes) const {
+    std::filesystem::remove(*this / name);  // some file systems write a truncated file out at once
     std::ofstream(*this / name, std::ios::binary) << bytes;
     return *this / name;
   }

@@ -1,0 +1,46 @@
+// A walk element by element that also knows where it is; for evaluations that are no runs.
+#pragma once
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/shape.h"
+
+namespace protrain::ops {
+
+// Visits `shape` in row-major order and carries one offset, in elements, for each of N operands.
+template <std::size_t N>
+class ElementWalk {
+ public:
+  ElementWalk(Shape shape, std::array<std::vector<std::int64_t>, N> strides)
+      : offsets{}, shape_(std::move(shape)), strides_(std::move(strides)), position_(shape_.size(), 0) {}
+  void next() {
+    for (std::size_t axis = shape_.size(); axis-- > 0;) {
+      for (std::size_t n = 0; n < N; ++n) offsets[n] += strides_[n][axis];
+      if (++position_[axis] < shape_[axis]) return;
+      for (std::size_t n = 0; n < N; ++n) offsets[n] -= strides_[n][axis] * shape_[axis];
+      position_[axis] = 0;
+    }
+  }
+  const std::vector<std::int64_t> &position() const { return position_; }
+
+  std::array<std::int64_t, N> offsets;
+
+ private:
+  Shape shape_;
+  std::array<std::vector<std::int64_t>, N> strides_;
+  std::vector<std::int64_t> position_;
+};
+
+// Strides for walking `shape` over data stored as `stored` (right-aligned, 0 where it is stored once).
+inline std::vector<std::int64_t> strides_over(const Shape &stored, const Shape &shape) {
+  std::vector<std::int64_t> strides(shape.size(), 0);
+  const std::vector<std::int64_t> own = row_major_strides(stored);
+  const std::size_t lead = shape.size() - stored.size();
+  for (std::size_t i = 0; i < stored.size(); ++i)
+    if (stored[i] != 1) strides[lead + i] = own[i];
+  return strides;
+}
+
+}  // namespace protrain::ops

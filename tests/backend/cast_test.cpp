@@ -1,0 +1,41 @@
+#include <limits>
+
+#include "backend/any_team.h"
+
+namespace protrain::test {
+namespace {
+
+const DType kTypes[] = {DType::f32, DType::f64, DType::i64, DType::i32, DType::boolean};
+
+TEST(CastKernel, EveryPairOfTypesMatchesTheReference) {
+  for (DType from : kTypes)
+    for (DType to : kTypes)
+      for (const Shape &shape : {Shape{}, Shape{0}, Shape{3, 1031}}) {
+        const Array x = is_float(from) ? Array::from_doubles({from, shape}, random_floats(shape, 1, -50, 50).doubles())
+                                       : random_integers(shape, 2, from == DType::boolean ? 0 : -50,
+                                                         from == DType::boolean ? 2 : 50, from);
+        expect_reference_whatever_the_team({"Cast", {{"to", std::string(name_of(to))}}, {x}});
+      }
+}
+
+TEST(CastKernel, FloatsOutsideTheRangeSaturate) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Array x = floats({7}, {kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN(), 3e9, -3e9, 2.75, -2.75});
+  const std::vector<Array> narrow = run_on_cpu({"Cast", {{"to", std::string("int32")}}, {x}}, 1);
+  EXPECT_EQ(narrow[0].integers(), (std::vector<std::int64_t>{INT32_MAX, INT32_MIN, 0, INT32_MAX, INT32_MIN, 2, -2}));
+  const std::vector<Array> wide = run_on_cpu({"Cast", {{"to", std::string("int64")}}, {x}}, 1);
+  EXPECT_EQ(wide[0].integers(), (std::vector<std::int64_t>{INT64_MAX, INT64_MIN, 0, 3000000000, -3000000000, 2, -2}));
+}
+
+TEST(CastKernel, NotANumberIsTrue) {
+  const Array x = floats({3}, {std::numeric_limits<double>::quiet_NaN(), 0, -0.0});
+  EXPECT_EQ(run_on_cpu({"Cast", {{"to", std::string("bool")}}, {x}}, 1)[0].integers(),
+            (std::vector<std::int64_t>{1, 0, 0}));
+}
+
+TEST(CastKernel, OtherTypesAreRefused) {
+  EXPECT_THROW(Bench({"Cast", {{"to", std::string("uint8")}}, {random_floats({3}, 3)}}, 1), Error);
+}
+
+}  // namespace
+}  // namespace protrain::test
