@@ -83,7 +83,7 @@ PROTRAIN_HD float tanh(float x) {
   const float tail =
       polynomial(s, 0x1.246dfcp-9f, -0x1.0ee55cp-7f, 0x1.6418d8p-6f, -0x1.b9fa8ap-5f, 0x1.11109ep-3f, -0x1.555554p-2f);
   const float large = 1.0f - 2.0f / (exp(2.0f * a) + 1.0f);
-  return a < 0.6f ? fma(tail * s, x, x) : copy_sign(large, x);
+  return copy_sign(a < 0.6f ? fma(tail * s, a, a) : large, x);
 }
 
 PROTRAIN_HD float erf(float x) {

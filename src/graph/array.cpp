@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "graph/walk.h"
+#include "graph/runs.h"
 
 namespace protrain::graph {
 

@@ -37,6 +37,12 @@ std::vector<Type> infer_comparison(const NodeTypes &types) {
   return {{DType::boolean, broadcast(types.input(0).shape, types.input(1).shape, types.subject())}};
 }
 
+std::vector<Type> infer_logic(const NodeTypes &types) {
+  require(types.input(0).dtype == DType::boolean, Code::type, types.subject(), "{} takes bool, not {}", types.node.op,
+          name_of(types.input(0).dtype));
+  return infer_comparison(types);
+}
+
 std::vector<Type> infer_where(const NodeTypes &types) {
   require(types.input(0).dtype == DType::boolean, Code::type, types.subject(), "the condition of Where is {}, not bool",
           name_of(types.input(0).dtype));
@@ -48,12 +54,6 @@ std::vector<Type> infer_where(const NodeTypes &types) {
 // ONNX: Max and Min give NaN where an operand is NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 double smaller(double a, double b) { return std::isnan(a) || a < b ? a : b; }
-
-std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
-  std::int64_t result = 1;
-  for (; exponent > 0; --exponent) __builtin_mul_overflow(result, base, &result);
-  return result;
-}
 
 // Wrapping, as two's complement machines do.
 std::int64_t wrap(std::uint64_t value) { return static_cast<std::int64_t>(value); }
@@ -76,6 +76,17 @@ std::int64_t trunc_mod(std::int64_t a, std::int64_t b) {  // takes the dividend'
 }
 
 using Unsigned = std::uint64_t;
+
+std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
+  if (exponent < 0) {  // a fraction, but for a base of 1 or -1
+    require(base != 0, Code::arg, "Pow", "0 to the power of {}", exponent);
+    return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
+  }
+  Unsigned result = 1;
+  for (auto square = static_cast<Unsigned>(base); exponent > 0; exponent /= 2, square *= square)
+    if (exponent % 2 != 0) result *= square;
+  return wrap(result);
+}
 
 struct Arithmetic {
   std::string_view name;
@@ -127,9 +138,7 @@ std::vector<Array> evaluate_mean(const Node &node, std::span<const Array *const>
 std::vector<Array> evaluate_pow(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   const std::array<const Array *, 2> operands = {in[0], in[1]};
   if (is_integer(out[0].dtype) && is_integer(in[1]->dtype()))
-    return {map_elements<std::int64_t>(out[0], operands, [](std::int64_t a, std::int64_t b) {
-      return b >= 0 ? whole_power(a, std::min<std::int64_t>(b, 64)) : (a == 1 ? 1 : 0);
-    })};
+    return {map_elements<std::int64_t>(out[0], operands, whole_power)};
   return {map_elements<double>(out[0], operands, [](double a, double b) { return std::pow(a, b); })};
 }
 
@@ -169,6 +178,7 @@ void give(GradientBuilder &builder, const Node &node, std::size_t i, ValueId gra
 
 void differentiate_add(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]);
+  if (dy == ValueId::none) return;
   if (builder.wants(node.inputs[0])) give(builder, node, 0, dy);
   if (!builder.wants(node.inputs[1])) return;
   const ValueId summed = sum_to(builder, dy, builder.type(node.inputs[1]).shape);
@@ -177,31 +187,61 @@ void differentiate_add(GradientBuilder &builder, const Node &node) {
 
 void differentiate_mul(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]);
+  if (dy == ValueId::none) return;
   for (std::size_t i : {0, 1})
     if (builder.wants(node.inputs[i])) give(builder, node, i, builder.emit("Mul", {dy, node.inputs[1 - i]}));
 }
 
 void differentiate_div(GradientBuilder &builder, const Node &node) {  // y = a / b: da = dy / b, db = -dy y / b
   const ValueId dy = builder.gradient_of(node.outputs[0]);
+  if (dy == ValueId::none) return;
   const ValueId scaled = builder.emit("Div", {dy, node.inputs[1]});
   if (builder.wants(node.inputs[0])) give(builder, node, 0, scaled);
   if (builder.wants(node.inputs[1]))
     give(builder, node, 1, builder.emit("Neg", {builder.emit("Mul", {scaled, node.outputs[0]})}));
 }
 
-void differentiate_pow(GradientBuilder &builder, const Node &node) {  // da = dy b a^(b-1), db = dy y log a
-  const ValueId dy = builder.gradient_of(node.outputs[0]), a = node.inputs[0], b = node.inputs[1];
-  if (builder.wants(a)) {
-    const ValueId less = builder.emit("Sub", {b, builder.constant({builder.type(b).dtype, {}}, 1)});
-    give(builder, node, 0, builder.emit("Mul", {dy, builder.emit("Mul", {b, builder.emit("Pow", {a, less})})}));
+// dL/da = dy b a^(b-1); a constant exponent is worked out here, and 2 needs no power at all.
+void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) {
+  const ValueId a = node.inputs[0], b = node.inputs[1];
+  const DType dtype = builder.type(a).dtype;
+  const graph::Value &exponent = builder.value(b);
+  if (exponent.origin != graph::Origin::constant || exponent.array.stored_count() != 1) {
+    const ValueId factor = is_float(exponent.type.dtype) && exponent.type.dtype == dtype
+                               ? b
+                               : builder.emit("Cast", {b}, {{"to", std::string(name_of(dtype))}});
+    const ValueId less = builder.emit("Sub", {factor, builder.constant({dtype, {}}, 1)});
+    const ValueId slope = builder.emit("Mul", {factor, builder.emit("Pow", {a, less})});
+    return give(builder, node, 0, builder.emit("Mul", {dy, slope}));
   }
-  if (builder.wants(b))
-    give(builder, node, 1, builder.emit("Mul", {dy, builder.emit("Mul", {node.outputs[0], builder.emit("Log", {a})})}));
+  const double power = exponent.array.stored_double(0);
+  if (power == 0) return;
+  const ValueId scaled = builder.emit("Mul", {dy, builder.constant({dtype, {}}, power)});
+  if (power == 1) return give(builder, node, 0, scaled);
+  const ValueId rest = power == 2 ? a : builder.emit("Pow", {a, builder.constant({dtype, {}}, power - 1)});
+  give(builder, node, 0, builder.emit("Mul", {scaled, rest}));
+}
+
+// dL/db = dy y log a, and 0 where a is 0.
+void differentiate_exponent(GradientBuilder &builder, const Node &node, ValueId dy) {
+  const ValueId a = node.inputs[0];
+  const ValueId zero = builder.constant({builder.type(a).dtype, {}}, 0);
+  const ValueId slope = builder.emit("Mul", {node.outputs[0], builder.emit("Log", {a})});
+  const ValueId finite = builder.emit("Where", {builder.emit("Equal", {a, zero}), zero, slope});
+  give(builder, node, 1, builder.emit("Mul", {dy, finite}));
+}
+
+void differentiate_pow(GradientBuilder &builder, const Node &node) {
+  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  if (dy == ValueId::none) return;
+  if (builder.wants(node.inputs[0])) differentiate_base(builder, node, dy);
+  if (builder.wants(node.inputs[1])) differentiate_exponent(builder, node, dy);
 }
 
 // The operand that was chosen gets the gradient; equal operands get half each, as in PyTorch.
 void differentiate_choice(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]);
+  if (dy == ValueId::none) return;
   const ValueId zero = builder.constant({builder.type(dy).dtype, {}}, 0);
   const ValueId half = builder.emit("Mul", {dy, builder.constant({builder.type(dy).dtype, {}}, 0.5)});
   const ValueId tied = builder.emit("Equal", {node.inputs[0], node.inputs[1]});
@@ -216,6 +256,7 @@ void differentiate_choice(GradientBuilder &builder, const Node &node) {
 
 void differentiate_where(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]);
+  if (dy == ValueId::none) return;
   const ValueId zero = builder.constant({builder.type(dy).dtype, {}}, 0);
   if (builder.wants(node.inputs[1])) give(builder, node, 1, builder.emit("Where", {node.inputs[0], dy, zero}));
   if (builder.wants(node.inputs[2])) give(builder, node, 2, builder.emit("Where", {node.inputs[0], zero, dy}));
@@ -238,8 +279,10 @@ Family binary_family() {
   arithmetic("Sum", nullptr);  // becomes a chain of Add
   family.push_back({.name = "Mean", .infer = infer_arithmetic, .evaluate = evaluate_mean});
   family.push_back({.name = "Pow", .infer = infer_pow, .evaluate = evaluate_pow, .gradient = differentiate_pow});
-  for (const char *name : {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor"})
+  for (const char *name : {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
     family.push_back({.name = name, .infer = infer_comparison, .evaluate = evaluate_comparison});
+  for (const char *name : {"And", "Or", "Xor"})
+    family.push_back({.name = name, .infer = infer_logic, .evaluate = evaluate_comparison});
   family.push_back(
       {.name = "Where", .infer = infer_where, .evaluate = evaluate_where, .gradient = differentiate_where});
   return family;

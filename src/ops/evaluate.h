@@ -14,6 +14,7 @@
 
 namespace protrain::ops {
 
+using graph::copy_elements;
 using graph::Runs;
 using graph::Strides;
 using Arrays = std::vector<Array>;
@@ -36,40 +37,16 @@ std::vector<T> stored_values(const Array &array) {
 }
 // `values` is the stored data in row-major order.
 template <typename T>
-Array make_array(Type type, Shape stored, const std::vector<T> &values) {
+Array array_of(Type type, Shape stored, const std::vector<T> &values) {
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
   graph::store(type.dtype, values.data(), static_cast<std::int64_t>(values.size()), bytes.data());
   return make_array(std::move(type), std::move(stored), std::move(bytes));
 }
 template <typename T>
-Array make_dense(Type type, const std::vector<T> &values) {
+Array array_of(Type type, const std::vector<T> &values) {
   Shape stored = type.shape;
-  return make_array(std::move(type), std::move(stored), values);
+  return array_of(std::move(type), std::move(stored), values);
 }
-
-// An element by element walk over `shape` that carries one offset for each of N operands.
-template <std::size_t N>
-class Walk {
- public:
-  Walk(Shape shape, std::array<Strides, N> strides)
-      : offsets{}, shape_(std::move(shape)), strides_(std::move(strides)), position_(shape_.size(), 0) {}
-  void next() {
-    for (std::size_t axis = shape_.size(); axis-- > 0;) {
-      for (std::size_t n = 0; n < N; ++n) offsets[n] += strides_[n][axis];
-      if (++position_[axis] < shape_[axis]) return;
-      for (std::size_t n = 0; n < N; ++n) offsets[n] -= strides_[n][axis] * shape_[axis];
-      position_[axis] = 0;
-    }
-  }
-  const std::vector<std::int64_t> &position() const { return position_; }
-
-  std::array<std::int64_t, N> offsets;
-
- private:
-  Shape shape_;
-  std::array<Strides, N> strides_;
-  std::vector<std::int64_t> position_;
-};
 
 // Strides of data stored as `stored` for walking `shape`, to which it broadcasts (right-aligned).
 Strides strides_over(const Shape &stored, const Shape &shape);

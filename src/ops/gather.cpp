@@ -1,7 +1,6 @@
 // Operators that read by index, and the gradients that add by index.
 #include <cstring>
 
-#include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -47,30 +46,36 @@ std::vector<Type> infer_gather(const NodeTypes &types) {
   return {{table.dtype, gathered_shape(table.shape, axis_of(types.node, table.shape), types.input(1).shape)}};
 }
 
-// table (outer, length, inner) read at `indices` (n): y (outer, n, inner).
+// Stored data: table (outer, length, inner) read at indices (n) gives (outer, n, inner). Where the axis is repeated,
+// every index finds the same.
 std::vector<Array> evaluate_gather(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
-  const std::size_t axis = axis_of(node, in[0]->shape());
-  const std::vector<std::int64_t> indices = in[1]->integers();
-  for (std::int64_t index : indices) resolve_index(index, in[0]->shape()[axis], node);
-  const Array table = in[0]->densified();
-  const Around around(table.shape(), axis);
+  const Array &table = *in[0];
+  const std::size_t axis = axis_of(node, table.shape());
+  std::vector<std::int64_t> indices = stored_values<std::int64_t>(*in[1]);
+  for (std::int64_t &index : indices) index = resolve_index(index, table.shape()[axis], node);
+  Shape stored_indices = in[1]->stored();
+  if (table.stored()[axis] == 1 && !indices.empty()) {
+    indices = {0};
+    stored_indices.assign(stored_indices.size(), 1);
+  }
+  const Around around(table.stored(), axis);
   const std::size_t row = static_cast<std::size_t>(around.inner) * size_of(table.dtype());
-  std::vector<std::byte> bytes(byte_count(out[0].dtype, out[0].shape));
+  const Shape stored = gathered_shape(table.stored(), axis, stored_indices);
+  std::vector<std::byte> bytes = room_for(table.dtype(), stored);
   std::byte *to = bytes.data();
-  for (std::int64_t outer = 0; outer < around.outer && row > 0; ++outer)
+  for (std::int64_t outer = 0; outer < around.outer && !bytes.empty(); ++outer)
     for (std::int64_t index : indices) {
-      const std::int64_t at = outer * around.length + resolve_index(index, around.length, node);
-      std::memcpy(to, table.bytes() + static_cast<std::size_t>(at) * row, row);
+      std::memcpy(to, table.bytes() + static_cast<std::size_t>(outer * around.length + index) * row, row);
       to += row;
     }
-  return {Array::dense(out[0], std::move(bytes)).compact()};
+  return {make_array(out[0], stored, std::move(bytes))};
 }
 
 void differentiate_gather(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
+  const ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
   const Attributes attributes = {{"axis", node.attributes.integer("axis", 0)},
                                  {"shape", builder.type(node.inputs[0]).shape}};
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
   builder.contribute(node.inputs[0], builder.emit(node.op + "Grad", {dy, node.inputs[1]}, attributes));
 }
 
@@ -114,20 +119,27 @@ std::vector<std::size_t> element_targets(const Node &node, const Array &indices,
   const std::int64_t stride = strides[axis];
   strides[axis] = 0;
   std::vector<std::size_t> targets;
-  ElementWalk<1> walk(indices.shape(), {{strides}});
-  for (std::int64_t index : indices.integers()) {
-    targets.push_back(static_cast<std::size_t>(walk.offsets[0] + resolve_index(index, shape[axis], node) * stride));
-    walk.next();
-  }
+  const std::vector<std::int64_t> values = indices.integers();
+  Runs<1>{indices.shape(), {strides}}.for_each([&](std::int64_t count, const auto &offsets, const auto &steps) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t index = resolve_index(values[targets.size()], shape[axis], node);
+      targets.push_back(static_cast<std::size_t>(offsets[0] + i * steps[0] + index * stride));
+    }
+  });
   return targets;
 }
 
 std::vector<Array> evaluate_gather_elements(const Node &node, std::span<const Array *const> in,
                                             std::span<const Type> out) {
-  const std::vector<double> x = in[0]->doubles();
-  std::vector<double> y;
-  for (std::size_t target : element_targets(node, *in[1], in[0]->shape())) y.push_back(x[target]);
-  return {array_of(out[0], y)};
+  const Array x = in[0]->densified();
+  const std::size_t element = size_of(x.dtype());
+  std::vector<std::byte> bytes = room_for(out[0].dtype, out[0].shape);
+  std::byte *to = bytes.data();
+  for (std::size_t target : element_targets(node, *in[1], x.shape())) {
+    std::memcpy(to, x.bytes() + target * element, element);
+    to += element;
+  }
+  return {make_array(out[0], out[0].shape, std::move(bytes))};
 }
 
 std::vector<Type> infer_gather_elements_gradient(const NodeTypes &types) {
@@ -145,39 +157,60 @@ std::vector<Array> evaluate_gather_elements_gradient(const Node &node, std::span
   return {array_of(out[0], dx)};
 }
 
+std::size_t batch_axes_of(const Node &node) {
+  const std::int64_t batch = node.attributes.integer("batch_dims", 0);
+  require(batch >= 0, Code::graph, node.name, "GatherND has batch_dims {}", batch);
+  return static_cast<std::size_t>(batch);
+}
+
+// x (batch..., addressed..., rest...), indices (batch..., places..., depth) -> (batch..., places..., rest...)
 std::vector<Type> infer_gather_nd(const NodeTypes &types) {
+  require_indices(types.input(1), types.subject());
   const Shape &x = types.input(0).shape, &indices = types.input(1).shape;
-  const std::int64_t batch = types.node.attributes.integer("batch_dims", 0);
-  require(batch == 0, Code::unsupported, types.subject(), "GatherND with batch_dims {} is not supported", batch);
-  require(!indices.empty() && indices.back() >= 1 && indices.back() <= static_cast<std::int64_t>(x.size()), Code::shape,
-          types.subject(), "indices {} do not address {}", to_text(indices), to_text(x));
+  const std::size_t batch = batch_axes_of(types.node);
+  const bool fits = indices.size() > batch && x.size() > batch && indices.back() >= 1 &&
+                    indices.back() <= static_cast<std::int64_t>(x.size() - batch) &&
+                    std::equal(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(batch), indices.begin());
+  require(fits, Code::shape, types.subject(), "indices {} do not address {}", to_text(indices), to_text(x));
   Shape shape(indices.begin(), indices.end() - 1);
-  shape.insert(shape.end(), x.begin() + indices.back(), x.end());
+  shape.insert(shape.end(), x.begin() + static_cast<std::ptrdiff_t>(batch) + indices.back(), x.end());
   return {{types.input(0).dtype, shape}};
 }
 
+// The result varies only where indices or batch axes of x do; what is addressed at one place is copied as it is stored.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
-  const Shape &shape = in[0]->shape();
-  const auto depth = static_cast<std::size_t>(in[1]->shape().back());
-  if (in[0]->stored_count() == 1) {  // every index finds the same value
-    for (std::int64_t index : stored_values<std::int64_t>(*in[1]))
-      require(index >= -*std::ranges::max_element(shape) && index < *std::ranges::max_element(shape), Code::arg,
-              node.name, "index {} is outside {}", index, to_text(shape));
-    return {Array(out[0], Shape(out[0].shape.size(), 1),
-                  std::vector<std::byte>(in[0]->bytes(), in[0]->bytes() + in[0]->stored_bytes()))};
+  const Array &x = *in[0];
+  const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());
+  Shape places = in[1]->stored();
+  places.back() = in[1]->shape().back();
+  const Array indices = in[1]->stored_as(places);
+  Strides of_indices = indices.strides(), of_x(places.size(), 0);
+  const Strides strides = x.strides();
+  for (std::size_t i = 0; i < batch; ++i) {
+    places[i] = std::max(places[i], x.stored()[i]);
+    of_x[i] = strides[i];
   }
-  const Array x = in[0]->densified();
-  const std::vector<std::int64_t> strides = row_major_strides(shape), indices = in[1]->integers();
-  const Shape rest(shape.begin() + static_cast<std::ptrdiff_t>(depth), shape.end());
-  const std::size_t row = byte_count(x.dtype(), rest);
-  std::vector<std::byte> bytes(byte_count(out[0].dtype, out[0].shape));
+  places.pop_back();
+  of_indices.pop_back();
+  of_x.pop_back();
+  const Shape rest(x.stored().begin() + static_cast<std::ptrdiff_t>(batch + depth), x.stored().end());
+  Shape stored = places;
+  stored.insert(stored.end(), rest.begin(), rest.end());
+  std::vector<std::byte> bytes = room_for(x.dtype(), stored);
+  const std::size_t row = byte_count(x.dtype(), rest), element = size_of(x.dtype());
+  const std::vector<std::int64_t> values = stored_values<std::int64_t>(indices);
   std::byte *to = bytes.data();
-  for (std::size_t i = 0; i < indices.size(); i += depth, to += row) {
-    std::int64_t at = 0;
-    for (std::size_t d = 0; d < depth; ++d) at += resolve_index(indices[i + d], shape[d], node) * strides[d];
-    std::memcpy(to, x.bytes() + static_cast<std::size_t>(at) * size_of(x.dtype()), row);
-  }
-  return {Array::dense(out[0], std::move(bytes)).compact()};
+  Runs<2>{places, {of_indices, of_x}}.for_each([&](std::int64_t count, const auto &offsets, const auto &steps) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t *index = values.data() + offsets[0] + i * steps[0];
+      std::int64_t at = offsets[1] + i * steps[1];
+      for (std::size_t d = 0; d < depth; ++d)
+        at += resolve_index(index[d], x.shape()[batch + d], node) * strides[batch + d];
+      if (row > 0) std::memcpy(to, x.bytes() + static_cast<std::size_t>(at) * element, row);
+      to += row;
+    }
+  });
+  return {make_array(out[0], stored, std::move(bytes))};
 }
 
 }  // namespace

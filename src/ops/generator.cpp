@@ -1,7 +1,7 @@
 // Operators that make values out of shapes and numbers. They exist to be folded.
 #include <cmath>
+#include <numeric>
 
-#include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -9,7 +9,7 @@ namespace protrain::ops {
 
 namespace {
 
-constexpr std::int64_t kLongestRange = 1ll << 32;
+constexpr double kLongestRange = 4294967296.0;  // elements
 
 // Shape's part [start, end) of the axes.
 Shape shape_part(const Node &node, const Shape &shape) {
@@ -29,9 +29,8 @@ std::vector<Type> infer_size(const NodeTypes &) { return {{DType::i64, {}}}; }
 std::vector<Type> infer_constant_of_shape(const NodeTypes &types) {
   const Array *value = types.node.attributes.array("value");
   require(types.node.attributes.has("shape"), Code::unsupported, types.subject(),
-          "the shape is not known once the dims are bound");
+          "the shape of ConstantOfShape is computed from data; shapes that depend on data are not supported");
   const Shape shape = types.node.attributes.integers("shape");
-  element_count(shape);
   return {{value != nullptr ? value->dtype() : DType::f32, shape}};
 }
 
@@ -44,31 +43,31 @@ std::vector<Array> evaluate_constant_of_shape(const Node &node, std::span<const 
   return {value->reshaped({}).expanded(out[0].shape)};
 }
 
-// Range's length depends on its operands' values: inference happens in fold, where evaluate makes its own type.
+// The operands' values say how long the result is.
 std::vector<Type> infer_range(const NodeTypes &types) {
-  require(types.input(0).shape.empty() && types.input(1).shape.empty() && types.input(2).shape.empty(), Code::shape,
-          types.subject(), "Range takes scalars");
-  return {{types.input(0).dtype, {}}};
+  const DType dtype = types.input(0).dtype;
+  double bounds[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    require(types.input(i).dtype == dtype && element_count(types.input(i).shape) == 1, Code::type, types.subject(),
+            "operand {} of Range is {}, not a {} scalar", i, to_text(types.input(i)), name_of(dtype));
+    bounds[i] = types.constant(i).stored_double(0);
+  }
+  const auto [start, limit, step] = bounds;
+  require(step != 0 && std::isfinite(start) && std::isfinite(limit) && std::isfinite(step), Code::arg, types.subject(),
+          "no range goes from {} to {} in steps of {}", start, limit, step);
+  const double length = std::max(0.0, std::ceil((limit - start) / step));
+  require(length <= kLongestRange, Code::limit, types.subject(), "a range of {} elements is too long", length);
+  return {{dtype, {static_cast<std::int64_t>(length)}}};
 }
 
-std::vector<Array> evaluate_range(const Node &node, std::span<const Array *const> in, std::span<const Type>) {
-  const DType dtype = in[0]->dtype();
-  const double start = in[0]->stored_double(0), limit = in[1]->stored_double(0), delta = in[2]->stored_double(0);
-  require(delta != 0 && std::isfinite(start) && std::isfinite(limit) && std::isfinite(delta), Code::arg, node.name,
-          "no range goes from {} to {} in steps of {}", start, limit, delta);
-  const double length = std::max(0.0, std::ceil((limit - start) / delta));
-  require(length <= static_cast<double>(kLongestRange), Code::limit, node.name, "a range of {} elements is too long",
-          length);
-  const Type type{dtype, {static_cast<std::int64_t>(length)}};
-  if (is_float(dtype)) {
-    std::vector<double> values(static_cast<std::size_t>(length));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = start + static_cast<double>(i) * delta;
-    return {Array::from_doubles(type, values)};
-  }
-  std::vector<std::int64_t> values(static_cast<std::size_t>(length));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = in[0]->stored_integer(0) + static_cast<std::int64_t>(i) * in[2]->stored_integer(0);
-  return {Array::from_integers(type, values)};
+std::vector<Array> evaluate_range(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+  const auto fill = [&]<typename T>(T start, T step) {
+    std::vector<T> values(static_cast<std::size_t>(out[0].shape[0]));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = start + static_cast<T>(i) * step;
+    return array_of(out[0], values);
+  };
+  if (is_float(out[0].dtype)) return {fill(in[0]->stored_double(0), in[2]->stored_double(0))};
+  return {fill(in[0]->stored_integer(0), in[2]->stored_integer(0))};
 }
 
 std::vector<Array> evaluate_shape(const Node &node, std::span<const Array *const> in, std::span<const Type>) {
@@ -84,33 +83,28 @@ std::vector<Type> infer_cumsum(const NodeTypes &types) {
   return {types.input(0)};
 }
 
-// Sums along one axis of (outer, length, inner).
+// Sums along one axis: stored data (outer, length, inner).
 template <typename T>
 Array cumulate(const Node &node, const Array &x, const Type &type) {
+  using Total = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;  // integers wrap
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), type.shape.size(), node.name);
-  const bool exclusive = node.attributes.integer("exclusive", 0) != 0,
-             reverse = node.attributes.integer("reverse", 0) != 0;
+  const bool exclusive = node.attributes.integer("exclusive", 0) != 0;
+  const bool reverse = node.attributes.integer("reverse", 0) != 0;
   Shape stored = x.stored();
   stored[axis] = type.shape[axis];
-  std::vector<std::int64_t> strides = row_major_strides(stored);
-  const std::int64_t length = stored[axis], stride = strides[axis];
-  const std::vector<T> values = stored_values<T>(x);
-  std::vector<T> sums(static_cast<std::size_t>(element_count(stored)));
-  Shape lanes = stored;
-  lanes[axis] = std::min<std::int64_t>(1, length);
-  const std::vector<std::int64_t> from = strides_over(x.stored(), stored);
-  ElementWalk<2> walk(lanes, {from, strides});
-  for (std::int64_t lane = element_count(lanes); lane > 0; --lane) {
-    T total{};
+  std::vector<T> values = stored_values<T>(x.stored_as(stored));
+  const std::int64_t length = stored[axis], inner = row_major_strides(stored)[axis];
+  for (std::int64_t lane = 0; lane * length < static_cast<std::int64_t>(values.size()); ++lane) {
+    const std::int64_t first = lane / inner * length * inner + lane % inner;
+    Total total{};
     for (std::int64_t i = 0; i < length; ++i) {
-      const std::int64_t at = reverse ? length - 1 - i : i;
-      const T next = total + values[static_cast<std::size_t>(walk.offsets[0] + at * from[axis])];
-      sums[static_cast<std::size_t>(walk.offsets[1] + at * stride)] = exclusive ? total : next;
-      total = next;
+      T &value = values[static_cast<std::size_t>(first + (reverse ? length - 1 - i : i) * inner)];
+      const Total before = total;
+      total += static_cast<Total>(value);
+      value = static_cast<T>(exclusive ? before : total);
     }
-    walk.next();
   }
-  return array_of(type, stored, sums);
+  return array_of(type, stored, values);
 }
 
 std::vector<Array> evaluate_cumsum(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
@@ -126,17 +120,81 @@ std::vector<Type> infer_eye_like(const NodeTypes &types) {
 }
 
 std::vector<Array> evaluate_eye_like(const Node &node, std::span<const Array *const>, std::span<const Type> out) {
-  const std::int64_t rows = out[0].shape[0], columns = out[0].shape[1], k = node.attributes.integer("k", 0);
+  const std::int64_t rows = out[0].shape[0], columns = out[0].shape[1];
+  const std::int64_t k = std::clamp(node.attributes.integer("k", 0), -rows, columns);
   std::vector<double> values(static_cast<std::size_t>(rows * columns), 0);
   for (std::int64_t i = std::max<std::int64_t>(0, -k); i < rows && i + k < columns; ++i)
     values[static_cast<std::size_t>(i * columns + i + k)] = 1;
   return {array_of(out[0], values)};
 }
 
+std::vector<Type> infer_constant(const NodeTypes &types) {
+  const Array *value = types.node.attributes.array("value");
+  require(value != nullptr, Code::unsupported, types.subject(), "Constant holds no tensor");
+  return {value->type()};
+}
+
+std::vector<Array> evaluate_constant(const Node &node, std::span<const Array *const>, std::span<const Type>) {
+  return {*node.attributes.array("value")};
+}
+
+// x (d0, d1, ...) -> (rank, number of elements that are not 0)
+std::vector<Array> evaluate_non_zero(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+  const std::size_t rank = in[0]->shape().size(), found = static_cast<std::size_t>(out[0].shape[1]);
+  const std::vector<double> values = in[0]->doubles();
+  const Strides strides = row_major_strides(in[0]->shape());
+  std::vector<std::int64_t> positions(rank * found);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == 0) continue;
+    for (std::size_t axis = 0; axis < rank; ++axis)
+      positions[axis * found + next] = static_cast<std::int64_t>(i) / strides[axis] % in[0]->shape()[axis];
+    ++next;
+  }
+  return {array_of(out[0], positions)};
+}
+
+std::vector<Type> infer_non_zero(const NodeTypes &types) {
+  const std::vector<double> values = types.constant(0).doubles();
+  const auto zeros = std::ranges::count(values, 0.0);
+  return {{DType::i64,
+           {static_cast<std::int64_t>(types.input(0).shape.size()), static_cast<std::int64_t>(values.size()) - zeros}}};
+}
+
+// indices (...) -> (..., depth, ...): the second of `values` where the new axis equals the index, else the first.
+std::vector<Type> infer_one_hot(const NodeTypes &types) {
+  require(element_count(types.input(1).shape) == 1 && types.input(2).shape == Shape{2}, Code::shape, types.subject(),
+          "OneHot takes one depth and two values, not {} and {}", to_text(types.input(1)), to_text(types.input(2)));
+  const std::int64_t depth = types.constant(1).stored_integer(0);
+  Shape shape = types.input(0).shape;
+  const std::size_t axis = resolve_axis(types.node.attributes.integer("axis", -1), shape.size() + 1, types.subject());
+  shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), depth);
+  return {{types.input(2).dtype, shape}};
+}
+
+std::vector<Array> evaluate_one_hot(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  const std::size_t axis = resolve_axis(node.attributes.integer("axis", -1), out[0].shape.size(), node.name);
+  const std::int64_t depth = out[0].shape[axis];
+  Shape column(out[0].shape.size() - axis, 1), unsqueezed = in[0]->shape();
+  column[0] = depth;
+  unsqueezed.insert(unsqueezed.begin() + static_cast<std::ptrdiff_t>(axis), 1);
+  std::vector<std::int64_t> classes(static_cast<std::size_t>(depth));
+  std::iota(classes.begin(), classes.end(), std::int64_t{0});
+  const Array at = Array::from_integers({DType::i64, column}, classes), indices = in[0]->reshaped(unsqueezed);
+  const std::array<const Array *, 2> operands = {&indices, &at};
+  const std::vector<double> values = in[2]->doubles();
+  return {map_elements<double>(out[0], operands, [&](double index, double position) {
+    return (index < 0 ? index + static_cast<double>(depth) : index) == position ? values[1] : values[0];
+  })};
+}
+
 }  // namespace
 
 Family generator_family() {
   return {
+      {.name = "Constant", .infer = infer_constant, .evaluate = evaluate_constant},
+      {.name = "NonZero", .infer = infer_non_zero, .evaluate = evaluate_non_zero},
+      {.name = "OneHot", .infer = infer_one_hot, .evaluate = evaluate_one_hot},
       {.name = "Shape", .infer = infer_shape, .evaluate = evaluate_shape},
       {.name = "Size", .infer = infer_size, .evaluate = evaluate_size},
       {.name = "ConstantOfShape",

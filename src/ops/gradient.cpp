@@ -5,6 +5,10 @@
 
 namespace protrain::ops {
 
+graph::ValueId gradient_for(GradientBuilder &builder, const graph::Node &node, std::size_t i) {
+  return builder.wants(node.inputs[i]) ? builder.gradient_of(node.outputs[0]) : graph::ValueId::none;
+}
+
 graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, const Shape &shape) {
   const Shape from = builder.type(gradient).shape;
   if (from == shape) return gradient;

@@ -36,6 +36,9 @@ class GradientBuilder {
   virtual void replace_output(graph::ValueId output, graph::ValueId replacement) = 0;
 };
 
+// dL/d(output 0) where input `i` wants a gradient; ValueId::none where there is nothing to do.
+graph::ValueId gradient_for(GradientBuilder &builder, const graph::Node &node, std::size_t i = 0);
+
 // Sums `gradient` down to `shape`, undoing a broadcast: ReduceSum over stretched axes, then Reshape.
 graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, const Shape &shape);
 

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 #include "ops/slices.h"
@@ -15,18 +14,36 @@ namespace {
 using graph::ValueId;
 using Integers = std::vector<std::int64_t>;
 
-// `from` read at `offset` with `strides` (over its stored data), written dense as `stored`; the output type is `type`.
-Array copy_strided(const Array &from, const Type &type, const Shape &stored, std::int64_t offset,
-                   const Integers &strides) {
-  const std::size_t element = size_of(type.dtype);
-  std::vector<std::byte> bytes(byte_count(type.dtype, stored));
-  ElementWalk<1> walk(stored, {{strides}});
-  for (std::size_t at = 0; at < bytes.size(); at += element) {
-    std::memcpy(bytes.data() + at, from.bytes() + static_cast<std::size_t>(offset + walk.offsets[0]) * element,
-                element);
-    walk.next();
+// The elements of `from` at `offset` and on by `strides` (over its stored data), as what is stored of the result.
+Array read_at(const Array &from, const Type &type, const Shape &stored, std::int64_t offset, const Strides &strides) {
+  const auto element = static_cast<std::int64_t>(size_of(type.dtype));
+  std::vector<std::byte> bytes = room_for(type.dtype, stored);
+  if (!bytes.empty())
+    copy_elements(stored, size_of(type.dtype), {from.bytes() + offset * element, strides},
+                  {bytes.data(), row_major_strides(stored)});
+  return make_array(type, stored, std::move(bytes));
+}
+
+// `piece` at the given place of an array of `type` that holds `fill` elsewhere. Axes that the piece covers stay
+// stored once.
+Array placed(const Array &piece, const Type &type, const std::vector<AxisSlice> &where, const Array &fill) {
+  const std::size_t element = size_of(type.dtype), rank = type.shape.size();
+  Shape stored = type.shape, copied = piece.shape();
+  for (std::size_t i = 0; i < rank; ++i)
+    if (where[i].count == type.shape[i] && piece.stored()[i] == 1) stored[i] = copied[i] = 1;
+  std::vector<std::byte> bytes = room_for(type.dtype, stored);
+  const Strides whole = row_major_strides(stored);
+  copy_elements(stored, element, {fill.bytes(), Strides(rank, 0)}, {bytes.data(), whole});
+  if (element_count(copied) == 0) return make_array(type, stored, std::move(bytes));
+  Strides strides = whole;
+  std::int64_t offset = 0;
+  for (std::size_t i = 0; i < rank; ++i) {
+    if (stored[i] == type.shape[i]) offset += where[i].start * whole[i];
+    strides[i] *= where[i].step;
   }
-  return Array(type, stored, std::move(bytes));
+  copy_elements(copied, element, {piece.bytes(), piece.strides()},
+                {bytes.data() + offset * static_cast<std::int64_t>(element), strides});
+  return make_array(type, stored, std::move(bytes));
 }
 
 Integers permutation(const Node &node, std::size_t rank) {
@@ -51,23 +68,23 @@ std::vector<Type> infer_transpose(const NodeTypes &types) {
 }
 
 std::vector<Array> evaluate_transpose(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
-  const Integers own = strides_over(in[0]->stored(), in[0]->stored());
+  const Strides own = in[0]->strides();
   Shape stored;
-  Integers strides;
+  Strides strides;
   for (std::int64_t axis : permutation(node, own.size())) {
     stored.push_back(in[0]->stored()[static_cast<std::size_t>(axis)]);
     strides.push_back(own[static_cast<std::size_t>(axis)]);
   }
-  return {copy_strided(*in[0], out[0], stored, 0, strides)};
+  return {read_at(*in[0], out[0], stored, 0, strides)};
 }
 
 void differentiate_transpose(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
+  const ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
   const Integers perm = permutation(node, builder.type(node.inputs[0]).shape.size());
   Integers inverse(perm.size());
   for (std::size_t i = 0; i < perm.size(); ++i)
     inverse[static_cast<std::size_t>(perm[i])] = static_cast<std::int64_t>(i);
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
   builder.contribute(node.inputs[0], builder.emit("Transpose", {dy}, {{"perm", inverse}}));
 }
 
@@ -80,23 +97,23 @@ std::vector<Type> infer_slice(const NodeTypes &types) {
 
 std::vector<Array> evaluate_slice(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const std::vector<AxisSlice> slices = resolve_slices(node, in[0]->shape());
-  Integers strides = strides_over(in[0]->stored(), in[0]->stored());
+  Strides strides = in[0]->strides();
   Shape stored = out[0].shape;
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    if (strides[i] == 0) stored[i] = std::min<std::int64_t>(stored[i], 1);  // repeated: any slice of it is the same
+    if (in[0]->stored()[i] == 1) stored[i] = std::min<std::int64_t>(stored[i], 1);  // repeated: any part is the same
     offset += slices[i].start * strides[i];
     strides[i] *= slices[i].step;
   }
-  if (element_count(stored) == 0) return {Array::filled(out[0], 0)};
-  return {copy_strided(*in[0], out[0], stored, offset, strides)};
+  return {read_at(*in[0], out[0], stored, offset, strides)};
 }
 
 void differentiate_slice(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
+  const ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
   Attributes attributes = node.attributes;
   attributes.set("shape", builder.type(node.inputs[0]).shape);
-  builder.contribute(node.inputs[0], builder.emit("SliceGrad", {builder.gradient_of(node.outputs[0])}, attributes));
+  builder.contribute(node.inputs[0], builder.emit("SliceGrad", {dy}, attributes));
 }
 
 std::vector<Type> infer_slice_gradient(const NodeTypes &types) {
@@ -111,21 +128,7 @@ std::vector<Type> infer_slice_gradient(const NodeTypes &types) {
 
 std::vector<Array> evaluate_slice_gradient(const Node &node, std::span<const Array *const> in,
                                            std::span<const Type> out) {
-  const std::vector<AxisSlice> slices = resolve_slices(node, out[0].shape);
-  const std::vector<double> dy = in[0]->doubles();
-  std::vector<double> dx(static_cast<std::size_t>(element_count(out[0].shape)), 0.0);
-  Integers strides = row_major_strides(out[0].shape);
-  std::int64_t offset = 0;
-  for (std::size_t i = 0; i < slices.size(); ++i) {
-    offset += slices[i].start * strides[i];
-    strides[i] *= slices[i].step;
-  }
-  ElementWalk<1> walk(in[0]->shape(), {{strides}});
-  for (double value : dy) {
-    dx[static_cast<std::size_t>(offset + walk.offsets[0])] = value;
-    walk.next();
-  }
-  return {array_of(out[0], dx)};
+  return {placed(*in[0], out[0], resolve_slices(node, out[0].shape), Array::scalar(out[0].dtype, 0))};
 }
 
 std::size_t axis_of(const NodeTypes &types) {
@@ -142,7 +145,8 @@ std::vector<Type> infer_concat(const NodeTypes &types) {
     for (std::size_t i = 0; i < out.shape.size(); ++i)
       require(i == axis || next.shape[i] == out.shape[i], Code::shape, types.subject(),
               "{} and {} cannot be joined along axis {}", to_text(out), to_text(next), axis);
-    out.shape[axis] = element_count({1, out.shape[axis] + next.shape[axis]});
+    out.shape[axis] = static_cast<std::int64_t>(checked_add(static_cast<std::uint64_t>(out.shape[axis]),
+                                                            static_cast<std::uint64_t>(next.shape[axis])));
   }
   return {out};
 }
@@ -154,21 +158,17 @@ std::vector<Array> evaluate_concat(const Node &node, std::span<const Array *cons
   for (std::size_t i = 0; i < stored.size(); ++i)
     if (i != axis && std::ranges::all_of(in, [&](const Array *a) { return a->stored()[i] == 1; })) stored[i] = 1;
   const std::size_t element = size_of(out[0].dtype);
-  std::vector<std::byte> bytes(byte_count(out[0].dtype, stored));
-  const Integers strides = row_major_strides(stored);
-  std::int64_t offset = 0;
+  std::vector<std::byte> bytes = room_for(out[0].dtype, stored);
+  const Strides strides = row_major_strides(stored);
+  std::byte *to = bytes.data();
   for (const Array *part : in) {
     Shape piece = stored;
     piece[axis] = part->shape()[axis];
-    ElementWalk<2> walk(piece, {strides_over(part->stored(), piece), strides});
-    for (std::int64_t n = element_count(piece); n > 0; --n) {
-      std::memcpy(bytes.data() + static_cast<std::size_t>(offset + walk.offsets[1]) * element,
-                  part->bytes() + static_cast<std::size_t>(walk.offsets[0]) * element, element);
-      walk.next();
-    }
-    offset += piece[axis] * strides[axis];
+    if (element_count(piece) == 0) continue;
+    copy_elements(piece, element, {part->bytes(), part->strides()}, {to, strides});
+    to += static_cast<std::size_t>(piece[axis] * strides[axis]) * element;
   }
-  return {Array(out[0], stored, std::move(bytes))};
+  return {make_array(out[0], stored, std::move(bytes))};
 }
 
 Attributes one_slice(std::size_t axis, std::int64_t start, std::int64_t end) {
@@ -177,6 +177,7 @@ Attributes one_slice(std::size_t axis, std::int64_t start, std::int64_t end) {
 
 void differentiate_concat(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]);
+  if (dy == ValueId::none) return;
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), builder.type(dy).shape.size(), node.name);
   std::int64_t start = 0;
   for (ValueId in : node.inputs) {
@@ -201,7 +202,9 @@ std::vector<Type> infer_split(const NodeTypes &types) {
   const Type &x = types.input(0);
   const std::size_t axis = axis_of(types);
   const Integers sizes = split_sizes(types.node, x.shape[axis]);
-  require(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == x.shape[axis] &&
+  std::uint64_t total = 0;
+  for (std::int64_t size : sizes) total = checked_add(total, static_cast<std::uint64_t>(std::max<std::int64_t>(size, 0)));
+  require(total == static_cast<std::uint64_t>(x.shape[axis]) &&
               std::ranges::all_of(sizes, [](std::int64_t s) { return s >= 0; }),
           Code::shape, types.subject(), "pieces {} do not make up axis {} of {}", to_text(sizes), axis,
           to_text(x.shape));
@@ -227,6 +230,9 @@ std::vector<Array> evaluate_split(const Node &node, std::span<const Array *const
 
 void differentiate_split(GradientBuilder &builder, const Node &node) {
   if (!builder.wants(node.inputs[0])) return;
+  const bool reached = std::ranges::any_of(
+      node.outputs, [&](ValueId out) { return out != ValueId::none && builder.gradient_of(out) != ValueId::none; });
+  if (!reached) return;
   std::vector<ValueId> parts;
   for (ValueId out : node.outputs) {
     const ValueId dy = builder.gradient_of(out);
@@ -251,6 +257,8 @@ std::pair<Integers, Integers> pads_of(const Node &node, std::size_t rank) {
     before[axis] = pads[i];
     after[axis] = pads[axes.size() + i];
   }
+  require(std::ranges::all_of(pads, [](std::int64_t pad) { return pad >= 0; }), Code::unsupported, node.name,
+          "pads {}: negative ones are not supported; use Slice to crop", to_text(pads));
   return {before, after};
 }
 
@@ -260,37 +268,33 @@ std::vector<Type> infer_pad(const NodeTypes &types) {
           "Pad with mode {} is not supported, only constant", types.node.attributes.text("mode", ""));
   const auto [before, after] = pads_of(types.node, out.shape.size());
   for (std::size_t i = 0; i < out.shape.size(); ++i) {
-    require(before[i] >= 0 && after[i] >= 0, Code::unsupported, types.subject(), "negative pads are not supported");
     out.shape[i] = static_cast<std::int64_t>(
         checked_add(checked_add(static_cast<std::uint64_t>(out.shape[i]), static_cast<std::uint64_t>(before[i])),
                     static_cast<std::uint64_t>(after[i])));
   }
-  element_count(out.shape);
   return {out};
 }
 
 std::vector<Array> evaluate_pad(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
-  const auto [before, after] = pads_of(node, out[0].shape.size());
-  std::vector<double> y(static_cast<std::size_t>(element_count(out[0].shape)), node.attributes.real("value", 0));
-  const Integers strides = row_major_strides(out[0].shape);
-  std::int64_t offset = 0;
-  for (std::size_t i = 0; i < strides.size(); ++i) offset += before[i] * strides[i];
-  ElementWalk<1> walk(in[0]->shape(), {{strides}});
-  for (double value : in[0]->doubles()) {
-    y[static_cast<std::size_t>(offset + walk.offsets[0])] = value;
-    walk.next();
-  }
-  return {array_of(out[0], y)};
+  const Integers before = pads_of(node, out[0].shape.size()).first;
+  std::vector<AxisSlice> where;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    where.push_back({.start = before[i], .step = 1, .count = in[0]->shape()[i]});
+  // An absorbed integer is a list of one.
+  const bool is_list = node.attributes.has("value") && !is_float(out[0].dtype);
+  const Array fill = is_list ? Array::from_integers({out[0].dtype, {}}, {node.attributes.integers("value").at(0)})
+                             : Array::scalar(out[0].dtype, node.attributes.real("value", 0));
+  return {placed(*in[0], out[0], where, fill)};
 }
 
 void differentiate_pad(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
-  const Shape &shape = builder.type(node.inputs[0]).shape;
-  const auto [before, after] = pads_of(node, shape.size());
+  const ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
+  const Shape shape = builder.type(node.inputs[0]).shape;
+  const Integers before = pads_of(node, shape.size()).first;
   Integers ends = before, axes(shape.size());
   for (std::size_t i = 0; i < shape.size(); ++i) ends[i] += shape[i];
   std::iota(axes.begin(), axes.end(), std::int64_t{0});
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
   builder.contribute(node.inputs[0], builder.emit("Slice", {dy}, {{"starts", before}, {"ends", ends}, {"axes", axes}}));
 }
 
@@ -302,25 +306,28 @@ std::vector<Type> infer_trilu(const NodeTypes &types) {
 
 std::vector<Array> evaluate_trilu(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const bool upper = node.attributes.integer("upper", 1) != 0;
-  const std::int64_t k = node.attributes.integer("k", 0);
   const std::size_t rank = out[0].shape.size();
+  const std::int64_t rows = out[0].shape[rank - 2], columns = out[0].shape[rank - 1];
+  const std::int64_t k = std::clamp(node.attributes.integer("k", 0), -rows, columns);
   Shape stored = in[0]->stored();
-  stored[rank - 2] = out[0].shape[rank - 2];
-  stored[rank - 1] = out[0].shape[rank - 1];
-  const std::vector<double> x = stored_values<double>(*in[0]);
-  std::vector<double> y(static_cast<std::size_t>(element_count(stored)));
-  ElementWalk<1> walk(stored, {strides_over(in[0]->stored(), stored)});
-  for (double &value : y) {
-    const std::int64_t diagonal = walk.position()[rank - 1] - walk.position()[rank - 2];
-    value = (upper ? diagonal >= k : diagonal <= k) ? x[static_cast<std::size_t>(walk.offsets[0])] : 0;
-    walk.next();
+  stored[rank - 2] = rows;
+  stored[rank - 1] = columns;
+  const Array x = in[0]->stored_as(stored);
+  std::vector<std::byte> bytes(x.bytes(), x.bytes() + x.stored_bytes());
+  const std::size_t element = size_of(out[0].dtype), row = static_cast<std::size_t>(columns) * element;
+  for (std::size_t at = 0, i = 0; at < bytes.size(); at += row, ++i) {
+    // Upper keeps columns from `cut` on, lower those before it; no bits set is 0 in every type.
+    const std::int64_t diagonal = static_cast<std::int64_t>(i % static_cast<std::size_t>(rows)) + k;
+    const std::size_t cut =
+        static_cast<std::size_t>(std::clamp<std::int64_t>(upper ? diagonal : diagonal + 1, 0, columns)) * element;
+    std::memset(bytes.data() + at + (upper ? 0 : cut), 0, upper ? cut : row - cut);
   }
-  return {array_of(out[0], stored, y)};
+  return {make_array(out[0], stored, std::move(bytes))};
 }
 
 void differentiate_trilu(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
-  builder.contribute(node.inputs[0], builder.emit("Trilu", {builder.gradient_of(node.outputs[0])}, node.attributes));
+  const ValueId dy = gradient_for(builder, node);
+  if (dy != ValueId::none) builder.contribute(node.inputs[0], builder.emit("Trilu", {dy}, node.attributes));
 }
 
 // A sequence of equal pieces is typed as one of them; canonicalization turns it and its readers into Split.
@@ -328,11 +335,13 @@ std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   Type out = types.input(0);
   const std::size_t axis = axis_of(types);
   const Integers sizes = types.node.attributes.integers("split");
+  require(std::ranges::adjacent_find(sizes, std::ranges::not_equal_to()) == sizes.end(), Code::unsupported,
+          types.subject(), "a sequence of pieces of unequal sizes {} is not supported", to_text(sizes));
   out.shape[axis] = sizes.empty() ? 1 : sizes[0];
+  if (sizes.empty() && types.node.attributes.integer("keepdims", 1) == 0)
+    out.shape.erase(out.shape.begin() + static_cast<std::ptrdiff_t>(axis));
   return {out};
 }
-
-std::vector<Type> infer_sequence_at(const NodeTypes &types) { return {types.input(0)}; }
 
 }  // namespace
 
@@ -365,7 +374,7 @@ Family movement_family() {
        .gradient = differentiate_trilu,
        .absorbed = {{1, "k"}}},
       {.name = "SplitToSequence", .infer = infer_split_to_sequence, .absorbed = {{1, "split"}}},
-      {.name = "SequenceAt", .infer = infer_sequence_at},
+      {.name = "SequenceAt", .infer = same_as_input},
   };
 }
 

@@ -1,7 +1,6 @@
 // Reductions over axes.
 #include <cmath>
 
-#include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -29,8 +28,11 @@ Shape kept_shape(const Shape &shape, const std::vector<bool> &reduced) {
 
 std::vector<Type> infer_reduce(const NodeTypes &types) {
   const Type &x = types.input(0);
-  require(is_float(x.dtype) || is_integer(x.dtype), Code::type, types.subject(), "{} does not take {}", types.node.op,
-          name_of(x.dtype));
+  const bool orders = types.node.op == "ReduceMax" || types.node.op == "ReduceMin";  // these take bool as well
+  require(is_float(x.dtype) || is_integer(x.dtype) || (orders && x.dtype == DType::boolean), Code::type,
+          types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
+  require(!types.has(1), Code::unsupported, types.subject(),
+          "the axes of {} are computed from data; shapes that depend on data are not supported", types.node.op);
   const std::vector<bool> reduced = reduced_axes(types.node, x.shape.size());
   const bool keep = types.node.attributes.integer("keepdims", 1) != 0;
   Shape shape;
@@ -42,45 +44,111 @@ std::vector<Type> infer_reduce(const NodeTypes &types) {
   return {{x.dtype, shape}};
 }
 
+// total = add(total, x) over the elements from `start` on, then finish(total, number of elements).
+template <typename T>
+struct Steps {
+  T start;
+  T (*add)(T total, T x);
+  T (*finish)(T total, T count);
+};
+
 struct Reduction {
   std::string_view name;
-  double start;
-  double (*add)(double total, double x);
-  double (*finish)(double total, double count);
+  Steps<double> reals;
+  Steps<std::int64_t> integers;  // no add: worked out in double
 };
 
-double keep_total(double total, double) { return total; }
+template <typename T>
+T keep_total(T total, T) {
+  return total;
+}
+double root(double total, double) { return std::sqrt(total); }
+double logarithm(double total, double) { return std::log(total); }
+double share(double total, double count) { return total / count; }
+std::int64_t whole_share(std::int64_t total, std::int64_t count) { return count == 0 ? 0 : total / count; }
+
+double add(double t, double x) { return t + x; }
+double add_square(double t, double x) { return t + x * x; }
+double add_magnitude(double t, double x) { return t + std::fabs(x); }
+double multiply(double t, double x) { return t * x; }
+double larger(double t, double x) { return std::isnan(x) || x > t ? x : t; }
+double smaller(double t, double x) { return std::isnan(x) || x < t ? x : t; }
+
+// Integers wrap.
+using Integer = std::int64_t;
+using Unsigned = std::uint64_t;
+Integer add(Integer t, Integer x) { return static_cast<Integer>(Unsigned(t) + Unsigned(x)); }
+Integer multiply(Integer t, Integer x) { return static_cast<Integer>(Unsigned(t) * Unsigned(x)); }
+Integer add_square(Integer t, Integer x) { return add(t, multiply(x, x)); }
+Integer add_magnitude(Integer t, Integer x) { return add(t, x < 0 ? multiply(x, -1) : x); }
+Integer larger(Integer t, Integer x) { return std::max(t, x); }
+Integer smaller(Integer t, Integer x) { return std::min(t, x); }
 
 const Reduction kReductions[] = {
-    {"ReduceSum", 0, [](double t, double x) { return t + x; }, keep_total},
-    {"ReduceMean", 0, [](double t, double x) { return t + x; }, [](double t, double n) { return t / n; }},
-    {"ReduceMax", -INFINITY, [](double t, double x) { return std::isnan(x) || x > t ? x : t; }, keep_total},
-    {"ReduceMin", INFINITY, [](double t, double x) { return std::isnan(x) || x < t ? x : t; }, keep_total},
-    {"ReduceProd", 1, [](double t, double x) { return t * x; }, keep_total},
-    {"ReduceSumSquare", 0, [](double t, double x) { return t + x * x; }, keep_total},
-    {"ReduceL1", 0, [](double t, double x) { return t + std::fabs(x); }, keep_total},
-    {"ReduceL2", 0, [](double t, double x) { return t + x * x; }, [](double t, double) { return std::sqrt(t); }},
-    {"ReduceLogSum", 0, [](double t, double x) { return t + x; }, [](double t, double) { return std::log(t); }},
-    {"ReduceLogSumExp", 0, [](double t, double x) { return t + std::exp(x); },
-     [](double t, double) { return std::log(t); }},
+    {"ReduceSum", {0, add, keep_total}, {0, add, keep_total}},
+    {"ReduceMean", {0, add, share}, {0, add, whole_share}},
+    {"ReduceMax", {-INFINITY, larger, keep_total}, {INT64_MIN, larger, keep_total}},
+    {"ReduceMin", {INFINITY, smaller, keep_total}, {INT64_MAX, smaller, keep_total}},
+    {"ReduceProd", {1, multiply, keep_total}, {1, multiply, keep_total}},
+    {"ReduceSumSquare", {0, add_square, keep_total}, {0, add_square, keep_total}},
+    {"ReduceL1", {0, add_magnitude, keep_total}, {0, add_magnitude, keep_total}},
+    {"ReduceL2", {0, add_square, root}, {}},
+    {"ReduceLogSum", {0, add, logarithm}, {}},
 };
+
+// Kept axes are walked as stored, reduced ones in full.
+template <typename T>
+Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type &type) {
+  const std::vector<bool> reduced = reduced_axes(node, x.shape().size());
+  Shape walked = x.stored();
+  for (std::size_t i = 0; i < walked.size(); ++i)
+    if (reduced[i]) walked[i] = x.shape()[i];
+  const Shape kept = kept_shape(walked, reduced);
+  const std::vector<T> values = stored_values<T>(x);
+  std::vector<T> totals(static_cast<std::size_t>(element_count(kept)), steps.start);
+  Runs<2> runs{walked, {x.strides(), strides_over(kept, walked)}};
+  runs.simplify();
+  runs.for_each([&](std::int64_t count, const auto &offsets, const auto &by) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      T &total = totals[static_cast<std::size_t>(offsets[1] + i * by[1])];
+      total = steps.add(total, values[static_cast<std::size_t>(offsets[0] + i * by[0])]);
+    }
+  });
+  std::int64_t count = 1;
+  for (std::size_t i = 0; i < walked.size(); ++i)
+    if (reduced[i]) count *= walked[i];
+  for (T &total : totals) total = steps.finish(total, static_cast<T>(count));
+  // Without keepdims the reduced axes, stored as 1, go.
+  Shape stored;
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    if (!reduced[i] || type.shape.size() == kept.size()) stored.push_back(kept[i]);
+  return array_of(type, stored, totals);
+}
 
 std::vector<Array> evaluate_reduce(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Reduction &reduction = *std::ranges::find(kReductions, std::string_view(node.op), &Reduction::name);
+  if (is_float(in[0]->dtype()) || reduction.integers.add == nullptr)
+    return {reduce(node, reduction.reals, *in[0], out[0])};
+  return {reduce(node, reduction.integers, *in[0], out[0])};
+}
+
+// max + log(sum(exp(x - max))), so that no exponential overflows.
+std::vector<Array> evaluate_log_sum_exp(const Node &node, std::span<const Array *const> in,
+                                        std::span<const Type> out) {
+  Node keeping = node;
+  keeping.attributes.set("keepdims", std::int64_t{1});
   const Shape &shape = in[0]->shape();
-  const Shape kept = kept_shape(shape, reduced_axes(node, shape.size()));
-  std::vector<double> totals(static_cast<std::size_t>(element_count(kept)), reduction.start);
-  const std::vector<double> x = stored_values<double>(*in[0]);
-  ElementWalk<2> walk(shape, {strides_over(in[0]->stored(), shape), strides_over(kept, shape)});
-  const std::int64_t count = element_count(shape);
-  for (std::int64_t i = 0; i < count; ++i) {
-    double &total = totals[static_cast<std::size_t>(walk.offsets[1])];
-    total = reduction.add(total, x[static_cast<std::size_t>(walk.offsets[0])]);
-    walk.next();
-  }
-  const double each = totals.empty() ? 1 : static_cast<double>(count) / static_cast<double>(totals.size());
-  for (double &total : totals) total = reduction.finish(total, each);
-  return {array_of(out[0], totals)};
+  const Type kept = {DType::f64, kept_shape(shape, reduced_axes(node, shape.size()))};
+  const Array most = reduce(keeping, Steps<double>{-INFINITY, larger, keep_total}, *in[0], kept);
+  const std::array<const Array *, 2> operands = {in[0], &most};
+  const Array powers = map_elements<double>({DType::f64, shape}, operands, [](double x, double m) {
+    return std::exp(std::isinf(m) ? x : x - m);
+  });
+  const Array sums = reduce(keeping, Steps<double>{0, add, logarithm}, powers, kept);
+  const std::array<const Array *, 2> parts = {&sums, &most};
+  return {map_elements<double>({out[0].dtype, kept.shape}, parts, [](double log, double m) {
+            return std::isinf(m) ? log : log + m;
+          }).reshaped(out[0].shape)};
 }
 
 std::vector<Type> infer_arg(const NodeTypes &types) {
@@ -100,35 +168,31 @@ std::vector<Array> evaluate_arg(const Node &node, std::span<const Array *const> 
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
   const bool last = node.attributes.integer("select_last_index", 0) != 0, largest = node.op == "ArgMax";
   const std::vector<double> x = in[0]->doubles();
-  Shape lanes = shape;
-  lanes[axis] = 1;
-  const Integers strides = row_major_strides(shape);
-  Integers best;
-  ElementWalk<1> walk(lanes, {{strides}});
-  for (std::int64_t lane = element_count(lanes); lane > 0; --lane) {
-    const auto at = [&](std::int64_t i) { return x[static_cast<std::size_t>(walk.offsets[0] + i * strides[axis])]; };
-    std::int64_t found = 0;
-    for (std::int64_t i = 1; i < shape[axis]; ++i) {
-      const bool better = largest ? at(i) > at(found) : at(i) < at(found);
-      if (better || (last && at(i) == at(found))) found = i;
+  const std::int64_t length = shape[axis], inner = row_major_strides(shape)[axis];
+  std::vector<std::int64_t> best(x.size() / static_cast<std::size_t>(length));
+  for (std::size_t lane = 0; lane < best.size(); ++lane) {
+    const auto n = static_cast<std::int64_t>(lane);
+    const double *from = x.data() + n / inner * length * inner + n % inner;
+    for (std::int64_t i = 1; i < length; ++i) {
+      const double found = from[best[lane] * inner], next = from[i * inner];
+      if ((largest ? next > found : next < found) || (last && next == found)) best[lane] = i;
     }
-    best.push_back(found);
-    walk.next();
   }
   return {Array::from_integers(out[0], best)};
 }
 
 // dy with the reduced axes back as 1, so that it broadcasts over x.
 ValueId keep_axes(GradientBuilder &builder, const Node &node, ValueId value) {
-  const Shape &x = builder.type(node.inputs[0]).shape;
+  const Shape x = builder.type(node.inputs[0]).shape;
   const Shape kept = kept_shape(x, reduced_axes(node, x.size()));
   return builder.type(value).shape == kept ? value : builder.emit("Reshape", {value}, {{"shape", kept}});
 }
 
 void differentiate_sum(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
+  ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
+  dy = keep_axes(builder, node, dy);
   const Type x = builder.type(node.inputs[0]);
-  ValueId dy = keep_axes(builder, node, builder.gradient_of(node.outputs[0]));
   if (node.op == "ReduceMean") {
     const double share = static_cast<double>(element_count(builder.type(dy).shape)) /
                          static_cast<double>(std::max<std::int64_t>(1, element_count(x.shape)));
@@ -140,11 +204,11 @@ void differentiate_sum(GradientBuilder &builder, const Node &node) {
 
 // The gradient goes to the elements that equal the extreme, in equal shares.
 void differentiate_extreme(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
-  const ValueId x = node.inputs[0];
+  ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
+  dy = keep_axes(builder, node, dy);
+  const ValueId x = node.inputs[0], y = keep_axes(builder, node, node.outputs[0]);
   const Type type = builder.type(x);
-  const ValueId y = keep_axes(builder, node, node.outputs[0]);
-  const ValueId dy = keep_axes(builder, node, builder.gradient_of(node.outputs[0]));
   const ValueId hit = builder.emit("Cast", {builder.emit("Equal", {x, y})}, {{"to", std::string(name_of(type.dtype))}});
   const ValueId hits = sum_to(builder, hit, builder.type(y).shape);
   builder.contribute(x, builder.emit("Mul", {hit, builder.emit("Div", {dy, hits})}));
@@ -161,6 +225,10 @@ Family reduce_family() {
     op.absorbed = {{1, "axes"}};
     family.push_back(std::move(op));
   }
+  family.push_back({.name = "ReduceLogSumExp",
+                    .infer = infer_reduce,
+                    .evaluate = evaluate_log_sum_exp,
+                    .absorbed = {{1, "axes"}}});
   family.push_back({.name = "ArgMax", .infer = infer_arg, .evaluate = evaluate_arg});
   family.push_back({.name = "ArgMin", .infer = infer_arg, .evaluate = evaluate_arg});
   return family;

@@ -10,12 +10,20 @@ namespace {
 
 using graph::ValueId;
 
-// ONNX: 0 keeps the input's dim (unless allowzero), one -1 takes what is left.
+// An attribute that was an input; unsupported where that input is no constant.
+std::vector<std::int64_t> absorbed_list(const NodeTypes &types, const char *name) {
+  require(types.node.attributes.has(name), Code::unsupported, types.subject(),
+          "the {} of {} is computed from data; shapes that depend on data are not supported", name, types.node.op);
+  return types.node.attributes.integers(name);
+}
+
+// ONNX: 0 keeps the input's dim (unless allowzero), one -1 takes what is left. Among empty tensors a core Reshape's 0
+// is a 0: it is taken so where the copied dim does not fit.
 std::vector<Type> infer_reshape(const NodeTypes &types) {
   const Type &x = types.input(0);
-  require(types.node.attributes.has("shape"), Code::unsupported, types.subject(),
-          "the target shape is not known once the dims are bound");
-  Shape shape = types.node.attributes.integers("shape");
+  Shape shape = absorbed_list(types, "shape");
+  const std::int64_t elements = element_count(x.shape);
+  const bool is_literal = std::ranges::all_of(shape, [](std::int64_t dim) { return dim >= 0; });
   const bool zero_is_zero = types.node.attributes.integer("allowzero", 0) != 0;
   std::int64_t known = 1;
   auto open = shape.end();
@@ -29,15 +37,16 @@ std::vector<Type> infer_reshape(const NodeTypes &types) {
     else
       known = element_count({known, *dim});
   }
-  const std::int64_t count = element_count(x.shape);
-  if (open != shape.end()) *open = known == 0 ? 0 : count / known;
-  require(element_count(shape) == count, Code::shape, types.subject(), "{} elements of {} do not fill {}", count,
+  if (open != shape.end()) *open = known == 0 ? 0 : elements / known;
+  if (elements == 0 && is_literal && element_count(shape) != 0) shape = types.node.attributes.integers("shape");
+  require(element_count(shape) == elements, Code::shape, types.subject(), "{} elements of {} do not fill {}", elements,
           to_text(x.shape), to_text(types.node.attributes.integers("shape")));
   return {{x.dtype, shape}};
 }
 
 std::vector<Type> infer_squeeze(const NodeTypes &types) {
   const Type &x = types.input(0);
+  if (types.has(1)) absorbed_list(types, "axes");
   std::vector<bool> drop(x.shape.size(), !types.node.attributes.has("axes"));
   for (std::int64_t axis : types.node.attributes.integers("axes"))
     drop[resolve_axis(axis, x.shape.size(), types.subject())] = true;
@@ -52,7 +61,7 @@ std::vector<Type> infer_squeeze(const NodeTypes &types) {
 
 std::vector<Type> infer_unsqueeze(const NodeTypes &types) {
   const Type &x = types.input(0);
-  const std::vector<std::int64_t> axes = types.node.attributes.integers("axes");
+  const std::vector<std::int64_t> axes = absorbed_list(types, "axes");
   const std::size_t rank = x.shape.size() + axes.size();
   std::vector<bool> fresh(rank, false);
   for (std::int64_t axis : axes) {
@@ -74,23 +83,24 @@ std::vector<Type> infer_flatten(const NodeTypes &types) {
   return {{x.dtype, {element_count(Shape(x.shape.begin(), cut)), element_count(Shape(cut, x.shape.end()))}}};
 }
 
-std::vector<Type> infer_identity(const NodeTypes &types) { return {types.input(0)}; }
+// Known only so that what follows is typed: it goes away in inference form, and nothing runs it in training form.
+std::vector<Type> infer_dropout(const NodeTypes &types) {
+  return {types.input(0), {DType::boolean, types.input(0).shape}};
+}
 
 std::vector<Array> evaluate_reshape(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   return {in[0]->reshaped(out[0].shape)};
 }
 
 void differentiate_reshape(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  const ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
   builder.contribute(node.inputs[0], builder.emit("Reshape", {dy}, {{"shape", builder.type(node.inputs[0]).shape}}));
 }
 
 std::vector<Type> infer_expand(const NodeTypes &types) {
-  require(types.node.attributes.has("shape"), Code::unsupported, types.subject(),
-          "the target shape is not known once the dims are bound");
-  const Shape wanted = types.node.attributes.integers("shape");
-  element_count(wanted);
+  const Shape wanted = absorbed_list(types, "shape");
+  element_count(wanted);  // no dim is negative
   return {{types.input(0).dtype, broadcast(types.input(0).shape, wanted, types.subject())}};
 }
 
@@ -99,19 +109,18 @@ std::vector<Array> evaluate_expand(const Node &, std::span<const Array *const> i
 }
 
 void differentiate_expand(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0])) return;
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
+  const ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
   builder.contribute(node.inputs[0], sum_to(builder, dy, builder.type(node.inputs[0]).shape));
 }
 
 std::vector<Type> infer_tile(const NodeTypes &types) {
   const Type &x = types.input(0);
-  const std::vector<std::int64_t> repeats = types.node.attributes.integers("repeats");
+  const std::vector<std::int64_t> repeats = absorbed_list(types, "repeats");
   require(repeats.size() == x.shape.size(), Code::shape, types.subject(), "{} repeats for {}", repeats.size(),
           to_text(x.shape));
   Shape shape = x.shape;
   for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = element_count({shape[i], repeats[i]});
-  element_count(shape);
   return {{x.dtype, shape}};
 }
 
@@ -137,7 +146,8 @@ Family reshape_family() {
           {.name = "Squeeze", .infer = infer_squeeze, .evaluate = evaluate_reshape, .absorbed = {{1, "axes"}}},
           {.name = "Unsqueeze", .infer = infer_unsqueeze, .evaluate = evaluate_reshape, .absorbed = {{1, "axes"}}},
           {.name = "Flatten", .infer = infer_flatten, .evaluate = evaluate_reshape},
-          {.name = "Identity", .infer = infer_identity, .evaluate = evaluate_reshape},
+          {.name = "Identity", .infer = same_as_input, .evaluate = evaluate_reshape},
+          {.name = "Dropout", .infer = infer_dropout},
           {.name = "Expand",
            .infer = infer_expand,
            .evaluate = evaluate_expand,

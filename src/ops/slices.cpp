@@ -1,3 +1,4 @@
+// Slice's bounds: negative ones count from the end, those out of range are clamped.
 #include "ops/slices.h"
 
 #include <algorithm>
@@ -18,11 +19,10 @@ std::vector<AxisSlice> resolve_slices(const Node &node, const Shape &shape) {
   for (std::size_t i = 0; i < starts.size(); ++i) {
     const std::size_t axis = axes.empty() ? i : resolve_axis(axes[i], shape.size(), node.name);
     const std::int64_t dim = shape[axis], step = steps.empty() ? 1 : steps[i];
-    require(step != 0 && step > INT64_MIN, Code::shape, node.name, "a step of {} slices nothing", step);
+    require(step != 0 && step != INT64_MIN, Code::shape, node.name, "a step of {} slices nothing", step);
     const std::int64_t lowest = step > 0 ? 0 : -1, highest = step > 0 ? dim : dim - 1;
     const auto bound = [&](std::int64_t at) { return std::clamp(at < 0 ? at + dim : at, lowest, highest); };
-    const std::int64_t start = step > 0 ? bound(starts[i]) : std::max<std::int64_t>(bound(starts[i]), -1);
-    const std::int64_t end = bound(ends[i]);
+    const std::int64_t start = bound(starts[i]), end = bound(ends[i]);
     const std::int64_t span = step > 0 ? end - start : start - end, stride = step > 0 ? step : -step;
     slices[axis] = {.start = start, .step = step, .count = span > 0 ? (span - 1) / stride + 1 : 0};
   }

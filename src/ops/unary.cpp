@@ -11,12 +11,37 @@ namespace {
 
 using graph::ValueId;
 
+// A function's attributes, in the order in which its row names them.
+struct Coefficients {
+  double a = 0, b = 0;
+};
+
+// An attribute and what it is where absent.
+struct Named {
+  const char *attribute = nullptr;
+  double fallback = 0;
+};
+
+// A function and its slope. At a kink the slope is PyTorch's.
+struct Function {
+  const char *name;
+  const char *gradient_name;  // nullptr: its slope is 0 wherever it is defined, or nobody asks for it
+  double (*value)(double x, Coefficients);
+  double (*slope)(double x, Coefficients);
+  Named first = {}, second = {};
+};
+
+using K = Coefficients;
+
 double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
-double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
+double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); }
 double normal_pdf(double x) { return std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi); }
+double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+double is(bool holds) { return holds ? 1 : 0; }
+double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }  // NaN stays
 
-// The tanh approximation of GELU: x/2 (1 + tanh(k (x + c x^3))).
+// GELU by tanh: x/2 (1 + tanh(u)), u = k (x + c x^3).
 constexpr double kGeluK = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kGeluC = 0.044715;
 double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(kGeluK * (x + kGeluC * x * x * x))); }
@@ -25,87 +50,75 @@ double gelu_tanh_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kGeluK * (1 + 3 * kGeluC * x * x);
 }
 
-constexpr double kSeluAlpha = 1.67326319217681884765625;  // ONNX's defaults
-constexpr double kSeluGamma = 1.05070102214813232421875;
+double mish_slope(double x, K) {
+  const double t = std::tanh(softplus(x));
+  return t + x * (1 - t * t) * sigmoid(x);
+}
 
-bool is_tanh(const Attributes &attributes) { return attributes.text("approximate", "none") == "tanh"; }
+constexpr Named kAlpha1 = {"alpha", 1};
 
-// A function and its slope, both of x and the node's attributes.
-struct Function {
-  const char *name;
-  const char *gradient_name;
-  double (*value)(double x, const Attributes &attributes);
-  double (*slope)(double x, const Attributes &attributes);  // nullptr: zero wherever it is defined
-};
-
-double clip_low(const Attributes &a) { return a.real("min", -INFINITY); }
-double clip_high(const Attributes &a) { return a.real("max", INFINITY); }
-
-using A = const Attributes &;
+// clang-format off
 const Function kFunctions[] = {
-    {"Neg", "NegGrad", [](double x, A) { return -x; }, [](double, A) { return -1.0; }},
-    {"Abs", "AbsGrad", [](double x, A) { return std::fabs(x); },
-     [](double x, A) { return static_cast<double>((x > 0) - (x < 0)); }},
-    {"Exp", "ExpGrad", [](double x, A) { return std::exp(x); }, [](double x, A) { return std::exp(x); }},
-    {"Log", "LogGrad", [](double x, A) { return std::log(x); }, [](double x, A) { return 1 / x; }},
-    {"Sqrt", "SqrtGrad", [](double x, A) { return std::sqrt(x); }, [](double x, A) { return 0.5 / std::sqrt(x); }},
-    {"Reciprocal", "ReciprocalGrad", [](double x, A) { return 1 / x; }, [](double x, A) { return -1 / (x * x); }},
-    {"Erf", "ErfGrad", [](double x, A) { return std::erf(x); },
-     [](double x, A) { return 2 / std::sqrt(std::numbers::pi) * std::exp(-x * x); }},
-    {"Tanh", "TanhGrad", [](double x, A) { return std::tanh(x); },
-     [](double x, A) { return 1 - std::tanh(x) * std::tanh(x); }},
-    {"Sigmoid", "SigmoidGrad", [](double x, A) { return sigmoid(x); },
-     [](double x, A) { return sigmoid(x) * sigmoid(-x); }},
-    {"Relu", "ReluGrad", [](double x, A) { return x > 0 || std::isnan(x) ? x : 0.0; },
-     [](double x, A) { return x > 0 ? 1.0 : 0.0; }},
-    {"LeakyRelu", "LeakyReluGrad", [](double x, A a) { return x >= 0 ? x : a.real("alpha", 0.01) * x; },
-     [](double x, A a) { return x > 0 ? 1.0 : a.real("alpha", 0.01); }},
-    {"Elu", "EluGrad", [](double x, A a) { return x > 0 ? x : a.real("alpha", 1) * std::expm1(x); },
-     [](double x, A a) { return x > 0 ? 1.0 : a.real("alpha", 1) * std::exp(x); }},
-    {"Celu", "CeluGrad",
-     [](double x, A a) { return x > 0 ? x : a.real("alpha", 1) * std::expm1(x / a.real("alpha", 1)); },
-     [](double x, A a) { return x > 0 ? 1.0 : std::exp(x / a.real("alpha", 1)); }},
-    {"Selu", "SeluGrad",
-     [](double x, A a) {
-       return a.real("gamma", kSeluGamma) * (x > 0 ? x : a.real("alpha", kSeluAlpha) * std::expm1(x));
-     },
-     [](double x, A a) {
-       return a.real("gamma", kSeluGamma) * (x > 0 ? 1 : a.real("alpha", kSeluAlpha) * std::exp(x));
-     }},
-    {"Softplus", "SoftplusGrad", [](double x, A) { return softplus(x); }, [](double x, A) { return sigmoid(x); }},
-    {"Softsign", "SoftsignGrad", [](double x, A) { return x / (1 + std::fabs(x)); },
-     [](double x, A) { return 1 / ((1 + std::fabs(x)) * (1 + std::fabs(x))); }},
-    {"HardSigmoid", "HardSigmoidGrad",
-     [](double x, A a) { return std::clamp(a.real("alpha", 0.2) * x + a.real("beta", 0.5), 0.0, 1.0); },
-     [](double x, A a) {
-       const double y = a.real("alpha", 0.2) * x + a.real("beta", 0.5);
-       return y > 0 && y < 1 ? a.real("alpha", 0.2) : 0.0;
-     }},
-    {"HardSwish", "HardSwishGrad", [](double x, A) { return x * std::clamp(x / 6 + 0.5, 0.0, 1.0); },
-     [](double x, A) { return x <= -3  ? 0.0
-                              : x >= 3 ? 1.0
-                                       : x / 3 + 0.5; }},
-    {"Mish", "MishGrad", [](double x, A) { return x * std::tanh(softplus(x)); },
-     [](double x, A) {
-       const double t = std::tanh(softplus(x));
-       return t + x * (1 - t * t) * sigmoid(x);
-     }},
-    {"Sin", "SinGrad", [](double x, A) { return std::sin(x); }, [](double x, A) { return std::cos(x); }},
-    {"Cos", "CosGrad", [](double x, A) { return std::cos(x); }, [](double x, A) { return -std::sin(x); }},
-    {"Gelu", "GeluGrad", [](double x, A a) { return is_tanh(a) ? gelu_tanh(x) : x * normal_cdf(x); },
-     [](double x, A a) { return is_tanh(a) ? gelu_tanh_slope(x) : normal_cdf(x) + x * normal_pdf(x); }},
-    {"Silu", "SiluGrad", [](double x, A) { return x * sigmoid(x); },
-     [](double x, A) { return sigmoid(x) * (1 + x * sigmoid(-x)); }},
-    {"Swish", nullptr, [](double x, A a) { return x * sigmoid(a.real("alpha", 1) * x); }, nullptr},
-    {"Clip", "ClipGrad", [](double x, A a) { return std::min(std::max(x, clip_low(a)), clip_high(a)); },
-     [](double x, A a) { return x >= clip_low(a) && x <= clip_high(a) ? 1.0 : 0.0; }},
-    {"ThresholdedRelu", "ThresholdedReluGrad", [](double x, A a) { return x > a.real("alpha", 1) ? x : 0.0; },
-     [](double x, A a) { return x > a.real("alpha", 1) ? 1.0 : 0.0; }},
-    {"Floor", nullptr, [](double x, A) { return std::floor(x); }, nullptr},
-    {"Ceil", nullptr, [](double x, A) { return std::ceil(x); }, nullptr},
-    {"Round", nullptr, [](double x, A) { return std::nearbyint(x); }, nullptr},
-    {"Sign", nullptr, [](double x, A) { return static_cast<double>((x > 0) - (x < 0)); }, nullptr},
+    {"Neg", "NegGrad", [](double x, K) { return -x; }, [](double, K) { return -1.0; }},
+    {"Abs", "AbsGrad", [](double x, K) { return std::fabs(x); }, [](double x, K) { return sign(x); }},
+    {"Exp", "ExpGrad", [](double x, K) { return std::exp(x); }, [](double x, K) { return std::exp(x); }},
+    {"Log", "LogGrad", [](double x, K) { return std::log(x); }, [](double x, K) { return 1 / x; }},
+    {"Sqrt", "SqrtGrad", [](double x, K) { return std::sqrt(x); }, [](double x, K) { return 0.5 / std::sqrt(x); }},
+    {"Reciprocal", "ReciprocalGrad", [](double x, K) { return 1 / x; }, [](double x, K) { return -1 / (x * x); }},
+    {"Erf", "ErfGrad", [](double x, K) { return std::erf(x); },
+     [](double x, K) { return 2 * std::numbers::inv_sqrtpi * std::exp(-x * x); }},
+    {"Tanh", "TanhGrad", [](double x, K) { return std::tanh(x); },
+     [](double x, K) { return 1 - std::tanh(x) * std::tanh(x); }},
+    {"Sigmoid", "SigmoidGrad", [](double x, K) { return sigmoid(x); },
+     [](double x, K) { return sigmoid(x) * sigmoid(-x); }},
+    {"Relu", "ReluGrad", [](double x, K) { return x < 0 ? 0.0 : x; }, [](double x, K) { return is(x > 0); }},
+    {"LeakyRelu", "LeakyReluGrad", [](double x, K k) { return x >= 0 ? x : k.a * x; },
+     [](double x, K k) { return x > 0 ? 1.0 : k.a; }, {"alpha", 0.01}},
+    {"Elu", "EluGrad", [](double x, K k) { return x > 0 ? x : k.a * std::expm1(x); },
+     [](double x, K k) { return x > 0 ? 1.0 : k.a * std::exp(x); }, kAlpha1},
+    {"Celu", "CeluGrad", [](double x, K k) { return x > 0 ? x : k.a * std::expm1(x / k.a); },
+     [](double x, K k) { return x > 0 ? 1.0 : std::exp(x / k.a); }, kAlpha1},
+    {"Selu", "SeluGrad", [](double x, K k) { return k.b * (x > 0 ? x : k.a * std::expm1(x)); },
+     [](double x, K k) { return k.b * (x > 0 ? 1.0 : k.a * std::exp(x)); },
+     {"alpha", 1.67326319217681884765625}, {"gamma", 1.05070102214813232421875}},
+    {"Softplus", "SoftplusGrad", [](double x, K) { return softplus(x); }, [](double x, K) { return sigmoid(x); }},
+    {"Softsign", "SoftsignGrad", [](double x, K) { return x / (1 + std::fabs(x)); },
+     [](double x, K) { return 1 / ((1 + std::fabs(x)) * (1 + std::fabs(x))); }},
+    {"HardSigmoid", "HardSigmoidGrad", [](double x, K k) { return clamp(k.a * x + k.b, 0, 1); },
+     [](double x, K k) { return k.a * x + k.b > 0 && k.a * x + k.b < 1 ? k.a : 0.0; }, {"alpha", 0.2}, {"beta", 0.5}},
+    {"HardSwish", "HardSwishGrad", [](double x, K) { return x * clamp(x / 6 + 0.5, 0, 1); },
+     [](double x, K) { return x <= -3 ? 0.0 : x >= 3 ? 1.0 : x / 3 + 0.5; }},
+    {"Mish", "MishGrad", [](double x, K) { return x * std::tanh(softplus(x)); }, mish_slope},
+    {"Sin", "SinGrad", [](double x, K) { return std::sin(x); }, [](double x, K) { return std::cos(x); }},
+    {"Cos", "CosGrad", [](double x, K) { return std::cos(x); }, [](double x, K) { return -std::sin(x); }},
+    {"Gelu", "GeluGrad", [](double x, K k) { return k.a != 0 ? gelu_tanh(x) : x * normal_cdf(x); },
+     [](double x, K k) { return k.a != 0 ? gelu_tanh_slope(x) : normal_cdf(x) + x * normal_pdf(x); }},
+    {"Silu", "SiluGrad", [](double x, K) { return x * sigmoid(x); },
+     [](double x, K) { return sigmoid(x) * (1 + x * sigmoid(-x)); }},
+    {"Swish", nullptr, [](double x, K k) { return x * sigmoid(k.a * x); }, nullptr, kAlpha1},
+    {"Clip", "ClipGrad", [](double x, K k) { return std::min(std::max(x, k.a), k.b); },
+     [](double x, K k) { return is(x >= k.a && x <= k.b); }, {"min", -INFINITY}, {"max", INFINITY}},
+    {"ThresholdedRelu", "ThresholdedReluGrad", [](double x, K k) { return x > k.a || std::isnan(x) ? x : 0.0; },
+     [](double x, K k) { return is(x > k.a); }, kAlpha1},
+    {"Floor", nullptr, [](double x, K) { return std::floor(x); }, nullptr},
+    {"Ceil", nullptr, [](double x, K) { return std::ceil(x); }, nullptr},
+    {"Round", nullptr, [](double x, K) { return std::nearbyint(x); }, nullptr},
+    {"Sign", nullptr, [](double x, K) { return sign(x); }, nullptr},
 };
+
+// Those that take integers; Clip's bounds are [low, high].
+struct IntegerFunction {
+  std::string_view name;
+  std::int64_t (*value)(std::int64_t x, std::int64_t low, std::int64_t high);
+};
+const IntegerFunction kIntegerFunctions[] = {
+    {"Neg", [](std::int64_t x, std::int64_t, std::int64_t) { return x == INT64_MIN ? x : -x; }},
+    {"Abs", [](std::int64_t x, std::int64_t, std::int64_t) { return x < 0 && x != INT64_MIN ? -x : x; }},
+    {"Sign", [](std::int64_t x, std::int64_t, std::int64_t) { return std::int64_t{x > 0} - std::int64_t{x < 0}; }},
+    {"Relu", [](std::int64_t x, std::int64_t, std::int64_t) { return std::max<std::int64_t>(x, 0); }},
+    {"Clip", [](std::int64_t x, std::int64_t low, std::int64_t high) { return std::min(std::max(x, low), high); }},
+};
+// clang-format on
 
 const Function &function_of(const Node &node) {
   for (const Function &function : kFunctions)
@@ -114,50 +127,92 @@ const Function &function_of(const Node &node) {
   fail(Code::internal, node.name, "{} is not a function of one operand", node.op);
 }
 
-std::vector<Type> infer_same(const NodeTypes &types) {
+const IntegerFunction *integer_function_of(const Node &node) {
+  const auto found = std::ranges::find(kIntegerFunctions, std::string_view(node.op), &IntegerFunction::name);
+  return found == std::end(kIntegerFunctions) ? nullptr : found;
+}
+
+Coefficients coefficients_of(const Function &function, const Attributes &attributes) {
+  const auto read = [&](const Named &named) {
+    return named.attribute == nullptr ? 0 : attributes.real(named.attribute, named.fallback);
+  };
+  if (std::string_view(function.name) == "Gelu") return {is(attributes.text("approximate", "none") == "tanh"), 0};
+  return {read(function.first), read(function.second)};
+}
+
+std::vector<Type> infer_value(const NodeTypes &types) {
   const Type &x = types.input(0);
-  const bool numeric = is_float(x.dtype) || is_integer(x.dtype);
-  require(numeric, Code::type, types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
+  const bool takes = is_float(x.dtype) || (is_integer(x.dtype) && integer_function_of(types.node) != nullptr);
+  require(takes, Code::type, types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
   return {x};
 }
 
-std::vector<Type> infer_gradient(const NodeTypes &types) {
+std::vector<Type> infer_slope(const NodeTypes &types) {
   require(types.input(0) == types.input(1), Code::shape, types.subject(),
           "{} takes two operands of one type, not {} and {}", types.node.op, to_text(types.input(0)),
           to_text(types.input(1)));
   return {types.input(0)};
 }
 
+std::vector<Array> evaluate_integers(const Node &node, const Array &x, const Type &type) {
+  // An absorbed integer is a list of one.
+  const auto bound = [&](const char *name, std::int64_t fallback) {
+    return node.attributes.has(name) ? node.attributes.integers(name).at(0) : fallback;
+  };
+  const std::int64_t low = bound("min", INT64_MIN), high = bound("max", INT64_MAX);
+  const auto value = integer_function_of(node)->value;
+  const std::array<const Array *, 1> operands = {&x};
+  return {map_elements<std::int64_t>(type, operands, [=](std::int64_t v) { return value(v, low, high); })};
+}
+
 std::vector<Array> evaluate_value(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  if (!is_float(out[0].dtype)) return evaluate_integers(node, *in[0], out[0]);
   const Function &function = function_of(node);
+  const Coefficients k = coefficients_of(function, node.attributes);
   const std::array<const Array *, 1> operands = {in[0]};
-  return {map_elements<double>(out[0], operands, [&](double x) { return function.value(x, node.attributes); })};
+  return {map_elements<double>(out[0], operands, [&](double x) { return function.value(x, k); })};
 }
 
 std::vector<Array> evaluate_slope(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Function &function = function_of(node);
+  const Coefficients k = coefficients_of(function, node.attributes);
   const std::array<const Array *, 2> operands = {in[0], in[1]};
-  return {map_elements<double>(out[0], operands,
-                               [&](double dy, double x) { return dy * function.slope(x, node.attributes); })};
+  return {map_elements<double>(out[0], operands, [&](double dy, double x) { return dy * function.slope(x, k); })};
 }
 
 void differentiate(GradientBuilder &builder, const Node &node) {
-  const ValueId dy = builder.gradient_of(node.outputs[0]);
-  const Function &function = function_of(node);
-  if (dy == ValueId::none || !builder.wants(node.inputs[0])) return;
-  builder.contribute(node.inputs[0], builder.emit(function.gradient_name, {dy, node.inputs[0]}, node.attributes));
+  const ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
+  const char *gradient = function_of(node).gradient_name;
+  builder.contribute(node.inputs[0], builder.emit(gradient, {dy, node.inputs[0]}, node.attributes));
 }
 
 void differentiate_step(GradientBuilder &, const Node &) {}  // flat wherever it has a slope: contributes nothing
 
-// Not, IsNaN, IsInf: to bool.
-std::vector<Type> infer_boolean(const NodeTypes &types) { return {{DType::boolean, types.input(0).shape}}; }
+std::vector<Type> infer_test(const NodeTypes &types) { return {{DType::boolean, float_input(types, 0).shape}}; }
 
-std::vector<Array> evaluate_boolean(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+std::vector<Type> infer_not(const NodeTypes &types) {
+  require(types.input(0).dtype == DType::boolean, Code::type, types.subject(), "Not takes bool, not {}",
+          name_of(types.input(0).dtype));
+  return {types.input(0)};
+}
+
+std::vector<Array> evaluate_not(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   const std::array<const Array *, 1> operands = {in[0]};
-  return {map_elements<double>(out[0], operands, [&](double x) -> std::int64_t {
-    return node.op == "Not" ? x == 0 : node.op == "IsNaN" ? std::isnan(x) : std::isinf(x);
-  })};
+  return {map_elements<std::int64_t>(out[0], operands, [](std::int64_t x) { return x == 0; })};
+}
+
+std::vector<Array> evaluate_is_nan(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+  const std::array<const Array *, 1> operands = {in[0]};
+  return {map_elements<double>(out[0], operands, [](double x) { return std::isnan(x); })};
+}
+
+std::vector<Array> evaluate_is_inf(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  const bool negative = node.attributes.integer("detect_negative", 1) != 0;
+  const bool positive = node.attributes.integer("detect_positive", 1) != 0;
+  const std::array<const Array *, 1> operands = {in[0]};
+  return {map_elements<double>(out[0], operands,
+                               [&](double x) { return std::isinf(x) && (x > 0 ? positive : negative); })};
 }
 
 }  // namespace
@@ -165,18 +220,19 @@ std::vector<Array> evaluate_boolean(const Node &node, std::span<const Array *con
 Family unary_family() {
   Family family;
   for (const Function &function : kFunctions) {
-    const bool flat = function.slope == nullptr;
+    const bool flat = function.gradient_name == nullptr;
     Op op{.name = function.name,
-          .infer = infer_same,
+          .infer = infer_value,
           .evaluate = evaluate_value,
           .gradient = flat ? differentiate_step : differentiate};
     if (op.name == "Clip") op.absorbed = {{1, "min"}, {2, "max"}};
     if (op.name == "Swish") op.gradient = nullptr;  // becomes Silu, or Mul and Sigmoid
     family.push_back(std::move(op));
-    if (!flat) family.push_back({.name = function.gradient_name, .infer = infer_gradient, .evaluate = evaluate_slope});
+    if (!flat) family.push_back({.name = function.gradient_name, .infer = infer_slope, .evaluate = evaluate_slope});
   }
-  for (const char *name : {"Not", "IsNaN", "IsInf"})
-    family.push_back({.name = name, .infer = infer_boolean, .evaluate = evaluate_boolean});
+  family.push_back({.name = "Not", .infer = infer_not, .evaluate = evaluate_not});
+  family.push_back({.name = "IsNaN", .infer = infer_test, .evaluate = evaluate_is_nan});
+  family.push_back({.name = "IsInf", .infer = infer_test, .evaluate = evaluate_is_inf});
   return family;
 }
 

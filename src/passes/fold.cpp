@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <set>
 
+#include "ops/evaluate.h"
 #include "passes/canonical.h"
 #include "passes/passes.h"
 
@@ -25,13 +26,11 @@ const std::set<std::string_view> kElementwise = {
     "Mul", "Neg",   "Not",    "Or",  "Pow",  "Reciprocal", "Round", "Sigmoid", "Sign",  "Sin", "Sqrt", "Sub",
     "Tanh", "Where", "Xor"};
 
-// The stored data as an array of its own.
-Array stored_part(const Array &array) {
-  return Array::dense({array.dtype(), array.stored()},
-                      std::vector<std::byte>(array.bytes(), array.bytes() + array.stored_bytes()));
-}
-
-std::uint64_t result_bytes(const std::vector<Type> &types) {
+// What the results take; an upper bound where repeated axes come out stored once.
+std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &inputs, const std::vector<Type> &types) {
+  if (node.op == "Expand") return inputs.at(0)->stored_bytes();
+  if (kElementwise.contains(node.op))
+    return byte_count(types.at(0).dtype, ops::stored_union(types[0].shape, inputs));
   std::uint64_t bytes = 0;
   for (const Type &type : types) bytes = checked_add(bytes, byte_count(type.dtype, type.shape));
   return bytes;
@@ -40,29 +39,6 @@ std::uint64_t result_bytes(const std::vector<Type> &types) {
 bool has_array(const Attributes &attributes) {
   return std::ranges::any_of(attributes.items(),
                              [](const auto &item) { return std::holds_alternative<Array>(item.second); });
-}
-
-// Bytes an elementwise result takes when repeated axes are stored once.
-std::uint64_t stored_result_bytes(const std::vector<const Array *> &inputs, const Type &type) {
-  Shape shape;
-  for (const Array *input : inputs) shape = broadcast(shape, input->stored(), "constant");
-  return byte_count(type.dtype, shape);
-}
-
-std::vector<Array> evaluate_elementwise(const Node &node, const ops::Op &op, const std::vector<const Array *> &inputs,
-                                        const Type &type) {
-  std::vector<Array> parts;
-  Shape shape;
-  for (const Array *input : inputs) {
-    parts.push_back(stored_part(*input));
-    shape = broadcast(shape, input->stored(), node.name);
-  }
-  std::vector<const Array *> views;
-  for (const Array &part : parts) views.push_back(&part);
-  const std::vector<Type> types = {{type.dtype, shape}};
-  std::vector<Array> results = op.evaluate(node, views, types);
-  results[0] = results[0].compact().expanded(type.shape);
-  return results;
 }
 
 }  // namespace
@@ -124,30 +100,20 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   }
   if (op.evaluate == nullptr) return false;
   const std::vector<Type> types = infer(node);
-  const bool elementwise = kElementwise.contains(node.op) && std::ranges::count(arrays, nullptr) == 0;
-  const bool repeats = elementwise || node.op == "Expand";  // repeated axes of operands stay so in the result
-  const std::uint64_t bytes = elementwise             ? stored_result_bytes(arrays, types[0])
-                              : node.op == "Expand" ? arrays[0]->stored_bytes()
-                                                    : result_bytes(types);
-  if (bytes > kLargestFold) return false;
+  if (result_bytes(node, arrays, types) > kLargestFold) return false;
 
   const auto known = evaluated_.find(key);
   if (known != evaluated_.end() && known->second.size() == 1 && node.outputs.size() == 1 &&
       rewriter_.forward(node.outputs[0], known->second[0]))
     return true;
-  std::vector<Array> results;
-  if (elementwise)
-    results = evaluate_elementwise(node, op, arrays, types[0]);
-  else if (node.op == "Expand")
-    results = {arrays[0]->expanded(types[0].shape)};
-  else
-    results = op.evaluate(node, arrays, types);
+  const std::vector<Array> results = op.evaluate(node, arrays, types);
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] == kNone) continue;
     graph::Value &value = rewriter_.graph().value(node.outputs[i]);
     value.type = types.at(i);
     value.origin = graph::Origin::constant;
-    value.array = repeats ? results.at(i) : results.at(i).compact();
+    value.producer = graph::NodeId::none;
+    value.array = results.at(i);
   }
   if (!has_array(node.attributes)) evaluated_.insert_or_assign(key, node.outputs);
   return true;

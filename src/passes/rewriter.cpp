@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "ops/op.h"
 
 namespace protrain::passes {
@@ -41,16 +42,22 @@ void Rewriter::walk(const std::function<void(Node &)> &visit) {
 void Rewriter::keep(Node node) {
   const bool typed = std::ranges::all_of(
       node.inputs, [&](ValueId in) { return in == kNone || type(in).dtype != DType::none; });
-  if (typed && ops::find(node.op) != nullptr) {
-    const std::vector<Type> types = ops::infer(graph_, node);
-    for (std::size_t i = 0; i < node.outputs.size(); ++i)
-      if (node.outputs[i] != kNone) graph_.value(node.outputs[i]).type = types.at(i);
-  }
+  if (typed && ops::find(node.op) != nullptr) infer_outputs(node);
   for (ValueId in : node.inputs)
     if (in != kNone) ++uses_[index(in)];
   for (ValueId out : node.outputs)
     if (out != kNone) made_by_[index(out)] = static_cast<int>(kept_.size());
   kept_.push_back({std::move(node)});
+}
+
+void Rewriter::infer_outputs(const Node &node) {
+  try {
+    const std::vector<Type> types = ops::infer(graph_, node);
+    for (std::size_t i = 0; i < node.outputs.size(); ++i)
+      if (node.outputs[i] != kNone) graph_.value(node.outputs[i]).type = types.at(i);
+  } catch (const Error &error) {  // a shape that depends on data: prepare() names all of them at once
+    if (error.code != Code::unsupported) throw;
+  }
 }
 
 void Rewriter::become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes) {

@@ -25,7 +25,7 @@ class Rewriter {
   // Calls visit for each node, its inputs forwarded already; what visit does not keep is gone. Then installs the nodes.
   void walk(const std::function<void(Node &)> &visit);
 
-  // Appends a node whose outputs exist; types them if all inputs are typed.
+  // Appends a node whose outputs exist; types them if all inputs are typed and shapes do not depend on data.
   void keep(Node node);
   // Makes what `node` made, by another operator; `node` is the one being visited.
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
@@ -61,6 +61,7 @@ class Rewriter {
     bool alive = true;
   };
   void grow();
+  void infer_outputs(const Node &node);
   void release(const std::vector<ValueId> &inputs);
   void take_over(ValueId from, ValueId to);
   void install();

@@ -39,18 +39,30 @@ double exact_sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) 
 double exact_softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 TEST(Math, ExpIsWithinOneUnitInTheLastPlace) {
-  EXPECT_LE(largest_error(arith::exp, [](double x) { return std::exp(x); }, -kInfinity, kInfinity), 1.0);
+  EXPECT_LE(largest_error(
+                arith::exp, [](double x) { return std::exp(x); }, -kInfinity, kInfinity),
+            1.0);
 }
 TEST(Math, LogIsWithinOneUnitInTheLastPlace) {
-  EXPECT_LE(largest_error(arith::log, [](double x) { return std::log(x); }, -kInfinity, kInfinity), 1.0);
+  EXPECT_LE(largest_error(
+                arith::log, [](double x) { return std::log(x); }, -kInfinity, kInfinity),
+            1.0);
 }
 TEST(Math, TanhAndErfAreWithinTheirBounds) {
-  EXPECT_LE(largest_error(arith::tanh, [](double x) { return std::tanh(x); }, -kInfinity, kInfinity), 1.4);
-  EXPECT_LE(largest_error(arith::erf, [](double x) { return std::erf(x); }, -kInfinity, kInfinity), 1.2);
+  EXPECT_LE(largest_error(
+                arith::tanh, [](double x) { return std::tanh(x); }, -kInfinity, kInfinity),
+            1.4);
+  EXPECT_LE(largest_error(
+                arith::erf, [](double x) { return std::erf(x); }, -kInfinity, kInfinity),
+            1.2);
 }
 TEST(Math, Expm1AndLog1pKeepSmallArguments) {
-  EXPECT_LE(largest_error(arith::expm1, [](double x) { return std::expm1(x); }, -kInfinity, kInfinity), 1.8);
-  EXPECT_LE(largest_error(arith::log1p, [](double x) { return std::log1p(x); }, 0, kInfinity), 1.3);
+  EXPECT_LE(largest_error(
+                arith::expm1, [](double x) { return std::expm1(x); }, -kInfinity, kInfinity),
+            1.8);
+  EXPECT_LE(largest_error(
+                arith::log1p, [](double x) { return std::log1p(x); }, 0, kInfinity),
+            1.3);
 }
 TEST(Math, SigmoidAndSoftplusAreWithinTheirBounds) {
   EXPECT_LE(largest_error(arith::sigmoid, exact_sigmoid, -85, kInfinity), 2.4);
@@ -58,8 +70,8 @@ TEST(Math, SigmoidAndSoftplusAreWithinTheirBounds) {
 }
 
 TEST(Math, NotANumberComesThrough) {
-  for (auto f : {arith::exp, arith::log, arith::tanh, arith::erf, arith::expm1, arith::log1p, arith::sigmoid,
-                 arith::softplus})
+  for (auto f :
+       {arith::exp, arith::log, arith::tanh, arith::erf, arith::expm1, arith::log1p, arith::sigmoid, arith::softplus})
     EXPECT_TRUE(std::isnan(f(kNaN)));
 }
 

@@ -39,7 +39,7 @@ TEST(Unary, SlopesOfSmoothOperatorsMatchDifferences) {
 
 TEST(Unary, SlopesOfPiecewiseOperatorsMatchDifferencesOnEachPiece) {
   expect_slope<arith::Neg>("Neg", -2, 2);
-  for (const auto [low, high] : {std::pair{-2.0f, -0.05f}, std::pair{0.05f, 2.0f}}) {
+  for (const auto &[low, high] : {std::pair{-2.0f, -0.05f}, std::pair{0.05f, 2.0f}}) {
     expect_slope<arith::Abs>("Abs", low, high);
     expect_slope<arith::Relu>("Relu", low, high);
     expect_slope<arith::LeakyRelu>("LeakyRelu", low, high, {0.1f});
@@ -48,7 +48,7 @@ TEST(Unary, SlopesOfPiecewiseOperatorsMatchDifferencesOnEachPiece) {
     expect_slope<arith::Selu>("Selu", low, high, {1.67f, 1.05f});
     expect_slope<arith::Softsign>("Softsign", low, high);
   }
-  for (const auto [low, high] : {std::pair{-6.0f, -3.1f}, std::pair{-2.4f, 2.4f}, std::pair{3.1f, 6.0f}}) {
+  for (const auto &[low, high] : {std::pair{-6.0f, -3.1f}, std::pair{-2.4f, 2.4f}, std::pair{3.1f, 6.0f}}) {
     expect_slope<arith::HardSwish>("HardSwish", low, high);
     expect_slope<arith::HardSigmoid>("HardSigmoid", low, high, {0.2f, 0.5f});
     expect_slope<arith::Clip>("Clip", low, high, {-2.5f, 2.5f});

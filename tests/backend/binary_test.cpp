@@ -49,10 +49,8 @@ TEST(BinaryKernel, ComparisonsBroadcast) {
 TEST(BinaryKernel, IntegersAreExact) {
   for (const char *op : kArithmetic)
     for (DType dtype : {DType::i64, DType::i32})
-      expect_reference_whatever_the_team({op,
-                                          {},
-                                          {random_integers({13, 200}, 5, -1000, 1000, dtype),
-                                           random_integers({200}, 6, 1, 9, dtype)}});
+      expect_reference_whatever_the_team(
+          {op, {}, {random_integers({13, 200}, 5, -1000, 1000, dtype), random_integers({200}, 6, 1, 9, dtype)}});
 }
 
 TEST(BinaryKernel, IntegersWrapAround) {
@@ -78,8 +76,7 @@ TEST(BinaryKernel, LogicCombinesBools) {
 
 TEST(BinaryKernel, PowersWithCommonAndOtherExponents) {
   for (double exponent : {2.0, 3.0, 0.5, -1.5})
-    expect_reference_whatever_the_team(
-        {"Pow", {}, {random_floats({5, 1031}, 10, 0.1, 3), floats({}, {exponent})}});
+    expect_reference_whatever_the_team({"Pow", {}, {random_floats({5, 1031}, 10, 0.1, 3), floats({}, {exponent})}});
   expect_reference_whatever_the_team({"Pow", {}, {random_floats({3, 1, 7}, 11, 0.1, 3), random_floats({5, 7}, 12)}});
   expect_reference({"Pow", {}, {floats({3}, {-2, -1, 0}), floats({}, {3})}});
 }
@@ -101,8 +98,14 @@ struct Choice {
   Shape condition, a, b;
 };
 const Choice kChoices[] = {
-    {{5, 1031}, {5, 1031}, {5, 1031}}, {{5, 1031}, {5, 1031}, {}}, {{5, 1031}, {}, {5, 1031}}, {{5, 1031}, {}, {}},
-    {{17, 19}, {3, 17, 19}, {1}},      {{3, 1, 1}, {17, 19}, {}},  {{1, 19}, {17, 1}, {3, 1, 1}}, {{}, {}, {}},
+    {{5, 1031}, {5, 1031}, {5, 1031}},
+    {{5, 1031}, {5, 1031}, {}},
+    {{5, 1031}, {}, {5, 1031}},
+    {{5, 1031}, {}, {}},
+    {{17, 19}, {3, 17, 19}, {1}},
+    {{3, 1, 1}, {17, 19}, {}},
+    {{1, 19}, {17, 1}, {3, 1, 1}},
+    {{}, {}, {}},
     {{0}, {1}, {}},
 };
 
@@ -111,7 +114,8 @@ TEST(WhereKernel, ChoosesAmongElementsOfAnyType) {
     const Array chosen = random_integers(condition, 15, 0, 2, DType::boolean);
     expect_reference_whatever_the_team({"Where", {}, {chosen, random_floats(a, 16), random_floats(b, 17)}});
     for (DType dtype : {DType::i64, DType::i32, DType::boolean})
-      expect_reference({"Where", {}, {chosen, random_integers(a, 18, 0, 2, dtype), random_integers(b, 19, 0, 2, dtype)}});
+      expect_reference(
+          {"Where", {}, {chosen, random_integers(a, 18, 0, 2, dtype), random_integers(b, 19, 0, 2, dtype)}});
   }
 }
 

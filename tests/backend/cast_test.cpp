@@ -20,7 +20,8 @@ TEST(CastKernel, EveryPairOfTypesMatchesTheReference) {
 
 TEST(CastKernel, FloatsOutsideTheRangeSaturate) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const Array x = floats({7}, {kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN(), 3e9, -3e9, 2.75, -2.75});
+  const Array x =
+      floats({7}, {kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN(), 3e9, -3e9, 2.75, -2.75});
   const std::vector<Array> narrow = run_on_cpu({"Cast", {{"to", std::string("int32")}}, {x}}, 1);
   EXPECT_EQ(narrow[0].integers(), (std::vector<std::int64_t>{INT32_MAX, INT32_MIN, 0, INT32_MAX, INT32_MIN, 2, -2}));
   const std::vector<Array> wide = run_on_cpu({"Cast", {{"to", std::string("int64")}}, {x}}, 1);

@@ -36,9 +36,10 @@ std::vector<float> run(const GemmShape &shape, int threads, std::size_t shift = 
   team.enter([&] {
     team.run([](Member &) { omp_set_num_threads(1); });
     Gemm gemm(shape, threads);
-    Block scratch(gemm.scratch_bytes(), "scratch");
+    Block scratch(gemm.scratch_bytes() * static_cast<std::uint64_t>(threads), "scratch");
     team.run([&](Member &member) {
-      gemm.run(member, {operands.a, operands.b, operands.c, operands.bias}, scratch.data());
+      gemm.run(member, {operands.a, operands.b, operands.c, operands.bias},
+               scratch.data() + static_cast<std::uint64_t>(member.index) * gemm.scratch_bytes());
     });
   });
   return {operands.c, operands.c + shape.m * shape.n};

@@ -66,18 +66,16 @@ TEST(UnaryKernel, ValuesMatchTheReference) {
 TEST(UnaryKernel, GradientsMatchTheReference) {
   for (const Operator &op : kOperators)
     if (op.differentiable)
-      expect_reference_whatever_the_team(
-          {std::string(op.name) + "Grad",
-           op.attributes,
-           {random_floats({5, 1031}, 2), random_floats({5, 1031}, 3, op.low, op.high)}});
+      expect_reference_whatever_the_team({std::string(op.name) + "Grad",
+                                          op.attributes,
+                                          {random_floats({5, 1031}, 2), random_floats({5, 1031}, 3, op.low, op.high)}});
 }
 
 TEST(UnaryKernel, AnyShapeIsTaken) {
   for (const Shape &shape : kShapes) {
     expect_reference_whatever_the_team({"Tanh", {}, {random_floats(shape, 4)}});
     expect_reference_whatever_the_team({"TanhGrad", {}, {random_floats(shape, 5), random_floats(shape, 6)}});
-    expect_reference_whatever_the_team(
-        {"Not", {}, {random_integers(shape, 7, 0, 2, DType::boolean)}});
+    expect_reference_whatever_the_team({"Not", {}, {random_integers(shape, 7, 0, 2, DType::boolean)}});
   }
 }
 

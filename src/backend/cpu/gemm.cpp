@@ -144,20 +144,19 @@ Gemm::Gemm(const GemmShape &shape, int team_size) : shape_(shape) {
       piece.trans_a = false;
       if (piece.m == 0) break;
       own.push_back({rows.begin + part.begin, Product(piece, 1)});
-      scratch_each_ = std::max(scratch_each_, own.back().product.scratch_bytes());
+      product_bytes_ = std::max(product_bytes_, own.back().product.scratch_bytes());
       if (shape.trans_a)
         panel_bytes_ =
             std::max(panel_bytes_, round_up(static_cast<std::uint64_t>(piece.m * piece.k) * sizeof(float), 64));
     }
   }
-  scratch_each_ += panel_bytes_;
 }
 
 void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch) {
   const auto index = static_cast<std::size_t>(member.index);
   if (index >= members_.size()) return;
-  std::byte *own = static_cast<std::byte *>(scratch) + index * scratch_each_;
-  auto *rows = reinterpret_cast<float *>(own);
+  auto *rows = static_cast<float *>(scratch);
+  void *product_scratch = static_cast<std::byte *>(scratch) + panel_bytes_;
   for (Panel &panel : members_[index]) {
     GemmOperands part = operands;
     part.c += panel.first_row * shape_.n;
@@ -167,7 +166,7 @@ void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch
     } else {
       part.a += panel.first_row * shape_.k;
     }
-    panel.product.run(0, part, own + panel_bytes_);
+    panel.product.run(0, part, product_scratch);
   }
 }
 

@@ -51,8 +51,8 @@ class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);
 
-  std::uint64_t scratch_bytes() const { return scratch_each_ * members_.size(); }
-  // The member's rows; no barrier.
+  std::uint64_t scratch_bytes() const { return panel_bytes_ + product_bytes_; }  // of one member; a multiple of 64
+  // The member's rows; no barrier. `scratch` is the member's own: others may still be in the product before.
   void run(const Member &member, const GemmOperands &operands, void *scratch);
 
  private:
@@ -62,7 +62,7 @@ class Gemm {
   };
   GemmShape shape_;
   std::vector<std::vector<Panel>> members_;
-  std::uint64_t scratch_each_ = 0, panel_bytes_ = 0;
+  std::uint64_t panel_bytes_ = 0, product_bytes_ = 0;
 };
 
 }  // namespace protrain::backend

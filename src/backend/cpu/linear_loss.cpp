@@ -50,20 +50,19 @@ class LinearCrossEntropy : public CpuKernel {
     for (std::size_t i : {0, 1}) require_dtype(request, request.inputs[i], DType::f32);
     require(reduction_ != Reduction::none, Code::unsupported, subject(request), "reduction none keeps no rows apart");
     // Slices differ in their rows (the last) and in whether dw starts or goes on (the first).
-    std::uint64_t gemm_bytes = 0;
     for (std::int64_t first = 0; first < rows_; first += slice_rows_) {
       const std::int64_t rows = std::min(slice_rows_, rows_ - first);
       if (products_.size() < 2 || rows != slice_rows_) products_.push_back(make_products(rows, first > 0, team_size));
       slices_.push_back({first, rows, products_.size() - 1});
       const Products &made = products_.back();
-      gemm_bytes =
-          std::max({gemm_bytes, made.logits.scratch_bytes(), made.dx.scratch_bytes(), made.dw.scratch_bytes()});
+      gemm_bytes_ =
+          std::max({gemm_bytes_, made.logits.scratch_bytes(), made.dx.scratch_bytes(), made.dw.scratch_bytes()});
     }
     const auto logits_bytes =
         checked_multiply(static_cast<std::uint64_t>(slice_rows_), static_cast<std::uint64_t>(classes_) * sizeof(float));
     losses_at_ = round_up(logits_bytes, 64);
     gemm_at_ = round_up(losses_at_ + static_cast<std::uint64_t>(rows_) * sizeof(double), 64);
-    scratch_bytes = checked_add(gemm_at_, gemm_bytes);
+    scratch_bytes = checked_add(gemm_at_, checked_multiply(gemm_bytes_, static_cast<std::uint64_t>(team_size)));
   }
 
   void run(Member &member, const Launch &launch) override {
@@ -107,7 +106,7 @@ class LinearCrossEntropy : public CpuKernel {
   void run_slice(Member &member, const Launch &launch, const Slice &slice, float factor) {
     auto *scratch = static_cast<std::byte *>(launch.scratch);
     auto *logits = reinterpret_cast<float *>(scratch);
-    std::byte *gemm_scratch = scratch + gemm_at_;
+    std::byte *gemm_scratch = scratch + gemm_at_ + static_cast<std::uint64_t>(member.index) * gemm_bytes_;
     Products &products = products_[slice.products];
     const float *x = input<float>(launch, 0) + slice.first * depth_, *w = input<float>(launch, 1);
     products.logits.run(member, {x, w, logits, optional_input<float>(launch, 3)}, gemm_scratch);
@@ -159,6 +158,7 @@ class LinearCrossEntropy : public CpuKernel {
   std::vector<Products> products_;
   std::vector<Slice> slices_;
   std::uint64_t losses_at_ = 0, gemm_at_ = 0;  // in scratch, behind the slice's logits
+  std::uint64_t gemm_bytes_ = 0;               // of each member
 };
 }  // namespace
 

@@ -67,7 +67,7 @@ class MatMul : public CpuKernel {
     whole_ = team_size > 1 && offsets_.size() >= static_cast<std::size_t>(team_size);
     for (int i = 0; i < (whole_ ? team_size : 1); ++i) gemms_.emplace_back(shape, whole_ ? 1 : team_size);
     shape_ = shape;
-    scratch_bytes = checked_multiply(gemms_[0].scratch_bytes(), gemms_.size());
+    scratch_bytes = checked_multiply(gemms_[0].scratch_bytes(), static_cast<std::uint64_t>(team_size));
   }
 
   void run(Member &member, const Launch &launch) override {
@@ -75,7 +75,8 @@ class MatMul : public CpuKernel {
     const auto batch = static_cast<std::int64_t>(offsets_.size());
     const Range own = whole_ ? share(batch, 1, member) : Range{0, batch};
     const Member alone(0, 1, nullptr);
-    std::byte *scratch = static_cast<std::byte *>(launch.scratch) + index * gemms_[0].scratch_bytes();
+    std::byte *scratch =
+        static_cast<std::byte *>(launch.scratch) + static_cast<std::size_t>(member.index) * gemms_[0].scratch_bytes();
     const float *bias = optional_input<float>(launch, 2);
     const std::int64_t each = shape_.m * shape_.n;
     float *y = output<float>(launch, 0);

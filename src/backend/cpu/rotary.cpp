@@ -42,11 +42,12 @@ class RotaryKernel : public CpuKernel {
     half_ = attributes.integer("rotary_dim", dims_) / 2;
     require(half_ >= 0 && 2 * half_ <= dims_, Code::shape, subject(request), "{} dims cannot turn in heads of {}",
             2 * half_, dims_);
-    const Shape &angles = request.inputs.at(1).shape;  // (1|B, S, R/2)
-    require((angles == Shape{1, shape[1], half_} || angles == Shape{shape[0], shape[1], half_}) &&
-                request.inputs.at(2).shape == angles,
-            Code::shape, subject(request), "cosines are {} for x of {}", to_text(angles), to_text(shape));
-    angle_rows_ = angles[0] * angles[1];
+    for (std::size_t i : {0, 1}) {
+      const Shape &table = request.inputs.at(i + 1).shape;  // (1|B, S, R/2)
+      require(table == Shape{1, shape[1], half_} || table == Shape{shape[0], shape[1], half_}, Code::shape,
+              subject(request), "a table of {} for x of {}", to_text(table), to_text(shape));
+      table_rows_[i] = table[0] * table[1];
+    }
     sign_ = attributes.integer("inverse", 0) != 0 ? -1.0f : 1.0f;
     turn_ = attributes.integer("interleaved", 0) != 0 ? turn_neighbours : turn_halves;
   }
@@ -56,16 +57,19 @@ class RotaryKernel : public CpuKernel {
     float *y = output<float>(launch, 0);
     const Range mine = share(positions_ * heads_, 1, member);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      const std::int64_t angle = i / heads_ % angle_rows_ * half_;  // one row of angles per (batch and) position
+      const std::int64_t position = i / heads_;  // in all batch rows; a table of one batch row is read again and again
+      const float *cosine = input<float>(launch, 1) + position % table_rows_[0] * half_;
+      const float *sine = input<float>(launch, 2) + position % table_rows_[1] * half_;
       const float *from = x + i * dims_;
       float *to = y + i * dims_;
-      turn_(from, input<float>(launch, 1) + angle, input<float>(launch, 2) + angle, sign_, to, half_);
+      turn_(from, cosine, sine, sign_, to, half_);
       std::copy(from + 2 * half_, from + dims_, to + 2 * half_);
     }
   }
 
  private:
-  std::int64_t positions_, heads_, dims_, half_, angle_rows_;
+  std::int64_t positions_, heads_, dims_, half_;
+  std::int64_t table_rows_[2];  // of cosines, of sines
   float sign_;
   void (*turn_)(const float *, const float *, const float *, float, float *, std::int64_t);
 };

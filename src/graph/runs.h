@@ -1,4 +1,4 @@
-// Walks over strided elements: one shape, and for each of N operands the strides by which it is walked.
+// Walks over strided elements, by runs along the innermost axis. One shape, and strides for each of N operands.
 #pragma once
 
 #include <array>

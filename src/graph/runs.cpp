@@ -1,5 +1,5 @@
 // Copies between strided layouts, whatever the element type.
-#include "graph/walk.h"
+#include "graph/runs.h"
 
 #include <cstring>
 

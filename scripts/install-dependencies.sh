@@ -1,0 +1,26 @@
+#!/bin/sh
+# Installs what building and testing needs, from Debian 12's own archive. Does nothing where all of it is there.
+# usage: install-dependencies.sh [developer]    developer: what `make check` and `make format` need as well
+set -eu
+
+packages="g++ make cmake ninja-build pkg-config protobuf-compiler libprotobuf-dev libdnnl-dev libfmt-dev
+  nlohmann-json3-dev libcli11-dev libgtest-dev python3"
+[ "${1:-}" != developer ] || packages="$packages clang-format git"
+
+missing=
+for package in $packages; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] ||
+    missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+root=
+if [ "$(id -u)" -ne 0 ]; then
+  root=$(command -v sudo) || {
+    echo "Run this as root: apt-get install$missing" >&2
+    exit 1
+  }
+fi
+$root apt-get update -q
+# shellcheck disable=SC2086
+$root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing

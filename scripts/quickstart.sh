@@ -1,0 +1,19 @@
+#!/bin/sh
+# Installs what is needed, builds, and trains the repository's small GPT-2 on the texts of this machine's licenses.
+# usage: quickstart.sh [more arguments for `protrain train`]
+set -eu
+cd "$(dirname "$0")/.."
+
+scripts/install-dependencies.sh
+cmake --preset release
+cmake --build --preset release --target protrain_command
+
+# The model knows 512 tokens; each byte of the text is one. As UTF-16, Latin-1 text is its bytes as uint16.
+out=build/quickstart
+mkdir -p $out
+find /usr/share/common-licenses -type f -exec cat {} + | iconv -f ISO-8859-1 -t UTF-16LE >$out/text.bin
+
+build/release/tools/protrain train tests/fixtures/gpt2-dynamic-opset18.onnx --steps 2000 \
+  --tokens $out/text.bin --batch 16 --sequence 64 --labels same --learning-rate 3e-3 --weight-decay 0.1 \
+  --metrics $out/metrics.jsonl --export $out/trained.onnx "$@"
+echo "The trained model is $out/trained.onnx, each step a line of $out/metrics.jsonl."

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Checks sizes: lines of a file and of a function, parameters, columns, and the share of comments in protrain.h."""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FILE_LINES, FUNCTION_LINES, PARAMETERS, COLUMNS, COMMENT_SHARE = 600, 100, 6, 120, 0.65
+# Fixed by the C ABI: no struct may cross it.
+WAIVED = {("src/protrain.cpp", "protrain_session_set_input", "parameters")}
+
+BLANKED = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
+QUALIFIERS = re.compile(r"\)\s*(?:(?:const|noexcept(?:\([^()]*\))?|override|final|mutable|&&?|->[^{};()]*(?:\([^{};]*\))?)\s*)*$")
+NO_FUNCTION = re.compile(r"(?:^|[;{}\s])(?:if|for|while|switch|catch|namespace|enum)\b[^;]*$|=\s*$|\breturn\b")
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def parameters_of(head):
+    """Name and number of parameters of `head`, the text from the end of the last declaration to the brace."""
+    start = re.search(r"([~\w:]+|operator\s*\S+)\s*\(", head)
+    if not start:
+        return None
+    depth, count, text = 1, 0, ""
+    for char in head[start.end():]:
+        depth += char in "(<[{"
+        depth -= char in ")>]}"
+        if depth == 0:
+            break
+        count += char == "," and depth == 1
+        text += char
+    return start.group(1), count + 1 if text.strip() not in ("", "void") else 0
+
+
+def functions(text):
+    """(name, first line, lines, parameters) of every function that is no lambda."""
+    stack, head_at = [], 0
+    for match in re.finditer(r"[{};]", text):
+        at, char = match.start(), match.group()
+        inside_function = any(kind == "function" for kind, *_ in stack)
+        if char == "{":
+            head = text[head_at:at]
+            kind = "scope"
+            if "(" in head and not inside_function and not re.search(r"\b(?:class|struct|union)\b[^()]*$", head):
+                if NO_FUNCTION.search(head.split(")")[-1]) or re.match(r"\s*(?:namespace|enum)\b", head):
+                    kind = "scope"
+                elif QUALIFIERS.search(head) or re.search(r"\)\s*:.*[)}]\s*$", head, re.S):
+                    kind = "function"
+                else:
+                    kind = "initializer"
+            stack.append((kind, at, head))
+            if kind != "initializer":
+                head_at = at + 1
+        elif char == "}" and stack:
+            kind, opened, head = stack.pop()
+            if kind == "function":
+                found = parameters_of(head)
+                first = text.count("\n", 0, opened) + 1
+                if found:
+                    yield found[0], first, text.count("\n", opened, at) + 1, found[1]
+            if kind != "initializer":
+                head_at = at + 1
+        elif char == ";" and not (stack and stack[-1][0] == "initializer"):
+            head_at = at + 1
+
+
+def check_file(path):
+    file, text = path.relative_to(ROOT).as_posix(), path.read_text()
+    lines = text.splitlines()
+    if len(lines) > FILE_LINES:
+        yield file, "", "lines", f"{len(lines)} lines, at most {FILE_LINES}"
+    for number, line in enumerate(lines, 1):
+        if len(line) > COLUMNS:
+            yield file, "", "columns", f"line {number} has {len(line)} columns, at most {COLUMNS}"
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", blank, BLANKED.sub(blank, text), flags=re.M)
+    for name, line, length, parameters in functions(code):
+        if length > FUNCTION_LINES:
+            yield file, name, "length", f"{name} (line {line}) has {length} lines, at most {FUNCTION_LINES}"
+        if parameters > PARAMETERS:
+            yield file, name, "parameters", f"{name} (line {line}) has {parameters} parameters, at most {PARAMETERS}"
+
+
+def comment_share(path):
+    text = path.read_text()
+    comments = re.findall(r"/\*.*?\*/", text, re.S)
+    commented = sum(len([line for line in comment.splitlines() if line.strip(" */")]) for comment in comments)
+    return commented / len([line for line in text.splitlines() if line.strip()])
+
+
+def main():
+    files = [f for top in ("include", "src", "onnx_import", "tools", "samples", "tests", "bench")
+             for f in sorted((ROOT / top).rglob("*")) if f.suffix in (".h", ".c", ".cpp")]
+    wrong = [f"{file}: {text}" for path in files for file, name, kind, text in check_file(path)
+             if (file, name, kind) not in WAIVED]
+    share = comment_share(ROOT / "include/protrain.h")
+    if share < COMMENT_SHARE:
+        wrong.append(f"include/protrain.h: {share:.0%} comments, at least {COMMENT_SHARE:.0%}")
+    if "--list" in sys.argv:
+        found = sorted(((length, name, path.relative_to(ROOT).as_posix()) for path in files for name, _, length, _ in
+                        functions(BLANKED.sub(blank, path.read_text()))), reverse=True)
+        print("\n".join(f"{length:4} {name} {file}" for length, name, file in found[:25]))
+    print("\n".join(wrong) or f"{len(files)} files keep to the sizes; protrain.h is {share:.0%} comments")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+#include "backend/any_team.h"
+
+namespace protrain::test {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+const DType kTypes[] = {DType::f32, DType::i64, DType::i32, DType::boolean};
+
+// Elements of any type: bools 0 and 1, others small integers.
+Array elements(DType dtype, const Shape &shape, unsigned seed) {
+  if (dtype == DType::f32) return random_floats(shape, seed);
+  return random_integers(shape, seed, 0, dtype == DType::boolean ? 2 : 100, dtype);
+}
+
+void expect_for_every_type(const char *op, const Attributes &attributes, const std::vector<Shape> &shapes,
+                           std::size_t outputs = 1) {
+  for (DType dtype : kTypes) {
+    OneNode one{op, attributes, {}, std::vector<bool>(outputs, true)};
+    for (const Shape &shape : shapes) one.inputs.push_back(elements(dtype, shape, static_cast<unsigned>(shape.size())));
+    expect_reference_whatever_the_team(one, 0);
+  }
+}
+
+struct Permutation {
+  Shape shape;
+  Integers order;
+};
+const Permutation kPermutations[] = {
+    {{}, {}},
+    {{7}, {0}},
+    {{64, 64}, {1, 0}},
+    {{131, 257}, {1, 0}},
+    {{1, 257}, {1, 0}},
+    {{2, 129}, {1, 0}},
+    {{3, 67, 5, 8}, {0, 2, 1, 3}},
+    {{3, 67, 5, 8}, {0, 2, 3, 1}},
+    {{3, 67, 5, 8}, {3, 2, 1, 0}},
+    {{3, 67, 5, 8}, {1, 3, 0, 2}},
+    {{3, 67, 5, 8}, {0, 1, 2, 3}},
+    {{2, 1, 65, 1, 70}, {4, 3, 2, 1, 0}},
+    {{2, 65, 70}, {0, 2, 1}},
+    {{2, 65, 70}, {2, 0, 1}},
+    {{2, 65, 70}, {1, 2, 0}},
+    {{3, 0, 5}, {2, 1, 0}},
+};
+
+TEST(TransposeKernel, EveryKindOfPermutation) {
+  for (const auto &[shape, order] : kPermutations) expect_for_every_type("Transpose", {{"perm", order}}, {shape});
+  expect_for_every_type("Transpose", {}, {{3, 67, 5}});
+}
+
+struct Cut {
+  Shape shape;
+  Integers starts, ends, axes, steps;
+};
+const Cut kCuts[] = {
+    {{13, 300}, {2}, {9}, {0}, {1}},
+    {{13, 300}, {-200}, {-1}, {1}, {1}},
+    {{13, 300}, {1, 5}, {100, 1000}, {0, 1}, {3, 7}},
+    {{13, 300}, {-1, -1}, {-100, -1000}, {0, 1}, {-1, -2}},
+    {{13, 300}, {5}, {5}, {0}, {1}},
+    {{13, 300}, {400}, {500}, {1}, {1}},
+    {{13, 300}, {-1000}, {1000}, {1}, {1}},
+    {{3, 5, 7, 11}, {1, 2, 10}, {3, 5, 2}, {0, -2, 3}, {1, 2, -3}},
+    {{0, 4}, {1}, {3}, {1}, {1}},
+};
+
+Attributes slice_attributes(const Cut &cut) {
+  return {{"starts", cut.starts}, {"ends", cut.ends}, {"axes", cut.axes}, {"steps", cut.steps}};
+}
+
+TEST(SliceKernel, BoundsOfEveryKind) {
+  for (const Cut &cut : kCuts) expect_for_every_type("Slice", slice_attributes(cut), {cut.shape});
+  expect_for_every_type("Slice", {{"starts", Integers{1, 2}}, {"ends", Integers{3, 4}}}, {{5, 6, 7}});
+}
+
+TEST(SliceGradKernel, FillsTheSliceAndNothingElse) {
+  for (const Cut &cut : kCuts) {
+    Attributes attributes = slice_attributes(cut);
+    const Shape sliced = infer({"Slice", attributes, {random_floats(cut.shape, 1)}})[0].shape;
+    attributes.set("shape", cut.shape);
+    expect_for_every_type("SliceGrad", attributes, {sliced});
+  }
+}
+
+TEST(ConcatKernel, JoinsAlongAnyAxis) {
+  expect_for_every_type("Concat", {{"axis", std::int64_t{0}}}, {{3, 300}, {5, 300}, {1, 300}});
+  expect_for_every_type("Concat", {{"axis", std::int64_t{-1}}}, {{7, 300}, {7, 1}, {7, 0}, {7, 200}});
+  expect_for_every_type("Concat", {{"axis", std::int64_t{1}}}, {{2, 3, 257}, {2, 4, 257}});
+  expect_for_every_type("Concat", {{"axis", std::int64_t{0}}}, {{1}, {1}});
+}
+
+TEST(SplitKernel, CutsAlongAnyAxis) {
+  expect_for_every_type("Split", {{"axis", std::int64_t{-1}}, {"split", Integers{300, 1, 0, 200}}}, {{7, 501}}, 4);
+  expect_for_every_type("Split", {{"axis", std::int64_t{0}}, {"split", Integers{2, 5}}}, {{7, 501}}, 2);
+  expect_for_every_type("Split", {{"axis", std::int64_t{1}}}, {{2, 9, 31}}, 3);
+  expect_for_every_type("Split", {{"axis", std::int64_t{1}}}, {{2, 10, 31}}, 3);  // pieces of 4, 4 and 2
+}
+
+TEST(SplitKernel, PiecesThatNobodyWantsAreSkipped) {
+  expect_reference({"Split",
+                    {{"axis", std::int64_t{-1}}, {"split", Integers{3, 4, 5}}},
+                    {random_floats({7, 12}, 2)},
+                    {false, true, false}},
+                   0);
+}
+
+TEST(ExpandKernel, RepeatsAlongStretchedAxes) {
+  struct Stretch {
+    Shape from, to;
+  };
+  for (const auto &[from, to] :
+       {Stretch{{}, {}}, Stretch{{}, {3, 700}}, Stretch{{1}, {0}}, Stretch{{5, 1}, {5, 300}}, Stretch{{300}, {5, 300}},
+        Stretch{{3, 1, 5}, {2, 3, 67, 5}}, Stretch{{3, 67}, {1, 67}}, Stretch{{2, 1, 3, 1}, {2, 4, 3, 5}}})
+    expect_for_every_type("Expand", {{"shape", to}}, {from});
+}
+
+TEST(PadKernel, FillsAround) {
+  for (double value : {0.0, 1.0}) {
+    expect_for_every_type("Pad", {{"pads", Integers{1, 2, 0, 3}}, {"value", value}}, {{13, 300}});
+    expect_for_every_type("Pad", {{"pads", Integers{0, 5, 0, 0, 0, 2}}, {"value", value}}, {{2, 3, 257}});
+    expect_for_every_type("Pad", {{"pads", Integers{2, 1}}, {"axes", Integers{-1}}, {"value", value}}, {{3, 0}});
+  }
+  expect_reference_whatever_the_team({"Pad", {{"pads", Integers{1, 1}}, {"value", -2.5}}, {random_floats({5}, 3)}}, 0);
+}
+
+TEST(TriluKernel, KeepsEitherSideOfAnyDiagonal) {
+  for (const Shape &shape :
+       {Shape{1, 1}, Shape{67, 67}, Shape{3, 5, 31}, Shape{3, 31, 5}, Shape{2, 0, 4}, Shape{2, 4, 0}})
+    for (std::int64_t upper : {0, 1})
+      for (std::int64_t k : {-100, -3, -1, 0, 1, 4, 100})
+        expect_reference_whatever_the_team({"Trilu", {{"upper", upper}, {"k", k}}, {random_floats(shape, 4)}}, 0);
+  expect_for_every_type("Trilu", {}, {{9, 7}});
+}
+
+}  // namespace
+}  // namespace protrain::test
