@@ -146,8 +146,7 @@ Array Array::compact() const {
     const std::size_t slice = step / static_cast<std::size_t>(length);
     const auto at = [&](std::int64_t o) { return result.bytes() + static_cast<std::size_t>(o) * step; };
     bool repeats = true;
-    for (std::int64_t o = 0; o < outer && repeats; ++o)
-      repeats = std::memcmp(at(o), at(o) + slice, step - slice) == 0;
+    for (std::int64_t o = 0; o < outer && repeats; ++o) repeats = std::memcmp(at(o), at(o) + slice, step - slice) == 0;
     if (!repeats) continue;
     std::vector<std::byte> once(static_cast<std::size_t>(outer) * slice);
     for (std::int64_t o = 0; o < outer; ++o)

@@ -19,10 +19,7 @@ void copy_elements(const Shape &shape, std::size_t element, const Source &from, 
   Runs<2> runs{shape, {from.strides, to.strides}};
   runs.simplify();
   const auto size = static_cast<std::int64_t>(element);
-  const auto copy = element == 1   ? copy_run<1>
-                    : element == 2 ? copy_run<2>
-                    : element == 4 ? copy_run<4>
-                                   : copy_run<8>;
+  const auto copy = element == 1 ? copy_run<1> : element == 2 ? copy_run<2> : element == 4 ? copy_run<4> : copy_run<8>;
   runs.for_each([&](std::int64_t count, const auto &offsets, const auto &steps) {
     const std::byte *source = from.at + offsets[0] * size;
     std::byte *target = to.at + offsets[1] * size;

@@ -5,7 +5,7 @@ namespace protrain::ops {
 
 namespace {
 
-constexpr std::uint64_t kLargest = 1ull << 33;        // bytes of one array
+constexpr std::uint64_t kLargest = 1ull << 33;       // bytes of one array
 constexpr std::int64_t kLargestCompacted = 1 << 26;  // elements; looking for repeated axes reads them all
 
 }  // namespace

@@ -75,9 +75,8 @@ Array map_elements(const Type &type, const std::array<const Array *, N> &operand
         graph::load(operands[n]->dtype(), from, steps[n], block, at[n].data());
       }
       for (std::size_t i = 0; i < static_cast<std::size_t>(block); ++i)
-        result[i] = [&]<std::size_t... n>(std::index_sequence<n...>) {
-          return static_cast<T>(f(at[n][i]...));
-        }(std::make_index_sequence<N>{});
+        result[i] = [&]<std::size_t... n>(std::index_sequence<n...>) { return static_cast<T>(f(at[n][i]...)); }
+      (std::make_index_sequence<N>{});
       graph::store(type.dtype, result.data(), block, out);
       out += block * static_cast<std::int64_t>(size_of(type.dtype));
     }

@@ -145,8 +145,8 @@ std::vector<Type> infer_concat(const NodeTypes &types) {
     for (std::size_t i = 0; i < out.shape.size(); ++i)
       require(i == axis || next.shape[i] == out.shape[i], Code::shape, types.subject(),
               "{} and {} cannot be joined along axis {}", to_text(out), to_text(next), axis);
-    out.shape[axis] = static_cast<std::int64_t>(checked_add(static_cast<std::uint64_t>(out.shape[axis]),
-                                                            static_cast<std::uint64_t>(next.shape[axis])));
+    out.shape[axis] = static_cast<std::int64_t>(
+        checked_add(static_cast<std::uint64_t>(out.shape[axis]), static_cast<std::uint64_t>(next.shape[axis])));
   }
   return {out};
 }
@@ -203,7 +203,8 @@ std::vector<Type> infer_split(const NodeTypes &types) {
   const std::size_t axis = axis_of(types);
   const Integers sizes = split_sizes(types.node, x.shape[axis]);
   std::uint64_t total = 0;
-  for (std::int64_t size : sizes) total = checked_add(total, static_cast<std::uint64_t>(std::max<std::int64_t>(size, 0)));
+  for (std::int64_t size : sizes)
+    total = checked_add(total, static_cast<std::uint64_t>(std::max<std::int64_t>(size, 0)));
   require(total == static_cast<std::uint64_t>(x.shape[axis]) &&
               std::ranges::all_of(sizes, [](std::int64_t s) { return s >= 0; }),
           Code::shape, types.subject(), "pieces {} do not make up axis {} of {}", to_text(sizes), axis,

@@ -133,17 +133,15 @@ std::vector<Array> evaluate_reduce(const Node &node, std::span<const Array *cons
 }
 
 // max + log(sum(exp(x - max))), so that no exponential overflows.
-std::vector<Array> evaluate_log_sum_exp(const Node &node, std::span<const Array *const> in,
-                                        std::span<const Type> out) {
+std::vector<Array> evaluate_log_sum_exp(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   Node keeping = node;
   keeping.attributes.set("keepdims", std::int64_t{1});
   const Shape &shape = in[0]->shape();
   const Type kept = {DType::f64, kept_shape(shape, reduced_axes(node, shape.size()))};
   const Array most = reduce(keeping, Steps<double>{-INFINITY, larger, keep_total}, *in[0], kept);
   const std::array<const Array *, 2> operands = {in[0], &most};
-  const Array powers = map_elements<double>({DType::f64, shape}, operands, [](double x, double m) {
-    return std::exp(std::isinf(m) ? x : x - m);
-  });
+  const Array powers = map_elements<double>({DType::f64, shape}, operands,
+                                            [](double x, double m) { return std::exp(std::isinf(m) ? x : x - m); });
   const Array sums = reduce(keeping, Steps<double>{0, add, logarithm}, powers, kept);
   const std::array<const Array *, 2> parts = {&sums, &most};
   return {map_elements<double>({out[0].dtype, kept.shape}, parts, [](double log, double m) {
@@ -225,10 +223,8 @@ Family reduce_family() {
     op.absorbed = {{1, "axes"}};
     family.push_back(std::move(op));
   }
-  family.push_back({.name = "ReduceLogSumExp",
-                    .infer = infer_reduce,
-                    .evaluate = evaluate_log_sum_exp,
-                    .absorbed = {{1, "axes"}}});
+  family.push_back(
+      {.name = "ReduceLogSumExp", .infer = infer_reduce, .evaluate = evaluate_log_sum_exp, .absorbed = {{1, "axes"}}});
   family.push_back({.name = "ArgMax", .infer = infer_arg, .evaluate = evaluate_arg});
   family.push_back({.name = "ArgMin", .infer = infer_arg, .evaluate = evaluate_arg});
   return family;

@@ -211,8 +211,8 @@ std::vector<Array> evaluate_is_inf(const Node &node, std::span<const Array *cons
   const bool negative = node.attributes.integer("detect_negative", 1) != 0;
   const bool positive = node.attributes.integer("detect_positive", 1) != 0;
   const std::array<const Array *, 1> operands = {in[0]};
-  return {map_elements<double>(out[0], operands,
-                               [&](double x) { return std::isinf(x) && (x > 0 ? positive : negative); })};
+  return {
+      map_elements<double>(out[0], operands, [&](double x) { return std::isinf(x) && (x > 0 ? positive : negative); })};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <set>
 
+#include "base/error.h"
 #include "ops/evaluate.h"
 #include "passes/canonical.h"
 #include "passes/passes.h"
@@ -47,14 +48,21 @@ void Canonical::visit(Node &node) {
   absorb(node);
   const bool typed =
       std::ranges::all_of(node.inputs, [&](ValueId in) { return in == kNone || type(in).dtype != DType::none; });
-  if (typed) {
+  if (!typed || !replace(node)) rewriter_.keep(std::move(node));
+}
+
+// By a rule, by its value, or not at all.
+bool Canonical::replace(Node &node) {
+  try {
     const Rule rule = rule_for(node.op);
-    if (rule != nullptr && rule(*this, node)) return;
+    if (rule != nullptr && rule(*this, node)) return true;
     share_small_constants(node);
     const ops::Op *op = ops::find(node.op);
-    if (op != nullptr && evaluate(node, *op)) return;
+    return op != nullptr && evaluate(node, *op);
+  } catch (const Error &error) {  // a shape that depends on data: prepare() names all of them at once
+    if (error.code != Code::unsupported) throw;
+    return false;
   }
-  rewriter_.keep(std::move(node));
 }
 
 void Canonical::absorb(Node &node) const {

@@ -133,7 +133,7 @@ class Bench {
   static constexpr std::uint64_t kGuard = 64;
   static std::uint64_t place(std::uint64_t &total, std::uint64_t bytes) {
     const std::uint64_t at = total;
-    total = round_up(at + bytes + kGuard, backend::kAlignment);
+    total = round_up(at + bytes + kGuard, kAlignment);
     return at;
   }
   void expect_guard(std::uint64_t end) const {

@@ -1,0 +1,106 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "ops/gradient_check.h"
+
+namespace protrain::test {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+Array counting(const Shape &shape) {
+  Integers values(static_cast<std::size_t>(element_count(shape)));
+  std::iota(values.begin(), values.end(), 0);
+  return Array::from_integers({DType::i64, shape}, values);
+}
+
+Attributes axis(std::int64_t axis) { return {{"axis", axis}}; }
+
+TEST(GatherOp, ReadsAlongAnyAxis) {
+  const Array table = counting({3, 2});
+  const Array y = evaluate("Gather", axis(0), {table, Array::from_integers({DType::i32, {1, 2}}, {2, -3})})[0];
+  EXPECT_EQ(y.shape(), (Shape{1, 2, 2}));
+  EXPECT_EQ(y.integers(), (Integers{4, 5, 0, 1}));
+  EXPECT_EQ(evaluate("Gather", axis(-1), {table, Array::from_integers({DType::i64, {}}, {1})})[0].integers(),
+            (Integers{1, 3, 5}));
+}
+
+TEST(GatherOp, RefusesIndicesOutside) {
+  for (std::int64_t index : {3, -4})
+    EXPECT_EQ(code_of([&] { evaluate("Gather", axis(0), {counting({3}), Array::integers({index})}); }), Code::arg);
+  // Also where the table is the same all along.
+  EXPECT_EQ(code_of([&] {
+              evaluate("Gather", axis(0), {Array::filled({DType::f32, {3}}, 1), Array::integers({3})});
+            }),
+            Code::arg);
+  EXPECT_EQ(code_of([&] { evaluate("Gather", axis(0), {counting({3}), random_doubles({1}, 1)}); }), Code::type);
+}
+
+TEST(GatherOp, KeepsRepeatedAxesStoredOnce) {
+  const Array table = counting({3, 1}).expanded({3, 1 << 20});
+  const Array indices = Array::integers({2}).reshaped({1, 1}).expanded({1 << 20, 1});
+  const Array y = evaluate("Gather", axis(0), {table, indices})[0];
+  EXPECT_EQ(y.shape(), (Shape{1 << 20, 1, 1 << 20}));
+  EXPECT_EQ(y.stored_count(), 1);
+  EXPECT_EQ(y.stored_integer(0), 2);
+}
+
+TEST(GatherOp, GradientAddsUpRepeatedIndices) {
+  const Array indices = Array::from_integers({DType::i64, {2, 2}}, {1, -1, 1, 0});
+  for (std::int64_t at : {0, 1, -1})
+    expect_gradient({.op = "Gather", .attributes = axis(at), .inputs = {random_doubles({3, 5, 2}, 1), indices}});
+  expect_gradient({.op = "Gather",
+                   .attributes = axis(1),
+                   .inputs = {random_doubles({3, 5}, 1), Array::from_integers({DType::i32, {}}, {4})}});
+}
+
+TEST(GatherElementsOp, ReadsAnElementAPlace) {
+  const Array indices = Array::from_integers({DType::i64, {2, 2}}, {1, 0, -1, 0});
+  EXPECT_EQ(evaluate("GatherElements", axis(0), {counting({3, 2}), indices})[0].integers(), (Integers{2, 1, 4, 1}));
+  EXPECT_EQ(evaluate("GatherElements", axis(1), {counting({3, 2}), indices})[0].integers(), (Integers{1, 0, 3, 2}));
+  EXPECT_EQ(code_of([&] { evaluate("GatherElements", axis(0), {counting({3}), Array::integers({3})}); }), Code::arg);
+}
+
+TEST(GatherElementsOp, GradientMatchesFiniteDifferences) {
+  for (std::int64_t at : {0, -1})
+    expect_gradient({.op = "GatherElements",
+                     .attributes = axis(at),
+                     .inputs = {random_doubles({3, 5}, 1), random_indices({2, 5}, 2, -3, 3)}});
+}
+
+TEST(GatherNDOp, AddressesLeadingAxes) {
+  const Array x = counting({2, 3, 2});
+  EXPECT_EQ(evaluate("GatherND", {}, {x, Array::from_integers({DType::i64, {2, 2}}, {0, 1, -1, 2})})[0].integers(),
+            (Integers{2, 3, 10, 11}));
+  const Array batched = evaluate("GatherND", {{"batch_dims", std::int64_t{1}}},
+                                 {x, Array::from_integers({DType::i64, {2, 1}}, {2, 0})})[0];
+  EXPECT_EQ(batched.shape(), (Shape{2, 2}));
+  EXPECT_EQ(batched.integers(), (Integers{4, 5, 6, 7}));
+  EXPECT_EQ(code_of([&] {
+              evaluate("GatherND", {}, {x, Array::from_integers({DType::i64, {1, 1}}, {2})});
+            }),
+            Code::arg);
+  EXPECT_EQ(code_of([&] {
+              evaluate("GatherND", {}, {x, Array::from_integers({DType::i64, {1, 4}}, {0, 0, 0, 0})});
+            }),
+            Code::shape);
+}
+
+TEST(GatherNDOp, VariesOnlyWhereIndicesOrDataDo) {
+  // A padding mask (B, S) read at (b, k) for every query: (B, 1, Q, S) of which (B, S) is stored.
+  const std::int64_t b = 2, q = 1 << 20, s = 3;
+  const Shape shape = {b, 1, q, s, 1};
+  const Array batch = counting({b}).reshaped({b, 1, 1, 1, 1}).expanded(shape);
+  const Array key = counting({s}).reshaped({1, 1, 1, s, 1}).expanded(shape);
+  const Array indices = evaluate("Concat", axis(-1), {batch, key})[0];
+  const Array y = evaluate("GatherND", {}, {counting({b, s}), indices})[0];
+  EXPECT_EQ(y.shape(), (Shape{b, 1, q, s}));
+  EXPECT_EQ(y.stored(), (Shape{b, 1, 1, s}));
+  EXPECT_EQ(y.stored_integer(5), 5);
+  const Array all_true = evaluate("GatherND", {}, {Array::filled({DType::boolean, {b, s}}, 1), indices})[0];
+  EXPECT_EQ(all_true.stored_count(), 1);
+}
+
+}  // namespace
+}  // namespace protrain::test
