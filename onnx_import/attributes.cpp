@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "onnx_import/names.h"
+#include "onnx_import/versions.h"
 
 namespace protrain::onnx_import {
 
@@ -51,7 +52,8 @@ bool has_stray_value(const AttributeProto &attribute) {
 
 // Element types travel as ONNX's numbers in these; the graph holds them by name.
 bool is_dtype(const NodeProto &node, const AttributeProto &attribute) {
-  return attribute.name() == "dtype" || (attribute.name() == "to" && node.op_type() == "Cast");
+  return is_default_domain(node.domain()) &&
+         (attribute.name() == "dtype" || (attribute.name() == "to" && node.op_type() == "Cast"));
 }
 
 graph::Attribute read_value(const AttributeProto &attribute, const std::string &subject, const Storage &storage) {

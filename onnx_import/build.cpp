@@ -25,7 +25,8 @@ using graph::ValueId;
 // A node in messages: its name, or its operator and what it makes.
 std::string subject_of(const NodeProto &node) {
   if (!node.name().empty()) return printable(node.name());
-  return printable(node.op_type()) + (node.output_size() > 0 ? " -> " + printable(node.output(0)) : "");
+  return (node.op_type().empty() ? "node" : printable(node.op_type())) +
+         (node.output_size() > 0 ? " -> " + printable(node.output(0)) : "");
 }
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
@@ -232,7 +233,8 @@ bool Builder::is_true(const std::string &value) const {
 
 // Forms of older opsets into the newest one.
 void Builder::renew(graph::Node &node, const NodeProto &proto) const {
-  if (node.op == "Split" && node.inputs.size() < 2 && !node.attributes.has("num_outputs"))
+  const bool sized = node.inputs.size() > 1 && node.inputs[1] != ValueId::none;
+  if (node.op == "Split" && !sized && !node.attributes.has("num_outputs"))
     node.attributes.set("num_outputs", static_cast<std::int64_t>(node.outputs.size()));
   if (node.op == "Dropout" && !node.inputs.empty()) {
     const bool trains = node.inputs.size() > 2 && node.inputs[2] != ValueId::none && is_true(proto.input(2));

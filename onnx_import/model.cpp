@@ -96,6 +96,7 @@ graph::Graph OpenModel::graph(const DimBindings &dims) const {
       const auto *name = std::get_if<std::string>(&dim);
       shape.push_back(name != nullptr ? dims.at(*name) : std::get<std::int64_t>(dim));
     }
+    byte_count(draft_.inputs[i].dtype, shape);  // Code::shape, Code::limit where no machine could address it
     graph.value(graph.inputs[i]).type.shape = std::move(shape);
   }
   for (const auto &[id, tensor] : draft_.deferred) {

@@ -103,7 +103,7 @@ class Saving {
     const Pieces model = model_pieces();
     require(model.size() <= kMaxFileBytes, Code::limit, path_,
             "its constants alone take {} bytes; a model file holds 2 GiB", model.size());
-    if (external_) write_data();
+    if (external_) write_data();  // before the model, which must not name a file that is not there yet
     write_model(model);
   }
 

@@ -80,15 +80,15 @@ std::string_view field_name(int field) {
   }
 }
 
-Shape check_dims(const TensorProto &proto, const std::string &subject) {
+Shape check_dims(const TensorProto &proto, DType dtype, const std::string &subject) {
   require(proto.dims_size() <= kMaxRank, Code::limit, subject, "rank {}; at most {} is allowed", proto.dims_size(),
           kMaxRank);
   Shape shape(proto.dims().begin(), proto.dims().end());
-  std::int64_t count = 1;
+  auto bytes = static_cast<std::int64_t>(size_of(dtype));
   for (const std::int64_t dim : shape) {
     require(dim >= 0, Code::shape, subject, "shape {} has a negative dim", to_text(shape));
-    require(!__builtin_mul_overflow(count, dim, &count), Code::shape, subject,
-            "shape {}: its element count is an overflow of 64 bits", to_text(shape));
+    require(!__builtin_mul_overflow(bytes, dim, &bytes), Code::shape, subject,
+            "shape {}: its byte count is an overflow of 64 bits", to_text(shape));
   }
   return shape;
 }
@@ -243,7 +243,7 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject) {
   tensor.subject = subject;
   tensor.proto = &proto;
   tensor.type.dtype = dtype_of(proto.data_type(), subject);
-  tensor.type.shape = check_dims(proto, subject);
+  tensor.type.shape = check_dims(proto, tensor.type.dtype, subject);
   tensor.bytes = byte_count(tensor.type.dtype, tensor.type.shape);
   require(!proto.has_segment(), Code::format, subject, "a segment of a tensor; segments were never put to use");
   const int field = data_field(proto, subject);

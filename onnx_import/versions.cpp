@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <span>
 #include <string_view>
 
 #include "base/error.h"
@@ -16,80 +17,38 @@ namespace {
 constexpr std::int64_t kOldestIr = 3, kNewestIr = 14;
 constexpr std::int64_t kOldestOpset = 13, kKnownOpset = 24, kNewestOpset = 28;
 
-struct Since {
-  std::string_view op;
-  std::int64_t opset;
+// Operators by the opset that introduced or changed them, each between spaces.
+struct Opset {
+  std::int64_t version;
+  std::string_view operators;
 };
 
 // Operators that the oldest opset does not have.
-constexpr auto kIntroduced = std::to_array<Since>({{"HardSwish", 14},
-                                                   {"Trilu", 14},
-                                                   {"CastLike", 15},
-                                                   {"Bernoulli", 15},
-                                                   {"Optional", 15},
-                                                   {"LayerNormalization", 17},
-                                                   {"SequenceMap", 17},
-                                                   {"BitwiseAnd", 18},
-                                                   {"BitwiseOr", 18},
-                                                   {"BitwiseXor", 18},
-                                                   {"BitwiseNot", 18},
-                                                   {"GroupNormalization", 18},
-                                                   {"Mish", 18},
-                                                   {"CenterCropPad", 18},
-                                                   {"Gelu", 20},
-                                                   {"AffineGrid", 20},
-                                                   {"Attention", 23},
-                                                   {"RMSNormalization", 23},
-                                                   {"RotaryEmbedding", 23},
-                                                   {"Swish", 24},
-                                                   {"TensorScatter", 24}});
+constexpr auto kIntroduced =
+    std::to_array<Opset>({{14, " HardSwish Trilu "},
+                          {15, " Bernoulli CastLike Optional "},
+                          {17, " LayerNormalization SequenceMap "},
+                          {18, " BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad GroupNormalization Mish "},
+                          {20, " AffineGrid Gelu "},
+                          {23, " Attention RMSNormalization RotaryEmbedding "},
+                          {24, " Swish TensorScatter "}});
 
 // Operators with a definition later than kKnownOpset.
-constexpr auto kChanged = std::to_array<Since>({{"Attention", 25},
-                                                {"Cast", 25},
-                                                {"CastLike", 25},
-                                                {"Constant", 25},
-                                                {"ConstantOfShape", 25},
-                                                {"DequantizeLinear", 25},
-                                                {"Flatten", 25},
-                                                {"Identity", 25},
-                                                {"If", 25},
-                                                {"Loop", 25},
-                                                {"Pad", 25},
-                                                {"QuantizeLinear", 25},
-                                                {"Reshape", 25},
-                                                {"Scan", 25},
-                                                {"Shape", 25},
-                                                {"Size", 25},
-                                                {"Squeeze", 25},
-                                                {"Transpose", 25},
-                                                {"Unsqueeze", 25},
-                                                {"BitCast", 26},
-                                                {"CumProd", 26},
-                                                {"CausalConvWithState", 27},
-                                                {"LinearAttention", 27},
-                                                {"Range", 27},
-                                                {"BitShift", 28},
-                                                {"Celu", 28},
-                                                {"Compress", 28},
-                                                {"DepthToSpace", 28},
-                                                {"Einsum", 28},
-                                                {"Mod", 28},
-                                                {"OneHot", 28},
-                                                {"Optional", 28},
-                                                {"OptionalGetElement", 28},
-                                                {"OptionalHasElement", 28},
-                                                {"ReduceLogSum", 28},
-                                                {"ReduceLogSumExp", 28},
-                                                {"ReverseSequence", 28},
-                                                {"SpaceToDepth", 28},
-                                                {"SwiGLU", 28},
-                                                {"Unique", 28}});
+constexpr auto kChanged = std::to_array<Opset>(
+    {{25,
+      " Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad QuantizeLinear "
+      "Reshape Scan Shape Size Squeeze Transpose Unsqueeze "},
+     {26, " BitCast CumProd "},
+     {27, " CausalConvWithState LinearAttention Range "},
+     {28,
+      " BitShift Celu Compress DepthToSpace Einsum Mod OneHot Optional OptionalGetElement OptionalHasElement "
+      "ReduceLogSum ReduceLogSumExp ReverseSequence SpaceToDepth SwiGLU Unique "}});
 
-template <std::size_t N>
-const Since *find_operator(const std::array<Since, N> &table, std::string_view op) {
-  const auto found = std::find_if(table.begin(), table.end(), [&](const Since &row) { return row.op == op; });
-  return found == table.end() ? nullptr : &*found;
+// The opset whose list has `op`; 0 where none does.
+std::int64_t opset_of(std::span<const Opset> table, const std::string &op) {
+  const auto has = [&](const Opset &row) { return row.operators.find(" " + op + " ") != std::string_view::npos; };
+  const auto found = std::find_if(table.begin(), table.end(), has);
+  return found == table.end() ? 0 : found->version;
 }
 
 }  // namespace
@@ -114,14 +73,13 @@ std::int64_t check_versions(const ModelProto &model, const std::string &path) {
 }
 
 void check_operator(const std::string &op, std::int64_t opset, const std::string &node) {
-  const Since *introduced = find_operator(kIntroduced, op);
-  require(introduced == nullptr || introduced->opset <= opset, Code::unsupported, node,
-          "ai.onnx::{} exists from opset {}, and the file says {}", op, introduced == nullptr ? 0 : introduced->opset,
-          opset);
-  const Since *changed = opset > kKnownOpset ? find_operator(kChanged, op) : nullptr;
-  require(changed == nullptr || changed->opset > opset, Code::version, node,
-          "ai.onnx::{} changed in opset {}, after {}, the last one known here; export with opset {}", op,
-          changed == nullptr ? 0 : changed->opset, kKnownOpset, kKnownOpset);
+  const std::int64_t introduced = opset_of(kIntroduced, op);
+  require(introduced <= opset, Code::unsupported, node, "ai.onnx::{} exists from opset {}, and the file says {}", op,
+          introduced, opset);
+  const std::int64_t changed = opset_of(kChanged, op);
+  require(changed == 0 || changed > opset, Code::version, node,
+          "ai.onnx::{} changed in opset {}, after {}, the last one known here; export with opset {}", op, changed,
+          kKnownOpset, kKnownOpset);
 }
 
 }  // namespace protrain::onnx_import

@@ -27,6 +27,12 @@ std::vector<Type> infer_arithmetic(const NodeTypes &types) {
   return {out};
 }
 
+std::vector<Type> infer_pair(const NodeTypes &types) {
+  require(types.inputs.size() == 2, Code::graph, types.subject(), "{} takes 2 operands, not {}", types.node.op,
+          types.inputs.size());
+  return infer_arithmetic(types);
+}
+
 // Pow alone lets the exponent have another type.
 std::vector<Type> infer_pow(const NodeTypes &types) {
   return {{types.input(0).dtype, broadcast(types.input(0).shape, types.input(1).shape, types.subject())}};
@@ -267,7 +273,12 @@ void differentiate_where(GradientBuilder &builder, const Node &node) {
 Family binary_family() {
   Family family;
   const auto arithmetic = [&](const char *name, void (*gradient)(GradientBuilder &, const Node &)) {
-    family.push_back({.name = name, .infer = infer_arithmetic, .evaluate = evaluate_arithmetic, .gradient = gradient});
+    const std::string_view any_number[] = {"Max", "Min", "Sum"};
+    const bool takes_any = std::ranges::find(any_number, name) != std::end(any_number);
+    family.push_back({.name = name,
+                      .infer = takes_any ? infer_arithmetic : infer_pair,
+                      .evaluate = evaluate_arithmetic,
+                      .gradient = gradient});
   };
   arithmetic("Add", differentiate_add);
   arithmetic("Sub", differentiate_add);

@@ -9,7 +9,7 @@ graph::ValueId gradient_for(GradientBuilder &builder, const graph::Node &node, s
   return builder.wants(node.inputs[i]) ? builder.gradient_of(node.outputs[0]) : graph::ValueId::none;
 }
 
-graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, const Shape &shape) {
+graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, Shape shape) {
   const Shape from = builder.type(gradient).shape;
   if (from == shape) return gradient;
   require(broadcast(from, shape, "") == from, Code::internal, builder.value(gradient).name,

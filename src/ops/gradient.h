@@ -40,6 +40,6 @@ class GradientBuilder {
 graph::ValueId gradient_for(GradientBuilder &builder, const graph::Node &node, std::size_t i = 0);
 
 // Sums `gradient` down to `shape`, undoing a broadcast: ReduceSum over stretched axes, then Reshape.
-graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, const Shape &shape);
+graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, Shape shape);
 
 }  // namespace protrain::ops

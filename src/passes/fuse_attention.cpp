@@ -265,6 +265,19 @@ bool fuse_attention(Fusion &fusion, const Node &matmul) {
   return true;
 }
 
+// Queries or keys that were multiplied by a number first.
+bool fuse_scaled_operands(Fusion &fusion, const Node &attention) {
+  Rewriter &r = fusion.r;
+  double scale = attention.attributes.real("scale", 1.0);
+  std::vector<ValueId> inputs = attention.inputs;
+  for (std::size_t i = 0; i < 2; ++i) inputs[i] = unscaled(r, inputs[i], scale);
+  if (inputs == attention.inputs) return false;
+  Attributes attributes = attention.attributes;
+  attributes.set("scale", scale);
+  r.become(attention, "FusedAttention", inputs, attributes);
+  return true;
+}
+
 // Keys and values that were repeated for each group of query heads: (B, S, Hk, 1, D) -> (B, S, Hk, G, D) -> (B, S, H, D).
 bool fuse_grouped_heads(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;

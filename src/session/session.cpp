@@ -120,7 +120,7 @@ class LiveSession final : public Session {
     evaluation_->bind(kernels_, blueprint_.optimizer);
     fill();
     input_set_.assign(forward().inputs.size(), false);
-    say(created_json(device_->info(), blueprint_.step, blueprint_.plan));
+    if (log_) log_(created_json(device_->info(), blueprint_.step, blueprint_.plan));
   }
 
   void set_input(const std::string &name, DType dtype, const Shape &shape, const void *data) override {
@@ -145,7 +145,7 @@ class LiveSession final : public Session {
     StepResult result;
     read_buffer(blueprint_.step, blueprint_.step.loss, &result.loss, sizeof result.loss);
     read_buffer(blueprint_.step, blueprint_.step.norm, &result.grad_norm, sizeof result.grad_norm);
-    say(step_json(steps_, result, step_->report()));
+    if (log_) log_(step_json(steps_, result, step_->report()));
     finish_cancelled();
     return result;
   }
@@ -222,10 +222,6 @@ class LiveSession final : public Session {
 
   void read_buffer(const program::Program &program, program::BufferId id, void *out, std::size_t bytes) {
     device_->read(out, arena_ + program.buffers[index(id)].offset, bytes);
-  }
-
-  void say(const std::string &line) const {
-    if (log_) log_(line);
   }
 
   // Constants and weights into the arena; optimizer state starts at zero.

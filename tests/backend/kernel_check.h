@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -75,10 +77,28 @@ inline std::vector<Array> reference(const OneNode &one) {
   return ops::find(one.op)->evaluate(node, inputs, infer(all));
 }
 
-// A device, an arena and operands in it; every operand is followed by guard bytes.
+// A device for each team size, kept for all tests, and its arena.
+struct Machine {
+  static constexpr std::uint64_t kArenaBytes = 1 << 30;  // of addresses; only what is used becomes memory
+
+  static Machine &of(int threads) {
+    static std::map<int, Machine> machines;
+    Machine &machine = machines[threads];
+    if (!machine.device) {
+      machine.device = backend::open("cpu", threads);
+      machine.arena = static_cast<std::byte *>(machine.device->allocate_arena(kArenaBytes));
+    }
+    return machine;
+  }
+  std::unique_ptr<backend::Device> device;
+  std::byte *arena = nullptr;
+};
+
+// Operands in a device's arena, one bench at a time; every operand is followed by guard bytes.
 class Bench {
  public:
-  Bench(const OneNode &one, int threads, std::size_t shift = 0) : device_(backend::open("cpu", threads)) {
+  Bench(const OneNode &one, int threads, std::size_t shift = 0)
+      : device_(Machine::of(threads).device.get()), arena_(Machine::of(threads).arena) {
     const graph::Node node = node_of(one);
     backend::KernelRequest request{node, {}, infer(one)};
     for (const Array &input : one.inputs) request.inputs.push_back(input.type());
@@ -88,8 +108,7 @@ class Bench {
     for (const Type &type : request.inputs) inputs_at_.push_back(place(total, byte_count(type.dtype, type.shape)));
     for (const Type &type : outputs_) outputs_at_.push_back(place(total, byte_count(type.dtype, type.shape)));
     const std::uint64_t scratch_at = place(total, kernel_->scratch_bytes);
-    bytes_ = total;
-    arena_ = static_cast<std::byte *>(device_->allocate_arena(total));
+    require(total <= Machine::kArenaBytes, Code::arg, one.op, "{} bytes are more than a test's arena", total);
     std::memset(arena_, 0xFF, total);  // not a number, wherever nothing was written
     for (std::size_t i = 0; i < one.inputs.size(); ++i) {
       if (request.inputs[i].dtype != DType::none) one.inputs[i].write_dense(arena_ + inputs_at_[i]);
@@ -141,14 +160,14 @@ class Bench {
       ASSERT_EQ(arena_[i], std::byte{0xFF}) << "byte " << i - end << " behind an operand was written";
   }
 
-  std::unique_ptr<backend::Device> device_;
+  backend::Device *device_;
   std::unique_ptr<backend::Kernel> kernel_;
   std::vector<Type> outputs_;
   std::vector<std::uint64_t> inputs_at_, outputs_at_;
   std::vector<void *> inputs_, results_;
-  std::byte *arena_ = nullptr;
+  std::byte *arena_;
   void *scratch_ = nullptr;
-  std::uint64_t bytes_ = 0, scratch_end_ = 0;
+  std::uint64_t scratch_end_ = 0;
 };
 
 inline std::vector<Array> run_on_cpu(const OneNode &one, int threads, std::size_t shift = 0) {

@@ -172,6 +172,10 @@ TEST_F(Form, DimsAreBoundByNameAndNamelessOnesGetOne) {
   const Error zero = test::error_of([&] { model->graph({{"batch", 0}, {"x_dim2", 2}}); });
   EXPECT_EQ(zero.code, Code::shape);
   EXPECT_EQ(zero.subject, "batch");
+  const Error huge = test::error_of([&] {
+    model->graph({{"batch", std::int64_t{1} << 40}, {"x_dim2", std::int64_t{1} << 40}});
+  });
+  EXPECT_EQ(huge.code, Code::shape);
   const Error unknown = test::error_of([&] { model->graph({{"batch", 5}, {"x_dim2", 2}, {"bacth", 5}}); });
   EXPECT_EQ(unknown.code, Code::arg);
   EXPECT_EQ(unknown.subject, "bacth");

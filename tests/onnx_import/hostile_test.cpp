@@ -160,7 +160,7 @@ std::vector<Case> tensor_cases() {
   const auto type = [](std::int64_t type) { return weight(tensor("w", type, {3, 4}, kGoodWeight)); };
   return {
       {"ProductOverflow", dims({std::int64_t{1} << 31, std::int64_t{1} << 31, 4}), Code::shape, "overflow", "w"},
-      {"ByteOverflow", dims({big, 1}), Code::limit, "64 bits", ""},
+      {"ByteOverflow", dims({big, 1}), Code::shape, "overflow", "w"},
       {"HugeDims", dims({big, 4}), Code::shape, "overflow", "w"},
       {"ManyTwos", dims(test::Dims(64, 2)), Code::shape, "overflow", "w"},
       {"NegativeDim", dims({4, -1}), Code::shape, "negative", "w"},

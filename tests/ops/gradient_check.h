@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
@@ -169,8 +170,9 @@ inline void expect_gradient(const GradientCase &given) {
                                         << element << ": found " << found[element] << ", expected " << expected;
     }
   }
-  if (one.replacement != ValueId::none)
+  if (one.replacement != ValueId::none) {
     EXPECT_NEAR(values[index(one.replacement)].doubles().at(0), one.loss(one.bound), 1e-9) << "the replaced loss";
+  }
 }
 
 // Outputs of one operator for the given inputs.

@@ -123,39 +123,97 @@ TEST(Canonical, NormalizationsGiveTheirStatistics) {
   EXPECT_EQ(only(graph, "RMSNormalization").outputs.size(), 2u);
 }
 
+// These operators have no reference values of their own: `file` says with them what `plain` says without, over the
+// same inputs.
+Graph folded_like(const HandBuilt &file, const HandBuilt &plain) {
+  Graph graph = file.graph;
+  passes::fold(graph);
+  graph::verify(graph);
+  expect_same_results(plain.graph, graph);
+  return graph;
+}
+
 TEST(Canonical, LossesOverPicturesBecomeCrossEntropyOverRows) {
-  HandBuilt b;
-  const ValueId scores = b.input("scores", {2, 4, 3, 5}), labels = b.input("labels", {2, 3, 5}, DType::i64);
-  const Attributes attributes = {{"reduction", std::string("mean")}, {"ignore_index", std::int64_t{2}}};
-  b.graph.outputs = {b.add_all("SoftmaxCrossEntropyLoss", {scores, labels}, attributes, 1)[0]};
-  EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"CrossEntropy", 1}, {"Reshape", 2}, {"Transpose", 1}}));
-  HandBuilt c;
-  const ValueId rows = c.input("scores", {6, 4}), row_labels = c.input("labels", {6}, DType::i64);
-  const ValueId log_probabilities = c.add("LogSoftmax", {rows}, {{"axis", std::int64_t{1}}});
-  c.graph.outputs = {c.add("NegativeLogLikelihoodLoss", {log_probabilities, row_labels}, {{"reduction", std::string("none")}})};
-  EXPECT_EQ(histogram_of_folded(c.graph), (Histogram{{"CrossEntropy", 1}}));
+  HandBuilt file, plain;
+  for (HandBuilt *b : {&file, &plain}) {
+    const ValueId scores = b->input("scores", {2, 4, 3, 5}), labels = b->input("labels", {2, 3, 5}, DType::i64);
+    if (b == &file) {
+      const Attributes attributes = {{"reduction", std::string("none")}};
+      b->graph.outputs = {b->add_all("SoftmaxCrossEntropyLoss", {scores, labels}, attributes, 1)[0]};
+      continue;
+    }
+    const ValueId logs = b->add("LogSoftmax", {scores}, {{"axis", std::int64_t{1}}});
+    const ValueId picked = b->add("GatherElements", {logs, b->reshape(labels, {2, 1, 3, 5})}, {{"axis", std::int64_t{1}}});
+    b->graph.outputs = {b->reshape(b->add("Neg", {picked}), {2, 3, 5})};
+  }
+  EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"CrossEntropy", 1}, {"Reshape", 3}, {"Transpose", 1}}));
+}
+
+TEST(Canonical, NegativeLogLikelihoodOfALogSoftmaxIsCrossEntropy) {
+  HandBuilt file, plain;
+  for (HandBuilt *b : {&file, &plain}) {
+    const ValueId rows = b->input("scores", {6, 4}), labels = b->input("labels", {6}, DType::i64);
+    const Attributes attributes = {{"reduction", std::string("mean")}, {"ignore_index", std::int64_t{2}}};
+    const ValueId logs = b->add("LogSoftmax", {rows}, {{"axis", std::int64_t{1}}});
+    b->graph.outputs = {b == &file ? b->add("NegativeLogLikelihoodLoss", {logs, labels}, attributes)
+                                   : b->add_all("CrossEntropy", {logs, labels}, attributes, 2)[0]};
+  }
+  EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"CrossEntropy", 1}}));
 }
 
 TEST(Canonical, AttentionOfThreeAndFourAxes) {
   for (bool packed : {false, true})
     for (std::int64_t causal : {0, 1}) {
-      HandBuilt b;
-      const Shape q = packed ? Shape{2, 5, 16} : Shape{2, 4, 5, 4}, kv = packed ? Shape{2, 6, 8} : Shape{2, 2, 6, 4};
-      const ValueId mask = b.input("mask", {5, 6});
-      b.graph.outputs = {b.add_all("Attention", {b.input("q", q), b.input("k", kv), b.input("v", kv), mask},
-                                   {{"q_num_heads", std::int64_t{4}}, {"kv_num_heads", std::int64_t{2}}, {"is_causal", causal}}, 1)[0]};
-      const Graph graph = folded(b.graph);
-      EXPECT_EQ(graph.value(only(graph, "FusedAttention").inputs[3]).type.shape, (Shape{1, 1, 5, 6}));
+      HandBuilt file, plain;
+      for (HandBuilt *b : {&file, &plain}) {
+        const ValueId q = b->input("q", packed ? Shape{2, 5, 16} : Shape{2, 4, 5, 4});
+        const ValueId k = b->input("k", packed ? Shape{2, 6, 8} : Shape{2, 2, 6, 4});
+        const ValueId v = b->input("v", packed ? Shape{2, 6, 8} : Shape{2, 2, 6, 4}), mask = b->input("mask", {5, 6});
+        const Attributes attributes = {{"q_num_heads", std::int64_t{4}}, {"kv_num_heads", std::int64_t{2}}, {"is_causal", causal}};
+        if (b == &file) {
+          b->graph.outputs = {b->add_all("Attention", {q, k, v, mask}, attributes, 1)[0]};
+          continue;
+        }
+        const auto heads = [&](ValueId x, std::int64_t count, std::int64_t length) {
+          const ValueId split = packed ? b->transpose(b->reshape(x, {2, length, count, 4}), {0, 2, 1, 3}) : x;
+          const Integers apart = {2, count, 1, length, 4}, wide = {2, count, 4 / count, length, 4};
+          return b->reshape(b->add("Expand", {b->reshape(split, apart)}, {{"shape", wide}}), {2, 4, length, 4});
+        };
+        const ValueId product = b->add("MatMul", {heads(q, 4, 5), b->transpose(heads(k, 2, 6), {0, 1, 3, 2})});
+        ValueId scores = b->add("Add", {b->add("Mul", {product, b->number(0.5)}), mask});
+        if (causal != 0) {
+          std::vector<double> hidden;
+          for (int i = 0; i < 30; ++i) hidden.push_back(i % 6 > i / 6 ? -1e300 : 0);
+          scores = b->add("Add", {scores, b->constant(Array::from_doubles({DType::f64, {5, 6}}, hidden))});
+        }
+        const ValueId out = b->add("MatMul", {b->add("Softmax", {scores}, {{"axis", std::int64_t{3}}}), heads(v, 2, 6)});
+        b->graph.outputs = {packed ? b->reshape(b->transpose(out, {0, 2, 1, 3}), {2, 5, 16}) : out};
+      }
+      EXPECT_EQ(histogram(folded_like(file, plain)).at("FusedAttention"), 1);
     }
 }
 
 TEST(Canonical, RotaryEmbeddingPicksItsPositions) {
-  HandBuilt b;
-  const ValueId x = b.input("x", {2, 3, 5, 8});
-  const ValueId cos = b.input("cos", {9, 4}), sin = b.input("sin", {9, 4});
-  const ValueId positions = b.constant(Array::from_integers({DType::i64, {2, 5}}, {0, 1, 2, 3, 4, 4, 5, 6, 7, 8}));
-  b.graph.outputs = {b.add("RotaryEmbedding", {x, cos, sin, positions}, {{"interleaved", std::int64_t{1}}})};
-  EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"Gather", 2}, {"Rotary", 1}, {"Transpose", 2}}));
+  HandBuilt file, plain;
+  for (HandBuilt *b : {&file, &plain}) {
+    const ValueId x = b->input("x", {2, 3, 5, 8});  // (B, H, S, D)
+    ValueId cos = b->input("cos", {9, 4}), sin = b->input("sin", {9, 4});
+    const ValueId positions = b->constant(Array::from_integers({DType::i64, {2, 5}}, {0, 1, 2, 3, 4, 4, 5, 6, 7, 8}));
+    if (b == &file) {
+      b->graph.outputs = {b->add("RotaryEmbedding", {x, cos, sin, positions}, {{"interleaved", std::int64_t{1}}})};
+      continue;
+    }
+    const auto picked = [&](ValueId table) {
+      return b->reshape(b->add("Gather", {table, positions}, {{"axis", std::int64_t{0}}}), {2, 1, 5, 4, 1});
+    };
+    cos = picked(cos), sin = picked(sin);
+    const ValueId pairs = b->reshape(x, {2, 3, 5, 4, 2});
+    const ValueId even = b->slice(pairs, 4, 0, 1), odd = b->slice(pairs, 4, 1, 2);
+    const ValueId first = b->add("Sub", {b->add("Mul", {even, cos}), b->add("Mul", {odd, sin})});
+    const ValueId second = b->add("Add", {b->add("Mul", {odd, cos}), b->add("Mul", {even, sin})});
+    b->graph.outputs = {b->reshape(b->add("Concat", {first, second}, {{"axis", std::int64_t{4}}}), {2, 3, 5, 8})};
+  }
+  EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"Gather", 2}, {"Rotary", 1}, {"Transpose", 2}}));
 }
 
 }  // namespace protrain::test

@@ -48,6 +48,8 @@ class HandBuilt {
     node.inputs = std::move(inputs);
     const graph::NodeId id = graph.add_node(node, std::vector<std::string>(outputs, op + "_out"));
     const std::vector<ValueId> made = graph.node(id).outputs;
+    for (ValueId in : graph.node(id).inputs)
+      if (graph.value(in).type.dtype == DType::none) return made;  // after an operator that is unknown
     if (ops::find(op) == nullptr) return made;
     const std::vector<graph::Type> types = ops::infer(graph, graph.node(id));
     for (std::size_t i = 0; i < made.size(); ++i) graph.value(made[i]).type = types.at(i);

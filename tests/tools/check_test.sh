@@ -7,7 +7,7 @@ leaves_with 0
 quiet
 prints 'can be trained'
 prints 'input_ids int64 \[batch, sequence\]'
-prints 'm.transformer.wte.weight'
+prints "m.transformer.wpe.weight \[64, 64\]"
 run check "$model" --json
 leaves_with 0
 prints '"trainable": *true'

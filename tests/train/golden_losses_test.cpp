@@ -48,6 +48,14 @@ TEST_P(Golden, CommandFollowsTheLossesOfTenSteps) {
   }
 }
 
+// The exporter calls a tied table by its last name, PyTorch by its first: the one name that is left over.
+std::string pytorch_name(const std::string &name, const Json &norms) {
+  if (norms.contains(name)) return name;
+  for (const char *table : {"m.transformer.wte.weight", "m.model.decoder.embed_tokens.weight"})
+    if (norms.contains(table)) return table;
+  return name;
+}
+
 TEST_P(Golden, FirstGradientsHaveTheNormsOfPyTorch) {
   session::Options options;
   options.set("keep_gradients", "*");
@@ -64,10 +72,10 @@ TEST_P(Golden, FirstGradientsHaveTheNormsOfPyTorch) {
   const Json norms = expected()["step1_param_grad_norms"];
   ASSERT_EQ(session->parameter_count(), norms.size());
   for (std::size_t p = 0; p < session->parameter_count(); ++p) {
-    const std::string &name = session->parameter_name(p);
+    const std::string name = pytorch_name(session->parameter_name(p), norms);
     ASSERT_TRUE(norms.contains(name)) << name;
     std::vector<float> gradient(static_cast<std::size_t>(element_count(session->parameter_shape(p))));
-    session->read_gradient(name, gradient.data(), gradient.size());
+    session->read_gradient(session->parameter_name(p), gradient.data(), gradient.size());
     double sum = 0;
     for (float g : gradient) sum += static_cast<double>(g) * g;
     const double norm = norms[name];

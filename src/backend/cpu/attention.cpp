@@ -54,10 +54,10 @@ void accumulate(const Running &r, float *__restrict scores, std::int64_t keys) {
 
 PROTRAIN_CLONES
 void end(const Running &r) {
-  float factor[kTile];
-  for (std::int64_t i = 0; i < r.lanes; ++i) factor[i] = r.sum[i] == 0 ? 0 : 1 / r.sum[i];
+  float divisor[kTile];  // dividing rounds once, multiplying by a reciprocal twice
+  for (std::int64_t i = 0; i < r.lanes; ++i) divisor[i] = r.sum[i] == 0 ? 1 : r.sum[i];
   for (std::int64_t d = 0; d < r.value_depth; ++d)
-    for (std::int64_t i = 0; i < r.lanes; ++i) r.out[d * r.lanes + i] *= factor[i];
+    for (std::int64_t i = 0; i < r.lanes; ++i) r.out[d * r.lanes + i] /= divisor[i];
 }
 
 class Attention : public CpuKernel {
