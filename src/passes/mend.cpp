@@ -18,14 +18,21 @@ bool is_matrix_parameter(const Graph &graph, ValueId id) {
   return id != ValueId::none && graph.value(id).origin == Origin::parameter && graph.value(id).type.shape.size() == 2;
 }
 
-// Parameters that a node of this operator reads as this input, in order of reading.
-std::vector<ValueId> matrices_read(const Graph &graph, const std::string &op, std::size_t input) {
+// The parameter that the node picks rows of by data (not by position, which is known), or multiplies by; none otherwise.
+ValueId table_of(const Graph &graph, const Node &node) {
+  const bool by_data = node.op == "Gather" && graph.value(node.inputs.at(1)).origin != Origin::constant;
+  return by_data && is_matrix_parameter(graph, node.inputs[0]) ? node.inputs[0] : ValueId::none;
+}
+ValueId operand_of(const Graph &graph, const Node &node) {
+  return node.op == "MatMul" && is_matrix_parameter(graph, node.inputs.at(1)) ? node.inputs[1] : ValueId::none;
+}
+
+// What `find` finds, each once, in the order of nodes.
+std::vector<ValueId> all_of(const Graph &graph, ValueId (*find)(const Graph &, const Node &)) {
   std::vector<ValueId> found;
-  std::set<ValueId> met;
+  std::set<ValueId> met = {ValueId::none};
   for (const Node &node : graph.nodes())
-    if (node.op == op && input < node.inputs.size() && is_matrix_parameter(graph, node.inputs[input]) &&
-        met.insert(node.inputs[input]).second)
-      found.push_back(node.inputs[input]);
+    if (const ValueId id = find(graph, node); met.insert(id).second) found.push_back(id);
   return found;
 }
 
@@ -48,11 +55,11 @@ bool is_transpose(const Array &table, const Array &matrix) {
 }  // namespace
 
 void retie_transposes(Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings) {
-  const std::vector<ValueId> tables = matrices_read(graph, "Gather", 0), matrices = matrices_read(graph, "MatMul", 1);
+  const std::vector<ValueId> tables = all_of(graph, table_of), matrices = all_of(graph, operand_of);
   std::vector<Node> turned;
   for (ValueId table : tables)
     for (ValueId matrix : matrices) {
-      if (!may_be_transposes(graph, table, matrix)) continue;
+      if (!is_matrix_parameter(graph, matrix) || !may_be_transposes(graph, table, matrix)) continue;
       const std::string &name = graph.value(matrix).name;
       if (!is_transpose(load(graph.value(table).name), load(name).compact())) continue;
       const auto finding = std::ranges::find(findings, name, &Finding::initializer);

@@ -21,14 +21,16 @@ bool matches_any(const std::vector<std::string> &patterns, const std::string &na
   return std::ranges::any_of(patterns, [&](const std::string &pattern) { return glob_match(pattern, name); });
 }
 
+bool is_read(const Places &places, ValueId id) { return !places.readers(id).empty(); }
+
 Finding judge(const Places &places, ValueId id, const std::string &name) {
-  Finding finding{.initializer = name, .parameter = false, .frozen = false, .reason = "is read by nothing", .tied_to = ""};
+  const std::string unmet = is_read(places, id) ? "meets no data" : "is read by nothing";
+  Finding finding{.initializer = name, .parameter = false, .frozen = false, .reason = unmet, .tied_to = ""};
   for (const Place &place : places.of(id)) {
     std::string reason;
-    const bool parameter = places.holds_weights(place, reason);
-    if (parameter || finding.reason == "is read by nothing") finding.reason = reason;
-    finding.parameter = parameter;
-    if (parameter) break;
+    finding.parameter = places.holds_weights(place, reason);
+    if (finding.parameter || finding.reason == unmet) finding.reason = reason;
+    if (finding.parameter) break;
   }
   return finding;
 }
@@ -51,8 +53,6 @@ void require_used(const std::vector<std::string> &patterns, const std::vector<Fi
             printable(pattern));
   }
 }
-
-bool is_read(const Places &places, ValueId id) { return !places.readers(id).empty(); }
 
 void make_constant(Graph &graph, ValueId id, const LoadInitializer &load) {
   Value &value = graph.value(id);

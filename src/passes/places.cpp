@@ -25,6 +25,9 @@ bool along_last_axis(const Shape &shape) {
   return !shape.empty() && shape.back() > 1 && element_count(shape) == shape.back();
 }
 
+// No gradient comes back through integers and truth values; what could not be typed may be anything.
+bool may_train(DType dtype) { return is_float(dtype) || dtype == DType::none; }
+
 std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
 
 }  // namespace
@@ -54,7 +57,8 @@ bool Places::meets(const Node &node, std::size_t input) const {
 }
 
 std::vector<Place> Places::of(ValueId initializer) const {
-  std::vector<Place> places, pending = {{NodeId::none, 0, initializer, false, false}};
+  const bool single = element_count(graph_.value(initializer).type.shape) == 1;
+  std::vector<Place> places, pending = {{.value = initializer, .single = single}};
   std::set<ValueId> seen;
   while (!pending.empty()) {
     const Place at = pending.back();
@@ -64,7 +68,9 @@ std::vector<Place> Places::of(ValueId initializer) const {
       const Node &node = graph_.node(reader);
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.inputs[i] != at.value) continue;
-        Place place{reader, i, at.value, at.through_gather, at.through_angle};
+        Place place = at;
+        place.node = reader;
+        place.input = i;
         if (meets(node, i)) {
           places.push_back(place);
           continue;
@@ -72,7 +78,7 @@ std::vector<Place> Places::of(ValueId initializer) const {
         place.through_gather |= node.op == "Gather" && i == 0;
         place.through_angle |= one_of(node.op, {"Cos", "Sin"});
         for (ValueId out : node.outputs) {
-          if (out == kNone) continue;
+          if (out == kNone || !may_train(graph_.value(out).type.dtype)) continue;
           place.value = out;
           pending.push_back(place);
         }
@@ -153,7 +159,7 @@ bool Places::holds_weights(const Place &place, std::string &reason) const {
     return node.op == "MatMul" ? in_product(node, place) : place.input > 0;
   }
   const bool one_column = node.op == "Add" && shape == Shape{1} && graph_.value(node.outputs.at(0)).type.shape.back() == 1;
-  if (element_count(shape) == 1 && !one_column) return false;
+  if (place.single && !one_column) return false;
   if (node.op == "Gather" && place.input == 0) {
     reason = "table of " + where;
     return !gathers_angles(node);

@@ -14,6 +14,7 @@ struct Place {
   graph::ValueId value = graph::ValueId::none;  // what became of the initializer by then
   bool through_gather = false;                  // on the way there rows were picked from it
   bool through_angle = false;                   // on the way there a sine or cosine was taken
+  bool single = false;                          // the initializer has one element
 };
 
 // Knows for each value whether it depends on the user's inputs, and who reads it.

@@ -83,11 +83,8 @@ TEST(LinearCrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
 }
 
 TEST(LinearCrossEntropyKernel, SlicesAddUpToTheWhole) {
-  for (bool trans_w : {true, false}) {  // four slices, the last one short
-    const OneNode node = linear({453, 4, 70'001}, trans_w, "mean", true, true);
-    expect_reference(node);
-    expect_reference(loss_of(node));
-  }
+  for (bool trans_w : {true, false})  // three slices, the last one short
+    expect_reference(linear({150, 2, 270'001}, trans_w, "mean", true, true));
 }
 
 TEST(LinearCrossEntropyKernel, NeverHoldsAllLogits) {

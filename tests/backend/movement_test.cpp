@@ -116,12 +116,20 @@ TEST(ExpandKernel, RepeatsAlongStretchedAxes) {
 }
 
 TEST(PadKernel, FillsAround) {
-  for (double value : {0.0, 1.0}) {
-    expect_for_every_type("Pad", {{"pads", Integers{1, 2, 0, 3}}, {"value", value}}, {{13, 300}});
-    expect_for_every_type("Pad", {{"pads", Integers{0, 5, 0, 0, 0, 2}}, {"value", value}}, {{2, 3, 257}});
-    expect_for_every_type("Pad", {{"pads", Integers{2, 1}}, {"axes", Integers{-1}}, {"value", value}}, {{3, 0}});
+  struct Frame {
+    Shape shape;
+    Attributes attributes;
+  };
+  for (auto [shape, attributes] :
+       {Frame{{13, 300}, {{"pads", Integers{1, 2, 0, 3}}}}, Frame{{2, 3, 257}, {{"pads", Integers{0, 5, 0, 0, 0, 2}}}},
+        Frame{{3, 0}, {{"pads", Integers{2, 1}}, {"axes", Integers{-1}}}}}) {
+    expect_for_every_type("Pad", attributes, {shape});
+    attributes.set("value", Integers{1});
+    expect_reference_whatever_the_team({"Pad", attributes, {elements(DType::i64, shape, 3)}}, 0);
+    expect_reference_whatever_the_team({"Pad", attributes, {elements(DType::boolean, shape, 4)}}, 0);
+    attributes.set("value", -2.5);
+    expect_reference_whatever_the_team({"Pad", attributes, {elements(DType::f32, shape, 5)}}, 0);
   }
-  expect_reference_whatever_the_team({"Pad", {{"pads", Integers{1, 1}}, {"value", -2.5}}, {random_floats({5}, 3)}}, 0);
 }
 
 TEST(TriluKernel, KeepsEitherSideOfAnyDiagonal) {

@@ -1,6 +1,6 @@
 // The table of CPU kernels: operator -> factory.
 #include <algorithm>
-#include <array>
+#include <iterator>
 
 #include "backend/cpu/kernel.h"
 
@@ -13,31 +13,16 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-#if __has_include("backend/cpu/matmul.cpp")
     {"MatMul", make_matmul},
-#endif
-#if __has_include("backend/cpu/attention.cpp")
     {"FusedAttention", make_attention},
-#endif
-#if __has_include("backend/cpu/attention_grad.cpp")
     {"FusedAttentionGrad", make_attention_grad},
-#endif
-#if __has_include("backend/cpu/loss.cpp")
     {"CrossEntropy", make_cross_entropy},
     {"CrossEntropyGrad", make_cross_entropy_grad},
-#endif
-#if __has_include("backend/cpu/linear_loss.cpp")
     {"LinearCrossEntropy", make_linear_cross_entropy},
     {"LinearCrossEntropyGrad", make_linear_cross_entropy},
-#endif
-#if __has_include("backend/cpu/norm.cpp")
     {"SquaredNorm", make_squared_norm},
     {"GlobalNorm", make_global_norm},
-#endif
-#if __has_include("backend/cpu/cast.cpp")
     {"Cast", make_cast},
-#endif
-#if __has_include("backend/cpu/movement.cpp")
     {"Transpose", make_transpose},
     {"Slice", make_slice},
     {"SliceGrad", make_slice_grad},
@@ -46,35 +31,23 @@ constexpr Row kRows[] = {
     {"Expand", make_expand},
     {"Pad", make_pad},
     {"Trilu", make_trilu},
-#endif
-#if __has_include("backend/cpu/gather.cpp")
     {"Gather", make_gather},
     {"GatherGrad", make_gather_grad},
     {"GatherElements", make_gather_elements},
     {"GatherElementsGrad", make_gather_elements_grad},
-#endif
-#if __has_include("backend/cpu/reduce.cpp")
     {"ReduceSum", make_reduce},
     {"ReduceMean", make_reduce},
     {"ReduceMax", make_reduce},
     {"ReduceMin", make_reduce},
-#endif
-#if __has_include("backend/cpu/softmax.cpp")
     {"Softmax", make_softmax},
     {"LogSoftmax", make_softmax},
     {"SoftmaxGrad", make_softmax_grad},
     {"LogSoftmaxGrad", make_softmax_grad},
-#endif
-#if __has_include("backend/cpu/normalization.cpp")
     {"LayerNormalization", make_normalization},
     {"RMSNormalization", make_normalization},
     {"LayerNormalizationGrad", make_normalization_grad},
     {"RMSNormalizationGrad", make_normalization_grad},
-#endif
-#if __has_include("backend/cpu/rotary.cpp")
     {"Rotary", make_rotary},
-#endif
-#if __has_include("backend/cpu/binary.cpp")
     {"Add", make_binary},
     {"Sub", make_binary},
     {"Mul", make_binary},
@@ -91,8 +64,6 @@ constexpr Row kRows[] = {
     {"Or", make_binary},
     {"Xor", make_binary},
     {"Where", make_where},
-#endif
-#if __has_include("backend/cpu/unary.cpp")
     {"Neg", make_unary},
     {"Abs", make_unary},
     {"Exp", make_unary},
@@ -150,7 +121,6 @@ constexpr Row kRows[] = {
     {"ClipGrad", make_unary_grad},
     {"ThresholdedReluGrad", make_unary_grad},
     {"NegGrad", make_unary_grad},
-#endif
 };
 }  // namespace
 

@@ -10,8 +10,8 @@
 namespace protrain::backend {
 
 namespace {
-constexpr std::int64_t kSliceBytes = 32 << 20;  // of logits
-constexpr std::int64_t kLeastRows = 128;        // below, reading w and dw for each slice shows
+constexpr std::int64_t kSliceBytes = 64 << 20;  // of logits
+constexpr std::int64_t kLeastRows = 64;         // below, reading w and dw for each slice shows
 constexpr std::int64_t kRowGrain = 16;
 
 // Rows of a slice, by shapes alone; all slices but the last have as many.

@@ -16,9 +16,11 @@ struct Move {
   std::int64_t from_offset = 0, to_offset = 0;
 };
 
+using Element = std::array<std::byte, sizeof(std::uint64_t)>;  // one of any type, at the front
+
 struct Moves {
   std::vector<Move> list;
-  std::optional<double> fill = {};  // of all of output 0, before anything is copied to it
+  std::optional<Element> fill = {};  // of all of output 0, before anything is copied to it
 };
 
 template <typename T>
@@ -39,7 +41,7 @@ class MovesKernel : public CpuKernel {
     for (Move &move : moves_) move.layout = merged(move.layout, subject(request));
     if (!fills_) return;
     filled_ = element_count(request.outputs[0].shape);
-    graph::store_double(request.outputs[0].dtype, reinterpret_cast<std::byte *>(&fill_), *moves.fill);
+    std::memcpy(&fill_, moves.fill->data(), sizeof fill_);
   }
 
   void run(Member &member, const Launch &launch) override {
@@ -169,7 +171,7 @@ std::unique_ptr<CpuKernel> make_slice_grad(const KernelRequest &request, int) {
   const Shape &cut = request.inputs.at(0).shape;
   const Part part = sliced(request, request.outputs[0].shape, cut);
   return make_moves(request,
-                    {{{.layout = {cut, {row_major_strides(cut), part.strides}}, .to_offset = part.offset}}, 0.0});
+                    {{{.layout = {cut, {row_major_strides(cut), part.strides}}, .to_offset = part.offset}}, Element{}});
 }
 
 std::unique_ptr<CpuKernel> make_concat(const KernelRequest &request, int) {
@@ -214,6 +216,20 @@ std::unique_ptr<CpuKernel> make_expand(const KernelRequest &request, int) {
   return make_moves(request, {{{.layout = {target, {from, row_major_strides(target)}}}}});
 }
 
+namespace {
+// Pad's value: a number, or a list of one integer where an integer constant was absorbed.
+Element fill_value(const KernelRequest &request) {
+  const graph::Attributes &attributes = request.node.attributes;
+  const DType dtype = request.outputs[0].dtype;
+  Element fill{};
+  if (attributes.has("value") && !is_float(dtype))
+    graph::store_integer(dtype, fill.data(), attributes.integers("value").at(0));
+  else
+    graph::store_double(dtype, fill.data(), attributes.real("value", 0));
+  return fill;
+}
+}  // namespace
+
 std::unique_ptr<CpuKernel> make_pad(const KernelRequest &request, int) {
   const Shape &from = request.inputs.at(0).shape, &to = request.outputs[0].shape;
   const auto pads = request.node.attributes.integers("pads");
@@ -229,7 +245,7 @@ std::unique_ptr<CpuKernel> make_pad(const KernelRequest &request, int) {
     target.begin_at(axis, std::max<std::int64_t>(before, 0));
     kept[axis] += std::min<std::int64_t>(before, 0) + std::min<std::int64_t>(after, 0);
   }
-  Moves moves{{}, request.node.attributes.real("value", 0)};
+  Moves moves{{}, fill_value(request)};
   if (std::all_of(kept.begin(), kept.end(), [](std::int64_t dim) { return dim > 0; }))
     moves.list.push_back(
         {.layout = {kept, {source.strides, target.strides}}, .from_offset = source.offset, .to_offset = target.offset});
