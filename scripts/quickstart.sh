@@ -14,6 +14,6 @@ mkdir -p $out
 find /usr/share/common-licenses -type f -exec cat {} + | iconv -f ISO-8859-1 -t UTF-16LE >$out/text.bin
 
 build/release/tools/protrain train tests/fixtures/gpt2-dynamic-opset18.onnx --steps 2000 \
-  --tokens $out/text.bin --batch 16 --sequence 64 --labels same --learning-rate 3e-3 --weight-decay 0.1 \
+  --tokens $out/text.bin --batch 8 --sequence 64 --labels same --learning-rate 1e-3 --weight-decay 0.1 \
   --metrics $out/metrics.jsonl --export $out/trained.onnx "$@"
 echo "The trained model is $out/trained.onnx, each step a line of $out/metrics.jsonl."

@@ -26,7 +26,7 @@ const std::map<std::string_view, std::vector<Pattern>> kPatterns = {
 
 bool fuse(Graph &graph) {
   Rewriter rewriter(graph);
-  Fusion fusion{rewriter, {}};
+  Fusion fusion{rewriter, {}, {}};
   rewriter.walk([&](Node &node) {
     const auto found = kPatterns.find(node.op);
     if (found != kPatterns.end())

@@ -21,7 +21,10 @@ struct Mask {
 
 struct Fusion {
   Rewriter &r;
-  std::map<std::pair<const std::byte *, Shape>, Mask> masks;  // by stored bytes, which layers share, and shape
+  // What was read from constants, by their stored bytes, which layers share, and shape.
+  using Stored = std::pair<const std::byte *, Shape>;
+  std::map<Stored, Mask> masks;
+  std::map<Stored, bool> equal_halves;
 };
 
 using Pattern = bool (*)(Fusion &, const Node &);

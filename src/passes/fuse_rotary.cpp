@@ -24,29 +24,36 @@ ValueId rotated_half(const Rewriter &r, ValueId id) {
   return halves ? first->source : ValueId::none;
 }
 
+bool has_equal_halves(const graph::Array &array) {
+  const std::int64_t width = array.stored().back(), half = width / 2;
+  if (width == 1) return true;
+  for (std::int64_t row = 0; row < array.stored_count() / width; ++row)
+    for (std::int64_t i = row * width; i < row * width + half; ++i)
+      if (array.stored_double(i) != array.stored_double(i + half)) return false;
+  return true;
+}
+
 // Whether the two halves of the last axis are equal, by value or by the way it is computed.
-bool halves_equal(const Rewriter &r, ValueId id, int depth = 0) {
+bool halves_equal(Fusion &fusion, ValueId id, int depth = 0) {
+  const Rewriter &r = fusion.r;
   const Shape shape = r.shape(id);
   if (shape.empty() || shape.back() % 2 != 0) return false;
   if (const graph::Array *array = r.constant_of(id)) {
-    const std::int64_t width = array->stored().back(), half = width / 2;
-    if (width == 1) return true;
-    for (std::int64_t row = 0; row < array->stored_count() / width; ++row)
-      for (std::int64_t i = row * width; i < row * width + half; ++i)
-        if (array->stored_double(i) != array->stored_double(i + half)) return false;
-    return true;
+    const auto [known, fresh] = fusion.equal_halves.try_emplace({array->bytes(), array->shape()});
+    if (fresh) known->second = has_equal_halves(*array);
+    return known->second;
   }
   const Node *node = r.producer(id);
   if (node == nullptr || depth > 8) return false;
-  if (node->op == "Concat") return node->inputs.size() == 2 && node->inputs[0] == node->inputs[1] && is_last_axis(r, *node);
-  if (node->op == "Cos" || node->op == "Sin" || node->op == "Cast") return halves_equal(r, node->inputs[0], depth + 1);
-  if (node->op == "Gather" && axis_of(r, *node, 0) + 1 < r.shape(node->inputs[0]).size())
-    return halves_equal(r, node->inputs[0], depth + 1);
-  if (node->op == "Reshape" && r.shape(node->inputs[0]).back() == shape.back())
-    return halves_equal(r, node->inputs[0], depth + 1);
-  if (node->op == "Mul" && uniform(r, node->inputs[1]) && r.shape(node->inputs[0]) == shape)
-    return halves_equal(r, node->inputs[0], depth + 1);
-  return false;
+  const ValueId under = node->inputs.at(0);
+  if (node->op == "Concat") return node->inputs.size() == 2 && under == node->inputs[1] && is_last_axis(r, *node);
+  const Shape before = r.shape(under);
+  const bool keeps_rows =
+      node->op == "Cos" || node->op == "Sin" || node->op == "Cast" ||
+      (node->op == "Gather" && axis_of(r, *node, 0) + 1 < before.size()) ||
+      (node->op == "Reshape" && !before.empty() && before.back() == shape.back()) ||
+      (node->op == "Mul" && uniform(r, node->inputs[1]) && before == shape);
+  return keeps_rows && halves_equal(fusion, under, depth + 1);
 }
 
 struct Layout {
@@ -106,7 +113,7 @@ bool fuse_rotary(Fusion &fusion, const Node &add) {
       const Shape shape = r.shape(x);
       const auto cos_layout = layout_over(shape, r.shape(cos)), sin_layout = layout_over(shape, r.shape(sin));
       if (!cos_layout || !sin_layout || cos_layout->heads_first != sin_layout->heads_first) continue;
-      if (cos_layout->angles != sin_layout->angles || !halves_equal(r, cos) || !halves_equal(r, sin)) continue;
+      if (cos_layout->angles != sin_layout->angles || !halves_equal(fusion, cos) || !halves_equal(fusion, sin)) continue;
       const std::vector<ValueId> angles = {first_half(r, cos, cos_layout->angles),
                                            first_half(r, sin, sin_layout->angles)};
       become_rotary(r, add, x, angles, cos_layout->heads_first, shape.back());

@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+
+#include "ops/gradient_check.h"
+
+namespace protrain::test {
+namespace {
+
+const std::int64_t kIgnored = -100;
+
+Attributes reduced(const std::string &reduction) { return {{"reduction", reduction}, {"ignore_index", kIgnored}}; }
+
+Array labels(const std::vector<std::int64_t> &values) { return Array::integers(values); }
+
+TEST(CrossEntropyOp, GradientMatchesFiniteDifferences) {
+  for (const char *reduction : {"mean", "sum", "none"})
+    expect_gradient({.op = "CrossEntropy",
+                     .attributes = reduced(reduction),
+                     .inputs = {random_doubles({4, 5}, 1, -2, 2), labels({0, kIgnored, 4, 2})},
+                     .outputs = 2});
+}
+
+TEST(CrossEntropyOp, IsTheMeanOverCountedRows) {
+  const Array logits = Array::filled({DType::f64, {3, 4}}, 0);
+  EXPECT_NEAR(evaluate("CrossEntropy", reduced("mean"), {logits, labels({1, kIgnored, 3})}, 2)[0].doubles()[0],
+              std::log(4.0), 1e-15);
+  EXPECT_TRUE(std::isnan(
+      evaluate("CrossEntropy", reduced("mean"), {logits, labels({kIgnored, kIgnored, kIgnored})}, 2)[0].doubles()[0]));
+}
+
+TEST(CrossEntropyOp, RefusesALabelOutsideTheClasses) {
+  EXPECT_EQ(code_of([] { evaluate("CrossEntropy", reduced("mean"), {random_doubles({1, 3}, 1), labels({3})}, 2); }),
+            Code::arg);
+}
+
+// Rows, width and classes of 3, 4 and 5.
+std::vector<Array> linear_operands(bool by_rows, bool with_bias) {
+  std::vector<Array> inputs = {random_doubles({3, 4}, 1), random_doubles(by_rows ? Shape{5, 4} : Shape{4, 5}, 2),
+                               labels({4, kIgnored, 0})};
+  if (with_bias) inputs.push_back(random_doubles({5}, 3));
+  return inputs;
+}
+
+TEST(LinearCrossEntropyOp, GradientMatchesFiniteDifferencesAsTheLossAndWithinOne) {
+  for (const bool by_rows : {true, false})
+    for (const bool with_bias : {true, false})
+      for (const bool is_loss : {true, false})
+        for (const char *reduction : {"mean", "sum"}) {
+          Attributes attributes = reduced(reduction);
+          attributes.set("trans_w", std::int64_t{by_rows});
+          expect_gradient({.op = "LinearCrossEntropy",
+                           .attributes = attributes,
+                           .inputs = linear_operands(by_rows, with_bias),
+                           .is_loss = is_loss});
+        }
+}
+
+TEST(LinearCrossEntropyOp, ReplacesTheLossByThatOfItsGradient) {
+  OneNodeGraph one({.op = "LinearCrossEntropy",
+                    .attributes = reduced("mean"),
+                    .inputs = linear_operands(true, false),
+                    .is_loss = true});
+  one.differentiate();
+  EXPECT_NE(one.replacement, ValueId::none);
+  EXPECT_EQ(one.graph.nodes().back().op, "LinearCrossEntropyGrad") << "no product with dL/dloss = 1";
+}
+
+TEST(LinearCrossEntropyOp, EqualsCrossEntropyOfTheProduct) {
+  const auto inputs = linear_operands(true, true);
+  const Array logits = evaluate("MatMul", {{"trans_b", std::int64_t{1}}}, {inputs[0], inputs[1], inputs[3]})[0];
+  EXPECT_NEAR(evaluate("LinearCrossEntropy", reduced("mean"), inputs)[0].doubles()[0],
+              evaluate("CrossEntropy", reduced("mean"), {logits, inputs[2]}, 2)[0].doubles()[0], 1e-14);
+}
+
+}  // namespace
+}  // namespace protrain::test
