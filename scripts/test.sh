@@ -6,6 +6,12 @@ cd "$(dirname "$0")/.."
 preset=${1:-dev}
 
 scripts/install-dependencies.sh
+# The test of exported models asks PyPI's onnxruntime; without it, it is skipped.
+if [ -z "${PROTRAIN_PYTHON:-}" ] && python3 -m venv build/python && build/python/bin/pip install -q onnxruntime numpy; then
+  PROTRAIN_PYTHON=$PWD/build/python/bin/python
+fi
+export PROTRAIN_PYTHON="${PROTRAIN_PYTHON:-python3}"
+
 cmake --preset "$preset"
 cmake --build --preset "$preset"
 ctest --preset "$preset" --parallel "$(nproc)"

@@ -14,8 +14,6 @@
 
 namespace protrain::backend {
 
-using QueueKind = protrain::Queue;
-
 struct DeviceInfo {
   std::string name;            // "cpu", "cuda:0"
   std::string description;     // "AMD EPYC, 2 threads, AVX-512"
@@ -28,9 +26,9 @@ struct DeviceInfo {
 // Numbers that change from step to step; kernels read them, no Program holds them.
 struct StepScalars {
   double learning_rate = 0;
-  double beta1_power = 1;   // beta1^t, t counted from 1, computed once on the host
-  double beta2_power = 1;   // beta2^t
-  std::uint64_t step = 0;   // t
+  double beta1_power = 1;  // beta1^t, t counted from 1, computed once on the host
+  double beta2_power = 1;  // beta2^t
+  std::uint64_t step = 0;  // t
   std::uint64_t seed = 0;
 };
 
@@ -85,7 +83,7 @@ class Device {
   // between threads), then waits for all queues. Exceptions come out here.
   virtual void run_step(void (*issue)(void *), void *argument) = 0;
   // Inside run_step: appends to a queue. Launches of one queue run in order.
-  virtual void launch(QueueKind queue, Kernel &kernel, const Launch &launch) = 0;
+  virtual void launch(Queue queue, Kernel &kernel, const Launch &launch) = 0;
 };
 
 // Opens "cpu" (or, once there is a plugin, "cuda:0"). threads 0: as many as the process may use.

@@ -8,16 +8,16 @@
 namespace protrain::grad {
 
 struct Training {
-  graph::Graph graph;      // forward values keep their ids; outputs: loss, gradients, norm
-  graph::ValueId loss;     // float scalar
-  graph::ValueId norm;     // float64 scalar: global L2 norm of the gradients
+  graph::Graph graph;   // forward values keep their ids; outputs: loss, gradients, norm
+  graph::ValueId loss;  // float scalar
+  graph::ValueId norm;  // float64 scalar: global L2 norm of the gradients
   // Parallel to graph.parameters; ValueId::none where frozen or where the loss does not depend on the parameter.
   std::vector<graph::ValueId> gradients;
   std::vector<graph::ValueId> squared_norms;  // likewise; float64 scalars
 };
 
-// `forward` is typed and in core operators; `loss` one of its values. Code::graph where the loss is not a float scalar or
-// no trained parameter is behind it; Code::unsupported lists every operator on the way that has no gradient.
+// `forward` is typed and in core operators; `loss` one of its values. Code::graph where the loss is not a float scalar
+// or no trained parameter is behind it; Code::unsupported lists every operator on the way that has no gradient.
 Training build(graph::Graph forward, graph::ValueId loss);
 
 // Outputs of several-output nodes that nobody reads become ValueId::none: kernels then do not compute them.

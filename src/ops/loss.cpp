@@ -63,7 +63,8 @@ std::vector<Array> evaluate_cross_entropy(const Node &node, std::span<const Arra
     total += losses[row];
   }
   if (is_mean(node)) total /= static_cast<double>(count_rows(node, labels, classes));
-  return {is_per_row(node) ? array_of(out[0], losses) : array_of(out[0], std::vector<double>{total}), array_of(out[1], sums)};
+  return {is_per_row(node) ? array_of(out[0], losses) : array_of(out[0], std::vector<double>{total}),
+          array_of(out[1], sums)};
 }
 
 // CrossEntropyGrad(dloss, logits, labels, lse): softmax minus one at the label, times dloss.

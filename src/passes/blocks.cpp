@@ -20,8 +20,7 @@ constexpr std::size_t kShortestPeriod = 4;  // nodes; shorter repetitions are no
 std::size_t signature(const graph::Graph &graph, const Node &node) {
   std::string text = node.op + "(";
   for (const auto &[key, attribute] : node.attributes.items())
-    if (!std::holds_alternative<graph::Array>(attribute))
-      text += graph::Attributes({{key, attribute}}).print() + ",";
+    if (!std::holds_alternative<graph::Array>(attribute)) text += graph::Attributes({{key, attribute}}).print() + ",";
   for (ValueId out : node.outputs)
     if (out != ValueId::none) text += to_text(graph.value(out).type);
   return std::hash<std::string>{}(text);
@@ -97,8 +96,7 @@ int find_blocks(graph::Graph &graph) {
   const std::size_t begin = best_begin(stretch, bytes_before(graph));
   for (std::size_t i = 0; i < graph.node_count(); ++i) {
     const bool inside = i >= begin && i < begin + stretch.covered();
-    graph.node(static_cast<NodeId>(i)).block =
-        inside ? static_cast<std::int32_t>((i - begin) / stretch.period) : -1;
+    graph.node(static_cast<NodeId>(i)).block = inside ? static_cast<std::int32_t>((i - begin) / stretch.period) : -1;
   }
   return static_cast<int>(stretch.count());
 }

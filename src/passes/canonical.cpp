@@ -18,12 +18,42 @@ const Rules &all_rules() {
 }
 
 // Known operators that nothing runs: they must fold away or be rewritten.
-const std::set<std::string_view> kFileOnly = {
-    "ArgMax", "ArgMin", "Attention", "CastLike", "ConstantOfShape", "Constant", "CumSum", "Dropout", "EyeLike",
-    "Flatten", "GatherND", "Gemm", "Identity", "Mean", "Mod", "NegativeLogLikelihoodLoss", "NonZero", "OneHot",
-    "Range", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare",
-    "RotaryEmbedding", "SequenceAt", "Shape", "Size", "SoftmaxCrossEntropyLoss", "SplitToSequence", "Squeeze", "Sum",
-    "Swish", "Tile", "Unsqueeze"};
+const std::set<std::string_view> kFileOnly = {"ArgMax",
+                                              "ArgMin",
+                                              "Attention",
+                                              "CastLike",
+                                              "ConstantOfShape",
+                                              "Constant",
+                                              "CumSum",
+                                              "Dropout",
+                                              "EyeLike",
+                                              "Flatten",
+                                              "GatherND",
+                                              "Gemm",
+                                              "Identity",
+                                              "Mean",
+                                              "Mod",
+                                              "NegativeLogLikelihoodLoss",
+                                              "NonZero",
+                                              "OneHot",
+                                              "Range",
+                                              "ReduceL1",
+                                              "ReduceL2",
+                                              "ReduceLogSum",
+                                              "ReduceLogSumExp",
+                                              "ReduceProd",
+                                              "ReduceSumSquare",
+                                              "RotaryEmbedding",
+                                              "SequenceAt",
+                                              "Shape",
+                                              "Size",
+                                              "SoftmaxCrossEntropyLoss",
+                                              "SplitToSequence",
+                                              "Squeeze",
+                                              "Sum",
+                                              "Swish",
+                                              "Tile",
+                                              "Unsqueeze"};
 
 }  // namespace
 

@@ -25,7 +25,7 @@ class Canonical {
     return add_all(op, std::move(inputs), std::move(attributes), 1)[0];
   }
   ValueId scalar(DType dtype, double value) { return rewriter_.constant(graph::Array::scalar(dtype, value)); }
-  ValueId reshape(ValueId x, const Shape &shape);                       // x itself where it has that shape
+  ValueId reshape(ValueId x, const Shape &shape);  // x itself where it has that shape
   ValueId transpose(ValueId x, const std::vector<std::int64_t> &perm);
   // The node's outputs come from another operator.
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
@@ -48,21 +48,21 @@ class Canonical {
   bool evaluate(const Node &node, const ops::Op &op);
 
   Rewriter &rewriter_;
-  std::map<std::string, ValueId> small_constants_;              // by type and bytes
-  std::map<std::string, std::vector<ValueId>> evaluated_;       // by operator, attributes and inputs
+  std::map<std::string, ValueId> small_constants_;         // by type and bytes
+  std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };
 
 // True: the node was dealt with. False: it is a core operator as it stands (or has no core form).
 using Rule = bool (*)(Canonical &, Node &);
 using Rules = std::map<std::string_view, Rule>;
 
-Rules shape_rules();       // Reshape and its kin, Split, Slice, Cast, ...
-Rules arithmetic_rules();  // reductions, variadic operators, MatMul and Gemm
-Rules layer_rules();       // normalizations, attention, rotary embeddings, losses
+Rules shape_rules();                 // Reshape and its kin, Split, Slice, Cast, ...
+Rules arithmetic_rules();            // reductions, variadic operators, MatMul and Gemm
+Rules layer_rules();                 // normalizations, attention, rotary embeddings, losses
 Rule rule_for(std::string_view op);  // nullptr where there is none
 
-bool has(const Node &node, std::size_t input);           // present
-bool is_core(std::string_view op);                       // may remain after canonicalization
+bool has(const Node &node, std::size_t input);  // present
+bool is_core(std::string_view op);              // may remain after canonicalization
 inline bool same(const Attributes &a, const Attributes &b) { return a.print() == b.print(); }
 
 }  // namespace protrain::passes

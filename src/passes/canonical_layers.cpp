@@ -51,8 +51,8 @@ void become_like_input(Canonical &c, const Node &node, ValueId y) {
 
 // 0 where query i may see key j <= i, counted from the first of each; -inf elsewhere. (queries, keys)
 graph::Array upper_left_causal(DType dtype, std::int64_t queries, std::int64_t keys) {
-  std::vector<double> values(static_cast<std::size_t>(checked_multiply(static_cast<std::uint64_t>(queries),
-                                                                       static_cast<std::uint64_t>(keys))));
+  std::vector<double> values(static_cast<std::size_t>(
+      checked_multiply(static_cast<std::uint64_t>(queries), static_cast<std::uint64_t>(keys))));
   for (std::int64_t i = 0; i < queries; ++i)
     for (std::int64_t j = i + 1; j < keys; ++j)
       values[static_cast<std::size_t>(i * keys + j)] = -std::numeric_limits<double>::infinity();

@@ -120,7 +120,8 @@ Integers piece_sizes(const Node &node, std::int64_t extent) {
   Integers sizes = node.attributes.integers("split");
   if (sizes.size() > 1 || (sizes.size() == 1 && node.attributes.integer("equal", 0) == 0)) return sizes;
   const std::int64_t each = sizes.empty() ? 1 : sizes[0];
-  require(each > 0, Code::graph, node.name, "pieces of {} elements cannot be split off; the size must be positive", each);
+  require(each > 0, Code::graph, node.name, "pieces of {} elements cannot be split off; the size must be positive",
+          each);
   require(extent / each <= 1 << 16, Code::limit, node.name, "a split into {} pieces is too many", extent / each);
   sizes.clear();
   for (std::int64_t at = 0; at < extent; at += each) sizes.push_back(std::min(each, extent - at));
@@ -135,8 +136,8 @@ bool split_to_sequence(Canonical &c, Node &node) {
   const bool drops_axis = !node.attributes.has("split") && node.attributes.integer("keepdims", 1) == 0;
   Shape piece_shape = shape;
   piece_shape.erase(piece_shape.begin() + static_cast<std::ptrdiff_t>(axis));
-  std::vector<ValueId> pieces = c.add_all(
-      "Split", node.inputs, {{"axis", static_cast<std::int64_t>(axis)}, {"split", sizes}}, sizes.size());
+  std::vector<ValueId> pieces =
+      c.add_all("Split", node.inputs, {{"axis", static_cast<std::int64_t>(axis)}, {"split", sizes}}, sizes.size());
   if (drops_axis)
     for (ValueId &piece : pieces) piece = c.reshape(piece, piece_shape);
   c.rewriter().graph().value(node.outputs.at(0)).type = c.type(node.inputs[0]);  // stands for the sequence
@@ -157,8 +158,8 @@ bool sequence_at(Canonical &c, Node &node) {
 bool dropout(Canonical &c, Node &node) {
   const graph::Array *training = has(node, 2) ? c.constant_of(node.inputs[2]) : nullptr;
   const bool off = !has(node, 2) || (training != nullptr && training->stored_integer(0) == 0);
-  const bool mask_read = node.outputs.size() > 1 && node.outputs[1] != ValueId::none &&
-                         c.rewriter().uses(node.outputs[1]) > 0;
+  const bool mask_read =
+      node.outputs.size() > 1 && node.outputs[1] != ValueId::none && c.rewriter().uses(node.outputs[1]) > 0;
   return off && !mask_read && pass_input(c, node);
 }
 

@@ -1,6 +1,6 @@
 // Drops what does nothing, and moves Transposes up and Reshapes down so that they meet and cancel.
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 #include <numeric>
 
 #include "passes/passes.h"
@@ -126,11 +126,19 @@ bool simplify_transpose(Rewriter &r, const Node &node) {
 }
 
 const std::map<std::string_view, Simplify> kSimplifications = {
-    {"Add", simplify_sum},         {"Cast", simplify_same_type},   {"Concat", simplify_single},
-    {"Div", simplify_product},     {"Expand", simplify_same_type}, {"Mul", simplify_product},
-    {"Pow", simplify_product},     {"Reshape", simplify_reshape},  {"Slice", simplify_slice},
+    {"Add", simplify_sum},
+    {"Cast", simplify_same_type},
+    {"Concat", simplify_single},
+    {"Div", simplify_product},
+    {"Expand", simplify_same_type},
+    {"Mul", simplify_product},
+    {"Pow", simplify_product},
+    {"Reshape", simplify_reshape},
+    {"Slice", simplify_slice},
     {"Split", [](Rewriter &r, const Node &node) { return node.outputs.size() == 1 && simplify_same_type(r, node); }},
-    {"Sub", simplify_sum},         {"Transpose", simplify_transpose}, {"Where", simplify_where},
+    {"Sub", simplify_sum},
+    {"Transpose", simplify_transpose},
+    {"Where", simplify_where},
 };
 
 // Nodes already met, by operator, attributes and inputs.

@@ -1,6 +1,6 @@
 // The forward walk that turns a file's graph into typed core operators and constants.
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -18,20 +18,21 @@ constexpr ValueId kNone = ValueId::none;
 constexpr std::uint64_t kLargestFold = std::uint64_t{1} << 30;  // bytes; what is larger stays a computation
 constexpr std::size_t kSmallConstant = 64;                      // bytes; compared by value
 
-constexpr std::int64_t kLongestList = 1 << 16;                   // elements of an absorbed constant
+constexpr std::int64_t kLongestList = 1 << 16;  // elements of an absorbed constant
 
 // Operators whose result at an index needs only the operands at that index: repeated axes stay stored once.
 const std::set<std::string_view> kElementwise = {
-    "Abs", "Add",   "And",    "BitwiseNot", "Cast",           "Ceil", "Cos",  "Div",     "Equal", "Erf", "Exp",
-    "Floor", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod",
-    "Mul", "Neg",   "Not",    "Or",  "Pow",  "Reciprocal", "Round", "Sigmoid", "Sign",  "Sin", "Sqrt", "Sub",
-    "Tanh", "Where", "Xor"};
+    "Abs",   "Add",     "And",  "BitwiseNot",  "Cast",  "Ceil",    "Cos",
+    "Div",   "Equal",   "Erf",  "Exp",         "Floor", "Greater", "GreaterOrEqual",
+    "IsInf", "IsNaN",   "Less", "LessOrEqual", "Log",   "Max",     "Min",
+    "Mod",   "Mul",     "Neg",  "Not",         "Or",    "Pow",     "Reciprocal",
+    "Round", "Sigmoid", "Sign", "Sin",         "Sqrt",  "Sub",     "Tanh",
+    "Where", "Xor"};
 
 // What the results take; an upper bound where repeated axes come out stored once.
 std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &inputs, const std::vector<Type> &types) {
   if (node.op == "Expand") return inputs.at(0)->stored_bytes();
-  if (kElementwise.contains(node.op))
-    return byte_count(types.at(0).dtype, ops::stored_union(types[0].shape, inputs));
+  if (kElementwise.contains(node.op)) return byte_count(types.at(0).dtype, ops::stored_union(types[0].shape, inputs));
   std::uint64_t bytes = 0;
   for (const Type &type : types) bytes = checked_add(bytes, byte_count(type.dtype, type.shape));
   return bytes;

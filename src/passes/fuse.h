@@ -35,14 +35,14 @@ bool fuse_gelu(Fusion &, const Node &product);
 bool fuse_silu(Fusion &, const Node &mul);
 bool fuse_rotary(Fusion &, const Node &add);
 bool fuse_partial_rotary(Fusion &, const Node &concat);
-bool fuse_attention(Fusion &, const Node &matmul);        // softmax(q k^T) v
-bool fuse_mask(Fusion &, const Node &fused_attention);    // constant bias -> causal, window
+bool fuse_attention(Fusion &, const Node &matmul);      // softmax(q k^T) v
+bool fuse_mask(Fusion &, const Node &fused_attention);  // constant bias -> causal, window
 bool fuse_scaled_operands(Fusion &, const Node &fused_attention);
 bool fuse_grouped_heads(Fusion &, const Node &fused_attention);
-bool fuse_bias(Fusion &, const Node &add);                // MatMul + vector
+bool fuse_bias(Fusion &, const Node &add);  // MatMul + vector
 bool fuse_transposed_operand(Fusion &, const Node &matmul);
 bool fuse_linear_loss(Fusion &, const Node &cross_entropy);
 
-const Mask &mask_of(Fusion &fusion, ValueId constant);    // additive, or boolean: true is visible
+const Mask &mask_of(Fusion &fusion, ValueId constant);  // additive, or boolean: true is visible
 
 }  // namespace protrain::passes

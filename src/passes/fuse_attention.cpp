@@ -15,7 +15,7 @@ const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};
 constexpr double kHidden = -1e30;  // an added score this low leaves nothing of a key
 
 struct Addend {
-  ValueId mask = kNone;       // added to the scores; or, with `hidden`, boolean: where it is false scores are `hidden`
+  ValueId mask = kNone;  // added to the scores; or, with `hidden`, boolean: where it is false scores are `hidden`
   std::optional<double> hidden;
 };
 
@@ -244,20 +244,20 @@ bool fuse_attention(Fusion &fusion, const Node &matmul) {
   double scale = scores.scale * product.attributes.real("alpha", 1.0);
   ValueId q = unscaled(r, product.inputs[0], scale), k = unscaled(r, product.inputs[1], scale);
   const bool k_rows = product.attributes.integer("trans_b", 0) != 0;  // (.., Sk, D) rather than (.., D, Sk)
-  const Shape k_shape = k_rows ? Shape{heads->batch, heads->kv, keys, width} : Shape{heads->batch, heads->kv, width, keys};
+  const Shape k_shape =
+      k_rows ? Shape{heads->batch, heads->kv, keys, width} : Shape{heads->batch, heads->kv, width, keys};
   const std::vector<std::int64_t> k_perm = k_rows ? kSwapHeads : std::vector<std::int64_t>{0, 3, 1, 2};
   q = r.emit("Transpose", {reshaped(r, q, {heads->batch, heads->q, queries, width})}, {{"perm", kSwapHeads}});
   k = r.emit("Transpose", {reshaped(r, k, k_shape)}, {{"perm", k_perm}});
-  const ValueId v = r.emit("Transpose", {reshaped(r, matmul.inputs[1], {heads->batch, heads->kv, keys, v_shape.back()})},
-                           {{"perm", kSwapHeads}});
+  const ValueId v =
+      r.emit("Transpose", {reshaped(r, matmul.inputs[1], {heads->batch, heads->kv, keys, v_shape.back()})},
+             {{"perm", kSwapHeads}});
   std::vector<ValueId> inputs = {q, k, v};
   if (bias != kNone) inputs.push_back(bias);
-  const ValueId out = r.emit_all("FusedAttention", inputs,
-                                 {{"scale", scale},
-                                  {"causal", std::int64_t{0}},
-                                  {"window", std::int64_t{0}},
-                                  {"softcap", scores.softcap}},
-                                 2)[0];  // (B, Sq, H, Dv)
+  const ValueId out = r.emit_all(
+      "FusedAttention", inputs,
+      {{"scale", scale}, {"causal", std::int64_t{0}}, {"window", std::int64_t{0}}, {"softcap", scores.softcap}},
+      2)[0];  // (B, Sq, H, Dv)
   if (result.size() == 4)
     r.become(matmul, "Transpose", {out}, {{"perm", kSwapHeads}});
   else
@@ -278,7 +278,8 @@ bool fuse_scaled_operands(Fusion &fusion, const Node &attention) {
   return true;
 }
 
-// Keys and values that were repeated for each group of query heads: (B, S, Hk, 1, D) -> (B, S, Hk, G, D) -> (B, S, H, D).
+// Keys and values that were repeated for each group of query heads: (B, S, Hk, 1, D) -> (B, S, Hk, G, D) -> (B, S, H,
+// D).
 bool fuse_grouped_heads(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   std::vector<ValueId> inputs = attention.inputs;

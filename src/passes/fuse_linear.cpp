@@ -9,8 +9,7 @@ namespace {
 bool is_row(const Rewriter &r, ValueId id, std::int64_t columns) {
   const Shape shape = r.shape(id);
   const bool stored = r.producer(id) == nullptr;  // a residual of one row is no bias
-  return !shape.empty() && shape.back() == columns && element_count(shape) == columns &&
-         (shape.size() == 1 || stored);
+  return !shape.empty() && shape.back() == columns && element_count(shape) == columns && (shape.size() == 1 || stored);
 }
 
 }  // namespace

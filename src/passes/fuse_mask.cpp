@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kHidden = -1e30;  // what is added to hide a key; float32's lowest, -inf and -1e30 are in use
 
-// Visits the stored rows of a mask: for each, the visible range [begin, end), whether visible keys are a range that adds
-// nothing, and whether any key is hidden.
+// Visits the stored rows of a mask: for each, the visible range [begin, end), whether visible keys are a range that
+// adds nothing, and whether any key is hidden.
 struct Row {
   std::int64_t begin = 0, end = 0;
   bool range = true, hides = false, sees = false;
@@ -39,7 +39,8 @@ Row read_row(const graph::Array &array, std::int64_t row, std::int64_t width, bo
   return result;
 }
 
-// The rows of one (Sq, Sk) mask as causal and window: key j is visible to query i iff i + Sk - Sq - window < j <= i + Sk - Sq.
+// The rows of one (Sq, Sk) mask as causal and window: key j is visible to query i iff i + Sk - Sq - window < j <= i +
+// Sk - Sq.
 void recognise(const std::vector<Row> &rows, std::int64_t keys, Mask &mask) {
   const auto queries = static_cast<std::int64_t>(rows.size());
   const auto diagonal = [&](std::int64_t i) { return i + keys - queries; };

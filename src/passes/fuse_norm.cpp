@@ -54,8 +54,8 @@ ValueId centered(const Rewriter &r, ValueId id, const Variance &variance) {
   const Node *difference = made_by(r, id, "Sub");
   if (difference == nullptr || r.uses(id) != variance.reads + 1) return ValueId::none;
   const Node *mean = made_for_one(r, difference->inputs[1], "ReduceMean");
-  const bool matches = mean != nullptr && mean->inputs[0] == difference->inputs[0] &&
-                       trailing_axis(r, *mean) == variance.axis;
+  const bool matches =
+      mean != nullptr && mean->inputs[0] == difference->inputs[0] && trailing_axis(r, *mean) == variance.axis;
   return matches ? difference->inputs[0] : ValueId::none;
 }
 

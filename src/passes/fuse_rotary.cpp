@@ -48,11 +48,10 @@ bool halves_equal(Fusion &fusion, ValueId id, int depth = 0) {
   const ValueId under = node->inputs.at(0);
   if (node->op == "Concat") return node->inputs.size() == 2 && under == node->inputs[1] && is_last_axis(r, *node);
   const Shape before = r.shape(under);
-  const bool keeps_rows =
-      node->op == "Cos" || node->op == "Sin" || node->op == "Cast" ||
-      (node->op == "Gather" && axis_of(r, *node, 0) + 1 < before.size()) ||
-      (node->op == "Reshape" && !before.empty() && before.back() == shape.back()) ||
-      (node->op == "Mul" && uniform(r, node->inputs[1]) && before == shape);
+  const bool keeps_rows = node->op == "Cos" || node->op == "Sin" || node->op == "Cast" ||
+                          (node->op == "Gather" && axis_of(r, *node, 0) + 1 < before.size()) ||
+                          (node->op == "Reshape" && !before.empty() && before.back() == shape.back()) ||
+                          (node->op == "Mul" && uniform(r, node->inputs[1]) && before == shape);
   return keeps_rows && halves_equal(fusion, under, depth + 1);
 }
 
@@ -113,7 +112,8 @@ bool fuse_rotary(Fusion &fusion, const Node &add) {
       const Shape shape = r.shape(x);
       const auto cos_layout = layout_over(shape, r.shape(cos)), sin_layout = layout_over(shape, r.shape(sin));
       if (!cos_layout || !sin_layout || cos_layout->heads_first != sin_layout->heads_first) continue;
-      if (cos_layout->angles != sin_layout->angles || !halves_equal(fusion, cos) || !halves_equal(fusion, sin)) continue;
+      if (cos_layout->angles != sin_layout->angles || !halves_equal(fusion, cos) || !halves_equal(fusion, sin))
+        continue;
       const std::vector<ValueId> angles = {first_half(r, cos, cos_layout->angles),
                                            first_half(r, sin, sin_layout->angles)};
       become_rotary(r, add, x, angles, cos_layout->heads_first, shape.back());

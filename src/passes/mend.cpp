@@ -18,7 +18,8 @@ bool is_matrix_parameter(const Graph &graph, ValueId id) {
   return id != ValueId::none && graph.value(id).origin == Origin::parameter && graph.value(id).type.shape.size() == 2;
 }
 
-// The parameter that the node picks rows of by data (not by position, which is known), or multiplies by; none otherwise.
+// The parameter that the node picks rows of by data (not by position, which is known), or multiplies by; none
+// otherwise.
 ValueId table_of(const Graph &graph, const Node &node) {
   const bool by_data = node.op == "Gather" && graph.value(node.inputs.at(1)).origin != Origin::constant;
   return by_data && is_matrix_parameter(graph, node.inputs[0]) ? node.inputs[0] : ValueId::none;

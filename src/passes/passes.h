@@ -23,7 +23,8 @@ struct Finding {
   std::string initializer;
   bool parameter = false;
   bool frozen = false;
-  std::string reason;  // "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]"
+  std::string
+      reason;  // "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]"
   std::string tied_to;  // not empty: no parameter of its own but the transpose of this one; written as such on export
 };
 
@@ -38,11 +39,13 @@ struct Prepared {
 Prepared prepare(graph::Graph graph, const LoadInitializer &load, const Choices &choices);
 
 // Types every value, absorbs constants into attributes, turns file operators into core ones, evaluates what depends on
-// constants alone. What has no core form, or is unknown, stays as it is; what comes after unknown operators stays untyped.
+// constants alone. What has no core form, or is unknown, stays as it is; what comes after unknown operators stays
+// untyped.
 void fold(graph::Graph &graph);
 // Decides what each float initializer is; loads those that are constants, for the next fold().
 std::vector<Finding> find_parameters(graph::Graph &graph, const LoadInitializer &load, const Choices &choices);
-// Drops what does nothing: pairs of Transposes, Reshape chains, x * 1, x + 0, no-op Casts and Slices, equal nodes, dead nodes.
+// Drops what does nothing: pairs of Transposes, Reshape chains, x * 1, x + 0, no-op Casts and Slices, equal nodes, dead
+// nodes.
 void clean_up(graph::Graph &graph);
 // Patterns into fused operators; what matches nothing stays as it is. True where anything changed: with constants
 // folded and the graph cleaned up, more patterns may show.

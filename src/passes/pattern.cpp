@@ -138,7 +138,8 @@ std::optional<Piece> piece_of(const Rewriter &r, ValueId id) {
     const std::int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + at, std::int64_t{0});
     return Piece{node->inputs[0], axis_of(r, *node, 0), begin, begin + sizes.at(static_cast<std::size_t>(at))};
   }
-  const std::vector<std::int64_t> starts = node->attributes.integers("starts"), ends = node->attributes.integers("ends");
+  const std::vector<std::int64_t> starts = node->attributes.integers("starts"),
+                                  ends = node->attributes.integers("ends");
   std::vector<std::int64_t> axes = node->attributes.integers("axes"), steps = node->attributes.integers("steps");
   if (node->op != "Slice" || starts.size() != 1 || (!steps.empty() && steps[0] != 1)) return std::nullopt;
   const std::size_t axis = resolve_axis(axes.empty() ? 0 : axes[0], shape.size(), node->name);

@@ -38,7 +38,7 @@ struct Product {
   double constant = 1;
   std::vector<Factor> factors;
 };
-Product product_of(const Rewriter &r, ValueId id);     // of a value; itself where others read it too
+Product product_of(const Rewriter &r, ValueId id);        // of a value; itself where others read it too
 Product product_of(const Rewriter &r, const Node &node);  // of the node being visited: a Mul or Div
 
 // Coefficients c where `id` is c[0] + c[1] x + c[2] x^2 + c[3] x^3, made of nodes for one reader.

@@ -1,8 +1,8 @@
 #include "passes/places.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <set>
-#include <fmt/format.h>
 
 namespace protrain::passes {
 
@@ -158,7 +158,8 @@ bool Places::holds_weights(const Place &place, std::string &reason) const {
     reason = (place.input == 2 ? "bias of " : "operand of ") + where;
     return node.op == "MatMul" ? in_product(node, place) : place.input > 0;
   }
-  const bool one_column = node.op == "Add" && shape == Shape{1} && graph_.value(node.outputs.at(0)).type.shape.back() == 1;
+  const bool one_column =
+      node.op == "Add" && shape == Shape{1} && graph_.value(node.outputs.at(0)).type.shape.back() == 1;
   if (place.single && !one_column) return false;
   if (node.op == "Gather" && place.input == 0) {
     reason = "table of " + where;

@@ -1,6 +1,6 @@
 // The passes in order, and the one error that names everything that cannot be trained.
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "base/error.h"
 #include "passes/canonical.h"

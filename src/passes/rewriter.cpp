@@ -40,8 +40,8 @@ void Rewriter::walk(const std::function<void(Node &)> &visit) {
 }
 
 void Rewriter::keep(Node node) {
-  const bool typed = std::ranges::all_of(
-      node.inputs, [&](ValueId in) { return in == kNone || type(in).dtype != DType::none; });
+  const bool typed =
+      std::ranges::all_of(node.inputs, [&](ValueId in) { return in == kNone || type(in).dtype != DType::none; });
   if (typed && ops::find(node.op) != nullptr) infer_outputs(node);
   for (ValueId in : node.inputs)
     if (in != kNone) ++uses_[index(in)];
@@ -133,9 +133,7 @@ const Node *Rewriter::producer(ValueId id) const {
   return kept.alive ? &kept.node : nullptr;
 }
 
-bool Rewriter::is_output(ValueId id) const {
-  return std::ranges::find(graph_.outputs, id) != graph_.outputs.end();
-}
+bool Rewriter::is_output(ValueId id) const { return std::ranges::find(graph_.outputs, id) != graph_.outputs.end(); }
 
 const graph::Array *Rewriter::constant_of(ValueId id) const {
   if (id == kNone || graph_.value(id).origin != graph::Origin::constant) return nullptr;
@@ -154,8 +152,8 @@ void Rewriter::release(const std::vector<ValueId> &inputs) {
     pending.pop_back();
     if (made_by_[index(id)] < 0) continue;
     Kept &maker = kept_[static_cast<std::size_t>(made_by_[index(id)])];
-    const bool read = std::ranges::any_of(maker.node.outputs,
-                                          [&](ValueId out) { return out != kNone && uses_[index(out)] > 0; });
+    const bool read =
+        std::ranges::any_of(maker.node.outputs, [&](ValueId out) { return out != kNone && uses_[index(out)] > 0; });
     if (read || !maker.alive) continue;
     maker.alive = false;
     std::ranges::for_each(maker.node.inputs, drop_read);

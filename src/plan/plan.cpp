@@ -35,9 +35,12 @@ int count_blocks(const graph::Graph &graph) {
 }  // namespace
 
 std::string to_json(const Plan &plan) {
-  nlohmann::ordered_json json = {{"n_chunk", plan.chunks.size()},   {"n_persist", plan.n_persist},
-                                 {"n_buffer", plan.n_buffer},       {"n_block", plan.blocks.size()},
-                                 {"n_swap", plan.n_swap},           {"n_checkpoint", plan.n_checkpoint},
+  nlohmann::ordered_json json = {{"n_chunk", plan.chunks.size()},
+                                 {"n_persist", plan.n_persist},
+                                 {"n_buffer", plan.n_buffer},
+                                 {"n_block", plan.blocks.size()},
+                                 {"n_swap", plan.n_swap},
+                                 {"n_checkpoint", plan.n_checkpoint},
                                  {"optimizer_order", kOrderNames[static_cast<int>(plan.order)]}};
   json["blocks"] = nlohmann::ordered_json::array();
   for (BlockMode mode : plan.blocks) json["blocks"].push_back(kModeNames[static_cast<int>(mode)]);

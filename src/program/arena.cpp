@@ -31,8 +31,10 @@ std::uint64_t tightest_gap(const std::vector<const Interval *> &busy, std::uint6
 std::uint64_t assign_offsets(std::vector<Interval> &intervals) {
   std::vector<std::size_t> order(intervals.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  for (Interval &interval : intervals) interval.bytes = round_up(std::max<std::uint64_t>(interval.bytes, 1), kAlignment);
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
+  for (Interval &interval : intervals)
+    interval.bytes = round_up(std::max<std::uint64_t>(interval.bytes, 1), kAlignment);
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
 
   std::uint64_t used = 0;
   std::vector<std::size_t> placed;  // sorted by offset

@@ -58,7 +58,8 @@ class Lowering {
     program_.state_bytes = state.bytes;
     program_.status = state.status;
     for (const auto &[value, buffer] : state.of_value)
-      if (index(value) < roots_.size()) buffer_of_[roots_[index(value)]] = buffer;  // gradients are not in a forward graph
+      if (index(value) < roots_.size())
+        buffer_of_[roots_[index(value)]] = buffer;  // gradients are not in a forward graph
   }
 
   Program run() {

@@ -34,10 +34,10 @@ enum class Kind : std::uint8_t {
 struct Instruction {
   Kind kind = Kind::run;
   Queue queue = Queue::compute;
-  graph::NodeId node = graph::NodeId::none;  // run
-  std::size_t parameter = 0;                 // update
+  graph::NodeId node = graph::NodeId::none;         // run
+  std::size_t parameter = 0;                        // update
   std::uint32_t mark = 0;                           // check: 1 the loss, 2 + p the gradient of parameter p
-  std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
+  std::vector<std::size_t> waits = {};              // instructions of other queues that must be over
   std::vector<BufferId> inputs = {}, outputs = {};  // BufferId::none: absent
   BufferId scratch = BufferId::none;
   bool operator==(const Instruction &) const = default;
@@ -46,9 +46,9 @@ struct Instruction {
 // The arena's lower part, common to every Program of a session.
 struct State {
   std::vector<Buffer> buffers;
-  std::map<graph::ValueId, BufferId> of_value;    // parameters, inputs, constants, kept gradients
+  std::map<graph::ValueId, BufferId> of_value;      // parameters, inputs, constants, kept gradients
   std::vector<std::vector<BufferId>> of_optimizer;  // per parameter: first moment, second moment
-  BufferId status = BufferId::none;               // uint32; 0: everything was finite so far
+  BufferId status = BufferId::none;                 // uint32; 0: everything was finite so far
   std::uint64_t bytes = 0;
 };
 
@@ -67,9 +67,9 @@ struct Program {
 struct Source {
   const graph::Graph &graph;
   graph::ValueId loss = graph::ValueId::none;
-  graph::ValueId norm = graph::ValueId::none;   // none: evaluation
-  std::vector<graph::ValueId> gradients;        // per parameter, none: not trained; empty: evaluation
-  std::vector<graph::ValueId> squared_norms;    // likewise
+  graph::ValueId norm = graph::ValueId::none;  // none: evaluation
+  std::vector<graph::ValueId> gradients;       // per parameter, none: not trained; empty: evaluation
+  std::vector<graph::ValueId> squared_norms;   // likewise
 };
 
 // Bytes of scratch, as the backend's kernels asked for.

@@ -1,6 +1,6 @@
-// Proof that a Program is safe to run: walks it once, keeping for each byte of the arena the buffer that owns it and for
-// each buffer who wrote and who reads it. Whoever takes bytes over must come after all of them, through queue order and
-// waits, never through list order alone.
+// Proof that a Program is safe to run: walks it once, keeping for each byte of the arena the buffer that owns it and
+// for each buffer who wrote and who reads it. Whoever takes bytes over must come after all of them, through queue order
+// and waits, never through list order alone.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -78,8 +78,8 @@ class Verifier {
     const std::uint64_t limit = buffer.persistent ? program_.state_bytes : program_.arena_bytes;
     require(buffer.offset % kAlignment == 0 && buffer.bytes > 0 && end <= limit &&
                 (buffer.persistent || buffer.offset >= program_.state_bytes),
-            Code::internal, buffer.name, "buffer at {} of {} bytes does not lie in its part of the arena", buffer.offset,
-            buffer.bytes);
+            Code::internal, buffer.name, "buffer at {} of {} bytes does not lie in its part of the arena",
+            buffer.offset, buffer.bytes);
   }
 
   bool over(std::size_t earlier, std::size_t now) const {
@@ -98,7 +98,8 @@ class Verifier {
     auto at = spans_.upper_bound(b.offset);
     require(at != spans_.begin() && std::prev(at)->second.owner == id &&
                 std::prev(at)->second.end >= b.offset + b.bytes && std::prev(at)->first <= b.offset,
-            Code::internal, b.name, "instruction {} reads a buffer whose bytes were not written or were given away", now);
+            Code::internal, b.name, "instruction {} reads a buffer whose bytes were not written or were given away",
+            now);
   }
 
   void read(BufferId id, std::size_t now) {
@@ -142,8 +143,8 @@ class Verifier {
 
   const Program &program_;
   std::vector<Clock> clocks_;
-  std::vector<Usage> usage_;               // per buffer
-  std::map<std::uint64_t, Span> spans_;    // owned bytes, by start
+  std::vector<Usage> usage_;             // per buffer
+  std::map<std::uint64_t, Span> spans_;  // owned bytes, by start
 };
 
 }  // namespace

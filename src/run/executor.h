@@ -1,4 +1,5 @@
-// Executor: runs one Program. Everything it needs is resolved when it is made; a run is one loop over a list of launches.
+// Executor: runs one Program. Everything it needs is resolved when it is made; a run is one loop over a list of
+// launches.
 #pragma once
 
 #include <atomic>

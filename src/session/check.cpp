@@ -79,7 +79,8 @@ std::string check_model(const Options &options, const std::string &model_path) {
     run::Kernels(*device).compile(training.graph);
     json["trainable"] = true;
   } catch (const Error &error) {
-    json["problems"].push_back({{"code", static_cast<int>(error.code)}, {"subject", error.subject}, {"text", error.text}});
+    json["problems"].push_back(
+        {{"code", static_cast<int>(error.code)}, {"subject", error.subject}, {"text", error.text}});
   }
   return json.dump(1);
 }

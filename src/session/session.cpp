@@ -256,7 +256,8 @@ class LiveSession final : public Session {
   void execute(run::Executor &executor, const program::Program &program, const backend::StepScalars &scalars) {
     for (std::size_t i = 0; i < input_set_.size(); ++i)
       require(input_set_[i], Code::state, forward().value(forward().inputs[i]).name,
-              "input {} was never set; call protrain_session_set_input first", forward().value(forward().inputs[i]).name);
+              "input {} was never set; call protrain_session_set_input first",
+              forward().value(forward().inputs[i]).name);
     std::uint32_t status = 0;
     std::byte *status_at = arena_ + program.buffers[index(program.status)].offset;
     device_->write(status_at, &status, sizeof status);

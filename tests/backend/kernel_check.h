@@ -126,7 +126,7 @@ class Bench {
   }
   void issue() {
     const backend::StepScalars scalars;
-    device_->launch(backend::QueueKind::compute, *kernel_, {inputs_, results_, scratch_, &scalars});
+    device_->launch(Queue::compute, *kernel_, {inputs_, results_, scratch_, &scalars});
   }
 
   std::vector<Array> results() const {

@@ -35,7 +35,7 @@ void run(Device &device, Kernel &kernel, const Launch &launch) {
   device.run_step(
       [](void *at) {
         Job &j = *static_cast<Job *>(at);
-        j.device.launch(QueueKind::host, j.kernel, j.launch);
+        j.device.launch(Queue::host, j.kernel, j.launch);
       },
       &job);
 }

@@ -48,7 +48,7 @@ TEST(ReduceKernel, AnyAxesOfAnyShape) {
 
 TEST(ReduceKernel, LongSumsStayAccurate) {  // within some units in the last place of the exact sum
   for (const Shape &shape : {Shape{1000003}, Shape{250007, 4}})
-    expect_reference({"ReduceSum", {{"axes", Axes{0}}}, {random_floats(shape, 2, 0, 1)}}, 1e-6);
+    expect_reference_whatever_the_team({"ReduceSum", {{"axes", Axes{0}}}, {random_floats(shape, 2, 0, 1)}}, 1e-6);
 }
 
 TEST(ReduceKernel, NoAxesCanMeanNothingToReduce) {
@@ -67,7 +67,7 @@ TEST(ReduceKernel, NotANumberIsTheLargestAndTheSmallest) {
   for (const char *op : {"ReduceMax", "ReduceMin", "ReduceSum"})
     for (std::int64_t axis : {0, 1}) {
       const OneNode one{op, {{"axes", Axes{axis}}}, {floats({10, 10}, values)}};
-      expect_reference(one);
+      expect_reference_whatever_the_team(one);
       const std::vector<double> y = run_on_cpu(one, 1)[0].doubles();
       EXPECT_EQ(1, std::count_if(y.begin(), y.end(), [](double v) { return std::isnan(v); })) << op;
     }

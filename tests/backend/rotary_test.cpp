@@ -29,9 +29,9 @@ TEST(RotaryKernel, EveryLayoutMatchesTheReference) {
 TEST(RotaryKernel, EitherTableMayBeSharedByTheBatch) {
   OneNode one = rotary({{2, 5, 3, 8}, 8, true}, 0, 0);
   one.inputs[1] = random_floats({1, 5, 4}, 4);
-  expect_reference(one, 1e-6);
+  expect_reference_whatever_the_team(one, 1e-6);
   std::swap(one.inputs[1], one.inputs[2]);
-  expect_reference(one, 1e-6);
+  expect_reference_whatever_the_team(one, 1e-6);
 }
 
 TEST(RotaryKernel, TheInverseTurnsBack) {

@@ -36,12 +36,12 @@ TEST(SoftmaxGradKernel, MatchesTheReferenceForAnyAxis) {
 
 TEST(SoftmaxKernel, LargeScoresDoNotOverflow) {
   const Array x = floats({2, 3}, {1000, 999, -1000, 3e38, -3e38, 0});
-  for (const char *op : {"Softmax", "LogSoftmax"}) expect_reference({op, {}, {x}});
+  for (const char *op : {"Softmax", "LogSoftmax"}) expect_reference_whatever_the_team({op, {}, {x}});
 }
 
 TEST(SoftmaxKernel, MaskedScoresGetNothingAndRowsOfNothingElseAreNotANumber) {
   const Array x = floats({2, 3}, {1, -kInfinity, 2, -kInfinity, -kInfinity, -kInfinity});
-  for (const char *op : {"Softmax", "LogSoftmax"}) expect_reference({op, {}, {x}});
+  for (const char *op : {"Softmax", "LogSoftmax"}) expect_reference_whatever_the_team({op, {}, {x}});
   const std::vector<double> y = run_on_cpu({"Softmax", {}, {x}}, 1)[0].doubles();
   EXPECT_EQ(y[1], 0);
   EXPECT_NEAR(y[0] + y[2], 1, 1e-6);

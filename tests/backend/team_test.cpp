@@ -73,7 +73,7 @@ TEST(CpuDevice, TenThousandLaunchesRunInOrderOnAllMembers) {
       own += own == launched;  // stands still for ever once out of order
     });
     step(*device, [&] {
-      for (launched = 0; launched < 10'000; ++launched) device->launch(QueueKind::compute, kernel, {});
+      for (launched = 0; launched < 10'000; ++launched) device->launch(Queue::compute, kernel, {});
     });
     for (int count : next) EXPECT_EQ(count, 10'000);
   }
@@ -88,7 +88,7 @@ TEST(CpuDevice, SessionsSideBySideDoNotDisturbEachOther) {
       Calls kernel([&](Member &member, const Launch &) { member.barrier(), ++total; });
       for (int i = 0; i < 50; ++i)
         step(*device, [&] {
-          for (int l = 0; l < 20; ++l) device->launch(QueueKind::host, kernel, {});
+          for (int l = 0; l < 20; ++l) device->launch(Queue::host, kernel, {});
         });
     });
   for (std::thread &session : sessions) session.join();
@@ -102,14 +102,14 @@ TEST(CpuDevice, AKernelsErrorComesOutOfTheStepAndTheDeviceGoesOn) {
     member.barrier();
   });
   try {
-    step(*device, [&] { device->launch(QueueKind::compute, bad, {}); });
+    step(*device, [&] { device->launch(Queue::compute, bad, {}); });
     FAIL();
   } catch (const Error &error) {
     EXPECT_EQ(error.text, "label 9 is outside 0..7");
   }
   std::atomic<int> runs = 0;
   Calls good([&](Member &, const Launch &) { ++runs; });
-  step(*device, [&] { device->launch(QueueKind::compute, good, {}); });
+  step(*device, [&] { device->launch(Queue::compute, good, {}); });
   EXPECT_EQ(runs, 3);
 }
 
@@ -128,7 +128,7 @@ TEST(CpuDevice, NoThreadBeyondTheTeamIsEverStarted) {
     std::vector<float> operands(3 * 512 * 512), scratch(kernel->scratch_bytes / 4 + 1);
     std::vector<void *> inputs = {operands.data(), operands.data() + 512 * 512};
     std::vector<void *> outputs = {operands.data() + 2 * 512 * 512};
-    step(*device, [&] { device->launch(QueueKind::compute, *kernel, {inputs, outputs, scratch.data()}); });
+    step(*device, [&] { device->launch(Queue::compute, *kernel, {inputs, outputs, scratch.data()}); });
     EXPECT_EQ(threads(), before + 2);
   }
   EXPECT_EQ(threads(), before);

@@ -81,7 +81,7 @@ TEST(UnaryKernel, AnyShapeIsTaken) {
 
 TEST(UnaryKernel, NotANumberAndInfinityComeThroughRelu) {
   const OneNode relu{"Relu", {}, {floats({4}, {kNaN, kInfinity, -kInfinity, -0.5})}};
-  expect_reference(relu);
+  expect_reference_whatever_the_team(relu);
   const std::vector<double> y = run_on_cpu(relu, 1)[0].doubles();
   EXPECT_TRUE(std::isnan(y[0]));
   EXPECT_EQ(y[1], kInfinity);
@@ -90,8 +90,8 @@ TEST(UnaryKernel, NotANumberAndInfinityComeThroughRelu) {
 
 TEST(UnaryKernel, IsNaNAndIsInfTellSpecialValuesApart) {
   const Array x = floats({5}, {kNaN, kInfinity, -kInfinity, 0, 3e38});
-  expect_reference({"IsNaN", {}, {x}});
-  expect_reference({"IsInf", {}, {x}});
+  expect_reference_whatever_the_team({"IsNaN", {}, {x}});
+  expect_reference_whatever_the_team({"IsInf", {}, {x}});
   const OneNode only_negative{"IsInf", {{"detect_positive", std::int64_t{0}}}, {x}};
   EXPECT_EQ(run_on_cpu(only_negative, 1)[0].integers(), (std::vector<std::int64_t>{0, 0, 1, 0, 0}));
 }

@@ -28,7 +28,9 @@ TEST(CrossEntropyOp, IsTheMeanOverCountedRows) {
 }
 
 TEST(CrossEntropyOp, RefusesALabelOutsideTheClasses) {
-  EXPECT_EQ(code_of([] { evaluate("CrossEntropy", reduced("mean"), {random_doubles({1, 3}, 1), labels({3})}, 2); }),
+  EXPECT_EQ(code_of([] {
+              evaluate("CrossEntropy", reduced("mean"), {random_doubles({1, 3}, 1), labels({3})}, 2);
+            }),
             Code::arg);
 }
 

@@ -62,7 +62,8 @@ TEST(MatMulOp, RefusesShapesThatDoNotFit) {
 }
 
 TEST(GemmOp, AddsTheStretchedThirdOperand) {
-  const Array a = Array::from_doubles({DType::f64, {2, 1}}, {1, 2}), b = Array::from_doubles({DType::f64, {3, 1}}, {1, 2, 3});
+  const Array a = Array::from_doubles({DType::f64, {2, 1}}, {1, 2}),
+              b = Array::from_doubles({DType::f64, {3, 1}}, {1, 2, 3});
   const Array c = Array::from_doubles({DType::f64, {2, 1}}, {10, 20});
   EXPECT_EQ(evaluate("Gemm", {{"transB", kOn}, {"alpha", 2.0}, {"beta", 0.5}}, {a, b, c})[0].doubles(),
             (std::vector<double>{7, 9, 11, 14, 18, 22}));

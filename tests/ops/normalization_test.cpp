@@ -20,16 +20,17 @@ TEST(LayerNormalizationOp, GradientMatchesFiniteDifferences) {
 
 TEST(RMSNormalizationOp, GradientMatchesFiniteDifferences) {
   for (const std::int64_t axis : {-1, 1})
-    expect_gradient({.op = "RMSNormalization",
-                     .attributes = {{"axis", axis}, {"epsilon", 1e-3}},
-                     .inputs = {random_doubles({3, 4, 5}, 1, -2, 2),
-                                random_doubles(axis == 1 ? Shape{4, 5} : Shape{5}, 2)},
-                     .outputs = 2});
+    expect_gradient(
+        {.op = "RMSNormalization",
+         .attributes = {{"axis", axis}, {"epsilon", 1e-3}},
+         .inputs = {random_doubles({3, 4, 5}, 1, -2, 2), random_doubles(axis == 1 ? Shape{4, 5} : Shape{5}, 2)},
+         .outputs = 2});
 }
 
 TEST(LayerNormalizationOp, CentresAndScalesEachRow) {
   const Array x = Array::from_doubles({DType::f64, {1, 2}}, {1, 3});
-  const Array scale = Array::from_doubles({DType::f64, {2}}, {2, 2}), bias = Array::from_doubles({DType::f64, {2}}, {1, 0});
+  const Array scale = Array::from_doubles({DType::f64, {2}}, {2, 2}),
+              bias = Array::from_doubles({DType::f64, {2}}, {1, 0});
   const auto made = evaluate("LayerNormalization", {{"epsilon", 0.0}}, {x, scale, bias}, 3);
   EXPECT_EQ(made[0].doubles(), (std::vector<double>{-1, 2}));
   EXPECT_EQ(made[1].doubles(), (std::vector<double>{2}));

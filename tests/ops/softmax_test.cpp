@@ -23,7 +23,10 @@ TEST(LogSoftmaxOp, IsTheLogarithmOfSoftmax) {
 }
 
 TEST(SoftmaxOp, RefusesAnAxisThatIsNotThere) {
-  EXPECT_EQ(code_of([] { evaluate("Softmax", {{"axis", std::int64_t{2}}}, {random_doubles({2, 3}, 1)}); }), Code::shape);
+  EXPECT_EQ(code_of([] {
+              evaluate("Softmax", {{"axis", std::int64_t{2}}}, {random_doubles({2, 3}, 1)});
+            }),
+            Code::shape);
 }
 
 }  // namespace

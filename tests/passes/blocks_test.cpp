@@ -10,7 +10,8 @@ namespace {
 // A layer: normalization, a wide product, an activation, a product back, a residual.
 ValueId layer(HandBuilt &b, ValueId x, int number) {
   const std::string name = "layer" + std::to_string(number);
-  const ValueId norm = b.add_all("RMSNormalization", {x, b.parameter(name + ".norm", {8})}, {{"axis", std::int64_t{1}}}, 2)[0];
+  const ValueId norm =
+      b.add_all("RMSNormalization", {x, b.parameter(name + ".norm", {8})}, {{"axis", std::int64_t{1}}}, 2)[0];
   const ValueId wide = b.add("MatMul", {norm, b.parameter(name + ".up", {8, 32})});
   const ValueId active = b.add("Gelu", {wide}, {{"approximate", std::string("none")}});
   return b.add("Add", {x, b.add("MatMul", {active, b.parameter(name + ".down", {32, 8})})});

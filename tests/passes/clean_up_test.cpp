@@ -53,7 +53,8 @@ TEST(CleanUp, NeutralElementsGoUnlessTheyStretch) {
   EXPECT_EQ(histogram_of_cleaned(b.graph), (Histogram{{"Exp", 1}}));
   HandBuilt c;
   const ValueId y = c.input("y", {1, 3});
-  c.graph.outputs = {c.add("Mul", {y, c.constant(Array::filled({DType::f64, {2, 1}}, 1))}), c.add("Sub", {c.number(0), y})};
+  c.graph.outputs = {c.add("Mul", {y, c.constant(Array::filled({DType::f64, {2, 1}}, 1))}),
+                     c.add("Sub", {c.number(0), y})};
   EXPECT_EQ(histogram_of_cleaned(c.graph), (Histogram{{"Mul", 1}, {"Sub", 1}}));
 }
 

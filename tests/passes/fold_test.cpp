@@ -48,7 +48,8 @@ TEST(Fold, MasksStayCompactOverTheBatch) {
   const ValueId zero = b.number(0, DType::i64), one = b.number(1, DType::i64);
   const ValueId range = b.add("Range", {zero, b.number(length, DType::i64), one});
   const ValueId row = b.reshape(range, {1, 1, 1, length}), column = b.reshape(range, {1, 1, length, 1});
-  const ValueId visible = b.add("Expand", {b.add("LessOrEqual", {row, column})}, {{"shape", Integers{batch, 1, length, length}}});
+  const ValueId visible =
+      b.add("Expand", {b.add("LessOrEqual", {row, column})}, {{"shape", Integers{batch, 1, length, length}}});
   b.graph.outputs = {b.add("Where", {visible, b.number(0), b.number(-1e30)})};
   const Graph graph = folded(b.graph);
   EXPECT_EQ(graph.node_count(), 0u);
@@ -78,7 +79,8 @@ TEST(Fold, SplitSequencesBecomeASplit) {
 TEST(Canonical, GemmBecomesAProductWithBias) {
   HandBuilt b;
   const ValueId x = b.input("x", {4, 3}), w = b.parameter("w", {5, 4}), bias = b.parameter("b", {1, 5});
-  b.graph.outputs = {b.add("Gemm", {x, w, bias}, {{"transA", std::int64_t{1}}, {"transB", std::int64_t{1}}, {"alpha", 0.5}})};
+  b.graph.outputs = {
+      b.add("Gemm", {x, w, bias}, {{"transA", std::int64_t{1}}, {"transB", std::int64_t{1}}, {"alpha", 0.5}})};
   EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"MatMul", 1}, {"Reshape", 1}}));
   b.graph.node(graph::NodeId{0}).attributes.set("beta", 2.0);
   EXPECT_EQ(histogram_of_folded(b.graph), (Histogram{{"Add", 1}, {"MatMul", 1}, {"Mul", 1}}));
@@ -143,7 +145,8 @@ TEST(Canonical, LossesOverPicturesBecomeCrossEntropyOverRows) {
       continue;
     }
     const ValueId logs = b->add("LogSoftmax", {scores}, {{"axis", std::int64_t{1}}});
-    const ValueId picked = b->add("GatherElements", {logs, b->reshape(labels, {2, 1, 3, 5})}, {{"axis", std::int64_t{1}}});
+    const ValueId picked =
+        b->add("GatherElements", {logs, b->reshape(labels, {2, 1, 3, 5})}, {{"axis", std::int64_t{1}}});
     b->graph.outputs = {b->reshape(b->add("Neg", {picked}), {2, 3, 5})};
   }
   EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"CrossEntropy", 1}, {"Reshape", 3}, {"Transpose", 1}}));
@@ -169,7 +172,8 @@ TEST(Canonical, AttentionOfThreeAndFourAxes) {
         const ValueId q = b->input("q", packed ? Shape{2, 5, 16} : Shape{2, 4, 5, 4});
         const ValueId k = b->input("k", packed ? Shape{2, 6, 8} : Shape{2, 2, 6, 4});
         const ValueId v = b->input("v", packed ? Shape{2, 6, 8} : Shape{2, 2, 6, 4}), mask = b->input("mask", {5, 6});
-        const Attributes attributes = {{"q_num_heads", std::int64_t{4}}, {"kv_num_heads", std::int64_t{2}}, {"is_causal", causal}};
+        const Attributes attributes = {
+            {"q_num_heads", std::int64_t{4}}, {"kv_num_heads", std::int64_t{2}}, {"is_causal", causal}};
         if (b == &file) {
           b->graph.outputs = {b->add_all("Attention", {q, k, v, mask}, attributes, 1)[0]};
           continue;
@@ -186,7 +190,8 @@ TEST(Canonical, AttentionOfThreeAndFourAxes) {
           for (int i = 0; i < 30; ++i) hidden.push_back(i % 6 > i / 6 ? -1e300 : 0);
           scores = b->add("Add", {scores, b->constant(Array::from_doubles({DType::f64, {5, 6}}, hidden))});
         }
-        const ValueId out = b->add("MatMul", {b->add("Softmax", {scores}, {{"axis", std::int64_t{3}}}), heads(v, 2, 6)});
+        const ValueId out =
+            b->add("MatMul", {b->add("Softmax", {scores}, {{"axis", std::int64_t{3}}}), heads(v, 2, 6)});
         b->graph.outputs = {packed ? b->reshape(b->transpose(out, {0, 2, 1, 3}), {2, 5, 16}) : out};
       }
       EXPECT_EQ(histogram(folded_like(file, plain)).at("FusedAttention"), 1);

@@ -42,7 +42,7 @@ Attributes last_axis() { return {{"axis", std::int64_t{-1}}}; }
 
 struct Form {
   std::int64_t kv_heads = kHeads;
-  bool prescaled = false;    // q and k carry the square root of the scale each
+  bool prescaled = false;       // q and k carry the square root of the scale each
   bool flat_transpose = false;  // k is transposed as (B * H, S, D)
   bool guard = false;
 };
@@ -64,7 +64,8 @@ Pieces heads(Form form) {
     if (form.kv_heads == kHeads) return x;
     const std::int64_t groups = kHeads / form.kv_heads;
     const ValueId apart = p.b.reshape(x, {kBatch, form.kv_heads, 1, kQueries, kWidth});
-    const ValueId wide = p.b.add("Expand", {apart}, {{"shape", Integers{kBatch, form.kv_heads, groups, kQueries, kWidth}}});
+    const ValueId wide =
+        p.b.add("Expand", {apart}, {{"shape", Integers{kBatch, form.kv_heads, groups, kQueries, kWidth}}});
     return p.b.reshape(wide, {kBatch, kHeads, kQueries, kWidth});
   };
   p.q = head("q", kHeads);
@@ -90,8 +91,7 @@ ValueId scores(Pieces &p, Form form) {
 Graph finish(Pieces &p, ValueId masked, Form form) {
   HandBuilt &b = p.b;
   ValueId probabilities = b.add("Softmax", {masked}, last_axis());
-  if (form.guard)
-    probabilities = b.add("Where", {b.add("IsNaN", {probabilities}), b.number(0), probabilities});
+  if (form.guard) probabilities = b.add("Where", {b.add("IsNaN", {probabilities}), b.number(0), probabilities});
   const ValueId out = b.transpose(b.add("MatMul", {probabilities, p.v}), kSwapHeads);
   b.graph.outputs = {b.reshape(out, {kBatch, kQueries, kHeads * kWidth})};
   return b.graph;
@@ -157,7 +157,8 @@ TEST(FuseAttention, FollowsHeadsThatWereMergedIntoTheBatch) {
   HandBuilt &b = p.b;
   const Integers flat = {kBatch * kHeads, kQueries, kWidth}, square = {kBatch * kHeads, kQueries, kQueries};
   const ValueId q = b.reshape(b.add("Mul", {p.q, b.number(0.5)}), flat), k = b.reshape(p.k, flat);
-  const ValueId product = b.reshape(b.add("MatMul", {q, b.transpose(k, {0, 2, 1})}), {kBatch, kHeads, kQueries, kQueries});
+  const ValueId product =
+      b.reshape(b.add("MatMul", {q, b.transpose(k, {0, 2, 1})}), {kBatch, kHeads, kQueries, kQueries});
   const ValueId masked = b.add("Max", {b.add("Add", {product, b.constant(causal_mask(kLowest))}), b.number(kLowest)});
   const ValueId probabilities = b.add("Softmax", {b.reshape(masked, square)}, last_axis());
   const ValueId out = b.add("MatMul", {probabilities, b.reshape(p.v, flat)});
@@ -168,7 +169,8 @@ TEST(FuseAttention, FollowsHeadsThatWereMergedIntoTheBatch) {
 
 TEST(FuseAttention, FindsSoftCaps) {
   Pieces p = heads({});
-  const ValueId capped = p.b.add("Mul", {p.b.add("Tanh", {p.b.add("Div", {scores(p, {}), p.b.number(3)})}), p.b.number(3)});
+  const ValueId capped =
+      p.b.add("Mul", {p.b.add("Tanh", {p.b.add("Div", {scores(p, {}), p.b.number(3)})}), p.b.number(3)});
   const Graph graph = fused(finish(p, p.b.add("Add", {capped, p.b.constant(causal_mask(kLowest))}), {}));
   expect_attention(graph, 1, 0, 3);
   EXPECT_NEAR(only(graph, "FusedAttention").attributes.real("softcap", 0), 3, 1e-12);
@@ -189,7 +191,8 @@ TEST(FuseAttention, WithoutAGuardARowThatSeesNothingStays) {
 TEST(FuseAttention, LeavesALearnedBiasAndProbabilitiesThatOthersRead) {
   Pieces learned = heads({});
   const ValueId bias = learned.b.parameter("bias", {1, kHeads, kQueries, kQueries});
-  EXPECT_FALSE(histogram(fused(finish(learned, learned.b.add("Add", {scores(learned, {}), bias}), {}))).contains("FusedAttention"));
+  EXPECT_FALSE(histogram(fused(finish(learned, learned.b.add("Add", {scores(learned, {}), bias}), {})))
+                   .contains("FusedAttention"));
 
   Graph graph = masked_attention({}, causal_mask(kLowest));
   graph.outputs.push_back(only(graph, "Softmax").outputs[0]);
@@ -223,7 +226,8 @@ Graph rotary(RotaryForm form) {
   const Shape shape = form.heads_first ? Shape{1, 1, 3, turned} : Shape{1, 3, 1, turned};
   const ValueId angle = b.constant(Array::from_doubles({DType::f64, shape}, angles));
   const ValueId cos = b.add("Cos", {angle}), sin = b.add("Sin", {angle});
-  const ValueId half = b.add("Concat", {b.add("Neg", {b.slice(x, -1, 2, 4)}), b.slice(x, -1, 0, 2)}, {{"axis", std::int64_t{-1}}});
+  const ValueId half =
+      b.add("Concat", {b.add("Neg", {b.slice(x, -1, 2, 4)}), b.slice(x, -1, 0, 2)}, {{"axis", std::int64_t{-1}}});
   ValueId y = b.add("Add", {b.add("Mul", {x, cos}), b.add("Mul", {half, sin})});
   if (form.passed > 0) y = b.add("Concat", {y, b.slice(whole, 3, turned, width)}, {{"axis", std::int64_t{3}}});
   b.graph.outputs = {form.heads_first ? b.transpose(y, kSwapHeads) : y};

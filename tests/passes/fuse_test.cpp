@@ -1,15 +1,14 @@
 // Each fusion: the pattern becomes the fused operator and the numbers stay; near misses stay as they are.
 #include <gtest/gtest.h>
 
-#include "passes/passes.h"
 #include "passes/hand_built.h"
+#include "passes/passes.h"
 
 namespace protrain::test {
 
 namespace {
 
 using Histogram = std::map<std::string, int>;
-
 
 // Fuses as prepare() does; the numbers must not change.
 Graph fused(const Graph &before) {
@@ -101,8 +100,8 @@ TEST(FuseGelu, FindsTheErrorFunctionInItsUsualOrders) {
   for (int form = 0; form < 4; ++form) {
     HandBuilt b;
     const ValueId x = b.input("x", {3, 5});
-    const ValueId inner = form == 0 ? b.add("Div", {x, b.number(1.4142135623730951)})
-                                    : b.add("Mul", {x, b.number(0.7071067811865476)});
+    const ValueId inner =
+        form == 0 ? b.add("Div", {x, b.number(1.4142135623730951)}) : b.add("Mul", {x, b.number(0.7071067811865476)});
     const ValueId u = b.add("Add", {b.add("Erf", {inner}), b.number(1)});
     ValueId y;
     if (form == 0) y = b.add("Mul", {b.add("Mul", {x, u}), b.number(0.5)});
@@ -129,7 +128,8 @@ TEST(FuseGelu, FindsTheTanhFormInItsUsualOrders) {
     }
     const ValueId u = b.add("Add", {b.number(1), b.add("Tanh", {inner})});
     const ValueId half = b.number(0.5);
-    b.graph.outputs = {form == 3 ? b.add("Mul", {half, b.add("Mul", {x, u})}) : b.add("Mul", {b.add("Mul", {x, half}), u})};
+    b.graph.outputs = {form == 3 ? b.add("Mul", {half, b.add("Mul", {x, u})})
+                                 : b.add("Mul", {b.add("Mul", {x, half}), u})};
     const Graph graph = fused(b.graph);
     EXPECT_EQ(histogram(graph), (Histogram{{"Gelu", 1}})) << form << graph.print();
     EXPECT_EQ(only(graph, "Gelu").attributes.text("approximate", ""), "tanh");

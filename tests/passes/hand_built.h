@@ -61,8 +61,9 @@ class HandBuilt {
   ValueId transpose(ValueId x, const Integers &perm) { return add("Transpose", {x}, {{"perm", perm}}); }
   ValueId reshape(ValueId x, const Integers &shape) { return add("Reshape", {x}, {{"shape", shape}}); }
   ValueId slice(ValueId x, std::int64_t axis, std::int64_t begin, std::int64_t end) {
-    return add("Slice", {x},
-               {{"starts", Integers{begin}}, {"ends", Integers{end}}, {"axes", Integers{axis}}, {"steps", Integers{1}}});
+    return add(
+        "Slice", {x},
+        {{"starts", Integers{begin}}, {"ends", Integers{end}}, {"axes", Integers{axis}}, {"steps", Integers{1}}});
   }
 
   Graph graph;
@@ -100,7 +101,8 @@ inline std::vector<std::vector<double>> results(const Graph &graph) {
   std::vector<std::vector<double>> outputs;
   for (ValueId out : graph.outputs) {
     const Array &constant = graph.value(out).array;
-    outputs.push_back(graph.value(out).origin == Origin::constant ? constant.doubles() : arrays.at(index(out)).doubles());
+    outputs.push_back(graph.value(out).origin == Origin::constant ? constant.doubles()
+                                                                  : arrays.at(index(out)).doubles());
   }
   return outputs;
 }

@@ -47,7 +47,8 @@ TEST(Parameters, StandWhereWeightsStand) {
   const ValueId ids = b.input("ids", {2, 3}, DType::i64);
   ValueId x = b.add("Gather", {b.initializer("table", {9, 8}), ids}, {{"axis", std::int64_t{0}}});
   x = b.add("Add", {x, b.slice(b.initializer("positions", {7, 8}), 0, 0, 3)});
-  x = b.add_all("LayerNormalization", {x, b.initializer("scale", {8}), b.initializer("bias", {8})}, {{"axis", std::int64_t{-1}}}, 3)[0];
+  x = b.add_all("LayerNormalization", {x, b.initializer("scale", {8}), b.initializer("bias", {8})},
+                {{"axis", std::int64_t{-1}}}, 3)[0];
   x = b.add("MatMul", {x, b.transpose(b.initializer("linear", {6, 8}), {1, 0})});
   x = b.add("Mul", {x, b.add("Add", {b.number(1), b.initializer("gain", {6})})});
   const ValueId token = b.add("Expand", {b.initializer("token", {1, 1, 6})}, {{"shape", Integers{2, 1, 6}}});
@@ -63,7 +64,8 @@ TEST(Parameters, MasksFrequenciesAndScalarsAreConstants) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 4, 3, 6});  // (B, H, S, D)
   const ValueId positions = b.constant(some_values({DType::f64, {1, 1, 3}}, 1));
-  const ValueId angles = b.transpose(b.add("MatMul", {b.reshape(b.initializer("inverse_frequencies", {6}), {1, 6, 1}), positions}), {0, 2, 1});
+  const ValueId angles = b.transpose(
+      b.add("MatMul", {b.reshape(b.initializer("inverse_frequencies", {6}), {1, 6, 1}), positions}), {0, 2, 1});
   const ValueId turned = b.add("Mul", {x, b.reshape(b.add("Cos", {angles}), {1, 1, 3, 6})});
   const ValueId scaled = b.add("Mul", {turned, b.initializer("scalar", {1})});
   const ValueId scores = b.add("MatMul", {scaled, b.transpose(scaled, {0, 1, 3, 2})});
@@ -129,9 +131,11 @@ TEST(Parameters, AHeadThatEqualsTheTableTransposedIsTheTable) {
   EXPECT_EQ(tied.findings[1].tied_to, "table");
 
   turned[5] += 1e-9;
-  EXPECT_EQ(find(b.graph, {}, {{"table", table}, {"head", Array::from_doubles({DType::f64, {4, 9}}, turned)}}).parameters(),
-            (Names{"table", "head"}));
-  const Values constant = {{"table", Array::filled({DType::f64, {9, 4}}, 1)}, {"head", Array::filled({DType::f64, {4, 9}}, 1)}};
+  EXPECT_EQ(
+      find(b.graph, {}, {{"table", table}, {"head", Array::from_doubles({DType::f64, {4, 9}}, turned)}}).parameters(),
+      (Names{"table", "head"}));
+  const Values constant = {{"table", Array::filled({DType::f64, {9, 4}}, 1)},
+                           {"head", Array::filled({DType::f64, {4, 9}}, 1)}};
   EXPECT_EQ(find(b.graph, {}, constant).parameters(), (Names{"table", "head"}));
 }
 

@@ -13,8 +13,7 @@ using graph::ValueId;
 Graph graph_with(const std::vector<std::int64_t> &elements, const std::vector<int> &blocks) {
   Graph graph;
   for (std::size_t i = 0; i < elements.size(); ++i) {
-    const ValueId id =
-        graph.add_value({.name = "w", .type = {DType::f32, {elements[i]}}, .origin = Origin::parameter});
+    const ValueId id = graph.add_value({.name = "w", .type = {DType::f32, {elements[i]}}, .origin = Origin::parameter});
     graph.parameters.push_back(id);
     graph.add_node({.op = "Relu", .inputs = {id}, .outputs = {}, .block = blocks[i]}, {"y"});
   }

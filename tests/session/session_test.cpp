@@ -152,9 +152,13 @@ TEST(Session, RefusesInputsOfAnotherTypeOrShape) {
   Trained trained;
   const std::vector<std::int64_t> values(100);
   EXPECT_EQ(error_of([&] { trained.session->set_input("ids", DType::i64, {2, 32}, values.data()); }).code, Code::arg);
-  EXPECT_EQ(error_of([&] { trained.session->set_input("labels", DType::i32, {2, 32}, values.data()); }).code,
+  EXPECT_EQ(error_of([&] {
+              trained.session->set_input("labels", DType::i32, {2, 32}, values.data());
+            }).code,
             Code::type);
-  EXPECT_EQ(error_of([&] { trained.session->set_input("labels", DType::i64, {2, 16}, values.data()); }).code,
+  EXPECT_EQ(error_of([&] {
+              trained.session->set_input("labels", DType::i64, {2, 16}, values.data());
+            }).code,
             Code::shape);
 }
 

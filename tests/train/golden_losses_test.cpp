@@ -26,8 +26,9 @@ class Golden : public testing::TestWithParam<std::string> {
 std::vector<Json> train(const std::string &model) {
   const std::filesystem::path metrics =
       std::filesystem::temp_directory_path() / ("protrain-golden-" + std::to_string(getpid()) + ".jsonl");
-  const std::string command = std::string(PROTRAIN_COMMAND) + " train " + model + " --steps 10 --input input_ids=" +
-                              test::fixture("input_ids.npy") + " --input labels=" + test::fixture("labels.npy") +
+  const std::string command = std::string(PROTRAIN_COMMAND) + " train " + model +
+                              " --steps 10 --input input_ids=" + test::fixture("input_ids.npy") +
+                              " --input labels=" + test::fixture("labels.npy") +
                               " --learning-rate 1e-3 --beta1 0.9 --beta2 0.95 --epsilon 1e-8 --weight-decay 0.1" +
                               " --metrics " + metrics.string() + " > /dev/null";
   EXPECT_EQ(std::system(command.c_str()), 0) << command;

@@ -77,7 +77,7 @@ class CpuDevice : public Device {
 
   void run_step(void (*issue)(void *), void *argument) override { team_.enter(issue, argument); }
 
-  void launch(QueueKind, Kernel &kernel, const Launch &launch) override {
+  void launch(Queue, Kernel &kernel, const Launch &launch) override {
     auto &work = static_cast<CpuKernel &>(kernel);
     team_.run([&](Member &member) { work.run(member, launch); });
   }
