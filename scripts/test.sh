@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs what is needed, builds everything, runs every test.
-# usage: test.sh [PRESET]    dev (the default), release, asan or tsan
+# usage: test.sh [PRESET]    release (the default), dev, asan or tsan
 set -eu
 cd "$(dirname "$0")/.."
-preset=${1:-dev}
+preset=${1:-release}
 
 scripts/install-dependencies.sh
 # The test of exported models asks PyPI's onnxruntime; without it, it is skipped.
