@@ -107,6 +107,9 @@ void differentiate(GradientBuilder &builder, const Node &node) {
   const bool has_bias = node.inputs.size() > 2 && node.inputs[2] != ValueId::none;
   if (!builder.wants(node.inputs[0]) && !builder.wants(node.inputs[1]) && !(has_bias && builder.wants(node.inputs[2])))
     return;
+  for (std::size_t i = 1; i < node.outputs.size(); ++i)
+    require(builder.gradient_of(node.outputs[i]) == ValueId::none, Code::unsupported, node.name,
+            "a loss that depends on the statistics of {} cannot be differentiated", node.op);
   std::vector<ValueId> inputs = {builder.gradient_of(node.outputs[0]), node.inputs[0], node.inputs[1]};
   inputs.insert(inputs.end(), node.outputs.begin() + 1, node.outputs.end());
   const Attributes attributes = {{"axis", node.attributes.integer("axis", -1)}};

@@ -61,7 +61,7 @@ void retie_transposes(Graph &graph, const LoadInitializer &load, std::vector<Fin
   for (ValueId table : tables)
     for (ValueId matrix : matrices) {
       if (!is_matrix_parameter(graph, matrix) || !may_be_transposes(graph, table, matrix)) continue;
-      const std::string &name = graph.value(matrix).name;
+      const std::string name = graph.value(matrix).name;  // a copy: adding values moves them
       if (!is_transpose(load(graph.value(table).name), load(name).compact())) continue;
       const auto finding = std::ranges::find(findings, name, &Finding::initializer);
       finding->parameter = finding->frozen = false;

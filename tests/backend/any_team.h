@@ -19,7 +19,7 @@ inline void expect_reference_whatever_the_team(const OneNode &one, double tolera
     const std::vector<Array> together = run_on_cpu(one, threads, static_cast<std::size_t>(threads) * 64);
     for (std::size_t i = 0; i < alone.size(); ++i) {
       if (!one.outputs[i]) continue;
-      EXPECT_EQ(0, std::memcmp(alone[i].bytes(), together[i].bytes(), alone[i].stored_bytes()))
+      EXPECT_TRUE(alone[i].same_as(together[i]))
           << "output " << i << " of " << threads << " threads has other bits than that of 1";
     }
   }

@@ -201,8 +201,7 @@ inline void expect_reference(const OneNode &one, double tolerance = 1e-5) {
       EXPECT_EQ(first[i].type(), expected[i].type()) << "output " << i;
       const bool exact = !is_float(expected[i].dtype());
       EXPECT_LE(largest_error(first[i], expected[i]), exact ? 0 : tolerance) << "output " << i;
-      EXPECT_EQ(0, std::memcmp(first[i].bytes(), second[i].bytes(), first[i].stored_bytes()))
-          << "output " << i << " changes with the address or from run to run";
+      EXPECT_TRUE(first[i].same_as(second[i])) << "output " << i << " changes with the address or from run to run";
     }
   }
 }
