@@ -53,9 +53,10 @@ PROTRAIN_HD float log(float x) {
   const bool tiny = x < 0x1p-126f;
   const float scaled = tiny ? x * 0x1p23f : x;
   // scaled = 2^e * m with m in [2/3, 4/3): the exponent is cut at 2/3 instead of 1
-  const std::int32_t bits = std::bit_cast<std::int32_t>(scaled);
-  const std::int32_t e = (bits - std::bit_cast<std::int32_t>(0x1.555556p-1f)) & static_cast<std::int32_t>(0xff800000);
-  const float f = std::bit_cast<float>(bits - e) - 1.0f;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled);
+  const std::uint32_t shift = (bits - std::bit_cast<std::uint32_t>(0x1.555556p-1f)) & 0xff800000u;
+  const auto e = static_cast<std::int32_t>(shift);
+  const float f = std::bit_cast<float>(bits - shift) - 1.0f;
   const float exponent = fma(static_cast<float>(e), 0x1p-23f, tiny ? -23.0f : 0.0f);
   const float tail = polynomial(f, -0x1.09312ep-3f, 0x1.1ed14ap-3f, -0x1.f25e3p-4f, 0x1.1ebe66p-3f, -0x1.55a75p-3f,
                                 0x1.99d1f2p-3f, -0x1.fffe84p-3f, 0x1.555502p-2f, -0x1p-1f);
