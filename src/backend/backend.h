@@ -30,6 +30,8 @@ struct StepScalars {
   double beta2_power = 1;  // beta2^t
   std::uint64_t step = 0;  // t
   std::uint64_t seed = 0;
+  std::uint64_t micro_batch = 0;   // its number within the step, from 0
+  std::uint64_t first_sample = 0;  // of the micro-batch, counted over the step: random numbers are keyed by sample
 };
 
 // The optimizer's fixed numbers.
