@@ -38,6 +38,7 @@ struct StepScalars {
 struct Optimizer {
   enum class Kind : std::uint8_t { adamw, sgd } kind = Kind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01, momentum = 0;
+  double clip_value = 0;  // largest magnitude of a gradient's element; 0: any
   int state_count() const { return kind == Kind::adamw ? 2 : (momentum != 0 ? 1 : 0); }  // arrays beside the weights
 };
 
@@ -47,6 +48,13 @@ struct Launch {
   std::span<void *const> outputs;
   void *scratch = nullptr;
   const StepScalars *scalars = nullptr;
+};
+
+// `bytes` from one place to another, in memory that the device and the host can reach.
+struct Copy {
+  void *to;
+  const void *from;
+  std::uint64_t bytes;
 };
 
 // A node made ready to run: for its operator, attributes and types. Holds no tensor.
@@ -72,8 +80,8 @@ class Device {
   // Update of `elements` float32 weights in place. Launch: inputs = {gradient, status}, outputs = {weights, state...}.
   // Does nothing where the status word (uint32) is not 0.
   virtual std::unique_ptr<Kernel> compile_update(const Optimizer &optimizer, std::int64_t elements) = 0;
-  // Launch: inputs = {scalar of `dtype`}, outputs = {status}. Sets status to `mark` where the scalar is not finite and
-  // status is still 0.
+  // Launch: inputs = {scalar of `dtype`}, outputs = {status[, copy]}. Sets status to `mark` where the scalar is not
+  // finite and status is still 0; the copy gets status as it is then.
   virtual std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) = 0;
 
   virtual void *allocate_arena(std::uint64_t bytes) = 0;  // once per device; Code::nomem
@@ -84,8 +92,13 @@ class Device {
   // Runs `issue` where launches are cheapest (on the CPU: on the team's first member, so that none is handed over
   // between threads), then waits for all queues. Exceptions come out here.
   virtual void run_step(void (*issue)(void *), void *argument) = 0;
-  // Inside run_step: appends to a queue. Launches of one queue run in order.
+  // Inside run_step, on the thread that issues: appends to a queue. What is appended to one queue runs in order.
   virtual void launch(Queue queue, Kernel &kernel, const Launch &launch) = 0;
+  virtual void copy(Queue queue, const Copy &copy) = 0;
+  // Inside run_step, on any other thread: on that thread alone, beside whatever the team does; complete on return.
+  // Only for updates and copies, whose bits do not depend on who does them.
+  virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
+  virtual void copy_alone(const Copy &copy) = 0;
 };
 
 // Opens "cpu" (or, once there is a plugin, "cuda:0"). threads 0: as many as the process may use.

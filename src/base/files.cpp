@@ -209,6 +209,16 @@ void FileWriter::commit() {
   if (directory.get() < 0 || sys_sync(directory.get()) != 0) refuse(path_, "sync its directory", errno);
 }
 
+std::string read_text(const std::string &path) {
+  constexpr std::uint64_t kMost = 64ull << 20;
+  const File file = File::open(path);
+  require(file.size() <= kMost, Code::limit, path, "{} bytes are more than the {} that are read as a whole",
+          file.size(), kMost);
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
 std::string directory_of(const std::string &path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";

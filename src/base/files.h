@@ -70,6 +70,9 @@ class FileWriter {
   std::uint64_t position_ = 0;
 };
 
+// A small file as a whole: what people write by hand. Code::limit beyond 64 MiB.
+std::string read_text(const std::string &path);
+
 // Path text only: no file is touched.
 std::string directory_of(const std::string &path);  // "." where the path has none
 std::string base_name(const std::string &path);

@@ -177,7 +177,7 @@ void require_loss(const Graph &graph, ValueId loss, const Path &path) {
 
 }  // namespace
 
-Training build(Graph forward, ValueId loss) {
+Training build(Graph forward, ValueId loss, const Settings &) {
   Training training{.graph = std::move(forward), .loss = loss, .norm = kNone, .gradients = {}, .squared_norms = {}};
   Graph &graph = training.graph;
   graph.outputs = {loss};

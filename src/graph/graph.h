@@ -22,6 +22,7 @@ enum class Origin : std::uint8_t {
   initializer,  // stored with the model; not yet known to be a parameter or a constant
   parameter,    // stored with the model and trained (or frozen)
   constant,     // `array` holds it
+  accumulator,  // held from micro-batch to micro-batch: the sum of gradients so far
 };
 
 struct Value {

@@ -1,17 +1,12 @@
 #include "plan/plan.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "base/error.h"
 
 namespace protrain::plan {
 
 namespace {
-
-constexpr std::uint64_t kChunkBytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
-
-constexpr const char *kTierNames[] = {"device", "host", "disk"};
-constexpr const char *kModeNames[] = {"keep", "recompute", "swap"};
-constexpr const char *kOrderNames[] = {"overlap", "barrier"};
 
 // The block of the first node that reads each value; -1 where no block does.
 std::vector<int> block_of_first_use(const graph::Graph &graph) {
@@ -26,29 +21,24 @@ std::vector<int> block_of_first_use(const graph::Graph &graph) {
   return block;
 }
 
+// Swaps early and as far apart as can be, each hidden behind the recomputation of the blocks after it; blocks that keep
+// come last, for backward frees them first (figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6 recompute).
+std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints) {
+  std::vector<BlockMode> modes(blocks, BlockMode::keep);
+  const std::size_t leaving = swaps + checkpoints;
+  for (std::size_t b = 0; b < leaving; ++b) modes[b] = BlockMode::recompute;
+  for (std::size_t s = 0; s < swaps; ++s) modes[s * leaving / swaps] = BlockMode::swap;
+  return modes;
+}
+
+int cut(int wanted, std::size_t most) { return std::clamp(wanted, 0, static_cast<int>(most)); }
+
+}  // namespace
+
 int count_blocks(const graph::Graph &graph) {
   int blocks = 0;
   for (const graph::Node &node : graph.nodes()) blocks = std::max(blocks, node.block + 1);
   return blocks;
-}
-
-}  // namespace
-
-std::string to_json(const Plan &plan) {
-  nlohmann::ordered_json json = {{"n_chunk", plan.chunks.size()},
-                                 {"n_persist", plan.n_persist},
-                                 {"n_buffer", plan.n_buffer},
-                                 {"n_block", plan.blocks.size()},
-                                 {"n_swap", plan.n_swap},
-                                 {"n_checkpoint", plan.n_checkpoint},
-                                 {"optimizer_order", kOrderNames[static_cast<int>(plan.order)]}};
-  json["blocks"] = nlohmann::ordered_json::array();
-  for (BlockMode mode : plan.blocks) json["blocks"].push_back(kModeNames[static_cast<int>(mode)]);
-  json["chunks"] = nlohmann::ordered_json::array();
-  for (const Chunk &chunk : plan.chunks)
-    json["chunks"].push_back(
-        {{"bytes", chunk.bytes}, {"tier", kTierNames[static_cast<int>(chunk.tier)]}, {"parameters", chunk.parameters}});
-  return json.dump(1);
 }
 
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes) {
@@ -69,12 +59,51 @@ std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_byt
   return chunks;
 }
 
-Plan resident(const graph::Graph &graph) {
+Plan expand(const graph::Graph &graph, const Choice &choice) {
   Plan plan;
-  plan.chunks = cut_chunks(graph, kChunkBytes);
-  plan.n_persist = static_cast<int>(plan.chunks.size());
-  plan.blocks.assign(static_cast<std::size_t>(count_blocks(graph)), BlockMode::keep);
+  plan.shared_memory = choice.shared_memory;
+  plan.order = choice.order;
+  plan.chunks = cut_chunks(graph, choice.chunk_bytes);
+  plan.n_persist = cut(choice.n_persist, plan.chunks.size());
+  const std::size_t left = plan.chunks.size() - static_cast<std::size_t>(plan.n_persist);
+  plan.n_buffer = cut(choice.n_buffer, left);
+  const auto on_host = static_cast<std::size_t>(choice.n_host < 0 ? static_cast<int>(left) : cut(choice.n_host, left));
+  for (std::size_t c = 0; c < left; ++c) {
+    Chunk &chunk = plan.chunks[static_cast<std::size_t>(plan.n_persist) + c];
+    chunk.tier = c < on_host ? Tier::host : Tier::disk;
+    chunk.update = choice.shared_memory ? Tier::device : choice.update;
+  }
+  const auto blocks = static_cast<std::size_t>(count_blocks(graph));
+  plan.n_swap = cut(choice.n_swap, blocks);
+  plan.n_checkpoint = cut(choice.n_checkpoint, blocks - static_cast<std::size_t>(plan.n_swap));
+  plan.blocks = interleave(blocks, static_cast<std::size_t>(plan.n_swap), static_cast<std::size_t>(plan.n_checkpoint));
   return plan;
+}
+
+Plan resident(const graph::Graph &graph, OptimizerOrder order) {
+  Choice choice{.order = order};
+  choice.n_persist = static_cast<int>(graph.parameters.size());
+  return expand(graph, choice);
+}
+
+void check(const Plan &plan, const graph::Graph &graph) {
+  std::vector<int> seen(graph.parameters.size(), 0);
+  for (const Chunk &chunk : plan.chunks) {
+    for (std::size_t p : chunk.parameters) {
+      require(p < seen.size(), Code::arg, "plan", "the plan has a parameter {}, the model has {}", p, seen.size());
+      ++seen[p];
+    }
+    require(chunk.update != Tier::disk, Code::arg, "plan", "an optimizer cannot run on the disk");
+    require(!plan.shared_memory || chunk.update == Tier::device, Code::arg, "plan",
+            "where device and host share their memory the optimizer runs on the device");
+  }
+  for (std::size_t p = 0; p < seen.size(); ++p)
+    require(seen[p] == 1, Code::arg, "plan", "parameter {} ({}) is in {} chunks, not in one", p,
+            graph.value(graph.parameters[p]).name, seen[p]);
+  const auto blocks = static_cast<std::size_t>(count_blocks(graph));
+  require(plan.blocks.size() == blocks, Code::arg, "plan", "the plan has {} blocks, the model {}", plan.blocks.size(),
+          blocks);
+  require(plan.n_buffer >= 0, Code::arg, "plan", "{} buffers", plan.n_buffer);
 }
 
 }  // namespace protrain::plan

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/tier.h"
 #include "graph/graph.h"
 
 namespace protrain::plan {
 
-enum class Tier : std::uint8_t { device, host, disk };
 enum class BlockMode : std::uint8_t { keep, recompute, swap };
 enum class OptimizerOrder : std::uint8_t {
   overlap,  // an update follows its gradient, beside the backward of earlier chunks
@@ -22,7 +22,8 @@ enum class OptimizerOrder : std::uint8_t {
 struct Chunk {
   std::vector<std::size_t> parameters;  // positions in graph.parameters
   std::uint64_t bytes = 0;              // of the weights alone
-  Tier tier = Tier::device;
+  Tier tier = Tier::device;             // where weights and optimizer state rest
+  Tier update = Tier::device;           // where the optimizer runs: on the device, or beside it on the host
   bool operator==(const Chunk &) const = default;
 };
 
@@ -32,19 +33,45 @@ struct Plan {
   int n_buffer = 0;      // buffers that the others pass through
   int n_swap = 0;        // blocks that swap
   int n_checkpoint = 0;  // blocks that recompute
+  // Device and host are one memory: what would rest on the host rests in the device arena and is used in place, and
+  // what leaves goes to the disk.
+  bool shared_memory = false;
+  OptimizerOrder order = OptimizerOrder::overlap;
   std::vector<Chunk> chunks;
   std::vector<BlockMode> blocks;
-  OptimizerOrder order = OptimizerOrder::overlap;
   bool operator==(const Plan &) const = default;
 };
 
-std::string to_json(const Plan &plan);
+// What expand() is asked for.
+struct Choice {
+  int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0;
+  int n_host = -1;           // chunks after the persistent ones that rest on the host, -1: all; the others on disk
+  Tier update = Tier::host;  // where the optimizer runs for chunks that do not persist
+  std::uint64_t chunk_bytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
+  bool shared_memory = false;
+  OptimizerOrder order = OptimizerOrder::overlap;
+};
+
+// The layout that the paper gives to four integers (section 2.1, figure 2): the first chunks persist; blocks that swap
+// are spread among those that recompute, and the last blocks keep. Numbers beyond what the graph has are cut.
+Plan expand(const graph::Graph &graph, const Choice &choice);
+
+// Everything on the device: every chunk persistent, every block keeps its activations.
+Plan resident(const graph::Graph &graph, OptimizerOrder order = OptimizerOrder::overlap);
 
 // Cuts the graph's parameters, in order of first use, into chunks of at most `chunk_bytes`, at block borders where
 // that can be; a larger parameter is a chunk of its own.
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes);
 
-// Everything on the device: every chunk persistent, every block keeps its activations.
-Plan resident(const graph::Graph &graph);
+int count_blocks(const graph::Graph &graph);
+
+// Code::arg where the plan does not fit the graph: a parameter in no chunk or in two, another number of blocks.
+void check(const Plan &plan, const graph::Graph &graph);
+
+std::string to_json(const Plan &plan);
+// Either what to_json gives, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_host",
+// "chunk_bytes", "update"), which are expanded. What is absent is taken from `base`. Checked against the graph;
+// Code::format for text that is no plan, Code::arg for one that does not fit.
+Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base);
 
 }  // namespace protrain::plan

@@ -1,11 +1,13 @@
-// Plan + graph -> Program. Resident plans only: nodes in graph order on the compute queue, each parameter's Update as
-// soon as its gradient is known and nothing reads the weight any more.
+// Plan + graph -> Program: walks the order of computation once and writes down what moves before, beside and after it.
 #include <algorithm>
 #include <limits>
 
 #include "base/error.h"
-#include "program/arena.h"
-#include "program/program.h"
+#include "program/builder.h"
+#include "program/sequence.h"
+#include "program/storage.h"
+#include "program/updates.h"
+#include "program/windows.h"
 
 namespace protrain::program {
 
@@ -13,198 +15,247 @@ namespace {
 
 using graph::Graph;
 using graph::Node;
-using graph::NodeId;
 using graph::Origin;
+using graph::Phase;
 using graph::ValueId;
+using plan::BlockMode;
 
-std::uint64_t bytes_of(const Graph &graph, ValueId id) {
-  const graph::Type &type = graph.value(id).type;
-  return byte_count(type.dtype, type.shape);
-}
-
-// The value whose bytes each value uses: itself, or what a chain of Reshapes began with.
-std::vector<ValueId> storage_roots(const Graph &graph) {
-  std::vector<ValueId> roots(graph.value_count());
-  for (std::size_t i = 0; i < roots.size(); ++i) roots[i] = static_cast<ValueId>(i);
-  for (const Node &node : graph.nodes())
-    if (node.op == "Reshape") roots[index(node.outputs[0])] = roots[index(node.inputs[0])];
-  return roots;
-}
-
-class StateLayout {
- public:
-  BufferId add(const std::string &name, std::uint64_t bytes) {
-    const std::uint64_t padded = round_up(std::max<std::uint64_t>(bytes, 1), kAlignment);
-    state.buffers.push_back({.name = name, .bytes = padded, .offset = state.bytes, .persistent = true});
-    state.bytes = checked_add(state.bytes, padded);
-    return static_cast<BufferId>(state.buffers.size() - 1);
-  }
-
-  void add_constants(const Graph &graph) {
-    for (const Node &node : graph.nodes())
-      for (ValueId in : node.inputs)
-        if (in != ValueId::none && graph.value(in).origin == Origin::constant && !state.of_value.contains(in))
-          state.of_value[in] = add(graph.value(in).name, bytes_of(graph, in));
-  }
-
-  State state;
-};
+constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
 class Lowering {
  public:
-  Lowering(const Source &source, const State &state, const Workspace &workspace)
-      : source_(source), state_(state), workspace_(workspace), roots_(storage_roots(source.graph)) {
-    program_.buffers = state.buffers;
-    program_.state_bytes = state.bytes;
-    program_.status = state.status;
-    for (const auto &[value, buffer] : state.of_value)
-      if (index(value) < roots_.size())
-        buffer_of_[roots_[index(value)]] = buffer;  // gradients are not in a forward graph
-  }
+  Lowering(const Source &source, const plan::Plan &plan, const State &state, const Workspace &workspace)
+      : source_(source),
+        graph_(source.graph),
+        plan_(plan),
+        state_(state),
+        workspace_(workspace),
+        builder_(state, plan.shared_memory),
+        updates_(source_, plan, state, builder_, where_) {}
 
   Program run() {
-    const auto updates = update_positions();
-    for (std::size_t i = 0; i < source_.graph.node_count(); ++i) {
-      if (source_.graph.nodes()[i].op != "Reshape") emit_run(i);
-      if (defines(i, source_.loss)) emit_check(source_.loss, 1);
-      for (std::size_t parameter : updates[i]) emit_update(parameter);
-    }
-    program_.loss = keep_to_end(source_.loss);
-    if (source_.norm != ValueId::none) program_.norm = keep_to_end(source_.norm);
-    place();
-    return std::move(program_);
+    bind_state();
+    sequence_ = sequence(graph_, where_.roots, plan_.blocks, wanted());
+    updates_.schedule(sequence_);
+    updates_.bind();
+    plan_windows();
+    plan_swaps();
+    for (std::size_t i = 0; i < sequence_.items.size(); ++i) walk(i);
+    builder_.begin_stage();
+    updates_.finish();
+    builder_.program.loss = keep_to_end(source_.loss);
+    if (source_.updates) builder_.program.norm = keep_to_end(source_.norm);
+    builder_.program.weight = keep_to_end(source_.weight);
+    builder_.program.commit = first_commit();
+    return builder_.finish();
   }
 
  private:
-  bool defines(std::size_t node, ValueId value) const {
-    const auto &outputs = source_.graph.nodes()[node].outputs;
-    return std::ranges::find(outputs, value) != outputs.end();
+  // Updates change what outlives the step; so does whatever adds to sums of gradients.
+  std::size_t first_commit() const {
+    const auto &instructions = builder_.program.instructions;
+    const auto commits = [&](const Instruction &i) {
+      if (i.kind == Kind::update) return true;
+      const bool rests = std::ranges::any_of(i.outputs, [&](const Operand &out) {
+        return out.buffer != BufferId::none && builder_.buffer(out.buffer).persistent;
+      });
+      return !source_.accumulators.empty() && i.kind != Kind::check && rests;
+    };
+    return static_cast<std::size_t>(std::ranges::find_if(instructions, commits) - instructions.begin());
   }
 
-  // Per node: the parameters whose Update may follow it. A weight that is still read later (a tied head) waits.
-  std::vector<std::vector<std::size_t>> update_positions() const {
-    const Graph &graph = source_.graph;
-    std::vector<std::vector<std::size_t>> after(graph.node_count());
-    std::vector<std::size_t> last_touch(graph.value_count(), 0);
-    for (std::size_t i = 0; i < graph.node_count(); ++i) {
-      for (ValueId in : graph.nodes()[i].inputs)
-        if (in != ValueId::none) last_touch[index(roots_[index(in)])] = i;
-      for (ValueId out : graph.nodes()[i].outputs)
-        if (out != ValueId::none) last_touch[index(roots_[index(out)])] = i;
+  std::vector<ValueId> wanted() const {
+    std::vector<ValueId> values = {source_.loss, source_.weight};
+    values.insert(values.end(), source_.gradients.begin(), source_.gradients.end());
+    if (source_.updates) {
+      values.insert(values.end(), source_.squared_norms.begin(), source_.squared_norms.end());
+      values.insert(values.end(), {source_.norm, source_.scale});
     }
-    for (std::size_t p = 0; p < source_.gradients.size(); ++p) {
-      if (source_.gradients[p] == ValueId::none) continue;
-      const std::size_t weight = last_touch[index(graph.parameters[p])];
-      const std::size_t norm = graph.value(source_.squared_norms[p]).producer == NodeId::none
-                                   ? 0
-                                   : index(graph.value(source_.squared_norms[p]).producer);
-      after[std::max(weight, norm)].push_back(p);
+    // Sums that are no parameter's gradient: the count of targets.
+    for (const Node &node : graph_.nodes())
+      if (node.op == "Accumulate") values.push_back(node.outputs[0]);
+    return values;
+  }
+
+  void bind_state() {
+    where_.roots = storage_roots(graph_);
+    where_.of_root.resize(graph_.value_count());
+    where_.of_chunk.assign(plan_.chunks.size(), BufferId::none);
+    for (const auto &[value, buffer] : state_.of_value[source_.binding])
+      if (index(value) < graph_.value_count()) where_.of_root[index(value)] = {buffer, 0};
+    parameter_of_root_.assign(graph_.value_count(), kNever);
+    for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
+      const std::size_t chunk = state_.parameters[p].chunk;
+      if (builder_.buffer(state_.chunks[chunk].weights).tier == Tier::device)
+        where_.of_root[index(graph_.parameters[p])] = state_.weights(p);
+      else
+        parameter_of_root_[index(graph_.parameters[p])] = p;
     }
-    return after;
   }
 
-  BufferId buffer(ValueId value) {
-    if (value == ValueId::none) return BufferId::none;
-    const ValueId root = roots_[index(value)];
-    const auto [at, fresh] = buffer_of_.try_emplace(root, static_cast<BufferId>(program_.buffers.size()));
-    if (fresh) add_transient(source_.graph.value(root).name, bytes_of(source_.graph, root));
-    return at->second;
+  template <typename Do>
+  void each_root(const std::vector<ValueId> &ids, Do &&act) const {
+    for (ValueId id : ids)
+      if (id != ValueId::none) act(where_.roots[index(id)]);
   }
 
-  BufferId add_transient(const std::string &name, std::uint64_t bytes) {
-    program_.buffers.push_back({.name = name, .bytes = bytes, .offset = 0, .persistent = false});
-    intervals_.push_back({.first = program_.instructions.size(), .last = program_.instructions.size(), .bytes = bytes});
-    return static_cast<BufferId>(program_.buffers.size() - 1);
+  void plan_windows() {
+    std::vector<std::vector<std::size_t>> uses(plan_.chunks.size());
+    for (std::size_t c = 0; c < uses.size(); ++c)
+      if (builder_.buffer(state_.chunks[c].weights).tier != Tier::device) uses[c] = updates_.device_uses(c);
+    for (std::size_t i = 0; i < sequence_.items.size(); ++i)
+      each_root(graph_.node(sequence_.items[i].node).inputs, [&](ValueId root) {
+        if (const std::size_t p = parameter_of_root_[index(root)]; p != kNever)
+          uses[state_.parameters[p].chunk].push_back(i);
+      });
+    for (auto &items : uses) {
+      std::ranges::sort(items);
+      items.erase(std::unique(items.begin(), items.end()), items.end());
+    }
+    fetches_.resize(sequence_.items.size());
+    for (const Window &window : windows(uses, static_cast<std::size_t>(plan_.n_buffer)))
+      fetches_[window.fetch_at].push_back(window.chunk);
   }
 
-  // Every use extends a transient buffer's life to the instruction that is being made.
-  BufferId use(BufferId id) {
-    if (id != BufferId::none && index(id) >= state_.buffers.size())
-      intervals_[index(id) - state_.buffers.size()].last = program_.instructions.size();
-    return id;
+  // Per block that swaps: out after its last forward item, back in one stage before backward first reads.
+  void plan_swaps() {
+    swaps_out_.resize(sequence_.items.size());
+    swaps_in_.resize(sequence_.items.size());
+    std::vector<std::size_t> last_forward(plan_.blocks.size(), kNever), stage_begin;
+    std::vector<bool> planned(graph_.value_count(), false);
+    for (std::size_t i = 0; i < sequence_.items.size(); ++i) {
+      const Item &item = sequence_.items[i];
+      const Node &node = graph_.node(item.node);
+      if (item.stage >= stage_begin.size()) stage_begin.push_back(i);
+      if (node.phase == Phase::forward) {
+        if (!item.again && node.block >= 0) last_forward[static_cast<std::size_t>(node.block)] = i;
+        continue;
+      }
+      each_root(node.inputs, [&](ValueId root) {
+        if (sequence_.mode[index(root)] != BlockMode::swap || planned[index(root)]) return;
+        planned[index(root)] = true;
+        const std::size_t out = last_forward[static_cast<std::size_t>(sequence_.block[index(root)])];
+        const std::size_t ahead = stage_begin[item.stage > 0 ? item.stage - 1 : 0];
+        swaps_out_[out].push_back(root);
+        swaps_in_[std::max(ahead, out + 1)].push_back(root);
+      });
+    }
   }
 
-  void emit(Instruction instruction) {
-    for (BufferId id : instruction.inputs) use(id);
-    for (BufferId id : instruction.outputs) use(id);
-    program_.instructions.push_back(std::move(instruction));
+  void walk(std::size_t i) {
+    const Item &item = sequence_.items[i];
+    const Node &node = graph_.node(item.node);
+    if (i == 0 || item.stage != sequence_.items[i - 1].stage) builder_.begin_stage();
+    for (ValueId root : swaps_in_[i]) swap_in(root);
+    for (std::size_t chunk : fetches_[i]) fetch(chunk);
+    updates_.begin_item(i);
+    updates_.before(node);
+    if (!is_alias(node)) emit_run(item, node);
+    if (std::ranges::find(node.outputs, source_.loss) != node.outputs.end() && !item.again) emit_loss_check();
+    for (ValueId root : swaps_out_[i]) swap_out(root);
+    updates_.after_item(i);
   }
 
-  void emit_run(std::size_t node) {
-    Instruction instruction{.kind = Kind::run, .node = static_cast<NodeId>(node)};
-    for (ValueId in : source_.graph.nodes()[node].inputs) instruction.inputs.push_back(buffer(in));
-    for (ValueId out : source_.graph.nodes()[node].outputs) instruction.outputs.push_back(buffer(out));
-    if (workspace_.nodes[node] > 0) instruction.scratch = add_transient("scratch", workspace_.nodes[node]);
-    emit(std::move(instruction));
+  void fetch(std::size_t chunk) {
+    const BufferId home = state_.chunks[chunk].weights;
+    where_.of_chunk[chunk] = builder_.bring({home, 0}, builder_.buffer(home).bytes, Tier::device).buffer;
   }
 
-  void emit_check(ValueId scalar, std::uint32_t mark) {
-    emit({.kind = Kind::check, .mark = mark, .inputs = {buffer(scalar)}, .outputs = {state_.status}});
+  Operand input(ValueId id) const {
+    if (id == ValueId::none) return {};
+    const ValueId root = where_.roots[index(id)];
+    if (const std::size_t p = parameter_of_root_[index(root)]; p != kNever)
+      return {where_.of_chunk[state_.parameters[p].chunk], state_.parameters[p].weights_at};
+    const Operand operand = where_.of_root[index(root)];
+    require(operand.buffer != BufferId::none, Code::internal, graph_.value(id).name, "the value is nowhere");
+    return operand;
   }
 
-  void emit_update(std::size_t parameter) {
-    emit_check(source_.squared_norms[parameter], static_cast<std::uint32_t>(2 + parameter));
-    Instruction update{.kind = Kind::update, .parameter = parameter};
-    update.inputs = {buffer(source_.gradients[parameter]), state_.status};
-    update.outputs = {buffer(source_.graph.parameters[parameter])};
-    for (BufferId array : state_.of_optimizer[parameter]) update.outputs.push_back(array);
-    emit(std::move(update));
+  // Where the item writes the value: a new buffer, but for what has a place from step to step and what is added to in
+  // place. Of a node that runs again only what was dropped is new; the rest is still there and this copy is not used.
+  Operand output(const Item &item, ValueId id) {
+    if (id == ValueId::none) return {};
+    const ValueId root = where_.roots[index(id)];
+    Operand &at = where_.of_root[index(root)];
+    const Node &node = graph_.node(item.node);
+    const bool placed = at.buffer != BufferId::none && builder_.buffer(at.buffer).persistent;
+    if (placed || node.op == "Accumulate") return at;
+    const Operand fresh = {add_transient(root), 0};
+    if (!item.again || sequence_.block[index(root)] == node.block) at = fresh;
+    return fresh;
+  }
+
+  BufferId add_transient(ValueId root) {
+    const bool to_disk = plan_.shared_memory && (sequence_.mode[index(root)] == BlockMode::swap || rests_on_disk(root));
+    return builder_.add(graph_.value(root).name, Tier::device, bytes_of(graph_, root),
+                        to_disk ? kDiskAlignment : kAlignment);
+  }
+
+  bool rests_on_disk(ValueId root) const {
+    if (!updates_.gradients_rest()) return false;
+    for (std::size_t p = 0; p < source_.gradients.size(); ++p)
+      if (source_.gradients[p] != ValueId::none && where_.roots[index(source_.gradients[p])] == root)
+        return builder_.buffer(state_.gradient(p).buffer).tier == Tier::disk;
+    return false;
+  }
+
+  void emit_run(const Item &item, const Node &node) {
+    Instruction run{.kind = Kind::run, .node = item.node, .again = item.again};
+    for (ValueId in : node.inputs) run.inputs.push_back(input(in));
+    for (ValueId out : node.outputs) run.outputs.push_back(output(item, out));
+    if (const std::uint64_t bytes = workspace_.nodes[index(item.node)]; bytes > 0)
+      run.scratch = builder_.add("scratch", Tier::device, bytes);
+    builder_.emit(std::move(run));
+  }
+
+  void emit_loss_check() {
+    builder_.emit(
+        {.kind = Kind::check, .mark = 1, .inputs = {where_.of(source_.loss)}, .outputs = {{state_.status, 0}}});
+  }
+
+  // Activations leave for the host, or for the disk where the host's memory is the device's.
+  void swap_out(ValueId root) {
+    const Tier tier = plan_.shared_memory ? Tier::disk : Tier::host;
+    const Operand from = where_.of_root[index(root)];
+    const std::uint64_t bytes = bytes_of(graph_, root);
+    const BufferId away =
+        builder_.add(graph_.value(root).name, tier, bytes, tier == Tier::disk ? kDiskAlignment : kAlignment);
+    builder_.move(from, {away, 0}, bytes, true);
+    where_.of_root[index(root)] = {away, 0};
+  }
+
+  void swap_in(ValueId root) {
+    const Operand away = where_.of_root[index(root)];
+    const BufferId back = add_transient(root);
+    builder_.move(away, {back, 0}, bytes_of(graph_, root), true);
+    where_.of_root[index(root)] = {back, 0};
   }
 
   BufferId keep_to_end(ValueId value) {
-    const BufferId id = buffer(value);
-    if (index(id) >= state_.buffers.size())
-      intervals_[index(id) - state_.buffers.size()].last = std::numeric_limits<std::size_t>::max();
+    if (value == ValueId::none) return BufferId::none;
+    const BufferId id = where_.of(value).buffer;
+    builder_.keep_to_end(id);
     return id;
   }
 
-  void place() {
-    program_.arena_bytes = checked_add(state_.bytes, assign_offsets(intervals_));
-    for (std::size_t i = 0; i < intervals_.size(); ++i) {
-      Buffer &buffer = program_.buffers[state_.buffers.size() + i];
-      buffer.offset = state_.bytes + intervals_[i].offset;
-      buffer.bytes = intervals_[i].bytes;
-    }
-  }
-
   const Source &source_;
+  const Graph &graph_;
+  const plan::Plan &plan_;
   const State &state_;
   const Workspace &workspace_;
-  std::vector<ValueId> roots_;
-  std::map<ValueId, BufferId> buffer_of_;  // by storage root
-  std::vector<Interval> intervals_;        // of the transient buffers, which follow the state's
-  Program program_;
+  Whereabouts where_;
+  Builder builder_;
+  Updates updates_;
+  Sequence sequence_;
+  std::vector<std::size_t> parameter_of_root_;              // of those that do not rest on the device
+  std::vector<std::vector<std::size_t>> fetches_;           // per item: chunks
+  std::vector<std::vector<ValueId>> swaps_out_, swaps_in_;  // per item: storage roots
 };
 
 }  // namespace
 
-State lay_out_state(const Source &training, const Source &evaluation, int state_count, const std::vector<bool> &kept) {
-  const Graph &graph = training.graph;
-  StateLayout layout;
-  layout.state.status = layout.add("status", sizeof(std::uint32_t));
-  layout.state.of_optimizer.resize(graph.parameters.size());
-  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
-    const graph::Value &value = graph.value(graph.parameters[p]);
-    const std::uint64_t bytes = bytes_of(graph, graph.parameters[p]);
-    layout.state.of_value[graph.parameters[p]] = layout.add(value.name, bytes);
-    const ValueId gradient = training.gradients[p];
-    if (gradient == ValueId::none) continue;
-    for (int i = 0; i < state_count; ++i)
-      layout.state.of_optimizer[p].push_back(layout.add(fmt::format("{}/moment{}", value.name, i + 1), bytes));
-    if (kept[p]) layout.state.of_value[gradient] = layout.add(value.name + "/gradient", bytes);
-  }
-  for (ValueId id : graph.inputs) layout.state.of_value[id] = layout.add(graph.value(id).name, bytes_of(graph, id));
-  layout.add_constants(graph);
-  layout.add_constants(evaluation.graph);
-  return std::move(layout.state);
-}
-
 Program lower(const Source &source, const plan::Plan &plan, const State &state, const Workspace &workspace) {
-  const bool resident = std::ranges::all_of(plan.chunks, [](const auto &c) { return c.tier == plan::Tier::device; });
-  const bool keeps = std::ranges::all_of(plan.blocks, [](auto mode) { return mode == plan::BlockMode::keep; });
-  require(resident && keeps && plan.order == plan::OptimizerOrder::overlap, Code::unsupported, "plan",
-          "only plans that keep every chunk and every activation on the device can be run");
-  return Lowering(source, state, workspace).run();
+  return Lowering(source, plan, state, workspace).run();
 }
 
 }  // namespace protrain::program

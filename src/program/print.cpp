@@ -9,50 +9,55 @@ namespace protrain::program {
 
 namespace {
 
-void append_buffers(std::string &out, const Program &program, const std::vector<BufferId> &ids) {
-  for (BufferId id : ids) {
-    if (id == BufferId::none) {
-      out += " -";
-      continue;
-    }
-    const Buffer &buffer = program.buffers[index(id)];
-    fmt::format_to(std::back_inserter(out), " {}@{}+{}", buffer.name, buffer.offset, buffer.bytes);
+void append_buffer(std::string &out, const Program &program, const Operand &operand) {
+  if (operand.buffer == BufferId::none) {
+    out += " -";
+    return;
   }
+  const Buffer &buffer = program.buffers[index(operand.buffer)];
+  fmt::format_to(std::back_inserter(out), " {}@{}:{}+{}", buffer.name,
+                 kTierNames[static_cast<std::size_t>(buffer.tier)], buffer.offset + operand.offset,
+                 buffer.bytes - operand.offset);
+}
+
+std::string subject(const Program &program, const graph::Graph &graph, const Instruction &instruction) {
+  if (instruction.kind == Kind::run) {
+    const graph::Node &node = graph.node(instruction.node);
+    return fmt::format("{} ({}){}", node.op, node.name, instruction.again ? " again" : "");
+  }
+  if (instruction.kind == Kind::update) return graph.value(graph.parameters[instruction.parameter]).name;
+  return program.buffers[index(instruction.inputs[0].buffer)].name;
 }
 
 }  // namespace
 
 std::string describe(const Program &program, const graph::Graph &graph, std::size_t position) {
   const Instruction &instruction = program.instructions[position];
-  switch (instruction.kind) {
-    case Kind::run: {
-      const graph::Node &node = graph.node(instruction.node);
-      return fmt::format("{} run {} ({})", position, node.op, node.name);
-    }
-    case Kind::check:
-      return fmt::format("{} check {}", position, program.buffers[index(instruction.inputs[0])].name);
-    case Kind::update:
-      return fmt::format("{} update {}", position, program.buffers[index(instruction.outputs[0])].name);
-  }
-  return std::to_string(position);
+  return fmt::format("{} {} {}", position, kKindNames[static_cast<std::size_t>(instruction.kind)],
+                     subject(program, graph, instruction));
 }
 
 std::string print(const Program &program, const graph::Graph &graph) {
-  std::string out = fmt::format("program: {} instructions, arena {} bytes, of which {} hold from step to step\n",
-                                program.instructions.size(), program.arena_bytes, program.state_bytes);
+  std::string out = fmt::format("program: {} instructions", program.instructions.size());
+  for (std::size_t t = 0; t < kTierCount; ++t)
+    fmt::format_to(std::back_inserter(out), "; {} {} bytes, of which {} hold from step to step", kTierNames[t],
+                   program.arena_bytes[t], program.state_bytes[t]);
+  out += "\n";
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction &instruction = program.instructions[i];
     fmt::format_to(std::back_inserter(out), "{} {}", kQueueNames[static_cast<std::size_t>(instruction.queue)],
                    describe(program, graph, i));
     for (std::size_t wait : instruction.waits) fmt::format_to(std::back_inserter(out), " after {}", wait);
     out += ":";
-    append_buffers(out, program, instruction.inputs);
+    for (const Operand &operand : instruction.inputs) append_buffer(out, program, operand);
     out += " ->";
-    append_buffers(out, program, instruction.outputs);
+    for (const Operand &operand : instruction.outputs) append_buffer(out, program, operand);
     if (instruction.scratch != BufferId::none) {
       out += " using";
-      append_buffers(out, program, {instruction.scratch});
+      append_buffer(out, program, {instruction.scratch, 0});
     }
+    if (!instruction.releases.empty()) out += " releases";
+    for (BufferId id : instruction.releases) out += " " + program.buffers[index(id)].name;
     out += "\n";
   }
   return out;

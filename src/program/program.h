@@ -2,12 +2,14 @@
 // predicts from it, verify() proves it; nobody else decides anything about a step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/queue.h"
+#include "base/tier.h"
 #include "graph/graph.h"
 #include "plan/plan.h"
 
@@ -16,50 +18,93 @@ namespace protrain::program {
 enum class BufferId : std::int32_t { none = -1 };
 inline std::size_t index(BufferId id) { return static_cast<std::size_t>(id); }
 
-// An interval of the device arena that holds one thing. Several values are one buffer where they alias (Reshape).
+// An interval of one tier's arena that holds one thing. Several values are one buffer where they alias (Reshape), and
+// where they move together (the parameters of a chunk).
 struct Buffer {
   std::string name;
+  Tier tier = Tier::device;
   std::uint64_t bytes = 0;
-  std::uint64_t offset = 0;  // from the arena's start, a multiple of kAlignment
-  bool persistent = false;   // holds from step to step: weights, optimizer state, inputs, constants
+  std::uint64_t offset = 0;  // from the arena's start; a multiple of `alignment`
+  std::uint64_t alignment = kAlignment;
+  bool persistent = false;  // holds from step to step: weights, optimizer state, inputs, constants
   bool operator==(const Buffer &) const = default;
 };
 
-enum class Kind : std::uint8_t {
-  run,     // a node
-  check,   // status = mark where a scalar is not finite
-  update,  // the optimizer on one parameter
+// Where an instruction finds one of its arrays.
+struct Operand {
+  BufferId buffer = BufferId::none;  // none: absent
+  std::uint64_t offset = 0;          // from the buffer's start, bytes
+  bool operator==(const Operand &) const = default;
 };
+
+enum class Kind : std::uint8_t {
+  run,       // a node
+  check,     // status = mark where a scalar is not finite; outputs {status, a copy of it as it stands then}
+  update,    // the optimizer on one parameter: inputs {gradient, status[, scale]}, outputs {weights, state...}
+  fetch,     // weights, or optimizer state, or a sum of gradients: host -> device
+  offload,   // a gradient, or updated state: device -> host
+  swap_out,  // an activation leaves the device
+  swap_in,   // and comes back
+  read,      // disk -> memory
+  write,     // memory -> disk
+};
+inline constexpr const char *kKindNames[] = {"run",      "check",   "update", "fetch", "offload",
+                                             "swap_out", "swap_in", "read",   "write"};
 
 struct Instruction {
   Kind kind = Kind::run;
   Queue queue = Queue::compute;
-  graph::NodeId node = graph::NodeId::none;         // run
-  std::size_t parameter = 0;                        // update
-  std::uint32_t mark = 0;                           // check: 1 the loss, 2 + p the gradient of parameter p
-  std::vector<std::size_t> waits = {};              // instructions of other queues that must be over
-  std::vector<BufferId> inputs = {}, outputs = {};  // BufferId::none: absent
+  graph::NodeId node = graph::NodeId::none;  // run
+  bool again = false;                        // run: a forward node that runs a second time
+  std::size_t parameter = 0;                 // update
+  std::uint32_t mark = 0;                    // check: 1 the loss, 2 + p the gradient of parameter p
+  std::uint64_t bytes = 0;                   // of what moves: fetch and all after it
+  std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
+  std::vector<Operand> inputs = {}, outputs = {};
   BufferId scratch = BufferId::none;
+  std::vector<BufferId> releases = {};  // what is not needed any more once it is over
   bool operator==(const Instruction &) const = default;
 };
+inline bool moves(Kind kind) { return kind >= Kind::fetch; }  // one input goes to one output
 
-// The arena's lower part, common to every Program of a session.
+// The arenas' lower parts, common to every Program of a session.
 struct State {
+  struct Chunk {
+    BufferId weights = BufferId::none;
+    std::vector<BufferId> moments;
+    BufferId gradient = BufferId::none;  // what outlives backward: barrier order, accumulation
+  };
+  struct Parameter {
+    std::size_t chunk = 0;
+    std::uint64_t weights_at = 0, moments_at = 0, gradient_at = 0;  // in the chunk's buffers, bytes
+    bool trained = false;
+  };
+
   std::vector<Buffer> buffers;
-  std::map<graph::ValueId, BufferId> of_value;      // parameters, inputs, constants, kept gradients
-  std::vector<std::vector<BufferId>> of_optimizer;  // per parameter: first moment, second moment
-  BufferId status = BufferId::none;                 // uint32; 0: everything was finite so far
-  std::uint64_t bytes = 0;
+  std::vector<Chunk> chunks;
+  std::vector<Parameter> parameters;
+  std::vector<std::map<graph::ValueId, BufferId>> of_value;  // per binding of shapes: inputs, constants, accumulators
+  std::vector<BufferId> kept;        // per parameter: its gradient, where it is kept; none elsewhere
+  BufferId status = BufferId::none;  // uint32; 0: everything was finite so far
+  BufferId host_status = BufferId::none, host_scale = BufferId::none;  // what Updates on the host read, barrier order
+  std::array<std::uint64_t, kTierCount> bytes{};
+
+  Operand weights(std::size_t parameter) const;
+  Operand moment(std::size_t parameter, std::size_t which) const;
+  Operand gradient(std::size_t parameter) const;
 };
 
 struct Program {
   std::vector<Buffer> buffers;  // the state's first, with the same ids
   std::vector<Instruction> instructions;
   BufferId loss = BufferId::none;
-  BufferId norm = BufferId::none;  // none: evaluation
+  BufferId norm = BufferId::none;    // none: evaluation, and micro-batches before the last
+  BufferId weight = BufferId::none;  // what the loss counts for in the mean over micro-batches
   BufferId status = BufferId::none;
-  std::uint64_t state_bytes = 0;
-  std::uint64_t arena_bytes = 0;  // the peak: the highest byte that a step touches, plus one
+  std::array<std::uint64_t, kTierCount> state_bytes{};
+  std::array<std::uint64_t, kTierCount> arena_bytes{};  // the peaks: the highest byte that a step touches, plus one
+  std::size_t commit = 0;      // before this instruction a step can be stopped as if it had never begun
+  bool shares_memory = false;  // what computes reads the host's memory as its own
   bool operator==(const Program &) const = default;
 };
 
@@ -67,9 +112,14 @@ struct Program {
 struct Source {
   const graph::Graph &graph;
   graph::ValueId loss = graph::ValueId::none;
-  graph::ValueId norm = graph::ValueId::none;  // none: evaluation
-  std::vector<graph::ValueId> gradients;       // per parameter, none: not trained; empty: evaluation
-  std::vector<graph::ValueId> squared_norms;   // likewise
+  graph::ValueId norm = graph::ValueId::none;      // none: evaluation
+  std::vector<graph::ValueId> gradients = {};      // per parameter, none: not trained; empty: evaluation
+  std::vector<graph::ValueId> squared_norms = {};  // likewise
+  std::vector<graph::ValueId> accumulators = {};   // likewise; empty: gradients are not summed over micro-batches
+  graph::ValueId weight = graph::ValueId::none;    // accumulation: what this micro-batch counts for
+  graph::ValueId scale = graph::ValueId::none;     // what Updates multiply gradients by; none: 1
+  bool updates = true;                             // false: a micro-batch before the last
+  std::size_t binding = 0;                         // which of the session's shapes
 };
 
 // Bytes of scratch, as the backend's kernels asked for.
@@ -77,12 +127,22 @@ struct Workspace {
   std::vector<std::uint64_t> nodes;  // per node of the graph
 };
 
-// Lays out what outlives a step: parameters with `state_count` optimizer arrays where trained, inputs, the constants
-// that nodes of either graph read, and the gradients of the parameters marked in `kept`.
-State lay_out_state(const Source &training, const Source &evaluation, int state_count, const std::vector<bool> &kept);
+// What is laid out beside the plan's chunks.
+struct StateRequest {
+  std::size_t moments = 0;   // arrays of optimizer state per trained parameter
+  bool accumulates = false;  // gradients outlive a micro-batch
+  std::vector<bool> kept;    // per parameter: its gradient can be read after a step
+};
 
-// Code::unsupported for a plan with anything but resident chunks and kept blocks.
+// Lays out what outlives a step. `sources` holds one training Source per binding, then evaluations.
+State lay_out_state(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request);
+
+// The Program of a step under the plan, laid out and with all waits. Any plan can be lowered; whether it fits a budget
+// is for the caller to compare.
 Program lower(const Source &source, const plan::Plan &plan, const State &state, const Workspace &workspace);
+
+// Adds to each instruction the waits that its operands and its bytes need, and none that others imply.
+void add_waits(Program &program);
 
 // Code::internal names the first instruction that reads what is not there, touches bytes that another instruction may
 // be using, or leaves the arena.

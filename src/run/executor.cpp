@@ -1,7 +1,8 @@
 #include "run/executor.h"
 
-#include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <thread>
 
 #include "base/error.h"
 
@@ -11,76 +12,144 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
+constexpr int kPoison = 0xFF;  // a NaN in every float type, -1 in integers
+
 std::int64_t nanoseconds_since(Time::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Time::now() - start).count();
 }
 
+// One instruction in eight sleeps up to a third of a millisecond; others in each run (splitmix64).
+void sleep_now_and_then(std::uint64_t run, std::size_t instruction) {
+  std::uint64_t z = run * 0x9E3779B97F4A7C15ull + instruction * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  if ((z >> 61) == 0) std::this_thread::sleep_for(std::chrono::microseconds(z % 333));
+}
+
 }  // namespace
 
-Executor::Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program,
-                   std::byte *arena)
-    : device_(device), graph_(graph), program_(program), arena_(arena) {
-  const auto &instructions = program.instructions;
-  const auto is_update = [](const program::Instruction &i) { return i.kind == program::Kind::update; };
-  first_update_ = static_cast<std::size_t>(std::ranges::find_if(instructions, is_update) - instructions.begin());
-  report_.device_peak_bytes = program.arena_bytes;
-  report_.instruction_ns.assign(instructions.size(), 0);
+Executor::Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program, Store &store,
+                   Lanes &lanes)
+    : device_(device), graph_(graph), program_(program), store_(store), lanes_(lanes) {
+  report_.peak_bytes = program.arena_bytes;
+  report_.instruction_ns.assign(program.instructions.size(), 0);
 }
 
 backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Kernels &kernels,
                                      const backend::Optimizer &optimizer) const {
-  switch (instruction.kind) {
-    case program::Kind::run:
-      return kernels.of_node(graph_, graph_.node(instruction.node));
-    case program::Kind::check:
-      // The loss is float32, squared norms are float64.
-      return kernels.of_check(instruction.mark == 1 ? DType::f32 : DType::f64, instruction.mark);
-    case program::Kind::update:
-      break;
-  }
+  if (instruction.kind == program::Kind::run) return kernels.of_node(graph_, graph_.node(instruction.node));
+  // The loss is float32, squared norms are float64.
+  if (instruction.kind == program::Kind::check)
+    return kernels.of_check(instruction.mark == 1 ? DType::f32 : DType::f64, instruction.mark);
   return kernels.of_update(optimizer, element_count(graph_.value(graph_.parameters[instruction.parameter]).type.shape));
 }
 
-void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer) {
-  const auto address = [this](program::BufferId id) -> void * {
-    return id == program::BufferId::none ? nullptr : arena_ + program_.buffers[index(id)].offset;
+Executor::Issue Executor::resolve(const program::Instruction &instruction, Kernels &kernels,
+                                  const backend::Optimizer &optimizer, const Trial &trial) const {
+  const auto buffer = [&](program::BufferId id) -> const program::Buffer & { return program_.buffers[index(id)]; };
+  const auto address = [&](const program::Operand &operand) -> void * {
+    if (operand.buffer == program::BufferId::none || buffer(operand.buffer).tier == Tier::disk) return nullptr;
+    return store_.address(buffer(operand.buffer), operand.offset);
   };
+  Issue issue{.queue = instruction.queue, .bytes = instruction.bytes};
+  for (const program::Operand &operand : instruction.inputs) issue.inputs.push_back(address(operand));
+  for (const program::Operand &operand : instruction.outputs) issue.outputs.push_back(address(operand));
+  if (instruction.scratch != program::BufferId::none) issue.scratch = store_.address(buffer(instruction.scratch));
+  for (std::size_t wait : instruction.waits) issue.waits.push_back({program_.instructions[wait].queue, wait});
+  for (program::BufferId id : instruction.releases)
+    if (trial.poison && buffer(id).tier != Tier::disk)
+      issue.poison.emplace_back(store_.address(buffer(id)), buffer(id).bytes);
+  if (!program::moves(instruction.kind)) {
+    issue.kernel = &kernel_of(instruction, kernels, optimizer);
+    return issue;
+  }
+  const program::Operand &in = instruction.inputs[0], &out = instruction.outputs[0];
+  issue.from = buffer(in.buffer).tier;
+  issue.to = buffer(out.buffer).tier;
+  if (issue.from == Tier::disk) issue.disk_offset = buffer(in.buffer).offset + in.offset;
+  if (issue.to == Tier::disk) issue.disk_offset = buffer(out.buffer).offset + out.offset;
+  return issue;
+}
+
+void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial) {
+  trial_ = trial;
   issues_.clear();
+  for (auto &list : lists_) list.clear();
   for (const program::Instruction &instruction : program_.instructions) {
-    Issue issue{.queue = instruction.queue,
-                .kernel = &kernel_of(instruction, kernels, optimizer),
-                .inputs = {},
-                .outputs = {},
-                .scratch = address(instruction.scratch)};
-    for (program::BufferId id : instruction.inputs) issue.inputs.push_back(address(id));
-    for (program::BufferId id : instruction.outputs) issue.outputs.push_back(address(id));
-    issues_.push_back(std::move(issue));
+    if (lanes_.has(instruction.queue)) lists_[static_cast<std::size_t>(instruction.queue)].push_back(issues_.size());
+    issues_.push_back(resolve(instruction, kernels, optimizer, trial));
   }
 }
 
+void Executor::move(const Issue &issue, bool alone) {
+  if (issue.from == Tier::disk)
+    store_.read_disk(issue.disk_offset, static_cast<std::byte *>(issue.outputs[0]), issue.bytes);
+  else if (issue.to == Tier::disk)
+    store_.write_disk(issue.disk_offset, static_cast<const std::byte *>(issue.inputs[0]), issue.bytes);
+  else if (const backend::Copy copy{issue.outputs[0], issue.inputs[0], issue.bytes}; alone)
+    device_.copy_alone(copy);
+  else
+    device_.copy(issue.queue, copy);
+}
+
+void Executor::perform(std::size_t instruction, bool alone) {
+  const Issue &issue = issues_[instruction];
+  if (trial_.delays) sleep_now_and_then(runs_, instruction);
+  const Time::time_point start = Time::now();
+  const backend::Launch launch{
+      .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = scalars_};
+  if (issue.kernel == nullptr)
+    move(issue, alone);
+  else if (alone)
+    device_.launch_alone(*issue.kernel, launch);
+  else
+    device_.launch(issue.queue, *issue.kernel, launch);
+  for (const auto &[at, bytes] : issue.poison) std::memset(at, kPoison, bytes);
+  report_.instruction_ns[instruction] = nanoseconds_since(start);
+}
+
 void Executor::issue() {
-  for (position_ = 0; position_ < issues_.size(); ++position_) {
-    const Issue &issue = issues_[position_];
-    if (position_ <= first_update_ && cancelled_->load(std::memory_order_relaxed))
-      throw Error(Code::cancelled, "", "cancelled before any parameter was updated");
-    const Time::time_point start = Time::now();
-    device_.launch(issue.queue, *issue.kernel,
-                   {.inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = scalars_});
-    report_.instruction_ns[position_] = nanoseconds_since(start);
+  for (issued_ = 0; issued_ < issues_.size(); ++issued_) {
+    const Issue &issue = issues_[issued_];
+    if (issued_ <= program_.commit && cancelled_->load(std::memory_order_relaxed))
+      return lanes_.fail(
+          issued_, std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
+    if (lanes_.has(issue.queue)) {
+      lanes_.issue(issued_);
+      continue;
+    }
+    if (!issue.waits.empty() && !lanes_.wait(issue.waits)) return;
+    try {
+      perform(issued_, false);
+    } catch (...) {
+      return lanes_.fail(issued_, std::current_exception());
+    }
+    lanes_.over(issued_, issue.queue);
+  }
+}
+
+void Executor::rethrow(const Lanes::Outcome &outcome) const {
+  try {
+    std::rethrow_exception(outcome.error);
+  } catch (Error &error) {
+    if (error.code == Code::cancelled) throw;
+    error.text += " [at instruction " + describe(program_, graph_, outcome.instruction) + "]";
+    // Updates that had begun on other queues ran to their end or did not begin; what a failing disk held is gone.
+    const bool disk = program_.instructions[outcome.instruction].queue == Queue::disk;
+    if (issued_ > program_.commit) error.aftermath = disk ? Aftermath::lost : Aftermath::half_applied;
+    throw;
   }
 }
 
 void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled) {
   scalars_ = &scalars;
   cancelled_ = &cancelled;
+  ++runs_;
   const Time::time_point start = Time::now();
-  try {
-    device_.run_step(&Executor::issue_all, this);
-  } catch (Error &error) {
-    if (error.code != Code::cancelled) error.text += " [at instruction " + describe(program_, graph_, position_) + "]";
-    if (position_ > first_update_) error.aftermath = Aftermath::half_applied;
-    throw;
-  }
+  lanes_.begin(*this);
+  device_.run_step(&Executor::issue_all, this);
+  const Lanes::Outcome outcome = lanes_.end(issues_.size());
+  if (outcome.error) rethrow(outcome);
   report_.seconds = static_cast<double>(nanoseconds_since(start)) * 1e-9;
 }
 

@@ -1,58 +1,82 @@
 // Executor: runs one Program. Everything it needs is resolved when it is made; a run is one loop over a list of
-// launches.
+// instructions, which hands those of queues with a worker to their worker and runs the others itself.
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <vector>
 
 #include "backend/backend.h"
 #include "run/kernels.h"
+#include "run/lanes.h"
+#include "run/store.h"
 
 namespace protrain::run {
 
 // What happened in the last run.
 struct Report {
   double seconds = 0;
-  std::uint64_t device_peak_bytes = 0;
-  std::uint64_t host_peak_bytes = 0;
+  std::array<std::uint64_t, kTierCount> peak_bytes{};
   std::vector<std::int64_t> instruction_ns;  // per instruction of the Program
 };
 
-class Executor {
+// What tests do to find faults that timing hides.
+struct Trial {
+  bool delays = false;  // instructions now and then sleep before they start
+  bool poison = false;  // what is released is filled with NaN
+};
+
+class Executor final : public Job {
  public:
-  // `graph` and `program` must outlive it; `arena` holds program.arena_bytes.
-  Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program, std::byte *arena);
+  // `graph`, `program`, `store` and `lanes` must outlive it.
+  Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program, Store &store,
+           Lanes &lanes);
 
   // Resolves kernels and addresses.
-  void bind(Kernels &kernels, const backend::Optimizer &optimizer);
+  void bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial = {});
 
-  // Errors name the instruction; their aftermath tells whether an Update had begun. A cancel that is seen before the
-  // first Update stops the run, a later one does not.
+  // Errors name the instruction; their aftermath tells what is left. A cancel that is seen before the Program's point
+  // of commitment stops the run, a later one does not.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled);
 
   const Report &report() const { return report_; }
 
  private:
+  // An instruction, resolved.
   struct Issue {
     Queue queue;
-    backend::Kernel *kernel;
+    backend::Kernel *kernel = nullptr;  // nullptr: bytes move
     std::vector<void *> inputs, outputs;
-    void *scratch;
+    void *scratch = nullptr;
+    std::uint64_t bytes = 0, disk_offset = 0;
+    Tier from = Tier::device, to = Tier::device;
+    std::vector<Wait> waits;
+    std::vector<std::pair<std::byte *, std::uint64_t>> poison;
   };
 
-  static void issue_all(void *self) { static_cast<Executor *>(self)->issue(); }
-  void issue();
+  const std::vector<std::size_t> &list(Queue queue) const override { return lists_[static_cast<std::size_t>(queue)]; }
+  const std::vector<Wait> &waits(std::size_t instruction) const override { return issues_[instruction].waits; }
+  void execute(std::size_t instruction) override { perform(instruction, true); }
+
+  Issue resolve(const program::Instruction &instruction, Kernels &kernels, const backend::Optimizer &optimizer,
+                const Trial &trial) const;
   backend::Kernel &kernel_of(const program::Instruction &instruction, Kernels &kernels,
                              const backend::Optimizer &optimizer) const;
+  static void issue_all(void *self) { static_cast<Executor *>(self)->issue(); }
+  void issue();
+  void perform(std::size_t instruction, bool alone);
+  void move(const Issue &issue, bool alone);
+  [[noreturn]] void rethrow(const Lanes::Outcome &outcome) const;
 
   backend::Device &device_;
   const graph::Graph &graph_;
   const program::Program &program_;
-  std::byte *arena_;
+  Store &store_;
+  Lanes &lanes_;
+  Trial trial_;
   std::vector<Issue> issues_;
-  std::size_t first_update_ = 0;
-  std::size_t position_ = 0;  // the instruction being issued
+  std::array<std::vector<std::size_t>, kQueueCount> lists_;  // per queue with a worker: its instructions
+  std::size_t issued_ = 0;                                   // instructions that were begun or handed over
+  std::uint64_t runs_ = 0;
   const backend::StepScalars *scalars_ = nullptr;
   const std::atomic<bool> *cancelled_ = nullptr;
   Report report_;

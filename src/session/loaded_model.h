@@ -19,7 +19,8 @@ struct LoadedModel {
 // What the `dim` options bind; Code::shape where one dim is bound to two values.
 onnx_import::DimBindings dim_bindings(const Options &options);
 
-LoadedModel load_model(const Options &options, const std::string &path);
+// `more`: "NAME=N,..." binds further dims, or other values than the options.
+LoadedModel load_model(const Options &options, const std::string &path, const std::string &more = "");
 
 // As above from an open file with all dims bound.
 LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Model> file,

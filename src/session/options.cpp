@@ -58,10 +58,11 @@ void check_number(const OptionRow &row, const std::string &value, Number number)
 }
 
 // NAME=N with N a dimension.
-void check_binding(const std::string &value) {
+void check_binding(std::string_view key, const std::string &value) {
   const std::size_t equals = value.rfind('=');
   const auto dim = equals == std::string::npos ? std::nullopt : parse_integer(value.substr(equals + 1));
-  require(dim && equals > 0 && *dim > 0, Code::arg, "dim", "'{}' is not NAME=N with N > 0", printable(value));
+  require(dim && equals > 0 && *dim > 0, Code::arg, std::string(key), "'{}' is not NAME=N with N > 0",
+          printable(value));
 }
 
 void check_value(const OptionRow &row, const std::string &value) {
@@ -71,7 +72,11 @@ void check_value(const OptionRow &row, const std::string &value) {
   if (row.type == choice)
     require(any_glob(row.range, value), Code::arg, std::string(row.key), "'{}' is none of {}", printable(value),
             row.range);
-  if (row.key == "dim") check_binding(value);
+  if (row.key == "dim") check_binding(row.key, value);
+  if (row.key == "shapes")
+    for (const std::string &binding : split(value, ',')) check_binding(row.key, binding);
+  if (row.key == "trial")
+    require(any_glob(row.range, value), Code::arg, "trial", "'{}' is none of {}", printable(value), row.range);
 }
 
 }  // namespace
@@ -84,14 +89,14 @@ const std::vector<OptionRow> &option_table() {
       {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step", "bf16|fp16"},
       {"seed", integer, "0", ">= 0", "start of all random numbers"},
       {"dim", list, "", "NAME=N", "binds a symbolic dimension of the model's inputs"},
-      {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions that the session serves", "*"},
+      {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions that the session serves"},
       // Memory.
       {"memory", bytes, "", "> 0", "one budget where device and host share their memory"},
       {"device_memory", bytes, "", "> 0", "budget of the device's memory"},
       {"host_memory", bytes, "", "> 0", "budget of the host's memory, pinned memory included"},
-      {"disk_memory", bytes, "", "> 0", "budget of the files in offload_dir", "*"},
-      {"offload_dir", text, "", "DIR", "where state that fits no memory may lie during training", "*"},
-      {"plan", text, "", "FILE", "a plan to follow instead of the search", "*"},
+      {"disk_memory", bytes, "", "> 0", "budget of the file in offload_dir"},
+      {"offload_dir", text, "", "DIR", "where state that fits no memory may lie during training"},
+      {"plan", text, "", "FILE", "a plan to follow: JSON, in full or its four integers"},
       // What is trained.
       {"trainable", list, "", "GLOB", "initializers that are parameters whatever the rules say"},
       {"frozen", list, "", "GLOB", "parameters that are not trained"},
@@ -111,15 +116,19 @@ const std::vector<OptionRow> &option_table() {
       {"epsilon", real, "1e-08", "> 0", "adamw: added to the root of the mean of squares"},
       {"weight_decay", real, "0.01", ">= 0", "adamw: decoupled decay; sgd: added to the gradient, default 0"},
       {"momentum", real, "0", ">= 0, < 1", "sgd: share of the last update that is kept"},
-      {"clip_norm", real, "", "> 0", "largest global norm of the gradients", "*"},
-      {"on_nonfinite", choice, "stop", "stop|skip|rollback", "what a NaN or infinity in the gradients does",
-       "skip|rollback"},
+      {"clip_norm", real, "", "> 0", "largest global norm of the gradients; above it all are scaled down", "*"},
+      {"clip_value", real, "", "> 0", "largest magnitude of an element of a gradient, after clip_norm", "*"},
+      {"on_nonfinite", choice, "stop", "stop|skip|rollback",
+       "what a NaN or infinity does: stop at once, skip the step, or leave everything as before the step"},
       {"tokens_per_step", integer, "", "> 0", "tokens in one update; more than a batch holds are accumulated", "*"},
       {"accumulation", integer, "1", ">= 1", "batches whose gradients make one update", "*"},
       // What is written.
       {"save", text, "", "DIR", "where checkpoints are saved", "*"},
       {"save_every", integer, "", "> 0", "steps between checkpoints", "*"},
       {"resume", text, "", "DIR", "the checkpoint to go on from", "*"},
+      // For tests.
+      {"trial", list, "", "workers|delays|poison",
+       "one worker per queue; sleeps before instructions; released memory filled with NaN"},
       {"trace", choice, "none", "none|step", "step: each instruction and its time go to the log", "step"},
   };
   return table;

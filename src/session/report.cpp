@@ -7,14 +7,21 @@ namespace protrain::session {
 
 using Json = nlohmann::ordered_json;
 
-std::string created_json(const backend::DeviceInfo &device, const program::Program &program, const plan::Plan &plan) {
+std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint) {
+  const plan::Plan &plan = blueprint.plan;
   return Json{{"event", "created"},
               {"device", device.name},
               {"description", device.description},
               {"threads", device.threads},
-              {"instructions", program.instructions.size()},
-              {"device_peak_bytes", program.arena_bytes},
+              {"instructions", blueprint.first().step.instructions.size()},
+              {"device_peak_bytes", blueprint.bytes[0]},
+              {"host_peak_bytes", blueprint.bytes[1]},
+              {"disk_bytes", blueprint.bytes[2]},
               {"n_chunk", plan.chunks.size()},
+              {"n_persist", plan.n_persist},
+              {"n_buffer", plan.n_buffer},
+              {"n_swap", plan.n_swap},
+              {"n_checkpoint", plan.n_checkpoint},
               {"n_block", plan.blocks.size()}}
       .dump();
 }
@@ -32,15 +39,16 @@ std::string report_json(const run::Report &report, const program::Program &progr
   std::map<std::string, std::pair<double, int>> by_operator;  // seconds, launches
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const program::Instruction &instruction = program.instructions[i];
-    const std::string name = instruction.kind == program::Kind::run      ? graph.node(instruction.node).op
-                             : instruction.kind == program::Kind::update ? "update"
-                                                                         : "check";
+    const std::string name = instruction.kind == program::Kind::run
+                                 ? graph.node(instruction.node).op
+                                 : program::kKindNames[static_cast<std::size_t>(instruction.kind)];
     by_operator[name].first += static_cast<double>(report.instruction_ns[i]) * 1e-9;
     by_operator[name].second += 1;
   }
   Json json = {{"seconds", report.seconds},
-               {"device_peak_bytes", report.device_peak_bytes},
-               {"host_peak_bytes", report.host_peak_bytes},
+               {"device_peak_bytes", report.peak_bytes[0]},
+               {"host_peak_bytes", report.peak_bytes[1]},
+               {"disk_bytes", report.peak_bytes[2]},
                {"state_bytes", program.state_bytes},
                {"instructions", program.instructions.size()}};
   for (const auto &[name, cost] : by_operator)

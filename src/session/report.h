@@ -4,14 +4,14 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "plan/plan.h"
 #include "program/program.h"
 #include "run/executor.h"
+#include "session/blueprint.h"
 #include "session/session.h"
 
 namespace protrain::session {
 
-std::string created_json(const backend::DeviceInfo &device, const program::Program &program, const plan::Plan &plan);
+std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint);
 std::string step_json(std::uint64_t step, const StepResult &result, const run::Report &report);
 // Times by operator, peaks, counts.
 std::string report_json(const run::Report &report, const program::Program &program, const graph::Graph &graph);

@@ -1,20 +1,15 @@
-// Create: load, differentiate, plan, lower, verify, allocate, fill. Step: run, read three numbers.
+// Step: pick the Program that fits the inputs, run it, read a few numbers, and decide what a number that is not finite
+// means.
 #include "session/session.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <optional>
 
 #include "base/error.h"
-#include "base/memory.h"
-#include "base/text.h"
-#include "grad/training.h"
-#include "plan/plan.h"
-#include "program/program.h"
-#include "run/executor.h"
-#include "session/loaded_model.h"
+#include "session/machine.h"
 #include "session/report.h"
 
 namespace protrain::session {
@@ -23,137 +18,55 @@ namespace {
 
 using graph::ValueId;
 
-backend::Optimizer optimizer_of(const Options &options) {
-  using Kind = backend::Optimizer::Kind;
-  return {.kind = options.text("optimizer") == "sgd" ? Kind::sgd : Kind::adamw,
-          .beta1 = options.real("beta1"),
-          .beta2 = options.real("beta2"),
-          .epsilon = options.real("epsilon"),
-          .weight_decay = options.real("weight_decay"),
-          .momentum = options.real("momentum")};
-}
-
-// Everything that is fixed once a session exists, in the order in which it is made.
-struct Blueprint {
-  std::unique_ptr<onnx_import::Model> file;
-  graph::Graph forward;
-  ValueId loss;
-  grad::Training training;
-  backend::Optimizer optimizer;
-  plan::Plan plan;
-  std::vector<bool> kept;  // per parameter: its gradient can be read
-  program::State state;
-  program::Program step, evaluation;
-};
-
-std::vector<bool> kept_gradients(const Options &options, const grad::Training &training) {
-  std::vector<bool> kept(training.gradients.size(), false);
-  for (const std::string &pattern : options.list("keep_gradients")) {
-    bool matched = false;
-    for (std::size_t p = 0; p < kept.size(); ++p)
-      if (training.gradients[p] != ValueId::none &&
-          glob_match(pattern, training.graph.value(training.graph.parameters[p]).name))
-        kept[p] = matched = true;
-    require(matched, Code::arg, "keep_gradients", "no trained parameter matches '{}'", pattern);
-  }
-  return kept;
-}
-
-Blueprint draw_up(const Options &options, const std::string &path, run::Kernels &kernels) {
-  LoadedModel loaded = load_model(options, path);
-  Blueprint b{.file = std::move(loaded.file),
-              .forward = std::move(loaded.prepared.graph),
-              .loss = loaded.loss,
-              .training = {},
-              .optimizer = optimizer_of(options),
-              .plan = {},
-              .kept = {},
-              .state = {},
-              .step = {},
-              .evaluation = {}};
-  b.training = grad::build(b.forward, b.loss);
-  b.forward.outputs = {b.loss};
-  b.forward.drop_dead_nodes();
-  grad::prune_unread_outputs(b.forward);
-  b.plan = plan::resident(b.training.graph);
-  b.kept = kept_gradients(options, b.training);
-  const program::Source step{.graph = b.training.graph,
-                             .loss = b.training.loss,
-                             .norm = b.training.norm,
-                             .gradients = b.training.gradients,
-                             .squared_norms = b.training.squared_norms};
-  const program::Source evaluation{
-      .graph = b.forward, .loss = b.loss, .norm = ValueId::none, .gradients = {}, .squared_norms = {}};
-  b.state = program::lay_out_state(step, evaluation, b.optimizer.state_count(), b.kept);
-  b.step = program::lower(step, b.plan, b.state, kernels.compile(b.training.graph));
-  b.evaluation = program::lower(evaluation, b.plan, b.state, kernels.compile(b.forward));
-  program::verify(b.step);
-  program::verify(b.evaluation);
-  return b;
-}
-
-// The device budget; where nothing is said, what the process may still take.
-std::uint64_t device_budget(const Options &options, const backend::Device &device) {
-  for (const char *key : {"device_memory", "memory"})
-    if (options.is_set(key)) return options.bytes(key);
-  return device.info().memory_bytes;
-}
+constexpr std::uint32_t kLossMark = 1;  // status words above it are 2 + the parameter
 
 class LiveSession final : public Session {
  public:
   LiveSession(const Options &options, const std::string &path, Log log)
-      : device_(backend::open(options.text("device"), static_cast<int>(options.integer("threads")))),
-        kernels_(*device_),
-        blueprint_(draw_up(options, path, kernels_)),
+      : machine_(options, path),
+        blueprint_(machine_.blueprint()),
         log_(std::move(log)),
         learning_rate_(options.real("learning_rate")),
         seed_(static_cast<std::uint64_t>(options.integer("seed"))) {
-    const std::uint64_t needed = std::max(blueprint_.step.arena_bytes, blueprint_.evaluation.arena_bytes);
-    const std::uint64_t budget = device_budget(options, *device_);
-    require(needed <= budget, Code::budget, "memory",
-            "the model needs {} bytes and the budget is {}; the smallest budget that works is {}", needed, budget,
-            needed);
-    arena_ = static_cast<std::byte *>(device_->allocate_arena(needed));
-    step_ = std::make_unique<run::Executor>(*device_, blueprint_.training.graph, blueprint_.step, arena_);
-    evaluation_ = std::make_unique<run::Executor>(*device_, blueprint_.forward, blueprint_.evaluation, arena_);
-    step_->bind(kernels_, blueprint_.optimizer);
-    evaluation_->bind(kernels_, blueprint_.optimizer);
-    fill();
-    input_set_.assign(forward().inputs.size(), false);
-    if (log_) log_(created_json(device_->info(), blueprint_.step, blueprint_.plan));
+    input_shapes_.resize(forward().inputs.size());
+    if (log_) log_(created_json(machine_.device(), blueprint_));
   }
 
   void set_input(const std::string &name, DType dtype, const Shape &shape, const void *data) override {
-    const ValueId id = find_input(name);
-    const graph::Type &type = forward().value(id).type;
+    const std::size_t i = find_input(name);
+    const graph::Type &type = forward().value(forward().inputs[i]).type;
     require(dtype == type.dtype, Code::type, name, "input {} is {}, not {}", name, name_of(type.dtype), name_of(dtype));
-    require(shape == type.shape, Code::shape, name, "input {} has shape {}, not {}", name, to_text(type.shape),
-            to_text(shape));
-    device_->write(address(id), data, byte_count(dtype, shape));
-    const auto at = std::ranges::find(forward().inputs, id);
-    input_set_[static_cast<std::size_t>(at - forward().inputs.begin())] = true;
+    require_served(i, shape);
+    machine_.write_input(blueprint_.state.of_value[0].at(forward().inputs[i]), data, byte_count(dtype, shape));
+    input_shapes_[i] = shape;
   }
 
   StepResult step() override {
-    const std::uint64_t t = steps_ + 1;
-    execute(*step_, blueprint_.step,
-            {.learning_rate = learning_rate_,
-             .beta1_power = std::pow(blueprint_.optimizer.beta1, static_cast<double>(t)),
-             .beta2_power = std::pow(blueprint_.optimizer.beta2, static_cast<double>(t)),
-             .step = t,
-             .seed = seed_});
-    StepResult result;
-    read_buffer(blueprint_.step, blueprint_.step.loss, &result.loss, sizeof result.loss);
-    read_buffer(blueprint_.step, blueprint_.step.norm, &result.grad_norm, sizeof result.grad_norm);
-    if (log_) log_(step_json(steps_, result, step_->report()));
+    require_usable();
+    const bool last = micro_batch_ + 1 == blueprint_.accumulation;
+    const std::size_t binding = fitting_binding();
+    const Served &served = *blueprint_.served[binding];
+    const Machine::Executors &executors = machine_.executors(binding);
+    const program::Program &program = last ? served.step : served.accumulate;
+    last_ = {last ? executors.step.get() : executors.accumulate.get(), &program, &served.training.graph};
+    // A micro-batch before this one may have spoilt the sums already: then no Update is to run.
+    machine_.set_status(spoilt_);
+    execute(*last_.executor, scalars());
+    const StepResult result = finish_micro_batch(program, last);
+    if (log_ && last) log_(step_json(steps_, result, last_.executor->report()));
     finish_cancelled();
     return result;
   }
 
   float evaluate() override {
-    execute(*evaluation_, blueprint_.evaluation, {.step = steps_, .seed = seed_});
+    require_usable();
+    const std::size_t binding = fitting_binding();
+    const program::Program &program = blueprint_.served[binding]->evaluation;
+    machine_.set_status(0);
+    execute(*machine_.executors(binding).evaluation, {.step = steps_, .seed = seed_});
+    require(machine_.status() == 0, Code::nonfinite, "loss", "the loss is not finite");
     float loss = 0;
-    read_buffer(blueprint_.evaluation, blueprint_.evaluation.loss, &loss, sizeof loss);
+    machine_.read_result(program, program.loss, &loss, sizeof loss);
     finish_cancelled();
     return loss;
   }
@@ -179,102 +92,135 @@ class LiveSession final : public Session {
   }
 
   void read_parameter(const std::string &name, float *out, std::size_t count) override {
-    const ValueId id = forward().parameters[find_parameter(name, count)];
-    device_->read(out, address(id), count * sizeof(float));
+    require_usable();
+    machine_.read_array(find_parameter(name, count), 0, 0, std::as_writable_bytes(std::span(out, count)));
   }
 
   void write_parameter(const std::string &name, const float *values, std::size_t count) override {
-    const ValueId id = forward().parameters[find_parameter(name, count)];
-    device_->write(address(id), values, count * sizeof(float));
+    require_usable();
+    machine_.write_array(find_parameter(name, count), 0, 0, std::as_bytes(std::span(values, count)));
   }
 
   void read_gradient(const std::string &name, float *out, std::size_t count) override {
+    require_usable();
     const std::size_t p = find_parameter(name, count);
     require(blueprint_.kept[p], Code::arg, name,
             "the gradient of {} is not kept; create the session with keep_gradients={}", name, name);
     require(steps_ > 0, Code::state, name, "there is no gradient before the first step");
-    device_->read(out, address(blueprint_.training.gradients[p]), count * sizeof(float));
+    require(micro_batch_ == 0, Code::state, name, "the step is not complete: {} of {} batches", micro_batch_,
+            blueprint_.accumulation);
+    machine_.read_gradient(p, std::as_writable_bytes(std::span(out, count)));
+    if (blueprint_.accumulation == 1) return;
+    for (float &value : std::span(out, count)) value *= static_cast<float>(1 / last_weight_);
   }
 
   void export_model(const std::string &path) override {
+    require_usable();
     blueprint_.file->save(path, [this](const std::string &name, std::byte *out) {
       const ValueId id = parameter_named(name);
       if (id == ValueId::none) return false;
       const graph::Type &type = forward().value(id).type;
-      device_->read(out, address(id), byte_count(type.dtype, type.shape));
+      machine_.read_array(position_of(id), 0, 0, {out, byte_count(type.dtype, type.shape)});
       return true;
     });
   }
 
   std::string plan_json() override { return plan::to_json(blueprint_.plan); }
-  std::string program_text() override { return program::print(blueprint_.step, blueprint_.training.graph); }
-  std::string graph_text() override { return blueprint_.training.graph.print(); }
+  std::string program_text() override {
+    return program::print(blueprint_.first().step, blueprint_.first().training.graph);
+  }
+  std::string graph_text() override { return blueprint_.first().training.graph.print(); }
   std::string report_json() override {
-    return session::report_json(step_->report(), blueprint_.step, blueprint_.training.graph);
+    if (last_.executor != nullptr) return session::report_json(last_.executor->report(), *last_.program, *last_.graph);
+    const Served &first = blueprint_.first();
+    return session::report_json(machine_.executors(0).step->report(), first.step, first.training.graph);
   }
 
  private:
-  const graph::Graph &forward() const { return blueprint_.forward; }
+  // What the last call to step() ran.
+  struct Ran {
+    run::Executor *executor = nullptr;
+    const program::Program *program = nullptr;
+    const graph::Graph *graph = nullptr;
+  };
 
-  std::byte *address(ValueId id) const {
-    return arena_ + blueprint_.state.buffers[index(blueprint_.state.of_value.at(id))].offset;
+  const graph::Graph &forward() const { return blueprint_.first().forward; }
+
+  void require_usable() const {
+    require(!lost_, Code::state, "session", "the session was lost by an earlier error; destroy it");
   }
 
-  void read_buffer(const program::Program &program, program::BufferId id, void *out, std::size_t bytes) {
-    device_->read(out, arena_ + program.buffers[index(id)].offset, bytes);
+  // The optimizer counts the steps that it took, random numbers the steps that there were.
+  backend::StepScalars scalars() const {
+    const auto t = static_cast<double>(steps_ + 1 - skipped_);
+    const bool batched = !input_shapes_.empty() && !input_shapes_.front()->empty();
+    return {.learning_rate = learning_rate_,
+            .beta1_power = std::pow(blueprint_.optimizer.beta1, t),
+            .beta2_power = std::pow(blueprint_.optimizer.beta2, t),
+            .step = steps_ + 1,
+            .seed = seed_,
+            .micro_batch = micro_batch_,
+            .first_sample = micro_batch_ * static_cast<std::uint64_t>(batched ? input_shapes_.front()->front() : 1)};
   }
 
-  // Constants and weights into the arena; optimizer state starts at zero.
-  void fill() {
-    const graph::Graph &graph = blueprint_.training.graph;
-    std::vector<std::byte> staging;
-    for (const auto &[id, buffer] : blueprint_.state.of_value) {
-      const graph::Value &value = graph.value(id);
-      const std::uint64_t bytes = byte_count(value.type.dtype, value.type.shape);
-      const bool constant = value.origin == graph::Origin::constant;
-      const bool parameter = value.origin == graph::Origin::parameter;
-      if (device_->info().shares_memory) {
-        if (constant) value.array.write_dense(address(id));
-        if (parameter) blueprint_.file->read(value.name, address(id));
-      } else if (constant || parameter) {
-        staging.resize(bytes);
-        constant ? value.array.write_dense(staging.data()) : blueprint_.file->read(value.name, staging.data());
-        device_->write(address(id), staging.data(), bytes);
-      }
-    }
-    for (const auto &arrays : blueprint_.state.of_optimizer)
-      for (program::BufferId id : arrays) zero(blueprint_.state.buffers[index(id)]);
-  }
-
-  void zero(const program::Buffer &buffer) {
-    static constexpr std::size_t kPiece = 64 << 10;
-    static const std::vector<std::byte> zeros(kPiece);
-    for (std::uint64_t done = 0; done < buffer.bytes; done += kPiece)
-      device_->write(arena_ + buffer.offset + done, zeros.data(), std::min<std::uint64_t>(kPiece, buffer.bytes - done));
-  }
-
-  void execute(run::Executor &executor, const program::Program &program, const backend::StepScalars &scalars) {
-    for (std::size_t i = 0; i < input_set_.size(); ++i)
-      require(input_set_[i], Code::state, forward().value(forward().inputs[i]).name,
-              "input {} was never set; call protrain_session_set_input first",
-              forward().value(forward().inputs[i]).name);
-    std::uint32_t status = 0;
-    std::byte *status_at = arena_ + program.buffers[index(program.status)].offset;
-    device_->write(status_at, &status, sizeof status);
+  void execute(run::Executor &executor, const backend::StepScalars &scalars) {
     try {
       executor.run(scalars, cancelled_);
     } catch (const Error &error) {
       if (error.code == Code::cancelled) cancelled_.store(false, std::memory_order_relaxed);
+      lost_ = error.aftermath == Aftermath::lost;
+      // Sums to which part of a batch was added are of no use: the step begins anew.
+      if (error.aftermath != Aftermath::unchanged) begin_step();
       throw;
     }
-    device_->read(&status, status_at, sizeof status);
-    if (status == 1) fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed");
-    if (&executor == step_.get()) steps_ = scalars.step;
-    if (status > 1) fail_half_applied(status - 2);
   }
 
-  [[noreturn]] void fail_half_applied(std::size_t parameter) const {
-    const std::string &name = forward().value(forward().parameters[parameter]).name;
+  void begin_step() {
+    micro_batch_ = 0;
+    spoilt_ = 0;
+    loss_sum_ = weight_sum_ = 0;
+  }
+
+  StepResult finish_micro_batch(const program::Program &program, bool last) {
+    const std::uint32_t status = machine_.status();
+    StepResult result;
+    machine_.read_result(program, program.loss, &result.loss, sizeof result.loss);
+    if (blueprint_.accumulation > 1) add_loss(program, result);
+    if (status != 0) refuse_nonfinite(status, last);
+    if (!last) {
+      ++micro_batch_;
+      return result;
+    }
+    machine_.read_result(program, program.norm, &result.grad_norm, sizeof result.grad_norm);
+    if (blueprint_.accumulation > 1) result.loss = static_cast<float>(loss_sum_ / weight_sum_);
+    last_weight_ = weight_sum_;
+    ++steps_;
+    if (status != 0) ++skipped_;
+    begin_step();
+    return result;
+  }
+
+  // The step's loss is the mean over all counted targets, as one large batch would give it.
+  void add_loss(const program::Program &program, const StepResult &result) {
+    float weight = 1;
+    machine_.read_result(program, program.weight, &weight, sizeof weight);
+    if (weight > 0) loss_sum_ += static_cast<double>(weight) * result.loss;
+    weight_sum_ += weight;
+  }
+
+  // Returns where the step is skipped; else begins it anew and throws.
+  void refuse_nonfinite(std::uint32_t status, bool last) {
+    if (blueprint_.policy == NonfinitePolicy::skip) {
+      spoilt_ = status;
+      return;
+    }
+    const bool overlap = blueprint_.plan.order == plan::OptimizerOrder::overlap;
+    begin_step();
+    if (status == kLossMark) fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed");
+    const std::string &name = parameter_name(status - kLossMark - 1);
+    if (!overlap || !last)
+      fail(Code::nonfinite, name, "the gradient of {} is not finite; no parameter was changed", name);
+    ++steps_;
     throw Error(Code::nonfinite, name,
                 fmt::format("the gradient of {} is not finite; parameters updated before it took step {}, it and the "
                             "others did not",
@@ -288,11 +234,42 @@ class LiveSession final : public Session {
       throw Error(Code::cancelled, "", "cancelled; the call had gone too far to stop and ran to its end");
   }
 
-  ValueId find_input(const std::string &name) const {
+  const Shape &served_shape(std::size_t binding, std::size_t input) const {
+    const graph::Graph &graph = blueprint_.served[binding]->forward;
+    return graph.value(graph.inputs[input]).type.shape;
+  }
+
+  void require_served(std::size_t input, const Shape &shape) const {
+    std::vector<std::string> served;
+    for (std::size_t b = 0; b < blueprint_.served.size(); ++b) {
+      if (served_shape(b, input) == shape) return;
+      served.push_back(to_text(served_shape(b, input)));
+    }
+    fail(Code::shape, input_name(input), "input {} has shape {}, not {}", input_name(input), fmt::join(served, " or "),
+         to_text(shape));
+  }
+
+  // The binding whose shapes the present inputs have.
+  std::size_t fitting_binding() const {
+    for (std::size_t i = 0; i < input_shapes_.size(); ++i)
+      require(input_shapes_[i].has_value(), Code::state, input_name(i),
+              "input {} was never set; call protrain_session_set_input first", input_name(i));
+    for (std::size_t b = 0; b < blueprint_.served.size(); ++b) {
+      bool fits = true;
+      for (std::size_t i = 0; fits && i < input_shapes_.size(); ++i) fits = served_shape(b, i) == *input_shapes_[i];
+      if (fits) return b;
+    }
+    std::vector<std::string> shapes;
+    for (std::size_t i = 0; i < input_shapes_.size(); ++i)
+      shapes.push_back(fmt::format("{} {}", input_name(i), to_text(*input_shapes_[i])));
+    fail(Code::shape, "shapes", "no binding of the session has {} together", fmt::join(shapes, ", "));
+  }
+
+  std::size_t find_input(const std::string &name) const {
     std::vector<std::string> names;
-    for (ValueId id : forward().inputs) {
-      if (forward().value(id).name == name) return id;
-      names.push_back(forward().value(id).name);
+    for (std::size_t i = 0; i < forward().inputs.size(); ++i) {
+      if (input_name(i) == name) return i;
+      names.push_back(input_name(i));
     }
     fail(Code::arg, name, "the model has no input {}; its inputs are {}", name, fmt::join(names, ", "));
   }
@@ -302,24 +279,31 @@ class LiveSession final : public Session {
     return id != ValueId::none && forward().value(id).origin == graph::Origin::parameter ? id : ValueId::none;
   }
 
+  std::size_t position_of(ValueId parameter) const {
+    return static_cast<std::size_t>(std::ranges::find(forward().parameters, parameter) - forward().parameters.begin());
+  }
+
   std::size_t find_parameter(const std::string &name, std::size_t count) const {
     const ValueId id = parameter_named(name);
     require(id != ValueId::none, Code::arg, name, "the model has no parameter {}", name);
     const auto elements = static_cast<std::size_t>(element_count(forward().value(id).type.shape));
     require(count == elements, Code::shape, name, "parameter {} has {} elements, not {}", name, elements, count);
-    return static_cast<std::size_t>(std::ranges::find(forward().parameters, id) - forward().parameters.begin());
+    return position_of(id);
   }
 
-  std::unique_ptr<backend::Device> device_;
-  run::Kernels kernels_;
-  Blueprint blueprint_;
+  Machine machine_;
+  const Blueprint &blueprint_;
   Log log_;
   double learning_rate_;
   std::uint64_t seed_;
-  std::uint64_t steps_ = 0;
-  std::byte *arena_ = nullptr;
-  std::unique_ptr<run::Executor> step_, evaluation_;
-  std::vector<bool> input_set_;
+  std::uint64_t steps_ = 0, skipped_ = 0;
+  std::uint64_t micro_batch_ = 0;                   // that comes next within the step
+  std::uint32_t spoilt_ = 0;                        // status of a micro-batch of this step that was not finite
+  double loss_sum_ = 0, weight_sum_ = 0;            // over the step's micro-batches
+  double last_weight_ = 1;                          // of the last complete step
+  std::vector<std::optional<Shape>> input_shapes_;  // of what was set
+  Ran last_;
+  bool lost_ = false;
   std::atomic<bool> cancelled_{false};
 };
 

@@ -22,7 +22,8 @@ Error refusal(const std::string &key, const std::string &value) {
 
 // A value of the right type and range for a row; what a row that is not available yet would be given.
 std::string sample(const OptionRow &row) {
-  if (row.key == "dim") return "batch=2";
+  if (row.key == "dim" || row.key == "shapes") return "batch=2";
+  if (row.key == "trial") return "poison";
   switch (row.type) {
     case OptionType::integer:
       return "1";
@@ -88,6 +89,9 @@ TEST(Options, CheckTypesAndRangesAtOnce) {
                                                                                      {"dim", "batch=x"},
                                                                                      {"frozen", ""},
                                                                                      {"clip_norm", "0"},
+                                                                                     {"shapes", "batch=2,sequence"},
+                                                                                     {"trial", "luck"},
+                                                                                     {"on_nonfinite", "panic"},
                                                                                      {"accumulation", "0"},
                                                                                      {"device", ""}}) {
     const Error error = refusal(key, value);
@@ -98,7 +102,7 @@ TEST(Options, CheckTypesAndRangesAtOnce) {
 
 TEST(Options, RefuseKnownValuesThatAreNotAvailableYetByName) {
   for (const auto &[key, value] : std::vector<std::pair<const char *, const char *>>{
-           {"precision", "bf16"}, {"precision", "fp16"}, {"device", "cuda:0"}, {"on_nonfinite", "skip"}}) {
+           {"precision", "bf16"}, {"precision", "fp16"}, {"device", "cuda:0"}, {"trace", "step"}}) {
     const Error error = refusal(key, value);
     EXPECT_EQ(error.code, Code::unsupported) << key;
     EXPECT_NE(error.text.find(value), std::string::npos) << error.text;

@@ -11,8 +11,8 @@ train() { # STATUS SENTENCE ARGS...
 }
 
 # Known, but not available yet: refused by name, never ignored.
-for pair in offload-dir=x disk-memory=1GiB plan=x tokens-per-step=64 loss=mse loss-output=x loss-labels=x loss-shift=1 \
-  clip-norm=1 save=x save-every=1 resume=x accumulation=2 tie=x shapes=batch=1; do
+for pair in tokens-per-step=64 loss=mse loss-output=x loss-labels=x loss-shift=1 \
+  clip-norm=1 save=x save-every=1 resume=x accumulation=2 tie=x; do
   name=${pair%%=*}
   train 2 "option $(echo "$name" | tr - _) is not available yet" "--$name" "${pair#*=}"
 done

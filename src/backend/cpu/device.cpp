@@ -14,6 +14,7 @@ namespace protrain::backend {
 
 namespace {
 constexpr int kMostThreads = 1024;
+constexpr std::int64_t kPage = 4096;  // copies are shared out in whole pages
 
 std::string processor_name() {
   std::ifstream lines("/proc/cpuinfo");
@@ -72,8 +73,8 @@ class CpuDevice : public Device {
     arena_ = Block(bytes, "device arena");
     return arena_.data();
   }
-  void write(void *device, const void *host, std::uint64_t bytes) override { copy(device, host, bytes); }
-  void read(void *host, const void *device, std::uint64_t bytes) override { copy(host, device, bytes); }
+  void write(void *device, const void *host, std::uint64_t bytes) override { copy_bytes(device, host, bytes); }
+  void read(void *host, const void *device, std::uint64_t bytes) override { copy_bytes(host, device, bytes); }
 
   void run_step(void (*issue)(void *), void *argument) override { team_.enter(issue, argument); }
 
@@ -82,8 +83,22 @@ class CpuDevice : public Device {
     team_.run([&](Member &member) { work.run(member, launch); });
   }
 
+  void copy(Queue, const Copy &copy) override {
+    team_.run([&](Member &member) {
+      const Range own = share(static_cast<std::int64_t>(copy.bytes), kPage, member);
+      copy_bytes(static_cast<std::byte *>(copy.to) + own.begin, static_cast<const std::byte *>(copy.from) + own.begin,
+                 static_cast<std::uint64_t>(own.size()));
+    });
+  }
+
+  void launch_alone(Kernel &kernel, const Launch &launch) override {
+    Member member(0, 1, nullptr);
+    static_cast<CpuKernel &>(kernel).run(member, launch);
+  }
+  void copy_alone(const Copy &copy) override { copy_bytes(copy.to, copy.from, copy.bytes); }
+
  private:
-  static void copy(void *to, const void *from, std::uint64_t bytes) {
+  static void copy_bytes(void *to, const void *from, std::uint64_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
 

@@ -84,6 +84,7 @@ class Check : public CpuKernel {
     const double value = dtype_ == DType::f32 ? *input<float>(launch, 0) : *input<double>(launch, 0);
     auto &status = *output<std::uint32_t>(launch, 0);
     if (!std::isfinite(value) && status == 0) status = mark_;
+    if (auto *copy = optional_output<std::uint32_t>(launch, 1)) *copy = status;
   }
 
  private:

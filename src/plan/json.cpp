@@ -1,0 +1,121 @@
+// Plans as JSON: written in full, read in full or as the integers that expand() takes.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "plan/plan.h"
+
+namespace protrain::plan {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char *kModeNames[] = {"keep", "recompute", "swap"};
+constexpr const char *kOrderNames[] = {"overlap", "barrier"};
+
+template <typename Enum, std::size_t N>
+Enum named(const Json &json, const char *const (&names)[N], const char *what) {
+  const std::string name = json.get<std::string>();
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  require(found != std::end(names), Code::format, "plan", "'{}' is no {}", printable(name), what);
+  return static_cast<Enum>(found - std::begin(names));
+}
+
+std::uint64_t bytes_of(const Json &json) {
+  if (json.is_number_unsigned()) return json.get<std::uint64_t>();
+  const auto bytes = parse_bytes(json.get<std::string>());
+  require(bytes && *bytes > 0, Code::format, "plan", "chunk_bytes {} is no size", printable(json.dump()));
+  return *bytes;
+}
+
+Choice choice_from(const Json &json, Choice choice) {
+  choice.n_persist = json.value("n_persist", choice.n_persist);
+  choice.n_buffer = json.value("n_buffer", choice.n_buffer);
+  choice.n_swap = json.value("n_swap", choice.n_swap);
+  choice.n_checkpoint = json.value("n_checkpoint", choice.n_checkpoint);
+  choice.n_host = json.value("n_host", choice.n_host);
+  choice.shared_memory = json.value("shared_memory", choice.shared_memory);
+  if (json.contains("chunk_bytes")) choice.chunk_bytes = bytes_of(json["chunk_bytes"]);
+  if (json.contains("update")) choice.update = named<Tier>(json["update"], kTierNames, "place for an optimizer");
+  if (json.contains("optimizer_order"))
+    choice.order = named<OptimizerOrder>(json["optimizer_order"], kOrderNames, "order of the optimizer");
+  return choice;
+}
+
+std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph) {
+  std::vector<Chunk> chunks;
+  for (const Json &item : json) {
+    Chunk &chunk = chunks.emplace_back();
+    chunk.parameters = item.at("parameters").get<std::vector<std::size_t>>();
+    chunk.tier = named<Tier>(item.at("tier"), kTierNames, "tier");
+    if (item.contains("update")) chunk.update = named<Tier>(item["update"], kTierNames, "place for an optimizer");
+    for (std::size_t p : chunk.parameters) {
+      require(p < graph.parameters.size(), Code::arg, "plan", "the plan has a parameter {}, the model has {}", p,
+              graph.parameters.size());
+      const graph::Type &type = graph.value(graph.parameters[p]).type;
+      chunk.bytes += byte_count(type.dtype, type.shape);
+    }
+  }
+  return chunks;
+}
+
+template <typename Of>
+int count(const std::vector<Of> &items, auto matches) {
+  return static_cast<int>(std::ranges::count_if(items, matches));
+}
+
+Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) {
+  Plan plan = expand(graph, choice_from(json, base));
+  if (json.contains("chunks")) {
+    plan.chunks = chunks_from(json["chunks"], graph);
+    plan.n_persist = count(plan.chunks, [](const Chunk &chunk) { return chunk.tier == Tier::device; });
+    plan.n_buffer = json.value("n_buffer", base.n_buffer);
+  }
+  if (json.contains("blocks")) {
+    plan.blocks.clear();
+    for (const Json &mode : json["blocks"])
+      plan.blocks.push_back(named<BlockMode>(mode, kModeNames, "mode of a block"));
+    plan.n_swap = count(plan.blocks, [](BlockMode mode) { return mode == BlockMode::swap; });
+    plan.n_checkpoint = count(plan.blocks, [](BlockMode mode) { return mode == BlockMode::recompute; });
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::string to_json(const Plan &plan) {
+  Json json = {{"n_chunk", plan.chunks.size()},
+               {"n_persist", plan.n_persist},
+               {"n_buffer", plan.n_buffer},
+               {"n_block", plan.blocks.size()},
+               {"n_swap", plan.n_swap},
+               {"n_checkpoint", plan.n_checkpoint},
+               {"shared_memory", plan.shared_memory},
+               {"optimizer_order", kOrderNames[static_cast<int>(plan.order)]}};
+  json["blocks"] = Json::array();
+  for (BlockMode mode : plan.blocks) json["blocks"].push_back(kModeNames[static_cast<int>(mode)]);
+  json["chunks"] = Json::array();
+  for (const Chunk &chunk : plan.chunks)
+    json["chunks"].push_back({{"bytes", chunk.bytes},
+                              {"tier", kTierNames[static_cast<int>(chunk.tier)]},
+                              {"update", kTierNames[static_cast<int>(chunk.update)]},
+                              {"parameters", chunk.parameters}});
+  return json.dump(1);
+}
+
+Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base) {
+  Plan plan;
+  try {
+    const Json json = Json::parse(text);
+    require(json.is_object(), Code::format, "plan", "a plan is a JSON object");
+    plan = plan_from(json, graph, base);
+  } catch (const nlohmann::json::exception &error) {
+    fail(Code::format, "plan", "the plan cannot be read: {}", printable(error.what()));
+  }
+  check(plan, graph);
+  return plan;
+}
+
+}  // namespace protrain::plan

@@ -1,0 +1,47 @@
+// A Program in the making: instructions in the order in which one queue alone could run them, and the buffers they use.
+// finish() gives every buffer its lifetime and its place, and every instruction its waits.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace protrain::program {
+
+class Builder {
+ public:
+  Builder(const State &state, bool shares_memory);
+
+  // A buffer that lives from the first instruction that uses it to the last.
+  BufferId add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment = kAlignment);
+  const Buffer &buffer(BufferId id) const { return program.buffers[index(id)]; }
+  std::uint64_t bytes_after(Operand operand) const { return buffer(operand.buffer).bytes - operand.offset; }
+
+  void emit(Instruction instruction);
+  // Copies between tiers or within one, on the queue that serves them. `swaps`: what moves is an activation.
+  void move(Operand from, Operand to, std::uint64_t bytes, bool swaps = false);
+  // A copy of `bytes` at `home` in another tier, through the host where device and disk do not meet.
+  Operand bring(Operand home, std::uint64_t bytes, Tier to);
+  // The way back.
+  void store(Operand from, Operand home, std::uint64_t bytes);
+
+  // What follows belongs to the next stage: buffers that a copy still reads when one ends are left alone for one more.
+  void begin_stage() { stage_begins_.push_back(program.instructions.size()); }
+  void keep_to_end(BufferId id);
+  Program finish();
+
+  Program program;
+
+ private:
+  // The tier next to `from` on the way to `to`.
+  Tier next(Tier from, Tier to) const;
+  std::uint64_t alignment_for(Tier tier, Tier other) const;
+  std::size_t end_of_next_stage(std::size_t instruction) const;
+  void place(const std::vector<std::size_t> &first, const std::vector<std::size_t> &last);
+
+  std::vector<std::size_t> stage_begins_;
+  std::vector<BufferId> kept_;
+};
+
+}  // namespace protrain::program

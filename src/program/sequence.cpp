@@ -1,0 +1,151 @@
+#include "program/sequence.h"
+
+#include <algorithm>
+
+#include "program/storage.h"
+
+namespace protrain::program {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Origin;
+using graph::Phase;
+using graph::ValueId;
+using plan::BlockMode;
+
+class Sequencer {
+ public:
+  Sequencer(const Graph &graph, const std::vector<ValueId> &roots, const std::vector<BlockMode> &blocks)
+      : graph_(graph), roots_(roots), blocks_(blocks) {}
+
+  Sequence run(const std::vector<ValueId> &wanted) {
+    find_needed(wanted);
+    find_leaving();
+    std::vector<bool> recomputed(blocks_.size(), false);
+    for (std::size_t i = 0; i < graph_.node_count(); ++i) {
+      if (!needed_[i]) continue;
+      if (graph_.nodes()[i].phase == Phase::backward)
+        for (int block : recomputed_blocks_read(i))
+          if (!recomputed[static_cast<std::size_t>(block)]) {
+            recomputed[static_cast<std::size_t>(block)] = true;
+            recompute(block);
+          }
+      sequence_.items.push_back({.node = static_cast<NodeId>(i)});
+    }
+    number_stages();
+    return std::move(sequence_);
+  }
+
+ private:
+  ValueId root(ValueId id) const { return roots_[index(id)]; }
+
+  template <typename Do>
+  void each(const std::vector<ValueId> &ids, Do &&act) const {
+    for (ValueId id : ids)
+      if (id != ValueId::none) act(root(id));
+  }
+
+  void find_needed(const std::vector<ValueId> &wanted) {
+    std::vector<bool> read(graph_.value_count(), false);
+    for (ValueId id : wanted)
+      if (id != ValueId::none) read[index(id)] = true;
+    needed_.assign(graph_.node_count(), false);
+    for (std::size_t i = graph_.node_count(); i-- > 0;) {
+      const Node &node = graph_.nodes()[i];
+      needed_[i] =
+          std::ranges::any_of(node.outputs, [&](ValueId id) { return id != ValueId::none && read[index(id)]; });
+      if (!needed_[i]) continue;
+      for (ValueId in : node.inputs)
+        if (in != ValueId::none) read[index(in)] = true;
+    }
+  }
+
+  // A value leaves the device between forward and backward where its block says so, backward reads it, and no other
+  // block's forward does: what crosses the border between blocks is what recomputation starts from.
+  void find_leaving() {
+    constexpr int kUnset = -2, kShared = -1;
+    std::vector<int> &owner = sequence_.block;
+    owner.assign(graph_.value_count(), kUnset);
+    std::vector<bool> read_backward(graph_.value_count(), false);
+    for (std::size_t i = 0; i < graph_.node_count(); ++i) {
+      if (!needed_[i]) continue;
+      const Node &node = graph_.nodes()[i];
+      if (node.phase == Phase::backward) {
+        each(node.inputs, [&](ValueId id) { read_backward[index(id)] = true; });
+        continue;
+      }
+      const auto touch = [&](ValueId id) {
+        int &at = owner[index(id)];
+        at = at == kUnset || at == node.block ? node.block : kShared;
+      };
+      each(node.inputs, touch);
+      each(node.outputs, touch);
+    }
+    sequence_.mode.assign(graph_.value_count(), BlockMode::keep);
+    for (std::size_t v = 0; v < graph_.value_count(); ++v) {
+      const bool computed = graph_.value(static_cast<ValueId>(v)).origin == Origin::node && roots_[v] == ValueId(v);
+      if (!computed) owner[v] = kShared;
+      if (owner[v] >= 0 && read_backward[v]) sequence_.mode[v] = blocks_[static_cast<std::size_t>(owner[v])];
+    }
+  }
+
+  std::vector<int> recomputed_blocks_read(std::size_t node) const {
+    std::vector<int> found;
+    each(graph_.nodes()[node].inputs, [&](ValueId id) {
+      if (sequence_.mode[index(id)] == BlockMode::recompute) found.push_back(sequence_.block[index(id)]);
+    });
+    std::ranges::sort(found);
+    return found;
+  }
+
+  // The block's forward nodes that its dropped values need, back to what is still there.
+  void recompute(int block) {
+    std::vector<bool> wanted(graph_.value_count(), false);
+    for (std::size_t v = 0; v < wanted.size(); ++v)
+      wanted[v] = sequence_.mode[v] == BlockMode::recompute && sequence_.block[v] == block;
+    std::vector<Item> items;
+    for (std::size_t i = graph_.node_count(); i-- > 0;) {
+      const Node &node = graph_.nodes()[i];
+      if (!needed_[i] || node.phase != Phase::forward || node.block != block) continue;
+      bool makes = false;
+      each(node.outputs, [&](ValueId id) { makes |= wanted[index(id)]; });
+      if (!makes) continue;
+      items.push_back({.node = static_cast<NodeId>(i), .again = true});
+      each(node.inputs, [&](ValueId id) {  // what only this block uses was dropped with the rest
+        if (sequence_.block[index(id)] == block) wanted[index(id)] = true;
+      });
+    }
+    sequence_.items.insert(sequence_.items.end(), items.rbegin(), items.rend());
+  }
+
+  void number_stages() {
+    std::size_t stage = 0;
+    for (std::size_t i = 0; i < sequence_.items.size(); ++i) {
+      Item &item = sequence_.items[i];
+      const auto place = [&](const Item &at) {
+        const Node &node = graph_.node(at.node);
+        return std::pair(node.block, at.again || node.phase == Phase::backward);
+      };
+      if (i > 0 && place(item) != place(sequence_.items[i - 1])) ++stage;
+      item.stage = stage;
+    }
+  }
+
+  const Graph &graph_;
+  const std::vector<ValueId> &roots_;
+  const std::vector<BlockMode> &blocks_;
+  std::vector<bool> needed_;  // per node
+  Sequence sequence_;
+};
+
+}  // namespace
+
+Sequence sequence(const Graph &graph, const std::vector<ValueId> &roots, const std::vector<BlockMode> &blocks,
+                  const std::vector<ValueId> &wanted) {
+  return Sequencer(graph, roots, blocks).run(wanted);
+}
+
+}  // namespace protrain::program

@@ -1,0 +1,27 @@
+// The order in which a step computes: the graph's nodes, and the nodes of recomputed blocks a second time.
+#pragma once
+
+#include <vector>
+
+#include "program/program.h"
+
+namespace protrain::program {
+
+struct Item {
+  graph::NodeId node;
+  bool again = false;     // a forward node of a block that recomputes, just before that block's backward
+  std::size_t stage = 0;  // runs of items of one block and one direction are a stage
+};
+
+// What becomes of the values that a block makes for its own backward.
+struct Sequence {
+  std::vector<Item> items;
+  std::vector<int> block;             // per storage root: the one block whose forward touches it, -1: none or several
+  std::vector<plan::BlockMode> mode;  // per storage root: recompute, swap; keep for everything else
+};
+
+// Nodes that none of `wanted` needs are left out.
+Sequence sequence(const graph::Graph &graph, const std::vector<graph::ValueId> &roots,
+                  const std::vector<plan::BlockMode> &blocks, const std::vector<graph::ValueId> &wanted);
+
+}  // namespace protrain::program

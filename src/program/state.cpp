@@ -1,0 +1,144 @@
+// What outlives a step: the lower part of each arena.
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/program.h"
+#include "program/storage.h"
+
+namespace protrain::program {
+
+namespace {
+
+using graph::Graph;
+using graph::Origin;
+using graph::ValueId;
+
+class Layout {
+ public:
+  Layout(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request)
+      : sources_(sources), training_(sources.front()), plan_(plan), request_(request) {}
+
+  State run() {
+    state_.status = add("status", sizeof(std::uint32_t), Tier::device);
+    state_.parameters.resize(training_.graph.parameters.size());
+    for (std::size_t c = 0; c < plan_.chunks.size(); ++c) add_chunk(c);
+    add_kept();
+    add_verdict();
+    add_inputs();
+    for (const Source &source : sources_) add_values(source);
+    return std::move(state_);
+  }
+
+ private:
+  BufferId add(const std::string &name, std::uint64_t bytes, Tier tier) {
+    const std::uint64_t alignment = tier == Tier::disk ? kDiskAlignment : kAlignment;
+    std::uint64_t &end = state_.bytes[static_cast<std::size_t>(tier)];
+    const std::uint64_t padded = round_up(std::max<std::uint64_t>(bytes, 1), kAlignment);
+    const std::uint64_t offset = round_up(end, alignment);
+    state_.buffers.push_back(
+        {.name = name, .tier = tier, .bytes = padded, .offset = offset, .alignment = alignment, .persistent = true});
+    end = round_up(checked_add(offset, padded), alignment);
+    return static_cast<BufferId>(state_.buffers.size() - 1);
+  }
+
+  Tier resting_place(const plan::Chunk &chunk) const {
+    return plan_.shared_memory && chunk.tier == Tier::host ? Tier::device : chunk.tier;
+  }
+
+  bool gradients_rest() const { return plan_.order == plan::OptimizerOrder::barrier || request_.accumulates; }
+
+  void add_chunk(std::size_t c) {
+    const Tier tier = resting_place(plan_.chunks[c]);
+    State::Chunk &chunk = state_.chunks.emplace_back();
+    std::uint64_t weights = 0, moments = 0, gradients = 0;
+    for (std::size_t p : plan_.chunks[c].parameters) {
+      const std::uint64_t bytes = bytes_of(training_.graph, training_.graph.parameters[p]);
+      State::Parameter &parameter = state_.parameters[p];
+      parameter = {.chunk = c,
+                   .weights_at = weights,
+                   .moments_at = moments,
+                   .gradient_at = gradients,
+                   .trained = training_.gradients[p] != ValueId::none};
+      weights = checked_add(weights, round_up(bytes, kAlignment));
+      if (!parameter.trained) continue;
+      moments = checked_add(moments, round_up(bytes, kAlignment));
+      gradients = checked_add(gradients, round_up(bytes, tier == Tier::disk ? kDiskAlignment : kAlignment));
+    }
+    chunk.weights = add(fmt::format("chunk{}/weights", c), weights, tier);
+    if (moments == 0) return;
+    for (std::size_t i = 0; i < request_.moments; ++i)
+      chunk.moments.push_back(add(fmt::format("chunk{}/moment{}", c, i + 1), moments, tier));
+    if (gradients_rest()) chunk.gradient = add(fmt::format("chunk{}/gradient", c), gradients, tier);
+  }
+
+  void add_kept() {
+    state_.kept.assign(state_.parameters.size(), BufferId::none);
+    if (gradients_rest()) return;  // all of them are there after a step
+    for (std::size_t p = 0; p < state_.kept.size(); ++p)
+      if (request_.kept[p]) {
+        const ValueId id = training_.graph.parameters[p];
+        state_.kept[p] = add(training_.graph.value(id).name + "/gradient", bytes_of(training_.graph, id),
+                             plan_.shared_memory ? Tier::device : Tier::host);
+      }
+  }
+
+  void add_verdict() {
+    const bool on_host = std::ranges::any_of(plan_.chunks, [&](const plan::Chunk &chunk) {
+      return resting_place(chunk) != Tier::device && chunk.update == Tier::host;
+    });
+    if (!on_host || !gradients_rest()) return;
+    state_.host_status = add("host/status", sizeof(std::uint32_t), Tier::host);
+    state_.host_scale = add("host/scale", sizeof(float), Tier::host);
+  }
+
+  // One buffer an input, as large as its largest binding.
+  void add_inputs() {
+    std::size_t bindings = 0;
+    for (const Source &source : sources_) bindings = std::max(bindings, source.binding + 1);
+    state_.of_value.resize(bindings);
+    for (std::size_t i = 0; i < training_.graph.inputs.size(); ++i) {
+      std::uint64_t bytes = 0;
+      for (const Source &source : sources_) bytes = std::max(bytes, bytes_of(source.graph, source.graph.inputs.at(i)));
+      const BufferId id = add(training_.graph.value(training_.graph.inputs[i]).name, bytes, Tier::device);
+      for (const Source &source : sources_) state_.of_value[source.binding][source.graph.inputs[i]] = id;
+    }
+  }
+
+  // Constants that nodes read, and accumulators that are no parameter's.
+  void add_values(const Source &source) {
+    auto &of_value = state_.of_value[source.binding];
+    for (const graph::Node &node : source.graph.nodes())
+      for (ValueId in : node.inputs) {
+        if (in == ValueId::none || of_value.contains(in)) continue;
+        const graph::Value &value = source.graph.value(in);
+        const bool accumulator = value.origin == Origin::accumulator &&
+                                 std::ranges::find(source.accumulators, in) == source.accumulators.end();
+        if (value.origin == Origin::constant || accumulator)
+          of_value[in] = add(value.name, bytes_of(source.graph, in), Tier::device);
+      }
+  }
+
+  const std::vector<Source> &sources_;
+  const Source &training_;
+  const plan::Plan &plan_;
+  const StateRequest &request_;
+  State state_;
+};
+
+}  // namespace
+
+Operand State::weights(std::size_t p) const { return {chunks[parameters[p].chunk].weights, parameters[p].weights_at}; }
+
+Operand State::moment(std::size_t p, std::size_t which) const {
+  return {chunks[parameters[p].chunk].moments[which], parameters[p].moments_at};
+}
+
+Operand State::gradient(std::size_t p) const {
+  return {chunks[parameters[p].chunk].gradient, parameters[p].gradient_at};
+}
+
+State lay_out_state(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request) {
+  return Layout(sources, plan, request).run();
+}
+
+}  // namespace protrain::program

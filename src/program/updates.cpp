@@ -1,0 +1,223 @@
+#include "program/updates.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace protrain::program {
+
+namespace {
+
+using graph::Origin;
+using graph::ValueId;
+
+constexpr std::size_t kStatusBytes = sizeof(std::uint32_t);
+
+}  // namespace
+
+Updates::Updates(const Source &source, const plan::Plan &plan, const State &state, Builder &builder, Whereabouts &where)
+    : source_(source),
+      plan_(plan),
+      state_(state),
+      builder_(builder),
+      where_(where),
+      rests_(plan.order == plan::OptimizerOrder::barrier || !source.accumulators.empty()),
+      due_(plan.chunks.size()),
+      left_(plan.chunks.size(), 0),
+      working_(plan.chunks.size()) {
+  require(rests_ || source.scale == ValueId::none, Code::internal, "plan",
+          "gradients that are scaled by their norm need the barrier order");
+}
+
+Tier Updates::optimizer_place(std::size_t chunk) const {
+  const Tier rest = resting_place(chunk);
+  return rest == Tier::device ? Tier::device : plan_.chunks[chunk].update;
+}
+
+std::uint64_t Updates::bytes_of_parameter(std::size_t p) const {
+  return bytes_of(source_.graph, source_.graph.parameters[p]);
+}
+
+// A gradient is dealt with once its norm is known (before the last micro-batch: once it is made) and, where the
+// optimizer follows at once, nothing reads the weight any more: a tied head waits for its table.
+void Updates::schedule(const Sequence &sequence) {
+  after_.resize(sequence.items.size());
+  before_.resize(sequence.items.size());
+  std::vector<std::size_t> last_touch(source_.graph.value_count(), 0), item_of(source_.graph.node_count(), 0), begins;
+  for (std::size_t i = 0; i < sequence.items.size(); ++i) {
+    const graph::Node &node = source_.graph.node(sequence.items[i].node);
+    for (const auto *ids : {&node.inputs, &node.outputs})
+      for (ValueId id : *ids)
+        if (id != ValueId::none) last_touch[index(where_.roots[index(id)])] = i;
+    if (!sequence.items[i].again) item_of[index(sequence.items[i].node)] = i;
+    if (sequence.items[i].stage >= begins.size()) begins.push_back(i);
+  }
+  const auto made_at = [&](ValueId id) {
+    const graph::NodeId producer = source_.graph.value(id).producer;
+    return producer == graph::NodeId::none ? 0 : item_of[index(producer)];
+  };
+  for (std::size_t p = 0; p < source_.gradients.size(); ++p) {
+    if (source_.gradients[p] == ValueId::none) continue;
+    std::size_t item = made_at(source_.updates ? source_.squared_norms[p] : source_.gradients[p]);
+    if (!rests_) item = std::max(item, last_touch[index(where_.roots[index(source_.graph.parameters[p])])]);
+    after_[item].push_back(p);
+    due_[chunk_of(p)].push_back(item);
+    ++left_[chunk_of(p)];
+  }
+  for (std::size_t c = 0; c < due_.size(); ++c) {
+    std::ranges::sort(due_[c]);
+    if (due_[c].empty() || rests_ || in_place(c)) continue;
+    const std::size_t stage = sequence.items[due_[c].front()].stage;
+    before_[begins[stage > 0 ? stage - 1 : 0]].push_back(c);
+  }
+}
+
+std::vector<std::size_t> Updates::device_uses(std::size_t chunk) const {
+  if (rests_ || due_[chunk].empty() || optimizer_place(chunk) != Tier::device) return {};
+  // All items between: what was updated must not be fetched again.
+  std::vector<std::size_t> uses;
+  for (std::size_t i = due_[chunk].front(); i <= due_[chunk].back(); ++i) uses.push_back(i);
+  return uses;
+}
+
+void Updates::bind() {
+  std::vector<int> shared(source_.graph.value_count(), 0);
+  for (ValueId id : source_.gradients)
+    if (id != ValueId::none) ++shared[index(where_.roots[index(id)])];
+  for (std::size_t p = 0; p < source_.gradients.size(); ++p) {
+    if (source_.gradients[p] == ValueId::none) continue;
+    const ValueId root = where_.roots[index(source_.gradients[p])];
+    const Origin origin = source_.graph.value(root).origin;
+    const bool own = shared[index(root)] == 1 && (origin == Origin::node || origin == Origin::accumulator) &&
+                     where_.of_root[index(root)].buffer == BufferId::none;
+    if (!own) continue;
+    if (rests_ && resting_place(chunk_of(p)) == Tier::device) where_.of_root[index(root)] = state_.gradient(p);
+    if (state_.kept[p] != BufferId::none && builder_.buffer(state_.kept[p]).tier == Tier::device)
+      where_.of_root[index(root)] = {state_.kept[p], 0};
+  }
+}
+
+void Updates::before(const graph::Node &node) {
+  if (node.op != "Accumulate" || where_.of(node.inputs[0]).buffer != BufferId::none) return;
+  const auto found = std::ranges::find(source_.accumulators, node.inputs[0]);
+  require(found != source_.accumulators.end(), Code::internal, node.name, "a sum of gradients that is no parameter's");
+  const auto p = static_cast<std::size_t>(found - source_.accumulators.begin());
+  where_.of_root[index(where_.roots[index(node.inputs[0])])] =
+      builder_.bring(state_.gradient(p), bytes_of_parameter(p), Tier::device);
+}
+
+void Updates::begin_item(std::size_t item) {
+  for (std::size_t chunk : before_[item]) working_[chunk] = bring_chunk(chunk);
+}
+
+void Updates::after_item(std::size_t item) {
+  for (std::size_t p : after_[item]) complete(p);
+}
+
+// Weights that compute has on the device already are not brought again.
+Updates::Working Updates::bring_chunk(std::size_t chunk) {
+  const State::Chunk &home = state_.chunks[chunk];
+  const Tier place = optimizer_place(chunk);
+  const auto bring = [&](BufferId id) { return builder_.bring({id, 0}, builder_.buffer(id).bytes, place).buffer; };
+  Working working;
+  if (rests_ || place != Tier::device) working.weights = bring(home.weights);
+  for (BufferId moment : home.moments) working.moments.push_back(bring(moment));
+  return working;
+}
+
+void Updates::store_chunk(std::size_t chunk, const Working &working) {
+  const State::Chunk &home = state_.chunks[chunk];
+  const auto store = [&](BufferId from, BufferId to) {
+    if (from != to) builder_.store({from, 0}, {to, 0}, builder_.buffer(to).bytes);
+  };
+  store(working.weights, home.weights);
+  for (std::size_t i = 0; i < home.moments.size(); ++i) store(working.moments[i], home.moments[i]);
+}
+
+// The gradient of p is what it will be in this step.
+void Updates::complete(std::size_t p) {
+  const BufferId verdict = source_.updates ? check(p) : BufferId::none;
+  keep(p);
+  if (!rests_) return update_at_once(p, verdict);
+  const Operand at = where_.of(source_.gradients[p]), home = state_.gradient(p);
+  if (at != home) builder_.store(at, home, bytes_of_parameter(p));
+}
+
+// Returns a copy of the status as it stands after the check: what a host Update goes by, however late it runs.
+BufferId Updates::check(std::size_t p) {
+  Instruction check{.kind = Kind::check,
+                    .mark = static_cast<std::uint32_t>(2 + p),
+                    .inputs = {where_.of(source_.squared_norms[p])},
+                    .outputs = {{state_.status, 0}}};
+  BufferId copy = BufferId::none;
+  if (!rests_ && optimizer_place(chunk_of(p)) == Tier::host) {
+    copy = builder_.add("status", Tier::device, kStatusBytes);
+    check.outputs.push_back({copy, 0});
+  }
+  builder_.emit(std::move(check));
+  return copy;
+}
+
+void Updates::keep(std::size_t p) {
+  if (state_.kept[p] == BufferId::none) return;
+  const Operand at = where_.of(source_.gradients[p]), kept = {state_.kept[p], 0};
+  if (at != kept) builder_.move(at, kept, bytes_of_parameter(p));
+}
+
+void Updates::update_at_once(std::size_t p, BufferId verdict) {
+  const std::size_t chunk = chunk_of(p);
+  const Tier place = optimizer_place(chunk);
+  Working working = working_[chunk];
+  if (in_place(chunk))
+    working = {state_.chunks[chunk].weights, state_.chunks[chunk].moments};
+  else if (place == Tier::device)
+    working.weights = where_.of_chunk[chunk];
+  std::vector<Operand> inputs = {where_.of(source_.gradients[p]), {state_.status, 0}};
+  if (place == Tier::host) {
+    inputs[1] = builder_.bring({verdict, 0}, kStatusBytes, Tier::host);
+    inputs[0] = builder_.bring(inputs[0], bytes_of_parameter(p), Tier::host);
+  }
+  emit_update(p, working, std::move(inputs));
+  if (--left_[chunk] == 0 && !in_place(chunk)) store_chunk(chunk, working);
+}
+
+void Updates::emit_update(std::size_t p, const Working &working, std::vector<Operand> inputs) {
+  const State::Parameter &parameter = state_.parameters[p];
+  Instruction update{.kind = Kind::update,
+                     .queue = optimizer_place(parameter.chunk) == Tier::host ? Queue::host : Queue::compute,
+                     .parameter = p,
+                     .inputs = std::move(inputs),
+                     .outputs = {{working.weights, parameter.weights_at}}};
+  for (BufferId moment : working.moments) update.outputs.push_back({moment, parameter.moments_at});
+  builder_.emit(std::move(update));
+}
+
+// In forward order, so that what the next step needs first is ready first.
+void Updates::finish() {
+  if (!rests_ || !source_.updates || source_.gradients.empty()) return;
+  if (state_.host_status != BufferId::none) {
+    builder_.move({state_.status, 0}, {state_.host_status, 0}, kStatusBytes);
+    if (source_.scale != ValueId::none) builder_.move(where_.of(source_.scale), {state_.host_scale, 0}, sizeof(float));
+  }
+  for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
+    if (!due_[c].empty()) {
+      builder_.begin_stage();
+      update_chunk(c);
+    }
+}
+
+void Updates::update_chunk(std::size_t chunk) {
+  const Tier place = optimizer_place(chunk);
+  const Working working = bring_chunk(chunk);
+  for (std::size_t p : plan_.chunks[chunk].parameters) {
+    if (!state_.parameters[p].trained) continue;
+    std::vector<Operand> inputs = {builder_.bring(state_.gradient(p), bytes_of_parameter(p), place)};
+    inputs.push_back({place == Tier::host ? state_.host_status : state_.status, 0});
+    if (source_.scale != ValueId::none)
+      inputs.push_back(place == Tier::host ? Operand{state_.host_scale, 0} : where_.of(source_.scale));
+    emit_update(p, working, std::move(inputs));
+  }
+  if (!in_place(chunk)) store_chunk(chunk, working);
+}
+
+}  // namespace protrain::program

@@ -1,0 +1,76 @@
+// What becomes of gradients: where they rest, and where, when and on which copies the optimizer runs.
+#pragma once
+
+#include <vector>
+
+#include "program/builder.h"
+#include "program/sequence.h"
+#include "program/storage.h"
+
+namespace protrain::program {
+
+// Where each value, and each chunk's weights, are on the device at present; by storage root.
+struct Whereabouts {
+  std::vector<graph::ValueId> roots;
+  std::vector<Operand> of_root;
+  std::vector<BufferId> of_chunk;  // weights that were fetched; none: not there
+
+  Operand of(graph::ValueId id) const { return of_root[index(roots[index(id)])]; }
+};
+
+class Updates {
+ public:
+  Updates(const Source &source, const plan::Plan &plan, const State &state, Builder &builder, Whereabouts &where);
+
+  // Works out after which item each gradient is dealt with.
+  void schedule(const Sequence &sequence);
+  // The items that need a chunk's weights on the device because its optimizer runs there; ascending.
+  std::vector<std::size_t> device_uses(std::size_t chunk) const;
+
+  // Gradients that lie where they rest from the start: bound before the walk.
+  void bind();
+  // A sum of gradients that the node adds to must be there.
+  void before(const graph::Node &node);
+  void begin_item(std::size_t item);
+  void after_item(std::size_t item);
+  void finish();  // barrier order: all Updates
+
+  // Whether gradients outlive backward.
+  bool gradients_rest() const { return rests_; }
+
+ private:
+  // A chunk's arrays where its optimizer runs.
+  struct Working {
+    BufferId weights = BufferId::none;
+    std::vector<BufferId> moments;
+  };
+
+  Tier resting_place(std::size_t chunk) const { return builder_.buffer(state_.chunks[chunk].weights).tier; }
+  Tier optimizer_place(std::size_t chunk) const;
+  std::size_t chunk_of(std::size_t parameter) const { return state_.parameters[parameter].chunk; }
+  std::uint64_t bytes_of_parameter(std::size_t parameter) const;
+  bool in_place(std::size_t chunk) const { return optimizer_place(chunk) == resting_place(chunk); }
+
+  Working bring_chunk(std::size_t chunk);
+  void store_chunk(std::size_t chunk, const Working &working);
+  void complete(std::size_t parameter);
+  BufferId check(std::size_t parameter);
+  void update_at_once(std::size_t parameter, BufferId verdict);
+  void emit_update(std::size_t parameter, const Working &working, std::vector<Operand> inputs);
+  void keep(std::size_t parameter);
+  void update_chunk(std::size_t chunk);
+
+  const Source &source_;
+  const plan::Plan &plan_;
+  const State &state_;
+  Builder &builder_;
+  Whereabouts &where_;
+  bool rests_;
+  std::vector<std::vector<std::size_t>> after_;   // per item: parameters whose gradients are complete
+  std::vector<std::vector<std::size_t>> before_;  // per item: chunks whose arrays are brought ahead of it
+  std::vector<std::vector<std::size_t>> due_;     // per chunk: those items, ascending
+  std::vector<std::size_t> left_;                 // per chunk: gradients to come
+  std::vector<Working> working_;                  // per chunk, overlap order
+};
+
+}  // namespace protrain::program

@@ -1,0 +1,131 @@
+// The waits of a Program: whoever reads comes after who wrote, whoever writes after all who used the same bytes, and a
+// buffer is released after its last user. Between instructions of one queue the queue's order says so already; between
+// queues a wait does, unless others imply it.
+#include <algorithm>
+#include <functional>
+
+#include "program/clocks.h"
+#include "program/program.h"
+
+namespace protrain::program {
+
+namespace {
+
+// The last instruction of each queue that did something to a buffer, plus one.
+using Last = Clock;
+
+void note(Last &last, Queue queue, std::size_t instruction) { last[static_cast<std::size_t>(queue)] = instruction + 1; }
+
+// Which instruction gave the bytes of a tier's arena back last.
+class Releases {
+ public:
+  template <typename Do>
+  void each(const Buffer &buffer, Do &&act) const {
+    auto at = by_start_.upper_bound(buffer.offset);
+    if (at != by_start_.begin()) --at;
+    for (; at != by_start_.end() && at->first < buffer.offset + buffer.bytes; ++at)
+      if (at->second.end > buffer.offset) act(at->second.instruction);
+  }
+
+  void set(const Buffer &buffer, std::size_t instruction) {
+    const std::uint64_t begin = buffer.offset, end = buffer.offset + buffer.bytes;
+    auto at = by_start_.upper_bound(begin);
+    if (at != by_start_.begin() && std::prev(at)->second.end > begin) --at;
+    while (at != by_start_.end() && at->first < end) {
+      const auto [start, span] = *at;
+      at = by_start_.erase(at);
+      if (start < begin) by_start_[start] = {begin, span.instruction};
+      if (span.end > end) at = by_start_.insert_or_assign(end, Span{span.end, span.instruction}).first;
+    }
+    by_start_[begin] = {end, instruction};
+  }
+
+ private:
+  struct Span {
+    std::uint64_t end;
+    std::size_t instruction;
+  };
+  std::map<std::uint64_t, Span> by_start_;
+};
+
+class Orderer {
+ public:
+  explicit Orderer(Program &program)
+      : program_(program),
+        clocks_(program.instructions.size()),
+        written_(program.buffers.size()),
+        read_(program.buffers.size()),
+        begun_(program.buffers.size(), false) {}
+
+  void run() {
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
+      wanted_.clear();
+      const Instruction &instruction = program_.instructions[i];
+      for (const Operand &in : instruction.inputs)
+        if (in.buffer != BufferId::none) after(written_[index(in.buffer)]);
+      for (const Operand &out : instruction.outputs)
+        if (out.buffer != BufferId::none) before_write(out.buffer);
+      if (instruction.scratch != BufferId::none) before_write(instruction.scratch);
+      for (BufferId id : instruction.releases) before_write(id);
+      add_waits(i);
+      record(i);
+    }
+  }
+
+ private:
+  void after(const Last &last) {
+    for (std::size_t one : last)
+      if (one > 0) wanted_.push_back(one - 1);
+  }
+
+  void before_write(BufferId id) {
+    after(written_[index(id)]);
+    after(read_[index(id)]);
+    const Buffer &buffer = program_.buffers[index(id)];
+    if (buffer.persistent || begun_[index(id)]) return;
+    begun_[index(id)] = true;
+    released_[static_cast<std::size_t>(buffer.tier)].each(buffer, [&](std::size_t i) { wanted_.push_back(i); });
+  }
+
+  // The latest first: what it implies needs no wait of its own.
+  void add_waits(std::size_t i) {
+    Instruction &instruction = program_.instructions[i];
+    clocks_.begin(i, instruction.queue);
+    std::ranges::sort(wanted_, std::greater<>());
+    for (std::size_t earlier : wanted_) {
+      if (clocks_.over(earlier, program_.instructions[earlier].queue, i)) continue;
+      instruction.waits.push_back(earlier);
+      clocks_.join(i, earlier, program_.instructions[earlier].queue);
+    }
+    std::ranges::sort(instruction.waits);
+    clocks_.end(i, instruction.queue);
+  }
+
+  void record(std::size_t i) {
+    const Instruction &instruction = program_.instructions[i];
+    for (const Operand &in : instruction.inputs)
+      if (in.buffer != BufferId::none) note(read_[index(in.buffer)], instruction.queue, i);
+    for (const Operand &out : instruction.outputs)
+      if (out.buffer != BufferId::none) note(written_[index(out.buffer)], instruction.queue, i);
+    for (BufferId id : instruction.releases) {
+      const Buffer &buffer = program_.buffers[index(id)];
+      released_[static_cast<std::size_t>(buffer.tier)].set(buffer, i);
+    }
+  }
+
+  Program &program_;
+  Clocks clocks_;
+  std::vector<Last> written_, read_;  // per buffer
+  std::vector<bool> begun_;           // per buffer: written once
+  std::array<Releases, kTierCount> released_;
+  std::vector<std::size_t> wanted_;  // what the present instruction must come after
+};
+
+}  // namespace
+
+void add_waits(Program &program) {
+  for (Instruction &instruction : program.instructions) instruction.waits.clear();
+  Orderer(program).run();
+}
+
+}  // namespace protrain::program

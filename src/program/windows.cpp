@@ -1,0 +1,80 @@
+#include "program/windows.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace protrain::program {
+
+namespace {
+
+constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kAhead = 2;  // fetches under way beside the chunk in use: more would only hold memory
+
+class Buffers {
+ public:
+  Buffers(const std::vector<std::vector<std::size_t>> &uses, std::size_t count)
+      : uses_(uses), count_(count), next_(uses.size(), 0), open_(uses.size(), kNever) {}
+
+  std::vector<Window> run() {
+    std::vector<std::pair<std::size_t, std::size_t>> order;  // item, chunk
+    for (std::size_t c = 0; c < uses_.size(); ++c)
+      for (std::size_t item : uses_[c]) order.emplace_back(item, c);
+    std::ranges::sort(order);
+    for (const auto &[item, chunk] : order) use(chunk, item);
+    return std::move(windows_);
+  }
+
+ private:
+  void use(std::size_t chunk, std::size_t item) {
+    ++next_[chunk];
+    if (open_[chunk] == kNever) open(chunk, item);
+    windows_[open_[chunk]].last_use = item;
+  }
+
+  void open(std::size_t chunk, std::size_t item) {
+    std::size_t room_since = 0;
+    while (resident_.size() >= std::max<std::size_t>(count_, 1)) {
+      const std::size_t victim = farthest(item);
+      if (victim == kNever)
+        break;  // every chunk that is there is needed by `item` itself: one more than there should be
+      room_since = std::max(room_since, windows_[open_[victim]].last_use + 1);
+      open_[victim] = kNever;
+      std::erase(resident_, victim);
+    }
+    std::size_t fetch_at = std::min(room_since, item);
+    if (!windows_.empty()) fetch_at = std::max(fetch_at, windows_.back().fetch_at);
+    if (windows_.size() >= kAhead) fetch_at = std::max(fetch_at, windows_[windows_.size() - kAhead].first_use);
+    open_[chunk] = windows_.size();
+    resident_.push_back(chunk);
+    windows_.push_back({.chunk = chunk, .fetch_at = std::min(fetch_at, item), .first_use = item, .last_use = item});
+  }
+
+  std::size_t next_use(std::size_t chunk) const {
+    return next_[chunk] < uses_[chunk].size() ? uses_[chunk][next_[chunk]] : kNever;
+  }
+
+  // The chunk that is used again last (Belady's rule: the uses to come are known), of those that `item` does not need.
+  std::size_t farthest(std::size_t item) const {
+    std::size_t found = kNever;
+    for (std::size_t chunk : resident_) {
+      const bool needed = next_use(chunk) == item || windows_[open_[chunk]].last_use == item;
+      if (!needed && (found == kNever || next_use(chunk) > next_use(found))) found = chunk;
+    }
+    return found;
+  }
+
+  const std::vector<std::vector<std::size_t>> &uses_;
+  const std::size_t count_;
+  std::vector<std::size_t> next_;      // per chunk: uses that are over
+  std::vector<std::size_t> open_;      // per chunk: its present window
+  std::vector<std::size_t> resident_;  // chunks
+  std::vector<Window> windows_;
+};
+
+}  // namespace
+
+std::vector<Window> windows(const std::vector<std::vector<std::size_t>> &uses, std::size_t buffers) {
+  return Buffers(uses, buffers).run();
+}
+
+}  // namespace protrain::program

@@ -1,0 +1,152 @@
+#include "run/lanes.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace protrain::run {
+
+namespace {
+
+// Signals are for the host program's threads.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Lanes::Lanes(const std::array<bool, kQueueCount> &own_worker) : own_worker_(own_worker) {
+  const BlockedSignals blocked;
+  for (std::size_t q = 0; q < kQueueCount; ++q) {
+    if (!own_worker_[q]) continue;
+    try {
+      workers_.emplace_back([this, q] { serve(static_cast<Queue>(q)); });
+    } catch (const std::system_error &error) {
+      close();
+      protrain::fail(Code::nomem, kQueueNames[q], "the system refused a thread: {}", error.what());
+    }
+    const std::string name = std::string("protrain/") + kQueueNames[q];
+    pthread_setname_np(workers_.back().native_handle(), name.substr(0, 15).c_str());
+  }
+}
+
+Lanes::~Lanes() { close(); }
+
+void Lanes::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread &worker : workers_) worker.join();
+}
+
+void Lanes::begin(Job &job) {
+  {
+    const std::lock_guard lock(mutex_);
+    job_ = &job;
+    issued_ = 0;
+    over_.fill(0);
+    working_ = workers_.size();
+    failed_ = false;
+    outcome_ = {};
+    ++run_;
+  }
+  changed_.notify_all();
+}
+
+void Lanes::issue(std::size_t instruction) {
+  {
+    const std::lock_guard lock(mutex_);
+    issued_ = instruction + 1;
+  }
+  changed_.notify_all();
+}
+
+bool Lanes::ready(const std::vector<Wait> &waits) const {
+  return std::ranges::all_of(waits,
+                             [&](const Wait &w) { return over_[static_cast<std::size_t>(w.queue)] > w.instruction; });
+}
+
+bool Lanes::wait(const std::vector<Wait> &waits) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failed_ || ready(waits); });
+  return !failed_;
+}
+
+void Lanes::over(std::size_t instruction, Queue queue) {
+  {
+    const std::lock_guard lock(mutex_);
+    over_[static_cast<std::size_t>(queue)] = instruction + 1;
+  }
+  if (!workers_.empty()) changed_.notify_all();
+}
+
+void Lanes::fail(std::size_t instruction, std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failed_) outcome_ = {std::move(error), instruction};
+    failed_ = true;
+  }
+  changed_.notify_all();
+}
+
+Lanes::Outcome Lanes::end(std::size_t instructions) {
+  std::unique_lock lock(mutex_);
+  issued_ = instructions;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return working_ == 0; });
+  job_ = nullptr;
+  return std::move(outcome_);
+}
+
+void Lanes::serve(Queue queue) {
+  std::uint64_t served = 0;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return closed_ || run_ != served; });
+      if (closed_) return;
+      served = run_;
+    }
+    work_through(queue);
+    {
+      const std::lock_guard lock(mutex_);
+      --working_;
+    }
+    changed_.notify_all();
+  }
+}
+
+void Lanes::work_through(Queue queue) {
+  for (const std::size_t i : job_->list(queue)) {
+    const std::vector<Wait> &waits = job_->waits(i);
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return failed_ || (issued_ > i && ready(waits)); });
+      if (failed_) return;
+    }
+    try {
+      job_->execute(i);
+    } catch (...) {
+      return fail(i, std::current_exception());
+    }
+    over(i, queue);
+  }
+}
+
+}  // namespace protrain::run

@@ -1,0 +1,72 @@
+// Lanes: one worker thread for each queue that runs beside the one that issues, and what they tell each other.
+// Workers sleep between runs. A run is a list of instructions per queue; each starts once it was issued and its waits
+// are over, in the order of its list.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/queue.h"
+
+namespace protrain::run {
+
+// An instruction of another queue that must be over.
+struct Wait {
+  Queue queue;
+  std::size_t instruction;
+};
+
+// What the instructions of one run are, seen from the lanes.
+class Job {
+ public:
+  virtual ~Job() = default;
+  virtual const std::vector<std::size_t> &list(Queue queue) const = 0;
+  virtual const std::vector<Wait> &waits(std::size_t instruction) const = 0;
+  virtual void execute(std::size_t instruction) = 0;  // on a worker
+};
+
+class Lanes {
+ public:
+  explicit Lanes(const std::array<bool, kQueueCount> &own_worker);
+  ~Lanes();
+  Lanes(const Lanes &) = delete;
+  Lanes &operator=(const Lanes &) = delete;
+
+  bool has(Queue queue) const { return own_worker_[static_cast<std::size_t>(queue)]; }
+
+  void begin(Job &job);
+  void issue(std::size_t instruction);              // workers may run it, and all before it
+  bool wait(const std::vector<Wait> &waits);        // false: the run has failed, nothing more is to be done
+  void over(std::size_t instruction, Queue queue);  // the issuing thread's own
+  void fail(std::size_t instruction, std::exception_ptr error);
+  // Waits for all workers; the first failure, if any, and where it happened.
+  struct Outcome {
+    std::exception_ptr error;
+    std::size_t instruction = 0;
+  };
+  Outcome end(std::size_t instructions);
+
+ private:
+  void close();
+  void serve(Queue queue);
+  void work_through(Queue queue);
+  bool ready(const std::vector<Wait> &waits) const;
+
+  const std::array<bool, kQueueCount> own_worker_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Job *job_ = nullptr;
+  std::uint64_t run_ = 0;                        // counts runs, so that a worker takes each once
+  std::size_t issued_ = 0;                       // instructions below may start
+  std::array<std::size_t, kQueueCount> over_{};  // per queue: its last instruction that is over, plus one
+  std::size_t working_ = 0;                      // workers that are not through with the run
+  bool closed_ = false, failed_ = false;
+  Outcome outcome_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace protrain::run

@@ -1,0 +1,74 @@
+#include "run/store.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/shape.h"
+
+namespace protrain::run {
+
+Store::Store(backend::Device &device, const Bytes &bytes, const Bytes &state_bytes, const std::string &directory)
+    : device_(device), bytes_(bytes), state_bytes_(state_bytes) {
+  device_arena_ = static_cast<std::byte *>(device.allocate_arena(bytes[static_cast<std::size_t>(Tier::device)]));
+  if (const std::uint64_t host = bytes[static_cast<std::size_t>(Tier::host)]; host > 0)
+    host_ = Block(host, "host slab");
+  if (const std::uint64_t disk = bytes[static_cast<std::size_t>(Tier::disk)]; disk > 0) {
+    require(!directory.empty(), Code::arg, "offload_dir", "the plan puts {} on disk; say where with offload_dir",
+            "state");
+    disk_ = std::make_unique<SpillFile>(directory, round_up(disk, kDiskAlignment));
+    tail_ = Block(kDiskAlignment, "disk tail");
+  }
+}
+
+std::byte *Store::address(const program::Buffer &buffer, std::uint64_t offset) const {
+  require(buffer.tier != Tier::disk, Code::internal, buffer.name, "what lies on disk has no address");
+  return arena(buffer.tier) + buffer.offset + offset;
+}
+
+// Whole sectors straight from or to memory, the rest through a sector of our own.
+void Store::read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes) {
+  const std::uint64_t whole = bytes / kDiskAlignment * kDiskAlignment, rest = bytes - whole;
+  if (whole > 0) disk_->read(offset, {to, whole});
+  if (rest == 0) return;
+  disk_->read(offset + whole, {tail_.data(), kDiskAlignment});
+  std::memcpy(to + whole, tail_.data(), rest);
+}
+
+void Store::write_disk(std::uint64_t offset, const std::byte *from, std::uint64_t bytes) {
+  const std::uint64_t whole = bytes / kDiskAlignment * kDiskAlignment, rest = bytes - whole;
+  if (whole > 0) disk_->write(offset, {from, whole});
+  if (rest == 0) return;
+  std::memcpy(tail_.data(), from + whole, rest);
+  disk_->write(offset + whole, {tail_.data(), kDiskAlignment});
+}
+
+std::byte *Store::staging(std::uint64_t bytes) {
+  for (const Tier tier : {Tier::host, Tier::device}) {
+    const auto t = static_cast<std::size_t>(tier);
+    const std::uint64_t begin = round_up(state_bytes_[t], kDiskAlignment);
+    const bool reachable = tier == Tier::host || device_.info().shares_memory;
+    if (reachable && begin + bytes <= bytes_[t]) return arena(tier) + begin;
+  }
+  if (staging_.size() < bytes) staging_ = Block(bytes, "disk staging");
+  return staging_.data();
+}
+
+void Store::read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  if (buffer.tier != Tier::disk) return device_.read(out, address(buffer, offset), bytes);
+  std::byte *piece = staging(buffer.bytes);
+  read_disk(buffer.offset, piece, buffer.bytes);
+  std::memcpy(out, piece + offset, bytes);
+}
+
+void Store::write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  if (buffer.tier != Tier::disk) return device_.write(address(buffer, offset), from, bytes);
+  std::byte *piece = staging(buffer.bytes);
+  if (bytes < buffer.bytes) read_disk(buffer.offset, piece, buffer.bytes);
+  if (from != piece + offset) std::memcpy(piece + offset, from, bytes);
+  write_disk(buffer.offset, piece, buffer.bytes);
+}
+
+}  // namespace protrain::run

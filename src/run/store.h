@@ -1,0 +1,51 @@
+// Store: the three tiers at work: the device's arena, a slab of the host's memory, a file on disk. Programs say where
+// in them each thing lies; the store knows their addresses.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "base/memory.h"
+#include "base/spill_file.h"
+#include "program/program.h"
+
+namespace protrain::run {
+
+class Store {
+ public:
+  using Bytes = std::array<std::uint64_t, kTierCount>;
+
+  // Takes `bytes` of each tier at once, none where 0; the first `state_bytes` hold from step to step. `directory`:
+  // where the file on disk lies, unlinked.
+  Store(backend::Device &device, const Bytes &bytes, const Bytes &state_bytes, const std::string &directory);
+
+  // Device and host only.
+  std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
+  std::byte *arena(Tier tier) const { return tier == Tier::device ? device_arena_ : host_.data(); }
+
+  // Between a place on disk and memory; on the thread that calls, one at a time.
+  void read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes);
+  void write_disk(std::uint64_t offset, const std::byte *from, std::uint64_t bytes);
+
+  // Outside of steps: memory for what passes between the disk and the caller, whose content lasts until the next call.
+  // What a step uses from one end to the other is free then; only where that is too small is more taken.
+  std::byte *staging(std::uint64_t bytes);
+
+  // `bytes` from `offset` of a buffer that holds from step to step, whatever its tier, to the caller's memory and back.
+  // Outside of steps. On disk a chunk's array is one piece: reading a part reads all of it.
+  void read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes);
+  void write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes);
+
+ private:
+  backend::Device &device_;
+  std::byte *device_arena_ = nullptr;
+  Block host_;
+  std::unique_ptr<SpillFile> disk_;
+  Block tail_;  // a sector: what of a transfer is less than one
+  Bytes bytes_, state_bytes_;
+  Block staging_;
+};
+
+}  // namespace protrain::run

@@ -1,0 +1,147 @@
+#include "session/machine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace protrain::session {
+
+namespace {
+
+using graph::ValueId;
+
+bool on_trial(const Options &options, const char *what) {
+  const std::vector<std::string> trials = options.list("trial");
+  return std::ranges::find(trials, what) != trials.end();
+}
+
+// The disk is waited for by nobody but who needs what it brings. Where the host's cores are the device's, everything
+// else runs on the team, in the Program's order; tests ask for a worker a queue, as a device of its own would have.
+std::array<bool, kQueueCount> own_workers(const Options &options, const Blueprint &blueprint,
+                                          const backend::DeviceInfo &device) {
+  std::array<bool, kQueueCount> own{};
+  const bool all = on_trial(options, "workers") || !device.shares_cores;
+  for (const auto &served : blueprint.served)
+    for (const program::Program *program : {&served->step, &served->accumulate, &served->evaluation})
+      for (const program::Instruction &instruction : program->instructions)
+        if (instruction.queue != Queue::compute && (all || instruction.queue == Queue::disk))
+          own[static_cast<std::size_t>(instruction.queue)] = true;
+  return own;
+}
+
+}  // namespace
+
+Machine::Machine(const Options &options, const std::string &path)
+    : device_(backend::open(options.text("device"), static_cast<int>(options.integer("threads")))),
+      kernels_(*device_),
+      blueprint_(draw_up(options, path, kernels_, device_->info())),
+      store_(std::make_unique<run::Store>(*device_, blueprint_.bytes, blueprint_.state.bytes,
+                                          options.text("offload_dir"))),
+      lanes_(std::make_unique<run::Lanes>(own_workers(options, blueprint_, device_->info()))) {
+  make_executors({.delays = on_trial(options, "delays"), .poison = on_trial(options, "poison")});
+  fill();
+}
+
+void Machine::make_executors(const run::Trial &trial) {
+  const auto make = [&](const graph::Graph &graph, const program::Program &program) {
+    if (program.instructions.empty()) return std::unique_ptr<run::Executor>();
+    auto executor = std::make_unique<run::Executor>(*device_, graph, program, *store_, *lanes_);
+    executor->bind(kernels_, blueprint_.optimizer, trial);
+    return executor;
+  };
+  for (const auto &served : blueprint_.served)
+    executors_.push_back({.step = make(served->training.graph, served->step),
+                          .accumulate = make(served->training.graph, served->accumulate),
+                          .evaluation = make(served->forward, served->evaluation)});
+}
+
+// Memory comes zeroed from the system; what the disk holds must have been written before it is read.
+void Machine::fill() {
+  for (std::size_t b = 0; b < blueprint_.served.size(); ++b) fill_values(b);
+  for (std::size_t c = 0; c < blueprint_.plan.chunks.size(); ++c) fill_chunk(c);
+}
+
+void Machine::fill_values(std::size_t binding) {
+  const graph::Graph &graph = blueprint_.served[binding]->training.graph;
+  std::vector<std::byte> dense;
+  for (const auto &[id, buffer] : blueprint_.state.of_value[binding]) {
+    const graph::Value &value = graph.value(id);
+    if (value.origin != graph::Origin::constant) continue;
+    dense.resize(byte_count(value.type.dtype, value.type.shape));
+    value.array.write_dense(dense.data());
+    store_->write(blueprint_.state.buffers[index(buffer)], 0, dense.data(), dense.size());
+  }
+}
+
+void Machine::fill_chunk(std::size_t c) {
+  const program::State &state = blueprint_.state;
+  const program::Buffer &weights = state.buffers[index(state.chunks[c].weights)];
+  const graph::Graph &graph = blueprint_.first().training.graph;
+  const bool straight = weights.tier == Tier::host || (weights.tier == Tier::device && device().shares_memory);
+  std::byte *at = straight ? store_->address(weights) : store_->staging(weights.bytes);
+  for (std::size_t p : blueprint_.plan.chunks[c].parameters)
+    blueprint_.file->read(graph.value(graph.parameters[p]).name, at + state.parameters[p].weights_at);
+  if (!straight) store_->write(weights, 0, at, weights.bytes);
+  if (weights.tier != Tier::disk) return;
+  for (program::BufferId moment : state.chunks[c].moments) {
+    const program::Buffer &buffer = state.buffers[index(moment)];
+    std::memset(store_->staging(buffer.bytes), 0, buffer.bytes);
+    store_->write(buffer, 0, store_->staging(buffer.bytes), buffer.bytes);
+  }
+  if (state.chunks[c].gradient == program::BufferId::none) return;
+  for (std::size_t p : blueprint_.plan.chunks[c].parameters) {
+    if (!state.parameters[p].trained) continue;
+    const graph::Type &type = graph.value(graph.parameters[p]).type;
+    const std::uint64_t bytes = byte_count(type.dtype, type.shape);
+    const program::Operand home = state.gradient(p);
+    std::memset(store_->staging(bytes), 0, bytes);
+    store_->write_disk(state.buffers[index(home.buffer)].offset + home.offset, store_->staging(bytes), bytes);
+  }
+}
+
+void Machine::write_input(program::BufferId buffer, const void *data, std::uint64_t bytes) {
+  store_->write(blueprint_.state.buffers[index(buffer)], 0, data, bytes);
+}
+
+void Machine::read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes) {
+  store_->read(program.buffers[index(id)], 0, out, bytes);
+}
+
+std::uint32_t Machine::status() {
+  std::uint32_t status = 0;
+  store_->read(blueprint_.state.buffers[index(blueprint_.state.status)], 0, &status, sizeof status);
+  return status;
+}
+
+void Machine::set_status(std::uint32_t status) {
+  store_->write(blueprint_.state.buffers[index(blueprint_.state.status)], 0, &status, sizeof status);
+}
+
+program::Operand Machine::array(std::size_t p, std::size_t which) const {
+  return which == 0 ? blueprint_.state.weights(p) : blueprint_.state.moment(p, which - 1);
+}
+
+void Machine::read_array(std::size_t p, std::size_t which, std::uint64_t offset, std::span<std::byte> out) {
+  const program::Operand at = array(p, which);
+  store_->read(blueprint_.state.buffers[index(at.buffer)], at.offset + offset, out.data(), out.size());
+}
+
+void Machine::write_array(std::size_t p, std::size_t which, std::uint64_t offset, std::span<const std::byte> in) {
+  const program::Operand at = array(p, which);
+  store_->write(blueprint_.state.buffers[index(at.buffer)], at.offset + offset, in.data(), in.size());
+}
+
+// Gradients on disk are pieces of their own.
+void Machine::read_gradient(std::size_t p, std::span<std::byte> out) {
+  if (const program::BufferId kept = blueprint_.state.kept[p]; kept != program::BufferId::none)
+    return store_->read(blueprint_.state.buffers[index(kept)], 0, out.data(), out.size());
+  const program::Operand at = blueprint_.state.gradient(p);
+  const program::Buffer &buffer = blueprint_.state.buffers[index(at.buffer)];
+  if (buffer.tier != Tier::disk) return store_->read(buffer, at.offset, out.data(), out.size());
+  std::byte *staging = store_->staging(out.size());
+  store_->read_disk(buffer.offset + at.offset, staging, out.size());
+  std::memcpy(out.data(), staging, out.size());
+}
+
+}  // namespace protrain::session

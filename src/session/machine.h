@@ -1,0 +1,56 @@
+// Machine: a Blueprint made real: the device, its kernels, the memory of all tiers with the state in it, the workers,
+// and an executor for each Program.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "run/executor.h"
+#include "session/blueprint.h"
+
+namespace protrain::session {
+
+class Machine {
+ public:
+  // Draws up, allocates, and fills: weights from the file, constants, optimizer state with zeros.
+  Machine(const Options &options, const std::string &path);
+
+  // One binding's executors.
+  struct Executors {
+    std::unique_ptr<run::Executor> step, accumulate, evaluation;
+  };
+
+  const backend::DeviceInfo &device() const { return device_->info(); }
+  const Blueprint &blueprint() const { return blueprint_; }
+  const Executors &executors(std::size_t binding) const { return executors_[binding]; }
+  run::Store &store() { return *store_; }
+
+  void write_input(program::BufferId buffer, const void *data, std::uint64_t bytes);
+  // What the Program leaves of a step, after the state's buffers.
+  void read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes);
+  std::uint32_t status();
+  void set_status(std::uint32_t status);
+
+  // A parameter's arrays: 0 the weights, 1 and on the optimizer's state. Bytes from `offset`.
+  void read_array(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
+  void write_array(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
+  void read_gradient(std::size_t parameter, std::span<std::byte> out);
+
+ private:
+  program::Operand array(std::size_t parameter, std::size_t which) const;
+  void make_executors(const run::Trial &trial);
+  void fill();
+  void fill_values(std::size_t binding);
+  void fill_chunk(std::size_t chunk);
+
+  std::unique_ptr<backend::Device> device_;
+  run::Kernels kernels_;
+  Blueprint blueprint_;
+  std::unique_ptr<run::Store> store_;
+  std::unique_ptr<run::Lanes> lanes_;
+  std::vector<Executors> executors_;
+};
+
+}  // namespace protrain::session

@@ -1,0 +1,58 @@
+// Losses, norms and weights are the same bits under every plan.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "grad/training.h"
+#include "random_plan.h"
+
+namespace protrain::test {
+namespace {
+
+constexpr int kPlans = 200, kSteps = 3;
+
+class SameBits : public testing::TestWithParam<std::string> {
+ protected:
+  std::string model() const { return fixture(GetParam() + ".onnx"); }
+
+  graph::Graph training_graph() const {
+    session::LoadedModel loaded = session::load_model(options_with(base_options(GetParam())), model());
+    return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
+  }
+
+  Trace run(Pairs more) const {
+    Pairs pairs = base_options(GetParam());
+    pairs.insert(pairs.end(), more.begin(), more.end());
+    const auto session = session::Session::create(options_with(pairs), model(), nullptr);
+    return train(*session, kSteps);
+  }
+};
+
+TEST_P(SameBits, UnderTwoHundredRandomPlans) {
+  const graph::Graph graph = training_graph();
+  const Trace expected = run({});
+  Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFFF);
+  for (int i = 0; i < kPlans; ++i) {
+    const Scratch scratch;
+    const plan::Plan plan = draw.plan(graph);
+    Pairs pairs = following(plan, scratch);
+    const Pairs trial = draw.trial();
+    pairs.insert(pairs.end(), trial.begin(), trial.end());
+    std::string how;
+    for (const auto &pair : trial) how += " " + pair.second;
+    try {
+      ASSERT_TRUE(run(pairs) == expected) << "plan " << i << how << ": " << plan::to_json(plan);
+    } catch (const Error &error) {
+      FAIL() << error.text << " (" << error.subject << ") plan " << i << how << ": " << plan::to_json(plan);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23"),
+                         [](const auto &info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace protrain::test
