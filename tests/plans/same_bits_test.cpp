@@ -47,7 +47,9 @@ TEST_P(SameBits, UnderTwoHundredRandomPlans) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23"),
+INSTANTIATE_TEST_SUITE_P(Models, SameBits,
+                         testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23", "retention-dynamic-opset18",
+                                         "dropout-gpt"),
                          [](const auto &info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');
