@@ -20,7 +20,7 @@ function(room name)
   endforeach()
 endfunction()
 
-room(base LIBRARIES fmt::fmt-header-only Threads::Threads)
+room(base LIBRARIES fmt::fmt-header-only Threads::Threads PkgConfig::URING)
 room(graph ROOMS base)
 room(ops ROOMS graph)
 room(onnx_import DIR onnx_import ROOMS ops)
