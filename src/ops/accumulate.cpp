@@ -18,8 +18,9 @@ std::vector<Type> infer_accumulate(const NodeTypes &types) {
   const Type &sum = types.input(0);
   require(is_float(sum.dtype) && types.input(1) == sum, Code::type, types.subject(), "{} cannot be added to {}",
           to_text(types.input(1)), to_text(sum));
-  require(!types.has(2) || types.input(2) == kWeight, Code::type, types.subject(), "the weight is {}, not {}",
-          to_text(types.input(2)), to_text(kWeight));
+  if (types.has(2))
+    require(types.input(2) == kWeight, Code::type, types.subject(), "the weight is {}, not {}", to_text(types.input(2)),
+            to_text(kWeight));
   return {sum};
 }
 
