@@ -207,12 +207,23 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   device          cpu
  *   threads         size of the session's team of threads; 0, the default: as many as the process may use
  *   memory          one budget where device and host share their memory: 12GiB, 800MB, or plain bytes
+ *   device_memory, host_memory   two budgets instead, kept apart: what moves between them is copied
+ *   offload_dir, disk_memory     where state and activations may lie on disk, and how much of it may be taken
+ *   plan            a file that says where parameters rest and what blocks do (docs/plan.md); without one all stays in
+ *                   memory
  *   dim             NAME=N, binds a symbolic dimension of the model's inputs
+ *   shapes          NAME=N,...: further bindings that the session serves over the same weights; a step or evaluation
+ *                   takes the one that the shapes of the present inputs fit
  *   optimizer       adamw or sgd, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum
  *   trainable       patterns with * and ?, over initializers' names: parameters whatever the rules say
  *   frozen          likewise: parameters that are not trained
  *   keep_gradients  likewise: parameters whose gradients protrain_session_gradient_read can read
- * A list (dim, trainable, frozen, keep_gradients) gains one item with each call; any other option is replaced.
+ *   accumulation    batches that make one step; or tokens_per_step, from which the number of batches follows
+ *   clip_norm       largest global L2 norm of the gradients, beyond which all are scaled down
+ *   clip_value      largest magnitude of one element of a gradient, after clip_norm
+ *   on_nonfinite    what a step does whose loss or gradients are NaN or infinite: stop, skip or rollback; protrain_step
+ *                   says more
+ * A list (dim, shapes, trainable, frozen, keep_gradients) gains one item with each call; any other option is replaced.
  * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
  *   UNSUPPORTED for options and values that are known but not available yet: nothing is ever ignored.
  * Since: 0.1 */
@@ -308,11 +319,12 @@ PROTRAIN_CHECKED protrain_error *protrain_session_input_shape(protrain_session *
 
 /* Copies the values of one input. They are used by every following step and evaluation, until set again.
  *   dtype:          one of PROTRAIN_FLOAT32 and its like; the model's own, nothing is converted.
- *   dims, dims_len: the shape of `data`, to be compared with the model's. dims may be NULL if dims_len is 0.
+ *   dims, dims_len: the shape of `data`, one of those that the session serves. dims may be NULL if dims_len is 0.
  *   data, data_len: the elements in row-major order, and their size in bytes; any alignment. data may be NULL if
  *                   data_len is 0.
  * Errors: ARG for a name that is no input (the text lists the inputs) or a dtype that does not exist; TYPE for another
- *   dtype than the model's; SHAPE for another shape, or a data_len that is not that of the shape.
+ *   dtype than the model's; SHAPE for a shape that is not served (the text lists those that are), or a data_len that is
+ *   not that of the shape.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *session, const char *name, int32_t dtype,
                                                             const int64_t *dims, size_t dims_len, const void *data,
@@ -320,17 +332,26 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *se
 
 /* ---- Sessions: training ------------------------------------------------------------------------------------------ */
 
-/* Trains one step on the present inputs: forward, backward, update of every trained parameter.
- *   loss: the loss before the update.
- * Errors: STATE if an input was never set; ARG if a value of an input is out of range (a token beyond the vocabulary);
- *   NONFINITE for a loss or gradient that is NaN or infinite; CANCELLED; DEVICE.
- * On error: the step did not take place, but for two cases in which the text says so: a gradient that is not finite
- *   is noticed when some parameters have been updated, and CANCELLED may come too late to stop the step.
+/* Trains on the present inputs: forward, backward, update of every trained parameter.
+ * With the option accumulation = K, K calls make one step: each adds its gradients, the K-th updates. The gradient is
+ * the one that all batches in one would have: each counts for its targets where the loss is a mean over those that are
+ * not ignored, else all count alike. protrain_session_step_count tells complete steps.
+ *   loss: the loss before the update; of the K-th call, the mean over the step's batches.
+ * Random numbers (dropout) depend on the seed, the step and an element's place in its sample: not on the plan, and not
+ * on how a step is cut into batches.
+ * Errors: STATE if an input was never set; SHAPE if the inputs' shapes fit no one binding that is served; ARG if a value
+ *   of an input is out of range (a token beyond the vocabulary); NONFINITE for a loss or gradient that is NaN or
+ *   infinite, unless on_nonfinite is skip: then the step counts, changes nothing, and its loss or norm is what it is;
+ *   CANCELLED; DEVICE; IO, NOSPC or CORRUPT where offload_dir failed.
+ * On error: the step did not take place, and with accumulation it begins anew with the next call, but for cases in
+ *   which the text says so. With on_nonfinite = stop a gradient that is not finite is noticed when some parameters have
+ *   been updated; with rollback nothing has been. CANCELLED may come too late to stop the call. A disk that fails amid
+ *   updates loses the session: protrain_error_usable is 0 then.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_step(protrain_session *session, float *loss);
 
-/* Computes the loss on the present inputs and changes nothing.
- *   loss: the loss of the present weights, as the next protrain_step would tell it.
+/* Computes the loss on the present inputs and changes nothing. Dropout drops nothing.
+ *   loss: the loss of the present weights, as the next protrain_step would tell it for a model without dropout.
  * Errors: STATE, ARG, NONFINITE, CANCELLED, DEVICE, as protrain_step.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_eval(protrain_session *session, float *loss);

@@ -1,4 +1,6 @@
 // Plans as JSON: written in full, read in full or as the integers that expand() takes.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -28,6 +30,18 @@ std::uint64_t bytes_of(const Json &json) {
   const auto bytes = parse_bytes(json.get<std::string>());
   require(bytes && *bytes > 0, Code::format, "plan", "chunk_bytes {} is no size", printable(json.dump()));
   return *bytes;
+}
+
+// A key that is misspelt would leave its default unsaid.
+void require_known_keys(const Json &json) {
+  static const std::vector<std::string_view> known = {
+      "n_chunk",     "n_block",       "n_persist", "n_buffer",        "n_swap", "n_checkpoint", "n_host",
+      "chunk_bytes", "shared_memory", "update",    "optimizer_order", "chunks", "blocks"};
+  for (const auto &[key, value] : json.items()) {
+    const std::string nearest = nearest_word(key, known);
+    require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),
+            nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+  }
 }
 
 Choice choice_from(const Json &json, Choice choice) {
@@ -110,6 +124,7 @@ Plan from_json(const std::string &text, const graph::Graph &graph, const Choice 
   try {
     const Json json = Json::parse(text);
     require(json.is_object(), Code::format, "plan", "a plan is a JSON object");
+    require_known_keys(json);
     plan = plan_from(json, graph, base);
   } catch (const nlohmann::json::exception &error) {
     fail(Code::format, "plan", "the plan cannot be read: {}", printable(error.what()));
