@@ -339,8 +339,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *se
  *   loss: the loss before the update; of the K-th call, the mean over the step's batches.
  * Random numbers (dropout) depend on the seed, the step and an element's place in its sample: not on the plan, and not
  * on how a step is cut into batches.
- * Errors: STATE if an input was never set; SHAPE if the inputs' shapes fit no one binding that is served; ARG if a value
- *   of an input is out of range (a token beyond the vocabulary); NONFINITE for a loss or gradient that is NaN or
+ * Errors: STATE if an input was never set; SHAPE if the inputs' shapes fit no one binding that is served; ARG if a
+ *   value of an input is out of range (a token beyond the vocabulary); NONFINITE for a loss or gradient that is NaN or
  *   infinite, unless on_nonfinite is skip: then the step counts, changes nothing, and its loss or norm is what it is;
  *   CANCELLED; DEVICE; IO, NOSPC or CORRUPT where offload_dir failed.
  * On error: the step did not take place, and with accumulation it begins anew with the next call, but for cases in
