@@ -97,6 +97,10 @@ TEST(PlanText, ThatIsNoPlanIsRefusedAsMalformed) {
                          R"({"chunks": [{"parameters": [0, 1, 2]}]})",
                          R"({"chunks": [{"parameters": [0, 1, 2], "tier": "tape"}]})",
                          R"({"chunk_bytes": "much"})",
+                         R"({"chunk_bytes": 0})",
+                         R"({"chunk_bytes": -1})",
+                         R"({"n_swap": 1.5})",
+                         R"({"n_persist": 4294967297})",
                          R"({"optimizer_order": "random"})",
                          R"({"update": "nowhere"})"};
   for (const char *text : texts) {
