@@ -47,6 +47,8 @@ class Stores : public testing::Test {
   }
   static std::vector<std::byte> read(Store &store, const Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
     std::vector<std::byte> out(bytes);
+    // Where it passed through on its way to the disk nothing of it may be left.
+    if (buffer.tier == Tier::disk) std::fill_n(store.staging(buffer.bytes), buffer.bytes, std::byte{0xEE});
     store.read(buffer, offset, out.data(), bytes);
     return out;
   }
