@@ -25,9 +25,17 @@ Enum named(const Json &json, const char *const (&names)[N], const char *what) {
   return static_cast<Enum>(found - std::begin(names));
 }
 
+// As it was written: no fraction is cut off, no large number wraps around.
+int integer(const Json &json, const char *key, int fallback) {
+  if (!json.contains(key)) return fallback;
+  const Json &item = json[key];
+  const bool fits = item.is_number_integer() && item == item.get<int>();
+  require(fits, Code::format, "plan", "{} {} is no integer that a plan can have", key, printable(item.dump()));
+  return item.get<int>();
+}
+
 std::uint64_t bytes_of(const Json &json) {
-  if (json.is_number_unsigned()) return json.get<std::uint64_t>();
-  const auto bytes = parse_bytes(json.get<std::string>());
+  const auto bytes = json.is_number_unsigned() ? json.get<std::uint64_t>() : parse_bytes(json.get<std::string>());
   require(bytes && *bytes > 0, Code::format, "plan", "chunk_bytes {} is no size", printable(json.dump()));
   return *bytes;
 }
@@ -45,11 +53,11 @@ void require_known_keys(const Json &json) {
 }
 
 Choice choice_from(const Json &json, Choice choice) {
-  choice.n_persist = json.value("n_persist", choice.n_persist);
-  choice.n_buffer = json.value("n_buffer", choice.n_buffer);
-  choice.n_swap = json.value("n_swap", choice.n_swap);
-  choice.n_checkpoint = json.value("n_checkpoint", choice.n_checkpoint);
-  choice.n_host = json.value("n_host", choice.n_host);
+  choice.n_persist = integer(json, "n_persist", choice.n_persist);
+  choice.n_buffer = integer(json, "n_buffer", choice.n_buffer);
+  choice.n_swap = integer(json, "n_swap", choice.n_swap);
+  choice.n_checkpoint = integer(json, "n_checkpoint", choice.n_checkpoint);
+  choice.n_host = integer(json, "n_host", choice.n_host);
   choice.shared_memory = json.value("shared_memory", choice.shared_memory);
   if (json.contains("chunk_bytes")) choice.chunk_bytes = bytes_of(json["chunk_bytes"]);
   if (json.contains("update")) choice.update = named<Tier>(json["update"], kTierNames, "place for an optimizer");
@@ -85,7 +93,7 @@ Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) 
   if (json.contains("chunks")) {
     plan.chunks = chunks_from(json["chunks"], graph);
     plan.n_persist = count(plan.chunks, [](const Chunk &chunk) { return chunk.tier == Tier::device; });
-    plan.n_buffer = json.value("n_buffer", base.n_buffer);
+    plan.n_buffer = integer(json, "n_buffer", base.n_buffer);
   }
   if (json.contains("blocks")) {
     plan.blocks.clear();

@@ -3,31 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
-#include <functional>
-#include <sstream>
 
-#include "base/error.h"
+#include "hand_built.h"
 
 namespace protrain::program {
 namespace {
 
 using graph::Graph;
-using graph::Node;
 using graph::Origin;
 using graph::ValueId;
-
-ValueId add(Graph &graph, const std::string &name, Origin origin, Shape shape, DType dtype = DType::f32) {
-  return graph.add_value({.name = name, .type = {dtype, std::move(shape)}, .origin = origin});
-}
-
-ValueId run(Graph &graph, const std::string &op, std::vector<ValueId> inputs, Shape shape, DType dtype = DType::f32) {
-  const auto id = graph.add_node({.op = op, .name = op, .inputs = std::move(inputs)}, {op});
-  const ValueId out = graph.node(id).outputs[0];
-  graph.value(out).type = {dtype, std::move(shape)};
-  return out;
-}
 
 // y = reshape(x) * w, loss = sum(y), with hand-made gradients: small, but with an alias, a tied weight and an Update.
 struct Example {
@@ -65,24 +49,6 @@ std::size_t position_of(const Program &program, Kind kind, std::size_t nth = 0) 
   for (std::size_t i = 0; i < program.instructions.size(); ++i)
     if (program.instructions[i].kind == kind && nth-- == 0) return i;
   return program.instructions.size();
-}
-
-Code code_of(const std::function<void()> &call) {
-  try {
-    call();
-  } catch (const Error &error) {
-    return error.code;
-  }
-  return Code::ok;
-}
-
-// Programs as text files; PROTRAIN_WRITE_GOLDEN=1 writes them anew, to be read before they are committed.
-void expect_golden(const std::string &name, const std::string &text) {
-  const std::string path = std::string(PROTRAIN_FIXTURES) + "/programs/" + name + ".txt";
-  if (std::getenv("PROTRAIN_WRITE_GOLDEN") != nullptr) std::ofstream(path) << text;
-  std::ostringstream golden;
-  golden << std::ifstream(path).rdbuf();
-  EXPECT_EQ(text, golden.str());
 }
 
 TEST(Lowering, PrintsTheGoldenProgram) {

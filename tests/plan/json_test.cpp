@@ -1,0 +1,150 @@
+// The text form of plans, and what the four integers expand to.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/error.h"
+#include "plan/plan.h"
+
+namespace protrain::plan {
+namespace {
+
+using enum BlockMode;
+
+// Blocks of one parameter of 16 elements each.
+graph::Graph graph_of(int blocks) {
+  graph::Graph graph;
+  for (int b = 0; b < blocks; ++b) {
+    const graph::ValueId id =
+        graph.add_value({.name = "w", .type = {DType::f32, {16}}, .origin = graph::Origin::parameter});
+    graph.parameters.push_back(id);
+    graph.add_node({.op = "Relu", .inputs = {id}, .outputs = {}, .block = b}, {"y"});
+  }
+  return graph;
+}
+
+Plan random_plan(const graph::Graph &graph, std::mt19937 &random) {
+  Plan plan{.n_buffer = static_cast<int>(random() % 5), .shared_memory = random() % 2 == 0};
+  plan.order = static_cast<OptimizerOrder>(random() % 2);
+  plan.chunks = cut_chunks(graph, 64 << random() % 3);
+  for (Chunk &chunk : plan.chunks) {
+    chunk.tier = static_cast<Tier>(random() % 3);
+    chunk.update = plan.shared_memory ? Tier::device : static_cast<Tier>(random() % 2);
+    plan.n_persist += chunk.tier == Tier::device;
+  }
+  for (int b = 0; b < count_blocks(graph); ++b) {
+    plan.blocks.push_back(static_cast<BlockMode>(random() % 3));
+    plan.n_swap += plan.blocks.back() == swap;
+    plan.n_checkpoint += plan.blocks.back() == recompute;
+  }
+  return plan;
+}
+
+Error error_of(const std::string &text, int blocks = 3) {
+  try {
+    from_json(text, graph_of(blocks), {});
+  } catch (const Error &error) {
+    return error;
+  }
+  return {Code::ok, "", ""};
+}
+
+TEST(PlanText, ComesBackAsThePlanItWasMadeOf) {
+  const graph::Graph graph = graph_of(7);
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    const Plan plan = random_plan(graph, random);
+    // What is absent is taken from the base: nothing may be.
+    const Choice other{.n_persist = 2, .n_buffer = 9, .n_swap = 1, .update = Tier::device, .shared_memory = i % 2 == 0};
+    EXPECT_EQ(from_json(to_json(plan), graph, other), plan) << to_json(plan);
+  }
+}
+
+TEST(PlanText, OfIntegersAloneIsExpanded) {
+  const graph::Graph graph = graph_of(6);
+  const Plan plan = from_json(R"({"n_persist": 2, "n_buffer": 1, "n_swap": 1, "n_checkpoint": 2, "n_host": 3,
+                                  "chunk_bytes": 64, "update": "device"})",
+                              graph, {});
+  EXPECT_EQ(plan, expand(graph, {.n_persist = 2,
+                                 .n_buffer = 1,
+                                 .n_swap = 1,
+                                 .n_checkpoint = 2,
+                                 .n_host = 3,
+                                 .update = Tier::device,
+                                 .chunk_bytes = 64}));
+  EXPECT_EQ(plan.chunks.size(), 6u);
+}
+
+TEST(PlanText, TakesSizesInWords) {
+  // Each block is 64 bytes, and at a block border a chunk ends that is half full.
+  EXPECT_EQ(from_json(R"({"chunk_bytes": "1KiB"})", graph_of(32), {}).chunks.size(), 4u);
+}
+
+TEST(PlanText, TakesWhatItLacksFromTheBase) {
+  const graph::Graph graph = graph_of(4);
+  const Choice base{.n_persist = 1, .n_buffer = 2, .n_swap = 1, .chunk_bytes = 64, .order = OptimizerOrder::barrier};
+  EXPECT_EQ(from_json("{}", graph, base), expand(graph, base));
+}
+
+TEST(PlanText, ThatIsNoPlanIsRefusedAsMalformed) {
+  const char *texts[] = {"",
+                         "{",
+                         "[]",
+                         "7",
+                         R"({"n_swap": "two"})",
+                         R"({"blocks": ["keep", "keep", "forget"]})",
+                         R"({"blocks": 3})",
+                         R"({"chunks": [{"parameters": [0, 1, 2]}]})",
+                         R"({"chunks": [{"parameters": [0, 1, 2], "tier": "tape"}]})",
+                         R"({"chunk_bytes": "much"})",
+                         R"({"chunk_bytes": 0})",
+                         R"({"chunk_bytes": -1})",
+                         R"({"n_swap": 1.5})",
+                         R"({"n_persist": 4294967297})",
+                         R"({"optimizer_order": "random"})",
+                         R"({"update": "nowhere"})"};
+  for (const char *text : texts) {
+    const Error error = error_of(text);
+    EXPECT_EQ(error.code, Code::format) << text << ": " << error.text;
+    EXPECT_EQ(error.subject, "plan");
+  }
+}
+
+TEST(PlanText, ThatDoesNotFitTheModelIsRefusedAsWrong) {
+  const char *texts[] = {R"({"blocks": ["keep"]})",
+                         R"({"chunks": [{"parameters": [0, 1], "tier": "host"}]})",
+                         R"({"chunks": [{"parameters": [0, 1, 2, 2], "tier": "host"}]})",
+                         R"({"chunks": [{"parameters": [0, 1, 3], "tier": "host"}]})",
+                         R"({"chunks": [{"parameters": [0, 1, 2], "tier": "host", "update": "disk"}]})",
+                         R"({"shared_memory": true,
+                             "chunks": [{"parameters": [0, 1, 2], "tier": "host", "update": "host"}]})"};
+  for (const char *text : texts) {
+    const Error error = error_of(text);
+    EXPECT_EQ(error.code, Code::arg) << text << ": " << error.text;
+    EXPECT_EQ(error.subject, "plan");
+  }
+}
+
+TEST(Expansion, SpreadsSwapsAmongRecomputationsAsThePaperDoes) {
+  const Plan plan = expand(graph_of(8), {.n_swap = 2, .n_checkpoint = 4});
+  // Of eight blocks, counted from 1: the first and the fourth swap, 2, 3, 5 and 6 recompute.
+  EXPECT_EQ(plan.blocks, (std::vector<BlockMode>{swap, recompute, recompute, swap, recompute, recompute, keep, keep}));
+}
+
+TEST(Expansion, CutsNumbersBeyondWhatTheModelHas) {
+  const Plan plan = expand(graph_of(3), {.n_persist = 99, .n_buffer = 99, .n_swap = 2, .n_checkpoint = 99});
+  EXPECT_EQ(plan.n_persist, static_cast<int>(plan.chunks.size()));
+  EXPECT_EQ(plan.n_buffer, 0);
+  EXPECT_EQ(plan.n_swap, 2);
+  EXPECT_EQ(plan.n_checkpoint, 1);
+}
+
+TEST(Expansion, PutsTheFirstChunksOnTheDeviceTheNextOnTheHostAndTheRestOnDisk) {
+  const Plan plan = expand(graph_of(5), {.n_persist = 1, .n_host = 2, .chunk_bytes = 64});
+  std::vector<Tier> tiers;
+  for (const Chunk &chunk : plan.chunks) tiers.push_back(chunk.tier);
+  EXPECT_EQ(tiers, (std::vector<Tier>{Tier::device, Tier::host, Tier::host, Tier::disk, Tier::disk}));
+}
+
+}  // namespace
+}  // namespace protrain::plan

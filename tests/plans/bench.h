@@ -1,0 +1,144 @@
+// A workbench: a session's state and memory, and an executor that runs whatever Program it is given on it.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+
+#include "random_plan.h"
+#include "run/executor.h"
+#include "session/machine.h"
+
+namespace protrain::test {
+
+class Bench {
+ public:
+  // The executor computes on `device`; memory and state are those of a session's machine.
+  Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2))
+      : machine_(options(model, std::move(more)), fixture(model + ".onnx")),
+        device_(std::move(device)),
+        kernels_(*device_) {
+    for (std::size_t p = 0; p < machine_.blueprint().state.parameters.size(); ++p) {
+      initial_.emplace_back(bytes_of_parameter(p));
+      machine_.read_array(p, 0, 0, initial_.back());
+    }
+  }
+
+  const session::Blueprint &blueprint() const { return machine_.blueprint(); }
+  const program::Program &program() const { return blueprint().first().step; }
+  run::Store &store() { return machine_.store(); }
+
+  // Takes `program` in place of the session's; `workers`: one for each queue beside compute.
+  void load(const program::Program &program, bool workers, const run::Trial &trial = {}) {
+    executor_.reset();
+    program_ = program;
+    std::array<bool, kQueueCount> own{};
+    for (const program::Instruction &instruction : program.instructions)
+      own[static_cast<std::size_t>(instruction.queue)] = workers && instruction.queue != Queue::compute;
+    lanes_ = std::make_unique<run::Lanes>(own);
+    executor_ = std::make_unique<run::Executor>(*device_, graph(), program_, store(), *lanes_);
+    executor_->bind(kernels_, blueprint().optimizer, trial);
+    reset();
+  }
+
+  // Weights and optimizer state as a new session has them.
+  void reset() {
+    for (std::size_t p = 0; p < initial_.size(); ++p) {
+      machine_.write_array(p, 0, 0, initial_[p]);
+      const std::vector<std::byte> zeros(initial_[p].size());
+      for (int i = 0; i < blueprint().optimizer.state_count() && blueprint().state.parameters[p].trained; ++i)
+        machine_.write_array(p, static_cast<std::size_t>(i) + 1, 0, zeros);
+    }
+    steps_ = 0;
+  }
+
+  void feed() {
+    static const std::vector<std::int64_t> ids = load_tokens("input_ids.npy"), labels = load_tokens("labels.npy");
+    for (graph::ValueId input : graph().inputs) {
+      const auto &values = graph().value(input).name == "labels" ? labels : ids;
+      machine_.write_input(blueprint().state.of_value[0].at(input), batch(values, steps_),
+                           std::size_t{kBatch} * kSequence * sizeof(std::int64_t));
+    }
+    machine_.set_status(0);
+  }
+
+  // Of what was fed.
+  void step() {
+    const auto t = static_cast<double>(++steps_);
+    const backend::Optimizer &optimizer = blueprint().optimizer;
+    executor_->run({.learning_rate = 1e-2,
+                    .beta1_power = std::pow(optimizer.beta1, t),
+                    .beta2_power = std::pow(optimizer.beta2, t),
+                    .step = static_cast<std::uint64_t>(steps_),
+                    .seed = 7},
+                   cancelled);
+  }
+
+  // Whether all numbers of the last step were finite, its loss and its norm.
+  bool finite() { return machine_.status() == 0; }
+  void note_step(Trace &trace) {
+    float loss = 0;
+    double norm = 0;
+    machine_.read_result(program_, program_.loss, &loss, sizeof loss);
+    machine_.read_result(program_, program_.norm, &norm, sizeof norm);
+    trace.losses.push_back(std::bit_cast<std::uint32_t>(loss));
+    trace.norms.push_back(std::bit_cast<std::uint64_t>(norm));
+  }
+  void note_weights(Trace &trace) {
+    for (std::size_t p = 0; p < initial_.size(); ++p) {
+      std::vector<float> &values = trace.parameters.emplace_back(initial_[p].size() / sizeof(float));
+      machine_.read_array(p, 0, 0, std::as_writable_bytes(std::span(values)));
+    }
+  }
+
+  // What `steps` steps leave; the numbers of the last one are missing where it was not finite.
+  Trace train(int steps) {
+    Trace trace;
+    for (int i = 0; i < steps; ++i) {
+      feed();
+      step();
+      if (!finite()) return trace;
+      note_step(trace);
+    }
+    note_weights(trace);
+    return trace;
+  }
+
+  const graph::Graph &graph() const { return blueprint().first().training.graph; }
+  std::atomic<bool> cancelled{false};
+
+ private:
+  static session::Options options(const std::string &model, Pairs more) {
+    Pairs pairs = base_options(model);
+    pairs.insert(pairs.end(), more.begin(), more.end());
+    return options_with(pairs);
+  }
+
+  std::size_t bytes_of_parameter(std::size_t p) const {
+    const graph::Type &type = graph().value(graph().parameters[p]).type;
+    return byte_count(type.dtype, type.shape);
+  }
+
+  session::Machine machine_;
+  std::unique_ptr<backend::Device> device_;
+  run::Kernels kernels_;
+  program::Program program_;
+  std::unique_ptr<run::Lanes> lanes_;
+  std::unique_ptr<run::Executor> executor_;
+  std::vector<std::vector<std::byte>> initial_;  // weights, per parameter
+  int steps_ = 0;
+};
+
+// The training graph that a session makes of a model, for plans to be drawn for.
+inline graph::Graph training_graph(const std::string &model) {
+  session::LoadedModel loaded = session::load_model(options_with(base_options(model)), fixture(model + ".onnx"));
+  return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
+}
+
+// What the Program without any limit leaves.
+inline Trace unlimited(const std::string &model, int steps) {
+  Bench bench(model, {});
+  bench.load(bench.program(), false);
+  return bench.train(steps);
+}
+
+}  // namespace protrain::test

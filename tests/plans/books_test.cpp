@@ -1,0 +1,159 @@
+// The books are right: the planned peak is the highest byte that a step touches, and what the simulator says is in use
+// at an instruction is what the instruction finds and leaves in memory.
+#include <gtest/gtest.h>
+
+#include "bench.h"
+#include "devices.h"
+#include "ledger.h"
+#include "program/simulate.h"
+
+namespace protrain::test {
+namespace {
+
+using program::Buffer;
+using program::Program;
+
+constexpr int kPlans = 10, kAuditedPlans = 3;
+// A byte that happens to be written with one of them differs from the other.
+constexpr int kPatterns[] = {0xA5, 0x5A};
+
+class Books : public testing::TestWithParam<std::string> {
+ protected:
+  const graph::Graph graph_ = training_graph(GetParam());
+  Draw draw_{static_cast<std::uint32_t>(std::hash<std::string>{}(GetParam()) & 0xFFFF)};
+};
+
+std::span<std::byte> transient_bytes(Bench &bench, std::size_t t) {
+  const std::uint64_t begin = bench.program().state_bytes[t], end = bench.blueprint().bytes[t];
+  return {bench.store().arena(static_cast<Tier>(t)) + begin, end - begin};
+}
+
+// The highest byte of device and host that a step leaves changed, plus one; from the arena's start.
+std::array<std::uint64_t, 2> highest_touched(Bench &bench, bool workers) {
+  std::array<std::uint64_t, 2> highest{};
+  for (const int pattern : kPatterns) {
+    bench.load(bench.program(), workers);
+    bench.feed();
+    for (std::size_t t = 0; t < 2; ++t) std::ranges::fill(transient_bytes(bench, t), static_cast<std::byte>(pattern));
+    bench.step();
+    for (std::size_t t = 0; t < 2; ++t) {
+      const auto bytes = transient_bytes(bench, t);
+      std::uint64_t i = bytes.size();
+      while (i > 0 && bytes[i - 1] == static_cast<std::byte>(pattern)) --i;
+      highest[t] = std::max(highest[t], bench.program().state_bytes[t] + i);
+    }
+  }
+  return highest;
+}
+
+// Exact where a value ends at the peak. Where nothing but scratch does, a kernel may leave the end of what it asked for
+// alone; then every value must have been touched to its last byte, and the scratch lies on top of all of them.
+void expect_peak(const Program &program, std::size_t t, std::uint64_t highest) {
+  const std::vector<Life> lives = lives_of(program);
+  std::uint64_t values_end = program.state_bytes[t], scratch_begin = program.arena_bytes[t];
+  for (std::size_t b = 0; b < lives.size(); ++b) {
+    const Buffer &buffer = program.buffers[b];
+    if (buffer.persistent || static_cast<std::size_t>(buffer.tier) != t || lives[b].first == kNever) continue;
+    const std::uint64_t end = buffer.offset + buffer.bytes;
+    if (!lives[b].scratch) values_end = std::max(values_end, end);
+    if (lives[b].scratch && end == program.arena_bytes[t]) scratch_begin = std::min(scratch_begin, buffer.offset);
+  }
+  EXPECT_LE(highest, program.arena_bytes[t]);
+  if (values_end == program.arena_bytes[t]) {
+    EXPECT_EQ(highest, program.arena_bytes[t]);
+  } else {
+    EXPECT_GT(highest, std::max(scratch_begin, values_end - 1));
+  }
+}
+
+TEST_P(Books, ThePlannedPeakIsTheHighestByteThatAStepTouches) {
+  for (int i = 0; i < kPlans; ++i) {
+    const Scratch scratch;
+    const plan::Plan plan = draw_.plan(graph_);
+    SCOPED_TRACE(plan::to_json(plan));
+    Bench bench(GetParam(), following(plan, scratch));
+    const auto highest = highest_touched(bench, draw_.chance(0.5));
+    for (std::size_t t = 0; t < 2; ++t) expect_peak(bench.program(), t, highest[t]);
+  }
+}
+
+// Its bytes cannot be watched from here.
+bool uses_disk(const Program &program) {
+  return std::ranges::any_of(program.instructions, [](const auto &i) { return i.queue == Queue::disk; });
+}
+
+// Bytes in use as an instruction ends, by the simulator's account and without the state's.
+std::vector<Ledger::Held> simulated(const Program &program) {
+  const std::vector<std::int64_t> ns(program.instructions.size(), 1);
+  std::vector<Ledger::Held> held;
+  for (const program::Entry &entry : simulate(program, ns, {}).entries) {
+    held.push_back(entry.live_bytes);
+    for (std::size_t t = 0; t < kTierCount; ++t) held.back()[t] -= program.state_bytes[t];
+  }
+  return held;
+}
+
+// One step under a plan, with a ledger kept of it.
+class Audit {
+ public:
+  explicit Audit(const std::string &model, const Pairs &plan)
+      : bench_(model, plan, std::make_unique<Watched>([this] { ledger_->instruction_is_over(); })) {}
+
+  const Program &program() const { return bench_.program(); }
+  Trace run(int pattern) {
+    bench_.load(bench_.program(), false);
+    bench_.feed();
+    ledger_.emplace(bench_.program(), bench_.store(), pattern);
+    bench_.step();
+    Trace trace;
+    bench_.note_step(trace);
+    bench_.note_weights(trace);
+    return trace;
+  }
+  const Ledger &ledger() const { return *ledger_; }
+
+ private:
+  std::optional<Ledger> ledger_;
+  Bench bench_;
+};
+
+// Both runs are one account: a byte counts as written where either saw it change.
+std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std::vector<std::vector<bool>> &b) {
+  std::uint64_t count = 0;
+  for (std::size_t buffer = 0; buffer < program.buffers.size(); ++buffer)
+    for (std::size_t i = 0; i < b[buffer].size() && !a.lives()[buffer].scratch; ++i)
+      count += !a.written()[buffer][i] && !b[buffer][i];
+  return count;
+}
+
+// After each instruction the bytes in memory that differ from the pattern are those of the buffers in use, all of them
+// and no others (of a kernel's scratch: none outside it). As what is not in use is overwritten with the pattern and the
+// step's bits stay, no instruction reads what the books do not hold.
+TEST_P(Books, SimulatedMemoryIsExecutedMemoryInstructionByInstruction) {
+  const Trace expected = unlimited(GetParam(), 1);
+  for (int audited = 0; audited < kAuditedPlans;) {
+    const Scratch scratch;
+    const plan::Plan plan = draw_.plan(graph_);
+    Audit audit(GetParam(), following(plan, scratch));
+    if (uses_disk(audit.program())) continue;
+    ++audited;
+    SCOPED_TRACE(plan::to_json(plan));
+    EXPECT_TRUE(audit.run(kPatterns[0]) == expected);
+    EXPECT_EQ(audit.ledger().strays(), 0u);
+    const std::vector<std::vector<bool>> written = audit.ledger().written();
+    EXPECT_TRUE(audit.run(kPatterns[1]) == expected);
+    EXPECT_EQ(audit.ledger().strays(), 0u);
+    EXPECT_EQ(unwritten_bytes(audit.program(), audit.ledger(), written), 0u);
+    EXPECT_EQ(audit.ledger().history(), simulated(audit.program()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Books, testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23"),
+                         [](const auto &info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace protrain::test

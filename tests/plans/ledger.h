@@ -1,0 +1,88 @@
+// A ledger of the memory that a Program says it uses, held against the memory that it does use.
+#pragma once
+
+#include "lives.h"
+#include "run/store.h"
+
+namespace protrain::test {
+
+// Keeps every byte of the device's arena and the host's slab that no buffer holds at present filled with a pattern, and
+// looks after each instruction at what became of it. For Programs that leave the disk alone.
+class Ledger {
+ public:
+  using Held = std::array<std::uint64_t, kTierCount>;
+
+  Ledger(const program::Program &program, run::Store &store, int pattern)
+      : program_(program),
+        store_(store),
+        lives_(lives_of(program)),
+        pattern_(static_cast<std::byte>(pattern)),
+        written_(program.buffers.size()) {
+    for (std::size_t t = 0; t < kTierCount; ++t) {
+      held_[t].assign(program.arena_bytes[t] - program.state_bytes[t], false);
+      if (t != static_cast<std::size_t>(Tier::disk) && !held_[t].empty())
+        std::fill_n(first_byte(t), held_[t].size(), pattern_);
+    }
+  }
+
+  void instruction_is_over() {
+    const std::size_t i = history_.size();
+    each_transient([&](std::size_t b) { return lives_[b].first == i; }, [&](std::size_t b) { take(b); });
+    for (std::size_t t = 0; t < kTierCount; ++t) look_for_strays(t);
+    history_.push_back(held_bytes_);
+    each_transient([&](std::size_t b) { return lives_[b].last == i; }, [&](std::size_t b) { give_back(b); });
+  }
+
+  // Per instruction: bytes that buffers hold while it runs, without the state's.
+  const std::vector<Held> &history() const { return history_; }
+  // Per buffer, per byte: whether the first instruction that uses it left another value there than the pattern.
+  const std::vector<std::vector<bool>> &written() const { return written_; }
+  // Bytes that changed although no buffer held them.
+  std::uint64_t strays() const { return strays_; }
+  const std::vector<Life> &lives() const { return lives_; }
+
+ private:
+  std::byte *first_byte(std::size_t t) const { return store_.arena(static_cast<Tier>(t)) + program_.state_bytes[t]; }
+
+  template <typename Which, typename Do>
+  void each_transient(Which &&which, Do &&act) {
+    for (std::size_t b = 0; b < lives_.size(); ++b)
+      if (!program_.buffers[b].persistent && lives_[b].first != kNever && which(b)) act(b);
+  }
+
+  void take(std::size_t b) {
+    const program::Buffer &buffer = program_.buffers[b];
+    const auto t = static_cast<std::size_t>(buffer.tier);
+    const std::uint64_t from = buffer.offset - program_.state_bytes[t];
+    for (std::uint64_t i = 0; i < buffer.bytes; ++i) {
+      held_bytes_[t] += !held_[t][from + i];  // bytes that two buffers hold count once
+      held_[t][from + i] = true;
+      written_[b].push_back(first_byte(t)[from + i] != pattern_);
+    }
+  }
+
+  void give_back(std::size_t b) {
+    const program::Buffer &buffer = program_.buffers[b];
+    const auto t = static_cast<std::size_t>(buffer.tier);
+    const std::uint64_t from = buffer.offset - program_.state_bytes[t];
+    std::fill_n(held_[t].begin() + static_cast<std::ptrdiff_t>(from), buffer.bytes, false);
+    std::fill_n(first_byte(t) + from, buffer.bytes, pattern_);
+    held_bytes_[t] -= buffer.bytes;
+  }
+
+  void look_for_strays(std::size_t t) {
+    for (std::size_t i = 0; i < held_[t].size(); ++i) strays_ += !held_[t][i] && first_byte(t)[i] != pattern_;
+  }
+
+  const program::Program &program_;
+  run::Store &store_;
+  std::vector<Life> lives_;
+  std::byte pattern_;
+  std::array<std::vector<char>, kTierCount> held_;  // per byte above the state
+  Held held_bytes_{};
+  std::vector<Held> history_;
+  std::vector<std::vector<bool>> written_;
+  std::uint64_t strays_ = 0;
+};
+
+}  // namespace protrain::test

@@ -1,0 +1,57 @@
+// When each buffer of a Program is in use, found from operands alone: an opinion that owes nothing to `releases`.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "program/clocks.h"
+#include "program/program.h"
+
+namespace protrain::test {
+
+inline constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+
+struct Life {
+  std::size_t first = kNever;      // instruction that uses it first; kNever: none does
+  std::size_t last = 0;            // ... and last; kNever: it is read after the step
+  std::size_t last_read = kNever;  // kNever: none reads it
+  bool scratch = false;
+
+  bool meets(const Life &other) const { return first <= other.last && other.first <= last; }
+};
+
+inline std::vector<Life> lives_of(const program::Program &program) {
+  std::vector<Life> lives(program.buffers.size());
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    const program::Instruction &instruction = program.instructions[i];
+    const auto use = [&](program::BufferId id) -> Life * {
+      if (id == program::BufferId::none) return nullptr;
+      Life &life = lives[index(id)];
+      life.first = std::min(life.first, i);
+      life.last = i;
+      return &life;
+    };
+    for (const program::Operand &in : instruction.inputs)
+      if (Life *life = use(in.buffer)) life->last_read = i;
+    for (const program::Operand &out : instruction.outputs) use(out.buffer);
+    if (Life *life = use(instruction.scratch)) life->scratch = true;
+  }
+  for (program::BufferId id : {program.loss, program.norm, program.weight})
+    if (id != program::BufferId::none) lives[index(id)].last = kNever;
+  return lives;
+}
+
+// Whether `earlier` is certainly over when `now` starts.
+inline bool implied(const program::Program &program, std::size_t earlier, std::size_t now) {
+  program::Clocks clocks(program.instructions.size());
+  for (std::size_t i = 0; i <= now; ++i) {
+    const program::Instruction &instruction = program.instructions[i];
+    clocks.begin(i, instruction.queue);
+    for (std::size_t wait : instruction.waits) clocks.join(i, wait, program.instructions[wait].queue);
+    clocks.end(i, instruction.queue);
+  }
+  return clocks.over(earlier, program.instructions[earlier].queue, now);
+}
+
+}  // namespace protrain::test

@@ -1,0 +1,50 @@
+// Programs of two small blocks, one for each thing that a plan can ask for, as they are to be read: tests/fixtures/
+// programs.
+#include "hand_built.h"
+
+namespace protrain::program {
+namespace {
+
+using plan::BlockMode;
+using plan::OptimizerOrder;
+
+void expect_sound_golden(const std::string &name, const TwoBlocks &model, const Program &program) {
+  EXPECT_NO_THROW(verify(program));
+  expect_golden(name, print(program, model.graph));
+}
+
+TEST(Goldens, ABlockThatRecomputesRunsItsForwardNodesAgain) {
+  const TwoBlocks model;
+  expect_sound_golden("recompute", model, model.lowered(model.plan(Tier::device, BlockMode::recompute)));
+}
+
+TEST(Goldens, ABlockThatSwapsSendsItsActivationsToTheHostAndBack) {
+  const TwoBlocks model;
+  expect_sound_golden("swap", model, model.lowered(model.plan(Tier::device, BlockMode::swap)));
+}
+
+TEST(Goldens, WeightsOnTheHostAreFetchedAndUpdatedThere) {
+  const TwoBlocks model;
+  expect_sound_golden("offloaded", model, model.lowered(model.plan(Tier::host, BlockMode::keep)));
+}
+
+TEST(Goldens, WeightsOnDiskPassThroughTheHost) {
+  const TwoBlocks model;
+  expect_sound_golden("disk", model, model.lowered(model.plan(Tier::disk, BlockMode::keep)));
+}
+
+TEST(Goldens, TheBarrierKeepsGradientsUntilTheNormIsKnown) {
+  const TwoBlocks model;
+  plan::Plan plan = model.plan(Tier::host, BlockMode::keep, OptimizerOrder::barrier);
+  plan.chunks[0].tier = plan.chunks[0].update = Tier::device;
+  expect_sound_golden("barrier", model, model.lowered(plan));
+}
+
+TEST(Goldens, AnEvaluationHasNoBackward) {
+  const TwoBlocks model;
+  expect_sound_golden("evaluation", model,
+                      model.lowered(model.evaluation(), model.plan(Tier::host, BlockMode::recompute)));
+}
+
+}  // namespace
+}  // namespace protrain::program

@@ -1,0 +1,75 @@
+#include "program/sequence.h"
+
+#include "hand_built.h"
+#include "program/storage.h"
+
+namespace protrain::program {
+namespace {
+
+using graph::ValueId;
+using plan::BlockMode;
+
+Sequence sequence_of(const TwoBlocks &model, const std::vector<BlockMode> &blocks) {
+  return sequence(model.graph, storage_roots(model.graph), blocks, {model.loss, model.norm});
+}
+
+std::vector<std::string> names(const TwoBlocks &model, const Sequence &sequence) {
+  std::vector<std::string> out;
+  for (const Item &item : sequence.items)
+    out.push_back(model.graph.node(item.node).name + (item.again ? " again" : ""));
+  return out;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Sequences, WithoutRecomputationKeepTheGraphsOrderAndLeaveOutWhatNobodyWants) {
+  const TwoBlocks model;
+  EXPECT_EQ(names(model, sequence_of(model, {BlockMode::keep, BlockMode::swap})),
+            (Names{"mul0", "tanh0", "h1", "mul1", "tanh1", "h2", "loss", "d_h2", "d_mul1", "d_w1", "squared1", "d_h1",
+                   "d_mul0", "d_w0", "squared0", "norm"}));
+}
+
+TEST(Sequences, OfALossAloneHaveNoBackward) {
+  const TwoBlocks model;
+  const std::vector<BlockMode> blocks(2, BlockMode::recompute);
+  const Sequence forward = sequence(model.graph, storage_roots(model.graph), blocks, {model.loss, ValueId::none});
+  EXPECT_EQ(names(model, forward), (Names{"mul0", "tanh0", "h1", "mul1", "tanh1", "h2", "loss"}));
+}
+
+TEST(Sequences, RunABlockAgainJustBeforeItsOwnBackward) {
+  const TwoBlocks model;
+  const Names order = names(model, sequence_of(model, {BlockMode::recompute, BlockMode::recompute}));
+  EXPECT_EQ(order, (Names{"mul0",       "tanh0",       "h1",          "mul1",   "tanh1",    "h2",       "loss",
+                          "d_h2",       "mul1 again",  "tanh1 again", "d_mul1", "d_w1",     "squared1", "d_h1",
+                          "mul0 again", "tanh0 again", "d_mul0",      "d_w0",   "squared0", "norm"}));
+}
+
+TEST(Sequences, RunOnlyTheBlocksAgainThatRecompute) {
+  const TwoBlocks model;
+  const Names order = names(model, sequence_of(model, {BlockMode::keep, BlockMode::recompute}));
+  EXPECT_EQ(std::ranges::count(order, "tanh1 again"), 1);
+  EXPECT_EQ(std::ranges::count(order, "tanh0 again"), 0);
+}
+
+TEST(Sequences, LetGoOfWhatABlockMakesForItsBackwardAndOfNothingElse) {
+  const TwoBlocks model;
+  const Sequence order = sequence_of(model, {BlockMode::swap, BlockMode::recompute});
+  EXPECT_EQ(order.mode[index(model.tanh[0])], BlockMode::swap);
+  EXPECT_EQ(order.mode[index(model.tanh[1])], BlockMode::recompute);
+  EXPECT_EQ(order.block[index(model.tanh[1])], 1);
+  for (ValueId border : model.stream) EXPECT_EQ(order.mode[index(border)], BlockMode::keep);
+  for (ValueId weight : model.graph.parameters) EXPECT_EQ(order.mode[index(weight)], BlockMode::keep);
+  EXPECT_EQ(order.mode[index(model.graph.find("mul0"))], BlockMode::keep);  // backward does not read it
+}
+
+TEST(Sequences, CountAsOneStageWhatRunsOfOneBlockInOneDirection) {
+  const TwoBlocks model;
+  const Sequence order = sequence_of(model, {BlockMode::recompute, BlockMode::keep});
+  std::vector<std::size_t> stages;
+  for (const Item &item : order.items) stages.push_back(item.stage);
+  // mul0 tanh0 h1 | mul1 tanh1 h2 | loss | d_h2 | backward of 1 | again and backward of 0 | norm
+  EXPECT_EQ(stages, (std::vector<std::size_t>{0, 0, 0, 1, 1, 1, 2, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6}));
+}
+
+}  // namespace
+}  // namespace protrain::program

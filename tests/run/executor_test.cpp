@@ -1,0 +1,162 @@
+// What a step that does not reach its end leaves, and what it says.
+#include "run/executor.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "plans/bench.h"
+#include "plans/devices.h"
+
+namespace protrain::test {
+namespace {
+
+using program::Program;
+
+constexpr const char *kModel = "gpt2-dynamic-opset18";
+
+// Half of the chunks rest on the host, one block recomputes: every kind of instruction but those of the disk.
+plan::Plan plan_of(const graph::Graph &graph, plan::OptimizerOrder order) {
+  return plan::expand(
+      graph, {.n_persist = 2, .n_buffer = 1, .n_swap = 1, .n_checkpoint = 1, .chunk_bytes = 16 << 10, .order = order});
+}
+
+// A step at whose instructions something can happen.
+class Step {
+ public:
+  explicit Step(plan::OptimizerOrder order)
+      : bench(kModel, following(plan_of(training_graph(kModel), order), scratch_),
+              std::make_unique<Watched>([this] { happen(over_++); })) {}
+
+  // Loads the session's Program and feeds it; `at` is called as each instruction ends, with its number.
+  void prepare(bool workers, std::function<void(std::size_t)> at) {
+    bench.load(bench.program(), workers);
+    bench.feed();
+    bench.cancelled = false;
+    over_ = 0;
+    happen = std::move(at);
+  }
+
+  Error run() {
+    try {
+      bench.step();
+    } catch (const Error &error) {
+      return error;
+    }
+    return {Code::ok, "", ""};
+  }
+
+  // Everything that holds from step to step in memory.
+  std::vector<std::byte> state() {
+    std::vector<std::byte> bytes;
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      const std::byte *from = bench.store().arena(tier);
+      bytes.insert(bytes.end(), from, from + bench.program().state_bytes[static_cast<std::size_t>(tier)]);
+    }
+    return bytes;
+  }
+
+ private:
+  const Scratch scratch_;
+  std::size_t over_ = 0;
+
+ public:
+  std::function<void(std::size_t)> happen;
+  Bench bench;
+};
+
+TEST(Executor, LeavesEveryByteAsItWasWhenCancelledBeforeTheCommit) {
+  Step step(plan::OptimizerOrder::overlap);
+  const std::size_t commit = step.bench.program().commit;
+  ASSERT_GT(commit, 8u);
+  for (const std::size_t last : {std::size_t{0}, commit / 2, commit - 1}) {
+    step.prepare(false, [&](std::size_t i) { step.bench.cancelled = i == last; });
+    const std::vector<std::byte> before = step.state();
+    EXPECT_EQ(step.run().code, Code::cancelled) << last;
+    EXPECT_EQ(step.state(), before) << last;
+  }
+}
+
+TEST(Executor, LeavesEveryByteAsItWasWhenCancelledAmongWorkers) {
+  Step step(plan::OptimizerOrder::overlap);
+  step.prepare(true, [&](std::size_t i) { step.bench.cancelled = i >= 5; });
+  const std::vector<std::byte> before = step.state();
+  const Error error = step.run();
+  EXPECT_EQ(error.code, Code::cancelled);
+  EXPECT_EQ(error.aftermath, Aftermath::unchanged);
+  EXPECT_EQ(step.state(), before);
+}
+
+TEST(Executor, RunsToItsEndWhenCancelledAfterTheCommit) {
+  const Trace expected = unlimited(kModel, 1);
+  Step step(plan::OptimizerOrder::overlap);
+  step.prepare(false, [&](std::size_t i) { step.bench.cancelled = i >= step.bench.program().commit; });
+  EXPECT_EQ(step.run().code, Code::ok);
+  Trace trace;
+  step.bench.note_step(trace);
+  step.bench.note_weights(trace);
+  EXPECT_TRUE(trace == expected);
+}
+
+TEST(Executor, LeavesWeightsAndMomentsToTheNextStepWhenCancelledInEitherOrder) {
+  const Trace expected = unlimited(kModel, 2);
+  for (const auto order : {plan::OptimizerOrder::overlap, plan::OptimizerOrder::barrier}) {
+    Step step(order);
+    const std::size_t last = step.bench.program().commit - 1;
+    step.prepare(false, [&](std::size_t i) { step.bench.cancelled = i == last; });
+    EXPECT_EQ(step.run().code, Code::cancelled);
+    step.prepare(false, [](std::size_t) {});
+    EXPECT_TRUE(step.bench.train(2) == expected);
+  }
+}
+
+TEST(Executor, NamesTheInstructionThatFailed) {
+  Step step(plan::OptimizerOrder::overlap);
+  const Program &program = step.bench.program();
+  for (const std::size_t bad : {std::size_t{0}, program.commit / 2, program.instructions.size() - 1}) {
+    step.prepare(false, [&](std::size_t i) {
+      if (i == bad) fail(Code::device, "adder", "it cannot count");
+    });
+    const Error error = step.run();
+    EXPECT_EQ(error.code, Code::device);
+    EXPECT_EQ(error.subject, "adder");
+    EXPECT_EQ(error.text, "it cannot count [at instruction " + describe(program, step.bench.graph(), bad) + "]");
+    EXPECT_EQ(error.aftermath, bad < program.commit ? Aftermath::unchanged : Aftermath::half_applied);
+  }
+}
+
+TEST(Executor, ChangesNothingThatHoldsWhenItFailsBeforeTheCommit) {
+  Step step(plan::OptimizerOrder::overlap);
+  step.prepare(false, [&](std::size_t i) {
+    if (i + 1 == step.bench.program().commit) fail(Code::device, "adder", "it cannot count");
+  });
+  const std::vector<std::byte> before = step.state();
+  EXPECT_EQ(step.run().aftermath, Aftermath::unchanged);
+  EXPECT_EQ(step.state(), before);
+}
+
+// Whatever is copied beside compute fails.
+class Broken final : public Forwarding {
+ public:
+  void copy_alone(const backend::Copy &) override { fail(Code::device, "bus", "it is gone"); }
+};
+
+TEST(Executor, NamesTheInstructionThatFailedOnAWorker) {
+  const Scratch scratch;
+  const plan::Plan plan = plan::expand(training_graph(kModel), {.n_buffer = 1, .chunk_bytes = 16 << 10});
+  Bench bench(kModel, following(plan, scratch), std::make_unique<Broken>());
+  const auto &instructions = bench.program().instructions;
+  const auto first = std::ranges::find_if(instructions, [](const auto &i) { return moves(i.kind); });
+  const auto at = static_cast<std::size_t>(first - instructions.begin());
+  bench.load(bench.program(), true);
+  bench.feed();
+  try {
+    bench.step();
+    FAIL() << "nothing failed";
+  } catch (const Error &error) {
+    EXPECT_EQ(error.text, "it is gone [at instruction " + describe(bench.program(), bench.graph(), at) + "]");
+    EXPECT_EQ(error.aftermath, Aftermath::unchanged);
+  }
+}
+
+}  // namespace
+}  // namespace protrain::test

@@ -1,0 +1,150 @@
+#include "run/store.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace protrain::run {
+namespace {
+
+using program::Buffer;
+
+// A directory that goes with the test.
+class Directory {
+ public:
+  Directory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "protrain-store-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~Directory() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::vector<std::byte> counted(std::uint64_t bytes, int first) {
+  std::vector<std::byte> values(bytes);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::byte>(first + static_cast<int>(i % 251));
+  return values;
+}
+
+class Stores : public testing::Test {
+ protected:
+  static constexpr std::uint64_t kTierBytes = 64 << 10;
+
+  std::unique_ptr<Store> make(std::uint64_t transient_bytes) {
+    const Store::Bytes state = {kTierBytes, kTierBytes, kTierBytes};
+    const Store::Bytes all = {kTierBytes + transient_bytes, kTierBytes + transient_bytes, kTierBytes};
+    return std::make_unique<Store>(*device_, all, state, directory_.path());
+  }
+  static Buffer buffer(Tier tier, std::uint64_t bytes, std::uint64_t offset = 0) {
+    return {.name = "b", .tier = tier, .bytes = bytes, .offset = offset, .persistent = true};
+  }
+  static std::vector<std::byte> read(Store &store, const Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
+    std::vector<std::byte> out(bytes);
+    // Where it passed through on its way to the disk nothing of it may be left.
+    if (buffer.tier == Tier::disk) std::fill_n(store.staging(buffer.bytes), buffer.bytes, std::byte{0xEE});
+    store.read(buffer, offset, out.data(), bytes);
+    return out;
+  }
+
+  Directory directory_;
+  std::unique_ptr<backend::Device> device_ = backend::open("cpu", 1);
+};
+
+TEST_F(Stores, GiveBackWhatWasWrittenOnEveryTier) {
+  const auto store = make(kTierBytes);
+  int first = 1;
+  for (const Tier tier : {Tier::device, Tier::host, Tier::disk}) {
+    const Buffer b = buffer(tier, 10'000, 8192);
+    const std::vector<std::byte> values = counted(b.bytes, first++);
+    store->write(b, 0, values.data(), values.size());
+    EXPECT_EQ(read(*store, b, 0, b.bytes), values) << kTierNames[static_cast<int>(tier)];
+  }
+}
+
+TEST_F(Stores, KeepTheTiersApart) {
+  const auto store = make(kTierBytes);
+  for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
+    store->write(buffer(tier, 4096), 0, counted(4096, static_cast<int>(tier)).data(), 4096);
+  for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
+    EXPECT_EQ(read(*store, buffer(tier, 4096), 0, 4096), counted(4096, static_cast<int>(tier)));
+}
+
+TEST_F(Stores, KeepOddSizesOnDiskToTheByte) {
+  const auto store = make(kTierBytes);
+  for (const std::uint64_t bytes : {1u, 63u, 4095u, 4096u, 4097u, 12'289u}) {
+    const Buffer b = buffer(Tier::disk, bytes, 16 << 10);
+    const std::vector<std::byte> values = counted(bytes, 3);
+    store->write(b, 0, values.data(), bytes);
+    EXPECT_EQ(read(*store, b, 0, bytes), values) << bytes;
+  }
+}
+
+TEST_F(Stores, WriteAPartOfWhatLiesOnDiskAndLeaveTheRest) {
+  const auto store = make(kTierBytes);
+  const Buffer b = buffer(Tier::disk, 9000);
+  std::vector<std::byte> values = counted(b.bytes, 5);
+  store->write(b, 0, values.data(), b.bytes);
+  const std::vector<std::byte> part = counted(700, 90);
+  store->write(b, 4000, part.data(), part.size());
+  std::ranges::copy(part, values.begin() + 4000);
+  EXPECT_EQ(read(*store, b, 0, b.bytes), values);
+  EXPECT_EQ(read(*store, b, 3990, 20), (std::vector<std::byte>(values.begin() + 3990, values.begin() + 4010)));
+}
+
+TEST_F(Stores, LeaveTheMemoryBehindAnOddReadAlone) {
+  const auto store = make(kTierBytes);
+  const std::vector<std::byte> values = counted(5000, 7);
+  std::byte *piece = store->staging(kDiskAlignment * 2);
+  std::ranges::copy(values, piece);
+  store->write_disk(8192, piece, values.size());
+  std::fill_n(piece, kDiskAlignment * 2, std::byte{0xEE});
+  store->read_disk(8192, piece, values.size());
+  EXPECT_TRUE(std::equal(values.begin(), values.end(), piece));
+  EXPECT_EQ(piece[values.size()], std::byte{0xEE});
+}
+
+TEST_F(Stores, PassThroughTheDiskWithoutRoomInTheArenasAndSpareTheState) {
+  const auto store = make(0);
+  const std::vector<std::byte> state = counted(kTierBytes, 1), values = counted(6000, 50);
+  for (const Tier tier : {Tier::device, Tier::host})
+    store->write(buffer(tier, kTierBytes), 0, state.data(), kTierBytes);
+  store->write(buffer(Tier::disk, 6000), 0, values.data(), values.size());
+  EXPECT_EQ(read(*store, buffer(Tier::disk, 6000), 0, 6000), values);
+  for (const Tier tier : {Tier::device, Tier::host})
+    EXPECT_EQ(read(*store, buffer(tier, kTierBytes), 0, kTierBytes), state);
+}
+
+TEST_F(Stores, LeaveNoFileBehindInTheDirectory) {
+  const auto store = make(0);
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+}
+
+TEST_F(Stores, HaveNoAddressForWhatLiesOnDisk) {
+  const auto store = make(0);
+  try {
+    store->address(buffer(Tier::disk, 64));
+    FAIL() << "an address on disk";
+  } catch (const Error &error) {
+    EXPECT_EQ(error.code, Code::internal);
+  }
+}
+
+TEST_F(Stores, AskForADirectoryBeforeTheyUseTheDisk) {
+  try {
+    const Store store(*device_, {64, 0, 4096}, {64, 0, 4096}, "");
+    FAIL() << "a disk without a directory";
+  } catch (const Error &error) {
+    EXPECT_EQ(error.code, Code::arg);
+    EXPECT_EQ(error.subject, "offload_dir");
+  }
+}
+
+}  // namespace
+}  // namespace protrain::run
