@@ -98,16 +98,15 @@ void SpillFile::declare(std::uint64_t offset, std::uint64_t bytes) {
   if (at == regions_.end() || before(fresh, *at)) regions_.insert(at, fresh);
 }
 
-SpillFile::Region &SpillFile::region(std::uint64_t offset, std::uint64_t bytes) {
+SpillFile::Region *SpillFile::find(std::uint64_t offset, std::uint64_t bytes) {
   const auto at = std::ranges::lower_bound(regions_, std::pair(offset, bytes), {},
                                            [](const Region &r) { return std::pair(r.offset, r.bytes); });
-  require(at != regions_.end() && at->offset == offset && at->bytes == bytes, Code::internal, directory_,
-          "{} bytes at {} were not declared as a region", bytes, offset);
-  return *at;
+  return at != regions_.end() && at->offset == offset && at->bytes == bytes ? &*at : nullptr;
 }
 
 void SpillFile::write(std::uint64_t offset, std::span<const std::byte> from) {
-  Region &target = region(offset, from.size());
+  if (find(offset, from.size()) == nullptr) declare(offset, from.size());
+  Region &target = *find(offset, from.size());
   target.written = false;  // until it is: half of it may have been
   const std::uint64_t whole = from.size() / kDiskAlignment * kDiskAlignment, rest = from.size() - whole;
   if (whole > 0) transfer(offset, const_cast<std::byte *>(from.data()), whole, true);
@@ -120,16 +119,16 @@ void SpillFile::write(std::uint64_t offset, std::span<const std::byte> from) {
 }
 
 void SpillFile::read(std::uint64_t offset, std::span<std::byte> to) {
-  const Region &source = region(offset, to.size());
-  require(source.written, Code::corrupt, directory_, "{} bytes at {} are read and were never written", to.size(),
-          offset);
+  const Region *source = find(offset, to.size());
+  require(source != nullptr && source->written, Code::corrupt, directory_,
+          "{} bytes at {} are read and were never written", to.size(), offset);
   const std::uint64_t whole = to.size() / kDiskAlignment * kDiskAlignment, rest = to.size() - whole;
   if (whole > 0) transfer(offset, to.data(), whole, false);
   if (rest > 0) {
     transfer(offset + whole, bounce_.data(), kDiskAlignment, false);
     std::memcpy(to.data() + whole, bounce_.data(), rest);
   }
-  require(checksum(to) == source.checksum, Code::corrupt, directory_,
+  require(checksum(to) == source->checksum, Code::corrupt, directory_,
           "{} bytes at {} of the file for what does not fit in memory came back changed; suspect the disk", to.size(),
           offset);
 }

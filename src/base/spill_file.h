@@ -24,11 +24,12 @@ class SpillFile {
   SpillFile &operator=(const SpillFile &) = delete;
   ~SpillFile();
 
-  // A region is what is written and read as one: it starts at a multiple of kDiskAlignment. All regions are declared
-  // before the first transfer, several times where that is simpler; those that are in use at one time do not overlap.
+  // A region is what is written and read as one: it starts at a multiple of kDiskAlignment. Regions that are in use at
+  // one time do not overlap. The first write of one that was not declared takes a few bytes of memory, all else takes
+  // none.
   void declare(std::uint64_t offset, std::uint64_t bytes);
 
-  // One region, whole; one transfer at a time. Nothing is allocated. Memory at a multiple of kDiskAlignment goes
+  // One region, whole; one transfer at a time. Memory at a multiple of kDiskAlignment goes
   // straight to the disk. Code::io, Code::nospc; reading: Code::corrupt where the region was not written, or has
   // changed since.
   void write(std::uint64_t offset, std::span<const std::byte> from);
@@ -46,7 +47,7 @@ class SpillFile {
   struct Ring;
 
   void open(const std::string &directory, std::uint64_t bytes);
-  Region &region(std::uint64_t offset, std::uint64_t bytes);
+  Region *find(std::uint64_t offset, std::uint64_t bytes);  // nullptr: not declared
   // Both ways, from here on: `memory` is read where `writes`. Offsets and sizes are multiples of kDiskAlignment.
   void transfer(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
   void transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);

@@ -81,8 +81,10 @@ TEST_F(SpillFileTest, RefusesToReadWhatWasNeverWritten) {
   std::vector<std::byte> memory(4096);
   file.declare(0, 4096);
   EXPECT_EQ(code_of([&] { file.read(0, memory); }), Code::corrupt);
-  EXPECT_EQ(code_of([&] { file.read(4096, memory); }), Code::internal) << "not declared";
-  EXPECT_EQ(code_of([&] { file.write(0, std::span(memory).first(100)); }), Code::internal) << "another size";
+  EXPECT_EQ(code_of([&] { file.read(4096, memory); }), Code::corrupt) << "not even declared";
+  file.write(0, memory);
+  EXPECT_EQ(code_of([&] { file.read(0, std::span(memory).first(100)); }), Code::corrupt) << "another size";
+  EXPECT_EQ(code_of([&] { file.write(100, memory); }), Code::internal) << "no place on a disk";
 }
 
 TEST_F(SpillFileTest, NoticesARegionThatAnotherWroteOver) {

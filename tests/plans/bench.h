@@ -40,13 +40,20 @@ class Bench {
     reset();
   }
 
-  // Weights and optimizer state as a new session has them.
+  // Weights and optimizer state as a new session has them. Whole chunks: parts of what a faulty Program spoilt on disk
+  // could not be replaced.
   void reset() {
-    for (std::size_t p = 0; p < initial_.size(); ++p) {
-      machine_.write_array(p, 0, 0, initial_[p]);
-      const std::vector<std::byte> zeros(initial_[p].size());
-      for (int i = 0; i < blueprint().optimizer.state_count() && blueprint().state.parameters[p].trained; ++i)
-        machine_.write_array(p, static_cast<std::size_t>(i) + 1, 0, zeros);
+    const program::State &state = blueprint().state;
+    const auto write = [&](program::BufferId id, const std::vector<std::byte> &bytes) {
+      store().write(state.buffers[index(id)], 0, bytes.data(), bytes.size());
+    };
+    for (std::size_t c = 0; c < state.chunks.size(); ++c) {
+      std::vector<std::byte> weights(state.buffers[index(state.chunks[c].weights)].bytes);
+      for (std::size_t p : blueprint().plan.chunks[c].parameters)
+        std::ranges::copy(initial_[p], weights.begin() + static_cast<std::ptrdiff_t>(state.parameters[p].weights_at));
+      write(state.chunks[c].weights, weights);
+      for (program::BufferId moment : state.chunks[c].moments)
+        write(moment, std::vector<std::byte>(state.buffers[index(moment)].bytes));
     }
     steps_ = 0;
   }
