@@ -53,14 +53,20 @@ class Buffers {
     return next_[chunk] < uses_[chunk].size() ? uses_[chunk][next_[chunk]] : kNever;
   }
 
-  // The chunk that is used again last (Belady's rule: the uses to come are known), of those that `item` does not need.
+  // The chunk that is used again last (Belady's rule: the uses to come are known), of those that `item` does not need;
+  // of several that are never used again the one that was left alone first, so that its room is free early.
   std::size_t farthest(std::size_t item) const {
     std::size_t found = kNever;
     for (std::size_t chunk : resident_) {
       const bool needed = next_use(chunk) == item || windows_[open_[chunk]].last_use == item;
-      if (!needed && (found == kNever || next_use(chunk) > next_use(found))) found = chunk;
+      if (!needed && (found == kNever || goes_before(chunk, found))) found = chunk;
     }
     return found;
+  }
+
+  bool goes_before(std::size_t a, std::size_t b) const {
+    if (next_use(a) != next_use(b)) return next_use(a) > next_use(b);
+    return windows_[open_[a]].last_use < windows_[open_[b]].last_use;
   }
 
   const std::vector<std::vector<std::size_t>> &uses_;

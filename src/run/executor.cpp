@@ -1,5 +1,6 @@
 #include "run/executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -78,6 +79,11 @@ void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const
   for (const program::Instruction &instruction : program_.instructions) {
     if (lanes_.has(instruction.queue)) lists_[static_cast<std::size_t>(instruction.queue)].push_back(issues_.size());
     issues_.push_back(resolve(instruction, kernels, optimizer, trial));
+    const bool changes_state = std::ranges::any_of(instruction.outputs, [&](const program::Operand &out) {
+      return out.buffer != program::BufferId::none && program_.buffers[index(out.buffer)].persistent;
+    });
+    issues_.back().commits =
+        issues_.size() > program_.commit && (changes_state || instruction.kind == program::Kind::update);
   }
 }
 
@@ -94,6 +100,7 @@ void Executor::move(const Issue &issue, bool alone) {
 
 void Executor::perform(std::size_t instruction, bool alone) {
   const Issue &issue = issues_[instruction];
+  if (issue.commits) committed_.store(true, std::memory_order_relaxed);
   if (trial_.delays) sleep_now_and_then(runs_, instruction);
   const Time::time_point start = Time::now();
   const backend::Launch launch{
@@ -109,22 +116,22 @@ void Executor::perform(std::size_t instruction, bool alone) {
 }
 
 void Executor::issue() {
-  for (issued_ = 0; issued_ < issues_.size(); ++issued_) {
-    const Issue &issue = issues_[issued_];
-    if (issued_ <= program_.commit && cancelled_->load(std::memory_order_relaxed))
+  for (std::size_t i = 0; i < issues_.size(); ++i) {
+    const Issue &issue = issues_[i];
+    if (i <= program_.commit && cancelled_->load(std::memory_order_relaxed))
       return lanes_.fail(
-          issued_, std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
+          i, std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
     if (lanes_.has(issue.queue)) {
-      lanes_.issue(issued_);
+      lanes_.issue(i);
       continue;
     }
     if (!issue.waits.empty() && !lanes_.wait(issue.waits)) return;
     try {
-      perform(issued_, false);
+      perform(i, false);
     } catch (...) {
-      return lanes_.fail(issued_, std::current_exception());
+      return lanes_.fail(i, std::current_exception());
     }
-    lanes_.over(issued_, issue.queue);
+    lanes_.over(i, issue.queue);
   }
 }
 
@@ -136,7 +143,7 @@ void Executor::rethrow(const Lanes::Outcome &outcome) const {
     error.text += " [at instruction " + describe(program_, graph_, outcome.instruction) + "]";
     // Updates that had begun on other queues ran to their end or did not begin; what a failing disk held is gone.
     const bool disk = program_.instructions[outcome.instruction].queue == Queue::disk;
-    if (issued_ > program_.commit) error.aftermath = disk ? Aftermath::lost : Aftermath::half_applied;
+    if (committed_) error.aftermath = disk ? Aftermath::lost : Aftermath::half_applied;
     throw;
   }
 }
@@ -145,6 +152,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   scalars_ = &scalars;
   cancelled_ = &cancelled;
   ++runs_;
+  committed_ = false;
   const Time::time_point start = Time::now();
   lanes_.begin(*this);
   device_.run_step(&Executor::issue_all, this);

@@ -49,6 +49,7 @@ class Executor final : public Job {
     void *scratch = nullptr;
     std::uint64_t bytes = 0, disk_offset = 0;
     Tier from = Tier::device, to = Tier::device;
+    bool commits = false;  // once it has begun, the step cannot be as if it had never been
     std::vector<Wait> waits;
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
   };
@@ -75,7 +76,7 @@ class Executor final : public Job {
   Trial trial_;
   std::vector<Issue> issues_;
   std::array<std::vector<std::size_t>, kQueueCount> lists_;  // per queue with a worker: its instructions
-  std::size_t issued_ = 0;                                   // instructions that were begun or handed over
+  std::atomic<bool> committed_{false};                       // one that commits has begun
   std::uint64_t runs_ = 0;
   const backend::StepScalars *scalars_ = nullptr;
   const std::atomic<bool> *cancelled_ = nullptr;
