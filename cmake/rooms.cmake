@@ -35,7 +35,11 @@ endif()
 room(plan ROOMS ops LIBRARIES nlohmann_json::nlohmann_json)
 room(program ROOMS plan)
 room(run ROOMS program backend)
-room(session ROOMS onnx_import passes grad run)
+room(state ROOMS base LIBRARIES nlohmann_json::nlohmann_json)
+if(TARGET room_state)
+  target_include_directories(room_state PRIVATE ${XXHASH_INCLUDE_DIR})
+endif()
+room(session ROOMS onnx_import passes grad run state)
 
 if(TARGET room_onnx_import)
   protobuf_generate(TARGET room_onnx_import PROTOS ${PROJECT_SOURCE_DIR}/onnx_import/model.proto
