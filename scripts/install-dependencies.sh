@@ -4,7 +4,7 @@
 set -eu
 
 packages="g++ make cmake ninja-build pkg-config protobuf-compiler libprotobuf-dev libdnnl-dev libfmt-dev
-  nlohmann-json3-dev libxxhash-dev libcli11-dev libgtest-dev python3 python3-venv ca-certificates"
+  nlohmann-json3-dev liburing-dev libxxhash-dev libcli11-dev libgtest-dev python3 python3-venv ca-certificates"
 [ "${1:-}" != developer ] || packages="$packages clang-format git"
 
 missing=

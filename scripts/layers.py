@@ -9,7 +9,8 @@ ROW = re.compile(r"^(\S+?)/?\s+(pure\s+)?\S.*?(?:<- (only)?\s*(.*))?$")
 IMPURE = {"chrono", "thread", "mutex", "atomic", "condition_variable", "fstream", "filesystem", "iostream", "cstdio",
           "random", "unistd.h", "fcntl.h", "pthread.h", "sys/mman.h", "sys/stat.h"}
 FOREIGN = {"google/protobuf": "onnx_import", "onnx_import/model.pb.h": "onnx_import", "oneapi/": "src/backend",
-           "omp.h": "src/backend", "xxhash.h": "src/state", "CLI/": "tools"}
+           "omp.h": "src/backend", "CLI/": "tools", "liburing.h": "src/base",
+           "xxhash.h": "src/base"}
 
 
 def read_table():

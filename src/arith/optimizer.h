@@ -20,6 +20,18 @@ struct Sgd {
   float learning_rate, weight_decay, momentum;
 };
 
+// What the optimizer takes for a gradient. As it stands here it changes no bit; NaN stays NaN.
+struct Treatment {
+  float scale = 1;
+  float limit = HUGE_VALF;  // largest magnitude, after scaling
+};
+
+PROTRAIN_HD float treated(const Treatment &t, float g) {
+  g *= t.scale;
+  g = g > t.limit ? t.limit : g;
+  return g < -t.limit ? -t.limit : g;
+}
+
 // w: weight, m and v: running means of g and g^2.
 PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
   m = fma(c.beta1, m, c.rest1 * g);

@@ -77,7 +77,8 @@ class Device {
 
   // The kernel for a node; Code::unsupported with the reason where there is none.
   virtual std::unique_ptr<Kernel> compile(const KernelRequest &request) = 0;
-  // Update of `elements` float32 weights in place. Launch: inputs = {gradient, status}, outputs = {weights, state...}.
+  // Update of `elements` float32 weights in place. Launch: inputs = {gradient, status[, scale]}, outputs =
+  // {weights, state...}; gradients are multiplied by the scale (float32), then cut to clip_value.
   // Does nothing where the status word (uint32) is not 0.
   virtual std::unique_ptr<Kernel> compile_update(const Optimizer &optimizer, std::int64_t elements) = 0;
   // Launch: inputs = {scalar of `dtype`}, outputs = {status[, copy]}. Sets status to `mark` where the scalar is not

@@ -29,6 +29,9 @@ std::string nearest_word(std::string_view word, const std::vector<std::string_vi
 // `*` stands for any run of characters, `?` for any one; everything else, '.' and '/' too, for itself.
 bool glob_match(std::string_view pattern, std::string_view text);
 
+// The 64-bit FNV-1a hash, the same on every machine for ever; `state` continues that of the text before.
+std::uint64_t fnv1a(std::string_view text, std::uint64_t state = 0xCBF29CE484222325u);
+
 // What stands between the quotes of a JSON string; bytes that are not UTF-8 become U+FFFD.
 std::string json_escape(std::string_view text);
 

@@ -66,6 +66,18 @@ void require_gradients(const Graph &graph, const Path &path) {
           "{} operators on the way to the loss have no gradient: {}", missing.size(), fmt::join(missing, ", "));
 }
 
+// The node that makes the loss a mean over targets; nullptr where none does.
+const Node *mean_over_targets(const Graph &graph, ValueId loss) {
+  const Node *node = nullptr;
+  for (NodeId at = graph.value(loss).producer; at != NodeId::none; at = graph.value(node->inputs[0]).producer) {
+    node = &graph.node(at);
+    if (node->op == "CrossEntropy" || node->op == "LinearCrossEntropy")
+      return node->attributes.text("reduction", "mean") == "mean" ? node : nullptr;
+    if (node->op != "Reshape") return nullptr;
+  }
+  return nullptr;
+}
+
 class Builder final : public ops::GradientBuilder {
  public:
   Builder(Training &training, const Path &path) : training_(training), graph_(training.graph), path_(path) {
@@ -133,19 +145,62 @@ class Builder final : public ops::GradientBuilder {
     ops::find(node.op)->gradient(*this, current_);
   }
 
+  // What the whole batch's gradients are weighted with; before anything is summed.
+  void weigh(ValueId loss) {
+    begin("weight");
+    const Node *mean = mean_over_targets(graph_, loss);
+    if (mean == nullptr) {
+      training_.weight = constant({DType::f64, {}}, 1);
+      return;
+    }
+    graph::Attributes attributes;
+    if (mean->attributes.has("ignore_index"))
+      attributes.set("ignore_index", mean->attributes.integer("ignore_index", 0));
+    training_.weight = emit("CountTargets", {mean->inputs[mean->op == "CrossEntropy" ? 1 : 2]}, attributes);
+  }
+
   // The summed gradient of a parameter and its squared norm.
   void finish(std::size_t parameter) {
     const ValueId id = graph_.parameters[parameter];
-    current_name_ = graph_.value(id).name;
-    current_.name = current_name_;
-    const ValueId gradient = gradient_of(id);
+    ValueId gradient = gradient_of(id);
     if (gradient == kNone) return;
+    begin(graph_.value(id).name);
+    if (training_.weight != kNone) {
+      training_.accumulators[parameter] = accumulator(type(id));
+      gradient = emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight});
+    }
     training_.gradients[parameter] = gradient;
     training_.squared_norms[parameter] = emit("SquaredNorm", {gradient});
   }
 
+  // The norm of all gradients, and what they are to be scaled by.
+  void join(double clip_norm) {
+    begin("gradients");
+    std::vector<ValueId> norms;
+    std::ranges::copy_if(training_.squared_norms, std::back_inserter(norms), [](ValueId id) { return id != kNone; });
+    training_.norm = emit("GlobalNorm", norms);
+    std::vector<ValueId> scaled = {training_.norm};
+    if (training_.weight != kNone) {
+      const ValueId weights = emit("Accumulate", {accumulator({DType::f64, {}}), training_.weight});
+      training_.norm = emit("ScaledNorm", {training_.norm, weights});
+      training_.loss = emit("CountedLoss", {training_.loss, training_.weight});
+      scaled = {training_.norm, weights};
+    }
+    if (clip_norm > 0 || scaled.size() > 1) training_.scale = emit("GradientScale", scaled, {{"max_norm", clip_norm}});
+  }
+
  private:
   using ops::GradientBuilder::emit;
+
+  // What is emitted from here on belongs to no forward node.
+  void begin(const std::string &name) {
+    current_ = {.op = "", .name = name};
+    current_name_ = name;
+  }
+
+  ValueId accumulator(Type type) {
+    return graph_.add_value({.name = "sum/" + current_name_, .type = std::move(type), .origin = Origin::accumulator});
+  }
 
   Training &training_;
   Graph &graph_;
@@ -177,8 +232,8 @@ void require_loss(const Graph &graph, ValueId loss, const Path &path) {
 
 }  // namespace
 
-Training build(Graph forward, ValueId loss, const Settings &) {
-  Training training{.graph = std::move(forward), .loss = loss, .norm = kNone, .gradients = {}, .squared_norms = {}};
+Training build(Graph forward, ValueId loss, const Settings &settings) {
+  Training training{.graph = std::move(forward), .loss = loss, .norm = kNone};
   Graph &graph = training.graph;
   graph.outputs = {loss};
   graph.drop_dead_nodes();
@@ -188,20 +243,21 @@ Training build(Graph forward, ValueId loss, const Settings &) {
   training.gradients.assign(graph.parameters.size(), kNone);
   training.squared_norms.assign(graph.parameters.size(), kNone);
 
-  const auto completed_by = parameters_first_read(graph);
+  const auto completed_by = parameters_first_read(graph);  // of the forward nodes alone
+  if (settings.accumulate) training.accumulators.assign(graph.parameters.size(), kNone);
   Builder builder(training, path);
+  if (settings.accumulate) builder.weigh(loss);
   builder.start_at(loss);
-  for (std::size_t i = graph.node_count(); i-- > 0;) {
+  for (std::size_t i = completed_by.size(); i-- > 0;) {
     if (path.crosses(graph.nodes()[i])) builder.visit(graph.nodes()[i]);
     for (std::size_t parameter : completed_by[i]) builder.finish(parameter);
   }
 
-  std::vector<ValueId> norms;
-  std::ranges::copy_if(training.squared_norms, std::back_inserter(norms), [](ValueId id) { return id != kNone; });
-  training.norm = static_cast<ops::GradientBuilder &>(builder).emit("GlobalNorm", norms);
+  builder.join(settings.clip_norm);
   graph.outputs = {training.loss};
   std::ranges::copy_if(training.gradients, std::back_inserter(graph.outputs), [](ValueId id) { return id != kNone; });
-  graph.outputs.push_back(training.norm);
+  for (ValueId id : {training.norm, training.weight, training.scale})
+    if (id != kNone) graph.outputs.push_back(id);
   graph.drop_dead_nodes();
   prune_unread_outputs(graph);
   return training;

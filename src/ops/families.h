@@ -19,6 +19,8 @@ Family normalization_family();  // LayerNormalization, RMSNormalization and grad
 Family attention_family();      // ONNX's Attention; FusedAttention and gradient
 Family rotary_family();         // ONNX's RotaryEmbedding; Rotary
 Family loss_family();           // SoftmaxCrossEntropyLoss; CrossEntropy, LinearCrossEntropy and gradients
-Family norm_family();           // SquaredNorm, GlobalNorm: what a step reports of its gradients
+Family dropout_family();        // Dropout
+Family accumulate_family();     // Accumulate, CountTargets, CountedLoss: micro-batches joined into one step
+Family norm_family();           // SquaredNorm, GlobalNorm, ScaledNorm, GradientScale
 
 }  // namespace protrain::ops

@@ -1,4 +1,5 @@
-// What a step reports of its gradients.
+// What a step reports of its gradients, and what it makes of their norm.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/evaluate.h"
@@ -32,11 +33,34 @@ std::vector<Array> evaluate_global(const Node &, std::span<const Array *const> i
   return {array_of(out[0], std::vector<double>{std::sqrt(sum)})};
 }
 
+// ScaledNorm(norm, sum of weights): the norm of a mean whose sum has norm `norm`.
+std::vector<Type> infer_scaled(const NodeTypes &types) { return infer_global(types); }
+
+std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+  return {array_of(out[0], std::vector<double>{in[0]->stored_double(0) / in[1]->stored_double(0)})};
+}
+
+// GradientScale(norm[, sum of weights]){max_norm}: what Updates multiply gradients by. Divides sums by their weight,
+// and scales down to max_norm (0: any) with PyTorch's guard of 1e-6.
+std::vector<Type> infer_scale(const NodeTypes &types) {
+  infer_global(types);
+  return {{DType::f32, {}}};
+}
+
+std::vector<Array> evaluate_scale(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  const double max_norm = node.attributes.real("max_norm", 0), norm = in[0]->stored_double(0);
+  double scale = in.size() > 1 ? 1 / in[1]->stored_double(0) : 1;
+  if (max_norm > 0) scale *= std::min(1.0, max_norm / (norm + 1e-6));
+  return {array_of(out[0], std::vector<double>{scale})};
+}
+
 }  // namespace
 
 Family norm_family() {
   return {{.name = "SquaredNorm", .infer = infer_squared, .evaluate = evaluate_squared},
-          {.name = "GlobalNorm", .infer = infer_global, .evaluate = evaluate_global}};
+          {.name = "GlobalNorm", .infer = infer_global, .evaluate = evaluate_global},
+          {.name = "ScaledNorm", .infer = infer_scaled, .evaluate = evaluate_scaled},
+          {.name = "GradientScale", .infer = infer_scale, .evaluate = evaluate_scale}};
 }
 
 }  // namespace protrain::ops

@@ -83,11 +83,6 @@ std::vector<Type> infer_flatten(const NodeTypes &types) {
   return {{x.dtype, {element_count(Shape(x.shape.begin(), cut)), element_count(Shape(cut, x.shape.end()))}}};
 }
 
-// Known only so that what follows is typed: it goes away in inference form, and nothing runs it in training form.
-std::vector<Type> infer_dropout(const NodeTypes &types) {
-  return {types.input(0), {DType::boolean, types.input(0).shape}};
-}
-
 std::vector<Array> evaluate_reshape(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   return {in[0]->reshaped(out[0].shape)};
 }
@@ -147,7 +142,6 @@ Family reshape_family() {
           {.name = "Unsqueeze", .infer = infer_unsqueeze, .evaluate = evaluate_reshape, .absorbed = {{1, "axes"}}},
           {.name = "Flatten", .infer = infer_flatten, .evaluate = evaluate_reshape},
           {.name = "Identity", .infer = same_as_input, .evaluate = evaluate_reshape},
-          {.name = "Dropout", .infer = infer_dropout},
           {.name = "Expand",
            .infer = infer_expand,
            .evaluate = evaluate_expand,

@@ -12,6 +12,7 @@ const Rules &all_rules() {
     Rules all = shape_rules();
     all.merge(arithmetic_rules());
     all.merge(layer_rules());
+    all.merge(random_rules());
     return all;
   }();
   return rules;
@@ -25,7 +26,6 @@ const std::set<std::string_view> kFileOnly = {"ArgMax",
                                               "ConstantOfShape",
                                               "Constant",
                                               "CumSum",
-                                              "Dropout",
                                               "EyeLike",
                                               "Flatten",
                                               "GatherND",

@@ -35,6 +35,7 @@ class Canonical {
   std::vector<Type> infer(const Node &node) const { return ops::infer(rewriter_.graph(), node); }
 
   Rewriter &rewriter() { return rewriter_; }
+  const Rewriter &rewriter() const { return rewriter_; }
   Type type(ValueId id) const { return rewriter_.type(id); }
   Shape shape(ValueId id) const { return rewriter_.shape(id); }
   const graph::Array *constant_of(ValueId id) const { return rewriter_.constant_of(id); }
@@ -59,6 +60,7 @@ using Rules = std::map<std::string_view, Rule>;
 Rules shape_rules();                 // Reshape and its kin, Split, Slice, Cast, ...
 Rules arithmetic_rules();            // reductions, variadic operators, MatMul and Gemm
 Rules layer_rules();                 // normalizations, attention, rotary embeddings, losses
+Rules random_rules();                // Dropout
 Rule rule_for(std::string_view op);  // nullptr where there is none
 
 bool has(const Node &node, std::size_t input);  // present

@@ -154,15 +154,6 @@ bool sequence_at(Canonical &c, Node &node) {
   return true;
 }
 
-// In inference form it does nothing.
-bool dropout(Canonical &c, Node &node) {
-  const graph::Array *training = has(node, 2) ? c.constant_of(node.inputs[2]) : nullptr;
-  const bool off = !has(node, 2) || (training != nullptr && training->stored_integer(0) == 0);
-  const bool mask_read =
-      node.outputs.size() > 1 && node.outputs[1] != ValueId::none && c.rewriter().uses(node.outputs[1]) > 0;
-  return off && !mask_read && pass_input(c, node);
-}
-
 }  // namespace
 
 Rules shape_rules() {
@@ -182,8 +173,7 @@ Rules shape_rules() {
           {"Concat", concat},
           {"Split", split},
           {"SplitToSequence", split_to_sequence},
-          {"SequenceAt", sequence_at},
-          {"Dropout", dropout}};
+          {"SequenceAt", sequence_at}};
 }
 
 }  // namespace protrain::passes

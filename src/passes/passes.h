@@ -50,6 +50,8 @@ void clean_up(graph::Graph &graph);
 // Patterns into fused operators; what matches nothing stays as it is. True where anything changed: with constants
 // folded and the graph cleaned up, more patterns may show.
 bool fuse(graph::Graph &graph);
+// Dropout does nothing, and its mask is true everywhere: for evaluation. Adds no value.
+void without_randomness(graph::Graph &graph);
 // Finds the repeated layers: sets Node::block, returns their number.
 int find_blocks(graph::Graph &graph);
 

@@ -113,9 +113,15 @@ class Layout {
         const graph::Value &value = source.graph.value(in);
         const bool accumulator = value.origin == Origin::accumulator &&
                                  std::ranges::find(source.accumulators, in) == source.accumulators.end();
-        if (value.origin == Origin::constant || accumulator)
-          of_value[in] = add(value.name, bytes_of(source.graph, in), Tier::device);
+        if (value.origin == Origin::constant) of_value[in] = add(value.name, bytes_of(source.graph, in), Tier::device);
+        if (accumulator) of_value[in] = sum_named(value.name, bytes_of(source.graph, in));
       }
+  }
+
+  // Micro-batches of one step may be of several bindings: they add to the same sums.
+  BufferId sum_named(const std::string &name, std::uint64_t bytes) {
+    const auto found = sums_.find(name);
+    return found != sums_.end() ? found->second : sums_[name] = add(name, bytes, Tier::device);
   }
 
   const std::vector<Source> &sources_;
@@ -123,6 +129,7 @@ class Layout {
   const plan::Plan &plan_;
   const StateRequest &request_;
   State state_;
+  std::map<std::string, BufferId> sums_;  // accumulators that are no parameter's
 };
 
 }  // namespace

@@ -16,8 +16,7 @@ Store::Store(backend::Device &device, const Bytes &bytes, const Bytes &state_byt
   if (const std::uint64_t disk = bytes[static_cast<std::size_t>(Tier::disk)]; disk > 0) {
     require(!directory.empty(), Code::arg, "offload_dir", "the plan puts {} on disk; say where with offload_dir",
             "state");
-    disk_ = std::make_unique<SpillFile>(directory, round_up(disk, kDiskAlignment));
-    tail_ = Block(kDiskAlignment, "disk tail");
+    disk_ = std::make_unique<SpillFile>(directory, disk);
   }
 }
 
@@ -26,21 +25,12 @@ std::byte *Store::address(const program::Buffer &buffer, std::uint64_t offset) c
   return arena(buffer.tier) + buffer.offset + offset;
 }
 
-// Whole sectors straight from or to memory, the rest through a sector of our own.
-void Store::read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes) {
-  const std::uint64_t whole = bytes / kDiskAlignment * kDiskAlignment, rest = bytes - whole;
-  if (whole > 0) disk_->read(offset, {to, whole});
-  if (rest == 0) return;
-  disk_->read(offset + whole, {tail_.data(), kDiskAlignment});
-  std::memcpy(to + whole, tail_.data(), rest);
-}
+void Store::declare_disk(std::uint64_t offset, std::uint64_t bytes) { disk_->declare(offset, bytes); }
+
+void Store::read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes) { disk_->read(offset, {to, bytes}); }
 
 void Store::write_disk(std::uint64_t offset, const std::byte *from, std::uint64_t bytes) {
-  const std::uint64_t whole = bytes / kDiskAlignment * kDiskAlignment, rest = bytes - whole;
-  if (whole > 0) disk_->write(offset, {from, whole});
-  if (rest == 0) return;
-  std::memcpy(tail_.data(), from + whole, rest);
-  disk_->write(offset + whole, {tail_.data(), kDiskAlignment});
+  disk_->write(offset, {from, bytes});
 }
 
 std::byte *Store::staging(std::uint64_t bytes) {

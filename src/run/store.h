@@ -25,6 +25,8 @@ class Store {
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
   std::byte *arena(Tier tier) const { return tier == Tier::device ? device_arena_ : host_.data(); }
 
+  // What is written to disk and read from there as one, before it first is.
+  void declare_disk(std::uint64_t offset, std::uint64_t bytes);
   // Between a place on disk and memory; on the thread that calls, one at a time.
   void read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes);
   void write_disk(std::uint64_t offset, const std::byte *from, std::uint64_t bytes);
@@ -43,7 +45,6 @@ class Store {
   std::byte *device_arena_ = nullptr;
   Block host_;
   std::unique_ptr<SpillFile> disk_;
-  Block tail_;  // a sector: what of a transfer is less than one
   Bytes bytes_, state_bytes_;
   Block staging_;
 };

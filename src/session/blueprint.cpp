@@ -106,6 +106,7 @@ class Drawing {
     served->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,
                                    {.clip_norm = options_.real("clip_norm"), .accumulate = accumulates()});
     served->forward.outputs = {served->loss};
+    passes::without_randomness(served->forward);
     served->forward.drop_dead_nodes();
     grad::prune_unread_outputs(served->forward);
     if (!blueprint_.served.empty()) require_same_parameters(*served);

@@ -39,8 +39,28 @@ Machine::Machine(const Options &options, const std::string &path)
       store_(std::make_unique<run::Store>(*device_, blueprint_.bytes, blueprint_.state.bytes,
                                           options.text("offload_dir"))),
       lanes_(std::make_unique<run::Lanes>(own_workers(options, blueprint_, device_->info()))) {
+  declare_disk();
   make_executors({.delays = on_trial(options, "delays"), .poison = on_trial(options, "poison")});
   fill();
+}
+
+// Chunks' arrays are pieces of the disk whether or not a Program moves them; the rest is what Programs move.
+void Machine::declare_disk() {
+  const auto declare = [&](const program::Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
+    if (buffer.tier == Tier::disk) store_->declare_disk(buffer.offset + offset, bytes);
+  };
+  const program::State &state = blueprint_.state;
+  for (const program::State::Chunk &chunk : state.chunks) {
+    declare(state.buffers[index(chunk.weights)], 0, state.buffers[index(chunk.weights)].bytes);
+    for (program::BufferId moment : chunk.moments)
+      declare(state.buffers[index(moment)], 0, state.buffers[index(moment)].bytes);
+  }
+  for (const auto &served : blueprint_.served)
+    for (const program::Program *program : {&served->step, &served->accumulate, &served->evaluation})
+      for (const program::Instruction &i : program->instructions)
+        if (i.queue == Queue::disk)
+          for (const auto *operands : {&i.inputs, &i.outputs})
+            declare(program->buffers[index((*operands)[0].buffer)], (*operands)[0].offset, i.bytes);
 }
 
 void Machine::make_executors(const run::Trial &trial) {

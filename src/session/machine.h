@@ -40,6 +40,7 @@ class Machine {
 
  private:
   program::Operand array(std::size_t parameter, std::size_t which) const;
+  void declare_disk();
   void make_executors(const run::Trial &trial);
   void fill();
   void fill_values(std::size_t binding);

@@ -153,14 +153,20 @@ class LiveSession final : public Session {
   // The optimizer counts the steps that it took, random numbers the steps that there were.
   backend::StepScalars scalars() const {
     const auto t = static_cast<double>(steps_ + 1 - skipped_);
-    const bool batched = !input_shapes_.empty() && !input_shapes_.front()->empty();
     return {.learning_rate = learning_rate_,
             .beta1_power = std::pow(blueprint_.optimizer.beta1, t),
             .beta2_power = std::pow(blueprint_.optimizer.beta2, t),
             .step = steps_ + 1,
             .seed = seed_,
             .micro_batch = micro_batch_,
-            .first_sample = micro_batch_ * static_cast<std::uint64_t>(batched ? input_shapes_.front()->front() : 1)};
+            .first_sample = samples_};
+  }
+
+  // Of the present batch: axis 0 of the first input that has one.
+  std::uint64_t samples_in_batch() const {
+    for (const auto &shape : input_shapes_)
+      if (!shape->empty()) return static_cast<std::uint64_t>(shape->front());
+    return 1;
   }
 
   void execute(run::Executor &executor, const backend::StepScalars &scalars) {
@@ -176,7 +182,7 @@ class LiveSession final : public Session {
   }
 
   void begin_step() {
-    micro_batch_ = 0;
+    micro_batch_ = samples_ = 0;
     spoilt_ = 0;
     loss_sum_ = weight_sum_ = 0;
   }
@@ -189,6 +195,7 @@ class LiveSession final : public Session {
     if (status != 0) refuse_nonfinite(status, last);
     if (!last) {
       ++micro_batch_;
+      samples_ += samples_in_batch();
       return result;
     }
     machine_.read_result(program, program.norm, &result.grad_norm, sizeof result.grad_norm);
@@ -202,9 +209,9 @@ class LiveSession final : public Session {
 
   // The step's loss is the mean over all counted targets, as one large batch would give it.
   void add_loss(const program::Program &program, const StepResult &result) {
-    float weight = 1;
+    double weight = 1;
     machine_.read_result(program, program.weight, &weight, sizeof weight);
-    if (weight > 0) loss_sum_ += static_cast<double>(weight) * result.loss;
+    if (weight > 0) loss_sum_ += weight * static_cast<double>(result.loss);
     weight_sum_ += weight;
   }
 
@@ -298,6 +305,7 @@ class LiveSession final : public Session {
   std::uint64_t seed_;
   std::uint64_t steps_ = 0, skipped_ = 0;
   std::uint64_t micro_batch_ = 0;                   // that comes next within the step
+  std::uint64_t samples_ = 0;                       // of the step's micro-batches so far
   std::uint32_t spoilt_ = 0;                        // status of a micro-batch of this step that was not finite
   double loss_sum_ = 0, weight_sum_ = 0;            // over the step's micro-batches
   double last_weight_ = 1;                          // of the last complete step

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "state/digest.h"
+#include "base/checksum.h"
 #include "state/strict_json.h"
 
 namespace protrain::state {

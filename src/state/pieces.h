@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/files.h"
-#include "state/digest.h"
+#include "base/checksum.h"
 
 namespace protrain::state {
 

@@ -120,14 +120,12 @@ class Bench {
     scratch_end_ = scratch_at + kernel_->scratch_bytes;
   }
 
-  void run() {
+  void run(const backend::StepScalars &scalars = {}) {
+    scalars_ = scalars;
     auto issue = [](void *self) { static_cast<Bench *>(self)->issue(); };
     device_->run_step(issue, this);
   }
-  void issue() {
-    const backend::StepScalars scalars;
-    device_->launch(Queue::compute, *kernel_, {inputs_, results_, scratch_, &scalars});
-  }
+  void issue() { device_->launch(Queue::compute, *kernel_, {inputs_, results_, scratch_, &scalars_}); }
 
   std::vector<Array> results() const {
     std::vector<Array> arrays;
@@ -168,6 +166,7 @@ class Bench {
   std::byte *arena_;
   void *scratch_ = nullptr;
   std::uint64_t scratch_end_ = 0;
+  backend::StepScalars scalars_;
 };
 
 inline std::vector<Array> run_on_cpu(const OneNode &one, int threads, std::size_t shift = 0) {

@@ -1,6 +1,7 @@
 // Updates against the same formulas in double, and the check for finite scalars.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -41,7 +42,8 @@ void run(Device &device, Kernel &kernel, const Launch &launch) {
 }
 
 // Steps 1 .. steps with gradients that change from step to step.
-State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t status = 0) {
+State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t status = 0,
+              const float *scale = nullptr) {
   const auto device = open("cpu", threads);
   const auto kernel = device->compile_update(optimizer, kElements);
   State s{wave(0.7), std::vector<float>(kElements), std::vector<float>(kElements)};
@@ -50,6 +52,7 @@ State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t 
     std::vector<float> gradient = wave(0.3 * t);
     scalars.beta1_power = std::pow(optimizer.beta1, t), scalars.beta2_power = std::pow(optimizer.beta2, t);
     std::vector<void *> inputs = {gradient.data(), &status};
+    if (scale != nullptr) inputs.push_back(const_cast<float *>(scale));
     std::vector<void *> outputs = {s.weights.data(), s.first.data(), s.second.data()};
     outputs.resize(1 + static_cast<std::size_t>(optimizer.state_count()));
     run(*device, *kernel, {inputs, outputs, nullptr, &scalars});
@@ -113,6 +116,21 @@ TEST(Update, DoesNothingOnceTheStepIsMarkedBad) {
   const State state = trained({}, 3, 2, 5);
   EXPECT_EQ(state.weights, wave(0.7));
   EXPECT_EQ(state.first, std::vector<float>(kElements));
+}
+
+TEST(Update, ScalesGradientsAndThenCutsThem) {
+  const float half = 0.5F, one = 1;
+  const Optimizer plain{.kind = Optimizer::Kind::sgd, .weight_decay = 0};
+  Optimizer cut = plain, never = plain;
+  cut.clip_value = 0.3;
+  never.clip_value = 10;
+  const State state = trained(cut, 1, 2, 0, &half);
+  const std::vector<float> start = wave(0.7), gradient = wave(0.3);
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    const double g = std::clamp(0.5 * double(gradient[i]), -0.3, 0.3);
+    ASSERT_NEAR(double(state.weights[i]), double(start[i]) - 0.01 * g, 1e-7) << i;
+  }
+  EXPECT_EQ(trained(never, 3, 2, 0, &one).weights, trained(plain, 3, 2).weights);
 }
 
 std::uint32_t checked(double value, DType dtype, std::uint32_t status) {

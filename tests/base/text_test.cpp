@@ -67,6 +67,13 @@ TEST(GlobMatch, IsFastOnPatternsMadeToBeSlow) {
   EXPECT_FALSE(glob_match("*a*a*a*a*a*a*a*a*a*a*a*a*b", std::string(5000, 'a')));
 }
 
+TEST(Fnv1a, IsTheHashItAlwaysWas) {
+  EXPECT_EQ(fnv1a(""), 0xCBF29CE484222325u);
+  EXPECT_EQ(fnv1a("a"), 0xAF63DC4C8601EC8Cu);
+  EXPECT_EQ(fnv1a("foobar"), 0x85944171F73967E8u);
+  EXPECT_EQ(fnv1a("bar", fnv1a("foo")), fnv1a("foobar"));
+}
+
 TEST(JsonEscape, LeavesValidJsonStrings) {
   EXPECT_EQ(json_escape("a\"b\\c\n\x1b"), "a\\\"b\\\\c\\u000a\\u001b");
   EXPECT_EQ(json_escape("gr\xC3\xB6\xC3\x9F"), "gr\xC3\xB6\xC3\x9F");

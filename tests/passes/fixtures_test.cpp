@@ -120,6 +120,16 @@ TEST_P(Fixture, StillGivesPyTorchsLoss) {
   EXPECT_NEAR(values.at(index(graph.outputs[0])).doubles().at(0), wanted, 2e-6 * wanted);
 }
 
+TEST(OwnFixtures, HaveABlockForEachLayer) {
+  const Histogram dropout = histogram(prepared("dropout-gpt").graph),
+                  retention = histogram(prepared("retention-dynamic-opset18").graph);
+  EXPECT_EQ(prepared("dropout-gpt").block_count, 4);
+  EXPECT_EQ(dropout.at("Dropout"), 13);
+  EXPECT_EQ(dropout.at("Softmax"), 4);
+  EXPECT_EQ(prepared("retention-dynamic-opset18").block_count, 4);
+  EXPECT_FALSE(retention.contains("Softmax") || retention.contains("FusedAttention"));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Fixture, testing::ValuesIn(model_files()), [](const auto &info) {
   std::string name = info.param;
   std::ranges::replace(name, '-', '_');

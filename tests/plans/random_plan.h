@@ -129,7 +129,12 @@ inline Trace train(session::Session &session, int steps) {
   Trace trace;
   for (int i = 0; i < steps; ++i) {
     feed(session, i);
-    const session::StepResult result = session.step();
+    session::StepResult result = session.step();
+    for (int k = 1; session.step_count() == static_cast<std::uint64_t>(i); ++k) {  // more batches make a step
+      trace.losses.push_back(std::bit_cast<std::uint32_t>(result.loss));
+      feed(session, i + 5 * k);
+      result = session.step();
+    }
     trace.losses.push_back(std::bit_cast<std::uint32_t>(result.loss));
     trace.norms.push_back(std::bit_cast<std::uint64_t>(result.grad_norm));
     if (i == 1) trace.losses.push_back(std::bit_cast<std::uint32_t>(session.evaluate()));

@@ -25,29 +25,39 @@ class SameBits : public testing::TestWithParam<std::string> {
     const auto session = session::Session::create(options_with(pairs), model(), nullptr);
     return train(*session, kSteps);
   }
-};
 
-TEST_P(SameBits, UnderTwoHundredRandomPlans) {
-  const graph::Graph graph = training_graph();
-  const Trace expected = run({});
-  Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFFF);
-  for (int i = 0; i < kPlans; ++i) {
-    const Scratch scratch;
-    const plan::Plan plan = draw.plan(graph);
-    Pairs pairs = following(plan, scratch);
-    const Pairs trial = draw.trial();
-    pairs.insert(pairs.end(), trial.begin(), trial.end());
-    std::string how;
-    for (const auto &pair : trial) how += " " + pair.second;
-    try {
-      ASSERT_TRUE(run(pairs) == expected) << "plan " << i << how << ": " << plan::to_json(plan);
-    } catch (const Error &error) {
-      FAIL() << error.text << " (" << error.subject << ") plan " << i << how << ": " << plan::to_json(plan);
+  // `settings` hold in all runs; `order` where they ask for one.
+  void compare(int plans, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
+    const graph::Graph graph = training_graph();
+    const Trace expected = run(settings);
+    Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFFF);
+    for (int i = 0; i < plans; ++i) {
+      const Scratch scratch;
+      const plan::Plan plan = draw.plan(graph, order);
+      Pairs pairs = following(plan, scratch);
+      pairs.insert(pairs.end(), settings.begin(), settings.end());
+      const Pairs trial = draw.trial();
+      pairs.insert(pairs.end(), trial.begin(), trial.end());
+      std::string how;
+      for (const auto &pair : trial) how += " " + pair.second;
+      try {
+        ASSERT_TRUE(run(pairs) == expected) << "plan " << i << how << ": " << plan::to_json(plan);
+      } catch (const Error &error) {
+        FAIL() << error.text << " (" << error.subject << ") plan " << i << how << ": " << plan::to_json(plan);
+      }
     }
   }
-}
+};
 
-INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23"),
+TEST_P(SameBits, UnderTwoHundredRandomPlans) { compare(kPlans, {}, std::nullopt); }
+
+TEST_P(SameBits, WithAccumulationAndClippingToo) {
+  compare(kPlans / 8, {{"accumulation", "2"}, {"clip_norm", "0.5"}, {"clip_value", "0.01"}, {"on_nonfinite", "skip"}},
+          plan::OptimizerOrder::barrier);
+}
+INSTANTIATE_TEST_SUITE_P(Models, SameBits,
+                         testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23", "retention-dynamic-opset18",
+                                         "dropout-gpt"),
                          [](const auto &info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

@@ -84,12 +84,15 @@ TEST_P(Golden, FirstGradientsHaveTheNormsOfPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Golden, testing::ValuesIn(test::model_files()), [](const auto &info) {
+std::string test_name(const testing::TestParamInfo<std::string> &info) {
   std::string name = info.param;
   for (char &c : name)
     if (c == '-') c = '_';
   return name;
-});
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Golden, testing::ValuesIn(test::model_files()), test_name);
+INSTANTIATE_TEST_SUITE_P(Own, Golden, testing::Values("retention-dynamic-opset18"), test_name);
 
 }  // namespace
 }  // namespace protrain

@@ -98,8 +98,16 @@ std::unique_ptr<CpuKernel> make_attention_grad(const KernelRequest &request, int
 std::unique_ptr<CpuKernel> make_cross_entropy(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_cross_entropy_grad(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_linear_cross_entropy(const KernelRequest &request, int team_size);  // and gradient
+// dropout.cpp: its own gradient as well
+std::unique_ptr<CpuKernel> make_dropout(const KernelRequest &request, int team_size);
 // norm.cpp
 std::unique_ptr<CpuKernel> make_squared_norm(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_global_norm(const KernelRequest &request, int team_size);
+std::unique_ptr<CpuKernel> make_scaled_norm(const KernelRequest &request, int team_size);
+std::unique_ptr<CpuKernel> make_gradient_scale(const KernelRequest &request, int team_size);
+// accumulate.cpp
+std::unique_ptr<CpuKernel> make_accumulate(const KernelRequest &request, int team_size);
+std::unique_ptr<CpuKernel> make_count_targets(const KernelRequest &request, int team_size);
+std::unique_ptr<CpuKernel> make_counted_loss(const KernelRequest &request, int team_size);
 
 }  // namespace protrain::backend

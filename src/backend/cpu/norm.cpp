@@ -1,5 +1,6 @@
-// SquaredNorm and GlobalNorm. Sums of squares in double, over blocks of fixed length and then up a fixed tree: the bits
-// depend on the number of elements alone.
+// SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over blocks of fixed length and
+// then up a fixed tree: the bits depend on the number of elements alone.
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/clones.h"
@@ -62,6 +63,34 @@ class GlobalNorm : public CpuKernel {
     *output<double>(launch, 0) = std::sqrt(sum);
   }
 };
+class ScaledNorm : public CpuKernel {
+ public:
+  explicit ScaledNorm(const KernelRequest &request) {
+    for (const graph::Type &type : request.inputs) require_dtype(request, type, DType::f64);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    if (member.index == 0) *output<double>(launch, 0) = *input<double>(launch, 0) / *input<double>(launch, 1);
+  }
+};
+
+class GradientScale : public CpuKernel {
+ public:
+  explicit GradientScale(const KernelRequest &request) : max_norm_(request.node.attributes.real("max_norm", 0)) {
+    for (const graph::Type &type : request.inputs) require_dtype(request, type, DType::f64);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    if (member.index != 0) return;
+    const double norm = *input<double>(launch, 0), *weights = optional_input<double>(launch, 1);
+    double scale = weights != nullptr ? 1 / *weights : 1;
+    if (max_norm_ > 0) scale *= std::min(1.0, max_norm_ / (norm + 1e-6));
+    *output<float>(launch, 0) = static_cast<float>(scale);
+  }
+
+ private:
+  const double max_norm_;
+};
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_squared_norm(const KernelRequest &request, int) {
@@ -70,6 +99,14 @@ std::unique_ptr<CpuKernel> make_squared_norm(const KernelRequest &request, int) 
 
 std::unique_ptr<CpuKernel> make_global_norm(const KernelRequest &request, int) {
   return std::make_unique<GlobalNorm>(request);
+}
+
+std::unique_ptr<CpuKernel> make_scaled_norm(const KernelRequest &request, int) {
+  return std::make_unique<ScaledNorm>(request);
+}
+
+std::unique_ptr<CpuKernel> make_gradient_scale(const KernelRequest &request, int) {
+  return std::make_unique<GradientScale>(request);
 }
 
 }  // namespace protrain::backend

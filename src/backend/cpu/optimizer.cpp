@@ -10,6 +10,7 @@ namespace {
 constexpr std::int64_t kLine = 16;  // floats of a cache line: no two members write to one
 
 struct Spans {
+  arith::Treatment treatment;
   const float *__restrict gradient;
   float *__restrict weights;
   float *__restrict first;
@@ -19,25 +20,28 @@ struct Spans {
 PROTRAIN_CLONES
 void adamw(const arith::AdamW &step, const Spans &at, Range range) {
   const arith::AdamW c = step;
+  const arith::Treatment t = at.treatment;
   const float *__restrict g = at.gradient;
   float *__restrict w = at.weights, *__restrict m = at.first, *__restrict v = at.second;
-  for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, g[i], w[i], m[i], v[i]);
+  for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, arith::treated(t, g[i]), w[i], m[i], v[i]);
 }
 
 PROTRAIN_CLONES
 void momentum_sgd(const arith::Sgd &step, const Spans &at, Range range) {
   const arith::Sgd c = step;
+  const arith::Treatment t = at.treatment;
   const float *__restrict g = at.gradient;
   float *__restrict w = at.weights, *__restrict b = at.first;
-  for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, g[i], w[i], b[i]);
+  for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, arith::treated(t, g[i]), w[i], b[i]);
 }
 
 PROTRAIN_CLONES
 void plain_sgd(const arith::Sgd &step, const Spans &at, Range range) {
   const arith::Sgd c = step;
+  const arith::Treatment t = at.treatment;
   const float *__restrict g = at.gradient;
   float *__restrict w = at.weights;
-  for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, g[i], w[i]);
+  for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, arith::treated(t, g[i]), w[i]);
 }
 
 arith::AdamW adamw_step(const Optimizer &o, const StepScalars &s) {
@@ -58,8 +62,8 @@ class Update : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     if (*input<std::uint32_t>(launch, 1) != 0) return;
     const int states = optimizer_.state_count();
-    const Spans at{input<float>(launch, 0), output<float>(launch, 0), optional_output<float>(launch, 1),
-                   optional_output<float>(launch, 2)};
+    const Spans at{treatment(launch), input<float>(launch, 0), output<float>(launch, 0),
+                   optional_output<float>(launch, 1), optional_output<float>(launch, 2)};
     const Range range = share(elements_, kLine, member);
     if (optimizer_.kind == Optimizer::Kind::adamw) return adamw(adamw_step(optimizer_, *launch.scalars), at, range);
     const arith::Sgd step{static_cast<float>(launch.scalars->learning_rate),
@@ -68,6 +72,13 @@ class Update : public CpuKernel {
   }
 
  private:
+  arith::Treatment treatment(const Launch &launch) const {
+    arith::Treatment treatment;
+    if (const auto *scale = optional_input<float>(launch, 2)) treatment.scale = *scale;
+    if (optimizer_.clip_value > 0) treatment.limit = static_cast<float>(optimizer_.clip_value);
+    return treatment;
+  }
+
   const Optimizer optimizer_;
   const std::int64_t elements_;
 };

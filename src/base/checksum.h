@@ -1,14 +1,18 @@
-// XXH3-128 checksums, as 32 hex digits. They find damage, not malice: whoever can write the file can write its checksum.
+// Checksums that find damage, not malice: XXH3.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
-namespace protrain::state {
+namespace protrain {
 
+std::uint64_t checksum(std::span<const std::byte> bytes);
+
+// 128 bits as 32 hex digits, of bytes that come in parts.
 class Digest {
  public:
   Digest();
@@ -23,4 +27,4 @@ class Digest {
 
 std::string digest_of(std::string_view text);
 
-}  // namespace protrain::state
+}  // namespace protrain

@@ -1,0 +1,66 @@
+// Random numbers without a state: Philox4x32-10 (Salmon et al. 2011), a function of where a number is used. The same
+// numbers come out whatever the order, the device, and however often they are asked for.
+// A stream belongs to one node in one step of one seed; a number in it to an element of a sample. Changing these rules
+// changes the results of every training with dropout.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "arith/math.h"
+
+namespace protrain::arith {
+
+struct Words {
+  std::uint32_t word[4];
+};
+
+struct Stream {
+  std::uint32_t low, high;  // Philox's key
+};
+
+PROTRAIN_HD std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint32_t>(x); }
+PROTRAIN_HD std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
+
+// 128 random bits for each of the 2^128 counters of a stream, no two counters alike.
+PROTRAIN_HD Words philox(Words counter, Stream stream) {
+  std::uint32_t a = counter.word[0], b = counter.word[1], c = counter.word[2], d = counter.word[3];
+  std::uint32_t low = stream.low, high = stream.high;
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t first = std::uint64_t{0xD2511F53u} * a, second = std::uint64_t{0xCD9E8D57u} * c;
+    a = high_half(second) ^ b ^ low;
+    b = low_half(second);
+    c = high_half(first) ^ d ^ high;
+    d = low_half(first);
+    low += 0x9E3779B9u;   // the golden ratio
+    high += 0xBB67AE85u;  // sqrt(3) - 1
+  }
+  return {{a, b, c, d}};
+}
+
+// A permutation of the 64-bit numbers that leaves no pattern (the finalizer of SplitMix64).
+PROTRAIN_HD std::uint64_t scrambled(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// As each part passes through a permutation, two streams of which only one part differs are never the same.
+PROTRAIN_HD Stream stream_of(std::uint64_t seed, std::uint64_t step, std::uint64_t node) {
+  const std::uint64_t key = scrambled(scrambled(scrambled(seed + 0x9E3779B97F4A7C15u) ^ step) ^ node);
+  return {low_half(key), high_half(key)};
+}
+
+// The numbers of elements 4 * quad ... 4 * quad + 3 of a sample.
+PROTRAIN_HD Words numbers(Stream stream, std::uint64_t sample, std::uint64_t quad) {
+  return philox({{low_half(quad), high_half(quad), low_half(sample), high_half(sample)}}, stream);
+}
+
+// Dropout keeps an element where its number u satisfies u / 2^32 >= ratio, that is u >= drop_below(ratio).
+// 0 <= ratio < 1; as a float it is at most 1 - 2^-24, so that the bound fits.
+PROTRAIN_HD std::uint32_t drop_below(float ratio) {
+  return static_cast<std::uint32_t>(std::ceil(static_cast<double>(ratio) * 4294967296.0));
+}
+PROTRAIN_HD float keep_scale(float ratio) { return static_cast<float>(1.0 / (1.0 - static_cast<double>(ratio))); }
+
+}  // namespace protrain::arith

@@ -1,0 +1,101 @@
+// Accumulate, CountTargets and CountedLoss: element by element, so that no bit depends on the team.
+#include "backend/cpu/clones.h"
+#include "backend/cpu/kernel.h"
+
+#include "arith/math.h"
+
+namespace protrain::backend {
+
+namespace {
+constexpr std::int64_t kLine = 16;  // elements of a cache line: no two members write to one
+
+PROTRAIN_CLONES
+void scale(const float *__restrict x, float weight, float *__restrict sum, Range range) {
+  for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] = weight * x[i];
+}
+
+PROTRAIN_CLONES
+void add(const float *__restrict x, float weight, float *__restrict sum, Range range) {
+  for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] = arith::fma(weight, x[i], sum[i]);
+}
+
+void scale(const double *x, double weight, double *sum, Range range) {
+  for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] = weight * x[i];
+}
+
+void add(const double *x, double weight, double *sum, Range range) {
+  for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] += weight * x[i];
+}
+
+// inputs[0] and outputs[0] are the same memory.
+template <typename T>
+class Accumulate : public CpuKernel {
+ public:
+  explicit Accumulate(const KernelRequest &request) : elements_(element_count(request.inputs.at(0).shape)) {}
+
+  void run(Member &member, const Launch &launch) override {
+    const Range own = share(elements_, kLine, member);
+    const auto *weight = optional_input<double>(launch, 2);
+    const T factor = weight == nullptr ? T{1} : static_cast<T>(*weight);
+    const T *x = input<T>(launch, 1);
+    T *sum = output<T>(launch, 0);
+    const bool first = launch.scalars->micro_batch == 0;
+    if (factor == 0 && first) std::fill(sum + own.begin, sum + own.end, T{0});
+    if (factor == 0) return;
+    first ? scale(x, factor, sum, own) : add(x, factor, sum, own);
+  }
+
+ private:
+  const std::int64_t elements_;
+};
+
+template <typename Label>
+class CountTargets : public CpuKernel {
+ public:
+  explicit CountTargets(const KernelRequest &request) : rows_(element_count(request.inputs.at(0).shape)) {
+    ignores_ = request.node.attributes.has("ignore_index");
+    ignored_ = request.node.attributes.integer("ignore_index", 0);
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    if (member.index != 0) return;
+    const Label *labels = input<Label>(launch, 0);
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < rows_; ++i) count += !ignores_ || labels[i] != ignored_;
+    *output<double>(launch, 0) = static_cast<double>(count);
+  }
+
+ private:
+  const std::int64_t rows_;
+  bool ignores_;
+  std::int64_t ignored_;
+};
+
+class CountedLoss : public CpuKernel {
+ public:
+  explicit CountedLoss(const KernelRequest &request) { require_dtype(request, request.inputs.at(0), DType::f32); }
+
+  void run(Member &member, const Launch &launch) override {
+    if (member.index != 0) return;
+    *output<float>(launch, 0) = *input<double>(launch, 1) > 0 ? *input<float>(launch, 0) : 0.0F;
+  }
+};
+}  // namespace
+
+std::unique_ptr<CpuKernel> make_accumulate(const KernelRequest &request, int) {
+  if (request.inputs.at(0).dtype == DType::f64) return std::make_unique<Accumulate<double>>(request);
+  require_dtype(request, request.inputs[0], DType::f32);
+  return std::make_unique<Accumulate<float>>(request);
+}
+
+std::unique_ptr<CpuKernel> make_count_targets(const KernelRequest &request, int) {
+  if (request.inputs.at(0).dtype == DType::i32) return std::make_unique<CountTargets<std::int32_t>>(request);
+  require_dtype(request, request.inputs[0], DType::i64);
+  return std::make_unique<CountTargets<std::int64_t>>(request);
+}
+
+std::unique_ptr<CpuKernel> make_counted_loss(const KernelRequest &request, int) {
+  return std::make_unique<CountedLoss>(request);
+}
+
+}  // namespace protrain::backend

@@ -1,0 +1,105 @@
+// Dropout, and its gradient, which is the same operator on dy. The numbers depend on an element's place in its sample
+// alone, so neither the team's size nor a cut into micro-batches changes a bit.
+#include <algorithm>
+
+#include "arith/random.h"
+#include "backend/cpu/elementwise.h"
+
+namespace protrain::backend {
+
+namespace {
+constexpr std::int64_t kQuads = 128;  // drawn at a time: 2 KiB on the stack
+constexpr std::int64_t kDrawn = 4 * kQuads;
+
+struct Rule {
+  std::uint32_t drop_below;
+  float scale;
+};
+
+// Elements [begin, end) of one sample; x, y and mask point to the sample's first.
+struct Piece {
+  const float *x;
+  float *y;
+  bool *mask;
+  std::int64_t begin, end;
+};
+
+PROTRAIN_CLONES
+void draw(arith::Stream stream, std::uint64_t sample, Range quads, std::uint32_t *__restrict out) {
+  const std::int64_t count = quads.size();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const arith::Words words = arith::numbers(stream, sample, static_cast<std::uint64_t>(quads.begin + i));
+    for (int j = 0; j < 4; ++j) out[4 * i + j] = words.word[j];
+  }
+}
+
+PROTRAIN_CLONES
+void apply(const std::uint32_t *__restrict number, const float *x, float *y, std::int64_t count, Rule rule) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float scaled = x[i] * rule.scale;
+    y[i] = number[i] >= rule.drop_below ? scaled : 0.0f;
+  }
+}
+
+PROTRAIN_CLONES
+void compare(const std::uint32_t *__restrict number, bool *__restrict mask, std::int64_t count, Rule rule) {
+  for (std::int64_t i = 0; i < count; ++i) mask[i] = number[i] >= rule.drop_below;
+}
+
+void drop(arith::Stream stream, std::uint64_t sample, const Piece &piece, Rule rule) {
+  alignas(64) std::uint32_t numbers[kDrawn];
+  for (std::int64_t at = piece.begin, next = at; at < piece.end; at = next) {
+    const std::int64_t drawn_from = at / 4 * 4;
+    next = std::min(drawn_from + kDrawn, piece.end);
+    draw(stream, sample, {drawn_from / 4, (next + 3) / 4}, numbers);
+    const std::uint32_t *number = numbers + (at - drawn_from);
+    if (piece.y != nullptr) apply(number, piece.x + at, piece.y + at, next - at, rule);
+    if (piece.mask != nullptr) compare(number, piece.mask + at, next - at, rule);
+  }
+}
+
+class DropoutKernel : public CpuKernel {
+ public:
+  explicit DropoutKernel(const KernelRequest &request)
+      : rule_{arith::drop_below(ratio(request)), arith::keep_scale(ratio(request))},
+        key_(static_cast<std::uint64_t>(request.node.attributes.integer("key", 0))),
+        samples_(request.node.attributes.integer("samples", 0)),
+        count_(element_count(request.inputs[0].shape)),
+        per_sample_(count_ / std::max<std::int64_t>(samples_, 1)) {}
+
+  void run(Member &member, const Launch &launch) override {
+    const Range mine = share(count_, kElementGrain, member);
+    const StepScalars &now = *launch.scalars;
+    const arith::Stream stream = arith::stream_of(now.seed, now.step, key_);
+    for (std::int64_t at = mine.begin, next = at; at < mine.end; at = next) {
+      const std::int64_t sample = at / per_sample_, first = sample * per_sample_;
+      next = std::min(first + per_sample_, mine.end);
+      Piece piece{.x = input<float>(launch, 0) + first,
+                  .y = optional_output<float>(launch, 0),
+                  .mask = optional_output<bool>(launch, 1),
+                  .begin = at - first,
+                  .end = next - first};
+      if (piece.y != nullptr) piece.y += first;
+      if (piece.mask != nullptr) piece.mask += first;
+      drop(stream, samples_ == 0 ? 0 : now.first_sample + static_cast<std::uint64_t>(sample), piece, rule_);
+    }
+  }
+
+ private:
+  static float ratio(const KernelRequest &request) {
+    return static_cast<float>(request.node.attributes.real("ratio", 0.5));
+  }
+
+  const Rule rule_;
+  const std::uint64_t key_;
+  const std::int64_t samples_, count_, per_sample_;
+};
+}  // namespace
+
+std::unique_ptr<CpuKernel> make_dropout(const KernelRequest &request, int) {
+  require_dtype(request, request.inputs[0], DType::f32);
+  return std::make_unique<DropoutKernel>(request);
+}
+
+}  // namespace protrain::backend

@@ -1,0 +1,192 @@
+#include "base/spill_file.h"
+
+#include <fcntl.h>
+#include <liburing.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/shape.h"
+
+namespace protrain {
+
+namespace {
+
+constexpr std::uint64_t kPart = 1 << 20;  // of a transfer, in one request
+constexpr unsigned kDepth = 8;            // requests at a time
+
+// Faults are injected here.
+int sys_open(const char *path, int flags) { return ::open(path, flags | O_CLOEXEC, 0600); }
+int sys_make_temporary(char *pattern, int flags) { return ::mkostemp(pattern, flags | O_CLOEXEC); }
+int sys_allocate(int descriptor, off_t bytes) { return ::posix_fallocate(descriptor, 0, bytes); }
+ssize_t sys_pread(int descriptor, void *to, std::size_t bytes, off_t offset) {
+  return ::pread(descriptor, to, bytes, offset);
+}
+ssize_t sys_pwrite(int descriptor, const void *from, std::size_t bytes, off_t offset) {
+  return ::pwrite(descriptor, from, bytes, offset);
+}
+
+[[noreturn]] void refuse(const std::string &directory, const char *what, std::uint64_t bytes, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  fail(full ? Code::nospc : Code::io, directory, "cannot {} {} bytes of the file for what does not fit in memory: {}",
+       what, bytes, std::generic_category().message(error));
+}
+
+// A file without a name, or one that loses it at once.
+int open_unnamed(const std::string &directory, int flags) {
+  const int descriptor = sys_open(directory.c_str(), O_TMPFILE | O_RDWR | flags);
+  if (descriptor >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return descriptor;
+  std::string pattern = directory + "/.protrain-XXXXXX";
+  const int named = sys_make_temporary(pattern.data(), flags);
+  if (named >= 0) ::unlink(pattern.c_str());
+  return named;
+}
+
+bool suits_disk(const void *memory) { return reinterpret_cast<std::uintptr_t>(memory) % kDiskAlignment == 0; }
+
+}  // namespace
+
+struct SpillFile::Ring {
+  Ring() { made = io_uring_queue_init(kDepth, &ring, 0) == 0; }
+  ~Ring() {
+    if (made) io_uring_queue_exit(&ring);
+  }
+  io_uring ring{};
+  bool made = false;
+};
+
+SpillFile::SpillFile(const std::string &directory, std::uint64_t bytes)
+    : directory_(directory), bounce_(kPart, "spill file") {
+  open(directory, round_up(bytes, kDiskAlignment));
+  ring_ = std::make_unique<Ring>();
+  if (!ring_->made) ring_.reset();
+}
+
+SpillFile::~SpillFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void SpillFile::open(const std::string &directory, std::uint64_t bytes) {
+  struct stat found {};
+  require(::stat(directory.c_str(), &found) != 0 || S_ISDIR(found.st_mode), Code::path, directory, "not a directory");
+  descriptor_ = open_unnamed(directory, O_DIRECT);
+  direct_ = descriptor_ >= 0;
+  if (!direct_ && errno == EINVAL) descriptor_ = open_unnamed(directory, 0);
+  if (descriptor_ < 0) refuse(directory, "make a file of", bytes, errno);
+  if (const int error = sys_allocate(descriptor_, static_cast<off_t>(bytes)); error != 0) {
+    ::close(std::exchange(descriptor_, -1));
+    refuse(directory, "take", bytes, error);
+  }
+}
+
+void SpillFile::declare(std::uint64_t offset, std::uint64_t bytes) {
+  require(offset % kDiskAlignment == 0 && bytes > 0, Code::internal, directory_, "a region of {} bytes at {}", bytes,
+          offset);
+  const auto before = [](const Region &a, const Region &b) {
+    return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+  };
+  const Region fresh{.offset = offset, .bytes = bytes};
+  const auto at = std::ranges::lower_bound(regions_, fresh, before);
+  if (at == regions_.end() || before(fresh, *at)) regions_.insert(at, fresh);
+}
+
+SpillFile::Region &SpillFile::region(std::uint64_t offset, std::uint64_t bytes) {
+  const auto at = std::ranges::lower_bound(regions_, std::pair(offset, bytes), {},
+                                           [](const Region &r) { return std::pair(r.offset, r.bytes); });
+  require(at != regions_.end() && at->offset == offset && at->bytes == bytes, Code::internal, directory_,
+          "{} bytes at {} were not declared as a region", bytes, offset);
+  return *at;
+}
+
+void SpillFile::write(std::uint64_t offset, std::span<const std::byte> from) {
+  Region &target = region(offset, from.size());
+  target.written = false;  // until it is: half of it may have been
+  const std::uint64_t whole = from.size() / kDiskAlignment * kDiskAlignment, rest = from.size() - whole;
+  if (whole > 0) transfer(offset, const_cast<std::byte *>(from.data()), whole, true);
+  if (rest > 0) {
+    std::memcpy(bounce_.data(), from.data() + whole, rest);
+    transfer(offset + whole, bounce_.data(), kDiskAlignment, true);
+  }
+  target.checksum = checksum(from);
+  target.written = true;
+}
+
+void SpillFile::read(std::uint64_t offset, std::span<std::byte> to) {
+  const Region &source = region(offset, to.size());
+  require(source.written, Code::corrupt, directory_, "{} bytes at {} are read and were never written", to.size(),
+          offset);
+  const std::uint64_t whole = to.size() / kDiskAlignment * kDiskAlignment, rest = to.size() - whole;
+  if (whole > 0) transfer(offset, to.data(), whole, false);
+  if (rest > 0) {
+    transfer(offset + whole, bounce_.data(), kDiskAlignment, false);
+    std::memcpy(to.data() + whole, bounce_.data(), rest);
+  }
+  require(checksum(to) == source.checksum, Code::corrupt, directory_,
+          "{} bytes at {} of the file for what does not fit in memory came back changed; suspect the disk", to.size(),
+          offset);
+}
+
+void SpillFile::transfer(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
+  if (suits_disk(memory))
+    return ring_ ? transfer_queued(offset, memory, bytes, writes) : transfer_plain(offset, memory, bytes, writes);
+  for (std::uint64_t at = 0; at < bytes; at += kPart) {
+    const std::uint64_t part = std::min(kPart, bytes - at);
+    if (writes) std::memcpy(bounce_.data(), memory + at, part);
+    transfer_plain(offset + at, bounce_.data(), part, writes);
+    if (!writes) std::memcpy(memory + at, bounce_.data(), part);
+  }
+}
+
+void SpillFile::transfer_plain(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
+  for (std::uint64_t done = 0; done < bytes;) {
+    const auto at = static_cast<off_t>(offset + done);
+    const ssize_t moved = writes ? sys_pwrite(descriptor_, memory + done, bytes - done, at)
+                                 : sys_pread(descriptor_, memory + done, bytes - done, at);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) refuse(directory_, writes ? "write" : "read", bytes, moved < 0 ? errno : EIO);
+    done += static_cast<std::uint64_t>(moved);
+  }
+}
+
+// Requests complete in any order; one that moved less than it was asked to is finished without the ring.
+void SpillFile::transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
+  io_uring *ring = &ring_->ring;
+  std::uint64_t begun = 0;
+  unsigned open = 0;
+  int error = 0;
+  while (begun < bytes || open > 0) {
+    for (; begun < bytes && open < kDepth && error == 0; ++open, begun += kPart) {
+      const auto part = static_cast<unsigned>(std::min(kPart, bytes - begun));
+      io_uring_sqe *request = io_uring_get_sqe(ring);
+      writes ? io_uring_prep_write(request, descriptor_, memory + begun, part, offset + begun)
+             : io_uring_prep_read(request, descriptor_, memory + begun, part, offset + begun);
+      io_uring_sqe_set_data64(request, begun);
+    }
+    if (open == 0) break;  // after an error
+    io_uring_submit(ring);
+    io_uring_cqe *answer = nullptr;
+    const int waited = io_uring_wait_cqe(ring, &answer);
+    if (waited == -EINTR) continue;
+    if (waited < 0) refuse(directory_, writes ? "write" : "read", bytes, -waited);
+    const std::uint64_t from = io_uring_cqe_get_data64(answer);
+    const int moved = answer->res;
+    io_uring_cqe_seen(ring, answer);
+    --open;
+    const std::uint64_t part = std::min(kPart, bytes - from);
+    if (moved < 0 && moved != -EINTR && moved != -EAGAIN)
+      error = -moved;
+    else if (const std::uint64_t done = moved > 0 ? static_cast<std::uint64_t>(moved) : 0; done < part && error == 0)
+      transfer_plain(offset + from + done, memory + from + done, part - done, writes);
+  }
+  if (error != 0) refuse(directory_, writes ? "write" : "read", bytes, error);
+}
+
+}  // namespace protrain

@@ -1,0 +1,61 @@
+// What joins the micro-batches of a step into one: sums of gradients, each weighted by what its batch counts for, so
+// that the mean over all is the one that a single large batch would give.
+//
+//   Accumulate(sum, x[, weight]) -> sum + weight * x, in place; in the step's first micro-batch weight * x, and what
+//                                   `sum` holds is not read. A weight of 0 leaves x out, NaN or not.
+//   CountTargets(labels){ignore_index} -> float64 scalar: labels that are not the ignored one
+//   CountedLoss(loss, weight) -> loss; 0 where the weight is 0: the mean over no targets is NaN and counts for nothing
+#include "ops/evaluate.h"
+#include "ops/families.h"
+
+namespace protrain::ops {
+
+namespace {
+
+const Type kWeight = {DType::f64, {}};
+
+std::vector<Type> infer_accumulate(const NodeTypes &types) {
+  const Type &sum = types.input(0);
+  require(is_float(sum.dtype) && types.input(1) == sum, Code::type, types.subject(), "{} cannot be added to {}",
+          to_text(types.input(1)), to_text(sum));
+  if (types.has(2))
+    require(types.input(2) == kWeight, Code::type, types.subject(), "the weight is {}, not {}", to_text(types.input(2)),
+            to_text(kWeight));
+  return {sum};
+}
+
+std::vector<Type> infer_count(const NodeTypes &types) {
+  require(is_integer(types.input(0).dtype), Code::type, types.subject(), "labels are {}, no integers",
+          name_of(types.input(0).dtype));
+  return {kWeight};
+}
+
+std::vector<Array> evaluate_count(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  double count = 0;
+  for (std::int64_t label : in[0]->integers())
+    count += !node.attributes.has("ignore_index") || label != node.attributes.integer("ignore_index", 0);
+  return {array_of(out[0], std::vector<double>{count})};
+}
+
+std::vector<Type> infer_counted_loss(const NodeTypes &types) {
+  require(is_float(types.input(0).dtype) && element_count(types.input(0).shape) == 1 && types.input(1) == kWeight,
+          Code::type, types.subject(), "{} and {} are no loss and its weight", to_text(types.input(0)),
+          to_text(types.input(1)));
+  return {types.input(0)};
+}
+
+std::vector<Array> evaluate_counted_loss(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+  const double loss = in[0]->doubles()[0], weight = in[1]->stored_double(0);
+  return {array_of(out[0], std::vector<double>{weight > 0 ? loss : 0})};
+}
+
+}  // namespace
+
+// Accumulate has no reference: what it does depends on the micro-batch.
+Family accumulate_family() {
+  return {{.name = "Accumulate", .infer = infer_accumulate},
+          {.name = "CountTargets", .infer = infer_count, .evaluate = evaluate_count},
+          {.name = "CountedLoss", .infer = infer_counted_loss, .evaluate = evaluate_counted_loss}};
+}
+
+}  // namespace protrain::ops

@@ -1,0 +1,79 @@
+// Accumulate, CountTargets, CountedLoss; what becomes of gradients' norm; scales and limits of an Update.
+#include <cmath>
+
+#include "kernel_check.h"
+
+namespace protrain::test {
+namespace {
+
+TEST(CountTargetsKernel, CountsLabelsThatAreNotIgnored) {
+  expect_reference({"CountTargets", {}, {random_integers({37}, 1, 0, 5)}}, 0);
+  expect_reference({"CountTargets", {{"ignore_index", std::int64_t{2}}}, {random_integers({4, 9}, 2, 0, 5)}}, 0);
+}
+
+TEST(CountedLossKernel, IsZeroWhereNothingCounts) {
+  const Array loss = Array::scalar(DType::f32, 2.5), nan = Array::scalar(DType::f32, std::nan(""));
+  const Array none = Array::scalar(DType::f64, 0), some = Array::scalar(DType::f64, 7);
+  EXPECT_EQ(run_on_cpu({"CountedLoss", {}, {loss, some}}, 2)[0].doubles()[0], 2.5);
+  EXPECT_EQ(run_on_cpu({"CountedLoss", {}, {nan, none}}, 2)[0].doubles()[0], 0);
+  EXPECT_TRUE(std::isnan(run_on_cpu({"CountedLoss", {}, {nan, some}}, 2)[0].doubles()[0]));
+}
+
+TEST(GradientScaleKernel, DividesByTheWeightsAndCutsToTheNorm) {
+  const Array norm = Array::scalar(DType::f64, 4), weights = Array::scalar(DType::f64, 16);
+  for (double most : {0.0, 0.5, 3.9, 4.1}) {
+    expect_reference({"GradientScale", {{"max_norm", most}}, {norm}}, 1e-7);
+    expect_reference({"GradientScale", {{"max_norm", most}}, {norm, weights}}, 1e-7);
+  }
+  EXPECT_EQ(run_on_cpu({"GradientScale", {{"max_norm", 5.0}}, {norm}}, 1)[0].doubles()[0], 1);
+  expect_reference({"ScaledNorm", {}, {norm, weights}}, 0);
+}
+
+// The sums of three micro-batches, in place.
+std::vector<float> accumulated(int threads, const std::vector<double> &weights) {
+  const auto device = backend::open("cpu", threads);
+  constexpr std::int64_t kElements = 1001;
+  const graph::Type vector{DType::f32, {kElements}}, scalar{DType::f64, {}};
+  const graph::Node node{.op = "Accumulate", .name = "sum"};
+  const auto kernel = device->compile({node, {vector, vector, scalar}, {vector}});
+  std::vector<float> sum(kElements, NAN), x(kElements);
+  for (std::size_t batch = 0; batch < weights.size(); ++batch) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(std::sin(0.1 * static_cast<double>(i + batch)));
+    double weight = weights[batch];
+    std::vector<void *> inputs = {sum.data(), x.data(), &weight}, outputs = {sum.data()};
+    const backend::StepScalars scalars{.micro_batch = batch};
+    struct Job {
+      backend::Device &device;
+      backend::Kernel &kernel;
+      backend::Launch launch;
+    } job{*device, *kernel, {inputs, outputs, nullptr, &scalars}};
+    device->run_step(
+        [](void *at) {
+          Job &j = *static_cast<Job *>(at);
+          j.device.launch(Queue::compute, j.kernel, j.launch);
+        },
+        &job);
+  }
+  return sum;
+}
+
+TEST(AccumulateKernel, StartsAnewAndAddsWithWeights) {
+  const std::vector<float> sum = accumulated(2, {3, 0.5, 2});
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    const auto x = [&](std::size_t batch) { return std::sin(0.1 * static_cast<double>(i + batch)); };
+    EXPECT_NEAR(sum[i], 3 * x(0) + 0.5 * x(1) + 2 * x(2), 1e-6);
+  }
+}
+
+TEST(AccumulateKernel, LeavesOutWhatWeighsNothing) {
+  EXPECT_EQ(accumulated(2, {0, 0}), std::vector<float>(1001, 0.0F));
+  for (float value : accumulated(2, {0, 1, 0})) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST(AccumulateKernel, BitsDoNotDependOnTheTeam) {
+  for (int threads : {2, 3}) EXPECT_EQ(accumulated(threads, {3, 0.7, 2}), accumulated(1, {3, 0.7, 2}));
+}
+
+}  // namespace
+}  // namespace protrain::test

@@ -1,0 +1,129 @@
+// Room on disk: what is written comes back, and what does not is noticed.
+#include "base/spill_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+
+#include "base/error.h"
+
+namespace protrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+Code code_of(const std::function<void()> &call) {
+  try {
+    call();
+  } catch (const Error &error) {
+    return error.code;
+  }
+  return Code::ok;
+}
+
+class SpillFileTest : public testing::Test {
+ protected:
+  SpillFileTest() {
+    std::string pattern = (fs::temp_directory_path() / "protrain-spill-XXXXXX").string();
+    directory = mkdtemp(pattern.data());
+  }
+  ~SpillFileTest() override { fs::remove_all(directory); }
+
+  std::string directory;
+};
+
+std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
+  std::vector<std::byte> out(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<std::byte>((i * 2654435761u + seed) >> 7);
+  return out;
+}
+
+constexpr std::size_t kSizes[] = {1, 4095, 4096, 4097, 64 << 10, (1 << 20) + 1, (9 << 20) + 4096 + 17};
+
+TEST_F(SpillFileTest, GivesBackRegionsOfAnySizeFromAnyAddress) {
+  SpillFile file(directory, 64 << 20);
+  Block memory(16 << 20, "test");
+  for (const std::size_t shift : {std::size_t{0}, std::size_t{64}}) {
+    std::uint64_t offset = 0;
+    for (const std::size_t bytes : kSizes) {
+      file.declare(offset, bytes);
+      const std::vector<std::byte> right = pattern(bytes, static_cast<unsigned>(offset + shift));
+      const std::span<std::byte> at(memory.data() + shift, bytes);
+      std::memcpy(at.data(), right.data(), bytes);
+      file.write(offset, at);
+      std::memset(at.data(), 0, bytes);
+      file.read(offset, at);
+      EXPECT_EQ(std::memcmp(at.data(), right.data(), bytes), 0) << bytes << " bytes, address + " << shift;
+      offset += (bytes + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
+    }
+  }
+}
+
+TEST_F(SpillFileTest, HasNoNameAndLeavesNothing) {
+  const SpillFile file(directory, 1 << 20);
+  EXPECT_TRUE(fs::is_empty(directory));
+}
+
+TEST_F(SpillFileTest, TakesItsSizeAtOnceOrRefuses) {
+  EXPECT_EQ(code_of([&] { SpillFile(directory, 1ull << 55); }), Code::nospc);
+  EXPECT_EQ(code_of([&] { SpillFile(directory + "/nowhere", 4096); }), Code::io);
+  std::FILE *plain = std::fopen((directory + "/plain").c_str(), "w");
+  std::fclose(plain);
+  EXPECT_EQ(code_of([&] { SpillFile(directory + "/plain", 4096); }), Code::path);
+}
+
+TEST_F(SpillFileTest, RefusesToReadWhatWasNeverWritten) {
+  SpillFile file(directory, 1 << 20);
+  std::vector<std::byte> memory(4096);
+  file.declare(0, 4096);
+  EXPECT_EQ(code_of([&] { file.read(0, memory); }), Code::corrupt);
+  EXPECT_EQ(code_of([&] { file.read(4096, memory); }), Code::internal) << "not declared";
+  EXPECT_EQ(code_of([&] { file.write(0, std::span(memory).first(100)); }), Code::internal) << "another size";
+}
+
+TEST_F(SpillFileTest, NoticesARegionThatAnotherWroteOver) {
+  SpillFile file(directory, 1 << 20);
+  std::vector<std::byte> first = pattern(8192, 1), second = pattern(4096, 2);
+  file.declare(0, 8192);
+  file.declare(4096, 4096);
+  file.write(0, first);
+  EXPECT_EQ(code_of([&] { file.read(0, first); }), Code::ok);
+  file.write(4096, second);
+  EXPECT_EQ(code_of([&] { file.read(4096, second); }), Code::ok);
+  EXPECT_EQ(code_of([&] { file.read(0, first); }), Code::corrupt);
+}
+
+// The file through the process's own list of open files: it has no other name.
+int second_descriptor(const std::string &directory) {
+  for (const auto &entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    const std::string target = fs::read_symlink(entry.path(), ignored).string();
+    if (target.starts_with(directory)) return ::open(entry.path().c_str(), O_RDWR);
+  }
+  return -1;
+}
+
+TEST_F(SpillFileTest, NoticesASingleBitThatFlippedOnTheDisk) {
+  SpillFile file(directory, 4 << 20);
+  Block memory(3 << 20, "test");
+  const std::span<std::byte> at(memory.data(), memory.size());
+  file.declare(0, at.size());
+  file.write(0, at);
+  const int other = second_descriptor(directory);
+  ASSERT_GE(other, 0);
+  const char flipped = 1;
+  ASSERT_EQ(::pwrite(other, &flipped, 1, 2'345'678), 1);
+  ASSERT_EQ(::fsync(other), 0);
+  ::close(other);
+  EXPECT_EQ(code_of([&] { file.read(0, at); }), Code::corrupt);
+  std::memset(at.data(), 0, at.size());
+  file.write(0, at);
+  EXPECT_EQ(code_of([&] { file.read(0, at); }), Code::ok) << "written anew it is whole again";
+}
+
+}  // namespace
+}  // namespace protrain

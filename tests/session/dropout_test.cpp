@@ -1,0 +1,133 @@
+// A model exported in training mode, with dropout on embeddings, probabilities and branches, trains with it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "fixtures.h"
+#include "session/session.h"
+
+namespace protrain::session {
+namespace {
+
+using test::kBatch;
+using test::kSequence;
+
+const std::string kModel = test::fixture("dropout-gpt.onnx");
+
+std::unique_ptr<Session> session_of(const std::string &model, std::vector<std::pair<std::string, std::string>> more) {
+  Options options;
+  more.insert(more.end(), {{"dim", "batch=2"}, {"dim", "sequence=32"}, {"threads", "2"}, {"learning_rate", "3e-3"}});
+  for (const auto &[key, value] : more) options.set(key, value);
+  return Session::create(options, model, nullptr);
+}
+
+void set_batch(Session &session, int step) {
+  static const std::vector<std::int64_t> ids = test::load_tokens("input_ids.npy");
+  static const std::vector<std::int64_t> labels = test::load_tokens("labels.npy");
+  session.set_input("input_ids", DType::i64, {kBatch, kSequence}, test::batch(ids, step));
+  session.set_input("labels", DType::i64, {kBatch, kSequence}, test::batch(labels, step));
+}
+
+// The losses of ten steps, then every parameter.
+std::vector<float> trained(const std::string &seed) {
+  const auto session = session_of(kModel, {{"seed", seed}});
+  std::vector<float> bits;
+  for (int i = 0; i < test::kSteps; ++i) {
+    set_batch(*session, i);
+    bits.push_back(session->step().loss);
+  }
+  for (std::size_t p = 0; p < session->parameter_count(); ++p) {
+    std::vector<float> values(static_cast<std::size_t>(element_count(session->parameter_shape(p))));
+    session->read_parameter(session->parameter_name(p), values.data(), values.size());
+    bits.insert(bits.end(), values.begin(), values.end());
+  }
+  return bits;
+}
+
+// The model with every ratio of 0.1 made 0.
+class WithoutDropout {
+ public:
+  WithoutDropout() {
+    std::ifstream file(kModel, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    const std::string tenth("\x4a\x04\xcd\xcc\xcc\x3d", 6), zero("\x4a\x04\0\0\0\0", 6);  // raw_data of four bytes
+    for (std::size_t at = 0; (at = bytes.find(tenth, at)) != std::string::npos; ++replaced)
+      bytes.replace(at, tenth.size(), zero);
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  ~WithoutDropout() { std::filesystem::remove(path); }
+
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("protrain-dropout-" + std::to_string(getpid()) + ".onnx")).string();
+  int replaced = 0;
+};
+
+int dropouts_in(const std::string &graph_text) {
+  int count = 0;
+  for (std::size_t at = 0; (at = graph_text.find("Dropout(", at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+TEST(DropoutSession, LearnsAndGivesTheSameBitsForTheSameSeed) {
+  const std::vector<float> first = trained("1");
+  EXPECT_LT(first[9], first[0] - 0.3f);
+  EXPECT_EQ(trained("1"), first);
+  const std::vector<float> other = trained("2");
+  for (int i = 0; i < test::kSteps; ++i)
+    EXPECT_NE(other[static_cast<std::size_t>(i)], first[static_cast<std::size_t>(i)]);
+}
+
+TEST(DropoutSession, DrawsANewMaskInEveryStep) {
+  const auto session = session_of(kModel, {{"learning_rate", "0"}, {"weight_decay", "0"}});
+  session->set_learning_rate(0);
+  set_batch(*session, 0);
+  const float first = session->step().loss, second = session->step().loss;
+  EXPECT_NE(first, second);
+  EXPECT_NEAR(first, second, 0.5);
+}
+
+TEST(DropoutSession, EvaluatesWithoutIt) {
+  const WithoutDropout plain;
+  ASSERT_GT(plain.replaced, 0);
+  const auto session = session_of(kModel, {{"seed", "1"}}), other = session_of(kModel, {{"seed", "2"}});
+  const auto expected = session_of(plain.path, {});
+  EXPECT_EQ(dropouts_in(session->graph_text()), 26) << session->graph_text();
+  EXPECT_EQ(dropouts_in(expected->graph_text()), 0);
+  for (Session *one : {session.get(), other.get(), expected.get()}) set_batch(*one, 0);
+  const float loss = session->evaluate();
+  EXPECT_EQ(session->evaluate(), loss);
+  EXPECT_EQ(other->evaluate(), loss);
+  EXPECT_NEAR(expected->evaluate(), loss, 1e-5);  // there attention is fused
+  EXPECT_GT(std::abs(session->step().loss - loss), 1e-4);
+}
+
+// Along its own direction the gradient of the first step is the change of that step's loss, masks and all.
+TEST(DropoutSession, TheBackwardPassUsesTheMasksOfTheForwardPass) {
+  const auto at = [](double distance, std::vector<std::vector<float>> *gradients) {
+    const auto session = session_of(kModel, {{"seed", "4"}, {"keep_gradients", "*"}});
+    for (std::size_t p = 0; p < gradients->size(); ++p) {
+      std::vector<float> weights((*gradients)[p].size());
+      session->read_parameter(session->parameter_name(p), weights.data(), weights.size());
+      for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += static_cast<float>(distance * (*gradients)[p][i]);
+      session->write_parameter(session->parameter_name(p), weights.data(), weights.size());
+    }
+    set_batch(*session, 0);
+    const StepResult result = session->step();
+    for (std::size_t p = gradients->size(); p < session->parameter_count(); ++p) {
+      gradients->emplace_back(static_cast<std::size_t>(element_count(session->parameter_shape(p))));
+      session->read_gradient(session->parameter_name(p), gradients->back().data(), gradients->back().size());
+    }
+    return result;
+  };
+  std::vector<std::vector<float>> gradients;
+  const double norm = at(0, &gradients).grad_norm, step = 1e-2 / norm;
+  const double quotient = (at(step / norm, &gradients).loss - at(-step / norm, &gradients).loss) / (2 * step);
+  EXPECT_NEAR(quotient, norm, 5e-3 * norm);
+}
+
+}  // namespace
+}  // namespace protrain::session
