@@ -1,5 +1,5 @@
-// Checkpoints: everything that training goes on from, in a folder of its own. Tensors are streamed through one buffer of
-// 4 MiB and may live anywhere.
+// Checkpoints: everything that training goes on from, in a folder of its own. Tensors are streamed through one buffer
+// of 4 MiB and may live anywhere.
 //
 //   PARENT/step-0000000010/weights.safetensors     NAME
 //                          optimizer.safetensors   NAME/moment1, NAME/moment2
@@ -30,7 +30,6 @@ struct Parameter {
 inline constexpr const char *kStep = "step";  // the counter that every checkpoint has
 
 struct Description {
-  std::string model;      // a fingerprint of what is trained
   std::string optimizer;  // its kind: "adamw"
   std::map<std::string, std::uint64_t> counters;
   std::vector<Parameter> parameters;
@@ -61,10 +60,11 @@ class Checkpoint {
   const std::string &path() const;
   const Description &description() const;  // parameters in the order of the file
 
-  // Gives all tensors of `model` to `write`, whose counters are not looked at. Code::mismatch with the first five
-  // differences where the checkpoint is of another model; corrupt where a checksum does not match. Both come before
-  // anything is written: the files are read twice. What goes wrong in the second reading has Aftermath::lost.
-  void load(const Description &model, const Write &write) const;
+  // Gives all tensors to `write`. They must be those of `wanted`, whose counters are not looked at: the same optimizer,
+  // names, shapes and arrays; Code::mismatch has the first five differences. Code::corrupt where a checksum does not
+  // match. Both come before anything is written: the files are read twice. What goes wrong in the second reading has
+  // Aftermath::lost.
+  void load(const Description &wanted, const Write &write) const;
 
  private:
   struct Contents;

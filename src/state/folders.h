@@ -1,5 +1,5 @@
-// The names that checkpoints have in their parent directory: step-0000000010, while one of the same step takes its place
-// step-0000000010.old, and in the making .step-0000000010-PID-SERIAL.tmp.
+// The names that checkpoints have in their parent directory: step-0000000010, while one of the same step takes its
+// place step-0000000010.old, and in the making .step-0000000010-PID-SERIAL.tmp.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,11 @@
 // Nothing that a file says is believed before its checksum has matched, and no tensor is handed over before all have.
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "state/checkpoint.h"
+#include "state/difference.h"
 #include "state/folders.h"
 #include "state/manifest.h"
 #include "state/pieces.h"
@@ -17,8 +16,6 @@ namespace protrain::state {
 namespace {
 
 using Kind = DirectoryEntry::Kind;
-
-constexpr std::size_t kShownDifferences = 5;
 
 struct DataFile {
   File file;
@@ -102,49 +99,15 @@ std::vector<std::string> candidates(const std::string &parent, const std::vector
   return names;
 }
 
-// The first differences, and how many more there are.
-std::string first_of(const std::vector<std::string> &differences) {
-  const std::size_t shown = std::min(differences.size(), kShownDifferences);
-  std::string text = fmt::format("{}", fmt::join(differences.begin(), differences.begin() + shown, "; "));
-  if (shown < differences.size()) text += fmt::format("; and {} more", differences.size() - shown);
-  return text;
-}
-
-void compare_parameter(const Parameter &saved, const Parameter &wanted, bool same_optimizer,
-                       std::vector<std::string> &differences) {
-  if (saved.shape != wanted.shape)
-    differences.push_back(
-        fmt::format("{} has shape {} there and {} here", wanted.name, to_text(saved.shape), to_text(wanted.shape)));
-  if (same_optimizer && saved.arrays != wanted.arrays)
-    differences.push_back(fmt::format("the optimizer keeps [{}] of {} there and [{}] here",
-                                      fmt::join(saved.arrays, ", "), wanted.name, fmt::join(wanted.arrays, ", ")));
-}
-
-using ByName = std::map<std::string, std::size_t>;
-
-ByName index_of(const std::vector<Parameter> &parameters) {
-  ByName by_name;
-  for (std::size_t p = 0; p < parameters.size(); ++p) by_name[parameters[p].name] = p;
-  return by_name;
-}
-
-void require_same_model(const std::string &path, const Description &saved, const Description &wanted) {
-  std::vector<std::string> differences;
-  const bool same_optimizer = saved.optimizer == wanted.optimizer;
-  if (!same_optimizer)
-    differences.push_back(fmt::format("the optimizer is {} there and {} here", saved.optimizer, wanted.optimizer));
-  const ByName there = index_of(saved.parameters), here = index_of(wanted.parameters);
-  for (const Parameter &parameter : wanted.parameters) {
-    const auto found = there.find(parameter.name);
-    if (found == there.end())
-      differences.push_back(fmt::format("{} is missing there", parameter.name));
-    else
-      compare_parameter(saved.parameters[found->second], parameter, same_optimizer, differences);
+// Runs `body`; what it finds wrong with a checkpoint also names the one that is left to go on from, if there is one.
+template <typename Body>
+auto naming(const std::string &earlier, const Body &body) {
+  try {
+    return body();
+  } catch (const Error &error) {
+    if (earlier.empty()) throw;
+    fail(error.code, error.subject, "{}; the checkpoint before it is {}", error.text, earlier);
   }
-  for (const Parameter &parameter : saved.parameters)
-    if (!here.contains(parameter.name)) differences.push_back(fmt::format("{} is there only", parameter.name));
-  if (saved.model != wanted.model) differences.emplace_back("the graph is another one there");
-  require(differences.empty(), Code::mismatch, path, "a checkpoint of something else: {}", first_of(differences));
 }
 
 // Where the bytes of a tensor go.
@@ -170,7 +133,7 @@ void pour(const DataFile &data, const std::vector<Place> &places, std::span<std:
 }  // namespace
 
 struct Checkpoint::Contents {
-  std::string path;
+  std::string path, earlier;
   Description description;
   DataFile weights, optimizer;
 };
@@ -188,7 +151,8 @@ Checkpoint Checkpoint::open(const std::string &path) {
   const auto names = itself ? std::vector<std::string>{""} : candidates(path, entries);
   require(!names.empty(), Code::format, path, "no complete checkpoint in it");
   const std::string folder = itself ? "" : names.front() + "/";
-  try {
+  const std::string earlier = names.size() < 2 ? "" : path + "/" + names[1];
+  return naming(earlier, [&] {
     Manifest manifest = read_manifest(path, folder);
     const auto step = manifest.counters.find(kStep);
     require(step != manifest.counters.end() && step->second >> 63 == 0, Code::format, path, "its step is no count");
@@ -196,37 +160,37 @@ Checkpoint Checkpoint::open(const std::string &path) {
             "is of step {}, its name says otherwise", step->second);
     auto contents = std::make_unique<Contents>(
         Contents{.path = itself ? path : path + "/" + names.front(),
+                 .earlier = earlier,
                  .description = {},
                  .weights = open_data(path, folder, kWeightsName, manifest.weights),
                  .optimizer = open_data(path, folder, kOptimizerName, manifest.optimizer_state)});
-    contents->description = {.model = manifest.model,
-                             .optimizer = manifest.optimizer,
+    contents->description = {.optimizer = manifest.optimizer,
                              .counters = manifest.counters,
                              .parameters = parameters_of(contents->weights, contents->optimizer)};
     return Checkpoint(std::move(contents));
-  } catch (const Error &error) {
-    if (names.size() < 2) throw;
-    fail(error.code, error.subject, "{}; the checkpoint before it is {}/{}", error.text, path, names[1]);
-  }
+  });
 }
 
-void Checkpoint::load(const Description &model, const Write &write) const {
+void Checkpoint::load(const Description &wanted, const Write &write) const {
   const Contents &c = *contents_;
-  require_same_model(c.path, c.description, model);
-  const ByName here = index_of(model.parameters);
+  require_same(c.path, c.description, wanted);
+  const ByName here = index_of(wanted.parameters);
   std::vector<Place> weights, arrays;
   for (const Tensor &tensor : c.weights.tensors)
-    weights.push_back({c.weights.data_begin + tensor.begin, c.weights.data_begin + tensor.end, here.at(tensor.name), 0});
+    weights.push_back(
+        {c.weights.data_begin + tensor.begin, c.weights.data_begin + tensor.end, here.at(tensor.name), 0});
   for (const Tensor &tensor : c.optimizer.tensors) {
     const std::size_t slash = tensor.name.rfind('/'), parameter = here.at(tensor.name.substr(0, slash));
-    const auto &names = model.parameters[parameter].arrays;
+    const auto &names = wanted.parameters[parameter].arrays;
     const auto array = std::ranges::find(names, tensor.name.substr(slash + 1)) - names.begin() + 1;
     arrays.push_back({c.optimizer.data_begin + tensor.begin, c.optimizer.data_begin + tensor.end, parameter,
                       static_cast<std::size_t>(array)});
   }
   std::vector<std::byte> buffer(kBufferBytes);
-  for (const DataFile *data : {&c.weights, &c.optimizer})
-    scan(data->file, data->record, data->record.pieces.size(), buffer, nullptr);
+  naming(c.earlier, [&] {
+    for (const DataFile *data : {&c.weights, &c.optimizer})
+      scan(data->file, data->record, data->record.pieces.size(), buffer, nullptr);
+  });
   try {
     pour(c.weights, weights, buffer, write);
     pour(c.optimizer, arrays, buffer, write);

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "base/checksum.h"
 #include "state/strict_json.h"
 
 namespace protrain::state {
@@ -18,14 +18,17 @@ constexpr std::string_view kHead = "{\n \"format\": \"protrain checkpoint\",";
 constexpr std::string_view kTail = ",\n \"checksum\": \"", kEnd = "\"\n}\n";
 constexpr std::size_t kDigits = 32;
 
-nlohmann::ordered_json json_of(const FileRecord &record) { return {{"bytes", record.bytes}, {"pieces", record.pieces}}; }
+nlohmann::ordered_json json_of(const FileRecord &record) {
+  return {{"bytes", record.bytes}, {"pieces", record.pieces}};
+}
 
 void verify_checksum(const std::string &text, const std::string &file) {
   const std::size_t after = kDigits + kEnd.size();
   const std::string_view all = text;
   const std::string_view body = all.substr(0, all.size() - std::min(after, all.size()));
   const bool closed = body.ends_with(kTail) && all.ends_with(kEnd);
-  require(closed || all.empty() || all.starts_with(kHead), Code::format, file, "not the manifest of a checkpoint");
+  const bool begins_as_ours = all.substr(0, kHead.size()) == kHead.substr(0, all.size());
+  require(closed || begins_as_ours, Code::format, file, "not the manifest of a checkpoint");
   require(closed && all.substr(body.size(), kDigits) == digest_of(body), Code::corrupt, file,
           "does not match its own checksum; the file was damaged or edited");
 }
@@ -48,7 +51,6 @@ std::string manifest_text(const Manifest &manifest) {
   const nlohmann::ordered_json json = {
       {"format", kFormat},
       {"version", kFormatVersion},
-      {"model", manifest.model},
       {"optimizer", manifest.optimizer},
       {"counters", manifest.counters},
       {"piece_bytes", kPieceBytes},
@@ -71,8 +73,7 @@ Manifest parse_manifest(const std::string &text, const std::string &file) {
   const Json &files = member(json, "files", file), &counters = member(json, "counters", file);
   require(counters.is_object() && files.is_object() && files.size() == 2, Code::format, file,
           "its counters are no object, or it has other files than {} and {}", kWeightsName, kOptimizerName);
-  Manifest manifest{.model = text_member(json, "model", file),
-                    .optimizer = text_member(json, "optimizer", file),
+  Manifest manifest{.optimizer = text_member(json, "optimizer", file),
                     .counters = {},
                     .weights = record_of(files, kWeightsName, file),
                     .optimizer_state = record_of(files, kOptimizerName, file)};

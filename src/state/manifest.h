@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kManifestLimit = 64 << 20;  // bytes: enough for 
 inline constexpr std::uint64_t kFormatVersion = 1;
 
 struct Manifest {
-  std::string model, optimizer;
+  std::string optimizer;
   std::map<std::string, std::uint64_t> counters;
   FileRecord weights, optimizer_state;
   bool operator==(const Manifest &) const = default;

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/files.h"
 #include "base/checksum.h"
+#include "base/files.h"
 
 namespace protrain::state {
 

@@ -59,27 +59,31 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
 }
 
 void fill(const std::string &folder, const Description &description, const Read &read) {
+  const std::vector<Parameter> &parameters = description.parameters;
   std::vector<Tensor> weights, arrays;
   std::vector<Source> of_weights, of_arrays;
-  for (std::size_t p = 0; p < description.parameters.size(); ++p) {
-    const Parameter &parameter = description.parameters[p];
-    append_tensor(weights, parameter.name, parameter.shape);
+  std::size_t most = 0;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    append_tensor(weights, parameters[p].name, parameters[p].shape);
     of_weights.push_back({p, 0});
-    for (std::size_t a = 0; a < parameter.arrays.size(); ++a) {
-      append_tensor(arrays, parameter.name + "/" + parameter.arrays[a], parameter.shape);
+    most = std::max(most, parameters[p].arrays.size());
+  }
+  // One array of all parameters after the other: that is how they lie where they come from.
+  for (std::size_t a = 0; a < most; ++a) {
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      if (a >= parameters[p].arrays.size()) continue;
+      append_tensor(arrays, parameters[p].name + "/" + parameters[p].arrays[a], parameters[p].shape);
       of_arrays.push_back({p, a + 1});
     }
   }
   std::vector<std::byte> buffer(kBufferBytes);
-  Manifest manifest{.model = description.model,
-                    .optimizer = description.optimizer,
+  Manifest manifest{.optimizer = description.optimizer,
                     .counters = description.counters,
                     .weights = write_tensors(folder + "/" + kWeightsName, weights, of_weights, read, buffer),
                     .optimizer_state = write_tensors(folder + "/" + kOptimizerName, arrays, of_arrays, read, buffer)};
   FileWriter file(folder + "/" + kManifestName);
   file.write(manifest_text(manifest));
   file.commit();
-  sync_directory(folder);
 }
 
 // Removes what saves that were killed have left, and tells whether there is a checkpoint of the same name.

@@ -43,9 +43,8 @@ class Watch {
 Json parse_strictly(std::string_view text, const std::string &file) {
   Watch watch(file);
   try {
-    return Json::parse(text, [&](int depth, Json::parse_event_t event, Json &parsed) {
-      return watch(depth, event, parsed);
-    });
+    return Json::parse(text,
+                       [&](int depth, Json::parse_event_t event, Json &parsed) { return watch(depth, event, parsed); });
   } catch (const Json::exception &error) {
     fail(Code::format, file, "is no JSON: {}", printable(error.what()));
   }

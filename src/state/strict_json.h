@@ -1,5 +1,5 @@
-// JSON from files that nobody vouches for: no key twice, no deep nesting, no number that is another one by the time it is
-// read, and none of the parser's exceptions. Errors are Code::format with the file as their subject.
+// JSON from files that nobody vouches for: no key twice, no deep nesting, no number that is another one by the time it
+// is read, and none of the parser's exceptions. Errors are Code::format with the file as their subject.
 #pragma once
 
 #include <cstdint>
