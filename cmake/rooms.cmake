@@ -35,7 +35,8 @@ endif()
 room(plan ROOMS ops LIBRARIES nlohmann_json::nlohmann_json)
 room(program ROOMS plan)
 room(run ROOMS program backend)
-room(session ROOMS onnx_import passes grad run)
+room(state ROOMS base LIBRARIES nlohmann_json::nlohmann_json)
+room(session ROOMS onnx_import passes grad run state)
 
 if(TARGET room_onnx_import)
   protobuf_generate(TARGET room_onnx_import PROTOS ${PROJECT_SOURCE_DIR}/onnx_import/model.proto

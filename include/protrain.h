@@ -223,6 +223,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   clip_value      largest magnitude of one element of a gradient, after clip_norm
  *   on_nonfinite    what a step does whose loss or gradients are NaN or infinite: stop, skip or rollback; protrain_step
  *                   says more
+ *   resume          the checkpoint to go on from, as protrain_session_save left it, or a directory of them: its newest.
+ *                   The seed is the checkpoint's; the learning rate is not part of it
  * A list (dim, shapes, trainable, frozen, keep_gradients) gains one item with each call; any other option is replaced.
  * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
  *   UNSUPPORTED for options and values that are known but not available yet: nothing is ever ignored.
@@ -269,10 +271,12 @@ PROTRAIN_CHECKED protrain_error *protrain_options_check(protrain_options *option
  *   session:    where the new object goes; NULL is stored there on failure.
  * Errors: IO, PATH, FORMAT, LIMIT, VERSION for files; GRAPH, SHAPE, TYPE for graphs that are not legal, have no loss,
  *   or do not fit the bound dimensions; UNSUPPORTED lists every operator and every gradient that is missing, with the
- *   nodes' names; ARG for options that do not fit the model; BUDGET says the smallest budget that works; NOMEM.
- * On error: nothing is left behind; the options are unchanged.
- * Threads: only reads the options, so that several threads may create sessions from the same ones.
- * Since: 0.1 */
+ *   nodes' names; ARG for options that do not fit the model; BUDGET says the smallest budget that works; NOMEM. With
+ *   the option resume: FORMAT where there is no checkpoint or it is malformed, CORRUPT where a byte of it was damaged
+ * or a file is missing, VERSION for one of a later library, PATH for links, MISMATCH where parameters, optimizer or
+ * seed are others. A damaged checkpoint is never passed over: the text names the one before it. On error: nothing is
+ * left behind; the options are unchanged. Threads: only reads the options, so that several threads may create sessions
+ * from the same ones. Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,
                                                          protrain_session **session);
 
@@ -281,7 +285,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_create(const protrain_options 
  * Since: 0.1 */
 PROTRAIN_API void protrain_session_destroy(protrain_session *session);
 
-/* Sets where the session's log goes: one JSON line when it was created (handed over by this call), one per step.
+/* Sets where the session's log goes: one JSON line when it was created (handed over by this call), one per step, one
+ * per checkpoint, with its path.
  *   log:  the function to call, or NULL for none.
  *   user: passed to it as it is; may be NULL.
  * Errors: none of its own.
@@ -361,7 +366,7 @@ PROTRAIN_CHECKED protrain_error *protrain_eval(protrain_session *session, float 
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_grad_norm(protrain_session *session, double *norm);
 
-/* Tells how many steps the session has taken.
+/* Tells how many steps were taken, those before the checkpoint that the session went on from included.
  * Errors: none of its own.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_step_count(protrain_session *session, uint64_t *count);
@@ -433,6 +438,17 @@ PROTRAIN_CHECKED protrain_error *protrain_session_gradient_read(protrain_session
  * Errors: IO, NOSPC, PATH; LIMIT for what the format cannot hold in one file.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *session, const char *path);
+
+/* Saves a checkpoint: weights, the optimizer's state, the step, the seed. A session that the option resume makes from
+ * it goes on bit for bit as this one would, under any plan. Inputs, learning rate and all other options are for the
+ * caller to give again; a batch may have another size. directory: made if only its last component is missing. The
+ * checkpoint becomes a folder in it, step-0000000010 after ten steps, of two .safetensors files and a manifest with
+ * checksums; one of the same step is replaced. What is there when this call returns survives a kill or a power failure
+ * at any instant, and so do all earlier checkpoints. None is ever removed: that is for the caller. Errors: STATE
+ * between the batches of one step (option accumulation); IO, NOSPC, PATH; BUSY also while another session is saving
+ * into the directory; UNSUPPORTED for a parameter named __metadata__, LIMIT for names beyond 100 MB, which the format
+ * cannot hold. On error: all checkpoints are as they were, and the session goes on. Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_save(protrain_session *session, const char *directory);
 
 /* ---- Sessions: what was chosen, what is done, what happened ------------------------------------------------------ */
 

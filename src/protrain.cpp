@@ -433,6 +433,13 @@ protrain_error *protrain_session_export(protrain_session *session, const char *p
   });
 }
 
+protrain_error *protrain_session_save(protrain_session *session, const char *directory) {
+  return inside(session, [&](Session &s) {
+    need(directory, "directory");
+    s.save(directory);
+  });
+}
+
 protrain_error *protrain_session_plan(protrain_session *session, const char **json) {
   return lend(session, json, "json", [](Session &s) { return s.plan_json(); });
 }

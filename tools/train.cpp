@@ -21,15 +21,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct TrainFlags {
-  std::string model, metrics, export_path, report;
-  std::uint64_t steps = 0;
+  std::string model, metrics, save_path, export_path, report;
+  std::uint64_t steps = 0, save_every = 0;
   DataFlags data;
   SessionFlags session;
 };
 
 volatile std::sig_atomic_t signal_number = 0;
 
-// The first Ctrl-C (or SIGTERM) ends the run after the present step, the second at once.
+// The first Ctrl-C (or SIGTERM) ends the run after the present step, what was asked for is still written; the second
+// ends it at once.
 void stop_after_step_on_signals() {
   struct sigaction action {};
   action.sa_handler = [](int number) { signal_number = number; };
@@ -89,8 +90,9 @@ class Metrics {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-// "0.2 M parameters in 28 tensors, 4.1 MiB on cpu, 2 threads", before anything takes long.
-void announce(protrain_session *session, const std::string &model) {
+// What the session says about itself, and for people: "0.2 M parameters in 28 tensors; 4.1 MiB on cpu, 2 threads",
+// before anything takes long.
+Json announce(protrain_session *session, const std::string &model) {
   size_t count = 0, all = 0;
   check(protrain_session_parameter_count(session, &count));
   for (size_t i = 0; i < count; ++i) {
@@ -107,35 +109,67 @@ void announce(protrain_session *session, const std::string &model) {
              static_cast<double>(all) * 1e-6, count, about.value("device_peak_bytes", 0.0) / 1048576,
              about.value("device", "?"), about.value("threads", 0));
   std::fflush(stdout);
+  return about;
 }
 
-Step take_step(protrain_session *session, Batches &batches, std::uint64_t number) {
+// Steps are counted over all runs, so that a run that goes on from a checkpoint takes the batches that come next.
+Step take_step(protrain_session *session, Batches &batches, std::uint64_t number, std::uint64_t accumulation) {
   const auto start = std::chrono::steady_clock::now();
-  Step step{.number = number, .tokens = batches.tokens_per_step()};
-  batches.feed(session, number - 1);
-  check(protrain_step(session, &step.loss));
+  Step step{.number = number, .tokens = batches.tokens_per_step() * static_cast<double>(accumulation)};
+  for (std::uint64_t batch = 0; batch < accumulation; ++batch) {
+    batches.feed(session, (number - 1) * accumulation + batch);
+    check(protrain_step(session, &step.loss));
+  }
   step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return step;
 }
 
+// Saves where --save says, at the steps that --save-every says and at the end of the run.
+class Checkpoints {
+ public:
+  Checkpoints(const TrainFlags &flags, std::uint64_t first) : flags_(flags), last_(first) {}
+
+  void after(protrain_session *session, std::uint64_t step) {
+    if (flags_.save_every > 0 && step % flags_.save_every == 0) save(session, step);
+  }
+  void at_end(protrain_session *session, std::uint64_t step) {
+    if (!flags_.save_path.empty() && step != last_) save(session, step);
+  }
+
+ private:
+  void save(protrain_session *session, std::uint64_t step) {
+    check(protrain_session_save(session, flags_.save_path.c_str()));
+    last_ = step;
+  }
+
+  const TrainFlags &flags_;
+  std::uint64_t last_;  // step that is saved
+};
+
 int train(const TrainFlags &flags) {
+  if (flags.save_every > 0 && flags.save_path.empty()) throw UsageError("--save-every needs --save DIR");
   if (!flags.report.empty()) throw UsageError("option report is not available yet; leave it out");
   const Options options = flags.session.make_options();
   Batches batches(flags.data, model_inputs(options, flags.model), options);
   Metrics metrics(flags.metrics);
   const Session session = create_session(options, flags.model);
-  announce(session.get(), flags.model);
+  const std::uint64_t accumulation = announce(session.get(), flags.model).value("accumulation", std::uint64_t{1});
+  std::uint64_t before = 0, done = 0;
+  check(protrain_session_step_count(session.get(), &before));
+  if (before > 0) fmt::print("goes on after step {}\n", before);
   stop_after_step_on_signals();
-  std::uint64_t done = 0;
+  Checkpoints checkpoints(flags, before);
   {
     Progress progress(stdout, flags.steps);
     while (done < flags.steps && signal_number == 0) {
-      const Step step = take_step(session.get(), batches, ++done);
+      const Step step = take_step(session.get(), batches, before + ++done, accumulation);
       metrics.write(session.get(), step);
       progress.step(done, step.loss, step.seconds, step.tokens);
+      checkpoints.after(session.get(), step.number);
     }
   }
-  if (signal_number != 0) fmt::print("stopped after step {}\n", done);
+  if (signal_number != 0) fmt::print("stopped after step {}\n", before + done);
+  checkpoints.at_end(session.get(), before + done);
   if (!flags.export_path.empty()) check(protrain_session_export(session.get(), flags.export_path.c_str()));
   return signal_number == 0 ? kOk : 128 + signal_number;
 }
@@ -152,7 +186,7 @@ void add_train(CLI::App &app, int &status) {
   CLI::App *command = app.add_subcommand("train", "train a model for a number of steps");
   auto flags = std::make_shared<TrainFlags>();
   command->add_option("MODEL", flags->model, "an ONNX file whose graph ends in a scalar loss")->required();
-  command->add_option("--steps", flags->steps, "number of steps")->required()->check(positive);
+  command->add_option("--steps", flags->steps, "number of steps of this run")->required()->check(positive);
   command->add_option("--input", flags->data.arrays,
                       "NAME=FILE.npy, one per graph input; axis 0 counts steps and is cycled; binds symbolic "
                       "dimensions that no --dim gives");
@@ -166,6 +200,8 @@ void add_train(CLI::App &app, int &status) {
                    "same: labels are the ids, for graphs that shift inside; next: the following token")
       ->check(CLI::IsMember({"same", "next"}));
   command->add_option("--metrics", flags->metrics, "FILE.jsonl: one line per step");
+  command->add_option("--save", flags->save_path, "DIR: a checkpoint after the last step, in a folder of its own");
+  command->add_option("--save-every", flags->save_every, "N: and one after each step that N divides")->check(positive);
   command->add_option("--export", flags->export_path, "OUT.onnx: the trained model");
   command->add_option("--report", flags->report, "not available yet: OUT.html, a picture of the run");
   flags->session.add_to(*command);

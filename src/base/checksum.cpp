@@ -1,10 +1,35 @@
 #include "base/checksum.h"
 
 #define XXH_INLINE_ALL
+#include <fmt/format.h>
 #include <xxhash.h>
 
 namespace protrain {
 
 std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+struct Digest::Running {
+  XXH3_state_t state;
+};
+
+Digest::Digest() : running_(std::make_unique<Running>()) { XXH3_128bits_reset(&running_->state); }
+
+Digest::~Digest() = default;
+
+void Digest::add(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(&running_->state, bytes.data(), bytes.size());
+}
+
+std::string Digest::finish() {
+  const XXH128_hash_t hash = XXH3_128bits_digest(&running_->state);
+  XXH3_128bits_reset(&running_->state);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string digest_of(std::string_view text) {
+  Digest digest;
+  digest.add(std::as_bytes(std::span(text)));
+  return digest.finish();
+}
 
 }  // namespace protrain

@@ -3,10 +3,28 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
 namespace protrain {
 
 std::uint64_t checksum(std::span<const std::byte> bytes);
+
+// 128 bits as 32 hex digits, of bytes that come in parts.
+class Digest {
+ public:
+  Digest();
+  ~Digest();
+  void add(std::span<const std::byte> bytes);
+  std::string finish();  // of what was added since the last finish
+
+ private:
+  struct Running;
+  std::unique_ptr<Running> running_;
+};
+
+std::string digest_of(std::string_view text);
 
 }  // namespace protrain

@@ -1,8 +1,10 @@
 // The system calls stand first, one small function each: faults are injected there.
 #include "base/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -38,7 +40,16 @@ ssize_t sys_pread(int descriptor, void *out, std::size_t bytes, off_t offset) {
 ssize_t sys_write(int descriptor, const void *bytes, std::size_t count) { return ::write(descriptor, bytes, count); }
 int sys_sync(int descriptor) { return ::fsync(descriptor); }
 int sys_rename(const char *from, const char *to) { return ::rename(from, to); }
+int sys_exchange(const char *a, const char *b) { return ::renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE); }
+int sys_rename_to_free(const char *from, const char *to) {
+  return ::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
+}
 int sys_unlink(const char *path) { return ::unlink(path); }
+int sys_make_directory(const char *path) { return ::mkdir(path, 0777); }
+int sys_remove_directory(const char *path) { return ::rmdir(path); }
+DIR *sys_open_directory(int descriptor) { return ::fdopendir(descriptor); }
+dirent *sys_read_directory(DIR *directory) { return ::readdir(directory); }
+int sys_lock(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB); }
 char *sys_realpath(const char *path) { return ::realpath(path, nullptr); }
 
 [[noreturn]] void refuse(const std::string &path, const char *what, int error) {
@@ -205,8 +216,80 @@ void FileWriter::commit() {
   if (sys_close(std::exchange(descriptor_, -1)) != 0) refuse(path_, "close it", errno);
   if (sys_rename(temporary_.c_str(), path_.c_str()) != 0) refuse(path_, "rename it into place", errno);
   temporary_.clear();
-  Descriptor directory(sys_open(AT_FDCWD, directory_of(path_).c_str(), O_RDONLY | O_DIRECTORY));
-  if (directory.get() < 0 || sys_sync(directory.get()) != 0) refuse(path_, "sync its directory", errno);
+  sync_directory(directory_of(path_));
+}
+
+std::vector<DirectoryEntry> list_directory(const std::string &path) {
+  using Kind = DirectoryEntry::Kind;
+  Descriptor descriptor(sys_open(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY));
+  require(descriptor.get() >= 0 || errno != ENOTDIR, Code::path, path, "not a directory");
+  if (descriptor.get() < 0) refuse(path, "list it", errno);
+  const std::unique_ptr<DIR, int (*)(DIR *)> directory(sys_open_directory(descriptor.get()), &::closedir);
+  if (!directory) refuse(path, "list it", errno);
+  const int at = descriptor.release();
+  std::vector<DirectoryEntry> entries;
+  for (errno = 0; const dirent *found = sys_read_directory(directory.get()); errno = 0) {
+    const std::string name = found->d_name;
+    struct stat about {};
+    if (name == "." || name == ".." || sys_stat_at(at, name.c_str(), &about) != 0) continue;  // gone meanwhile
+    entries.push_back({name, S_ISREG(about.st_mode)   ? Kind::file
+                             : S_ISDIR(about.st_mode) ? Kind::directory
+                                                      : Kind::other});
+  }
+  if (errno != 0) refuse(path, "list it", errno);
+  std::ranges::sort(entries, {}, &DirectoryEntry::name);
+  return entries;
+}
+
+bool create_directory(const std::string &path) {
+  struct stat found {};
+  const bool made = sys_make_directory(path.c_str()) == 0;
+  if (!made && errno != EEXIST) refuse(path, "create the directory", errno);
+  if (!made && sys_stat(path.c_str(), &found) != 0) refuse(path, "look at it", errno);
+  require(made || S_ISDIR(found.st_mode), Code::path, path, "not a directory");
+  if (made) sync_directory(directory_of(path));
+  return made;
+}
+
+void sync_directory(const std::string &path) {
+  Descriptor directory(sys_open(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY));
+  if (directory.get() < 0 || sys_sync(directory.get()) != 0) refuse(path, "sync the directory", errno);
+}
+
+void rename_directory(const std::string &from, const std::string &to) {
+  if (sys_rename_to_free(from.c_str(), to.c_str()) == 0) return;
+  // A file system without that flag: over a directory with something in it, rename() fails as well.
+  if (errno != EINVAL && errno != ENOSYS) refuse(to, "rename a directory to it", errno);
+  if (sys_rename(from.c_str(), to.c_str()) != 0) refuse(to, "rename a directory to it", errno);
+}
+
+bool exchange_names(const std::string &a, const std::string &b) {
+  if (sys_exchange(a.c_str(), b.c_str()) == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
+  refuse(b, "swap a directory with it", errno);
+}
+
+bool remove_directory(const std::string &path) {
+  try {
+    for (const DirectoryEntry &entry : list_directory(path)) sys_unlink((path + "/" + entry.name).c_str());
+  } catch (const Error &) {  // a file or link of that name, or no right to read it: rmdir says no as well
+  }
+  return sys_remove_directory(path.c_str()) == 0;
+}
+
+DirectoryLock::DirectoryLock(const std::string &path)
+    : descriptor_(sys_open(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY)) {
+  if (descriptor_ < 0) refuse(path, "open the directory", errno);
+  if (sys_lock(descriptor_) == 0) return;
+  const int error = errno;
+  sys_close(std::exchange(descriptor_, -1));
+  if (error == EWOULDBLOCK) fail(Code::busy, path, "another session is writing into it; try again when it is done");
+  if (error != EBADF && error != EINVAL && error != ENOLCK && error != EOPNOTSUPP)
+    refuse(path, "lock the directory", error);
+}
+
+DirectoryLock::~DirectoryLock() {
+  if (descriptor_ >= 0) sys_close(descriptor_);
 }
 
 std::string read_text(const std::string &path) {

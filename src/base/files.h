@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace protrain {
 
@@ -72,6 +73,45 @@ class FileWriter {
 
 // A small file as a whole: what people write by hand. Code::limit beyond 64 MiB.
 std::string read_text(const std::string &path);
+
+// What a directory holds.
+struct DirectoryEntry {
+  enum class Kind : std::uint8_t { file, directory, other };  // other: links too, wherever they lead
+  std::string name;
+  Kind kind = Kind::other;
+};
+
+// Sorted by name, without "." and "..". Code::path for what is no directory.
+std::vector<DirectoryEntry> list_directory(const std::string &path);
+
+// Makes the last component of `path` and syncs the directory above; false where there is a directory already.
+bool create_directory(const std::string &path);
+
+void sync_directory(const std::string &path);
+
+// Moves a directory to a name that must be free; nothing is synced.
+void rename_directory(const std::string &from, const std::string &to);
+
+// Swaps two names in one act; nothing is synced. False where the file system cannot, and then nothing has happened.
+bool exchange_names(const std::string &a, const std::string &b);
+
+// Removes a directory and the files in it, but no directory below and nothing behind a link. What cannot be removed
+// stays, and then the answer is false.
+bool remove_directory(const std::string &path);
+
+// Holds a directory against all others that ask for it, in this process or another; the system lets go of it when the
+// process ends, however it ends.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::string &path);  // Code::busy where another has it
+  DirectoryLock(const DirectoryLock &) = delete;
+  DirectoryLock &operator=(const DirectoryLock &) = delete;
+  ~DirectoryLock();
+  bool held() const { return descriptor_ >= 0; }  // false: the file system knows no such locks
+
+ private:
+  int descriptor_ = -1;
+};
 
 // Path text only: no file is touched.
 std::string directory_of(const std::string &path);  // "." where the path has none

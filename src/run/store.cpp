@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/shape.h"
@@ -47,18 +48,32 @@ std::byte *Store::staging(std::uint64_t bytes) {
 void Store::read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes) {
   if (bytes == 0) return;
   if (buffer.tier != Tier::disk) return device_.read(out, address(buffer, offset), bytes);
-  std::byte *piece = staging(buffer.bytes);
-  read_disk(buffer.offset, piece, buffer.bytes);
-  std::memcpy(out, piece + offset, bytes);
+  std::memcpy(out, piece(buffer, false) + offset, bytes);
 }
 
 void Store::write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes) {
   if (bytes == 0) return;
   if (buffer.tier != Tier::disk) return device_.write(address(buffer, offset), from, bytes);
-  std::byte *piece = staging(buffer.bytes);
-  if (bytes < buffer.bytes) read_disk(buffer.offset, piece, buffer.bytes);
-  if (from != piece + offset) std::memcpy(piece + offset, from, bytes);
-  write_disk(buffer.offset, piece, buffer.bytes);
+  std::byte *at = piece(buffer, bytes == buffer.bytes) + offset;
+  if (from != at) std::memcpy(at, from, bytes);
+  held_ = &buffer;
+  changed_ = true;
+  if (!sweeping_) write_back();
+}
+
+// All of a buffer that lies on disk, in staging memory.
+std::byte *Store::piece(const program::Buffer &buffer, bool overwritten) {
+  if (held_ == &buffer) return staging(buffer.bytes);
+  write_back();
+  std::byte *at = staging(buffer.bytes);
+  if (!overwritten) read_disk(buffer.offset, at, buffer.bytes);
+  if (sweeping_) held_ = &buffer;
+  return at;
+}
+
+void Store::write_back() {
+  const program::Buffer *held = std::exchange(held_, nullptr);
+  if (std::exchange(changed_, false)) write_disk(held->offset, staging(held->bytes), held->bytes);
 }
 
 }  // namespace protrain::run

@@ -40,13 +40,36 @@ class Store {
   void read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes);
   void write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes);
 
+  // For reading or writing everything, part by part: while a sweep lives, a piece of the disk stays in staging memory
+  // and is moved once, however many of its parts are asked for in a row. Nothing else may use that memory meanwhile.
+  class Sweep {
+   public:
+    explicit Sweep(Store &store) : store_(store) { store_.sweeping_ = true; }
+    Sweep(const Sweep &) = delete;
+    Sweep &operator=(const Sweep &) = delete;
+    ~Sweep() {
+      store_.sweeping_ = store_.changed_ = false;
+      store_.held_ = nullptr;
+    }
+    void finish() { store_.write_back(); }  // what was written is on disk; without it the last piece is not
+
+   private:
+    Store &store_;
+  };
+
  private:
+  std::byte *piece(const program::Buffer &buffer, bool overwritten);
+  void write_back();
+
   backend::Device &device_;
   std::byte *device_arena_ = nullptr;
   Block host_;
   std::unique_ptr<SpillFile> disk_;
   Bytes bytes_, state_bytes_;
   Block staging_;
+  bool sweeping_ = false;
+  const program::Buffer *held_ = nullptr;  // the piece that staging memory has
+  bool changed_ = false;                   // since it came from the disk
 };
 
 }  // namespace protrain::run

@@ -122,10 +122,10 @@ const std::vector<OptionRow> &option_table() {
        "what a NaN or infinity does: stop at once, skip the step, or leave everything as before the step"},
       {"tokens_per_step", integer, "", "> 0", "tokens in one update; more than a batch holds are accumulated"},
       {"accumulation", integer, "1", ">= 1", "batches whose gradients make one update"},
-      // What is written.
-      {"save", text, "", "DIR", "where checkpoints are saved", "*"},
-      {"save_every", integer, "", "> 0", "steps between checkpoints", "*"},
-      {"resume", text, "", "DIR", "the checkpoint to go on from", "*"},
+      // What training goes on from.
+      {"resume", text, "", "DIR",
+       "goes on from a checkpoint, or from the newest one in a directory of them: weights, optimizer state, step, "
+       "seed"},
       // For tests.
       {"trial", list, "", "workers|delays|poison",
        "one worker per queue; sleeps before instructions; released memory filled with NaN"},

@@ -17,6 +17,7 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"device_peak_bytes", blueprint.bytes[0]},
               {"host_peak_bytes", blueprint.bytes[1]},
               {"disk_bytes", blueprint.bytes[2]},
+              {"accumulation", blueprint.accumulation},
               {"n_chunk", plan.chunks.size()},
               {"n_persist", plan.n_persist},
               {"n_buffer", plan.n_buffer},
@@ -33,6 +34,10 @@ std::string step_json(std::uint64_t step, const StepResult &result, const run::R
               {"grad_norm", result.grad_norm},
               {"seconds", report.seconds}}
       .dump();
+}
+
+std::string saved_json(std::uint64_t step, const std::string &path) {
+  return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string report_json(const run::Report &report, const program::Program &program, const graph::Graph &graph) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "session/checkpoint.h"
 #include "session/machine.h"
 #include "session/report.h"
 
@@ -27,7 +28,8 @@ class LiveSession final : public Session {
         blueprint_(machine_.blueprint()),
         log_(std::move(log)),
         learning_rate_(options.real("learning_rate")),
-        seed_(static_cast<std::uint64_t>(options.integer("seed"))) {
+        count_(resume(machine_, options)),
+        resumed_at_(count_.steps) {
     input_shapes_.resize(forward().inputs.size());
     if (log_) log_(created_json(machine_.device(), blueprint_));
   }
@@ -53,7 +55,7 @@ class LiveSession final : public Session {
     machine_.set_status(spoilt_);
     execute(*last_.executor, scalars());
     const StepResult result = finish_micro_batch(program, last);
-    if (log_ && last) log_(step_json(steps_, result, last_.executor->report()));
+    if (log_ && last) log_(step_json(count_.steps, result, last_.executor->report()));
     finish_cancelled();
     return result;
   }
@@ -63,7 +65,7 @@ class LiveSession final : public Session {
     const std::size_t binding = fitting_binding();
     const program::Program &program = blueprint_.served[binding]->evaluation;
     machine_.set_status(0);
-    execute(*machine_.executors(binding).evaluation, {.step = steps_, .seed = seed_});
+    execute(*machine_.executors(binding).evaluation, {.step = count_.steps, .seed = count_.seed});
     require(machine_.status() == 0, Code::nonfinite, "loss", "the loss is not finite");
     float loss = 0;
     machine_.read_result(program, program.loss, &loss, sizeof loss);
@@ -76,7 +78,7 @@ class LiveSession final : public Session {
     require(std::isfinite(rate) && rate >= 0, Code::arg, "learning_rate", "{} is not a finite number >= 0", rate);
     learning_rate_ = rate;
   }
-  std::uint64_t step_count() const override { return steps_; }
+  std::uint64_t step_count() const override { return count_.steps; }
 
   std::size_t input_count() const override { return forward().inputs.size(); }
   const std::string &input_name(std::size_t i) const override { return forward().value(forward().inputs.at(i)).name; }
@@ -106,7 +108,7 @@ class LiveSession final : public Session {
     const std::size_t p = find_parameter(name, count);
     require(blueprint_.kept[p], Code::arg, name,
             "the gradient of {} is not kept; create the session with keep_gradients={}", name, name);
-    require(steps_ > 0, Code::state, name, "there is no gradient before the first step");
+    require(count_.steps > resumed_at_, Code::state, name, "there is no gradient before the first step");
     require(micro_batch_ == 0, Code::state, name, "the step is not complete: {} of {} batches", micro_batch_,
             blueprint_.accumulation);
     machine_.read_gradient(p, std::as_writable_bytes(std::span(out, count)));
@@ -123,6 +125,16 @@ class LiveSession final : public Session {
       machine_.read_array(position_of(id), 0, 0, {out, byte_count(type.dtype, type.shape)});
       return true;
     });
+  }
+
+  std::string save(const std::string &directory) override {
+    require_usable();
+    require(micro_batch_ == 0, Code::state, "session",
+            "the step is not complete: {} of {} batches; save before it or after its last batch", micro_batch_,
+            blueprint_.accumulation);
+    const std::string path = session::save(machine_, count_, directory);
+    if (log_) log_(saved_json(count_.steps, path));
+    return path;
   }
 
   std::string plan_json() override { return plan::to_json(blueprint_.plan); }
@@ -152,12 +164,12 @@ class LiveSession final : public Session {
 
   // The optimizer counts the steps that it took, random numbers the steps that there were.
   backend::StepScalars scalars() const {
-    const auto t = static_cast<double>(steps_ + 1 - skipped_);
+    const auto t = static_cast<double>(count_.steps + 1 - count_.skipped);
     return {.learning_rate = learning_rate_,
             .beta1_power = std::pow(blueprint_.optimizer.beta1, t),
             .beta2_power = std::pow(blueprint_.optimizer.beta2, t),
-            .step = steps_ + 1,
-            .seed = seed_,
+            .step = count_.steps + 1,
+            .seed = count_.seed,
             .micro_batch = micro_batch_,
             .first_sample = samples_};
   }
@@ -201,8 +213,8 @@ class LiveSession final : public Session {
     machine_.read_result(program, program.norm, &result.grad_norm, sizeof result.grad_norm);
     if (blueprint_.accumulation > 1) result.loss = static_cast<float>(loss_sum_ / weight_sum_);
     last_weight_ = weight_sum_;
-    ++steps_;
-    if (status != 0) ++skipped_;
+    ++count_.steps;
+    if (status != 0) ++count_.skipped;
     begin_step();
     return result;
   }
@@ -227,11 +239,11 @@ class LiveSession final : public Session {
     const std::string &name = parameter_name(status - kLossMark - 1);
     if (!overlap || !last)
       fail(Code::nonfinite, name, "the gradient of {} is not finite; no parameter was changed", name);
-    ++steps_;
+    ++count_.steps;
     throw Error(Code::nonfinite, name,
                 fmt::format("the gradient of {} is not finite; parameters updated before it took step {}, it and the "
                             "others did not",
-                            name, steps_),
+                            name, count_.steps),
                 Aftermath::half_applied);
   }
 
@@ -302,8 +314,8 @@ class LiveSession final : public Session {
   const Blueprint &blueprint_;
   Log log_;
   double learning_rate_;
-  std::uint64_t seed_;
-  std::uint64_t steps_ = 0, skipped_ = 0;
+  Counters count_;
+  std::uint64_t resumed_at_;                        // steps that other sessions have taken
   std::uint64_t micro_batch_ = 0;                   // that comes next within the step
   std::uint64_t samples_ = 0;                       // of the step's micro-batches so far
   std::uint32_t spoilt_ = 0;                        // status of a micro-batch of this step that was not finite

@@ -47,6 +47,9 @@ class Session {
   virtual void read_gradient(const std::string &name, float *out, std::size_t count) = 0;  // keep_gradients only
 
   virtual void export_model(const std::string &path) = 0;
+  // Saves everything that training goes on from, between two steps; returns the checkpoint's path. Code::state within
+  // a step, busy, io, nospc, path.
+  virtual std::string save(const std::string &directory) = 0;
 
   virtual std::string plan_json() = 0;
   virtual std::string program_text() = 0;

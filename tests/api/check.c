@@ -40,3 +40,9 @@ void set_inputs(protrain_session *session) {
   OK(protrain_session_set_input(session, "input_ids", PROTRAIN_INT64, dims, 2, tokens, sizeof tokens));
   OK(protrain_session_set_input(session, "labels", PROTRAIN_INT64, dims, 2, tokens, sizeof tokens));
 }
+
+void remember(const char *json_line, void *user) {
+  char *last = user;
+  CHECK(strchr(json_line, '\n') == NULL);
+  snprintf(last, 256, "%s", json_line);
+}

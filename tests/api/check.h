@@ -28,10 +28,12 @@ protrain_options *gpt2_options(void);
 protrain_session *gpt2_session(protrain_options *options); /* takes the options */
 void set_inputs(protrain_session *session);
 const char *gpt2_path(void);
+void remember(const char *json_line, void *user); /* a log: keeps the last line in the 256 characters at `user` */
 
 /* One program each of `api_test NAME`. */
 void test_life(void);
 void test_parameters(void);
+void test_save(void);
 void test_misuse(void);
 void test_errors(void);
 void test_threads(void);

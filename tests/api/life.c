@@ -3,12 +3,6 @@
 
 #include "check.h"
 
-static void remember(const char *json_line, void *user) {
-  char *last = user;
-  CHECK(strchr(json_line, '\n') == NULL);
-  snprintf(last, 256, "%s", json_line);
-}
-
 static void inputs_are_those_of_the_model(protrain_session *session) {
   size_t count = 0, rank = 0;
   int32_t dtype = 0;

@@ -7,6 +7,7 @@ int main(int argc, char **argv) {
     void (*run)(void);
   } tests[] = {{"life", test_life},
                {"parameters", test_parameters},
+               {"save", test_save},
                {"misuse", test_misuse},
                {"errors", test_errors},
                {"threads", test_threads}};
@@ -15,6 +16,6 @@ int main(int argc, char **argv) {
     tests[i].run();
     return 0;
   }
-  fprintf(stderr, "usage: api_test life|parameters|misuse|errors|threads\n");
+  fprintf(stderr, "usage: api_test life|parameters|save|misuse|errors|threads\n");
   return 2;
 }

@@ -66,6 +66,7 @@ static void null_sessions(void) {
   IS_NULL(protrain_session_parameter_write(NULL, "x", &value, 1), "session");
   IS_NULL(protrain_session_gradient_read(NULL, "x", &value, 1), "session");
   IS_NULL(protrain_session_export(NULL, "x"), "session");
+  IS_NULL(protrain_session_save(NULL, "x"), "session");
   IS_NULL(protrain_session_plan(NULL, &text), "session");
   IS_NULL(protrain_session_program(NULL, &text), "session");
   IS_NULL(protrain_session_graph(NULL, &text), "session");
@@ -101,6 +102,7 @@ static void null_arguments(protrain_session *session) {
   IS_NULL(protrain_session_gradient_read(session, NULL, &value, 1), "name");
   IS_NULL(protrain_session_gradient_read(session, "x", NULL, 1), "values");
   IS_NULL(protrain_session_export(session, NULL), "path");
+  IS_NULL(protrain_session_save(session, NULL), "directory");
   IS_NULL(protrain_session_plan(session, NULL), "json");
   IS_NULL(protrain_session_program(session, NULL), "text");
   IS_NULL(protrain_session_graph(session, NULL), "text");

@@ -165,6 +165,66 @@ TEST_F(Files, FullDiskIsItsOwnCodeAndKeepsTheOldFile) {
   EXPECT_EQ(entries(), 1u);
 }
 
+TEST_F(Files, DirectoriesAreListedByNameAndKind) {
+  put("b", "");
+  fs::create_directory(directory_ + "/a");
+  fs::create_symlink("b", directory_ + "/c");
+  const auto entries = list_directory(directory_);
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(entries[0].name + entries[1].name + entries[2].name, "abc");
+  EXPECT_EQ(entries[0].kind, DirectoryEntry::Kind::directory);
+  EXPECT_EQ(entries[1].kind, DirectoryEntry::Kind::file);
+  EXPECT_EQ(entries[2].kind, DirectoryEntry::Kind::other);
+  EXPECT_EQ(error_of([&] { list_directory(directory_ + "/b"); }).code, Code::path);
+  EXPECT_EQ(error_of([&] { list_directory(directory_ + "/none"); }).code, Code::io);
+}
+
+TEST_F(Files, OnlyTheLastComponentOfADirectoryIsMade) {
+  EXPECT_TRUE(create_directory(directory_ + "/a"));
+  EXPECT_FALSE(create_directory(directory_ + "/a"));
+  EXPECT_EQ(error_of([&] { create_directory(directory_ + "/b/c"); }).code, Code::io);
+  EXPECT_EQ(error_of([&] { create_directory(put("file", "")); }).code, Code::path);
+}
+
+TEST_F(Files, DirectoryTakesOnlyANameThatIsFree) {
+  fs::create_directory(directory_ + "/a");
+  fs::create_directory(directory_ + "/b");
+  EXPECT_EQ(error_of([&] { rename_directory(directory_ + "/a", directory_ + "/b"); }).code, Code::io);
+  rename_directory(directory_ + "/a", directory_ + "/c");
+  EXPECT_TRUE(fs::is_directory(directory_ + "/c") && !fs::exists(directory_ + "/a"));
+}
+
+TEST_F(Files, NamesAreSwappedInOneAct) {
+  fs::create_directory(directory_ + "/a");
+  fs::create_directory(directory_ + "/b");
+  put("a/x", "");
+  if (!exchange_names(directory_ + "/a", directory_ + "/b")) GTEST_SKIP() << "not on this file system";
+  EXPECT_TRUE(fs::exists(directory_ + "/b/x") && !fs::exists(directory_ + "/a/x"));
+  EXPECT_EQ(error_of([&] { exchange_names(directory_ + "/a", directory_ + "/none"); }).code, Code::io);
+}
+
+TEST_F(Files, DirectoryIsRemovedWithItsFilesAndNothingElse) {
+  fs::create_directories(directory_ + "/a/below");
+  put("kept", "text");
+  put("a/x", "");
+  fs::create_symlink(directory_ + "/kept", directory_ + "/a/link");
+  EXPECT_FALSE(remove_directory(directory_ + "/a"));  // for what is below
+  EXPECT_FALSE(fs::exists(directory_ + "/a/x"));
+  fs::remove(directory_ + "/a/below");
+  EXPECT_TRUE(remove_directory(directory_ + "/a"));
+  EXPECT_EQ(get(directory_ + "/kept"), "text");
+  EXPECT_FALSE(remove_directory(directory_ + "/kept"));
+}
+
+TEST_F(Files, DirectoryIsLockedByOneAtATime) {
+  {
+    const DirectoryLock lock(directory_);
+    if (!lock.held()) GTEST_SKIP() << "no locks on this file system";
+    EXPECT_EQ(error_of([&] { const DirectoryLock second(directory_); }).code, Code::busy);
+  }
+  EXPECT_TRUE(DirectoryLock(directory_).held());
+}
+
 TEST_F(Files, PathsAreTakenApartAsText) {
   EXPECT_EQ(directory_of("a/b/c"), "a/b");
   EXPECT_EQ(directory_of("c"), ".");

@@ -4,7 +4,7 @@
 
 # A shell without job control has its background jobs ignore SIGINT: `env` gives the command the default back.
 ran='protrain train, interrupted'
-env --default-signal=INT "$command" train "$model" --steps 1000000 --metrics metrics.jsonl --export trained.onnx \
+env --default-signal=INT "$command" train "$model" --steps 1000000 --metrics metrics.jsonl --save saved --export trained.onnx \
   --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" >out 2>err &
 child=$!
 waited=0
@@ -22,3 +22,4 @@ quiet
 [ "$(tail -c 1 metrics.jsonl | od -An -c | tr -d ' ')" = '\n' ] || wrong "the last line is cut"
 prints "stopped after step $(wc -l <metrics.jsonl)\$"
 [ -s trained.onnx ] || wrong "nothing was exported"
+[ -s "saved/step-$(printf %010d "$(wc -l <metrics.jsonl)")/manifest.json" ] || wrong "the last step was not saved"

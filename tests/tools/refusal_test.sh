@@ -11,8 +11,7 @@ train() { # STATUS SENTENCE ARGS...
 }
 
 # Known, but not available yet: refused by name, never ignored.
-for pair in loss=mse loss-output=x loss-labels=x loss-shift=1 \
-  save=x save-every=1 resume=x tie=x; do
+for pair in loss=mse loss-output=x loss-labels=x loss-shift=1 tie=x; do
   name=${pair%%=*}
   train 2 "option $(echo "$name" | tr - _) is not available yet" "--$name" "${pair#*=}"
 done
@@ -32,6 +31,7 @@ train 2 "did you mean 'learning_rate'" --set learning_rat=1
 train 2 'key=value' --set seed
 train 2 'learning_rate' --learning-rate -1
 train 2 'not a whole number' --steps 0
+train 2 'needs --save DIR' --save-every 1
 train 2 'no input ids' --input "ids=$fixtures/labels.npy"
 train 2 'twice' --input "labels=$fixtures/labels.npy"
 refused 2 "the model's inputs are input_ids, labels" train "$model" --steps 1
@@ -49,4 +49,6 @@ refused 1 'uint16' train "$model" --steps 1 --tokens odd.bin --batch 1 --sequenc
 printf abcd >few.bin
 refused 1 'too few' train "$model" --steps 1 --tokens few.bin --batch 1 --sequence 8
 train 1 'No such file or directory' --metrics no/such/folder.jsonl
+train 1 'no/such/folder' --resume no/such/folder
+train 1 'no complete checkpoint' --resume .
 train 1 'smallest' --memory 64KiB

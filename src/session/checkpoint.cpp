@@ -1,0 +1,64 @@
+#include "session/checkpoint.h"
+
+#include "base/error.h"
+#include "state/checkpoint.h"
+
+namespace protrain::session {
+
+namespace {
+
+constexpr const char *kSkipped = "skipped", *kSeed = "seed";
+
+state::Description describe(const Blueprint &blueprint) {
+  const bool adamw = blueprint.optimizer.kind == backend::Optimizer::Kind::adamw;
+  state::Description description{.optimizer = adamw ? "adamw" : "sgd", .counters = {}, .parameters = {}};
+  const graph::Graph &graph = blueprint.first().forward;
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const graph::Value &value = graph.value(graph.parameters[p]);
+    state::Parameter &parameter = description.parameters.emplace_back(
+        state::Parameter{.name = value.name, .shape = value.type.shape, .arrays = {}});
+    if (!blueprint.state.parameters[p].trained) continue;
+    for (int m = 1; m <= blueprint.optimizer.state_count(); ++m)
+      parameter.arrays.push_back(adamw ? fmt::format("moment{}", m) : "momentum");
+  }
+  return description;
+}
+
+std::uint64_t counter(const state::Checkpoint &checkpoint, const char *name) {
+  const auto &counters = checkpoint.description().counters;
+  const auto found = counters.find(name);
+  require(found != counters.end(), Code::format, checkpoint.path(), "its manifest has no counter {}", name);
+  return found->second;
+}
+
+}  // namespace
+
+std::string save(Machine &machine, const Counters &counters, const std::string &directory) {
+  state::Description description = describe(machine.blueprint());
+  description.counters = {{state::kStep, counters.steps}, {kSkipped, counters.skipped}, {kSeed, counters.seed}};
+  const run::Store::Sweep sweep(machine.store());
+  return state::save(directory, description, [&](auto parameter, auto array, auto offset, auto out) {
+    machine.read_array(parameter, array, offset, out);
+  });
+}
+
+Counters resume(Machine &machine, const Options &options) {
+  if (!options.is_set("resume")) return {.seed = static_cast<std::uint64_t>(options.integer("seed"))};
+  const auto checkpoint = state::Checkpoint::open(options.text("resume"));
+  const Counters counters{.steps = counter(checkpoint, state::kStep),
+                          .skipped = counter(checkpoint, kSkipped),
+                          .seed = counter(checkpoint, kSeed)};
+  require(counters.skipped <= counters.steps, Code::format, checkpoint.path(), "{} of {} steps were skipped",
+          counters.skipped, counters.steps);
+  require(!options.is_set("seed") || static_cast<std::uint64_t>(options.integer("seed")) == counters.seed,
+          Code::mismatch, "seed", "the seed is {} and that of {} is {}; leave the option out to go on with it",
+          options.integer("seed"), checkpoint.path(), counters.seed);
+  run::Store::Sweep sweep(machine.store());
+  checkpoint.load(describe(machine.blueprint()), [&](auto parameter, auto array, auto offset, auto bytes) {
+    machine.write_array(parameter, array, offset, bytes);
+  });
+  sweep.finish();
+  return counters;
+}
+
+}  // namespace protrain::session

@@ -1,0 +1,19 @@
+// Whether a checkpoint is of what a session trains, and if not, why.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "state/checkpoint.h"
+
+namespace protrain::state {
+
+using ByName = std::map<std::string, std::size_t>;
+
+ByName index_of(const std::vector<Parameter> &parameters);
+
+// Code::mismatch with the first differences; `path` is the checkpoint's, for the error.
+void require_same(const std::string &path, const Description &saved, const Description &wanted);
+
+}  // namespace protrain::state

@@ -1,0 +1,23 @@
+// The names that checkpoints have in their parent directory: step-0000000010, while one of the same step takes its
+// place step-0000000010.old, and in the making .step-0000000010-PID-SERIAL.tmp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace protrain::state {
+
+struct Folder {
+  std::uint64_t step = 0;
+  bool aside = false;  // .old
+};
+
+std::string folder_name(const Folder &folder);
+std::string temporary_name(std::uint64_t step, unsigned serial);
+
+std::optional<Folder> parse_folder(std::string_view name);
+bool is_temporary(std::string_view name);
+
+}  // namespace protrain::state

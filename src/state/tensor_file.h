@@ -1,0 +1,39 @@
+// The safetensors format: eight bytes of header length (little-endian), a JSON header, the tensors one after the other.
+// https://github.com/huggingface/safetensors#format
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/shape.h"
+
+namespace protrain::state {
+
+inline constexpr std::uint64_t kLengthBytes = 8;
+inline constexpr std::uint64_t kHeaderLimit = 100'000'000;  // the format's own
+inline constexpr std::uint64_t kDataAlignment = 64;         // of the first tensor, in files that we write
+
+// A float32 tensor and its place in the data that follows the header.
+struct Tensor {
+  std::string name;
+  Shape shape;
+  std::uint64_t begin = 0, end = 0;
+  bool operator==(const Tensor &) const = default;
+};
+
+// Appends a tensor behind the last one.
+void append_tensor(std::vector<Tensor> &tensors, const std::string &name, const Shape &shape);
+
+// Length and header, padded with spaces so that the data starts aligned.
+std::string header_of(const std::vector<Tensor> &tensors);
+
+// The number that the first eight bytes of `file` hold, once it is certain that the file can have such a header.
+std::uint64_t header_length(std::string_view first_bytes, std::uint64_t file_bytes, const std::string &file);
+
+// The tensors in the order of their data, which they cover without gap or overlap. Code::format; Code::unsupported for
+// other types than F32. `file` is for errors.
+std::vector<Tensor> parse_header(std::string_view header, std::uint64_t data_bytes, const std::string &file);
+
+}  // namespace protrain::state

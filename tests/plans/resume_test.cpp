@@ -1,0 +1,111 @@
+// What was saved under one plan goes on under any other, in another process, as the run that never stopped: every byte.
+#include <gtest/gtest.h>
+
+#include <iterator>
+
+#include "base/error.h"
+#include "grad/training.h"
+#include "random_plan.h"
+
+namespace protrain::test {
+namespace {
+
+constexpr int kPairs = 25, kLongest = 5;
+
+std::string bytes_of(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Loss and norm of a step as the command tells them.
+std::string bits_of(const session::StepResult &result) {
+  return fmt::format("{:08x} {:08x}", std::bit_cast<std::uint32_t>(result.loss),
+                     std::bit_cast<std::uint32_t>(static_cast<float>(result.grad_norm)));
+}
+
+class Resume : public testing::TestWithParam<std::string> {
+ protected:
+  Resume() : model_(fixture(GetParam() + ".onnx")) {
+    session::LoadedModel loaded = session::load_model(options_with(base_options(GetParam())), model_);
+    graph_ = grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
+  }
+
+  // Options of a run under a plan of its own.
+  Pairs drawn(Draw &draw, const Scratch &scratch) const {
+    Pairs pairs = base_options(GetParam());
+    for (const Pairs &more : {following(draw.plan(graph_), scratch), draw.trial()})
+      pairs.insert(pairs.end(), more.begin(), more.end());
+    return pairs;
+  }
+
+  std::unique_ptr<session::Session> session_of(const Pairs &pairs) const {
+    return session::Session::create(options_with(pairs), model_, nullptr);
+  }
+
+  // The run that never stops, saved after each of its steps.
+  void run_whole() {
+    const auto session = session_of(base_options(GetParam()));
+    for (int i = 0; i < kLongest; ++i) {
+      feed(*session, i);
+      expected_.push_back(bits_of(session->step()));
+      saved_.push_back(session->save(whole_.path()));
+    }
+  }
+
+  // Goes on with what is in `scratch` for `steps` in a process of its own; bits of each of its steps.
+  std::vector<std::string> run_on(const Pairs &pairs, const Scratch &scratch, int steps) const {
+    std::string command =
+        fmt::format("{} train {} --steps {} --input input_ids={} --input labels={} --metrics {} --resume {} --save {}",
+                    PROTRAIN_COMMAND, model_, steps, fixture("input_ids.npy"), fixture("labels.npy"),
+                    scratch.path() + "/metrics", scratch.path(), scratch.path());
+    for (const auto &[key, value] : pairs) command += fmt::format(" --set {}={}", key, value);
+    EXPECT_EQ(std::system((command + " > " + scratch.path() + "/out 2>&1").c_str()), 0)
+        << command << "\n"
+        << bytes_of(scratch.path() + "/out");
+    std::vector<std::string> bits;
+    std::ifstream metrics(scratch.path() + "/metrics");
+    for (std::string line; std::getline(metrics, line);) {
+      const auto json = nlohmann::json::parse(line);
+      bits.push_back(json["loss_bits"].get<std::string>() + " " + json["grad_norm_bits"].get<std::string>());
+    }
+    return bits;
+  }
+
+  std::string model_;
+  graph::Graph graph_;
+  Scratch whole_;
+  std::vector<std::string> expected_, saved_;  // per step
+};
+
+TEST_P(Resume, UnderAnotherPlanInAnotherProcess) {
+  run_whole();
+  Draw draw(11);
+  for (int i = 0; i < kPairs; ++i) {
+    const Scratch scratch;
+    const int before = 1 + draw.below(kLongest - 2), after = 1 + draw.below(kLongest - before);
+    const Pairs first = drawn(draw, scratch);
+    {
+      const auto session = session_of(first);
+      for (int s = 0; s < before; ++s) {
+        feed(*session, s);
+        ASSERT_EQ(bits_of(session->step()), expected_[static_cast<std::size_t>(s)]);
+      }
+      session->save(scratch.path());
+    }
+    const std::vector<std::string> bits = run_on(drawn(draw, scratch), scratch, after);
+    ASSERT_EQ(bits, std::vector<std::string>(expected_.begin() + before, expected_.begin() + before + after))
+        << "pair " << i << ", " << before << " steps and " << after;
+    const auto last = std::filesystem::path(saved_[static_cast<std::size_t>(before + after - 1)]);
+    for (const char *name : {"weights.safetensors", "optimizer.safetensors", "manifest.json"})
+      ASSERT_TRUE(bytes_of(last / name) == bytes_of(scratch.path() / last.filename() / name)) << "pair " << i << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Resume, testing::Values("gpt2-dynamic-opset18", "dropout-gpt"), [](const auto &info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace protrain::test

@@ -1,0 +1,175 @@
+// What is damaged, foreign or of another version is refused with its code before a byte of it is handed over.
+#include "base/checksum.h"
+#include "small.h"
+
+namespace protrain::state {
+namespace {
+
+// The manifest with its own checksum made right again.
+std::string sealed(std::string text) {
+  const std::size_t digits = text.rfind("\"\n}\n") - 32;
+  return text.replace(digits, 32, digest_of(std::string_view(text).substr(0, digits)));
+}
+
+class Damaged : public Saved {
+ protected:
+  Damaged() : path_(save_step(10)) {}
+
+  std::string file(const std::string &name) const { return path_ + "/" + name; }
+  std::string manifest() const { return get(file("manifest.json")); }
+  // Of a load that must fail without handing over anything.
+  Error refusal(const Description &wanted = small(10)) const {
+    std::size_t writes = 0;
+    const Error error =
+        error_of([&] { Checkpoint::open(directory_).load(wanted, [&](auto, auto, auto, auto) { ++writes; }); });
+    EXPECT_TRUE(writes == 0 || error.code == Code::ok);
+    return error;
+  }
+  // Of a manifest in which `from` is `to`, its checksum right.
+  Error refusal_of(const std::string &from, const std::string &to) const {
+    const std::string whole = manifest();
+    std::string text = whole;
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    put(file("manifest.json"), sealed(text.replace(text.find(from), from.size(), to)));
+    const Error error = refusal();
+    put(file("manifest.json"), whole);
+    return error;
+  }
+
+  std::string path_;
+};
+
+TEST_F(Damaged, OneBitInAnyByteIsFound) {
+  for (const char *name : {"weights.safetensors", "optimizer.safetensors", "manifest.json"}) {
+    const std::string whole = get(file(name));
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      std::string bytes = whole;
+      bytes[i] = static_cast<char>(bytes[i] ^ 1 << i % 8);
+      put(file(name), bytes);
+      const Error error = refusal();
+      ASSERT_TRUE(error.code == Code::corrupt || (error.code == Code::format && name[0] == 'm'))
+          << name << " byte " << i << ": " << static_cast<int>(error.code) << " " << error.text;
+    }
+    put(file(name), whole);
+  }
+  EXPECT_EQ(refusal().code, Code::ok);
+}
+
+TEST_F(Damaged, AFileThatIsCutIsFound) {
+  for (const char *name : {"weights.safetensors", "optimizer.safetensors", "manifest.json"}) {
+    const std::string whole = get(file(name));
+    for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
+      put(file(name), whole.substr(0, bytes));
+      ASSERT_EQ(refusal().code, Code::corrupt) << name << " of " << bytes << " bytes";
+    }
+    put(file(name), whole + '\0');
+    EXPECT_NE(refusal().code, Code::ok);
+    put(file(name), whole);
+  }
+}
+
+TEST_F(Damaged, AMissingFileIsNamed) {
+  for (const char *name : {"weights.safetensors", "optimizer.safetensors"}) {
+    fs::rename(file(name), directory_ + "/away");
+    const Error error = refusal();
+    EXPECT_EQ(error.code, Code::corrupt);
+    EXPECT_EQ(error.subject, file(name));
+    fs::rename(directory_ + "/away", file(name));
+  }
+  fs::remove(file("manifest.json"));
+  EXPECT_EQ(refusal().code, Code::format);
+}
+
+TEST_F(Damaged, ALinkInPlaceOfAFileOrFolderIsNotFollowed) {
+  fs::rename(file("weights.safetensors"), directory_ + "/away");
+  fs::create_symlink(directory_ + "/away", file("weights.safetensors"));
+  EXPECT_EQ(refusal().code, Code::path);
+  fs::rename(path_, directory_ + "/real");
+  fs::create_directory_symlink(directory_ + "/real", path_);
+  EXPECT_EQ(refusal().code, Code::path);
+}
+
+TEST_F(Damaged, TheErrorNamesTheCheckpointBeforeIt) {
+  save_step(9);
+  put(file("weights.safetensors"), "");
+  const Error error = refusal();
+  EXPECT_EQ(error.code, Code::corrupt);
+  EXPECT_NE(error.text.find("the checkpoint before it is " + directory_ + "/step-0000000009"), std::string::npos);
+}
+
+TEST_F(Damaged, FarFromTheHeaderItIsFoundAsWell) {
+  Description large = small(11);
+  large.parameters[0].shape = {5'000'000};
+  path_ = save(directory_, large, reader(11));
+  std::string bytes = get(file("optimizer.safetensors"));
+  bytes[33'000'000] = static_cast<char>(bytes[33'000'000] + 1);
+  put(file("optimizer.safetensors"), bytes);
+  const Error error = refusal(large);
+  EXPECT_EQ(error.code, Code::corrupt);
+  EXPECT_EQ(error.text, "bytes 16777216 to 33554432 do not match their checksum; the checkpoint before it is " +
+                            directory_ + "/step-0000000010");
+}
+
+TEST_F(Damaged, WhatIsNoCheckpointIsSaidToBeNone) {
+  EXPECT_EQ(error_of([&] { Checkpoint::open(directory_ + "/nothing"); }).code, Code::io);
+  fs::create_directory(directory_ + "/empty");
+  EXPECT_EQ(error_of([&] { Checkpoint::open(directory_ + "/empty"); }).code, Code::format);
+  EXPECT_EQ(error_of([&] { Checkpoint::open(file("manifest.json")); }).code, Code::path);
+  put(file("manifest.json"), "{\"name\": \"of something else\"}\n");
+  EXPECT_EQ(refusal().code, Code::format);
+}
+
+TEST_F(Damaged, AManifestThatSaysSomethingImpossibleIsRefused) {
+  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 2").code, Code::version);
+  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 0").code, Code::format);
+  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": -1").code, Code::format);
+  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 1, \"version\": 1").code, Code::format);
+  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 1, \"later\": [[[[[[[[[[0]]]]]]]]]]").code, Code::format);
+  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 1, \"later\": [0]").code, Code::ok);
+  EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 1,").code, Code::format);
+  EXPECT_EQ(refusal_of("\"step\": 10", "\"step\": 1e1").code, Code::format);
+  EXPECT_EQ(refusal_of("\"step\": 10", "\"step\": 11").code, Code::mismatch);
+  EXPECT_EQ(refusal_of("\"step\": 10", "\"stop\": 10").code, Code::format);
+  EXPECT_EQ(refusal_of("\"optimizer\": \"adamw\"", "\"optimizer\": 7").code, Code::format);
+  EXPECT_EQ(refusal_of("\"piece_bytes\": 16777216", "\"piece_bytes\": 1").code, Code::format);
+  EXPECT_EQ(refusal_of("\"weights.safetensors\"", "\"../weights\"").code, Code::format);
+  EXPECT_EQ(refusal_of("\"pieces\": [", "\"pieces\": [\"00\", ").code, Code::format);
+  EXPECT_EQ(refusal_of("\"bytes\": ", "\"bytes\": 1").code, Code::corrupt);
+}
+
+TEST_F(Damaged, ACheckpointOfAnotherModelTellsTheDifferences) {
+  const auto difference = [&](auto change) {
+    Description wanted = small(10);
+    change(wanted);
+    const Error error = refusal(wanted);
+    EXPECT_EQ(error.code, Code::mismatch) << error.text;
+    return error.text.substr(error.text.find(": ") + 2);
+  };
+  EXPECT_EQ(difference([](Description &d) {
+              d.parameters[0].shape = {3, 16};
+            }),
+            "wte has shape [16, 3] there and [3, 16] here");
+  EXPECT_EQ(difference([](Description &d) { d.parameters[1].name = "bias"; }),
+            "bias is missing there; frozen/bias is there only");
+  EXPECT_EQ(difference([](Description &d) { d.optimizer = "sgd"; }), "the optimizer is adamw there and sgd here");
+  EXPECT_EQ(difference([](Description &d) {
+              d.parameters[1].arrays = {"moment1", "moment2"};
+            }),
+            "the optimizer keeps [] of frozen/bias there and [moment1, moment2] here");
+  EXPECT_EQ(difference([](Description &d) {
+              for (int i = 0; i < 9; ++i) d.parameters.push_back({std::string("x") + char('0' + i), {}, {}});
+            }),
+            "x0 is missing there; x1 is missing there; x2 is missing there; x3 is missing there; x4 is missing there; "
+            "and 4 more");
+}
+
+TEST_F(Damaged, WhatGoesWrongWhileItIsHandedOverLosesTheSession) {
+  const Error error = error_of([&] {
+    Checkpoint::open(directory_).load(small(10), [](auto, auto, auto, auto) { fail(Code::io, "disk", "full"); });
+  });
+  EXPECT_EQ(error.code, Code::io);
+  EXPECT_EQ(error.aftermath, Aftermath::lost);
+}
+
+}  // namespace
+}  // namespace protrain::state

@@ -1,0 +1,66 @@
+// A save that is killed, at any instant, leaves a checkpoint that loads: the last that was acknowledged, or a later
+// one.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <random>
+
+#include "small.h"
+
+namespace protrain::state {
+namespace {
+
+constexpr int kKills = 50;
+
+// Large enough for kills to meet all parts of a save.
+Description medium(std::uint64_t step) {
+  Description description = small(step);
+  description.parameters[0].shape = {300'000};
+  return description;
+}
+
+// Saves one step after the other, each twice so that one of the same step is replaced too, and tells each through
+// `out`.
+[[noreturn]] void save_until_killed(const std::string &directory, std::uint64_t step, int out) {
+  for (;; ++step)
+    for (int again = 0; again < 2; ++again) {
+      save(directory, medium(step), reader(step));
+      if (write(out, &step, sizeof step) != sizeof step) _exit(1);
+    }
+}
+
+// Kills a process that saves from `first` on; returns the last step that it told of, or `first` - 1.
+std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, std::uint32_t microseconds) {
+  int ends[2];
+  if (pipe(ends) != 0) return 0;
+  const pid_t child = fork();
+  if (child == 0) save_until_killed(directory, first, ends[1]);
+  close(ends[1]);
+  usleep(microseconds);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  std::uint64_t last = first - 1;
+  for (std::uint64_t step = 0; read(ends[0], &step, sizeof step) == sizeof step;) last = step;
+  close(ends[0]);
+  return last;
+}
+
+TEST_F(Saved, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
+  std::mt19937 random(7);
+  save(directory_, medium(1), reader(1));
+  std::uint64_t present = 1;
+  for (int i = 0; i < kKills; ++i) {
+    const std::uint64_t told = save_and_kill(directory_, present + 1, 2'000 + random() % 60'000);
+    const std::uint64_t found = load_all(directory_, medium(0));
+    ASSERT_GE(found, told) << "kill " << i;
+    ASSERT_LE(found, told + 1) << "kill " << i;
+    for (; present < found; ++present) fs::remove_all(directory_ + fmt::format("/step-{:010}", present));
+  }
+  save(directory_, medium(present + 1), reader(present + 1));
+  for (const auto &entry : fs::directory_iterator(directory_))
+    EXPECT_EQ(entry.path().filename().string().rfind("step-", 0), 0u) << "was left behind: " << entry.path();
+}
+
+}  // namespace
+}  // namespace protrain::state

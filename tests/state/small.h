@@ -1,0 +1,108 @@
+// A small checkpoint whose every byte is known, in a directory that goes with the test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "state/checkpoint.h"
+
+namespace protrain::state {
+
+namespace fs = std::filesystem;
+
+// Byte `at` of an array after `step` steps.
+inline std::byte byte_of(std::uint64_t step, std::size_t parameter, std::size_t array, std::uint64_t at) {
+  std::uint64_t mixed =
+      (step + 1) * 0x9E3779B97F4A7C15u + parameter * 0xC2B2AE3D27D4EB4Fu + array * 0x165667B19E3779F9u;
+  mixed += at / 8 * 0x27D4EB2F165667C5u;
+  return static_cast<std::byte>((mixed ^ mixed >> 29) >> at % 8 * 8);
+}
+
+inline Description small(std::uint64_t step) {
+  return {.optimizer = "adamw",
+          .counters = {{kStep, step}, {"seed", ~0ull}},
+          .parameters = {{.name = "wte", .shape = {16, 3}, .arrays = {"moment1", "moment2"}},
+                         {.name = "frozen/bias", .shape = {7}, .arrays = {}},
+                         {.name = "empty", .shape = {0, 4}, .arrays = {"moment1", "moment2"}},
+                         {.name = "sca\"la\n", .shape = {}, .arrays = {"moment1", "moment2"}}}};
+}
+
+inline Read reader(std::uint64_t step) {
+  return [step](std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = byte_of(step, parameter, array, offset + i);
+  };
+}
+
+// How many bytes were written; fails where one is not that of `step`.
+class Comparison {
+ public:
+  explicit Comparison(std::uint64_t step) : step_(step) {}
+  void operator()(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> bytes) {
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      ASSERT_EQ(bytes[i], byte_of(step_, parameter, array, offset + i)) << parameter << " " << array << " " << i;
+    seen += bytes.size();
+  }
+  std::uint64_t seen = 0;
+
+ private:
+  std::uint64_t step_;
+};
+
+inline std::uint64_t bytes_in(const Description &description) {
+  std::uint64_t bytes = 0;
+  for (const Parameter &parameter : description.parameters)
+    bytes += byte_count(DType::f32, parameter.shape) * (1 + parameter.arrays.size());
+  return bytes;
+}
+
+// Opens and loads, and compares all bytes with those of the step that it says it has.
+inline std::uint64_t load_all(const std::string &path, const Description &wanted) {
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  const std::uint64_t step = checkpoint.description().counters.at(kStep);
+  Comparison comparison(step);
+  checkpoint.load(wanted, std::ref(comparison));
+  EXPECT_EQ(comparison.seen, bytes_in(wanted));
+  return step;
+}
+inline std::uint64_t load_all(const std::string &path) { return load_all(path, small(0)); }
+
+template <typename Body>
+Error error_of(const Body &body) {
+  try {
+    body();
+  } catch (const Error &error) {
+    return error;
+  }
+  return Error(Code::ok, "", "");
+}
+
+inline std::string get(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline void put(const std::string &path, const std::string &bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+class Saved : public testing::Test {
+ protected:
+  Saved() {
+    std::string pattern = testing::TempDir() + "/state-XXXXXX";
+    directory_ = fs::canonical(mkdtemp(pattern.data())).string();
+  }
+  ~Saved() override { fs::remove_all(directory_); }
+
+  std::string save_step(std::uint64_t step) const { return save(directory_, small(step), reader(step)); }
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()));
+  }
+
+  std::string directory_;
+};
+
+}  // namespace protrain::state

@@ -1,0 +1,43 @@
+#!/bin/sh
+# protrain train --save, --save-every, --resume: what was saved goes on as the run that never stopped.
+. "$(dirname "$0")/expect.sh"
+
+train() { # ARGS...
+  run train "$model" --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" --seed 3 "$@"
+  leaves_with 0
+  quiet
+}
+bits() { sed 's/.*"step":\([0-9]*\).*"loss_bits":"\([0-9a-f]*\)","grad_norm_bits":"\([0-9a-f]*\)".*/\1 \2 \3/' "$1"; }
+same_files() { # CHECKPOINT CHECKPOINT
+  for file in weights optimizer; do
+    cmp "$1/$file.safetensors" "$2/$file.safetensors" || wrong "$1 and $2 differ"
+  done
+}
+
+train --steps 13 --metrics whole.jsonl --save whole
+[ "$(ls whole)" = step-0000000013 ] || wrong "expected one checkpoint, of the last step"
+
+train --steps 7 --metrics first.jsonl --save parts --save-every 3
+[ "$(ls parts | tr '\n' ' ')" = 'step-0000000003 step-0000000006 step-0000000007 ' ] || wrong "other steps were saved"
+train --steps 6 --metrics second.jsonl --save parts --resume parts
+prints 'goes on after step 7'
+prints 'step 6/6 '
+cat first.jsonl second.jsonl >parts.jsonl
+[ "$(bits whole.jsonl)" = "$(bits parts.jsonl)" ] || wrong "the steps after the checkpoint are others"
+same_files whole/step-0000000013 parts/step-0000000013
+
+# From an older one that is named; several batches a step; the saved seed where none is given.
+train --steps 10 --save older --resume parts/step-0000000003
+same_files whole/step-0000000013 older/step-0000000013
+train --steps 5 --accumulation 3 --save accumulated
+train --steps 2 --accumulation 3 --save stopped
+train --steps 3 --accumulation 3 --save stopped --resume stopped
+same_files accumulated/step-0000000005 stopped/step-0000000005
+
+refused 1 'the seed is 4' train "$model" --steps 1 --resume parts --seed 4 \
+  --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
+refused 1 'sgd' train "$model" --steps 1 --resume parts --optimizer sgd \
+  --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
+printf x | dd of=parts/step-0000000013/weights.safetensors bs=1 seek=50000 conv=notrunc 2>/dev/null
+refused 1 'do not match their checksum; the checkpoint before it is parts/step-0000000007' train "$model" --steps 1 \
+  --resume parts --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy"
