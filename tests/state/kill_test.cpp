@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <random>
 
@@ -39,7 +40,9 @@ std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, s
   close(ends[1]);
   usleep(microseconds);
   kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "it ended before, by itself";
   std::uint64_t last = first - 1;
   for (std::uint64_t step = 0; read(ends[0], &step, sizeof step) == sizeof step;) last = step;
   close(ends[0]);
@@ -48,15 +51,19 @@ std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, s
 
 TEST_F(Saved, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
   std::mt19937 random(7);
+  const auto start = std::chrono::steady_clock::now();
   save(directory_, medium(1), reader(1));
+  const auto lasts = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
+  std::uniform_int_distribution<std::uint32_t> instant(0, 4 * static_cast<std::uint32_t>(lasts.count()));
   std::uint64_t present = 1;
   for (int i = 0; i < kKills; ++i) {
-    const std::uint64_t told = save_and_kill(directory_, present + 1, 2'000 + random() % 60'000);
+    const std::uint64_t told = save_and_kill(directory_, present + 1, instant(random));
     const std::uint64_t found = load_all(directory_, medium(0));
     ASSERT_GE(found, told) << "kill " << i;
     ASSERT_LE(found, told + 1) << "kill " << i;
     for (; present < found; ++present) fs::remove_all(directory_ + fmt::format("/step-{:010}", present));
   }
+  EXPECT_GT(present, 1u) << "no save was ever complete";
   save(directory_, medium(present + 1), reader(present + 1));
   for (const auto &entry : fs::directory_iterator(directory_))
     EXPECT_EQ(entry.path().filename().string().rfind("step-", 0), 0u) << "was left behind: " << entry.path();
