@@ -36,15 +36,15 @@ int integer(const Json &json, const char *key, int fallback) {
 
 std::uint64_t bytes_of(const Json &json) {
   const auto bytes = json.is_number_unsigned() ? json.get<std::uint64_t>() : parse_bytes(json.get<std::string>());
-  require(bytes && *bytes > 0, Code::format, "plan", "chunk_bytes {} is no size", printable(json.dump()));
+  require(bytes && *bytes > 0, Code::format, "plan", "{} is no size", printable(json.dump()));
   return *bytes;
 }
 
 // A key that is misspelt would leave its default unsaid.
 void require_known_keys(const Json &json) {
   static const std::vector<std::string_view> known = {
-      "n_chunk",     "n_block",       "n_persist", "n_buffer",        "n_swap", "n_checkpoint", "n_host",
-      "chunk_bytes", "shared_memory", "update",    "optimizer_order", "chunks", "blocks"};
+      "n_chunk", "n_block",     "piece_bytes",   "n_persist", "n_buffer",        "n_swap", "n_checkpoint",
+      "n_host",  "chunk_bytes", "shared_memory", "update",    "optimizer_order", "chunks", "blocks"};
   for (const auto &[key, value] : json.items()) {
     const std::string nearest = nearest_word(key, known);
     require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),
@@ -60,6 +60,7 @@ Choice choice_from(const Json &json, Choice choice) {
   choice.n_host = integer(json, "n_host", choice.n_host);
   choice.shared_memory = json.value("shared_memory", choice.shared_memory);
   if (json.contains("chunk_bytes")) choice.chunk_bytes = bytes_of(json["chunk_bytes"]);
+  if (json.contains("piece_bytes")) choice.piece_bytes = bytes_of(json["piece_bytes"]);
   if (json.contains("update")) choice.update = named<Tier>(json["update"], kTierNames, "place for an optimizer");
   if (json.contains("optimizer_order"))
     choice.order = named<OptimizerOrder>(json["optimizer_order"], kOrderNames, "order of the optimizer");
@@ -70,7 +71,11 @@ std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph) {
   std::vector<Chunk> chunks;
   for (const Json &item : json) {
     Chunk &chunk = chunks.emplace_back();
-    chunk.parameters = item.at("parameters").get<std::vector<std::size_t>>();
+    for (const Json &parameter : item.at("parameters")) {
+      require(parameter.is_number_unsigned(), Code::format, "plan", "'{}' is no parameter's position",
+              printable(parameter.dump()));
+      chunk.parameters.push_back(parameter.get<std::size_t>());
+    }
     chunk.tier = named<Tier>(item.at("tier"), kTierNames, "tier");
     if (item.contains("update")) chunk.update = named<Tier>(item["update"], kTierNames, "place for an optimizer");
     for (std::size_t p : chunk.parameters) {
@@ -115,7 +120,8 @@ std::string to_json(const Plan &plan) {
                {"n_swap", plan.n_swap},
                {"n_checkpoint", plan.n_checkpoint},
                {"shared_memory", plan.shared_memory},
-               {"optimizer_order", kOrderNames[static_cast<int>(plan.order)]}};
+               {"optimizer_order", kOrderNames[static_cast<int>(plan.order)]},
+               {"piece_bytes", plan.piece_bytes}};
   json["blocks"] = Json::array();
   for (BlockMode mode : plan.blocks) json["blocks"].push_back(kModeNames[static_cast<int>(mode)]);
   json["chunks"] = Json::array();

@@ -63,6 +63,7 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
   Plan plan;
   plan.shared_memory = choice.shared_memory;
   plan.order = choice.order;
+  plan.piece_bytes = choice.piece_bytes;
   plan.chunks = cut_chunks(graph, choice.chunk_bytes);
   plan.n_persist = cut(choice.n_persist, plan.chunks.size());
   const std::size_t left = plan.chunks.size() - static_cast<std::size_t>(plan.n_persist);
@@ -87,6 +88,8 @@ Plan resident(const graph::Graph &graph, OptimizerOrder order) {
 }
 
 void check(const Plan &plan, const graph::Graph &graph) {
+  require(plan.piece_bytes > 0 && plan.piece_bytes % kDiskAlignment == 0, Code::arg, "plan",
+          "piece_bytes {} is no multiple of {}", plan.piece_bytes, kDiskAlignment);
   std::vector<int> seen(graph.parameters.size(), 0);
   for (const Chunk &chunk : plan.chunks) {
     for (std::size_t p : chunk.parameters) {

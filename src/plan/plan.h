@@ -18,6 +18,8 @@ enum class OptimizerOrder : std::uint8_t {
   barrier,  // updates run after the norm of all gradients is known
 };
 
+inline constexpr std::uint64_t kPieceBytes = 16ull << 20;
+
 // A run of parameters in execution order that moves as one.
 struct Chunk {
   std::vector<std::size_t> parameters;  // positions in graph.parameters
@@ -37,6 +39,9 @@ struct Plan {
   // what leaves goes to the disk.
   bool shared_memory = false;
   OptimizerOrder order = OptimizerOrder::overlap;
+  // The disk is read and written in pieces of this size, and so the optimizer goes through a chunk of one parameter
+  // that is larger, rows at a time: a table's moments are never in memory as a whole. A multiple of kDiskAlignment.
+  std::uint64_t piece_bytes = kPieceBytes;
   std::vector<Chunk> chunks;
   std::vector<BlockMode> blocks;
   bool operator==(const Plan &) const = default;
@@ -48,6 +53,7 @@ struct Choice {
   int n_host = -1;           // chunks after the persistent ones that rest on the host, -1: all; the others on disk
   Tier update = Tier::host;  // where the optimizer runs for chunks that do not persist
   std::uint64_t chunk_bytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
+  std::uint64_t piece_bytes = kPieceBytes;
   bool shared_memory = false;
   OptimizerOrder order = OptimizerOrder::overlap;
 };

@@ -9,7 +9,8 @@ namespace protrain::program {
 
 namespace {
 
-void append_buffer(std::string &out, const Program &program, const Operand &operand) {
+// `bytes`: how much of the buffer is meant; 0: what is left of it.
+void append_buffer(std::string &out, const Program &program, const Operand &operand, std::uint64_t bytes = 0) {
   if (operand.buffer == BufferId::none) {
     out += " -";
     return;
@@ -17,7 +18,7 @@ void append_buffer(std::string &out, const Program &program, const Operand &oper
   const Buffer &buffer = program.buffers[index(operand.buffer)];
   fmt::format_to(std::back_inserter(out), " {}@{}:{}+{}", buffer.name,
                  kTierNames[static_cast<std::size_t>(buffer.tier)], buffer.offset + operand.offset,
-                 buffer.bytes - operand.offset);
+                 bytes > 0 ? bytes : buffer.bytes - operand.offset);
 }
 
 std::string subject(const Program &program, const graph::Graph &graph, const Instruction &instruction) {
@@ -49,9 +50,10 @@ std::string print(const Program &program, const graph::Graph &graph) {
                    describe(program, graph, i));
     for (std::size_t wait : instruction.waits) fmt::format_to(std::back_inserter(out), " after {}", wait);
     out += ":";
-    for (const Operand &operand : instruction.inputs) append_buffer(out, program, operand);
+    for (std::size_t k = 0; k < instruction.inputs.size(); ++k)
+      append_buffer(out, program, instruction.inputs[k], k == 0 ? instruction.bytes : 0);
     out += " ->";
-    for (const Operand &operand : instruction.outputs) append_buffer(out, program, operand);
+    for (const Operand &operand : instruction.outputs) append_buffer(out, program, operand, instruction.bytes);
     if (instruction.scratch != BufferId::none) {
       out += " using";
       append_buffer(out, program, {instruction.scratch, 0});

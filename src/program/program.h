@@ -40,7 +40,8 @@ struct Operand {
 enum class Kind : std::uint8_t {
   run,       // a node
   check,     // status = mark where a scalar is not finite; outputs {status, a copy of it as it stands then}
-  update,    // the optimizer on one parameter: inputs {gradient, status[, scale]}, outputs {weights, state...}
+  update,    // the optimizer on one parameter or a piece of it: inputs {gradient, status[, scale]}, outputs {weights,
+             // state...}
   fetch,     // weights, or optimizer state, or a sum of gradients: host -> device
   offload,   // a gradient, or updated state: device -> host
   swap_out,  // an activation leaves the device
@@ -58,7 +59,7 @@ struct Instruction {
   bool again = false;                        // run: a forward node that runs a second time
   std::size_t parameter = 0;                 // update
   std::uint32_t mark = 0;                    // check: 1 the loss, 2 + p the gradient of parameter p
-  std::uint64_t bytes = 0;                   // of what moves: fetch and all after it
+  std::uint64_t bytes = 0;                   // of what moves: fetch and all after it; of weights: update
   std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
   std::vector<Operand> inputs = {}, outputs = {};
   BufferId scratch = BufferId::none;

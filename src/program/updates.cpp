@@ -66,7 +66,7 @@ void Updates::schedule(const Sequence &sequence) {
   }
   for (std::size_t c = 0; c < due_.size(); ++c) {
     std::ranges::sort(due_[c]);
-    if (due_[c].empty() || rests_ || in_place(c)) continue;
+    if (due_[c].empty() || rests_ || in_place(c) || by_pieces(c)) continue;
     const std::size_t stage = sequence.items[due_[c].front()].stage;
     before_[begins[stage > 0 ? stage - 1 : 0]].push_back(c);
   }
@@ -167,29 +167,91 @@ void Updates::keep(std::size_t p) {
 void Updates::update_at_once(std::size_t p, BufferId verdict) {
   const std::size_t chunk = chunk_of(p);
   const Tier place = optimizer_place(chunk);
+  const Operand gradient = where_.of(source_.gradients[p]);
+  const Operand status = place == Tier::host ? builder_.bring({verdict, 0}, kStatusBytes, place)  //
+                                             : Operand{state_.status, 0};
+  if (by_pieces(chunk)) {
+    Arrays whole = at_rest(p);
+    whole.gradient = gradient;
+    if (place == Tier::device) whole.weights.buffer = where_.of_chunk[chunk];
+    return update_by_pieces(p, whole, {status});
+  }
   Working working = working_[chunk];
   if (in_place(chunk))
     working = {state_.chunks[chunk].weights, state_.chunks[chunk].moments};
   else if (place == Tier::device)
     working.weights = where_.of_chunk[chunk];
-  std::vector<Operand> inputs = {where_.of(source_.gradients[p]), {state_.status, 0}};
-  if (place == Tier::host) {
-    inputs[1] = builder_.bring({verdict, 0}, kStatusBytes, Tier::host);
-    inputs[0] = builder_.bring(inputs[0], bytes_of_parameter(p), Tier::host);
-  }
-  emit_update(p, working, std::move(inputs));
+  const std::uint64_t bytes = bytes_of_parameter(p);
+  emit_update(p, in(working, p, builder_.bring(gradient, bytes, place)), {status}, bytes);
   if (--left_[chunk] == 0 && !in_place(chunk)) store_chunk(chunk, working);
 }
 
-void Updates::emit_update(std::size_t p, const Working &working, std::vector<Operand> inputs) {
+Updates::Arrays Updates::in(const Working &working, std::size_t p, Operand gradient) const {
   const State::Parameter &parameter = state_.parameters[p];
+  Arrays arrays = {.gradient = gradient, .weights = {working.weights, parameter.weights_at}};
+  for (BufferId moment : working.moments) arrays.moments.push_back({moment, parameter.moments_at});
+  return arrays;
+}
+
+void Updates::emit_update(std::size_t p, const Arrays &at, const std::vector<Operand> &verdict, std::uint64_t bytes) {
   Instruction update{.kind = Kind::update,
-                     .queue = optimizer_place(parameter.chunk) == Tier::host ? Queue::host : Queue::compute,
+                     .queue = optimizer_place(chunk_of(p)) == Tier::host ? Queue::host : Queue::compute,
                      .parameter = p,
-                     .inputs = std::move(inputs),
-                     .outputs = {{working.weights, parameter.weights_at}}};
-  for (BufferId moment : working.moments) update.outputs.push_back({moment, parameter.moments_at});
+                     .bytes = bytes,
+                     .inputs = {at.gradient},
+                     .outputs = {at.weights}};
+  update.inputs.insert(update.inputs.end(), verdict.begin(), verdict.end());
+  update.outputs.insert(update.outputs.end(), at.moments.begin(), at.moments.end());
   builder_.emit(std::move(update));
+}
+
+bool Updates::by_pieces(std::size_t chunk) const {
+  const std::vector<std::size_t> &parameters = plan_.chunks[chunk].parameters;
+  return resting_place(chunk) != Tier::device && parameters.size() == 1 &&
+         bytes_of_parameter(parameters[0]) > plan_.piece_bytes;
+}
+
+Updates::Arrays Updates::at_rest(std::size_t p) const {
+  Arrays arrays = {.gradient = state_.gradient(p), .weights = state_.weights(p)};
+  for (std::size_t i = 0; i < state_.chunks[chunk_of(p)].moments.size(); ++i)
+    arrays.moments.push_back(state_.moment(p, i));
+  return arrays;
+}
+
+// The piece from `begin`, where the optimizer runs. The gradient is as large as the parameter; the others are moved
+// with the padding that ends them at rest.
+Updates::Arrays Updates::bring_piece(const Arrays &whole, std::size_t p, std::uint64_t begin) {
+  const Tier place = optimizer_place(chunk_of(p));
+  const auto bring = [&](Operand at, std::uint64_t bytes) {
+    return builder_.bring({at.buffer, at.offset + begin}, std::min(bytes - begin, plan_.piece_bytes), place);
+  };
+  const std::uint64_t padded = builder_.buffer(state_.chunks[chunk_of(p)].weights).bytes;
+  Arrays piece = {.gradient = bring(whole.gradient, bytes_of_parameter(p)), .weights = bring(whole.weights, padded)};
+  for (Operand moment : whole.moments) piece.moments.push_back(bring(moment, padded));
+  return piece;
+}
+
+// While the optimizer is at one piece, the next is on its way. `whole`: where each array is as a whole. Weights that
+// were fetched for compute go back at the end.
+void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::vector<Operand> &verdict) {
+  const std::uint64_t bytes = bytes_of_parameter(p), step = plan_.piece_bytes;
+  const std::uint64_t padded = builder_.buffer(state_.chunks[chunk_of(p)].weights).bytes;
+  const Arrays home = at_rest(p);
+  const bool fetched = whole.weights != home.weights;
+  Arrays next = bring_piece(whole, p, 0);
+  for (std::uint64_t begin = 0; begin < bytes; begin += step) {
+    const Arrays piece = next;
+    builder_.begin_stage();
+    if (begin + step < bytes) next = bring_piece(whole, p, begin + step);
+    emit_update(p, piece, verdict, std::min(bytes - begin, step));
+    const auto store = [&](Operand from, Operand array) {
+      const Operand to = {array.buffer, array.offset + begin};
+      if (from != to) builder_.store(from, to, std::min(padded - begin, step));
+    };
+    if (!fetched) store(piece.weights, home.weights);
+    for (std::size_t i = 0; i < home.moments.size(); ++i) store(piece.moments[i], home.moments[i]);
+  }
+  if (fetched) builder_.store(whole.weights, home.weights, padded);
 }
 
 // In forward order, so that what the next step needs first is ready first.
@@ -208,14 +270,18 @@ void Updates::finish() {
 
 void Updates::update_chunk(std::size_t chunk) {
   const Tier place = optimizer_place(chunk);
+  std::vector<Operand> verdict = {{place == Tier::host ? state_.host_status : state_.status, 0}};
+  if (source_.scale != ValueId::none)
+    verdict.push_back(place == Tier::host ? Operand{state_.host_scale, 0} : where_.of(source_.scale));
+  if (by_pieces(chunk)) {
+    const std::size_t p = plan_.chunks[chunk].parameters[0];
+    return update_by_pieces(p, at_rest(p), verdict);
+  }
   const Working working = bring_chunk(chunk);
   for (std::size_t p : plan_.chunks[chunk].parameters) {
     if (!state_.parameters[p].trained) continue;
-    std::vector<Operand> inputs = {builder_.bring(state_.gradient(p), bytes_of_parameter(p), place)};
-    inputs.push_back({place == Tier::host ? state_.host_status : state_.status, 0});
-    if (source_.scale != ValueId::none)
-      inputs.push_back(place == Tier::host ? Operand{state_.host_scale, 0} : where_.of(source_.scale));
-    emit_update(p, working, std::move(inputs));
+    const std::uint64_t bytes = bytes_of_parameter(p);
+    emit_update(p, in(working, p, builder_.bring(state_.gradient(p), bytes, place)), verdict, bytes);
   }
   if (!in_place(chunk)) store_chunk(chunk, working);
 }

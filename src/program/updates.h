@@ -51,12 +51,27 @@ class Updates {
   std::uint64_t bytes_of_parameter(std::size_t parameter) const;
   bool in_place(std::size_t chunk) const { return optimizer_place(chunk) == resting_place(chunk); }
 
+  // A parameter's arrays, or a piece of each; the optimizer's operands.
+  struct Arrays {
+    Operand gradient, weights;
+    std::vector<Operand> moments;
+  };
+
+  // A chunk of one parameter that is larger than a piece: the optimizer goes through it piece by piece, and what is not
+  // where it runs is brought and stored for each.
+  bool by_pieces(std::size_t chunk) const;
+  Arrays at_rest(std::size_t parameter) const;
+  Arrays bring_piece(const Arrays &whole, std::size_t parameter, std::uint64_t begin);
+  void update_by_pieces(std::size_t parameter, const Arrays &whole, const std::vector<Operand> &verdict);
+
   Working bring_chunk(std::size_t chunk);
   void store_chunk(std::size_t chunk, const Working &working);
   void complete(std::size_t parameter);
   BufferId check(std::size_t parameter);
   void update_at_once(std::size_t parameter, BufferId verdict);
-  void emit_update(std::size_t parameter, const Working &working, std::vector<Operand> inputs);
+  // `verdict`: the status, and the scale where there is one; `bytes`: of weights.
+  void emit_update(std::size_t parameter, const Arrays &at, const std::vector<Operand> &verdict, std::uint64_t bytes);
+  Arrays in(const Working &working, std::size_t parameter, Operand gradient) const;
   void keep(std::size_t parameter);
   void update_chunk(std::size_t chunk);
 

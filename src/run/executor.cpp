@@ -42,7 +42,7 @@ backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Ke
   // The loss is float32, squared norms are float64.
   if (instruction.kind == program::Kind::check)
     return kernels.of_check(instruction.mark == 1 ? DType::f32 : DType::f64, instruction.mark);
-  return kernels.of_update(optimizer, element_count(graph_.value(graph_.parameters[instruction.parameter]).type.shape));
+  return kernels.of_update(optimizer, static_cast<std::int64_t>(instruction.bytes / sizeof(float)));
 }
 
 Executor::Issue Executor::resolve(const program::Instruction &instruction, Kernels &kernels,

@@ -9,16 +9,14 @@
 
 namespace protrain::run {
 
-Store::Store(backend::Device &device, const Bytes &bytes, const Bytes &state_bytes, const std::string &directory)
-    : device_(device), bytes_(bytes), state_bytes_(state_bytes) {
-  device_arena_ = static_cast<std::byte *>(device.allocate_arena(bytes[static_cast<std::size_t>(Tier::device)]));
-  if (const std::uint64_t host = bytes[static_cast<std::size_t>(Tier::host)]; host > 0)
-    host_ = Block(host, "host slab");
-  if (const std::uint64_t disk = bytes[static_cast<std::size_t>(Tier::disk)]; disk > 0) {
-    require(!directory.empty(), Code::arg, "offload_dir", "the plan puts {} on disk; say where with offload_dir",
-            "state");
-    disk_ = std::make_unique<SpillFile>(directory, disk);
-  }
+Store::Store(backend::Device &device, Room room) : device_(device), room_(std::move(room)) {
+  const auto bytes = [&](Tier tier) { return room_.bytes[static_cast<std::size_t>(tier)]; };
+  device_arena_ = static_cast<std::byte *>(device.allocate_arena(bytes(Tier::device)));
+  if (bytes(Tier::host) > 0) host_ = Block(bytes(Tier::host), "host slab");
+  if (bytes(Tier::disk) == 0) return;
+  require(!room_.directory.empty(), Code::arg, "offload_dir",
+          "the plan puts state on disk; say where with offload_dir");
+  disk_ = std::make_unique<SpillFile>(room_.directory, bytes(Tier::disk));
 }
 
 std::byte *Store::address(const program::Buffer &buffer, std::uint64_t offset) const {
@@ -26,20 +24,36 @@ std::byte *Store::address(const program::Buffer &buffer, std::uint64_t offset) c
   return arena(buffer.tier) + buffer.offset + offset;
 }
 
-void Store::declare_disk(std::uint64_t offset, std::uint64_t bytes) { disk_->declare(offset, bytes); }
+// `act` is given the begin and the size of each piece of an array.
+template <typename Do>
+void Store::each_piece(std::uint64_t bytes, Do &&act) const {
+  for (std::uint64_t at = 0; at < bytes; at += room_.piece_bytes) act(at, std::min(room_.piece_bytes, bytes - at));
+}
 
-void Store::read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes) { disk_->read(offset, {to, bytes}); }
+void Store::declare_disk(std::uint64_t offset, std::uint64_t bytes) {
+  each_piece(bytes, [&](std::uint64_t at, std::uint64_t part) { disk_->declare(offset + at, part); });
+}
+
+void Store::read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes) {
+  each_piece(bytes, [&](std::uint64_t at, std::uint64_t part) { disk_->read(offset + at, {to + at, part}); });
+}
 
 void Store::write_disk(std::uint64_t offset, const std::byte *from, std::uint64_t bytes) {
-  disk_->write(offset, {from, bytes});
+  each_piece(bytes, [&](std::uint64_t at, std::uint64_t part) { disk_->write(offset + at, {from + at, part}); });
+}
+
+void Store::clear_disk(std::uint64_t offset, std::uint64_t bytes) {
+  std::byte *zeros = staging(std::min(bytes, room_.piece_bytes));
+  std::memset(zeros, 0, std::min(bytes, room_.piece_bytes));
+  each_piece(bytes, [&](std::uint64_t at, std::uint64_t part) { disk_->write(offset + at, {zeros, part}); });
 }
 
 std::byte *Store::staging(std::uint64_t bytes) {
   for (const Tier tier : {Tier::host, Tier::device}) {
     const auto t = static_cast<std::size_t>(tier);
-    const std::uint64_t begin = round_up(state_bytes_[t], kDiskAlignment);
+    const std::uint64_t begin = round_up(room_.state_bytes[t], kDiskAlignment);
     const bool reachable = tier == Tier::host || device_.info().shares_memory;
-    if (reachable && begin + bytes <= bytes_[t]) return arena(tier) + begin;
+    if (reachable && begin + bytes <= room_.bytes[t]) return arena(tier) + begin;
   }
   if (staging_.size() < bytes) staging_ = Block(bytes, "disk staging");
   return staging_.data();
@@ -48,32 +62,50 @@ std::byte *Store::staging(std::uint64_t bytes) {
 void Store::read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes) {
   if (bytes == 0) return;
   if (buffer.tier != Tier::disk) return device_.read(out, address(buffer, offset), bytes);
-  std::memcpy(out, piece(buffer, false) + offset, bytes);
+  const std::uint64_t end = offset + bytes;
+  for (std::uint64_t at = offset; at < end;) {
+    const Held piece = {&buffer, at / room_.piece_bytes * room_.piece_bytes};
+    const std::uint64_t part = std::min(end, piece.begin + room_.piece_bytes) - at;
+    std::memcpy(static_cast<std::byte *>(out) + (at - offset), hold(piece, false) + (at - piece.begin), part);
+    at += part;
+  }
 }
 
 void Store::write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes) {
   if (bytes == 0) return;
   if (buffer.tier != Tier::disk) return device_.write(address(buffer, offset), from, bytes);
-  std::byte *at = piece(buffer, bytes == buffer.bytes) + offset;
-  if (from != at) std::memcpy(at, from, bytes);
-  held_ = &buffer;
-  changed_ = true;
-  if (!sweeping_) write_back();
+  const std::uint64_t end = offset + bytes;
+  for (std::uint64_t at = offset; at < end;) {
+    const Held piece = {&buffer, at / room_.piece_bytes * room_.piece_bytes};
+    const std::uint64_t part = std::min(end, piece.begin + room_.piece_bytes) - at;
+    std::byte *to = hold(piece, part == piece_bytes(piece)) + (at - piece.begin);
+    std::memcpy(to, static_cast<const std::byte *>(from) + (at - offset), part);
+    held_ = piece;
+    changed_ = true;
+    if (!sweeping_) write_back();
+    at += part;
+  }
 }
 
-// All of a buffer that lies on disk, in staging memory.
-std::byte *Store::piece(const program::Buffer &buffer, bool overwritten) {
-  if (held_ == &buffer) return staging(buffer.bytes);
+std::uint64_t Store::piece_bytes(const Held &piece) const {
+  return std::min(room_.piece_bytes, piece.buffer->bytes - piece.begin);
+}
+
+// The piece, in staging memory. `overwritten`: what it holds is of no use.
+std::byte *Store::hold(const Held &piece, bool overwritten) {
+  std::byte *at = staging(piece_bytes(piece));
+  if (held_ == piece) return at;
   write_back();
-  std::byte *at = staging(buffer.bytes);
-  if (!overwritten) read_disk(buffer.offset, at, buffer.bytes);
-  if (sweeping_) held_ = &buffer;
+  if (!overwritten) read_disk(piece.buffer->offset + piece.begin, at, piece_bytes(piece));
+  if (sweeping_) held_ = piece;
   return at;
 }
 
 void Store::write_back() {
-  const program::Buffer *held = std::exchange(held_, nullptr);
-  if (std::exchange(changed_, false)) write_disk(held->offset, staging(held->bytes), held->bytes);
+  const Held held = std::exchange(held_, {});
+  if (!std::exchange(changed_, false)) return;
+  const std::uint64_t bytes = piece_bytes(held);
+  write_disk(held.buffer->offset + held.begin, staging(bytes), bytes);
 }
 
 }  // namespace protrain::run

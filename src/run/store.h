@@ -17,26 +17,33 @@ class Store {
  public:
   using Bytes = std::array<std::uint64_t, kTierCount>;
 
-  // Takes `bytes` of each tier at once, none where 0; the first `state_bytes` hold from step to step. `directory`:
-  // where the file on disk lies, unlinked.
-  Store(backend::Device &device, const Bytes &bytes, const Bytes &state_bytes, const std::string &directory);
+  struct Room {
+    Bytes bytes{};        // of each tier, taken at once
+    Bytes state_bytes{};  // of which hold from step to step
+    // On disk every array is a row of pieces of this size, the last of what is left; each has a checksum and is read
+    // and written whole. A multiple of kDiskAlignment.
+    std::uint64_t piece_bytes = 16 << 20;
+    std::string directory = {};  // where the file on disk lies, without a name; "": there is none
+  };
+  Store(backend::Device &device, Room room);
 
   // Device and host only.
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
   std::byte *arena(Tier tier) const { return tier == Tier::device ? device_arena_ : host_.data(); }
 
-  // What is written to disk and read from there as one, before it first is.
+  // An array on disk, or whole pieces of one, before it is first written: then the write takes no memory.
   void declare_disk(std::uint64_t offset, std::uint64_t bytes);
-  // Between a place on disk and memory; on the thread that calls, one at a time.
+  // Between such a place on disk and memory; on the thread that calls, one at a time.
   void read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes);
   void write_disk(std::uint64_t offset, const std::byte *from, std::uint64_t bytes);
+  void clear_disk(std::uint64_t offset, std::uint64_t bytes);  // zeros; outside of steps
 
   // Outside of steps: memory for what passes between the disk and the caller, whose content lasts until the next call.
   // What a step uses from one end to the other is free then; only where that is too small is more taken.
   std::byte *staging(std::uint64_t bytes);
 
   // `bytes` from `offset` of a buffer that holds from step to step, whatever its tier, to the caller's memory and back.
-  // Outside of steps. On disk a chunk's array is one piece: reading a part reads all of it.
+  // Outside of steps.
   void read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes);
   void write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes);
 
@@ -49,7 +56,7 @@ class Store {
     Sweep &operator=(const Sweep &) = delete;
     ~Sweep() {
       store_.sweeping_ = store_.changed_ = false;
-      store_.held_ = nullptr;
+      store_.held_ = {};
     }
     void finish() { store_.write_back(); }  // what was written is on disk; without it the last piece is not
 
@@ -58,18 +65,28 @@ class Store {
   };
 
  private:
-  std::byte *piece(const program::Buffer &buffer, bool overwritten);
+  // A piece of a buffer on disk that staging memory has.
+  struct Held {
+    const program::Buffer *buffer = nullptr;
+    std::uint64_t begin = 0;  // from the buffer's start
+    bool operator==(const Held &) const = default;
+  };
+
+  template <typename Do>
+  void each_piece(std::uint64_t bytes, Do &&act) const;
+  std::uint64_t piece_bytes(const Held &piece) const;
+  std::byte *hold(const Held &piece, bool overwritten);
   void write_back();
 
   backend::Device &device_;
   std::byte *device_arena_ = nullptr;
   Block host_;
   std::unique_ptr<SpillFile> disk_;
-  Bytes bytes_, state_bytes_;
+  const Room room_;
   Block staging_;
   bool sweeping_ = false;
-  const program::Buffer *held_ = nullptr;  // the piece that staging memory has
-  bool changed_ = false;                   // since it came from the disk
+  Held held_;
+  bool changed_ = false;  // what is held, since it came from the disk
 };
 
 }  // namespace protrain::run

@@ -36,15 +36,17 @@ Machine::Machine(const Options &options, const std::string &path)
     : device_(backend::open(options.text("device"), static_cast<int>(options.integer("threads")))),
       kernels_(*device_),
       blueprint_(draw_up(options, path, kernels_, device_->info())),
-      store_(std::make_unique<run::Store>(*device_, blueprint_.bytes, blueprint_.state.bytes,
-                                          options.text("offload_dir"))),
+      store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = blueprint_.bytes,
+                                                                     .state_bytes = blueprint_.state.bytes,
+                                                                     .piece_bytes = blueprint_.plan.piece_bytes,
+                                                                     .directory = options.text("offload_dir")})),
       lanes_(std::make_unique<run::Lanes>(own_workers(options, blueprint_, device_->info()))) {
   declare_disk();
   make_executors({.delays = on_trial(options, "delays"), .poison = on_trial(options, "poison")});
   fill();
 }
 
-// Chunks' arrays are pieces of the disk whether or not a Program moves them; the rest is what Programs move.
+// Chunks' arrays are on the disk whether or not a Program moves them; the rest is what Programs move.
 void Machine::declare_disk() {
   const auto declare = [&](const program::Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
     if (buffer.tier == Tier::disk) store_->declare_disk(buffer.offset + offset, bytes);
@@ -102,21 +104,17 @@ void Machine::fill_chunk(std::size_t c) {
   std::byte *at = straight ? store_->address(weights) : store_->staging(weights.bytes);
   for (std::size_t p : blueprint_.plan.chunks[c].parameters)
     blueprint_.file->read(graph.value(graph.parameters[p]).name, at + state.parameters[p].weights_at);
-  if (!straight) store_->write(weights, 0, at, weights.bytes);
+  if (weights.tier == Tier::device && !straight) store_->write(weights, 0, at, weights.bytes);
   if (weights.tier != Tier::disk) return;
-  for (program::BufferId moment : state.chunks[c].moments) {
-    const program::Buffer &buffer = state.buffers[index(moment)];
-    std::memset(store_->staging(buffer.bytes), 0, buffer.bytes);
-    store_->write(buffer, 0, store_->staging(buffer.bytes), buffer.bytes);
-  }
+  store_->write_disk(weights.offset, at, weights.bytes);
+  for (program::BufferId moment : state.chunks[c].moments)
+    store_->clear_disk(state.buffers[index(moment)].offset, state.buffers[index(moment)].bytes);
   if (state.chunks[c].gradient == program::BufferId::none) return;
   for (std::size_t p : blueprint_.plan.chunks[c].parameters) {
     if (!state.parameters[p].trained) continue;
     const graph::Type &type = graph.value(graph.parameters[p]).type;
-    const std::uint64_t bytes = byte_count(type.dtype, type.shape);
     const program::Operand home = state.gradient(p);
-    std::memset(store_->staging(bytes), 0, bytes);
-    store_->write_disk(state.buffers[index(home.buffer)].offset + home.offset, store_->staging(bytes), bytes);
+    store_->clear_disk(state.buffers[index(home.buffer)].offset + home.offset, byte_count(type.dtype, type.shape));
   }
 }
 
@@ -152,16 +150,14 @@ void Machine::write_array(std::size_t p, std::size_t which, std::uint64_t offset
   store_->write(blueprint_.state.buffers[index(at.buffer)], at.offset + offset, in.data(), in.size());
 }
 
-// Gradients on disk are pieces of their own.
+// Gradients on disk are arrays of their own.
 void Machine::read_gradient(std::size_t p, std::span<std::byte> out) {
   if (const program::BufferId kept = blueprint_.state.kept[p]; kept != program::BufferId::none)
     return store_->read(blueprint_.state.buffers[index(kept)], 0, out.data(), out.size());
   const program::Operand at = blueprint_.state.gradient(p);
   const program::Buffer &buffer = blueprint_.state.buffers[index(at.buffer)];
   if (buffer.tier != Tier::disk) return store_->read(buffer, at.offset, out.data(), out.size());
-  std::byte *staging = store_->staging(out.size());
-  store_->read_disk(buffer.offset + at.offset, staging, out.size());
-  std::memcpy(out.data(), staging, out.size());
+  store_->read_disk(buffer.offset + at.offset, out.data(), out.size());
 }
 
 }  // namespace protrain::session

@@ -33,6 +33,15 @@ TEST(Goldens, WeightsOnDiskPassThroughTheHost) {
   expect_sound_golden("disk", model, model.lowered(model.plan(Tier::disk, BlockMode::keep)));
 }
 
+TEST(Goldens, TheOptimizerGoesThroughALargeParameterInPiecesOneAhead) {
+  const TwoBlocks model;
+  plan::Plan plan = model.plan(Tier::disk, BlockMode::keep);
+  plan.shared_memory = true;
+  plan.chunks[0].update = plan.chunks[1].update = Tier::device;
+  plan.piece_bytes = TwoBlocks::kElements * sizeof(float) / 2;
+  expect_sound_golden("pieces", model, model.lowered(plan));
+}
+
 TEST(Goldens, TheBarrierKeepsGradientsUntilTheNormIsKnown) {
   const TwoBlocks model;
   plan::Plan plan = model.plan(Tier::host, BlockMode::keep, OptimizerOrder::barrier);

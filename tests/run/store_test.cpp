@@ -40,7 +40,8 @@ class Stores : public testing::Test {
   std::unique_ptr<Store> make(std::uint64_t transient_bytes) {
     const Store::Bytes state = {kTierBytes, kTierBytes, kTierBytes};
     const Store::Bytes all = {kTierBytes + transient_bytes, kTierBytes + transient_bytes, kTierBytes};
-    return std::make_unique<Store>(*device_, all, state, directory_.path());
+    return std::make_unique<Store>(
+        *device_, Store::Room{.bytes = all, .state_bytes = state, .piece_bytes = 8192, .directory = directory_.path()});
   }
   static Buffer buffer(Tier tier, std::uint64_t bytes, std::uint64_t offset = 0) {
     return {.name = "b", .tier = tier, .bytes = bytes, .offset = offset, .persistent = true};
@@ -138,7 +139,7 @@ TEST_F(Stores, HaveNoAddressForWhatLiesOnDisk) {
 
 TEST_F(Stores, AskForADirectoryBeforeTheyUseTheDisk) {
   try {
-    const Store store(*device_, {64, 0, 4096}, {64, 0, 4096}, "");
+    const Store store(*device_, {.bytes = {64, 0, 4096}, .state_bytes = {64, 0, 4096}});
     FAIL() << "a disk without a directory";
   } catch (const Error &error) {
     EXPECT_EQ(error.code, Code::arg);
