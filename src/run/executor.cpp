@@ -141,9 +141,14 @@ void Executor::rethrow(const Lanes::Outcome &outcome) const {
   } catch (Error &error) {
     if (error.code == Code::cancelled) throw;
     error.text += " [at instruction " + describe(program_, graph_, outcome.instruction) + "]";
-    // Updates that had begun on other queues ran to their end or did not begin; what a failing disk held is gone.
-    const bool disk = program_.instructions[outcome.instruction].queue == Queue::disk;
-    if (committed_) error.aftermath = disk ? Aftermath::lost : Aftermath::half_applied;
+    if (!committed_) throw;
+    // Updates that had begun on other queues ran to their end or did not begin; of what was on its way to or from a
+    // disk that fails nobody can tell. Without Updates it is only sums of gradients that are of no use.
+    error.aftermath = Aftermath::half_applied;
+    if (program_.norm == program::BufferId::none) throw;
+    if (program_.instructions[outcome.instruction].queue == Queue::disk) error.aftermath = Aftermath::lost;
+    error.text += error.aftermath == Aftermath::lost ? "; the session is lost: go on from a checkpoint"
+                                                     : "; some parameters took the step and others did not";
     throw;
   }
 }

@@ -101,6 +101,21 @@ TEST(Accumulation, ABatchWithoutTargetsCountsForNothing) {
   expect_same_step(*alone, one, *parts, parts->step());
 }
 
+TEST(Accumulation, IsNotDisturbedByAnEvaluationBetweenBatches) {
+  const auto plain = gpt2(2, {{"accumulation", "2"}}), watched = gpt2(2, {{"accumulation", "2"}});
+  for (int half = 0; half < 2; ++half)
+    for (Session *session : {plain.get(), watched.get()}) {
+      if (session == watched.get()) {
+        feed(*session, 6, 2, {5, 5});
+        session->evaluate();
+      }
+      feed(*session, 2 * half, 2, {0, 3});
+      session->step();
+    }
+  EXPECT_EQ(plain->step_count(), 1u);
+  EXPECT_EQ(parameters(*plain), parameters(*watched));
+}
+
 TEST(Accumulation, CountsTokensWhereThatIsHowItIsAsked) {
   const auto parts = gpt2(2, {{"tokens_per_step", "192"}});
   for (int i = 0; i < 3; ++i) {
