@@ -348,10 +348,11 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *se
  *   value of an input is out of range (a token beyond the vocabulary); NONFINITE for a loss or gradient that is NaN or
  *   infinite, unless on_nonfinite is skip: then the step counts, changes nothing, and its loss or norm is what it is;
  *   CANCELLED; DEVICE; IO, NOSPC or CORRUPT where offload_dir failed.
- * On error: the step did not take place, and with accumulation it begins anew with the next call, but for cases in
- *   which the text says so. With on_nonfinite = stop a gradient that is not finite is noticed when some parameters have
- *   been updated; with rollback nothing has been. CANCELLED may come too late to stop the call. A disk that fails amid
- *   updates loses the session: protrain_error_usable is 0 then.
+ * On error: the call did not take place and may be repeated; the batches before it stand. But the text says so where
+ *   the step begins anew with its first batch, or was taken in part: with on_nonfinite = stop a gradient that is not
+ *   finite is noticed when some parameters have been updated; with rollback nothing has been. CANCELLED may come too
+ *   late to stop the call, which then stands. A disk that fails amid updates loses the session: protrain_error_usable
+ *   is 0 then.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_step(protrain_session *session, float *loss);
 
@@ -361,7 +362,7 @@ PROTRAIN_CHECKED protrain_error *protrain_step(protrain_session *session, float 
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_eval(protrain_session *session, float *loss);
 
-/* Tells the L2 norm of all trained parameters' gradients in the last step.
+/* Tells the L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
  * Errors: STATE before the first step.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_grad_norm(protrain_session *session, double *norm);
@@ -420,6 +421,7 @@ PROTRAIN_CHECKED protrain_error *protrain_session_parameter_read(protrain_sessio
 /* Overwrites a parameter. The optimizer's state stays as it is.
  *   values, values_len: as protrain_session_parameter_read has them; any value is taken, NaN too.
  * Errors: ARG for a name that is no parameter; SHAPE for another length, with the one expected.
+ *   IO, NOSPC where offload_dir failed: the session is lost then.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_parameter_write(protrain_session *session, const char *name,
                                                                   const float *values, size_t values_len);
@@ -427,8 +429,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_parameter_write(protrain_sessi
 /* Reads the gradient that a parameter had in the last step. Gradients pass through memory that is used again at once:
  * only those that the option keep_gradients names are kept.
  *   values, values_len: as protrain_session_parameter_read.
- * Errors: ARG for a name that is no parameter, or whose gradient is not kept; STATE before the first step; SHAPE for
- *   another length.
+ * Errors: ARG for a name that is no parameter, or whose gradient is not kept; SHAPE for another length; STATE before
+ *   the first step, between the batches of a step, and after a call that failed since.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_gradient_read(protrain_session *session, const char *name,
                                                                 float *values, size_t values_len);
@@ -470,7 +472,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_program(protrain_session *sess
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *session, const char **text);
 
-/* Tells what the last step took: "seconds", "device_peak_bytes", "host_peak_bytes", and the time of each operator.
+/* Tells what the last step took: "seconds", "device_peak_bytes", "host_peak_bytes", and the time of each operator in
+ * its last batch.
  *   json: lent until the next call on the session.
  * Errors: none of its own. Before the first step all times are 0.
  * Since: 0.1 */

@@ -56,7 +56,6 @@ struct protrain_session {
   std::atomic_flag inside;  // set while a thread is inside a call
   bool lost = false;        // an error has left nothing to go on with
   std::string lent;
-  std::optional<double> grad_norm;  // of the last step
   protrain_log_fn log = nullptr;
   void *log_user = nullptr;
   std::vector<std::string> unheard;  // what was logged while the session was made
@@ -194,12 +193,8 @@ void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t d
           protrain::name_of(dtype), protrain::to_text(shape), expected, data_len);
 }
 
-// A log line to whoever listens; what is said before anyone can is kept.
+// A log line to whoever listens.
 void hear(protrain_session &session, const std::string &line) {
-  if (session.log == nullptr) {
-    if (session.session == nullptr) session.unheard.push_back(line);
-    return;
-  }
   try {
     session.log(line.c_str(), session.log_user);
   } catch (...) {  // protrain_log_fn: dropped, so that it cannot tear a step apart
@@ -276,8 +271,9 @@ protrain_error *protrain_session_create(const protrain_options *options, const c
     need(model_path, "model_path");
     need(session, "session");
     auto made = std::make_unique<protrain_session>();
-    const auto log = [to = made.get()](const std::string &line) { hear(*to, line); };
-    made->session = Session::create(options->options, model_path, log);
+    const auto keep = [to = made.get()](const std::string &line) { to->unheard.push_back(line); };
+    made->session = Session::create(options->options, model_path, keep);
+    made->session->set_log(nullptr);
     *session = made.release();
   });
 }
@@ -287,9 +283,10 @@ void protrain_session_destroy(protrain_session *session) {
 }
 
 protrain_error *protrain_session_set_log(protrain_session *session, protrain_log_fn log, void *user) {
-  return inside(session, [&](Session &) {
+  return inside(session, [&](Session &s) {
     session->log = log;
     session->log_user = user;
+    s.set_log(log == nullptr ? protrain::session::Log() : [session](const std::string &line) { hear(*session, line); });
     if (log == nullptr) return;
     for (const std::string &line : std::exchange(session->unheard, {})) hear(*session, line);
   });
@@ -334,9 +331,7 @@ protrain_error *protrain_session_set_input(protrain_session *session, const char
 protrain_error *protrain_step(protrain_session *session, float *loss) {
   return inside(session, [&](Session &s) {
     need(loss, "loss");
-    const protrain::session::StepResult result = s.step();
-    session->grad_norm = result.grad_norm;
-    *loss = result.loss;
+    *loss = s.step().loss;
   });
 }
 
@@ -348,10 +343,9 @@ protrain_error *protrain_eval(protrain_session *session, float *loss) {
 }
 
 protrain_error *protrain_session_grad_norm(protrain_session *session, double *norm) {
-  return inside(session, [&](Session &) {
+  return inside(session, [&](Session &s) {
     need(norm, "norm");
-    require(session->grad_norm.has_value(), Code::state, "", "there is no gradient norm before the first step");
-    *norm = *session->grad_norm;
+    *norm = s.grad_norm();
   });
 }
 

@@ -1,11 +1,15 @@
 // protrain train: feeds batches, steps, tells how it goes, and writes what was asked for.
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -54,9 +58,10 @@ struct Step {
 // One JSON object a line; each is flushed, so that it can be followed and survives a kill.
 class Metrics {
  public:
-  explicit Metrics(const std::string &path) : path_(path) {
+  // A run that goes on from a checkpoint adds its lines.
+  Metrics(const std::string &path, bool goes_on) : path_(path) {
     if (path.empty()) return;
-    file_.reset(std::fopen(path.c_str(), "w"));
+    file_.reset(std::fopen(path.c_str(), goes_on ? "a" : "w"));
     if (!file_) fail();
   }
 
@@ -146,17 +151,44 @@ class Checkpoints {
   std::uint64_t last_;  // step that is saved
 };
 
+// What is to be written at the end is not to fail then for a reason that is there now.
+void require_writable(const TrainFlags &flags) {
+  const auto require_directory = [](const std::filesystem::path &path) {
+    if (access(path.empty() ? "." : path.c_str(), W_OK | X_OK) != 0)
+      throw Failure(fmt::format("{}: {}", path.string(), std::strerror(errno)));
+  };
+  for (const std::string *file : {&flags.export_path, &flags.metrics})
+    if (!file->empty()) require_directory(std::filesystem::path(*file).parent_path());
+  if (flags.save_path.empty()) return;
+  if (mkdir(flags.save_path.c_str(), 0777) != 0 && errno != EEXIST)
+    throw Failure(fmt::format("{}: {}", flags.save_path, std::strerror(errno)));
+  require_directory(flags.save_path + "/.");
+}
+
+// Neither is lost because the other could not be written.
+void write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, std::uint64_t step) {
+  std::exception_ptr failure;
+  try {
+    checkpoints.at_end(session, step);
+  } catch (const Failure &) {
+    failure = std::current_exception();
+  }
+  if (!flags.export_path.empty()) check(protrain_session_export(session, flags.export_path.c_str()));
+  if (failure) std::rethrow_exception(failure);
+}
+
 int train(const TrainFlags &flags) {
   if (flags.save_every > 0 && flags.save_path.empty()) throw UsageError("--save-every needs --save DIR");
   if (!flags.report.empty()) throw UsageError("option report is not available yet; leave it out");
   const Options options = flags.session.make_options();
   Batches batches(flags.data, model_inputs(options, flags.model), options);
-  Metrics metrics(flags.metrics);
+  require_writable(flags);
   const Session session = create_session(options, flags.model);
   const std::uint64_t accumulation = announce(session.get(), flags.model).value("accumulation", std::uint64_t{1});
   std::uint64_t before = 0, done = 0;
   check(protrain_session_step_count(session.get(), &before));
   if (before > 0) fmt::print("goes on after step {}\n", before);
+  Metrics metrics(flags.metrics, before > 0);
   stop_after_step_on_signals();
   Checkpoints checkpoints(flags, before);
   {
@@ -169,8 +201,7 @@ int train(const TrainFlags &flags) {
     }
   }
   if (signal_number != 0) fmt::print("stopped after step {}\n", before + done);
-  checkpoints.at_end(session.get(), before + done);
-  if (!flags.export_path.empty()) check(protrain_session_export(session.get(), flags.export_path.c_str()));
+  write_results(session.get(), flags, checkpoints, before + done);
   return signal_number == 0 ? kOk : 128 + signal_number;
 }
 

@@ -1,11 +1,13 @@
 #include "base/spill_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <liburing.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -34,10 +36,9 @@ ssize_t sys_pwrite(int descriptor, const void *from, std::size_t bytes, off_t of
   return ::pwrite(descriptor, from, bytes, offset);
 }
 
-[[noreturn]] void refuse(const std::string &directory, const char *what, std::uint64_t bytes, int error) {
+[[noreturn]] void refuse(const std::string &directory, const std::string &what, int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  fail(full ? Code::nospc : Code::io, directory, "cannot {} {} bytes of the file for what does not fit in memory: {}",
-       what, bytes, std::generic_category().message(error));
+  fail(full ? Code::nospc : Code::io, directory, "cannot {} there: {}", what, std::generic_category().message(error));
 }
 
 // A file without a name, or one that loses it at once.
@@ -59,6 +60,30 @@ struct SpillFile::Ring {
   ~Ring() {
     if (made) io_uring_queue_exit(&ring);
   }
+
+  // Up to kDepth parts at once; `moved`: how much of each. False where the ring did not take them all: it is of no use
+  // any more. What it took is over in any case.
+  bool move(int descriptor, std::uint64_t offset, std::span<std::byte> memory, bool writes,
+            std::array<std::uint64_t, kDepth> &moved) {
+    int prepared = 0;
+    for (std::uint64_t at = 0; at < memory.size(); at += kPart, ++prepared) {
+      const auto part = static_cast<unsigned>(std::min(kPart, memory.size() - at));
+      io_uring_sqe *request = io_uring_get_sqe(&ring);
+      writes ? io_uring_prep_write(request, descriptor, memory.data() + at, part, offset + at)
+             : io_uring_prep_read(request, descriptor, memory.data() + at, part, offset + at);
+      io_uring_sqe_set_data64(request, static_cast<std::uint64_t>(prepared));
+    }
+    const int taken = io_uring_submit(&ring);
+    for (int left = taken; left > 0;) {
+      io_uring_cqe *answer = nullptr;
+      if (io_uring_wait_cqe(&ring, &answer) != 0) continue;  // a signal
+      if (answer->res > 0) moved[io_uring_cqe_get_data64(answer)] = static_cast<std::uint64_t>(answer->res);
+      io_uring_cqe_seen(&ring, answer);
+      --left;
+    }
+    return taken == prepared;
+  }
+
   io_uring ring{};
   bool made = false;
 };
@@ -80,10 +105,10 @@ void SpillFile::open(const std::string &directory, std::uint64_t bytes) {
   descriptor_ = open_unnamed(directory, O_DIRECT);
   direct_ = descriptor_ >= 0;
   if (!direct_ && errno == EINVAL) descriptor_ = open_unnamed(directory, 0);
-  if (descriptor_ < 0) refuse(directory, "make a file of", bytes, errno);
+  if (descriptor_ < 0) refuse(directory, "make a file", errno);
   if (const int error = sys_allocate(descriptor_, static_cast<off_t>(bytes)); error != 0) {
     ::close(std::exchange(descriptor_, -1));
-    refuse(directory, "take", bytes, error);
+    refuse(directory, fmt::format("take {} bytes", bytes), error);
   }
 }
 
@@ -150,42 +175,28 @@ void SpillFile::transfer_plain(std::uint64_t offset, std::byte *memory, std::uin
     const ssize_t moved = writes ? sys_pwrite(descriptor_, memory + done, bytes - done, at)
                                  : sys_pread(descriptor_, memory + done, bytes - done, at);
     if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) refuse(directory_, writes ? "write" : "read", bytes, moved < 0 ? errno : EIO);
+    if (moved <= 0)
+      refuse(directory_, fmt::format("{} {} bytes", writes ? "write" : "read", bytes), moved < 0 ? errno : EIO);
     done += static_cast<std::uint64_t>(moved);
   }
 }
 
-// Requests complete in any order; one that moved less than it was asked to is finished without the ring.
+// As many parts at a time as the ring holds; all of them are over before anything else is done. What a request did not
+// move, for whatever reason, is moved without the ring, which also finds out why.
 void SpillFile::transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
-  io_uring *ring = &ring_->ring;
-  std::uint64_t begun = 0;
-  unsigned open = 0;
-  int error = 0;
-  while (begun < bytes || open > 0) {
-    for (; begun < bytes && open < kDepth && error == 0; ++open, begun += kPart) {
-      const auto part = static_cast<unsigned>(std::min(kPart, bytes - begun));
-      io_uring_sqe *request = io_uring_get_sqe(ring);
-      writes ? io_uring_prep_write(request, descriptor_, memory + begun, part, offset + begun)
-             : io_uring_prep_read(request, descriptor_, memory + begun, part, offset + begun);
-      io_uring_sqe_set_data64(request, begun);
+  for (std::uint64_t begun = 0; begun < bytes && ring_;) {
+    std::array<std::uint64_t, kDepth> moved{};
+    const std::uint64_t end = std::min(begun + kDepth * kPart, bytes);
+    const std::span<std::byte> all(memory + begun, end - begun);
+    if (!ring_->move(descriptor_, offset + begun, all, writes, moved)) ring_.reset();
+    for (std::size_t part = 0; begun < end; ++part) {
+      const std::uint64_t size = std::min(kPart, end - begun);
+      if (moved[part] < size)
+        transfer_plain(offset + begun + moved[part], memory + begun + moved[part], size - moved[part], writes);
+      begun += size;
     }
-    if (open == 0) break;  // after an error
-    io_uring_submit(ring);
-    io_uring_cqe *answer = nullptr;
-    const int waited = io_uring_wait_cqe(ring, &answer);
-    if (waited == -EINTR) continue;
-    if (waited < 0) refuse(directory_, writes ? "write" : "read", bytes, -waited);
-    const std::uint64_t from = io_uring_cqe_get_data64(answer);
-    const int moved = answer->res;
-    io_uring_cqe_seen(ring, answer);
-    --open;
-    const std::uint64_t part = std::min(kPart, bytes - from);
-    if (moved < 0 && moved != -EINTR && moved != -EAGAIN)
-      error = -moved;
-    else if (const std::uint64_t done = moved > 0 ? static_cast<std::uint64_t>(moved) : 0; done < part && error == 0)
-      transfer_plain(offset + from + done, memory + from + done, part - done, writes);
+    if (!ring_ && begun < bytes) transfer_plain(offset + begun, memory + begun, bytes - begun, writes);
   }
-  if (error != 0) refuse(directory_, writes ? "write" : "read", bytes, error);
 }
 
 }  // namespace protrain

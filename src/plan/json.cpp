@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -29,14 +30,17 @@ Enum named(const Json &json, const char *const (&names)[N], const char *what) {
 int integer(const Json &json, const char *key, int fallback) {
   if (!json.contains(key)) return fallback;
   const Json &item = json[key];
-  const bool fits = item.is_number_integer() && item == item.get<int>();
-  require(fits, Code::format, "plan", "{} {} is no integer that a plan can have", key, printable(item.dump()));
+  const bool fits = item.is_number_integer() && item == item.get<int>() && item.get<int>() >= 0;
+  require(fits, Code::format, "plan", "{} {} is no whole number that a plan can have", key, printable(item.dump()));
   return item.get<int>();
 }
 
-std::uint64_t bytes_of(const Json &json) {
-  const auto bytes = json.is_number_unsigned() ? json.get<std::uint64_t>() : parse_bytes(json.get<std::string>());
-  require(bytes && *bytes > 0, Code::format, "plan", "{} is no size", printable(json.dump()));
+std::uint64_t bytes_of(const Json &json, const char *key) {
+  std::optional<std::uint64_t> bytes;
+  if (json[key].is_number_unsigned()) bytes = json[key].get<std::uint64_t>();
+  if (json[key].is_string()) bytes = parse_bytes(json[key].get<std::string>());
+  require(bytes && *bytes > 0, Code::format, "plan", "{} {} is no size such as 67108864 or \"64MiB\"", key,
+          printable(json[key].dump()));
   return *bytes;
 }
 
@@ -59,8 +63,8 @@ Choice choice_from(const Json &json, Choice choice) {
   choice.n_checkpoint = integer(json, "n_checkpoint", choice.n_checkpoint);
   choice.n_host = integer(json, "n_host", choice.n_host);
   choice.shared_memory = json.value("shared_memory", choice.shared_memory);
-  if (json.contains("chunk_bytes")) choice.chunk_bytes = bytes_of(json["chunk_bytes"]);
-  if (json.contains("piece_bytes")) choice.piece_bytes = bytes_of(json["piece_bytes"]);
+  if (json.contains("chunk_bytes")) choice.chunk_bytes = bytes_of(json, "chunk_bytes");
+  if (json.contains("piece_bytes")) choice.piece_bytes = bytes_of(json, "piece_bytes");
   if (json.contains("update")) choice.update = named<Tier>(json["update"], kTierNames, "place for an optimizer");
   if (json.contains("optimizer_order"))
     choice.order = named<OptimizerOrder>(json["optimizer_order"], kOrderNames, "order of the optimizer");
@@ -68,6 +72,7 @@ Choice choice_from(const Json &json, Choice choice) {
 }
 
 std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph) {
+  require(json.is_array(), Code::format, "plan", "chunks is no list");
   std::vector<Chunk> chunks;
   for (const Json &item : json) {
     Chunk &chunk = chunks.emplace_back();
@@ -102,6 +107,7 @@ Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) 
   }
   if (json.contains("blocks")) {
     plan.blocks.clear();
+    require(json["blocks"].is_array(), Code::format, "plan", "blocks is no list of modes");
     for (const Json &mode : json["blocks"])
       plan.blocks.push_back(named<BlockMode>(mode, kModeNames, "mode of a block"));
     plan.n_swap = count(plan.blocks, [](BlockMode mode) { return mode == BlockMode::swap; });

@@ -60,6 +60,7 @@ std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_byt
 }
 
 Plan expand(const graph::Graph &graph, const Choice &choice) {
+  require(choice.update != Tier::disk, Code::arg, "plan", "an optimizer cannot run on the disk");
   Plan plan;
   plan.shared_memory = choice.shared_memory;
   plan.order = choice.order;

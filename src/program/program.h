@@ -58,7 +58,7 @@ struct Instruction {
   graph::NodeId node = graph::NodeId::none;  // run
   bool again = false;                        // run: a forward node that runs a second time
   std::size_t parameter = 0;                 // update
-  std::uint32_t mark = 0;                    // check: 1 the loss, 2 + p the gradient of parameter p
+  std::uint32_t mark = 0;                    // check: 1 the loss (or its mean), 2 + p the gradient of parameter p
   std::uint64_t bytes = 0;                   // of what moves: fetch and all after it; of weights: update
   std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
   std::vector<Operand> inputs = {}, outputs = {};

@@ -257,6 +257,10 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
 // In forward order, so that what the next step needs first is ready first.
 void Updates::finish() {
   if (!rests_ || !source_.updates || source_.gradients.empty()) return;
+  // Finite sums may still have no mean: no target counted in any of the step's batches.
+  if (source_.scale != ValueId::none)
+    builder_.emit(
+        {.kind = Kind::check, .mark = 1, .inputs = {where_.of(source_.scale)}, .outputs = {{state_.status, 0}}});
   if (state_.host_status != BufferId::none) {
     builder_.move({state_.status, 0}, {state_.host_status, 0}, kStatusBytes);
     if (source_.scale != ValueId::none) builder_.move(where_.of(source_.scale), {state_.host_scale, 0}, sizeof(float));

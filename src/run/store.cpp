@@ -105,7 +105,12 @@ void Store::write_back() {
   const Held held = std::exchange(held_, {});
   if (!std::exchange(changed_, false)) return;
   const std::uint64_t bytes = piece_bytes(held);
-  write_disk(held.buffer->offset + held.begin, staging(bytes), bytes);
+  try {
+    write_disk(held.buffer->offset + held.begin, staging(bytes), bytes);
+  } catch (Error &error) {  // what the piece held is gone, more of it than was to be written
+    error.aftermath = Aftermath::lost;
+    throw;
+  }
 }
 
 }  // namespace protrain::run

@@ -77,6 +77,15 @@ program::Source evaluation_source(const Served &served, std::size_t binding) {
   return {.graph = served.forward, .loss = served.loss, .updates = false, .binding = binding};
 }
 
+plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const plan::Choice &base) {
+  try {
+    return plan::from_json(read_text(file), graph, base);
+  } catch (Error &error) {
+    error.subject = file;
+    throw;
+  }
+}
+
 class Drawing {
  public:
   Drawing(const Options &options, run::Kernels &kernels, const backend::DeviceInfo &device)
@@ -135,7 +144,7 @@ class Drawing {
     plan::Choice base{.n_persist = static_cast<int>(graph.parameters.size()), .shared_memory = !separate};
     base.order = needs_barrier ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap;
     const std::string file = options_.text("plan");
-    blueprint_.plan = file.empty() ? plan::expand(graph, base) : plan::from_json(read_text(file), graph, base);
+    blueprint_.plan = file.empty() ? plan::expand(graph, base) : plan_in(file, graph, base);
     require(
         !needs_barrier || blueprint_.plan.order == plan::OptimizerOrder::barrier, Code::arg, "plan",
         "clipping by norm, accumulation, skip and rollback need the optimizer order barrier; the plan's is overlap");

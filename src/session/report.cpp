@@ -27,12 +27,9 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
       .dump();
 }
 
-std::string step_json(std::uint64_t step, const StepResult &result, const run::Report &report) {
-  return Json{{"event", "step"},
-              {"step", step},
-              {"loss", result.loss},
-              {"grad_norm", result.grad_norm},
-              {"seconds", report.seconds}}
+std::string step_json(std::uint64_t step, const StepResult &result, double seconds) {
+  return Json{
+      {"event", "step"}, {"step", step}, {"loss", result.loss}, {"grad_norm", result.grad_norm}, {"seconds", seconds}}
       .dump();
 }
 
@@ -40,7 +37,8 @@ std::string saved_json(std::uint64_t step, const std::string &path) {
   return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string report_json(const run::Report &report, const program::Program &program, const graph::Graph &graph) {
+std::string report_json(const run::Report &report, double seconds, const program::Program &program,
+                        const graph::Graph &graph) {
   std::map<std::string, std::pair<double, int>> by_operator;  // seconds, launches
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const program::Instruction &instruction = program.instructions[i];
@@ -50,7 +48,7 @@ std::string report_json(const run::Report &report, const program::Program &progr
     by_operator[name].first += static_cast<double>(report.instruction_ns[i]) * 1e-9;
     by_operator[name].second += 1;
   }
-  Json json = {{"seconds", report.seconds},
+  Json json = {{"seconds", seconds},
                {"device_peak_bytes", report.peak_bytes[0]},
                {"host_peak_bytes", report.peak_bytes[1]},
                {"disk_bytes", report.peak_bytes[2]},

@@ -12,9 +12,10 @@
 namespace protrain::session {
 
 std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint);
-std::string step_json(std::uint64_t step, const StepResult &result, const run::Report &report);
+std::string step_json(std::uint64_t step, const StepResult &result, double seconds);
 std::string saved_json(std::uint64_t step, const std::string &path);
-// Times by operator, peaks, counts.
-std::string report_json(const run::Report &report, const program::Program &program, const graph::Graph &graph);
+// `seconds` of the step; times by operator, peaks and counts of the Program that ran last.
+std::string report_json(const run::Report &report, double seconds, const program::Program &program,
+                        const graph::Graph &graph);
 
 }  // namespace protrain::session

@@ -19,6 +19,7 @@ namespace {
 
 using graph::ValueId;
 
+constexpr const char *kAnew = "; the step begins anew with its first batch";
 constexpr std::uint32_t kLossMark = 1;  // status words above it are 2 + the parameter
 
 class LiveSession final : public Session {
@@ -34,6 +35,8 @@ class LiveSession final : public Session {
     if (log_) log_(created_json(machine_.device(), blueprint_));
   }
 
+  void set_log(Log log) override { log_ = std::move(log); }
+
   void set_input(const std::string &name, DType dtype, const Shape &shape, const void *data) override {
     const std::size_t i = find_input(name);
     const graph::Type &type = forward().value(forward().inputs[i]).type;
@@ -44,33 +47,11 @@ class LiveSession final : public Session {
   }
 
   StepResult step() override {
-    require_usable();
-    const bool last = micro_batch_ + 1 == blueprint_.accumulation;
-    const std::size_t binding = fitting_binding();
-    const Served &served = *blueprint_.served[binding];
-    const Machine::Executors &executors = machine_.executors(binding);
-    const program::Program &program = last ? served.step : served.accumulate;
-    last_ = {last ? executors.step.get() : executors.accumulate.get(), &program, &served.training.graph};
-    // A micro-batch before this one may have spoilt the sums already: then no Update is to run.
-    machine_.set_status(spoilt_);
-    execute(*last_.executor, scalars());
-    const StepResult result = finish_micro_batch(program, last);
-    if (log_ && last) log_(step_json(count_.steps, result, last_.executor->report()));
-    finish_cancelled();
-    return result;
+    return told([this] { return take_batch(); });
   }
 
   float evaluate() override {
-    require_usable();
-    const std::size_t binding = fitting_binding();
-    const program::Program &program = blueprint_.served[binding]->evaluation;
-    machine_.set_status(0);
-    execute(*machine_.executors(binding).evaluation, {.step = count_.steps, .seed = count_.seed});
-    require(machine_.status() == 0, Code::nonfinite, "loss", "the loss is not finite");
-    float loss = 0;
-    machine_.read_result(program, program.loss, &loss, sizeof loss);
-    finish_cancelled();
-    return loss;
+    return told([this] { return take_evaluation(); });
   }
 
   void cancel() noexcept override { cancelled_.store(true, std::memory_order_relaxed); }
@@ -79,6 +60,10 @@ class LiveSession final : public Session {
     learning_rate_ = rate;
   }
   std::uint64_t step_count() const override { return count_.steps; }
+  double grad_norm() const override {
+    require(norm_.has_value(), Code::state, "", "there is no gradient norm before the first step");
+    return *norm_;
+  }
 
   std::size_t input_count() const override { return forward().inputs.size(); }
   const std::string &input_name(std::size_t i) const override { return forward().value(forward().inputs.at(i)).name; }
@@ -99,8 +84,7 @@ class LiveSession final : public Session {
   }
 
   void write_parameter(const std::string &name, const float *values, std::size_t count) override {
-    require_usable();
-    machine_.write_array(find_parameter(name, count), 0, 0, std::as_bytes(std::span(values, count)));
+    told([&] { machine_.write_array(find_parameter(name, count), 0, 0, std::as_bytes(std::span(values, count))); });
   }
 
   void read_gradient(const std::string &name, float *out, std::size_t count) override {
@@ -111,6 +95,8 @@ class LiveSession final : public Session {
     require(count_.steps > resumed_at_, Code::state, name, "there is no gradient before the first step");
     require(micro_batch_ == 0, Code::state, name, "the step is not complete: {} of {} batches", micro_batch_,
             blueprint_.accumulation);
+    require(gradients_hold_, Code::state, name,
+            "the gradients of the last step went with the call that failed after it");
     machine_.read_gradient(p, std::as_writable_bytes(std::span(out, count)));
     if (blueprint_.accumulation == 1) return;
     for (float &value : std::span(out, count)) value *= static_cast<float>(1 / last_weight_);
@@ -143,9 +129,10 @@ class LiveSession final : public Session {
   }
   std::string graph_text() override { return blueprint_.first().training.graph.print(); }
   std::string report_json() override {
-    if (last_.executor != nullptr) return session::report_json(last_.executor->report(), *last_.program, *last_.graph);
+    if (last_.executor != nullptr)
+      return session::report_json(last_.executor->report(), seconds_, *last_.program, *last_.graph);
     const Served &first = blueprint_.first();
-    return session::report_json(machine_.executors(0).step->report(), first.step, first.training.graph);
+    return session::report_json(machine_.executors(0).step->report(), 0, first.step, first.training.graph);
   }
 
  private:
@@ -160,6 +147,57 @@ class LiveSession final : public Session {
 
   void require_usable() const {
     require(!lost_, Code::state, "session", "the session was lost by an earlier error; destroy it");
+  }
+
+  // What a call throws ends it: a cancel that was meant for it must not meet the next.
+  template <typename Call>
+  auto told(Call call) -> decltype(call()) {
+    require_usable();
+    try {
+      return call();
+    } catch (const Error &error) {
+      cancelled_.store(false, std::memory_order_relaxed);
+      lost_ = error.aftermath == Aftermath::lost;
+      throw;
+    }
+  }
+
+  StepResult take_batch() {
+    const bool last = micro_batch_ + 1 == blueprint_.accumulation;
+    const std::size_t binding = fitting_binding();
+    const Served &served = *blueprint_.served[binding];
+    const Machine::Executors &executors = machine_.executors(binding);
+    const program::Program &program = last ? served.step : served.accumulate;
+    last_ = {last ? executors.step.get() : executors.accumulate.get(), &program, &served.training.graph};
+    // A micro-batch before this one may have spoilt the sums already: then no Update is to run.
+    machine_.set_status(spoilt_);
+    gradients_hold_ = false;
+    execute(*last_.executor, scalars());
+    const StepResult result = finish_micro_batch(program, last);
+    if (last) log_step(result);
+    finish_cancelled();
+    return result;
+  }
+
+  float take_evaluation() {
+    const std::size_t binding = fitting_binding();
+    const program::Program &program = blueprint_.served[binding]->evaluation;
+    machine_.set_status(0);
+    machine_.executors(binding).evaluation->run({.step = count_.steps, .seed = count_.seed}, cancelled_);
+    require(machine_.status() == 0, Code::nonfinite, "loss", "the loss is not finite");
+    float loss = 0;
+    machine_.read_result(program, program.loss, &loss, sizeof loss);
+    finish_cancelled();
+    return loss;
+  }
+
+  // The step stands: a line that cannot be made is dropped.
+  void log_step(const StepResult &result) {
+    if (!log_) return;
+    try {
+      log_(step_json(count_.steps, result, seconds_));
+    } catch (const std::exception &) {
+    }
   }
 
   // The optimizer counts the steps that it took, random numbers the steps that there were.
@@ -184,13 +222,14 @@ class LiveSession final : public Session {
   void execute(run::Executor &executor, const backend::StepScalars &scalars) {
     try {
       executor.run(scalars, cancelled_);
-    } catch (const Error &error) {
-      if (error.code == Code::cancelled) cancelled_.store(false, std::memory_order_relaxed);
-      lost_ = error.aftermath == Aftermath::lost;
-      // Sums to which part of a batch was added are of no use: the step begins anew.
-      if (error.aftermath != Aftermath::unchanged) begin_step();
+    } catch (Error &error) {
+      if (error.aftermath == Aftermath::unchanged) throw;  // the batch did not take place, those before it stand
+      // Sums to which part of a batch was added are of no use.
+      begin_step();
+      if (blueprint_.accumulation > 1) error.text += kAnew;
       throw;
     }
+    seconds_ = (micro_batch_ == 0 ? 0 : seconds_) + executor.report().seconds;
   }
 
   void begin_step() {
@@ -213,6 +252,8 @@ class LiveSession final : public Session {
     machine_.read_result(program, program.norm, &result.grad_norm, sizeof result.grad_norm);
     if (blueprint_.accumulation > 1) result.loss = static_cast<float>(loss_sum_ / weight_sum_);
     last_weight_ = weight_sum_;
+    norm_ = result.grad_norm;
+    gradients_hold_ = true;
     ++count_.steps;
     if (status != 0) ++count_.skipped;
     begin_step();
@@ -235,10 +276,11 @@ class LiveSession final : public Session {
     }
     const bool overlap = blueprint_.plan.order == plan::OptimizerOrder::overlap;
     begin_step();
-    if (status == kLossMark) fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed");
+    const char *anew = blueprint_.accumulation > 1 ? kAnew : "";
+    if (status == kLossMark) fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed{}", anew);
     const std::string &name = parameter_name(status - kLossMark - 1);
     if (!overlap || !last)
-      fail(Code::nonfinite, name, "the gradient of {} is not finite; no parameter was changed", name);
+      fail(Code::nonfinite, name, "the gradient of {} is not finite; no parameter was changed{}", name, anew);
     ++count_.steps;
     throw Error(Code::nonfinite, name,
                 fmt::format("the gradient of {} is not finite; parameters updated before it took step {}, it and the "
@@ -320,6 +362,9 @@ class LiveSession final : public Session {
   std::uint64_t samples_ = 0;                       // of the step's micro-batches so far
   std::uint32_t spoilt_ = 0;                        // status of a micro-batch of this step that was not finite
   double loss_sum_ = 0, weight_sum_ = 0;            // over the step's micro-batches
+  double seconds_ = 0;                              // of the last step, or of its micro-batches so far
+  std::optional<double> norm_;                      // of the last complete step
+  bool gradients_hold_ = false;                     // those of the last complete step are still there
   double last_weight_ = 1;                          // of the last complete step
   std::vector<std::optional<Shape>> input_shapes_;  // of what was set
   Ran last_;

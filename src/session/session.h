@@ -24,6 +24,7 @@ class Session {
  public:
   static std::unique_ptr<Session> create(const Options &options, const std::string &model_path, Log log);
   virtual ~Session() = default;
+  virtual void set_log(Log log) = 0;  // nullptr: nobody listens, and no line is made
 
   // Copies one input's values; kept until set again. Code::arg (name), shape, type.
   virtual void set_input(const std::string &name, DType dtype, const Shape &shape, const void *data) = 0;
@@ -32,6 +33,7 @@ class Session {
   virtual void cancel() noexcept = 0;  // any thread, signal handlers too
   virtual void set_learning_rate(double rate) = 0;
   virtual std::uint64_t step_count() const = 0;
+  virtual double grad_norm() const = 0;  // of the last complete step; Code::state before
 
   virtual std::size_t input_count() const = 0;  // what set_input takes, in the file's order
   virtual const std::string &input_name(std::size_t i) const = 0;

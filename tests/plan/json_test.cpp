@@ -101,6 +101,12 @@ TEST(PlanText, ThatIsNoPlanIsRefusedAsMalformed) {
                          R"({"chunk_bytes": 0})",
                          R"({"chunk_bytes": -1})",
                          R"({"n_swap": 1.5})",
+                         R"({"n_swap": -1})",
+                         R"({"chunk_bytes": -5})",
+                         R"({"chunks": 5})",
+                         R"({"chunks": [{"parameters": [0.5, 1, 2], "tier": "host"}]})",
+                         R"({"blocks": "keep"})",
+                         R"({"n_chekpoint": 1})",
                          R"({"n_persist": 4294967297})",
                          R"({"optimizer_order": "random"})",
                          R"({"update": "nowhere"})"};
@@ -113,6 +119,8 @@ TEST(PlanText, ThatIsNoPlanIsRefusedAsMalformed) {
 
 TEST(PlanText, ThatDoesNotFitTheModelIsRefusedAsWrong) {
   const char *texts[] = {R"({"blocks": ["keep"]})",
+                         R"({"update": "disk"})",
+                         R"({"piece_bytes": 1000})",
                          R"({"chunks": [{"parameters": [0, 1], "tier": "host"}]})",
                          R"({"chunks": [{"parameters": [0, 1, 2, 2], "tier": "host"}]})",
                          R"({"chunks": [{"parameters": [0, 1, 3], "tier": "host"}]})",

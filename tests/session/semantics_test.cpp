@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "base/error.h"
@@ -42,6 +43,15 @@ void feed(Session &session, int first, int rows, std::vector<int> ignored) {
                 ignored[static_cast<std::size_t>(r)], -100);
   session.set_input("input_ids", DType::i64, {rows, kSequence}, ids.data() + from);
   session.set_input("labels", DType::i64, {rows, kSequence}, own.data());
+}
+
+Code code_of(const std::function<void()> &call) {
+  try {
+    call();
+  } catch (const Error &error) {
+    return error.code;
+  }
+  return Code::ok;
 }
 
 Bits parameters(Session &session) {
@@ -99,6 +109,66 @@ TEST(Accumulation, ABatchWithoutTargetsCountsForNothing) {
   parts->step();
   feed(*parts, 2, 2, {kSequence, kSequence});
   expect_same_step(*alone, one, *parts, parts->step());
+}
+
+TEST(Accumulation, RefusesAStepInWhichNothingCounts) {
+  for (const char *policy : {"stop", "skip", "rollback"})
+    for (const char *clip : {"0.5", ""}) {
+      Pairs pairs = {{"accumulation", "2"}, {"on_nonfinite", policy}};
+      if (*clip != 0) pairs.emplace_back("clip_norm", clip);
+      const auto session = gpt2(2, pairs);
+      const Bits before = parameters(*session);
+      feed(*session, 0, 2, {kSequence, kSequence});
+      session->step();
+      const bool skips = std::string(policy) == "skip";
+      EXPECT_EQ(code_of([&] { session->step(); }), skips ? Code::ok : Code::nonfinite) << policy;
+      EXPECT_EQ(session->step_count(), skips ? 1u : 0u);
+      EXPECT_EQ(parameters(*session), before) << policy;
+    }
+}
+
+// The second call is cancelled, or has a token that is none; then it is made again.
+TEST(Accumulation, ABatchThatFailedIsRepeatedAndThoseBeforeItStand) {
+  const auto plain = gpt2(2, {{"accumulation", "2"}}), troubled = gpt2(2, {{"accumulation", "2"}});
+  for (int half = 0; half < 2; ++half)
+    for (Session *session : {plain.get(), troubled.get()}) {
+      if (session == troubled.get() && half == 1) {
+        feed(*session, 2, 2, {0, 3});
+        session->cancel();
+        EXPECT_EQ(code_of([&] { session->step(); }), Code::cancelled);
+        const std::vector<std::int64_t> bad(2 * kSequence, 1 << 20);
+        session->set_input("input_ids", DType::i64, {2, kSequence}, bad.data());
+        EXPECT_EQ(code_of([&] { session->step(); }), Code::arg);
+      }
+      feed(*session, 2 * half, 2, {0, 3});
+      session->step();
+    }
+  EXPECT_EQ(troubled->step_count(), 1u);
+  EXPECT_EQ(parameters(*plain), parameters(*troubled));
+}
+
+TEST(Accumulation, TellsTheNormAndTheGradientsOfWholeStepsOnly) {
+  const auto session = gpt2(2, {{"accumulation", "2"}, {"keep_gradients", "*"}});
+  const std::string name = session->parameter_name(0);
+  std::vector<float> gradient(static_cast<std::size_t>(element_count(session->parameter_shape(0))));
+  const auto read = [&] { session->read_gradient(name, gradient.data(), gradient.size()); };
+  feed(*session, 0, 2, {0, 0});
+  session->step();
+  EXPECT_EQ(code_of([&] { session->grad_norm(); }), Code::state);
+  EXPECT_EQ(code_of(read), Code::state);
+  const double norm = session->step().grad_norm;
+  EXPECT_EQ(code_of(read), Code::ok);
+  session->step();
+  EXPECT_EQ(session->grad_norm(), norm) << "between two batches it is that of the step before";
+  EXPECT_EQ(code_of(read), Code::state);
+}
+
+TEST(Cancel, EndsWithTheCallThatFailedOtherwise) {
+  const auto session = gpt2(2, {});
+  session->cancel();
+  EXPECT_EQ(code_of([&] { session->step(); }), Code::state) << "no input was set";
+  feed(*session, 0, 2, {0, 0});
+  EXPECT_EQ(code_of([&] { session->step(); }), Code::ok);
 }
 
 TEST(Accumulation, IsNotDisturbedByAnEvaluationBetweenBatches) {

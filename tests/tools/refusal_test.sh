@@ -52,3 +52,10 @@ train 1 'No such file or directory' --metrics no/such/folder.jsonl
 train 1 'no/such/folder' --resume no/such/folder
 train 1 'no complete checkpoint' --resume .
 train 1 'smallest' --memory 64KiB
+touch plain
+train 1 'plain/.: Not a directory' --save plain
+train 1 'No such file or directory' --save no/such/folder
+train 1 'No such file or directory' --export no/such/out.onnx
+printf 'kept\n' >kept.jsonl
+train 1 'no-such-checkpoint' --metrics kept.jsonl --resume no-such-checkpoint
+grep -q kept kept.jsonl
