@@ -1,8 +1,13 @@
 // What a step means beside one batch: several batches in one, gradients that are clipped, numbers that are not finite,
 // and batches of several shapes.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <numeric>
 
@@ -311,6 +316,70 @@ TEST(NonfiniteGradient, SkipsTheStepAndCountsIt) {
   EXPECT_EQ(root.session->step_count(), 2u);
   EXPECT_EQ(root.step(2).loss, other.step(2).loss);
   EXPECT_EQ(parameters(*root.session), parameters(*other.session)) << "the optimizer does not count what it skipped";
+}
+
+// As on a full disk: while it lives, no file of this process takes another byte.
+class NoRoomInFiles {
+ public:
+  NoRoomInFiles() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~NoRoomInFiles() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+// Everything on disk in a directory that goes with the test.
+struct OnDisk {
+  OnDisk() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "protrain-disk-XXXXXX").string();
+    directory = mkdtemp(pattern.data());
+    std::ofstream(directory + "/plan.json") << R"({"n_persist": 0, "n_host": 0, "n_buffer": 2})";
+    session = gpt2(2, {{"plan", directory + "/plan.json"}, {"offload_dir", directory}});
+    feed(*session, 0, 2, {0, 0});
+  }
+  ~OnDisk() { std::filesystem::remove_all(directory); }
+
+  std::string directory;
+  std::unique_ptr<Session> session;
+};
+
+Error error_without_room(const std::function<void()> &call) {
+  const NoRoomInFiles none;
+  try {
+    call();
+  } catch (const Error &error) {
+    return error;
+  }
+  return {Code::ok, "", ""};
+}
+
+TEST(FullDisk, UnderAParameterThatIsWrittenLosesTheSessionAndSaysSo) {
+  const OnDisk on_disk;
+  Session &session = *on_disk.session;
+  std::vector<float> values(static_cast<std::size_t>(element_count(session.parameter_shape(0))), 1.0F);
+  const Error error =
+      error_without_room([&] { session.write_parameter(session.parameter_name(0), values.data(), values.size()); });
+  EXPECT_EQ(error.code, Code::nospc) << error.text;
+  EXPECT_EQ(error.aftermath, Aftermath::lost);
+  EXPECT_EQ(code_of([&] { session.step(); }), Code::state);
+}
+
+TEST(FullDisk, AmidUpdatesLosesTheSessionAndSaysSo) {
+  const OnDisk on_disk;
+  on_disk.session->step();
+  const Error error = error_without_room([&] { on_disk.session->step(); });
+  EXPECT_EQ(error.code, Code::nospc) << error.text;
+  EXPECT_EQ(error.aftermath, Aftermath::lost);
+  EXPECT_NE(error.text.find("lost"), std::string::npos) << error.text;
+  EXPECT_EQ(code_of([&] { on_disk.session->step(); }), Code::state);
 }
 
 TEST(Shapes, AreServedOverOneStateAndOthersRefusedByList) {
