@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +13,7 @@
 
 #include "base/cgroup.h"
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace protrain {
 
@@ -96,10 +96,8 @@ void Team::State::start(const std::string &name) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStackBytes);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // new threads inherit the mask
   int error = 0;
+  const BlockedSignals blocked;
   for (; started < size && error == 0; started += error == 0) {
     Seat &seat = seats[static_cast<std::size_t>(started)];
     seat.state = this;
@@ -112,7 +110,6 @@ void Team::State::start(const std::string &name) {
     error = pthread_create(&seat.thread, &attributes, begin, &seat);
     if (error == 0) pthread_setname_np(seat.thread, (name + "/" + std::to_string(started)).substr(0, 15).c_str());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   if (error == 0) return;
   const int got = started;

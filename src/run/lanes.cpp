@@ -1,33 +1,15 @@
 #include "run/lanes.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <string>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/signals.h"
 
 namespace protrain::run {
-
-namespace {
-
-// Signals are for the host program's threads.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
-
-}  // namespace
 
 Lanes::Lanes(const std::array<bool, kQueueCount> &own_worker) : own_worker_(own_worker) {
   const BlockedSignals blocked;

@@ -29,8 +29,7 @@ class LiveSession final : public Session {
         blueprint_(machine_.blueprint()),
         log_(std::move(log)),
         learning_rate_(options.real("learning_rate")),
-        count_(resume(machine_, options)),
-        resumed_at_(count_.steps) {
+        count_(resume(machine_, options)) {
     input_shapes_.resize(forward().inputs.size());
     if (log_) log_(created_json(machine_.device(), blueprint_));
   }
@@ -92,7 +91,7 @@ class LiveSession final : public Session {
     const std::size_t p = find_parameter(name, count);
     require(blueprint_.kept[p], Code::arg, name,
             "the gradient of {} is not kept; create the session with keep_gradients={}", name, name);
-    require(count_.steps > resumed_at_, Code::state, name, "there is no gradient before the first step");
+    require(norm_.has_value(), Code::state, name, "there is no gradient before the first step");
     require(micro_batch_ == 0, Code::state, name, "the step is not complete: {} of {} batches", micro_batch_,
             blueprint_.accumulation);
     require(gradients_hold_, Code::state, name,
@@ -357,7 +356,6 @@ class LiveSession final : public Session {
   Log log_;
   double learning_rate_;
   Counters count_;
-  std::uint64_t resumed_at_;                        // steps that other sessions have taken
   std::uint64_t micro_batch_ = 0;                   // that comes next within the step
   std::uint64_t samples_ = 0;                       // of the step's micro-batches so far
   std::uint32_t spoilt_ = 0;                        // status of a micro-batch of this step that was not finite

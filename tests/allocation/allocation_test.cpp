@@ -8,11 +8,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <new>
 
 #include "fixtures.h"
+#include "scratch.h"
 #include "session/session.h"
 
 extern "C" {
@@ -99,8 +98,6 @@ void operator delete[](void *at, std::size_t) noexcept { __libc_free(at); }
 namespace protrain {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct Case {
   const char *name, *model, *plan;  // "": none
   std::vector<std::pair<std::string, std::string>> options = {};
@@ -108,26 +105,19 @@ struct Case {
 
 class StepAllocations : public testing::TestWithParam<Case> {
  protected:
-  StepAllocations() {
-    std::string pattern = (fs::temp_directory_path() / "protrain-allocation-XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-  }
-  ~StepAllocations() override { fs::remove_all(directory_); }
-
   session::Options options() const {
     session::Options options;
     for (const char *dim : {"batch=2", "sequence=32"}) options.set("dim", dim);
     options.set("threads", "2");
     for (const auto &[key, value] : GetParam().options) options.set(key, value);
     if (*GetParam().plan == 0) return options;
-    std::ofstream(directory_ / "plan.json") << GetParam().plan;
-    options.set("plan", (directory_ / "plan.json").string());
-    options.set("offload_dir", directory_.string());
+    options.set("plan", directory_.file("plan.json", GetParam().plan));
+    options.set("offload_dir", directory_.path());
     return options;
   }
 
  private:
-  fs::path directory_;
+  test::Scratch directory_;
 };
 
 const std::vector<std::pair<std::string, std::string>> kApart = {

@@ -7,23 +7,15 @@
 
 #include <cstring>
 #include <filesystem>
-#include <functional>
 
-#include "base/error.h"
+#include "errors.h"
 
 namespace protrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-Code code_of(const std::function<void()> &call) {
-  try {
-    call();
-  } catch (const Error &error) {
-    return error.code;
-  }
-  return Code::ok;
-}
+using test::code_of;
 
 class SpillFileTest : public testing::Test {
  protected:

@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <random>
 
-#include "base/error.h"
+#include "errors.h"
 #include "ops/op.h"
 
 namespace protrain::grad {
@@ -17,6 +16,7 @@ using graph::Graph;
 using graph::Node;
 using graph::Origin;
 using graph::ValueId;
+using test::error_of;
 
 // A graph in float64 that is built line by line; parameters hold seeded random values.
 class Sketch {
@@ -134,15 +134,6 @@ TEST(Training, GivesNoGradientToAParameterTheLossDoesNotSee) {
   const Training training = build(s.graph, s.sum(w));
   EXPECT_NE(training.gradients[0], ValueId::none);
   EXPECT_EQ(training.gradients[1], ValueId::none);
-}
-
-Error error_of(const std::function<void()> &call) {
-  try {
-    call();
-  } catch (const Error &error) {
-    return error;
-  }
-  return Error(Code::ok, "", "");
 }
 
 TEST(Training, ListsEveryOperatorWithoutAGradient) {

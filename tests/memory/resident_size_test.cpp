@@ -2,7 +2,6 @@
 // Processes of their own, for a process's peak cannot be taken back.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <random>
 
 #include "fixtures.h"
+#include "scratch.h"
 
 namespace protrain::test {
 namespace {
@@ -39,19 +39,6 @@ const std::vector<Case> kCases = {
      "retention-dynamic-opset18",
      R"({"n_persist": 0, "n_buffer": 2, "n_checkpoint": 99, "chunk_bytes": 65536})",
      {"--device-memory", "2GiB", "--host-memory", "2GiB"}},
-};
-
-class Directory {
- public:
-  Directory() {
-    std::string pattern = (fs::temp_directory_path() / "protrain-memory-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Directory() { fs::remove_all(path_); }
-  std::string file(const std::string &name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
 };
 
 // A control group of the memory controller, either version; not there where this process may make none.
@@ -139,7 +126,7 @@ class ResidentSize : public testing::TestWithParam<Case> {
     return outcome;
   }
 
-  Directory directory_;
+  Scratch directory_;
 };
 
 TEST_P(ResidentSize, StaysBelowWhatWasPlannedAndTheAllowanceAndAControlGroupOfThatSizeIsEnough) {

@@ -148,14 +148,7 @@ TEST_P(Books, SimulatedMemoryIsExecutedMemoryInstructionByInstruction) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Books,
-                         testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23", "retention-dynamic-opset18",
-                                         "dropout-gpt"),
-                         [](const auto &info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, Books, testing::ValuesIn(kModels), model_name);
 
 }  // namespace
 }  // namespace protrain::test

@@ -1,7 +1,7 @@
 // Plans drawn at random, and sessions that follow them.
 #pragma once
 
-#include <unistd.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,6 +13,7 @@
 
 #include "fixtures.h"
 #include "plan/plan.h"
+#include "scratch.h"
 #include "session/loaded_model.h"
 #include "session/session.h"
 
@@ -20,23 +21,15 @@ namespace protrain::test {
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-// A directory that goes with the test; on a real disk where there is one.
-class Scratch {
- public:
-  Scratch() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "protrain-plans-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Scratch() { std::filesystem::remove_all(path_); }
-  std::string path() const { return path_.string(); }
-  std::string file(const std::string &name, const std::string &text) const {
-    std::ofstream(path_ / name) << text;
-    return (path_ / name).string();
-  }
+// Two families of fixtures, an export of our own, and one with dropout.
+inline const std::vector<std::string> kModels = {"gpt2-dynamic-opset18", "llama-dynamic-opset23",
+                                                 "retention-dynamic-opset18", "dropout-gpt"};
 
- private:
-  std::filesystem::path path_;
-};
+inline std::string model_name(const testing::TestParamInfo<std::string> &info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
 
 inline session::Options options_with(const Pairs &pairs) {
   session::Options options;

@@ -55,14 +55,7 @@ TEST_P(SameBits, WithAccumulationAndClippingToo) {
   compare(kPlans / 8, {{"accumulation", "2"}, {"clip_norm", "0.5"}, {"clip_value", "0.01"}, {"on_nonfinite", "skip"}},
           plan::OptimizerOrder::barrier);
 }
-INSTANTIATE_TEST_SUITE_P(Models, SameBits,
-                         testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23", "retention-dynamic-opset18",
-                                         "dropout-gpt"),
-                         [](const auto &info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::ValuesIn(kModels), model_name);
 
 }  // namespace
 }  // namespace protrain::test

@@ -5,10 +5,9 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <functional>
 #include <sstream>
 
-#include "base/error.h"
+#include "errors.h"
 #include "program/program.h"
 
 namespace protrain::program {
@@ -31,14 +30,7 @@ inline graph::ValueId run(graph::Graph &graph, const std::string &op, std::vecto
   return run(graph, graph::Node{.op = op, .inputs = std::move(inputs)}, std::move(shape), dtype);
 }
 
-inline Code code_of(const std::function<void()> &call) {
-  try {
-    call();
-  } catch (const Error &error) {
-    return error.code;
-  }
-  return Code::ok;
-}
+using test::code_of;
 
 // Programs as text files; PROTRAIN_WRITE_GOLDEN=1 writes them anew, to be read before they are committed.
 inline void expect_golden(const std::string &name, const std::string &text) {

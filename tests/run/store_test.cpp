@@ -7,25 +7,12 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "scratch.h"
 
 namespace protrain::run {
 namespace {
 
 using program::Buffer;
-
-// A directory that goes with the test.
-class Directory {
- public:
-  Directory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "protrain-store-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::vector<std::byte> counted(std::uint64_t bytes, int first) {
   std::vector<std::byte> values(bytes);
@@ -54,7 +41,7 @@ class Stores : public testing::Test {
     return out;
   }
 
-  Directory directory_;
+  test::Scratch directory_;
   std::unique_ptr<backend::Device> device_ = backend::open("cpu", 1);
 };
 

@@ -7,13 +7,14 @@
 #include <fstream>
 #include <limits>
 
-#include "base/error.h"
+#include "errors.h"
 #include "fixtures.h"
 #include "session/session.h"
 
 namespace protrain::session {
 namespace {
 
+using test::error_of;
 using test::kBatch;
 using test::kSequence;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -51,16 +52,6 @@ std::vector<float> train(Session &session, int first, int steps) {
 
 bool same_bits(const std::vector<float> &a, const std::vector<float> &b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-template <typename Call>
-Error error_of(Call call) {
-  try {
-    call();
-  } catch (const Error &error) {
-    return error;
-  }
-  return Error(Code::ok, "", "");
 }
 
 class Save : public testing::Test {

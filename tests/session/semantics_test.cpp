@@ -2,22 +2,21 @@
 // and batches of several shapes.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <numeric>
 
-#include "base/error.h"
+#include "errors.h"
 #include "fixtures.h"
+#include "scratch.h"
 #include "session/session.h"
 
 namespace protrain::session {
 namespace {
 
+using test::code_of;
+using test::error_of;
 using test::kSequence;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 using Bits = std::vector<std::vector<float>>;
@@ -48,15 +47,6 @@ void feed(Session &session, int first, int rows, std::vector<int> ignored) {
                 ignored[static_cast<std::size_t>(r)], -100);
   session.set_input("input_ids", DType::i64, {rows, kSequence}, ids.data() + from);
   session.set_input("labels", DType::i64, {rows, kSequence}, own.data());
-}
-
-Code code_of(const std::function<void()> &call) {
-  try {
-    call();
-  } catch (const Error &error) {
-    return error.code;
-  }
-  return Code::ok;
 }
 
 Bits parameters(Session &session) {
@@ -270,12 +260,7 @@ struct Root {
   }
 
   Error error_of_step(float x) {
-    try {
-      step(x);
-    } catch (const Error &error) {
-      return error;
-    }
-    return Error(Code::ok, "", "");
+    return error_of([&] { step(x); });
   }
 
   std::unique_ptr<Session> session;
@@ -338,27 +323,20 @@ class NoRoomInFiles {
 
 // Everything on disk in a directory that goes with the test.
 struct OnDisk {
-  OnDisk() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "protrain-disk-XXXXXX").string();
-    directory = mkdtemp(pattern.data());
-    std::ofstream(directory + "/plan.json") << R"({"n_persist": 0, "n_host": 0, "n_buffer": 2})";
-    session = gpt2(2, {{"plan", directory + "/plan.json"}, {"offload_dir", directory}});
+  OnDisk()
+      : session(gpt2(2, {{"plan", scratch.file("plan.json", R"({"n_persist": 0, "n_host": 0, "n_buffer": 2})")},
+                         {"offload_dir", scratch.path()}})) {
     feed(*session, 0, 2, {0, 0});
   }
-  ~OnDisk() { std::filesystem::remove_all(directory); }
 
-  std::string directory;
+  test::Scratch scratch;
   std::unique_ptr<Session> session;
 };
 
-Error error_without_room(const std::function<void()> &call) {
+template <typename Call>
+Error error_without_room(const Call &call) {
   const NoRoomInFiles none;
-  try {
-    call();
-  } catch (const Error &error) {
-    return error;
-  }
-  return {Code::ok, "", ""};
+  return error_of(call);
 }
 
 TEST(FullDisk, UnderAParameterThatIsWrittenLosesTheSessionAndSaysSo) {

@@ -7,12 +7,13 @@
 #include <limits>
 #include <thread>
 
-#include "base/error.h"
+#include "errors.h"
 #include "fixtures.h"
 
 namespace protrain::session {
 namespace {
 
+using test::error_of;
 using test::kBatch;
 using test::kSequence;
 
@@ -51,16 +52,6 @@ class Trained {
   std::vector<std::int64_t> ids_ = test::load_tokens("input_ids.npy");
   std::vector<std::int64_t> labels_ = test::load_tokens("labels.npy");
 };
-
-template <typename Call>
-Error error_of(Call call) {
-  try {
-    call();
-  } catch (const Error &error) {
-    return error;
-  }
-  return Error(Code::ok, "", "");
-}
 
 constexpr const char *kBias = "m.transformer.h.0.ln_1.bias";
 constexpr std::size_t kBiasCount = 64;

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/error.h"
+#include "errors.h"
 #include "state/checkpoint.h"
 
 namespace protrain::state {
@@ -70,15 +70,7 @@ inline std::uint64_t load_all(const std::string &path, const Description &wanted
 }
 inline std::uint64_t load_all(const std::string &path) { return load_all(path, small(0)); }
 
-template <typename Body>
-Error error_of(const Body &body) {
-  try {
-    body();
-  } catch (const Error &error) {
-    return error;
-  }
-  return Error(Code::ok, "", "");
-}
+using test::error_of;
 
 inline std::string get(const std::string &path) {
   std::ifstream file(path, std::ios::binary);
