@@ -32,11 +32,16 @@ if(TARGET room_backend)
   file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp)
   set_source_files_properties(${cpu_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 endif()
-room(plan ROOMS ops LIBRARIES nlohmann_json::nlohmann_json)
+room(profile ROOMS base LIBRARIES nlohmann_json::nlohmann_json)
+room(plan ROOMS ops profile LIBRARIES nlohmann_json::nlohmann_json)
 room(program ROOMS plan)
 room(run ROOMS program backend)
+room(measure ROOMS run profile)
+if(TARGET room_measure)
+  target_compile_definitions(room_measure PRIVATE PROTRAIN_VERSION="${PROJECT_VERSION}")  # what was measured is kept for it
+endif()
 room(state ROOMS base LIBRARIES nlohmann_json::nlohmann_json)
-room(session ROOMS onnx_import passes grad run state)
+room(session ROOMS onnx_import passes grad measure state)
 
 if(TARGET room_onnx_import)
   protobuf_generate(TARGET room_onnx_import PROTOS ${PROJECT_SOURCE_DIR}/onnx_import/model.proto

@@ -28,6 +28,7 @@ int sys_open(int directory, const char *path, int flags, mode_t mode = 0) {
   return ::openat(directory, path, flags | O_CLOEXEC, mode);
 }
 int sys_close(int descriptor) { return ::close(descriptor); }
+int sys_stat_file_system(const char *path, struct statfs *out) { return ::statfs(path, out); }
 int sys_stat(const char *path, struct stat *out) { return ::stat(path, out); }
 int sys_stat(int descriptor, struct stat *out) { return ::fstat(descriptor, out); }
 int sys_stat_at(int directory, const char *name, struct stat *out) {
@@ -300,6 +301,13 @@ std::string read_text(const std::string &path) {
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
+}
+
+std::uint64_t free_space(const std::string &path) {
+  const auto about = identity_of(path);
+  struct statfs system {};
+  require(about && sys_stat_file_system(path.c_str(), &system) == 0, Code::path, path, "not a directory");
+  return static_cast<std::uint64_t>(system.f_bavail) * static_cast<std::uint64_t>(system.f_bsize);
 }
 
 std::string directory_of(const std::string &path) {

@@ -113,6 +113,9 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
+// Bytes that this process may still write to the file system of a directory. Code::path for what is no directory.
+std::uint64_t free_space(const std::string &path);
+
 // Path text only: no file is touched.
 std::string directory_of(const std::string &path);  // "." where the path has none
 std::string base_name(const std::string &path);

@@ -65,6 +65,8 @@ const Op *find(std::string_view name);  // nullptr: unknown operator
 std::vector<std::string_view> names();  // sorted
 
 std::vector<Type> infer(const graph::Graph &graph, const Node &node);
+// What tells one kernel from another: operator, attributes, types. Nodes of equal signature do equal work.
+std::string signature(const graph::Graph &graph, const Node &node);
 Cost cost(const graph::Graph &graph, const Node &node);
 
 // Evaluates every node of the graph in order; `bound` gives inputs, parameters and initializers by value id.

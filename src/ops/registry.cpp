@@ -83,6 +83,17 @@ std::vector<Type> infer(const graph::Graph &graph, const Node &node) {
   return checked_types(require_op(node), types_of(graph, node));
 }
 
+std::string signature(const graph::Graph &graph, const Node &node) {
+  std::string text = node.op + "{" + node.attributes.print() + "}";
+  const auto add = [&](graph::ValueId id) {
+    text += " " + to_text(id == graph::ValueId::none ? Type{} : graph.value(id).type);
+  };
+  for (graph::ValueId in : node.inputs) add(in);
+  text += " ->";
+  for (graph::ValueId out : node.outputs) add(out);
+  return text;
+}
+
 Cost cost(const graph::Graph &graph, const Node &node) {
   if (node.op == "Reshape") return {};  // an alias
   const Op &op = require_op(node);

@@ -8,19 +8,6 @@ namespace protrain::plan {
 
 namespace {
 
-// The block of the first node that reads each value; -1 where no block does.
-std::vector<int> block_of_first_use(const graph::Graph &graph) {
-  std::vector<int> block(graph.value_count(), -1);
-  std::vector<bool> seen(graph.value_count(), false);
-  for (const graph::Node &node : graph.nodes())
-    for (graph::ValueId in : node.inputs)
-      if (in != graph::ValueId::none && !seen[index(in)]) {
-        seen[index(in)] = true;
-        block[index(in)] = node.block;
-      }
-  return block;
-}
-
 // Swaps early and as far apart as can be, each hidden behind the recomputation of the blocks after it; blocks that keep
 // come last, for backward frees them first (figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6 recompute).
 std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints) {
@@ -34,6 +21,18 @@ std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::si
 int cut(int wanted, std::size_t most) { return std::clamp(wanted, 0, static_cast<int>(most)); }
 
 }  // namespace
+
+std::vector<int> block_of_first_use(const graph::Graph &graph) {
+  std::vector<int> block(graph.value_count(), -1);
+  std::vector<bool> seen(graph.value_count(), false);
+  for (const graph::Node &node : graph.nodes())
+    for (graph::ValueId in : node.inputs)
+      if (in != graph::ValueId::none && !seen[index(in)]) {
+        seen[index(in)] = true;
+        block[index(in)] = node.block;
+      }
+  return block;
+}
 
 int count_blocks(const graph::Graph &graph) {
   int blocks = 0;

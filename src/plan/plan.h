@@ -71,6 +71,9 @@ std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_byt
 
 int count_blocks(const graph::Graph &graph);
 
+// Per value: the block of the first node that reads it; -1 where no block does.
+std::vector<int> block_of_first_use(const graph::Graph &graph);
+
 // Code::arg where the plan does not fit the graph: a parameter in no chunk or in two, another number of blocks.
 void check(const Plan &plan, const graph::Graph &graph);
 

@@ -1,10 +1,14 @@
 #include "program/simulate.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace protrain::program {
 
 namespace {
+
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+constexpr auto kCompute = static_cast<std::size_t>(Queue::compute);
 
 class Books {
  public:
@@ -38,26 +42,140 @@ class Books {
   Entry now_;
 };
 
+// Moves time from one start or end of an instruction to the next. Between two of them every queue works at a constant
+// speed: its own, less what the others at work take from it.
+class Time {
+ public:
+  Time(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues)
+      : program_(program), ns_(ns), queues_(queues), over_(program.instructions.size(), false) {
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) lists_[lane_of(i)].push_back(i);
+  }
+
+  void run(std::vector<Entry> &entries) {
+    do {
+      start(entries);
+    } while (finish(entries));
+  }
+
+ private:
+  std::size_t lane_of(std::size_t i) const {
+    const auto queue = static_cast<std::size_t>(program_.instructions[i].queue);
+    return queues_.beside[queue] ? queue : kCompute;
+  }
+
+  // The first instruction of the lane that is not over; kNone where there is none.
+  std::size_t head(std::size_t lane) const {
+    return next_[lane] < lists_[lane].size() ? lists_[lane][next_[lane]] : kNone;
+  }
+
+  bool ready(std::size_t i, std::size_t lane) const {
+    if (queues_.issued_in_turn && lane != kCompute && head(kCompute) < i) return false;
+    return std::ranges::all_of(program_.instructions[i].waits, [&](std::size_t wait) { return over_[wait]; });
+  }
+
+  void start(std::vector<Entry> &entries) {
+    for (std::size_t lane = 0; lane < kQueueCount; ++lane) {
+      const std::size_t i = head(lane);
+      if (running_[lane] || i == kNone || !ready(i, lane)) continue;
+      running_[lane] = true;
+      left_[lane] = static_cast<double>(ns_[i]);
+      entries[i].start_ns = static_cast<std::int64_t>(now_);
+    }
+  }
+
+  // A lane's own queue at present: what runs on compute in turn is slowed, and slows, as what it is.
+  std::size_t queue_at(std::size_t lane) const {
+    return static_cast<std::size_t>(program_.instructions[head(lane)].queue);
+  }
+
+  double speed(std::size_t lane) const {
+    double speed = 1;
+    for (std::size_t other = 0; other < kQueueCount; ++other)
+      if (other != lane && running_[other])
+        speed *= queues_.shares[lane == kCompute ? kCompute : queue_at(lane)][other];
+    return speed;
+  }
+
+  // Goes on to the next end; false where nothing runs.
+  bool finish(std::vector<Entry> &entries) {
+    std::array<double, kQueueCount> speeds{};
+    double step = std::numeric_limits<double>::infinity();
+    for (std::size_t lane = 0; lane < kQueueCount; ++lane)
+      if (running_[lane]) {
+        speeds[lane] = speed(lane);
+        step = std::min(step, left_[lane] / speeds[lane]);
+      }
+    if (step == std::numeric_limits<double>::infinity()) return false;
+    now_ += step;
+    for (std::size_t lane = 0; lane < kQueueCount; ++lane) {
+      if (!running_[lane]) continue;
+      left_[lane] -= step * speeds[lane];
+      if (left_[lane] > 0.5) continue;  // half a nanosecond
+      const std::size_t i = head(lane);
+      entries[i].end_ns = static_cast<std::int64_t>(now_);
+      over_[i] = true;
+      running_[lane] = false;
+      ++next_[lane];
+    }
+    return true;
+  }
+
+  const Program &program_;
+  const std::vector<std::int64_t> &ns_;
+  const Queues &queues_;
+  std::array<std::vector<std::size_t>, kQueueCount> lists_;  // per lane: its instructions
+  std::array<std::size_t, kQueueCount> next_{};              // per lane: those that are over
+  std::array<bool, kQueueCount> running_{};
+  std::array<double, kQueueCount> left_{};  // of what runs, ns at full speed
+  std::vector<bool> over_;                  // per instruction
+  double now_ = 0;
+};
+
 }  // namespace
 
-Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns, const Beside &beside) {
+Queues::Queues() {
+  for (auto &row : shares) row.fill(1);
+}
+
+Queues queues_of(const profile::Profile &profile) {
+  Queues queues;
+  queues.beside.fill(!profile.shares_cores);
+  queues.beside[kCompute] = false;
+  queues.beside[static_cast<std::size_t>(Queue::disk)] = true;
+  queues.issued_in_turn = profile.shares_cores;
+  queues.shares = profile::shares(profile);
+  return queues;
+}
+
+std::vector<std::int64_t> price(const Program &program, const plan::Clock &clock) {
+  std::vector<std::int64_t> ns;
+  ns.reserve(program.instructions.size());
+  const auto tier = [&](const Operand &operand) { return program.buffers[index(operand.buffer)].tier; };
+  for (const Instruction &i : program.instructions) {
+    double seconds = 0;
+    if (i.kind == Kind::run)
+      seconds = clock.run(i.node);
+    else if (i.kind == Kind::update)
+      seconds = clock.update(tier(i.outputs[0]), i.parameter, i.bytes);
+    else if (moves(i.kind))
+      seconds = clock.move(tier(i.inputs[0]), tier(i.outputs[0]), i.bytes);
+    else
+      seconds = clock.launch();
+    ns.push_back(static_cast<std::int64_t>(seconds * 1e9));
+  }
+  return ns;
+}
+
+Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues) {
   Simulation simulation;
   simulation.entries.reserve(program.instructions.size());
-  std::array<std::int64_t, kQueueCount> free_at{};
   Books books(program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-    const Instruction &instruction = program.instructions[i];
-    const auto queue = static_cast<std::size_t>(instruction.queue);
-    std::int64_t &clock = free_at[beside[queue] ? queue : static_cast<std::size_t>(Queue::compute)];
-    std::int64_t start = clock;
-    for (std::size_t wait : instruction.waits) start = std::max(start, simulation.entries[wait].end_ns);
-    Entry entry = books.record(instruction);
-    entry.start_ns = start;
-    entry.end_ns = clock = start + ns[i];
-    simulation.busy_ns[queue] += ns[i];
-    simulation.step_ns = std::max(simulation.step_ns, entry.end_ns);
-    simulation.entries.push_back(entry);
+    simulation.entries.push_back(books.record(program.instructions[i]));
+    simulation.busy_ns[static_cast<std::size_t>(program.instructions[i].queue)] += ns[i];
   }
+  Time(program, ns, queues).run(simulation.entries);
+  for (const Entry &entry : simulation.entries) simulation.step_ns = std::max(simulation.step_ns, entry.end_ns);
   return simulation;
 }
 

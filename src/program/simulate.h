@@ -5,12 +5,26 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/clock.h"
+#include "profile/profile.h"
 #include "program/program.h"
 
 namespace protrain::program {
 
 // Which queues run beside compute; the others' instructions run on it, in the Program's order.
 using Beside = std::array<bool, kQueueCount>;
+
+// How a machine runs queues.
+struct Queues {
+  Beside beside{};
+  // The thread that issues is the one that computes: what other queues run starts after all compute before it in the
+  // list is over.
+  bool issued_in_turn = false;
+  profile::Shares shares;  // what is left to each queue's speed beside the others
+
+  Queues();  // everything on compute
+};
+Queues queues_of(const profile::Profile &profile);
 
 // An instruction as the books have it once it is over, with all before it in the list.
 struct Entry {
@@ -25,7 +39,10 @@ struct Simulation {
   std::array<std::int64_t, kQueueCount> busy_ns{};  // per queue
 };
 
-// `ns`: how long each instruction takes once it starts.
-Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns, const Beside &beside);
+// How long each instruction takes where nothing else is at work.
+std::vector<std::int64_t> price(const Program &program, const plan::Clock &clock);
+
+// `ns`: as price() gives them.
+Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues);
 
 }  // namespace protrain::program

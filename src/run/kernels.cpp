@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "ops/op.h"
 
 namespace protrain::run {
 
@@ -19,20 +20,11 @@ backend::KernelRequest request(const graph::Graph &graph, const graph::Node &nod
   return request;
 }
 
-std::string signature(const backend::KernelRequest &request) {
-  std::string text = request.node.op + "{" + request.node.attributes.print() + "}";
-  for (const graph::Type &type : request.inputs) text += " " + to_text(type);
-  text += " ->";
-  for (const graph::Type &type : request.outputs) text += " " + to_text(type);
-  return text;
-}
-
 }  // namespace
 
 backend::Kernel &Kernels::of_node(const graph::Graph &graph, const graph::Node &node) {
-  const backend::KernelRequest wanted = request(graph, node);
-  std::unique_ptr<backend::Kernel> &kernel = by_signature_[signature(wanted)];
-  if (!kernel) kernel = device_.compile(wanted);
+  std::unique_ptr<backend::Kernel> &kernel = by_signature_[ops::signature(graph, node)];
+  if (!kernel) kernel = device_.compile(request(graph, node));
   return *kernel;
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/text.h"
 #include "session/loaded_model.h"
+#include "session/refusal.h"
 
 namespace protrain::session {
 
@@ -59,37 +59,9 @@ std::vector<bool> kept_gradients(const Options &options, const grad::Training &t
   return kept;
 }
 
-program::Source training_source(const Served &served, std::size_t binding, bool updates) {
-  const grad::Training &training = served.training;
-  return {.graph = training.graph,
-          .loss = training.loss,
-          .norm = training.norm,
-          .gradients = training.gradients,
-          .squared_norms = training.squared_norms,
-          .accumulators = training.accumulators,
-          .weight = training.weight,
-          .scale = training.scale,
-          .updates = updates,
-          .binding = binding};
-}
-
-program::Source evaluation_source(const Served &served, std::size_t binding) {
-  return {.graph = served.forward, .loss = served.loss, .updates = false, .binding = binding};
-}
-
-plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const plan::Choice &base) {
-  try {
-    return plan::from_json(read_text(file), graph, base);
-  } catch (Error &error) {
-    error.subject = file;
-    throw;
-  }
-}
-
 class Drawing {
  public:
-  Drawing(const Options &options, run::Kernels &kernels, const backend::DeviceInfo &device)
-      : options_(options), kernels_(kernels), device_(device) {}
+  Drawing(const Options &options, Site &site) : options_(options), site_(site) {}
 
   Blueprint run(const std::string &path) {
     blueprint_.optimizer = optimizer_of(options_);
@@ -97,9 +69,7 @@ class Drawing {
     serve(load_model(options_, path));
     for (const std::string &binding : options_.list("shapes")) serve(load_model(options_, path, binding));
     blueprint_.kept = kept_gradients(options_, blueprint_.first().training);
-    choose_plan();
-    lower();
-    require_budgets();
+    plan();
     return std::move(blueprint_);
   }
 
@@ -133,82 +103,47 @@ class Drawing {
     require(same, Code::shape, "shapes", "under one of the bindings the model has other parameters");
   }
 
-  // Where nothing says otherwise, everything stays on the device. What the options need decides the order.
-  void choose_plan() {
-    const bool needs_barrier =
-        options_.is_set("clip_norm") || blueprint_.policy != NonfinitePolicy::stop || accumulates();
-    const bool separate = options_.is_set("device_memory") || options_.is_set("host_memory") || !device_.shares_memory;
-    require(!(separate && options_.is_set("memory")), Code::arg, "memory",
-            "memory is one budget for device and host; set it, or device_memory and host_memory");
-    const graph::Graph &graph = blueprint_.first().training.graph;
-    plan::Choice base{.n_persist = static_cast<int>(graph.parameters.size()), .shared_memory = !separate};
-    base.order = needs_barrier ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap;
-    const std::string file = options_.text("plan");
-    blueprint_.plan = file.empty() ? plan::expand(graph, base) : plan_in(file, graph, base);
-    require(
-        !needs_barrier || blueprint_.plan.order == plan::OptimizerOrder::barrier, Code::arg, "plan",
-        "clipping by norm, accumulation, skip and rollback need the optimizer order barrier; the plan's is overlap");
-    require(blueprint_.plan.shared_memory == !separate, Code::arg, "plan",
-            "the plan is for {} memory of device and host, the options are for {}", separate ? "one" : "separate",
-            separate ? "device_memory and host_memory" : "one budget, memory");
-  }
-
-  void lower() {
-    std::vector<program::Source> sources;
-    auto &served = blueprint_.served;
-    for (std::size_t b = 0; b < served.size(); ++b) sources.push_back(training_source(*served[b], b, true));
-    for (std::size_t b = 0; b < served.size(); ++b) sources.push_back(evaluation_source(*served[b], b));
+  void plan() {
     const program::StateRequest request = {.moments = static_cast<std::size_t>(blueprint_.optimizer.state_count()),
                                            .accumulates = accumulates(),
                                            .kept = blueprint_.kept};
-    blueprint_.state = program::lay_out_state(sources, blueprint_.plan, request);
-    for (std::size_t b = 0; b < served.size(); ++b) {
-      const program::Workspace workspace = kernels_.compile(served[b]->training.graph);
-      served[b]->step = lowered(sources[b], workspace);
-      if (accumulates()) served[b]->accumulate = lowered(training_source(*served[b], b, false), workspace);
-      served[b]->evaluation = lowered(sources[served.size() + b], kernels_.compile(served[b]->forward));
-    }
-  }
-
-  program::Program lowered(const program::Source &source, const program::Workspace &workspace) {
-    program::Program program = program::lower(source, blueprint_.plan, blueprint_.state, workspace);
-    program::verify(program);
-    for (std::size_t t = 0; t < kTierCount; ++t)
-      blueprint_.bytes[t] = std::max(blueprint_.bytes[t], program.arena_bytes[t]);
-    return program;
-  }
-
-  void require_budget(const std::string &key, std::uint64_t needed) const {
-    require(needed <= options_.bytes(key), Code::budget, key,
-            "the plan needs {} bytes ({}) and {} is {}; the smallest that works with it is {}", needed,
-            bytes_text(needed), key, options_.bytes(key), needed);
-  }
-
-  void require_budgets() const {
-    const std::uint64_t device = blueprint_.bytes[0], host = blueprint_.bytes[1], disk = blueprint_.bytes[2];
-    if (options_.is_set("memory")) require_budget("memory", device);
-    if (options_.is_set("device_memory")) require_budget("device_memory", device);
-    if (options_.is_set("host_memory")) require_budget("host_memory", host);
-    if (options_.is_set("disk_memory")) require_budget("disk_memory", disk);
-    const std::uint64_t needed = device_.shares_memory ? checked_add(device, host) : device;
-    require(needed <= device_.memory_bytes, Code::budget, "memory",
-            "the plan needs {} bytes ({}) and this process may take {}", needed, bytes_text(needed),
-            device_.memory_bytes);
-    require(disk == 0 || options_.is_set("offload_dir"), Code::arg, "offload_dir",
-            "the plan puts {} on disk; name a directory for it", bytes_text(disk));
+    const Drafter drafter(blueprint_.served, site_, request);
+    std::vector<const graph::Graph *> graphs;
+    for (const auto &served : blueprint_.served) graphs.push_back(&served->training.graph);
+    blueprint_.profile = site_.profile(graphs, blueprint_.optimizer);
+    blueprint_.budget = budget_of(options_, blueprint_.profile);
+    const Ground ground{
+        .options = options_,
+        .drafter = drafter,
+        .served = blueprint_.first(),
+        .profile = blueprint_.profile,
+        .budget = blueprint_.budget,
+        .barrier = options_.is_set("clip_norm") || blueprint_.policy != NonfinitePolicy::stop || accumulates(),
+        .accumulation = blueprint_.accumulation,
+        .optimizer = {.state = 4 * request.moments}};
+    blueprint_.chosen = choose_plan(ground);
+    blueprint_.draft = drafter.lower(blueprint_.chosen.plan);
+    for (const Draft::Programs &programs : blueprint_.draft.programs)
+      for (const program::Program *program : {&programs.step, &programs.accumulate, &programs.evaluation})
+        program::verify(*program);
   }
 
   const Options &options_;
-  run::Kernels &kernels_;
-  const backend::DeviceInfo &device_;
+  Site &site_;
   Blueprint blueprint_;
 };
 
 }  // namespace
 
-Blueprint draw_up(const Options &options, const std::string &path, run::Kernels &kernels,
-                  const backend::DeviceInfo &device) {
-  return Drawing(options, kernels, device).run(path);
+Blueprint sketch(const Options &options, const std::string &path, Site &site) {
+  return Drawing(options, site).run(path);
+}
+
+Blueprint draw_up(const Options &options, const std::string &path, Site &site) {
+  Blueprint blueprint = sketch(options, path, site);
+  if (blueprint.chosen.smallest && !blueprint.chosen.found.best) refuse(options, path, site, blueprint);
+  require_budget(options, blueprint.profile, blueprint.draft.bytes);
+  return blueprint;
 }
 
 }  // namespace protrain::session

@@ -17,7 +17,7 @@ state::Description describe(const Blueprint &blueprint) {
     const graph::Value &value = graph.value(graph.parameters[p]);
     state::Parameter &parameter = description.parameters.emplace_back(
         state::Parameter{.name = value.name, .shape = value.type.shape, .arrays = {}});
-    if (!blueprint.state.parameters[p].trained) continue;
+    if (!blueprint.draft.state.parameters[p].trained) continue;
     for (int m = 1; m <= blueprint.optimizer.state_count(); ++m)
       parameter.arrays.push_back(adamw ? fmt::format("moment{}", m) : "momentum");
   }

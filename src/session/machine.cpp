@@ -22,23 +22,29 @@ std::array<bool, kQueueCount> own_workers(const Options &options, const Blueprin
                                           const backend::DeviceInfo &device) {
   std::array<bool, kQueueCount> own{};
   const bool all = on_trial(options, "workers") || !device.shares_cores;
-  for (const auto &served : blueprint.served)
-    for (const program::Program *program : {&served->step, &served->accumulate, &served->evaluation})
+  for (const Draft::Programs &programs : blueprint.draft.programs)
+    for (const program::Program *program : {&programs.step, &programs.accumulate, &programs.evaluation})
       for (const program::Instruction &instruction : program->instructions)
         if (instruction.queue != Queue::compute && (all || instruction.queue == Queue::disk))
           own[static_cast<std::size_t>(instruction.queue)] = true;
   return own;
 }
 
+Blueprint draw_up_here(backend::Device &device, run::Kernels &kernels, const Options &options, const std::string &path,
+                       const Log &log) {
+  LiveSite site(device, kernels, options, log);
+  return draw_up(options, path, site);
+}
+
 }  // namespace
 
-Machine::Machine(const Options &options, const std::string &path)
+Machine::Machine(const Options &options, const std::string &path, const Log &log)
     : device_(backend::open(options.text("device"), static_cast<int>(options.integer("threads")))),
       kernels_(*device_),
-      blueprint_(draw_up(options, path, kernels_, device_->info())),
-      store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = blueprint_.bytes,
-                                                                     .state_bytes = blueprint_.state.bytes,
-                                                                     .piece_bytes = blueprint_.plan.piece_bytes,
+      blueprint_(draw_up_here(*device_, kernels_, options, path, log)),
+      store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = blueprint_.draft.bytes,
+                                                                     .state_bytes = blueprint_.draft.state.bytes,
+                                                                     .piece_bytes = blueprint_.chosen.plan.piece_bytes,
                                                                      .directory = options.text("offload_dir")})),
       lanes_(std::make_unique<run::Lanes>(own_workers(options, blueprint_, device_->info()))) {
   declare_disk();
@@ -51,14 +57,14 @@ void Machine::declare_disk() {
   const auto declare = [&](const program::Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
     if (buffer.tier == Tier::disk) store_->declare_disk(buffer.offset + offset, bytes);
   };
-  const program::State &state = blueprint_.state;
+  const program::State &state = blueprint_.draft.state;
   for (const program::State::Chunk &chunk : state.chunks) {
     declare(state.buffers[index(chunk.weights)], 0, state.buffers[index(chunk.weights)].bytes);
     for (program::BufferId moment : chunk.moments)
       declare(state.buffers[index(moment)], 0, state.buffers[index(moment)].bytes);
   }
-  for (const auto &served : blueprint_.served)
-    for (const program::Program *program : {&served->step, &served->accumulate, &served->evaluation})
+  for (const Draft::Programs &programs : blueprint_.draft.programs)
+    for (const program::Program *program : {&programs.step, &programs.accumulate, &programs.evaluation})
       for (const program::Instruction &i : program->instructions)
         if (i.queue == Queue::disk)
           for (const auto *operands : {&i.inputs, &i.outputs})
@@ -72,37 +78,40 @@ void Machine::make_executors(const run::Trial &trial) {
     executor->bind(kernels_, blueprint_.optimizer, trial);
     return executor;
   };
-  for (const auto &served : blueprint_.served)
-    executors_.push_back({.step = make(served->training.graph, served->step),
-                          .accumulate = make(served->training.graph, served->accumulate),
-                          .evaluation = make(served->forward, served->evaluation)});
+  for (std::size_t b = 0; b < blueprint_.served.size(); ++b) {
+    const Served &served = *blueprint_.served[b];
+    const Draft::Programs &programs = blueprint_.draft.programs[b];
+    executors_.push_back({.step = make(served.training.graph, programs.step),
+                          .accumulate = make(served.training.graph, programs.accumulate),
+                          .evaluation = make(served.forward, programs.evaluation)});
+  }
 }
 
 // Memory comes zeroed from the system; what the disk holds must have been written before it is read.
 void Machine::fill() {
   for (std::size_t b = 0; b < blueprint_.served.size(); ++b) fill_values(b);
-  for (std::size_t c = 0; c < blueprint_.plan.chunks.size(); ++c) fill_chunk(c);
+  for (std::size_t c = 0; c < blueprint_.chosen.plan.chunks.size(); ++c) fill_chunk(c);
 }
 
 void Machine::fill_values(std::size_t binding) {
   const graph::Graph &graph = blueprint_.served[binding]->training.graph;
   std::vector<std::byte> dense;
-  for (const auto &[id, buffer] : blueprint_.state.of_value[binding]) {
+  for (const auto &[id, buffer] : blueprint_.draft.state.of_value[binding]) {
     const graph::Value &value = graph.value(id);
     if (value.origin != graph::Origin::constant) continue;
     dense.resize(byte_count(value.type.dtype, value.type.shape));
     value.array.write_dense(dense.data());
-    store_->write(blueprint_.state.buffers[index(buffer)], 0, dense.data(), dense.size());
+    store_->write(blueprint_.draft.state.buffers[index(buffer)], 0, dense.data(), dense.size());
   }
 }
 
 void Machine::fill_chunk(std::size_t c) {
-  const program::State &state = blueprint_.state;
+  const program::State &state = blueprint_.draft.state;
   const program::Buffer &weights = state.buffers[index(state.chunks[c].weights)];
   const graph::Graph &graph = blueprint_.first().training.graph;
   const bool straight = weights.tier == Tier::host || (weights.tier == Tier::device && device().shares_memory);
   std::byte *at = straight ? store_->address(weights) : store_->staging(weights.bytes);
-  for (std::size_t p : blueprint_.plan.chunks[c].parameters)
+  for (std::size_t p : blueprint_.chosen.plan.chunks[c].parameters)
     blueprint_.file->read(graph.value(graph.parameters[p]).name, at + state.parameters[p].weights_at);
   if (weights.tier == Tier::device && !straight) store_->write(weights, 0, at, weights.bytes);
   if (weights.tier != Tier::disk) return;
@@ -110,7 +119,7 @@ void Machine::fill_chunk(std::size_t c) {
   for (program::BufferId moment : state.chunks[c].moments)
     store_->clear_disk(state.buffers[index(moment)].offset, state.buffers[index(moment)].bytes);
   if (state.chunks[c].gradient == program::BufferId::none) return;
-  for (std::size_t p : blueprint_.plan.chunks[c].parameters) {
+  for (std::size_t p : blueprint_.chosen.plan.chunks[c].parameters) {
     if (!state.parameters[p].trained) continue;
     const graph::Type &type = graph.value(graph.parameters[p]).type;
     const program::Operand home = state.gradient(p);
@@ -119,7 +128,7 @@ void Machine::fill_chunk(std::size_t c) {
 }
 
 void Machine::write_input(program::BufferId buffer, const void *data, std::uint64_t bytes) {
-  store_->write(blueprint_.state.buffers[index(buffer)], 0, data, bytes);
+  store_->write(blueprint_.draft.state.buffers[index(buffer)], 0, data, bytes);
 }
 
 void Machine::read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes) {
@@ -128,34 +137,34 @@ void Machine::read_result(const program::Program &program, program::BufferId id,
 
 std::uint32_t Machine::status() {
   std::uint32_t status = 0;
-  store_->read(blueprint_.state.buffers[index(blueprint_.state.status)], 0, &status, sizeof status);
+  store_->read(blueprint_.draft.state.buffers[index(blueprint_.draft.state.status)], 0, &status, sizeof status);
   return status;
 }
 
 void Machine::set_status(std::uint32_t status) {
-  store_->write(blueprint_.state.buffers[index(blueprint_.state.status)], 0, &status, sizeof status);
+  store_->write(blueprint_.draft.state.buffers[index(blueprint_.draft.state.status)], 0, &status, sizeof status);
 }
 
 program::Operand Machine::array(std::size_t p, std::size_t which) const {
-  return which == 0 ? blueprint_.state.weights(p) : blueprint_.state.moment(p, which - 1);
+  return which == 0 ? blueprint_.draft.state.weights(p) : blueprint_.draft.state.moment(p, which - 1);
 }
 
 void Machine::read_array(std::size_t p, std::size_t which, std::uint64_t offset, std::span<std::byte> out) {
   const program::Operand at = array(p, which);
-  store_->read(blueprint_.state.buffers[index(at.buffer)], at.offset + offset, out.data(), out.size());
+  store_->read(blueprint_.draft.state.buffers[index(at.buffer)], at.offset + offset, out.data(), out.size());
 }
 
 void Machine::write_array(std::size_t p, std::size_t which, std::uint64_t offset, std::span<const std::byte> in) {
   const program::Operand at = array(p, which);
-  store_->write(blueprint_.state.buffers[index(at.buffer)], at.offset + offset, in.data(), in.size());
+  store_->write(blueprint_.draft.state.buffers[index(at.buffer)], at.offset + offset, in.data(), in.size());
 }
 
 // Gradients on disk are arrays of their own.
 void Machine::read_gradient(std::size_t p, std::span<std::byte> out) {
-  if (const program::BufferId kept = blueprint_.state.kept[p]; kept != program::BufferId::none)
-    return store_->read(blueprint_.state.buffers[index(kept)], 0, out.data(), out.size());
-  const program::Operand at = blueprint_.state.gradient(p);
-  const program::Buffer &buffer = blueprint_.state.buffers[index(at.buffer)];
+  if (const program::BufferId kept = blueprint_.draft.state.kept[p]; kept != program::BufferId::none)
+    return store_->read(blueprint_.draft.state.buffers[index(kept)], 0, out.data(), out.size());
+  const program::Operand at = blueprint_.draft.state.gradient(p);
+  const program::Buffer &buffer = blueprint_.draft.state.buffers[index(at.buffer)];
   if (buffer.tier != Tier::disk) return store_->read(buffer, at.offset, out.data(), out.size());
   store_->read_disk(buffer.offset + at.offset, out.data(), out.size());
 }

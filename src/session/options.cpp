@@ -96,7 +96,11 @@ const std::vector<OptionRow> &option_table() {
       {"host_memory", bytes, "", "> 0", "budget of the host's memory, pinned memory included"},
       {"disk_memory", bytes, "", "> 0", "budget of the file in offload_dir"},
       {"offload_dir", text, "", "DIR", "where state that fits no memory may lie during training"},
-      {"plan", text, "", "FILE", "a plan to follow: JSON, in full or its four integers"},
+      {"plan", text, "", "FILE", "a plan to follow instead of the search's: JSON, in full or its four integers"},
+      {"hardware", text, "", "NAME|FILE",
+       "a machine to plan for that is not this one: rtx3090, a100-80gb, h200, or its description as JSON"},
+      {"profile_dir", text, "", "DIR",
+       "where times of kernels, copies and disk are kept once they are measured; else the user's cache directory"},
       // What is trained.
       {"trainable", list, "", "GLOB", "initializers that are parameters whatever the rules say"},
       {"frozen", list, "", "GLOB", "parameters that are not trained"},
@@ -144,6 +148,11 @@ void Options::set(const std::string &key, const std::string &value) {
   std::vector<std::string> &values = set_[key];
   if (row.type != OptionType::list) values.clear();
   values.push_back(value);
+}
+
+void Options::clear(const std::string &key) {
+  row_of(key);
+  set_.erase(key);
 }
 
 bool Options::is_set(const std::string &key) const {

@@ -28,6 +28,7 @@ class Options {
   // Checks key, type and range at once: Code::arg (an unknown key names the nearest one), Code::unsupported for what
   // the table lists as refused. A list key accumulates, any other is replaced.
   void set(const std::string &key, const std::string &value);
+  void clear(const std::string &key);             // as if it had never been set
   std::string get(const std::string &key) const;  // what holds; "" where not set; list items joined by newlines
   bool is_set(const std::string &key) const;
 

@@ -8,15 +8,15 @@ namespace protrain::session {
 using Json = nlohmann::ordered_json;
 
 std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint) {
-  const plan::Plan &plan = blueprint.plan;
+  const plan::Plan &plan = blueprint.chosen.plan;
   return Json{{"event", "created"},
               {"device", device.name},
               {"description", device.description},
               {"threads", device.threads},
-              {"instructions", blueprint.first().step.instructions.size()},
-              {"device_peak_bytes", blueprint.bytes[0]},
-              {"host_peak_bytes", blueprint.bytes[1]},
-              {"disk_bytes", blueprint.bytes[2]},
+              {"instructions", blueprint.draft.programs[0].step.instructions.size()},
+              {"device_peak_bytes", blueprint.draft.bytes[0]},
+              {"host_peak_bytes", blueprint.draft.bytes[1]},
+              {"disk_bytes", blueprint.draft.bytes[2]},
               {"accumulation", blueprint.accumulation},
               {"n_chunk", plan.chunks.size()},
               {"n_persist", plan.n_persist},

@@ -25,7 +25,7 @@ constexpr std::uint32_t kLossMark = 1;  // status words above it are 2 + the par
 class LiveSession final : public Session {
  public:
   LiveSession(const Options &options, const std::string &path, Log log)
-      : machine_(options, path),
+      : machine_(options, path, log),
         blueprint_(machine_.blueprint()),
         log_(std::move(log)),
         learning_rate_(options.real("learning_rate")),
@@ -41,7 +41,7 @@ class LiveSession final : public Session {
     const graph::Type &type = forward().value(forward().inputs[i]).type;
     require(dtype == type.dtype, Code::type, name, "input {} is {}, not {}", name, name_of(type.dtype), name_of(dtype));
     require_served(i, shape);
-    machine_.write_input(blueprint_.state.of_value[0].at(forward().inputs[i]), data, byte_count(dtype, shape));
+    machine_.write_input(blueprint_.draft.state.of_value[0].at(forward().inputs[i]), data, byte_count(dtype, shape));
     input_shapes_[i] = shape;
   }
 
@@ -122,16 +122,17 @@ class LiveSession final : public Session {
     return path;
   }
 
-  std::string plan_json() override { return plan::to_json(blueprint_.plan); }
+  std::string plan_json() override { return plan::to_json(blueprint_.chosen.plan); }
   std::string program_text() override {
-    return program::print(blueprint_.first().step, blueprint_.first().training.graph);
+    return program::print(blueprint_.draft.programs[0].step, blueprint_.first().training.graph);
   }
   std::string graph_text() override { return blueprint_.first().training.graph.print(); }
   std::string report_json() override {
     if (last_.executor != nullptr)
       return session::report_json(last_.executor->report(), seconds_, *last_.program, *last_.graph);
     const Served &first = blueprint_.first();
-    return session::report_json(machine_.executors(0).step->report(), 0, first.step, first.training.graph);
+    return session::report_json(machine_.executors(0).step->report(), 0, blueprint_.draft.programs[0].step,
+                                first.training.graph);
   }
 
  private:
@@ -166,7 +167,8 @@ class LiveSession final : public Session {
     const std::size_t binding = fitting_binding();
     const Served &served = *blueprint_.served[binding];
     const Machine::Executors &executors = machine_.executors(binding);
-    const program::Program &program = last ? served.step : served.accumulate;
+    const Draft::Programs &programs = blueprint_.draft.programs[binding];
+    const program::Program &program = last ? programs.step : programs.accumulate;
     last_ = {last ? executors.step.get() : executors.accumulate.get(), &program, &served.training.graph};
     // A micro-batch before this one may have spoilt the sums already: then no Update is to run.
     machine_.set_status(spoilt_);
@@ -180,7 +182,7 @@ class LiveSession final : public Session {
 
   float take_evaluation() {
     const std::size_t binding = fitting_binding();
-    const program::Program &program = blueprint_.served[binding]->evaluation;
+    const program::Program &program = blueprint_.draft.programs[binding].evaluation;
     machine_.set_status(0);
     machine_.executors(binding).evaluation->run({.step = count_.steps, .seed = count_.seed}, cancelled_);
     require(machine_.status() == 0, Code::nonfinite, "loss", "the loss is not finite");
@@ -273,7 +275,7 @@ class LiveSession final : public Session {
       spoilt_ = status;
       return;
     }
-    const bool overlap = blueprint_.plan.order == plan::OptimizerOrder::overlap;
+    const bool overlap = blueprint_.chosen.plan.order == plan::OptimizerOrder::overlap;
     begin_step();
     const char *anew = blueprint_.accumulation > 1 ? kAnew : "";
     if (status == kLossMark) fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed{}", anew);

@@ -14,17 +14,17 @@ class Bench {
  public:
   // The executor computes on `device`; memory and state are those of a session's machine.
   Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2))
-      : machine_(options(model, std::move(more)), fixture(model + ".onnx")),
+      : machine_(options(model, std::move(more)), fixture(model + ".onnx"), nullptr),
         device_(std::move(device)),
         kernels_(*device_) {
-    for (std::size_t p = 0; p < machine_.blueprint().state.parameters.size(); ++p) {
+    for (std::size_t p = 0; p < machine_.blueprint().draft.state.parameters.size(); ++p) {
       initial_.emplace_back(bytes_of_parameter(p));
       machine_.read_array(p, 0, 0, initial_.back());
     }
   }
 
   const session::Blueprint &blueprint() const { return machine_.blueprint(); }
-  const program::Program &program() const { return blueprint().first().step; }
+  const program::Program &program() const { return blueprint().draft.programs[0].step; }
   run::Store &store() { return machine_.store(); }
 
   // Takes `program` in place of the session's; `workers`: one for each queue beside compute.
@@ -43,13 +43,13 @@ class Bench {
   // Weights and optimizer state as a new session has them. Whole chunks: parts of what a faulty Program spoilt on disk
   // could not be replaced.
   void reset() {
-    const program::State &state = blueprint().state;
+    const program::State &state = blueprint().draft.state;
     const auto write = [&](program::BufferId id, const std::vector<std::byte> &bytes) {
       store().write(state.buffers[index(id)], 0, bytes.data(), bytes.size());
     };
     for (std::size_t c = 0; c < state.chunks.size(); ++c) {
       std::vector<std::byte> weights(state.buffers[index(state.chunks[c].weights)].bytes);
-      for (std::size_t p : blueprint().plan.chunks[c].parameters)
+      for (std::size_t p : blueprint().chosen.plan.chunks[c].parameters)
         std::ranges::copy(initial_[p], weights.begin() + static_cast<std::ptrdiff_t>(state.parameters[p].weights_at));
       write(state.chunks[c].weights, weights);
       for (program::BufferId moment : state.chunks[c].moments)
@@ -62,7 +62,7 @@ class Bench {
     static const std::vector<std::int64_t> ids = load_tokens("input_ids.npy"), labels = load_tokens("labels.npy");
     for (graph::ValueId input : graph().inputs) {
       const auto &values = graph().value(input).name == "labels" ? labels : ids;
-      machine_.write_input(blueprint().state.of_value[0].at(input), batch(values, steps_),
+      machine_.write_input(blueprint().draft.state.of_value[0].at(input), batch(values, steps_),
                            std::size_t{kBatch} * kSequence * sizeof(std::int64_t));
     }
     machine_.set_status(0);

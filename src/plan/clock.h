@@ -1,0 +1,39 @@
+// Clock: how long each kind of work takes on a machine, alone. The closed form and the simulator ask the same one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/tier.h"
+#include "graph/graph.h"
+#include "profile/profile.h"
+
+namespace protrain::plan {
+
+// What the optimizer holds of a parameter's element beside its weight, bytes.
+struct OptimizerBytes {
+  std::uint64_t state = 8;  // AdamW in float32: two moments
+};
+
+class Clock {
+ public:
+  // Prices the graph's nodes at once: measured where the profile has the kernel, else derived from its rates.
+  Clock(const profile::Profile &profile, const graph::Graph &graph, const OptimizerBytes &optimizer);
+
+  // Seconds.
+  double run(graph::NodeId node) const { return nodes_[index(node)]; }
+  double launch() const { return profile_.launch_seconds; }
+  // Bytes on their way. Between two tiers that do not meet: the slower of the two ways, for they overlap.
+  double move(Tier from, Tier to, std::uint64_t bytes) const;
+  // The optimizer on `bytes` of a parameter's weights.
+  double update(Tier place, std::size_t parameter, std::uint64_t bytes) const;
+
+  const profile::Profile &profile() const { return profile_; }
+
+ private:
+  const profile::Profile &profile_;
+  std::vector<double> nodes_;
+  std::vector<double> traffic_;  // per parameter: bytes that an Update reads and writes for each byte of weights
+};
+
+}  // namespace protrain::plan

@@ -1,0 +1,203 @@
+#include "plan/cost.h"
+
+#include <algorithm>
+
+namespace protrain::plan {
+
+namespace {
+
+std::size_t at(Tier tier) { return static_cast<std::size_t>(tier); }
+
+// Of what hides behind compute in theory a little is lost in practice: of two plans that are equal otherwise the one
+// that moves less is better.
+constexpr double kFriction = 1e-3;
+
+double between(const std::vector<double> &sums, std::size_t begin, std::size_t end) {
+  return begin < end ? sums[end] - sums[begin] : 0;
+}
+
+}  // namespace
+
+CostModel::Load CostModel::Load::operator+(const Load &other) const {
+  return {compute + other.compute, up + other.up, down + other.down, disk + other.disk};
+}
+
+CostModel::CostModel(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms,
+                     const Choice &base)
+    : terms_(terms),
+      base_(base),
+      shares_cores_(clock.profile().shares_cores),
+      lost_beside_disk_(1 - clock.profile().compute_beside_disk) {
+  cut(graph, outline, clock);
+  for (Tier tier : {Tier::device, Tier::host, Tier::disk}) sum_up(clock, tier);
+  hold(outline);
+}
+
+// A block's seconds go to the chunks that hold its parameters, by their bytes. What is outside of blocks is added as a
+// whole: no transfer hides behind it in particular.
+void CostModel::cut(const graph::Graph &graph, const Outline &outline, const Clock &clock) {
+  const Plan plan = expand(graph, base_);
+  modes_ = plan.blocks;
+  const auto bytes_of = [&](std::size_t p) {
+    const graph::Type &type = graph.value(graph.parameters[p]).type;
+    return byte_count(type.dtype, type.shape);
+  };
+  std::vector<std::uint64_t> block_bytes(outline.blocks.size(), 0);
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p)
+    if (outline.block_of_parameter[p] >= 0)
+      block_bytes[static_cast<std::size_t>(outline.block_of_parameter[p])] += bytes_of(p);
+  outside_ = outline.forward + outline.backward;
+  rest_ = {0};
+  for (const Chunk &cut : plan.chunks) {
+    Weight &chunk = chunks_.emplace_back();
+    chunk.weights = cut.bytes;
+    for (std::size_t p : cut.parameters) {
+      if (outline.block_of_parameter[p] >= 0) {
+        const auto b = static_cast<std::size_t>(outline.block_of_parameter[p]);
+        const double part = static_cast<double>(bytes_of(p)) / static_cast<double>(block_bytes[b]);
+        chunk.forward += part * outline.blocks[b].forward;
+        chunk.backward += part * outline.blocks[b].backward;
+        if (modes_[b] == BlockMode::recompute) chunk.backward += part * outline.blocks[b].forward;
+      }
+      if (!terms_.trained[p]) continue;
+      const auto elements = static_cast<std::uint64_t>(element_count(graph.value(graph.parameters[p]).type.shape));
+      chunk.state += elements * terms_.optimizer.state;
+      chunk.gradient += bytes_of(p);
+      chunk.device_update += clock.update(Tier::device, p, bytes_of(p));
+      chunk.host_update += clock.profile().host_optimizer > 0 ? clock.update(Tier::host, p, bytes_of(p)) : 0;
+    }
+    chunk.rest = chunk.weights + chunk.state + (base_.order == OptimizerOrder::barrier ? chunk.gradient : 0);
+    rest_.push_back(rest_.back() + chunk.rest);
+  }
+  largest_.assign(chunks_.size() + 1, 0);
+  for (std::size_t c = chunks_.size(); c-- > 0;) largest_[c] = std::max(largest_[c + 1], chunks_[c].weights);
+}
+
+// Eq. 4 and 7: what brings a chunk's weights to the device.
+CostModel::Load CostModel::prefetch(std::size_t c, Tier tier, const Clock &clock) const {
+  Load load;
+  if (tier == Tier::device) return load;
+  if (tier == Tier::disk) load.disk = clock.move(Tier::disk, Tier::device, chunks_[c].weights);
+  if (!terms_.shared_memory) load.up = clock.move(Tier::host, Tier::device, chunks_[c].weights);
+  return load;
+}
+
+// What the optimizer moves and computes for a chunk; where it runs on the host, that part is T_CPU_OPTIM's.
+CostModel::Load CostModel::update(std::size_t c, Tier tier, const Clock &clock) const {
+  const Weight &chunk = chunks_[c];
+  const bool on_device = tier == Tier::device || base_.update == Tier::device;
+  Load load;
+  if (on_device) load.compute = chunk.device_update;
+  if (tier == Tier::disk)
+    load.disk = clock.move(Tier::disk, Tier::host, on_device ? chunk.state : chunk.rest) +
+                clock.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+  if (tier != Tier::device && on_device && !terms_.shared_memory) {
+    load.up = clock.move(Tier::host, Tier::device, chunk.state);
+    load.down = clock.move(Tier::device, Tier::host, chunk.weights + chunk.state);
+  }
+  return load;
+}
+
+// Eq. 6: what becomes of a chunk's gradient in backward, and of its state where the update follows at once.
+CostModel::Load CostModel::settle(std::size_t c, Tier tier, const Clock &clock) const {
+  const bool barrier = base_.order == OptimizerOrder::barrier;
+  Load load = barrier ? Load{} : update(c, tier, clock);
+  const bool leaves = tier != Tier::device && (barrier || base_.update == Tier::host);
+  if (leaves && !terms_.shared_memory) load.down += clock.move(Tier::device, Tier::host, chunks_[c].gradient);
+  if (barrier && tier == Tier::disk) load.disk += clock.move(Tier::host, Tier::disk, chunks_[c].gradient);
+  return load;
+}
+
+// Queues run beside each other; where cores are shared only the disk does.
+double CostModel::longest(const Load &load) const {
+  if (shares_cores_) return std::max(load.compute + load.up + load.down, load.disk);
+  return std::max({load.compute, load.up, load.down, load.disk});
+}
+
+void CostModel::sum_up(const Clock &clock, Tier tier) {
+  Sums &sums = sums_[at(tier)];
+  for (auto *of : {&sums.forward, &sums.backward, &sums.cached, &sums.after, &sums.ways, &sums.disk, &sums.host})
+    of->assign(chunks_.size() + 1, 0);
+  for (std::size_t c = 0; c < chunks_.size(); ++c) {
+    const Load fetch = prefetch(c, tier, clock), settled = settle(c, tier, clock);
+    const Load before = c > 0 ? prefetch(c - 1, tier, clock) : Load{};
+    const Load after = base_.order == OptimizerOrder::barrier ? update(c, tier, clock) : Load{};
+    const Load moved = fetch + fetch + settled + after;
+    const double host = tier != Tier::device && base_.update == Tier::host ? chunks_[c].host_update : 0;
+    const auto add = [&](std::vector<double> &to, double seconds) { to[c + 1] = to[c] + seconds; };
+    // Eq. 3: a chunk's fetch runs beside the compute of the one before it.
+    add(sums.forward, longest(Load{.compute = c > 0 ? chunks_[c - 1].forward : 0} + fetch));
+    // Eq. 5: backward, and computing again, beside the fetch of the next chunk and what the last one left.
+    const Load own = Load{.compute = chunks_[c].backward} + settled;
+    add(sums.backward, longest(own + before));
+    add(sums.cached, longest(own));
+    add(sums.after, std::max(longest(after), shares_cores_ ? 0 : host));
+    add(sums.ways, moved.up + moved.down + moved.disk);
+    add(sums.disk, settled.disk + fetch.disk);
+    add(sums.host, host);
+  }
+}
+
+// Eq. 8 to 10 at the border of every block in backward: what is kept of the blocks before it, all of its own, and the
+// most that its nodes hold beside that. Inputs of recomputed blocks stay, which the paper leaves out.
+void CostModel::hold(const Outline &outline) {
+  std::uint64_t kept = outline.outside;
+  activations_ = kept + outline.head_transient;
+  for (std::size_t b = 0; b < outline.blocks.size(); ++b) {
+    const Outline::Block &block = outline.blocks[b];
+    const bool stays = modes_[b] == BlockMode::keep;
+    // A block that swaps comes back while the one after it is in backward.
+    const std::uint64_t ahead = b > 0 && modes_[b - 1] == BlockMode::swap ? outline.blocks[b - 1].saved : 0;
+    activations_ = std::max(activations_, kept + block.border + block.saved + block.transient + ahead);
+    kept += block.border + (stays ? block.saved : 0);
+    if (modes_[b] == BlockMode::swap) swapped_ += block.saved;
+  }
+  activations_ = std::max(activations_, kept + outline.head_transient);
+  for (const Weight &chunk : chunks_) {
+    const std::uint64_t moments = base_.update == Tier::device ? chunk.state : 0;
+    in_flight_ = std::max(in_flight_, chunk.gradient + moments);
+  }
+}
+
+std::size_t CostModel::fitting_host(std::size_t persist, std::uint64_t bytes) const {
+  const auto end = std::ranges::upper_bound(rest_, rest_[persist] + bytes);
+  return static_cast<std::size_t>(end - rest_.begin()) - 1 - persist;
+}
+
+std::size_t CostModel::fitting_buffers(std::size_t persist, std::uint64_t bytes) const {
+  if (persist >= chunks_.size()) return 0;
+  const std::uint64_t base = estimate(persist, 0, 0).bytes[at(Tier::device)], each = largest_[persist];
+  if (bytes < base + each) return 0;
+  return std::min<std::uint64_t>((bytes - base) / each, chunks_.size() - persist);
+}
+
+Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const {
+  const std::size_t n = chunks_.size(), host_end = persist + on_host, cached = n - std::min(buffers, n);
+  const Sums &device = sums_[at(Tier::device)], &host = sums_[at(Tier::host)], &disk = sums_[at(Tier::disk)];
+  const auto parts = [&](auto member, std::size_t begin, std::size_t end) {
+    return between(device.*member, begin, std::min(end, persist)) +
+           between(host.*member, std::max(begin, persist), std::min(end, host_end)) +
+           between(disk.*member, std::max(begin, host_end), end);
+  };
+  const double last_forward = n > 0 ? chunks_[n - 1].forward : 0;
+  const double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
+  const double backward = parts(&Sums::backward, 0, cached) + parts(&Sums::cached, cached, n);
+  const double on_cpu = parts(&Sums::host, 0, n), on_disk = parts(&Sums::disk, 0, n);
+  const bool barrier = base_.order == OptimizerOrder::barrier;
+  Estimate estimate;
+  // Eq. 2. With the barrier the optimizers wait for the norm of all gradients; on shared cores the host's runs in turn.
+  if (barrier || shares_cores_)
+    estimate.seconds = outside_ + forward + backward + parts(&Sums::after, 0, n) + (shares_cores_ ? on_cpu : 0);
+  else
+    estimate.seconds = outside_ + forward + std::max(backward, on_cpu);
+  estimate.seconds = std::max(estimate.seconds, on_disk) + kFriction * parts(&Sums::ways, 0, n);
+  if (shares_cores_) estimate.seconds += lost_beside_disk_ * on_disk;
+  estimate.bytes[at(Tier::device)] =
+      activations_ + rest_[persist] + (persist < n ? in_flight_ + buffers * largest_[persist] : 0);  // eq. 11, alpha 1
+  estimate.bytes[at(Tier::host)] = rest_[host_end] - rest_[persist];
+  estimate.bytes[at(Tier::disk)] = rest_[n] - rest_[host_end];
+  estimate.bytes[at(terms_.shared_memory ? Tier::disk : Tier::host)] += swapped_;
+  return estimate;
+}
+
+}  // namespace protrain::plan

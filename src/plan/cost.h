@@ -1,0 +1,89 @@
+// The closed form: what a step takes and holds under a choice, by the equations of ProTrain (arXiv 2406.08334, sections
+// 3.2 and 3.3; numbers are the paper's) and what those who followed had to add. It only ranks: the laid-out Program
+// decides what fits, the simulator what it takes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "plan/clock.h"
+#include "plan/outline.h"
+#include "plan/plan.h"
+
+namespace protrain::plan {
+
+using Bytes = std::array<std::uint64_t, kTierCount>;
+
+// What is fixed before a plan is chosen.
+struct Terms {
+  bool shared_memory = false;  // device and host are one memory
+  bool barrier_only = false;   // what the options ask for needs the norm before the first update
+  std::vector<bool> trained;   // per parameter
+  OptimizerBytes optimizer;
+  Bytes capacity{};  // of each tier; of the disk 0: there is none
+};
+
+struct Estimate {
+  double seconds = 0;
+  Bytes bytes{};
+};
+
+// For one cut into chunks, one set of block modes, one place and order of the optimizer: all that then depends on
+// n_persist, n_host and n_buffer is a difference of prefix sums.
+class CostModel {
+ public:
+  // `base`: chunk_bytes, n_swap, n_checkpoint, update, order.
+  CostModel(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms,
+            const Choice &base);
+
+  std::size_t chunks() const { return chunks_.size(); }
+  // The most chunks after the first `persist` that `bytes` of host memory hold.
+  std::size_t fitting_host(std::size_t persist, std::uint64_t bytes) const;
+  // The most buffers that `bytes` of device memory leave room for; 0: not even one.
+  std::size_t fitting_buffers(std::size_t persist, std::uint64_t bytes) const;
+  Estimate estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const;
+
+ private:
+  // A chunk: bytes, and the seconds of compute that come with it.
+  struct Weight {
+    std::uint64_t weights = 0, state = 0, gradient = 0;  // state: the optimizer's; gradient: as backward makes it
+    std::uint64_t rest = 0;                              // all that outlives a step
+    double forward = 0, backward = 0;                    // backward: with what is computed again
+    double device_update = 0, host_update = 0;
+  };
+  // Seconds that something takes on each queue.
+  struct Load {
+    double compute = 0, up = 0, down = 0, disk = 0;
+    Load operator+(const Load &other) const;
+  };
+  // Prefix sums over the chunks, as if all rested in one tier.
+  struct Sums {
+    std::vector<double> forward, backward, cached;  // the equations' terms; cached: with no second fetch
+    std::vector<double> after;                      // barrier order: the optimizer's part
+    std::vector<double> ways, disk, host;           // seconds of all moves, of the disk's, of the host's optimizer
+  };
+
+  void cut(const graph::Graph &graph, const Outline &outline, const Clock &clock);
+  void sum_up(const Clock &clock, Tier tier);
+  void hold(const Outline &outline);
+  Load prefetch(std::size_t chunk, Tier tier, const Clock &clock) const;  // eq. 4
+  Load settle(std::size_t chunk, Tier tier, const Clock &clock) const;    // eq. 6
+  Load update(std::size_t chunk, Tier tier, const Clock &clock) const;
+  double longest(const Load &load) const;
+
+  const Terms &terms_;
+  const Choice base_;
+  const bool shares_cores_;
+  const double lost_beside_disk_;  // share of compute's speed
+  std::vector<BlockMode> modes_;
+  std::vector<Weight> chunks_;
+  std::vector<std::uint64_t> rest_;     // prefix sums
+  std::vector<std::uint64_t> largest_;  // the largest weights from each chunk on
+  std::array<Sums, kTierCount> sums_;
+  std::uint64_t activations_ = 0, swapped_ = 0;  // on the device, and where swaps go
+  std::uint64_t in_flight_ = 0;                  // of chunks that are being updated, on the device
+  double outside_ = 0;                           // seconds outside of blocks
+};
+
+}  // namespace protrain::plan

@@ -1,0 +1,29 @@
+// Outline: a graph as the cost model sees it, sums over blocks. Made once, whatever is chosen later.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/graph.h"
+#include "plan/clock.h"
+
+namespace protrain::plan {
+
+struct Outline {
+  struct Block {
+    double forward = 0, backward = 0;  // seconds of its nodes
+    std::uint64_t saved = 0;           // bytes that only its own backward needs: kept, swapped or computed again
+    std::uint64_t border = 0;          // bytes that it makes or reads first and that stay in every mode
+    std::uint64_t transient = 0;       // the most its backward holds beside what is saved, its own and the earlier
+                                       // blocks'
+  };
+  Outline(const graph::Graph &graph, const Clock &clock);
+
+  std::vector<Block> blocks;
+  double forward = 0, backward = 0;     // seconds of nodes outside of blocks
+  std::uint64_t outside = 0;            // bytes kept for backward outside of blocks
+  std::uint64_t head_transient = 0;     // the most that is held beside all of that outside of blocks
+  std::vector<int> block_of_parameter;  // of its first use; -1: outside
+};
+
+}  // namespace protrain::plan

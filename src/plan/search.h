@@ -1,0 +1,57 @@
+// The search for a plan (ProTrain, section 3.3): the closed form ranks every point of the space, those that look best
+// are laid out and simulated, and what they turn out to be corrects the ranking of their neighbours. The result is a
+// function of graph, profile and budgets alone: no clock decides when it ends.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "plan/cost.h"
+
+namespace protrain::plan {
+
+// What a plan turns out to be once it is a Program.
+struct LaidOut {
+  Bytes bytes{};
+  double seconds = 0;
+  std::size_t instructions = 0;
+};
+using LayOut = std::function<LaidOut(const Plan &)>;
+
+struct Point {
+  Choice choice;
+  LaidOut laid_out;
+};
+
+// The values that the search may give to everything but n_persist, n_buffer and n_host.
+struct Space {
+  std::vector<std::uint64_t> chunk_bytes;  // about half a block, a block, two (the grid of appendix B.1 in the model's
+                                           // own measure)
+  std::vector<Tier> updates;
+  std::vector<OptimizerOrder> orders;
+  int blocks = 0;
+  int most_swap = 0;  // as many as the way out can hide behind compute (the paper's N_interval)
+};
+Space space_of(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms);
+
+struct Found {
+  std::optional<Point> best;  // none: nothing that was laid out fits
+  std::optional<Point> next;  // the second best
+  std::optional<Point> resident;  // where nothing moves and nothing is computed again, whether or not it fits
+  std::size_t ranked = 0, laid_out = 0;
+};
+
+Found search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out);
+
+// The point that needs least of the tier that lacks most: where it does not fit nothing does. `tier`: what is too small
+// for it; none where it fits.
+struct Smallest {
+  Point point;
+  std::optional<Tier> lacks;
+};
+Smallest smallest(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out);
+
+// Everything that `choice` and the terms say of a plan.
+Choice with_terms(Choice choice, const Terms &terms);
+
+}  // namespace protrain::plan

@@ -1,0 +1,87 @@
+// Machines to plan for without having them. Rates are what programs sustain, not what data sheets promise, but for the
+// buses, which are those of the ProTrain paper's testbeds (section 5.1).
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "profile/profile.h"
+
+namespace protrain::profile {
+
+namespace {
+
+constexpr std::uint64_t kGiB = 1ull << 30;
+
+// A GPU beside a host of its own. 2 GiB of the host stay with the system, half a GiB of the device with its driver.
+Profile gpu(const std::string &name, std::uint64_t device_memory, std::uint64_t host_memory) {
+  Profile profile;
+  profile.name = name;
+  profile.device_memory = device_memory;
+  profile.host_memory = host_memory;
+  profile.device_reserve = kGiB / 2;
+  profile.host_reserve = 2 * kGiB;
+  profile.launch_seconds = 5e-6;
+  return profile;
+}
+
+void set_bus(Profile &profile, double bytes_per_second) {
+  profile.upload = profile.download = bytes_per_second;
+  profile.both_ways = 1.8 * bytes_per_second;
+}
+
+// 24 GiB, PCIe 3; two Xeon 4214R with twelve channels of DDR4-2400.
+Profile rtx3090() {
+  Profile profile = gpu("rtx3090", 24 * kGiB, 384 * kGiB);
+  profile.fp32_flops = 25e12;  // of 35.6
+  profile.bf16_flops = 56e12;  // of 71, accumulating in fp32
+  profile.device_bandwidth = 800e9;
+  profile.device_optimizer = 750e9;
+  set_bus(profile, 15.8e9);
+  profile.host_bandwidth = 150e9;
+  profile.host_optimizer = 100e9;
+  profile.disk_read = 3.2e9;
+  profile.disk_write = 2.6e9;
+  return profile;
+}
+
+// 80 GiB, PCIe 4; two Xeon 8480+ with sixteen channels of DDR5-4800.
+Profile a100() {
+  Profile profile = gpu("a100-80gb", 80 * kGiB, 1024 * kGiB);
+  profile.fp32_flops = 17e12;   // of 19.5
+  profile.bf16_flops = 220e12;  // of 312
+  profile.device_bandwidth = 1700e9;
+  profile.device_optimizer = 1600e9;
+  set_bus(profile, 31.5e9);
+  profile.host_bandwidth = 400e9;
+  profile.host_optimizer = 250e9;
+  profile.disk_read = 6.5e9;
+  profile.disk_write = 5e9;
+  return profile;
+}
+
+// 141 GB, PCIe 5, a host of its generation.
+Profile h200() {
+  Profile profile = gpu("h200", 139 * kGiB, 2048 * kGiB);
+  profile.fp32_flops = 50e12;   // of 67
+  profile.bf16_flops = 620e12;  // of 989
+  profile.device_bandwidth = 4000e9;
+  profile.device_optimizer = 3700e9;
+  set_bus(profile, 55e9);
+  profile.host_bandwidth = 450e9;
+  profile.host_optimizer = 300e9;
+  profile.disk_read = 12e9;
+  profile.disk_write = 8e9;
+  return profile;
+}
+
+}  // namespace
+
+std::vector<std::string> known_machines() { return {"rtx3090", "a100-80gb", "h200"}; }
+
+Profile known_machine(const std::string &name) {
+  for (const Profile &profile : {rtx3090(), a100(), h200()})
+    if (profile.name == name) return profile;
+  fail(Code::arg, "hardware", "'{}' is none of the machines that are known by name ({}), and no JSON file", name,
+       fmt::join(known_machines(), ", "));
+}
+
+}  // namespace protrain::profile

@@ -1,0 +1,125 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "profile/profile.h"
+
+namespace protrain::profile {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct BytesKey {
+  const char *name;
+  std::uint64_t Profile::*member;
+};
+constexpr BytesKey kBytes[] = {{"device_memory", &Profile::device_memory},
+                               {"host_memory", &Profile::host_memory},
+                               {"disk_memory", &Profile::disk_memory},
+                               {"device_reserve", &Profile::device_reserve},
+                               {"host_reserve", &Profile::host_reserve}};
+
+struct RateKey {
+  const char *name;
+  double Profile::*member;
+  bool always;  // no machine is without it
+};
+constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
+                              {"bf16_flops", &Profile::bf16_flops, false},
+                              {"device_bandwidth", &Profile::device_bandwidth, true},
+                              {"launch_seconds", &Profile::launch_seconds, false},
+                              {"device_optimizer", &Profile::device_optimizer, true},
+                              {"host_optimizer", &Profile::host_optimizer, false},
+                              {"upload", &Profile::upload, false},
+                              {"download", &Profile::download, false},
+                              {"both_ways", &Profile::both_ways, false},
+                              {"host_bandwidth", &Profile::host_bandwidth, false},
+                              {"disk_read", &Profile::disk_read, false},
+                              {"disk_write", &Profile::disk_write, false},
+                              {"compute_beside_disk", &Profile::compute_beside_disk, false},
+                              {"disk_beside_compute", &Profile::disk_beside_compute, false}};
+constexpr const char *kOthers[] = {"name", "shares_memory", "shares_cores", "kernels"};
+
+void require_known_keys(const Json &json) {
+  std::vector<std::string_view> known(std::begin(kOthers), std::end(kOthers));
+  for (const BytesKey &key : kBytes) known.emplace_back(key.name);
+  for (const RateKey &key : kRates) known.emplace_back(key.name);
+  for (const auto &[key, value] : json.items())
+    if (std::ranges::find(known, key) == known.end()) {
+      const std::string nearest = nearest_word(key, known);
+      fail(Code::arg, "hardware", "a machine has no '{}'{}", printable(key),
+           nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+    }
+}
+
+std::uint64_t bytes_from(const Json &json, const char *key) {
+  const auto bytes = json.is_string() ? parse_bytes(json.get<std::string>())
+                                      : parse_bytes(json.is_number_unsigned() ? json.dump() : "");
+  require(bytes.has_value(), Code::format, "hardware", "{} is {}, not a size such as 24GiB", key,
+          printable(json.dump()));
+  return *bytes;
+}
+
+double rate_from(const Json &json, const std::string &key) {
+  require(json.is_number(), Code::format, "hardware", "{} is {}, not a number", key, printable(json.dump()));
+  const double rate = json.get<double>();
+  require(std::isfinite(rate) && rate >= 0, Code::arg, "hardware", "{} is {}", key, rate);
+  return rate;
+}
+
+void require_machine(const Profile &profile) {
+  require(profile.device_memory > 0, Code::arg, "hardware", "the machine's device_memory is not given");
+  for (const RateKey &key : kRates)
+    require(!key.always || profile.*key.member > 0, Code::arg, "hardware", "the machine's {} is not given", key.name);
+  const bool apart = !profile.shares_memory && profile.host_memory > 0;
+  require(!apart || (profile.upload > 0 && profile.download > 0 && profile.host_optimizer > 0), Code::arg, "hardware",
+          "a machine with host_memory of its own needs upload, download and host_optimizer");
+  require(profile.disk_memory == 0 || (profile.disk_read > 0 && profile.disk_write > 0), Code::arg, "hardware",
+          "a machine with disk_memory needs disk_read and disk_write");
+  require(profile.compute_beside_disk > 0 && profile.disk_beside_compute > 0, Code::arg, "hardware",
+          "what is left beside the disk, or to it, is not above 0");
+}
+
+Profile profile_from(const Json &json) {
+  Profile profile;
+  require(json.is_object(), Code::format, "hardware", "a machine is a JSON object");
+  require_known_keys(json);
+  profile.name = json.value("name", "unnamed");
+  profile.shares_memory = json.value("shares_memory", false);
+  profile.shares_cores = json.value("shares_cores", false);
+  for (const BytesKey &key : kBytes)
+    if (json.contains(key.name)) profile.*key.member = bytes_from(json[key.name], key.name);
+  for (const RateKey &key : kRates)
+    if (json.contains(key.name)) profile.*key.member = rate_from(json[key.name], key.name);
+  if (json.contains("kernels")) {
+    require(json["kernels"].is_object(), Code::format, "hardware", "kernels is no object");
+    for (const auto &[signature, seconds] : json["kernels"].items())
+      profile.kernels[signature] = rate_from(seconds, signature);
+  }
+  require_machine(profile);
+  return profile;
+}
+
+}  // namespace
+
+std::string to_json(const Profile &profile) {
+  Json json = {{"name", profile.name}};
+  for (const BytesKey &key : kBytes) json[key.name] = profile.*key.member;
+  json["shares_memory"] = profile.shares_memory;
+  json["shares_cores"] = profile.shares_cores;
+  for (const RateKey &key : kRates) json[key.name] = profile.*key.member;
+  json["kernels"] = profile.kernels;
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+}
+
+Profile from_json(const std::string &text) {
+  try {
+    return profile_from(Json::parse(text));
+  } catch (const nlohmann::json::exception &error) {
+    fail(Code::format, "hardware", "the machine's description cannot be read: {}", printable(error.what()));
+  }
+}
+
+}  // namespace protrain::profile

@@ -1,0 +1,37 @@
+// Draft: every Program of a session under one plan, laid out over one state.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plan/search.h"
+#include "session/served.h"
+#include "session/site.h"
+
+namespace protrain::session {
+
+struct Draft {
+  struct Programs {
+    program::Program step;        // the last or only micro-batch: ends in Updates
+    program::Program accumulate;  // a micro-batch before the last; empty where there is none
+    program::Program evaluation;
+  };
+  program::State state;
+  std::vector<Programs> programs;  // per binding of shapes
+  plan::Bytes bytes{};             // of each tier: the largest that a Program needs
+};
+
+class Drafter {
+ public:
+  // `served` must outlive it. Asks the site for the scratch of every kernel, once.
+  Drafter(const std::vector<std::unique_ptr<Served>> &served, Site &site, program::StateRequest request);
+
+  Draft lower(const plan::Plan &plan) const;
+
+ private:
+  const std::vector<std::unique_ptr<Served>> &served_;
+  const program::StateRequest request_;
+  std::vector<program::Workspace> training_, evaluation_;  // per binding
+};
+
+}  // namespace protrain::session

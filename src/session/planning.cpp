@@ -1,0 +1,91 @@
+#include "session/planning.h"
+
+#include <chrono>
+#include <limits>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "program/simulate.h"
+
+namespace protrain::session {
+
+namespace {
+
+using graph::ValueId;
+
+plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const plan::Choice &base) {
+  try {
+    return plan::from_json(read_text(file), graph, base);
+  } catch (Error &error) {
+    error.subject = file;
+    throw;
+  }
+}
+
+plan::Terms terms_of(const Ground &ground) {
+  plan::Terms terms{.shared_memory = ground.budget.shared_memory,
+                    .barrier_only = ground.barrier,
+                    .optimizer = ground.optimizer,
+                    .capacity = ground.budget.bytes};
+  for (ValueId gradient : ground.served.training.gradients) terms.trained.push_back(gradient != ValueId::none);
+  return terms;
+}
+
+plan::Plan plan_from_file(const Ground &ground) {
+  const graph::Graph &graph = ground.served.training.graph;
+  plan::Choice base{.n_persist = static_cast<int>(graph.parameters.size()),
+                    .shared_memory = ground.budget.shared_memory};
+  base.order = ground.barrier ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap;
+  const plan::Plan plan = plan_in(ground.options.text("plan"), graph, base);
+  require(!ground.barrier || plan.order == plan::OptimizerOrder::barrier, Code::arg, "plan",
+          "clipping by norm, accumulation, skip and rollback need the optimizer order barrier; the plan's is overlap");
+  const bool separate = !ground.budget.shared_memory;
+  require(plan.shared_memory == !separate, Code::arg, "plan",
+          "the plan is for {} memory of device and host, the options are for {}", separate ? "one" : "separate",
+          separate ? "device_memory and host_memory" : "one budget, memory");
+  return plan;
+}
+
+}  // namespace
+
+plan::Clock clock_of(const Ground &ground) {
+  return plan::Clock(ground.profile, ground.served.training.graph, ground.optimizer);
+}
+
+double predicted_seconds(const Draft::Programs &programs, const plan::Clock &clock, std::uint64_t accumulation) {
+  const program::Queues queues = program::queues_of(clock.profile());
+  const auto seconds = [&](const program::Program &program) {
+    return static_cast<double>(simulate(program, price(program, clock), queues).step_ns) * 1e-9;
+  };
+  return seconds(programs.step) +
+         (accumulation > 1 ? static_cast<double>(accumulation - 1) * seconds(programs.accumulate) : 0);
+}
+
+Chosen choose_plan(const Ground &ground) {
+  if (ground.options.is_set("plan")) return {.plan = plan_from_file(ground)};
+  const auto start = std::chrono::steady_clock::now();
+  const graph::Graph &graph = ground.served.training.graph;
+  const plan::Clock clock = clock_of(ground);
+  const plan::Terms terms = terms_of(ground);
+  const plan::LayOut lay_out = [&](const plan::Plan &plan) {
+    const Draft draft = ground.drafter.lower(plan);
+    return plan::LaidOut{.bytes = draft.bytes,
+                         .seconds = predicted_seconds(draft.programs[0], clock, ground.accumulation),
+                         .instructions = draft.programs[0].step.instructions.size()};
+  };
+  Chosen chosen{.found = plan::search(graph, clock, terms, lay_out)};
+  if (!chosen.found.best) {
+    chosen.smallest = plan::smallest(graph, clock, terms, lay_out);
+    if (!chosen.smallest->lacks)
+      chosen.found.best = chosen.smallest->point;
+    else if (plan::Terms disk = terms; terms.capacity[2] == 0) {
+      disk.capacity[2] = std::numeric_limits<std::int64_t>::max();
+      chosen.with_disk = plan::smallest(graph, clock, disk, lay_out).point.laid_out.bytes;
+    }
+  }
+  chosen.plan = plan::expand(graph, chosen.found.best ? chosen.found.best->choice : chosen.smallest->point.choice);
+  chosen.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return chosen;
+}
+
+}  // namespace protrain::session

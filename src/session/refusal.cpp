@@ -1,0 +1,95 @@
+#include "session/refusal.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace protrain::session {
+
+namespace {
+
+constexpr int kHalvings = 6;
+
+// The same machine for another graph, with no time spent on measuring.
+class Again final : public Site {
+ public:
+  Again(Site &site, const profile::Profile &profile) : site_(site), profile_(profile) {}
+  profile::Profile profile(const std::vector<const graph::Graph *> &, const backend::Optimizer &) override {
+    return profile_;
+  }
+  program::Workspace workspace(const graph::Graph &graph) override { return site_.workspace(graph); }
+
+ private:
+  Site &site_;
+  const profile::Profile &profile_;
+};
+
+std::string key_of(Tier tier, const Budget &budget) {
+  if (tier == Tier::device) return budget.shared_memory ? "memory" : "device_memory";
+  return tier == Tier::host ? "host_memory" : "disk_memory";
+}
+
+bool fits(const Options &options, const std::string &path, Site &site) {
+  try {
+    return sketch(options, path, site).chosen.found.best.has_value();
+  } catch (const Error &) {  // shapes that the model cannot have
+    return false;
+  }
+}
+
+// `binding`: "batch=8". The largest half, quarter, ... of a dimension with which something fits; none: empty.
+std::string smaller(const Options &options, const std::string &path, Site &site, const std::string &binding) {
+  const std::size_t equals = binding.rfind('=');
+  std::int64_t value = parse_integer(binding.substr(equals + 1)).value_or(1);
+  for (int i = 0; i < kHalvings && value > 1; ++i) {
+    value /= 2;
+    Options changed = options;
+    changed.clear("dim");
+    const std::string wanted = fmt::format("{}={}", binding.substr(0, equals), value);
+    for (const std::string &other : options.list("dim")) changed.set("dim", other == binding ? wanted : other);
+    if (fits(changed, path, site)) return wanted;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<Change> changes_that_fit(const Options &options, const std::string &path, Site &site,
+                                     const Blueprint &blueprint) {
+  std::vector<Change> changes;
+  const plan::Smallest &smallest = *blueprint.chosen.smallest;
+  const auto lacking = static_cast<std::size_t>(*smallest.lacks);
+  const std::uint64_t needed = smallest.point.laid_out.bytes[lacking];
+  const std::string key = key_of(*smallest.lacks, blueprint.budget);
+  changes.push_back({key, fmt::format("{}", needed), fmt::format("{}={} ({})", key, needed, bytes_text(needed))});
+  if (blueprint.chosen.with_disk) {
+    const std::uint64_t device = (*blueprint.chosen.with_disk)[0], disk = (*blueprint.chosen.with_disk)[2];
+    if (device <= blueprint.budget.bytes[0])
+      changes.push_back({"offload_dir", "DIR", fmt::format("offload_dir with {} of disk", bytes_text(disk))});
+    else
+      changes.push_back({"offload_dir", "DIR",
+                         fmt::format("offload_dir with {} of disk and {}={} ({})", bytes_text(disk),
+                                     key_of(Tier::device, blueprint.budget), device, bytes_text(device))});
+  }
+  Again again(site, blueprint.profile);
+  for (const std::string &binding : options.list("dim"))
+    if (const std::string value = smaller(options, path, again, binding); !value.empty())
+      changes.push_back({"dim", value, fmt::format("{} instead of {}", value, binding.substr(binding.rfind('=') + 1))});
+  return changes;
+}
+
+void refuse(const Options &options, const std::string &path, Site &site, const Blueprint &blueprint) {
+  const Tier tier = *blueprint.chosen.smallest->lacks;
+  const auto lacking = static_cast<std::size_t>(tier);
+  const std::uint64_t needed = blueprint.chosen.smallest->point.laid_out.bytes[lacking];
+  const std::string key = key_of(tier, blueprint.budget);
+  std::vector<std::string> texts;
+  for (const Change &change : changes_that_fit(options, path, site, blueprint)) texts.push_back(change.text);
+  fail(Code::budget, key,
+       "no plan fits: the smallest needs {} bytes ({}) of {}, and there are {} ({}); what would fit: {}", needed,
+       bytes_text(needed), key, blueprint.budget.bytes[lacking], bytes_text(blueprint.budget.bytes[lacking]),
+       fmt::join(texts, "; or "));
+}
+
+}  // namespace protrain::session

@@ -1,0 +1,22 @@
+// Refusal: what to change where nothing fits the budgets.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "session/blueprint.h"
+
+namespace protrain::session {
+
+// One change of an option that makes a plan fit: "memory" to "1234", "dim" to "batch=2", "offload_dir" to "DIR".
+struct Change {
+  std::string key, value;
+  std::string text;  // for people: "batch=2 instead of 8"
+};
+std::vector<Change> changes_that_fit(const Options &options, const std::string &path, Site &site,
+                                     const Blueprint &blueprint);
+
+// Code::budget with the smallest that works and all of them.
+[[noreturn]] void refuse(const Options &options, const std::string &path, Site &site, const Blueprint &blueprint);
+
+}  // namespace protrain::session

@@ -1,0 +1,64 @@
+#include "session/site.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "ops/op.h"
+
+namespace protrain::session {
+
+LiveSite::LiveSite(backend::Device &device, run::Kernels &kernels, const Options &options, const Log &log)
+    : device_(device), kernels_(kernels), options_(options), log_(log) {}
+
+profile::Profile LiveSite::profile(const std::vector<const graph::Graph *> &graphs,
+                                   const backend::Optimizer &optimizer) {
+  const std::string disk = options_.text("offload_dir");
+  const std::string kept = options_.is_set("profile_dir") ? options_.text("profile_dir")  //
+                                                          : measure::default_cache_directory();
+  const measure::Cache cache(kept, device_.info(), disk);
+  profile::Profile profile = measure::describe(device_.info());
+  cache.load(profile);
+  const measure::Request request = {
+      .graphs = graphs, .optimizer = optimizer, .disk_directory = disk, .memory = device_.info().memory_bytes / 2};
+  const auto tell = [this](std::size_t done, std::size_t of) {
+    if (log_) log_(nlohmann::ordered_json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
+  };
+  if (measure::measure(device_, kernels_, request, profile, tell)) cache.store(profile);
+  return profile;
+}
+
+program::Workspace LiveSite::workspace(const graph::Graph &graph) { return kernels_.compile(graph); }
+
+// What libraries of matrix products ask for, and losses and attention that go by slices; a gradient of attention sums
+// in float32.
+program::Workspace PaperSite::workspace(const graph::Graph &graph) {
+  constexpr std::uint64_t kProduct = 32ull << 20, kSlices = 64ull << 20;
+  program::Workspace workspace;
+  for (const graph::Node &node : graph.nodes()) {
+    const ops::Op *op = ops::find(node.op);
+    std::uint64_t bytes = op != nullptr && op->flops != nullptr ? kProduct : 0;
+    if (node.op.find("Loss") != std::string::npos) bytes += kSlices;
+    if (node.op.find("AttentionGrad") != std::string::npos) {
+      const graph::Type &query = graph.value(node.inputs[0]).type;
+      bytes += static_cast<std::uint64_t>(element_count(query.shape)) * sizeof(float);
+    }
+    workspace.nodes.push_back(bytes);
+  }
+  return workspace;
+}
+
+profile::Profile described_machine(const std::string &hardware) {
+  const auto known = profile::known_machines();
+  if (std::ranges::find(known, hardware) != known.end() || !identity_of(hardware))
+    return profile::known_machine(hardware);
+  try {
+    return profile::from_json(read_text(hardware));
+  } catch (Error &error) {
+    error.subject = hardware;
+    throw;
+  }
+}
+
+}  // namespace protrain::session
