@@ -129,9 +129,9 @@ class LiveSession final : public Session {
   std::string graph_text() override { return blueprint_.first().training.graph.print(); }
   std::string report_json() override {
     if (last_.executor != nullptr)
-      return session::report_json(last_.executor->report(), seconds_, *last_.program, *last_.graph);
+      return session::report_json(last_.executor->report(), seconds_, *last_.program, *last_.graph, nullptr);
     const Served &first = blueprint_.first();
-    return session::report_json(machine_.executors(0).step->report(), 0, first.step, first.training.graph);
+    return session::report_json(machine_.executors(0).step->report(), 0, first.step, first.training.graph, nullptr);
   }
 
  private:
