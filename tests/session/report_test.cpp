@@ -24,7 +24,7 @@ class Reported {
   explicit Reported(bool workers)
       : plan_(plan::expand(
             test::training_graph(kModel),
-            {.n_persist = 2, .n_buffer = 1, .n_host = 2, .n_swap = 1, .n_checkpoint = 1, .chunk_bytes = 16 << 10})),
+            {.n_persist = 2, .n_buffer = 1, .n_swap = 1, .n_checkpoint = 1, .n_host = 2, .chunk_bytes = 16 << 10})),
         bench(kModel, following(plan_, scratch_)) {
     bench.load(bench.program(), workers);
     bench.feed();
