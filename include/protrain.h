@@ -472,8 +472,25 @@ PROTRAIN_CHECKED protrain_error *protrain_session_program(protrain_session *sess
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *session, const char **text);
 
-/* Tells what the last step took: "seconds", "device_peak_bytes", "host_peak_bytes", and the time of each operator in
- * its last batch.
+/* Tells what the last step did with its time and its memory. Times are in seconds, memory in bytes. A JSON object:
+ *   "seconds"              of the whole step; all else is of the last of its batches
+ *   "device_peak_bytes", "host_peak_bytes", "disk_bytes"    the most that the step touches of each
+ *   "state_bytes"          what of device, host and disk holds from step to step
+ *   "instructions"         how many there are
+ *   "measured", "predicted"    what it cost, and, where the session predicted it, what it was expected to:
+ *       "seconds", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
+ *       "overlap"          of the time in which copies, disk or optimizer beside compute were at work, the share (0
+ *                          to 1) in which compute was too; 0 if they never were
+ *       "busy_seconds"     by queue: "compute", "upload", "download", "host", "disk", "comm"
+ *       "stall_seconds"    in which compute stood still, by cause; with compute's busy seconds they are all:
+ *                          waiting for "update" (optimizer), "fetch" (host to device), "offload" (device to host),
+ *                          "swap_out", "swap_in" (activations), "read", "write" (disk); "inline": other queues' work
+ *                          ran in compute's place; "start", "end": before its first instruction and after its last;
+ *                          "issue": none of these
+ *   "operators"            by name: "seconds" and "launches"
+ *   "timeline"             who holds memory when: "owners", a list of names; for "device", "host" and "disk" rows of
+ *                          [seconds, bytes of each owner...], each valid until the next; at most 400, with the peak
+ *   "queues"               by queue: [start, end] of each time in which it was busy; short gaps are left out
  *   json: lent until the next call on the session.
  * Errors: none of its own. Before the first step all times are 0.
  * Since: 0.1 */

@@ -16,6 +16,7 @@
 #include "batches.h"
 #include "commands.h"
 #include "progress.h"
+#include "report.h"
 #include "session_flags.h"
 
 namespace tool {
@@ -55,6 +56,12 @@ struct Step {
   double seconds = 0, tokens = 0;
 };
 
+Json report_of(protrain_session *session) {
+  const char *json = nullptr;
+  check(protrain_session_report(session, &json));
+  return Json::parse(json);
+}
+
 // One JSON object a line; each is flushed, so that it can be followed and survives a kill.
 class Metrics {
  public:
@@ -68,17 +75,15 @@ class Metrics {
   void write(protrain_session *session, const Step &step) {
     if (!file_) return;
     double norm = 0;
-    const char *json = nullptr;
     check(protrain_session_grad_norm(session, &norm));
-    check(protrain_session_report(session, &json));
-    const Json report = Json::parse(json);
+    if (report_.is_null()) report_ = report_of(session);
     const Json line = {{"step", step.number},
                        {"loss", step.loss},
                        {"grad_norm", norm},
                        {"seconds", step.seconds},
                        {"tokens_per_second", step.tokens / step.seconds},
-                       {"device_peak_bytes", report.at("device_peak_bytes")},
-                       {"host_peak_bytes", report.at("host_peak_bytes")},
+                       {"device_peak_bytes", report_.at("device_peak_bytes")},
+                       {"host_peak_bytes", report_.at("host_peak_bytes")},
                        {"loss_bits", bits_of(step.loss)},
                        {"grad_norm_bits", bits_of(static_cast<float>(norm))}};
     fmt::print(file_.get(), "{}\n", line.dump());
@@ -93,6 +98,7 @@ class Metrics {
 
   std::string path_;
   std::unique_ptr<std::FILE, Close> file_;
+  Json report_;  // of the first step: all have one shape, and so the same peaks
 };
 
 // What the session says about itself, and for people: "0.2 M parameters in 28 tensors; 4.1 MiB on cpu, 2 threads",
@@ -157,7 +163,7 @@ void require_writable(const TrainFlags &flags) {
     if (access(path.empty() ? "." : path.c_str(), W_OK | X_OK) != 0)
       throw Failure(fmt::format("{}: {}", path.string(), std::strerror(errno)));
   };
-  for (const std::string *file : {&flags.export_path, &flags.metrics})
+  for (const std::string *file : {&flags.export_path, &flags.metrics, &flags.report})
     if (!file->empty()) require_directory(std::filesystem::path(*file).parent_path());
   if (flags.save_path.empty()) return;
   if (mkdir(flags.save_path.c_str(), 0777) != 0 && errno != EEXIST)
@@ -165,28 +171,39 @@ void require_writable(const TrainFlags &flags) {
   require_directory(flags.save_path + "/.");
 }
 
-// Neither is lost because the other could not be written.
-void write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, std::uint64_t step) {
+// None is lost because another could not be written; the first failure is told.
+void write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   std::exception_ptr failure;
-  try {
-    checkpoints.at_end(session, step);
-  } catch (const Failure &) {
-    failure = std::current_exception();
-  }
-  if (!flags.export_path.empty()) check(protrain_session_export(session, flags.export_path.c_str()));
+  const auto attempt = [&](auto write) {
+    try {
+      write();
+    } catch (const Failure &) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  attempt([&] { checkpoints.at_end(session, record.before + record.losses.size()); });
+  attempt([&] {
+    if (!flags.export_path.empty()) check(protrain_session_export(session, flags.export_path.c_str()));
+  });
+  attempt([&] {
+    if (flags.report.empty()) return;
+    record.report = report_of(session);
+    write_text(flags.report, report_page(record));
+  });
   if (failure) std::rethrow_exception(failure);
 }
 
 int train(const TrainFlags &flags) {
   if (flags.save_every > 0 && flags.save_path.empty()) throw UsageError("--save-every needs --save DIR");
-  if (!flags.report.empty()) throw UsageError("option report is not available yet; leave it out");
   const Options options = flags.session.make_options();
   Batches batches(flags.data, model_inputs(options, flags.model), options);
   require_writable(flags);
   const Session session = create_session(options, flags.model);
-  const std::uint64_t accumulation = announce(session.get(), flags.model).value("accumulation", std::uint64_t{1});
-  std::uint64_t before = 0, done = 0;
-  check(protrain_session_step_count(session.get(), &before));
+  RunRecord record{.model = flags.model, .about = announce(session.get(), flags.model)};
+  const auto accumulation = record.about.value("accumulation", std::uint64_t{1});
+  std::uint64_t done = 0;
+  check(protrain_session_step_count(session.get(), &record.before));
+  const std::uint64_t before = record.before;
   if (before > 0) fmt::print("goes on after step {}\n", before);
   Metrics metrics(flags.metrics, before > 0);
   stop_after_step_on_signals();
@@ -195,13 +212,14 @@ int train(const TrainFlags &flags) {
     Progress progress(stdout, flags.steps);
     while (done < flags.steps && signal_number == 0) {
       const Step step = take_step(session.get(), batches, before + ++done, accumulation);
+      record.add(step.loss, step.seconds, step.tokens);
       metrics.write(session.get(), step);
       progress.step(done, step.loss, step.seconds, step.tokens);
       checkpoints.after(session.get(), step.number);
     }
   }
   if (signal_number != 0) fmt::print("stopped after step {}\n", before + done);
-  write_results(session.get(), flags, checkpoints, before + done);
+  write_results(session.get(), flags, checkpoints, record);
   return signal_number == 0 ? kOk : 128 + signal_number;
 }
 
@@ -234,7 +252,8 @@ void add_train(CLI::App &app, int &status) {
   command->add_option("--save", flags->save_path, "DIR: a checkpoint after the last step, in a folder of its own");
   command->add_option("--save-every", flags->save_every, "N: and one after each step that N divides")->check(positive);
   command->add_option("--export", flags->export_path, "OUT.onnx: the trained model");
-  command->add_option("--report", flags->report, "not available yet: OUT.html, a picture of the run");
+  command->add_option("--report", flags->report,
+                      "OUT.html: what a step cost, with pictures of loss, memory and queues");
   flags->session.add_to(*command);
   command->callback([flags, &status] { status = train(*flags); });
 }

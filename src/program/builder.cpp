@@ -36,9 +36,9 @@ Builder::Builder(const State &state, bool shares_memory) {
   program.shares_memory = shares_memory;
 }
 
-BufferId Builder::add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment) {
+BufferId Builder::add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment, Owner owner) {
   program.buffers.push_back(
-      {.name = name, .tier = tier, .bytes = std::max<std::uint64_t>(bytes, 1), .alignment = alignment});
+      {.name = name, .tier = tier, .bytes = std::max<std::uint64_t>(bytes, 1), .alignment = alignment, .owner = owner});
   return static_cast<BufferId>(program.buffers.size() - 1);
 }
 
@@ -65,10 +65,11 @@ std::uint64_t Builder::alignment_for(Tier tier, Tier other) const {
 Operand Builder::bring(Operand home, std::uint64_t bytes, Tier to) {
   Operand at = home;
   const std::string name = buffer(home.buffer).name;
+  const Owner owner = buffer(home.buffer).owner;
   while (buffer(at.buffer).tier != to) {
     const Tier from = buffer(at.buffer).tier, tier = next(from, to);
     // What will go back to the disk from here must suit it as well.
-    const Operand copy = {add(name, tier, bytes, alignment_for(from, buffer(home.buffer).tier)), 0};
+    const Operand copy = {add(name, tier, bytes, alignment_for(from, buffer(home.buffer).tier), owner), 0};
     move(at, copy, bytes);
     at = copy;
   }
@@ -79,7 +80,8 @@ void Builder::store(Operand from, Operand home, std::uint64_t bytes) {
   const Tier target = buffer(home.buffer).tier;
   Operand at = from;
   for (Tier tier = next(buffer(at.buffer).tier, target); tier != target; tier = next(tier, target)) {
-    const Operand copy = {add(buffer(home.buffer).name, tier, bytes, alignment_for(tier, target)), 0};
+    const Operand copy = {
+        add(buffer(home.buffer).name, tier, bytes, alignment_for(tier, target), buffer(home.buffer).owner), 0};
     move(at, copy, bytes);
     at = copy;
   }

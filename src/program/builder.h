@@ -14,7 +14,8 @@ class Builder {
   Builder(const State &state, bool shares_memory);
 
   // A buffer that lives from the first instruction that uses it to the last.
-  BufferId add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment = kAlignment);
+  BufferId add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment = kAlignment,
+               Owner owner = Owner::workspace);
   const Buffer &buffer(BufferId id) const { return program.buffers[index(id)]; }
   std::uint64_t bytes_after(Operand operand) const { return buffer(operand.buffer).bytes - operand.offset; }
 

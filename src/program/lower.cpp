@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "program/builder.h"
+#include "program/owners.h"
 #include "program/sequence.h"
 #include "program/storage.h"
 #include "program/updates.h"
@@ -79,6 +80,7 @@ class Lowering {
 
   void bind_state() {
     where_.roots = storage_roots(graph_);
+    owner_of_root_ = owners(source_, where_.roots);
     where_.of_root.resize(graph_.value_count());
     where_.of_chunk.assign(plan_.chunks.size(), BufferId::none);
     for (const auto &[value, buffer] : state_.of_value[source_.binding])
@@ -180,15 +182,15 @@ class Lowering {
     const Node &node = graph_.node(item.node);
     const bool placed = at.buffer != BufferId::none && builder_.buffer(at.buffer).persistent;
     if (placed || node.op == "Accumulate") return at;
-    const Operand fresh = {add_transient(root), 0};
+    const Operand fresh = {add_transient(root, item.again ? Owner::recomputed : owner_of_root_[index(root)]), 0};
     if (!item.again || sequence_.block[index(root)] == node.block) at = fresh;
     return fresh;
   }
 
-  BufferId add_transient(ValueId root) {
+  BufferId add_transient(ValueId root, Owner owner) {
     const bool to_disk = plan_.shared_memory && (sequence_.mode[index(root)] == BlockMode::swap || rests_on_disk(root));
     return builder_.add(graph_.value(root).name, Tier::device, bytes_of(graph_, root),
-                        to_disk ? kDiskAlignment : kAlignment);
+                        to_disk ? kDiskAlignment : kAlignment, owner);
   }
 
   bool rests_on_disk(ValueId root) const {
@@ -218,15 +220,15 @@ class Lowering {
     const Tier tier = plan_.shared_memory ? Tier::disk : Tier::host;
     const Operand from = where_.of_root[index(root)];
     const std::uint64_t bytes = bytes_of(graph_, root);
-    const BufferId away =
-        builder_.add(graph_.value(root).name, tier, bytes, tier == Tier::disk ? kDiskAlignment : kAlignment);
+    const BufferId away = builder_.add(graph_.value(root).name, tier, bytes,
+                                       tier == Tier::disk ? kDiskAlignment : kAlignment, owner_of_root_[index(root)]);
     builder_.move(from, {away, 0}, bytes, true);
     where_.of_root[index(root)] = {away, 0};
   }
 
   void swap_in(ValueId root) {
     const Operand away = where_.of_root[index(root)];
-    const BufferId back = add_transient(root);
+    const BufferId back = add_transient(root, owner_of_root_[index(root)]);
     builder_.move(away, {back, 0}, bytes_of(graph_, root), true);
     where_.of_root[index(root)] = {back, 0};
   }
@@ -247,6 +249,7 @@ class Lowering {
   Builder builder_;
   Updates updates_;
   Sequence sequence_;
+  std::vector<Owner> owner_of_root_;
   std::vector<std::size_t> parameter_of_root_;              // of those that do not rest on the device
   std::vector<std::vector<std::size_t>> fetches_;           // per item: chunks
   std::vector<std::vector<ValueId>> swaps_out_, swaps_in_;  // per item: storage roots

@@ -18,6 +18,21 @@ namespace protrain::program {
 enum class BufferId : std::int32_t { none = -1 };
 inline std::size_t index(BufferId id) { return static_cast<std::size_t>(id); }
 
+// What a buffer's bytes are for, in the order in which pictures stack them. A copy has the owner of what it copies.
+enum class Owner : std::uint8_t {
+  weights,
+  optimizer,             // moments and momentum
+  gradients,             // of parameters, partial sums included
+  inputs,                // and constants
+  activations,           // what forward makes
+  recomputed,            // what forward makes a second time, for backward
+  activation_gradients,  // what else backward makes
+  workspace,             // scratch of kernels, flags
+};
+inline constexpr std::size_t kOwnerCount = 8;
+inline constexpr const char *kOwnerNames[kOwnerCount] = {
+    "weights", "optimizer", "gradients", "inputs", "activations", "recomputed", "activation_gradients", "workspace"};
+
 // An interval of one tier's arena that holds one thing. Several values are one buffer where they alias (Reshape), and
 // where they move together (the parameters of a chunk).
 struct Buffer {
@@ -27,6 +42,7 @@ struct Buffer {
   std::uint64_t offset = 0;  // from the arena's start; a multiple of `alignment`
   std::uint64_t alignment = kAlignment;
   bool persistent = false;  // holds from step to step: weights, optimizer state, inputs, constants
+  Owner owner = Owner::workspace;
   bool operator==(const Buffer &) const = default;
 };
 

@@ -30,13 +30,18 @@ class Layout {
   }
 
  private:
-  BufferId add(const std::string &name, std::uint64_t bytes, Tier tier) {
+  BufferId add(const std::string &name, std::uint64_t bytes, Tier tier, Owner owner = Owner::workspace) {
     const std::uint64_t alignment = tier == Tier::disk ? kDiskAlignment : kAlignment;
     std::uint64_t &end = state_.bytes[static_cast<std::size_t>(tier)];
     const std::uint64_t padded = round_up(std::max<std::uint64_t>(bytes, 1), kAlignment);
     const std::uint64_t offset = round_up(end, alignment);
-    state_.buffers.push_back(
-        {.name = name, .tier = tier, .bytes = padded, .offset = offset, .alignment = alignment, .persistent = true});
+    state_.buffers.push_back({.name = name,
+                              .tier = tier,
+                              .bytes = padded,
+                              .offset = offset,
+                              .alignment = alignment,
+                              .persistent = true,
+                              .owner = owner});
     end = round_up(checked_add(offset, padded), alignment);
     return static_cast<BufferId>(state_.buffers.size() - 1);
   }
@@ -64,11 +69,11 @@ class Layout {
       moments = checked_add(moments, round_up(bytes, kAlignment));
       gradients = checked_add(gradients, round_up(bytes, tier == Tier::disk ? kDiskAlignment : kAlignment));
     }
-    chunk.weights = add(fmt::format("chunk{}/weights", c), weights, tier);
+    chunk.weights = add(fmt::format("chunk{}/weights", c), weights, tier, Owner::weights);
     if (moments == 0) return;
     for (std::size_t i = 0; i < request_.moments; ++i)
-      chunk.moments.push_back(add(fmt::format("chunk{}/moment{}", c, i + 1), moments, tier));
-    if (gradients_rest()) chunk.gradient = add(fmt::format("chunk{}/gradient", c), gradients, tier);
+      chunk.moments.push_back(add(fmt::format("chunk{}/moment{}", c, i + 1), moments, tier, Owner::optimizer));
+    if (gradients_rest()) chunk.gradient = add(fmt::format("chunk{}/gradient", c), gradients, tier, Owner::gradients);
   }
 
   void add_kept() {
@@ -78,7 +83,7 @@ class Layout {
       if (request_.kept[p]) {
         const ValueId id = training_.graph.parameters[p];
         state_.kept[p] = add(training_.graph.value(id).name + "/gradient", bytes_of(training_.graph, id),
-                             plan_.shared_memory ? Tier::device : Tier::host);
+                             plan_.shared_memory ? Tier::device : Tier::host, Owner::gradients);
       }
   }
 
@@ -99,7 +104,8 @@ class Layout {
     for (std::size_t i = 0; i < training_.graph.inputs.size(); ++i) {
       std::uint64_t bytes = 0;
       for (const Source &source : sources_) bytes = std::max(bytes, bytes_of(source.graph, source.graph.inputs.at(i)));
-      const BufferId id = add(training_.graph.value(training_.graph.inputs[i]).name, bytes, Tier::device);
+      const BufferId id =
+          add(training_.graph.value(training_.graph.inputs[i]).name, bytes, Tier::device, Owner::inputs);
       for (const Source &source : sources_) state_.of_value[source.binding][source.graph.inputs[i]] = id;
     }
   }
@@ -113,7 +119,8 @@ class Layout {
         const graph::Value &value = source.graph.value(in);
         const bool accumulator = value.origin == Origin::accumulator &&
                                  std::ranges::find(source.accumulators, in) == source.accumulators.end();
-        if (value.origin == Origin::constant) of_value[in] = add(value.name, bytes_of(source.graph, in), Tier::device);
+        if (value.origin == Origin::constant)
+          of_value[in] = add(value.name, bytes_of(source.graph, in), Tier::device, Owner::inputs);
         if (accumulator) of_value[in] = sum_named(value.name, bytes_of(source.graph, in));
       }
   }

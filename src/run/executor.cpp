@@ -1,7 +1,6 @@
 #include "run/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -33,7 +32,8 @@ Executor::Executor(backend::Device &device, const graph::Graph &graph, const pro
                    Lanes &lanes)
     : device_(device), graph_(graph), program_(program), store_(store), lanes_(lanes) {
   report_.peak_bytes = program.arena_bytes;
-  report_.instruction_ns.assign(program.instructions.size(), 0);
+  report_.spans.resize(program.instructions.size());
+  for (std::size_t q = 0; q < kQueueCount; ++q) report_.beside[q] = lanes.has(static_cast<Queue>(q));
 }
 
 backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Kernels &kernels,
@@ -102,7 +102,7 @@ void Executor::perform(std::size_t instruction, bool alone) {
   const Issue &issue = issues_[instruction];
   if (issue.commits) committed_.store(true, std::memory_order_relaxed);
   if (trial_.delays) sleep_now_and_then(runs_, instruction);
-  const Time::time_point start = Time::now();
+  const std::int64_t start_ns = nanoseconds_since(start_);
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = scalars_};
   if (issue.kernel == nullptr)
@@ -112,7 +112,7 @@ void Executor::perform(std::size_t instruction, bool alone) {
   else
     device_.launch(issue.queue, *issue.kernel, launch);
   for (const auto &[at, bytes] : issue.poison) std::memset(at, kPoison, bytes);
-  report_.instruction_ns[instruction] = nanoseconds_since(start);
+  report_.spans[instruction] = {start_ns, nanoseconds_since(start_)};
 }
 
 void Executor::issue() {
@@ -158,12 +158,14 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   cancelled_ = &cancelled;
   ++runs_;
   committed_ = false;
-  const Time::time_point start = Time::now();
+  report_.seconds = 0;
+  std::ranges::fill(report_.spans, program::Span{});
+  start_ = Time::now();
   lanes_.begin(*this);
   device_.run_step(&Executor::issue_all, this);
   const Lanes::Outcome outcome = lanes_.end(issues_.size());
   if (outcome.error) rethrow(outcome);
-  report_.seconds = static_cast<double>(nanoseconds_since(start)) * 1e-9;
+  report_.seconds = static_cast<double>(nanoseconds_since(start_)) * 1e-9;
 }
 
 }  // namespace protrain::run

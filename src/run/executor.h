@@ -3,9 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <vector>
 
 #include "backend/backend.h"
+#include "program/summary.h"
 #include "run/kernels.h"
 #include "run/lanes.h"
 #include "run/store.h"
@@ -16,7 +18,8 @@ namespace protrain::run {
 struct Report {
   double seconds = 0;
   std::array<std::uint64_t, kTierCount> peak_bytes{};
-  std::vector<std::int64_t> instruction_ns;  // per instruction of the Program
+  std::vector<program::Span> spans;  // per instruction of the Program; 0 to 0 for what did not run
+  program::Beside beside{};          // the queues that have a worker
 };
 
 // What tests do to find faults that timing hides.
@@ -80,6 +83,7 @@ class Executor final : public Job {
   std::uint64_t runs_ = 0;
   const backend::StepScalars *scalars_ = nullptr;
   const std::atomic<bool> *cancelled_ = nullptr;
+  std::chrono::steady_clock::time_point start_;  // of the run
   Report report_;
 };
 

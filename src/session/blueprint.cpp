@@ -126,6 +126,9 @@ class Drawing {
     for (const Draft::Programs &programs : blueprint_.draft.programs)
       for (const program::Program *program : {&programs.step, &programs.accumulate, &programs.evaluation})
         program::verify(*program);
+    for (std::size_t b = 0; b < graphs.size(); ++b)
+      blueprint_.predicted.push_back(
+          predict(blueprint_.draft.programs[b], plan::Clock(blueprint_.profile, *graphs[b], ground.optimizer)));
   }
 
   const Options &options_;

@@ -30,7 +30,8 @@ struct Blueprint {
   profile::Profile profile;
   Budget budget;
   Chosen chosen;
-  Draft draft;  // of the plan that was chosen
+  Draft draft;                       // of the plan that was chosen
+  std::vector<Predicted> predicted;  // per binding
 
   const Served &first() const { return *served.front(); }
 };

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "program/simulate.h"
 
 namespace protrain::session {
 
@@ -48,29 +47,26 @@ plan::Plan plan_from_file(const Ground &ground) {
 
 }  // namespace
 
-plan::Clock clock_of(const Ground &ground) {
-  return plan::Clock(ground.profile, ground.served.training.graph, ground.optimizer);
+double Predicted::seconds(std::uint64_t accumulation) const {
+  return static_cast<double>(step.step_ns + static_cast<std::int64_t>(accumulation - 1) * accumulate.step_ns) * 1e-9;
 }
 
-double predicted_seconds(const Draft::Programs &programs, const plan::Clock &clock, std::uint64_t accumulation) {
+Predicted predict(const Draft::Programs &programs, const plan::Clock &clock) {
   const program::Queues queues = program::queues_of(clock.profile());
-  const auto seconds = [&](const program::Program &program) {
-    return static_cast<double>(simulate(program, price(program, clock), queues).step_ns) * 1e-9;
-  };
-  return seconds(programs.step) +
-         (accumulation > 1 ? static_cast<double>(accumulation - 1) * seconds(programs.accumulate) : 0);
+  return {.step = simulate(programs.step, price(programs.step, clock), queues),
+          .accumulate = simulate(programs.accumulate, price(programs.accumulate, clock), queues)};
 }
 
 Chosen choose_plan(const Ground &ground) {
   if (ground.options.is_set("plan")) return {.plan = plan_from_file(ground)};
   const auto start = std::chrono::steady_clock::now();
   const graph::Graph &graph = ground.served.training.graph;
-  const plan::Clock clock = clock_of(ground);
+  const plan::Clock clock(ground.profile, graph, ground.optimizer);
   const plan::Terms terms = terms_of(ground);
   const plan::LayOut lay_out = [&](const plan::Plan &plan) {
     const Draft draft = ground.drafter.lower(plan);
     return plan::LaidOut{.bytes = draft.bytes,
-                         .seconds = predicted_seconds(draft.programs[0], clock, ground.accumulation),
+                         .seconds = predict(draft.programs[0], clock).seconds(ground.accumulation),
                          .instructions = draft.programs[0].step.instructions.size()};
   };
   Chosen chosen{.found = plan::search(graph, clock, terms, lay_out)};

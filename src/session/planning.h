@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "program/simulate.h"
 #include "session/budget.h"
 #include "session/draft.h"
 
@@ -31,9 +32,11 @@ struct Ground {
 // Code::arg, Code::format where the file's plan does not fit.
 Chosen choose_plan(const Ground &ground);
 
-// Seconds that a step takes, all its batches together.
-double predicted_seconds(const Draft::Programs &programs, const plan::Clock &clock, std::uint64_t accumulation);
-
-plan::Clock clock_of(const Ground &ground);
+// What the simulator says of the Programs that a step runs.
+struct Predicted {
+  program::Simulation step, accumulate;
+  double seconds(std::uint64_t accumulation) const;  // of all batches of a step together
+};
+Predicted predict(const Draft::Programs &programs, const plan::Clock &clock);
 
 }  // namespace protrain::session

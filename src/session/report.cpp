@@ -1,11 +1,39 @@
 #include "session/report.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+
+#include "program/timeline.h"
 
 namespace protrain::session {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::size_t kPoints = 400;    // of a timeline, at most
+constexpr std::int64_t kPixels = 1000;  // of a picture's width; gaps between bars that are narrower are not told
+
+double to_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+Json operators_json(const run::Report &report, const program::Program &program, const graph::Graph &graph) {
+  std::map<std::string, std::pair<std::int64_t, int>> by_operator;  // nanoseconds, launches
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    const program::Instruction &instruction = program.instructions[i];
+    const std::string name = instruction.kind == program::Kind::run
+                                 ? graph.node(instruction.node).op
+                                 : program::kKindNames[static_cast<std::size_t>(instruction.kind)];
+    by_operator[name].first += report.spans[i].end_ns - report.spans[i].start_ns;
+    by_operator[name].second += 1;
+  }
+  Json json = Json::object();
+  for (const auto &[name, cost] : by_operator)
+    json[name] = {{"seconds", to_seconds(cost.first)}, {"launches", cost.second}};
+  return json;
+}
+
+}  // namespace
 
 std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint) {
   const plan::Plan &plan = blueprint.chosen.plan;
@@ -37,25 +65,63 @@ std::string saved_json(std::uint64_t step, const std::string &path) {
   return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string report_json(const run::Report &report, double seconds, const program::Program &program,
-                        const graph::Graph &graph) {
-  std::map<std::string, std::pair<double, int>> by_operator;  // seconds, launches
-  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-    const program::Instruction &instruction = program.instructions[i];
-    const std::string name = instruction.kind == program::Kind::run
-                                 ? graph.node(instruction.node).op
-                                 : program::kKindNames[static_cast<std::size_t>(instruction.kind)];
-    by_operator[name].first += static_cast<double>(report.instruction_ns[i]) * 1e-9;
-    by_operator[name].second += 1;
+Json costs_json(const program::Summary &summary, const std::array<std::uint64_t, kTierCount> &peak_bytes) {
+  Json json = {{"seconds", to_seconds(summary.step_ns)},
+               {"device_peak_bytes", peak_bytes[0]},
+               {"host_peak_bytes", peak_bytes[1]},
+               {"disk_bytes", peak_bytes[2]},
+               {"overlap", summary.overlap}};
+  for (std::size_t q = 0; q < kQueueCount; ++q) json["busy_seconds"][kQueueNames[q]] = to_seconds(summary.busy_ns[q]);
+  for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s)
+    json["stall_seconds"][program::name_of_stall(s)] = to_seconds(summary.stall_ns[s]);
+  return json;
+}
+
+Json costs_json(const program::Program &program, const program::Simulation &simulation, const program::Beside &beside) {
+  const std::vector<program::Span> spans = spans_of(simulation);
+  return costs_json(summarize(program, spans, beside, simulation.step_ns),
+                    simulation.entries.empty() ? program.state_bytes : simulation.entries.back().high_bytes);
+}
+
+Json timeline_json(const program::Program &program, const std::vector<program::Span> &spans) {
+  Json json = {{"owners", program::kOwnerNames}};
+  const program::Timeline timeline = program::timeline(program, spans, kPoints);
+  for (std::size_t t = 0; t < kTierCount; ++t) {
+    Json &points = json[kTierNames[t]] = Json::array();
+    for (const program::Point &point : timeline[t]) {
+      Json &row = points.emplace_back(Json::array({to_seconds(point.at_ns)}));
+      for (std::uint64_t bytes : point.bytes) row.push_back(bytes);
+    }
   }
+  return json;
+}
+
+Json queues_json(const program::Program &program, const std::vector<program::Span> &spans) {
+  std::int64_t end_ns = 0;
+  for (const program::Span &span : spans) end_ns = std::max(end_ns, span.end_ns);
+  Json json;
+  for (std::size_t q = 0; q < kQueueCount; ++q) {
+    Json &bars = json[kQueueNames[q]] = Json::array();
+    for (const program::Span &span : busy_spans(program, spans, static_cast<Queue>(q), end_ns / kPixels))
+      bars.push_back({to_seconds(span.start_ns), to_seconds(span.end_ns)});
+  }
+  return json;
+}
+
+std::string report_json(const run::Report &report, double seconds, const program::Program &program,
+                        const graph::Graph &graph, const program::Simulation *prediction) {
+  const auto step_ns = static_cast<std::int64_t>(report.seconds * 1e9);
   Json json = {{"seconds", seconds},
                {"device_peak_bytes", report.peak_bytes[0]},
                {"host_peak_bytes", report.peak_bytes[1]},
                {"disk_bytes", report.peak_bytes[2]},
                {"state_bytes", program.state_bytes},
-               {"instructions", program.instructions.size()}};
-  for (const auto &[name, cost] : by_operator)
-    json["operators"][name] = {{"seconds", cost.first}, {"launches", cost.second}};
+               {"instructions", program.instructions.size()},
+               {"measured", costs_json(summarize(program, report.spans, report.beside, step_ns), report.peak_bytes)}};
+  if (prediction != nullptr) json["predicted"] = costs_json(program, *prediction, report.beside);
+  json["operators"] = operators_json(report, program, graph);
+  json["timeline"] = timeline_json(program, report.spans);
+  json["queues"] = queues_json(program, report.spans);
   return json.dump(1);
 }
 

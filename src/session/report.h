@@ -1,10 +1,12 @@
 // The JSON texts a session gives away.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "backend/backend.h"
 #include "program/program.h"
+#include "program/summary.h"
 #include "run/executor.h"
 #include "session/blueprint.h"
 #include "session/session.h"
@@ -14,8 +16,24 @@ namespace protrain::session {
 std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint);
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds);
 std::string saved_json(std::uint64_t step, const std::string &path);
-// `seconds` of the step; times by operator, peaks and counts of the Program that ran last.
+
+// What a step costs, predicted or measured: seconds, device_peak_bytes, host_peak_bytes, disk_bytes, overlap,
+// busy_seconds by queue, stall_seconds by cause.
+nlohmann::ordered_json costs_json(const program::Summary &summary,
+                                  const std::array<std::uint64_t, kTierCount> &peak_bytes);
+// A simulated step's; `beside` as it was simulated.
+nlohmann::ordered_json costs_json(const program::Program &program, const program::Simulation &simulation,
+                                  const program::Beside &beside);
+// {"owners": [names], "device": [[seconds, bytes of each owner...], ...], "host": ..., "disk": ...}: a point holds
+// until the next.
+nlohmann::ordered_json timeline_json(const program::Program &program, const std::vector<program::Span> &spans);
+// {"compute": [[start, end], ...], ...}: seconds in which each queue was busy; gaps that no picture would show are left
+// out.
+nlohmann::ordered_json queues_json(const program::Program &program, const std::vector<program::Span> &spans);
+
+// What protrain_session_report gives. `seconds`: of the whole step, the rest is of the Program that ran last;
+// `prediction`: of the same Program with the same queues beside compute, or nullptr.
 std::string report_json(const run::Report &report, double seconds, const program::Program &program,
-                        const graph::Graph &graph);
+                        const graph::Graph &graph, const program::Simulation *prediction);
 
 }  // namespace protrain::session

@@ -129,10 +129,9 @@ class LiveSession final : public Session {
   std::string graph_text() override { return blueprint_.first().training.graph.print(); }
   std::string report_json() override {
     if (last_.executor != nullptr)
-      return session::report_json(last_.executor->report(), seconds_, *last_.program, *last_.graph);
-    const Served &first = blueprint_.first();
+      return session::report_json(last_.executor->report(), seconds_, *last_.program, *last_.graph, last_.predicted);
     return session::report_json(machine_.executors(0).step->report(), 0, blueprint_.draft.programs[0].step,
-                                first.training.graph);
+                                blueprint_.first().training.graph, &blueprint_.predicted[0].step);
   }
 
  private:
@@ -141,6 +140,7 @@ class LiveSession final : public Session {
     run::Executor *executor = nullptr;
     const program::Program *program = nullptr;
     const graph::Graph *graph = nullptr;
+    const program::Simulation *predicted = nullptr;
   };
 
   const graph::Graph &forward() const { return blueprint_.first().forward; }
@@ -169,7 +169,9 @@ class LiveSession final : public Session {
     const Machine::Executors &executors = machine_.executors(binding);
     const Draft::Programs &programs = blueprint_.draft.programs[binding];
     const program::Program &program = last ? programs.step : programs.accumulate;
-    last_ = {last ? executors.step.get() : executors.accumulate.get(), &program, &served.training.graph};
+    const Predicted &predicted = blueprint_.predicted[binding];
+    last_ = {last ? executors.step.get() : executors.accumulate.get(), &program, &served.training.graph,
+             last ? &predicted.step : &predicted.accumulate};
     // A micro-batch before this one may have spoilt the sums already: then no Update is to run.
     machine_.set_status(spoilt_);
     gradients_hold_ = false;

@@ -80,6 +80,8 @@ class Bench {
                    cancelled);
   }
 
+  const run::Report &report() const { return executor_->report(); }
+
   // Whether all numbers of the last step were finite, its loss and its norm.
   bool finite() { return machine_.status() == 0; }
   void note_step(Trace &trace) {

@@ -15,7 +15,6 @@ for pair in loss=mse loss-output=x loss-labels=x loss-shift=1 tie=x; do
   name=${pair%%=*}
   train 2 "option $(echo "$name" | tr - _) is not available yet" "--$name" "${pair#*=}"
 done
-train 2 'report is not available yet' --report x.html
 train 2 'precision bf16 is not available yet' --precision bf16
 train 2 'device cuda:0 is not available yet' --device cuda:0
 for name in plan profile bench; do
@@ -56,6 +55,7 @@ touch plain
 train 1 'plain/.: Not a directory' --save plain
 train 1 'No such file or directory' --save no/such/folder
 train 1 'No such file or directory' --export no/such/out.onnx
+train 1 'No such file or directory' --report no/such/out.html
 printf 'kept\n' >kept.jsonl
 train 1 'no-such-checkpoint' --metrics kept.jsonl --resume no-such-checkpoint
 grep -q kept kept.jsonl

@@ -1,0 +1,13 @@
+// Whose bytes the values of a graph are.
+#pragma once
+
+#include <vector>
+
+#include "program/program.h"
+
+namespace protrain::program {
+
+// Per value, for those that are a storage root: the owner of the buffer that a node makes for it.
+std::vector<Owner> owners(const Source &source, const std::vector<graph::ValueId> &roots);
+
+}  // namespace protrain::program

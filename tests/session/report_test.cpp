@@ -1,0 +1,146 @@
+// The JSON of protrain_session_report.
+#include "session/report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fixtures.h"
+#include "plans/bench.h"
+
+namespace protrain::session {
+namespace {
+
+using test::Bench;
+using test::following;
+using test::Scratch;
+using Json = nlohmann::ordered_json;
+
+constexpr const char *kModel = "gpt2-dynamic-opset18";
+
+// A step with every kind of instruction, on workers, and what is said of it.
+class Reported {
+ public:
+  explicit Reported(bool workers)
+      : plan_(plan::expand(
+            test::training_graph(kModel),
+            {.n_persist = 2, .n_buffer = 1, .n_swap = 1, .n_checkpoint = 1, .n_host = 2, .chunk_bytes = 16 << 10})),
+        bench(kModel, following(plan_, scratch_)) {
+    bench.load(bench.program(), workers);
+    bench.feed();
+    bench.step();
+  }
+
+  const run::Report &report() const { return bench.report(); }
+  const program::Program &program() { return bench.program(); }
+  Json json(const program::Simulation *prediction = nullptr) {
+    return Json::parse(
+        report_json(report(), report().seconds, program(), bench.blueprint().first().training.graph, prediction));
+  }
+
+ private:
+  const Scratch scratch_;
+  const plan::Plan plan_;
+
+ public:
+  Bench bench;
+};
+
+double stalls(const Json &costs) {
+  double seconds = 0;
+  for (const auto &[cause, value] : costs["stall_seconds"].items()) seconds += value.get<double>();
+  return seconds;
+}
+
+TEST(Report, HasSpansInsideTheStepThatKeepEachQueuesOrderAndEveryWait) {
+  for (const bool workers : {false, true}) {
+    Reported reported(workers);
+    const std::vector<program::Span> &spans = reported.report().spans;
+    const auto &instructions = reported.program().instructions;
+    ASSERT_EQ(spans.size(), instructions.size());
+    std::array<std::int64_t, kQueueCount> end{};
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      std::int64_t &before = end[static_cast<std::size_t>(instructions[i].queue)];
+      EXPECT_GE(spans[i].start_ns, before) << i;
+      EXPECT_LE(spans[i].start_ns, spans[i].end_ns) << i;
+      EXPECT_LE(static_cast<double>(spans[i].end_ns), reported.report().seconds * 1e9 + 1) << i;
+      for (std::size_t wait : instructions[i].waits) EXPECT_GE(spans[i].start_ns, spans[wait].end_ns) << i;
+      before = spans[i].end_ns;
+    }
+  }
+}
+
+TEST(Report, SaysWhichQueuesHadAWorker) {
+  EXPECT_EQ(Reported(false).report().beside, program::Beside{});
+  Reported reported(true);
+  for (const program::Instruction &instruction : reported.program().instructions)
+    EXPECT_EQ(reported.report().beside[static_cast<std::size_t>(instruction.queue)],
+              instruction.queue != Queue::compute);
+}
+
+TEST(Report, AccountsForEverySecondOfTheStep) {
+  for (const bool workers : {false, true}) {
+    const Json measured = Reported(workers).json()["measured"];
+    EXPECT_NEAR(measured["busy_seconds"]["compute"].get<double>() + stalls(measured), measured["seconds"].get<double>(),
+                1e-8);
+    EXPECT_EQ(measured["stall_seconds"]["inline"].get<double>() > 0, !workers);
+  }
+}
+
+TEST(Report, HasThePlannedPeaksAndNoPredictionWhereThereIsNone) {
+  Reported reported(false);
+  const Json json = reported.json();
+  EXPECT_FALSE(json.contains("predicted"));
+  for (const auto &[key, tier] : {std::pair{"device_peak_bytes", 0}, {"host_peak_bytes", 1}, {"disk_bytes", 2}}) {
+    EXPECT_EQ(json[key], reported.program().arena_bytes[static_cast<std::size_t>(tier)]) << key;
+    EXPECT_EQ(json["measured"][key], json[key]) << key;
+    EXPECT_GT(json[key].get<std::uint64_t>(), 0u) << key;
+  }
+}
+
+TEST(Report, PutsAPredictionBesideWhatWasMeasuredKeyForKey) {
+  Reported reported(true);
+  const std::vector<std::int64_t> ns(reported.program().instructions.size(), 1000);
+  const program::Simulation simulation = simulate(reported.program(), ns, reported.report().beside);
+  const Json json = reported.json(&simulation);
+  const Json &predicted = json["predicted"], &measured = json["measured"];
+  EXPECT_DOUBLE_EQ(predicted["seconds"].get<double>(), static_cast<double>(simulation.step_ns) * 1e-9);
+  for (const char *key : {"device_peak_bytes", "host_peak_bytes", "disk_bytes"})
+    EXPECT_EQ(predicted[key], measured[key]) << key;
+  const auto keys = [](const Json &object) {
+    std::vector<std::string> names;
+    for (const auto &[key, value] : object.items()) names.push_back(key);
+    return names;
+  };
+  EXPECT_EQ(keys(predicted), keys(measured));
+  for (const char *group : {"busy_seconds", "stall_seconds"})
+    EXPECT_EQ(keys(predicted[group]), keys(measured[group])) << group;
+}
+
+TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
+  Reported reported(true);
+  const Json json = reported.json();
+  const double seconds = json["measured"]["seconds"];
+  for (const char *tier : kTierNames) {
+    const Json &rows = json["timeline"][tier];
+    ASSERT_FALSE(rows.empty()) << tier;
+    EXPECT_LE(rows.size(), 400u);
+    for (const Json &row : rows) EXPECT_EQ(row.size(), 1 + json["timeline"]["owners"].size());
+    EXPECT_LE(rows.back()[0].get<double>(), seconds);
+  }
+  for (const program::Instruction &instruction : reported.program().instructions)
+    EXPECT_FALSE(json["queues"][kQueueNames[static_cast<std::size_t>(instruction.queue)]].empty());
+  EXPECT_TRUE(json["queues"]["comm"].empty());
+}
+
+TEST(Report, BeforeTheFirstStepHasNoTimesButThePeaks) {
+  const auto session = Session::create(test::options_with(test::base_options(kModel)),
+                                       test::fixture(std::string(kModel) + ".onnx"), nullptr);
+  const Json json = Json::parse(session->report_json());
+  EXPECT_EQ(json["seconds"], 0);
+  EXPECT_EQ(json["measured"]["seconds"], 0);
+  EXPECT_GT(json["measured"]["device_peak_bytes"].get<std::uint64_t>(), 0u);
+}
+
+}  // namespace
+}  // namespace protrain::session

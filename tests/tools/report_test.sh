@@ -1,0 +1,46 @@
+#!/bin/sh
+# protrain train --report: one well-formed page that needs nothing else, with the numbers of the run.
+. "$(dirname "$0")/expect.sh"
+
+python3 -c '' 2>/dev/null || { echo "no python3: the page cannot be read back"; exit 0; }
+
+# Everything beside compute is there: chunks on the host and on the disk, a block that swaps and one that recomputes.
+echo '{"n_persist": 1, "n_buffer": 2, "n_host": 2, "n_swap": 1, "n_checkpoint": 1, "chunk_bytes": 65536}' >plan.json
+data="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
+# shellcheck disable=SC2086
+run train "$model" --steps 5 $data --plan plan.json --device-memory 1GiB --host-memory 1GiB --offload-dir . \
+  --metrics metrics.jsonl --report '<a> & "b".html'
+leaves_with 0
+quiet
+
+cat >check.py <<'END'
+import json, re, sys
+import xml.etree.ElementTree as tree
+
+text = open(sys.argv[1]).read()
+page = tree.fromstring(text)
+assert page.tag.endswith("html"), page.tag
+assert not re.search(r"<script|<link|<img|url\(|src=|href=", text), "the page refers to something outside"
+lines = [json.loads(line) for line in open("metrics.jsonl")]
+for key in ("device_peak_bytes", "host_peak_bytes"):
+    assert f"{lines[-1][key]} B" in text, key
+words = " ".join(page.itertext())
+for word in ("n_persist", "time", "overlap", "device memory", "host memory", "disk", "upload", "weights",
+             "optimizer", "activations", "recomputed", "compute idle", "MatMul", "step", "1 to 5"):
+    assert word in words, word
+svg = "{http://www.w3.org/2000/svg}"
+assert len(page.findall(f".//{svg}svg")) == 3, "pictures of loss, memory and queues"
+line = page.find(f".//{svg}polyline").get("points").split()
+assert len(line) == 5, "a point of the loss for each step"
+heights = [float(point.split(",")[1]) for point in line]
+losses = [line["loss"] for line in lines]
+assert sorted(range(5), key=heights.__getitem__) == sorted(range(5), key=losses.__getitem__, reverse=True), "the curve"
+END
+python3 check.py '<a> & "b".html' >err 2>&1 || wrong "the page is not as it should be"
+
+# A path that looks like markup.
+cp "$model" 'm<&>.onnx'
+# shellcheck disable=SC2086
+run train 'm<&>.onnx' --steps 1 $data --report plain.html
+leaves_with 0
+python3 -c 'import xml.etree.ElementTree as t; t.parse("plain.html")' 2>err || wrong "the page is not well-formed"

@@ -1,0 +1,179 @@
+#include "pictures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "svg.h"
+
+namespace tool {
+
+namespace {
+
+constexpr double kWidth = 900, kLeft = 84, kTop = 40, kBelow = 52;
+constexpr const char *kBlue = "#0072b2";
+
+// Okabe and Ito's colours, which people who see colours differently can tell apart; one an owner, in their order.
+constexpr const char *kColours[] = {"#0072b2", "#56b4e9", "#d55e00", "#cc79a7",
+                                    "#009e73", "#f0e442", "#e69f00", "#999999"};
+const char *colour(std::size_t owner) { return kColours[owner % std::size(kColours)]; }
+
+std::string spoken(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  return name;
+}
+
+// One tier over the step: rows of seconds and the bytes of each owner.
+struct Panel {
+  std::string tier;
+  const Json &rows;
+  double peak = 0, peak_at = 0;
+};
+
+double at(const Json &row) { return row[0].get<double>(); }
+
+// Of the first `owners` owners.
+double sum(const Json &row, std::size_t owners) {
+  double bytes = 0;
+  for (std::size_t o = 1; o <= owners; ++o) bytes += row[o].get<double>();
+  return bytes;
+}
+
+std::vector<Panel> panels_of(const Json &timeline) {
+  std::vector<Panel> panels;
+  const std::size_t owners = timeline.at("owners").size();
+  for (const char *tier : {"device", "host", "disk"}) {
+    const Json &rows = timeline.at(tier);
+    if (rows.empty()) continue;
+    Panel &panel = panels.emplace_back(Panel{tier, rows});
+    for (const Json &row : rows)
+      if (const double bytes = sum(row, owners); bytes > panel.peak) {
+        panel.peak = bytes;
+        panel.peak_at = at(row);
+      }
+  }
+  return panels;
+}
+
+// The uppermost is painted first, as tall as all below it together, which then cover it.
+void draw_areas(Svg &svg, const Plot &plot, const Panel &panel, std::size_t owners) {
+  for (std::size_t o = owners; o > 0; --o) {
+    const bool held = std::ranges::any_of(panel.rows, [&](const Json &row) { return row[o].get<double>() > 0; });
+    if (!held) continue;
+    std::vector<Place> places;
+    for (const Json &row : panel.rows) places.push_back(plot.at(at(row), sum(row, o)));
+    svg.steps(places, plot.box.bottom(), colour(o - 1));
+  }
+}
+
+// From top to bottom as the areas are.
+void draw_legend(Svg &svg, Place place, const Json &owners, const std::vector<Panel> &panels) {
+  for (std::size_t o = owners.size(); o > 0; --o) {
+    const auto holds = [&](const Panel &panel) {
+      return std::ranges::any_of(panel.rows, [&](const Json &row) { return row[o].get<double>() > 0; });
+    };
+    if (std::ranges::none_of(panels, holds)) continue;
+    svg.rectangle({place.x, place.y, 14, 14}, colour(o - 1));
+    svg.text({place.x + 21, place.y + 12}, spoken(owners[o - 1]));
+    place.y += 22;
+  }
+}
+
+void draw_panel(Svg &svg, const Plot &plot, const Panel &panel, std::size_t owners) {
+  const Unit unit = byte_unit(panel.peak), time = second_unit(plot.x_high);
+  svg.heading({plot.box.x, plot.box.y - 14}, panel.tier == "disk" ? "disk" : panel.tier + " memory");
+  svg.text({plot.box.right(), plot.box.y - 14},
+           fmt::format("peak {} at {}", unit.text(panel.peak), time.text(panel.peak_at)), Svg::Anchor::end);
+  draw_y_axis(svg, plot, unit);
+  draw_areas(svg, plot, panel, owners);
+  draw_x_axis(svg, plot, time, fmt::format("time in the step, {}", time.name));
+}
+
+double end_of(const std::vector<Panel> &panels) {
+  double end = 0;
+  for (const Panel &panel : panels) end = std::max(end, at(panel.rows.back()));
+  return end > 0 ? end : 1e-3;
+}
+
+// Of each stretch of points the highest and the lowest remain.
+std::vector<Place> telling(const std::vector<Place> &points) {
+  const std::size_t stretch = points.size() / 500 + 1;
+  std::vector<Place> kept;
+  for (std::size_t begin = 0; begin < points.size(); begin += stretch) {
+    const auto first = points.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = points.begin() + static_cast<std::ptrdiff_t>(std::min(begin + stretch, points.size()));
+    const auto [low, high] = std::minmax_element(first, last, [](Place a, Place b) { return a.y < b.y; });
+    kept.push_back(*std::min(low, high));
+    if (low != high) kept.push_back(*std::max(low, high));
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::string memory_picture(const Json &timeline) {
+  constexpr double kHeight = 210, kLegend = 172;
+  const std::vector<Panel> panels = panels_of(timeline);
+  const double panel_height = kTop + kHeight + kBelow;
+  const Json &owners = timeline.at("owners");
+  Svg svg(kWidth, std::max(panel_height * static_cast<double>(panels.size()), kTop), "Memory over a step, by owner");
+  const double end = end_of(panels);
+  for (std::size_t i = 0; i < panels.size(); ++i) {
+    const Box box = {kLeft, panel_height * static_cast<double>(i) + kTop, kWidth - kLeft - kLegend - 24, kHeight};
+    draw_panel(svg, {.box = box, .x_high = end, .y_high = panels[i].peak * 1.06}, panels[i], owners.size());
+  }
+  draw_legend(svg, {kWidth - kLegend, kTop}, owners, panels);
+  return svg.str();
+}
+
+std::string queues_picture(const Json &queues, const Json &costs) {
+  constexpr double kLane = 30, kBar = 18, kShare = 96;
+  std::vector<std::string> names;
+  for (const auto &[name, bars] : queues.items())
+    if (!bars.empty()) names.push_back(name);
+  const double seconds = costs.at("seconds").get<double>(), height = kLane * static_cast<double>(names.size());
+  const Plot plot = {.box = {kLeft, 12, kWidth - kLeft - kShare, height}, .x_high = seconds > 0 ? seconds : 1e-3};
+  Svg svg(kWidth, 12 + height + kBelow, "When each queue was busy");
+  for (std::size_t lane = 0; lane < names.size(); ++lane) {
+    const double y = plot.box.y + kLane * static_cast<double>(lane);
+    svg.rectangle({plot.box.x, y, plot.box.width, kBar}, "#f2f2f2");
+    for (const Json &bar : queues.at(names[lane])) {
+      const double from = plot.at(bar[0], 0).x, to = plot.at(bar[1], 0).x;
+      svg.rectangle({from, y, std::max(to - from, 0.3), kBar}, names[lane] == "compute" ? kBlue : "#d55e00");
+    }
+    svg.text({plot.box.x - 8, y + 14}, names[lane], Svg::Anchor::end);
+    const double busy = costs.at("busy_seconds").at(names[lane]).get<double>() / plot.x_high;
+    svg.text({plot.box.right() + 10, y + 14}, fmt::format("{:.0f} % busy", 100 * busy));
+  }
+  const Unit time = second_unit(plot.x_high);
+  draw_x_axis(svg, plot, time, fmt::format("time in the step, {}", time.name));
+  return svg.str();
+}
+
+std::string loss_picture(const std::vector<double> &losses, std::uint64_t first) {
+  constexpr double kHeight = 240;
+  Svg svg(kWidth, 16 + kHeight + kBelow, "Loss by step");
+  std::vector<Place> points;
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    if (std::isfinite(losses[i])) points.push_back({static_cast<double>(first + i), losses[i]});
+  if (points.empty()) return svg.str();
+  const auto [low, high] = std::ranges::minmax(points, {}, &Place::y);
+  const double margin = std::max((high.y - low.y) * 0.06, std::abs(high.y) * 1e-3 + 1e-9);
+  const Plot plot = {.box = {kLeft, 16, kWidth - kLeft - 24, kHeight},
+                     .x_low = points.front().x,
+                     .x_high = std::max(points.back().x, points.front().x + 1),
+                     .y_low = low.y - margin,
+                     .y_high = high.y + margin};
+  draw_y_axis(svg, plot, {});
+  std::vector<Place> places;
+  for (const Place &point : telling(points)) places.push_back(plot.at(point.x, point.y));
+  svg.curve(places, kBlue);
+  if (places.size() < 50)
+    for (const Place &place : places) svg.dot(place, kBlue);
+  draw_x_axis(svg, plot, {.least = 1}, "step");
+  return svg.str();
+}
+
+}  // namespace tool

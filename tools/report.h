@@ -1,0 +1,31 @@
+// The page that `protrain train --report` writes: what was run, what a step cost, and pictures of it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tool {
+
+struct RunRecord {
+  std::string model;
+  std::uint64_t before = 0;             // steps of earlier runs
+  std::vector<double> losses, seconds;  // per step of this run
+  double tokens = 0;                    // of a step
+  nlohmann::ordered_json about;         // the session's "created" line
+  nlohmann::ordered_json report;        // protrain_session_report after the last step
+
+  void add(double loss, double step_seconds, double step_tokens) {
+    losses.push_back(loss);
+    seconds.push_back(step_seconds);
+    tokens = step_tokens;
+  }
+};
+
+// One HTML document, well-formed XML as well, that refers to nothing outside itself.
+std::string report_page(const RunRecord &run);
+
+// Failure names the file.
+void write_text(const std::string &path, const std::string &text);
+
+}  // namespace tool

@@ -1,0 +1,73 @@
+// Scalable drawings as text. Coordinates are pixels from the top left corner.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tool {
+
+struct Place {
+  double x = 0, y = 0;
+};
+
+struct Box {
+  double x = 0, y = 0, width = 0, height = 0;
+  double right() const { return x + width; }
+  double bottom() const { return y + height; }
+};
+
+// For the content of XML and HTML, and for attributes; bytes that are not UTF-8 become U+FFFD.
+std::string escaped(std::string_view text);
+
+class Svg {
+ public:
+  enum class Anchor { start, middle, end };
+
+  // `title`: what a reader who cannot see it is told. White, whatever lies behind it.
+  Svg(double width, double height, const std::string &title);
+
+  void rectangle(const Box &box, std::string_view fill);
+  void line(Place from, Place to, std::string_view stroke);
+  void curve(const std::vector<Place> &places, std::string_view stroke);
+  void dot(Place at, std::string_view fill);
+  // The area between y = `floor` and a line of steps: each place's y holds up to the next place's x. Its outline keeps
+  // what is narrower than a pixel in sight.
+  void steps(const std::vector<Place> &places, double floor, std::string_view fill);
+  void text(Place at, std::string_view text, Anchor anchor = Anchor::start);
+  void heading(Place at, std::string_view text);
+
+  std::string str() const { return text_ + "</svg>\n"; }
+
+ private:
+  std::string text_;
+};
+
+// Where round numbers lie on an axis from `low` to `high`: multiples of 1, 2 or 5 times a power of ten, about `count`
+// of them, no closer together than `least`.
+std::vector<double> ticks(double low, double high, int count, double least = 0);
+
+// A unit in which numbers up to `most` are read with ease.
+struct Unit {
+  double size = 1;
+  double least = 0;  // no two numbers on an axis lie closer together, in units
+  std::string name;
+  std::string text(double value) const;  // with the name: "1.25 GiB"
+};
+Unit byte_unit(double most);    // B to TiB
+Unit second_unit(double most);  // ms, from ten seconds on s
+
+// The part of a drawing in which data lie.
+struct Plot {
+  Box box;
+  double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
+  Place at(double x, double y) const;
+};
+
+// Lines across the plot, or ticks under it, with numbers in the unit.
+void draw_y_axis(Svg &svg, const Plot &plot, const Unit &unit);
+void draw_x_axis(Svg &svg, const Plot &plot, const Unit &unit, const std::string &label);
+
+inline constexpr const char *kInk = "#222222", *kFaint = "#d9d9d9";
+
+}  // namespace tool
