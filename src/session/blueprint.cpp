@@ -158,7 +158,8 @@ class Drawing {
     auto &served = blueprint_.served;
     for (std::size_t b = 0; b < served.size(); ++b) sources.push_back(training_source(*served[b], b, true));
     for (std::size_t b = 0; b < served.size(); ++b) sources.push_back(evaluation_source(*served[b], b));
-    const program::StateRequest request = {.moments = static_cast<std::size_t>(blueprint_.optimizer.state_count()),
+    const auto moments = static_cast<std::size_t>(blueprint_.optimizer.state_count());
+    const program::StateRequest request = {.optimizer = program::optimizer_arrays(precision_of(options_), moments),
                                            .accumulates = accumulates(),
                                            .kept = blueprint_.kept};
     blueprint_.state = program::lay_out_state(sources, blueprint_.plan, request);
