@@ -157,7 +157,7 @@ TEST_P(Bf16Plans, TakeLittleMoreThanHalfOfTheActivationsOfFloat32) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Bf16Plans,
                          testing::Values("gpt2-dynamic-opset18", "llama-dynamic-opset23", "opt-dynamic-opset18",
-                                         "mistral-dynamic-opset18"),
+                                         "mistral-dynamic-opset18", "retention-dynamic-opset18", "dropout-gpt"),
                          model_name);
 
 }  // namespace
