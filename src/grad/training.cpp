@@ -166,7 +166,7 @@ class Builder final : public ops::GradientBuilder {
     if (gradient == kNone) return;
     begin(graph_.value(id).name);
     if (training_.weight != kNone) {
-      training_.accumulators[parameter] = accumulator(type(id));
+      training_.accumulators[parameter] = accumulator({ops::sum_dtype(type(id).dtype), type(id).shape});
       gradient = emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight});
     }
     training_.gradients[parameter] = gradient;

@@ -2,7 +2,8 @@
 // that the mean over all is the one that a single large batch would give.
 //
 //   Accumulate(sum, x[, weight]) -> sum + weight * x, in place; in the step's first micro-batch weight * x, and what
-//                                   `sum` holds is not read. A weight of 0 leaves x out, NaN or not.
+//                                   `sum` holds is not read. A weight of 0 leaves x out, NaN or not. Sums of float16
+//                                   and bfloat16 are float32.
 //   CountTargets(labels){ignore_index} -> float64 scalar: labels that are not the ignored one
 //   CountedLoss(loss, weight) -> loss; 0 where the weight is 0: the mean over no targets is NaN and counts for nothing
 #include "ops/evaluate.h"
@@ -16,8 +17,9 @@ const Type kWeight = {DType::f64, {}};
 
 std::vector<Type> infer_accumulate(const NodeTypes &types) {
   const Type &sum = types.input(0);
-  require(is_float(sum.dtype) && types.input(1) == sum, Code::type, types.subject(), "{} cannot be added to {}",
-          to_text(types.input(1)), to_text(sum));
+  const Type &x = types.input(1);
+  const bool fits = is_float(x.dtype) && sum == Type{sum_dtype(x.dtype), x.shape};
+  require(fits, Code::type, types.subject(), "{} cannot be added to {}", to_text(x), to_text(sum));
   if (types.has(2))
     require(types.input(2) == kWeight, Code::type, types.subject(), "the weight is {}, not {}", to_text(types.input(2)),
             to_text(kWeight));

@@ -49,8 +49,8 @@ std::vector<Type> infer_attention(const NodeTypes &types) {
   if (types.has(3)) require_bias(types, types.input(3));
   const Type &q = types.input(0);
   const Shape &v = types.input(2).shape;
-  const DType sums = q.dtype == DType::f64 ? DType::f64 : DType::f32;
-  return {{q.dtype, {q.shape[0], q.shape[1], q.shape[2], v[3]}}, {sums, {q.shape[0], q.shape[2], q.shape[1]}}};
+  return {{q.dtype, {q.shape[0], q.shape[1], q.shape[2], v[3]}},
+          {sum_dtype(q.dtype), {q.shape[0], q.shape[2], q.shape[1]}}};
 }
 
 // FusedAttentionGrad(dout, q, k, v, out, lse[, bias]) -> dq, dk, dv

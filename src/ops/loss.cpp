@@ -44,8 +44,8 @@ std::vector<Type> infer_cross_entropy(const NodeTypes &types) {
   require(logits.shape.size() == 2 && is_float(logits.dtype) && logits.shape[1] > 0, Code::shape, types.subject(),
           "logits of {} are not (M, C)", to_text(logits));
   require_labels(types, types.input(1), logits.shape[0]);
-  const Type rows{logits.dtype, {logits.shape[0]}};
-  return {is_per_row(types.node) ? rows : Type{logits.dtype, {}}, rows};
+  const Type rows{sum_dtype(logits.dtype), {logits.shape[0]}};
+  return {is_per_row(types.node) ? rows : Type{rows.dtype, {}}, rows};
 }
 
 std::vector<Array> evaluate_cross_entropy(const Node &node, std::span<const Array *const> in,
@@ -113,12 +113,12 @@ std::int64_t vocabulary(const NodeTypes &types) {
 
 std::vector<Type> infer_linear(const NodeTypes &types) {
   vocabulary(types);
-  return {{types.input(0).dtype, {}}};
+  return {{sum_dtype(types.input(0).dtype), {}}};
 }
 
 std::vector<Type> infer_linear_gradient(const NodeTypes &types) {
   vocabulary(types);
-  std::vector<Type> out = {{types.input(0).dtype, {}}, types.input(0), types.input(1)};
+  std::vector<Type> out = {{sum_dtype(types.input(0).dtype), {}}, types.input(0), types.input(1)};
   if (types.has(3)) out.push_back(types.input(3));
   return out;
 }
@@ -198,7 +198,13 @@ void differentiate_linear(GradientBuilder &builder, const Node &node) {
   const ValueId dloss = builder.gradient_of(node.outputs[0]);
   if (is_loss) builder.replace_output(node.outputs[0], made[0]);
   const auto give = [&](ValueId input, ValueId gradient) {
-    if (builder.wants(input)) builder.contribute(input, is_loss ? gradient : builder.emit("Mul", {gradient, dloss}));
+    if (!builder.wants(input)) return;
+    if (is_loss) return builder.contribute(input, gradient);
+    const DType dtype = builder.type(gradient).dtype;
+    const ValueId factor = builder.type(dloss).dtype == dtype
+                               ? dloss
+                               : builder.emit("Cast", {dloss}, {{"to", std::string(name_of(dtype))}});
+    builder.contribute(input, builder.emit("Mul", {gradient, factor}));
   };
   give(node.inputs[0], made[1]);
   give(node.inputs[1], made[2]);

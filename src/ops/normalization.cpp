@@ -38,7 +38,7 @@ std::vector<Type> infer_forward(const NodeTypes &types) {
             types.subject(), "operand {} is {}, expected {} of shape {}", i, to_text(types.input(i)), name_of(x.dtype),
             to_text(rows.normalized));
   types.input(1);
-  const Type statistics{x.dtype == DType::f64 ? DType::f64 : DType::f32, rows.statistics};
+  const Type statistics{sum_dtype(x.dtype), rows.statistics};
   return centres(types.node) ? std::vector<Type>{x, statistics, statistics} : std::vector<Type>{x, statistics};
 }
 

@@ -61,6 +61,9 @@ struct Op {
   std::vector<Absorbed> absorbed = {};
 };
 
+// What sums over elements of `dtype` are kept in: losses, statistics, gradients over micro-batches.
+inline DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
 const Op *find(std::string_view name);  // nullptr: unknown operator
 std::vector<std::string_view> names();  // sorted
 

@@ -84,20 +84,32 @@ struct Instruction {
 };
 inline bool moves(Kind kind) { return kind >= Kind::fetch; }  // one input goes to one output
 
+// What the optimizer keeps beside the weights: one element for each of a trained parameter.
+struct OptimizerArray {
+  std::string name;
+  std::uint64_t element_bytes = sizeof(float);
+  bool operator==(const OptimizerArray &) const = default;
+};
+
+// AdamW has 2 moments. Weights in bfloat16 are the upper halves of the master weights: the lower halves come first.
+std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments);
+
 // The arenas' lower parts, common to every Program of a session.
 struct State {
   struct Chunk {
     BufferId weights = BufferId::none;
-    std::vector<BufferId> moments;
+    std::vector<BufferId> optimizer;     // one for each of optimizer_arrays; empty where nothing is trained
     BufferId gradient = BufferId::none;  // what outlives backward: barrier order, accumulation
   };
   struct Parameter {
     std::size_t chunk = 0;
-    std::uint64_t weights_at = 0, moments_at = 0, gradient_at = 0;  // in the chunk's buffers, bytes
+    std::uint64_t weights_at = 0, gradient_at = 0;  // in the chunk's buffers, bytes
+    std::uint64_t optimizer_at = 0;                 // in each of the optimizer's arrays, elements
     bool trained = false;
   };
 
   std::vector<Buffer> buffers;
+  std::vector<OptimizerArray> optimizer_arrays;
   std::vector<Chunk> chunks;
   std::vector<Parameter> parameters;
   std::vector<std::map<graph::ValueId, BufferId>> of_value;  // per binding of shapes: inputs, constants, accumulators
@@ -107,7 +119,7 @@ struct State {
   std::array<std::uint64_t, kTierCount> bytes{};
 
   Operand weights(std::size_t parameter) const;
-  Operand moment(std::size_t parameter, std::size_t which) const;
+  Operand optimizer(std::size_t parameter, std::size_t which) const;
   Operand gradient(std::size_t parameter) const;
 };
 
@@ -146,9 +158,9 @@ struct Workspace {
 
 // What is laid out beside the plan's chunks.
 struct StateRequest {
-  std::size_t moments = 0;   // arrays of optimizer state per trained parameter
-  bool accumulates = false;  // gradients outlive a micro-batch
-  std::vector<bool> kept;    // per parameter: its gradient can be read after a step
+  std::vector<OptimizerArray> optimizer;  // beside the weights of every chunk that is trained
+  bool accumulates = false;               // gradients outlive a micro-batch
+  std::vector<bool> kept;                 // per parameter: its gradient can be read after a step
 };
 
 // Lays out what outlives a step. `sources` holds one training Source per binding, then evaluations.

@@ -133,7 +133,7 @@ class Time {
 
 }  // namespace
 
-Queues::Queues() {
+Queues::Queues(const Beside &own) : beside(own) {
   for (auto &row : shares) row.fill(1);
 }
 

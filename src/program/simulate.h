@@ -22,7 +22,7 @@ struct Queues {
   bool issued_in_turn = false;
   profile::Shares shares;  // what is left to each queue's speed beside the others
 
-  Queues();  // everything on compute
+  Queues(const Beside &own = {});  // nothing slows anything; without `own` everything runs on compute
 };
 Queues queues_of(const profile::Profile &profile);
 

@@ -21,6 +21,7 @@ class Layout {
   State run() {
     state_.status = add("status", sizeof(std::uint32_t), Tier::device);
     state_.parameters.resize(training_.graph.parameters.size());
+    state_.optimizer_arrays = request_.optimizer;
     for (std::size_t c = 0; c < plan_.chunks.size(); ++c) add_chunk(c);
     add_kept();
     add_verdict();
@@ -55,25 +56,40 @@ class Layout {
   void add_chunk(std::size_t c) {
     const Tier tier = resting_place(plan_.chunks[c]);
     State::Chunk &chunk = state_.chunks.emplace_back();
-    std::uint64_t weights = 0, moments = 0, gradients = 0;
+    std::uint64_t weights = 0, elements = 0, gradients = 0;
     for (std::size_t p : plan_.chunks[c].parameters) {
       const std::uint64_t bytes = bytes_of(training_.graph, training_.graph.parameters[p]);
       State::Parameter &parameter = state_.parameters[p];
       parameter = {.chunk = c,
                    .weights_at = weights,
-                   .moments_at = moments,
                    .gradient_at = gradients,
+                   .optimizer_at = elements,
                    .trained = training_.gradients[p] != ValueId::none};
       weights = checked_add(weights, round_up(bytes, kAlignment));
       if (!parameter.trained) continue;
-      moments = checked_add(moments, round_up(bytes, kAlignment));
-      gradients = checked_add(gradients, round_up(bytes, tier == Tier::disk ? kDiskAlignment : kAlignment));
+      elements = checked_add(elements, round_up(elements_of(p), aligned_elements()));
+      gradients =
+          checked_add(gradients, round_up(bytes_of_gradient(p), tier == Tier::disk ? kDiskAlignment : kAlignment));
     }
     chunk.weights = add(fmt::format("chunk{}/weights", c), weights, tier, Owner::weights);
-    if (moments == 0) return;
-    for (std::size_t i = 0; i < request_.moments; ++i)
-      chunk.moments.push_back(add(fmt::format("chunk{}/moment{}", c, i + 1), moments, tier, Owner::optimizer));
+    if (elements == 0) return;
+    for (const OptimizerArray &array : request_.optimizer)
+      chunk.optimizer.push_back(add(fmt::format("chunk{}/{}", c, array.name),
+                                    checked_multiply(elements, array.element_bytes), tier, Owner::optimizer));
     if (gradients_rest()) chunk.gradient = add(fmt::format("chunk{}/gradient", c), gradients, tier, Owner::gradients);
+  }
+
+  std::uint64_t elements_of(std::size_t p) const {
+    return static_cast<std::uint64_t>(element_count(training_.graph.value(training_.graph.parameters[p]).type.shape));
+  }
+
+  std::uint64_t bytes_of_gradient(std::size_t p) const { return bytes_of(training_.graph, training_.gradients[p]); }
+
+  // A parameter begins at the same element of all arrays: it is aligned in the one of the smallest elements.
+  std::uint64_t aligned_elements() const {
+    std::uint64_t smallest = kAlignment;
+    for (const OptimizerArray &array : request_.optimizer) smallest = std::min(smallest, array.element_bytes);
+    return kAlignment / smallest;
   }
 
   void add_kept() {
@@ -82,7 +98,7 @@ class Layout {
     for (std::size_t p = 0; p < state_.kept.size(); ++p)
       if (request_.kept[p]) {
         const ValueId id = training_.graph.parameters[p];
-        state_.kept[p] = add(training_.graph.value(id).name + "/gradient", bytes_of(training_.graph, id),
+        state_.kept[p] = add(training_.graph.value(id).name + "/gradient", bytes_of_gradient(p),
                              plan_.shared_memory ? Tier::device : Tier::host, Owner::gradients);
       }
   }
@@ -143,12 +159,20 @@ class Layout {
 
 Operand State::weights(std::size_t p) const { return {chunks[parameters[p].chunk].weights, parameters[p].weights_at}; }
 
-Operand State::moment(std::size_t p, std::size_t which) const {
-  return {chunks[parameters[p].chunk].moments[which], parameters[p].moments_at};
+Operand State::optimizer(std::size_t p, std::size_t which) const {
+  return {chunks[parameters[p].chunk].optimizer[which],
+          parameters[p].optimizer_at * optimizer_arrays[which].element_bytes};
 }
 
 Operand State::gradient(std::size_t p) const {
   return {chunks[parameters[p].chunk].gradient, parameters[p].gradient_at};
+}
+
+std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments) {
+  std::vector<OptimizerArray> arrays;
+  if (weights == DType::bf16) arrays.push_back({.name = "low", .element_bytes = sizeof(std::uint16_t)});
+  for (std::size_t i = 0; i < moments; ++i) arrays.push_back({.name = fmt::format("moment{}", i + 1)});
+  return arrays;
 }
 
 State lay_out_state(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request) {

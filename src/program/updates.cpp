@@ -38,6 +38,12 @@ std::uint64_t Updates::bytes_of_parameter(std::size_t p) const {
   return bytes_of(source_.graph, source_.graph.parameters[p]);
 }
 
+std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(source_.graph, source_.gradients[p]); }
+
+std::uint64_t Updates::elements_of(std::size_t p) const {
+  return static_cast<std::uint64_t>(element_count(source_.graph.value(source_.graph.parameters[p]).type.shape));
+}
+
 // A gradient is dealt with once its norm is known (before the last micro-batch: once it is made) and, where the
 // optimizer follows at once, nothing reads the weight any more: a tied head waits for its table.
 void Updates::schedule(const Sequence &sequence) {
@@ -103,7 +109,7 @@ void Updates::before(const graph::Node &node) {
   require(found != source_.accumulators.end(), Code::internal, node.name, "a sum of gradients that is no parameter's");
   const auto p = static_cast<std::size_t>(found - source_.accumulators.begin());
   where_.of_root[index(where_.roots[index(node.inputs[0])])] =
-      builder_.bring(state_.gradient(p), bytes_of_parameter(p), Tier::device);
+      builder_.bring(state_.gradient(p), bytes_of_gradient(p), Tier::device);
 }
 
 void Updates::begin_item(std::size_t item) {
@@ -121,7 +127,7 @@ Updates::Working Updates::bring_chunk(std::size_t chunk) {
   const auto bring = [&](BufferId id) { return builder_.bring({id, 0}, builder_.buffer(id).bytes, place).buffer; };
   Working working;
   if (rests_ || place != Tier::device) working.weights = bring(home.weights);
-  for (BufferId moment : home.moments) working.moments.push_back(bring(moment));
+  for (BufferId array : home.optimizer) working.optimizer.push_back(bring(array));
   return working;
 }
 
@@ -131,7 +137,7 @@ void Updates::store_chunk(std::size_t chunk, const Working &working) {
     if (from != to) builder_.store({from, 0}, {to, 0}, builder_.buffer(to).bytes);
   };
   store(working.weights, home.weights);
-  for (std::size_t i = 0; i < home.moments.size(); ++i) store(working.moments[i], home.moments[i]);
+  for (std::size_t i = 0; i < home.optimizer.size(); ++i) store(working.optimizer[i], home.optimizer[i]);
 }
 
 // The gradient of p is what it will be in this step.
@@ -140,7 +146,7 @@ void Updates::complete(std::size_t p) {
   keep(p);
   if (!rests_) return update_at_once(p, verdict);
   const Operand at = where_.of(source_.gradients[p]), home = state_.gradient(p);
-  if (at != home) builder_.store(at, home, bytes_of_parameter(p));
+  if (at != home) builder_.store(at, home, bytes_of_gradient(p));
 }
 
 // Returns a copy of the status as it stands after the check: what a host Update goes by, however late it runs.
@@ -161,7 +167,7 @@ BufferId Updates::check(std::size_t p) {
 void Updates::keep(std::size_t p) {
   if (state_.kept[p] == BufferId::none) return;
   const Operand at = where_.of(source_.gradients[p]), kept = {state_.kept[p], 0};
-  if (at != kept) builder_.move(at, kept, bytes_of_parameter(p));
+  if (at != kept) builder_.move(at, kept, bytes_of_gradient(p));
 }
 
 void Updates::update_at_once(std::size_t p, BufferId verdict) {
@@ -178,18 +184,19 @@ void Updates::update_at_once(std::size_t p, BufferId verdict) {
   }
   Working working = working_[chunk];
   if (in_place(chunk))
-    working = {state_.chunks[chunk].weights, state_.chunks[chunk].moments};
+    working = {state_.chunks[chunk].weights, state_.chunks[chunk].optimizer};
   else if (place == Tier::device)
     working.weights = where_.of_chunk[chunk];
-  const std::uint64_t bytes = bytes_of_parameter(p);
-  emit_update(p, in(working, p, builder_.bring(gradient, bytes, place)), {status}, bytes);
+  const Operand near = builder_.bring(gradient, bytes_of_gradient(p), place);
+  emit_update(p, in(working, p, near), {status}, bytes_of_parameter(p));
   if (--left_[chunk] == 0 && !in_place(chunk)) store_chunk(chunk, working);
 }
 
 Updates::Arrays Updates::in(const Working &working, std::size_t p, Operand gradient) const {
   const State::Parameter &parameter = state_.parameters[p];
   Arrays arrays = {.gradient = gradient, .weights = {working.weights, parameter.weights_at}};
-  for (BufferId moment : working.moments) arrays.moments.push_back({moment, parameter.moments_at});
+  for (std::size_t i = 0; i < working.optimizer.size(); ++i)
+    arrays.optimizer.push_back({working.optimizer[i], state_.optimizer(p, i).offset});
   return arrays;
 }
 
@@ -201,57 +208,87 @@ void Updates::emit_update(std::size_t p, const Arrays &at, const std::vector<Ope
                      .inputs = {at.gradient},
                      .outputs = {at.weights}};
   update.inputs.insert(update.inputs.end(), verdict.begin(), verdict.end());
-  update.outputs.insert(update.outputs.end(), at.moments.begin(), at.moments.end());
+  update.outputs.insert(update.outputs.end(), at.optimizer.begin(), at.optimizer.end());
   builder_.emit(std::move(update));
 }
 
 bool Updates::by_pieces(std::size_t chunk) const {
   const std::vector<std::size_t> &parameters = plan_.chunks[chunk].parameters;
   return resting_place(chunk) != Tier::device && parameters.size() == 1 &&
-         bytes_of_parameter(parameters[0]) > plan_.piece_bytes;
+         elements_of(parameters[0]) > piece_elements(parameters[0]);
+}
+
+// Whole pieces of the disk in every array: what the smallest elements fill one with.
+std::uint64_t Updates::piece_elements(std::size_t p) const {
+  std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
+  for (const OptimizerArray &array : state_.optimizer_arrays) smallest = std::min(smallest, array.element_bytes);
+  return plan_.piece_bytes / smallest;
 }
 
 Updates::Arrays Updates::at_rest(std::size_t p) const {
   Arrays arrays = {.gradient = state_.gradient(p), .weights = state_.weights(p)};
-  for (std::size_t i = 0; i < state_.chunks[chunk_of(p)].moments.size(); ++i)
-    arrays.moments.push_back(state_.moment(p, i));
+  for (std::size_t i = 0; i < state_.optimizer_arrays.size(); ++i) arrays.optimizer.push_back(state_.optimizer(p, i));
   return arrays;
 }
 
-// The piece from `begin`, where the optimizer runs. The gradient is as large as the parameter; the others are moved
-// with the padding that ends them at rest.
-Updates::Arrays Updates::bring_piece(const Arrays &whole, std::size_t p, std::uint64_t begin) {
-  const Tier place = optimizer_place(chunk_of(p));
-  const auto bring = [&](Operand at, std::uint64_t bytes) {
-    return builder_.bring({at.buffer, at.offset + begin}, std::min(bytes - begin, plan_.piece_bytes), place);
+Updates::Run Updates::run_of(const Piece &piece, std::uint64_t element_bytes, std::uint64_t end) const {
+  const std::uint64_t begin = piece.begin * element_bytes;
+  return {.begin = begin, .bytes = std::min(end - begin, piece_elements(piece.parameter) * element_bytes)};
+}
+
+Updates::Run Updates::run_of_weights(const Piece &piece) const {
+  const std::uint64_t end = builder_.buffer(state_.chunks[chunk_of(piece.parameter)].weights).bytes;
+  return run_of(piece, size_of(source_.graph.value(source_.graph.parameters[piece.parameter]).type.dtype), end);
+}
+
+Updates::Run Updates::run_of_array(const Piece &piece, std::size_t which) const {
+  const std::uint64_t end = builder_.buffer(state_.chunks[chunk_of(piece.parameter)].optimizer[which]).bytes;
+  return run_of(piece, state_.optimizer_arrays[which].element_bytes, end);
+}
+
+// The piece where the optimizer runs. The gradient is as large as the parameter; the others are moved with the padding
+// that ends them at rest.
+Updates::Arrays Updates::bring_piece(const Arrays &whole, const Piece &piece) {
+  const Tier place = optimizer_place(chunk_of(piece.parameter));
+  const auto bring = [&](Operand at, const Run &run) {
+    return builder_.bring({at.buffer, at.offset + run.begin}, run.bytes, place);
   };
-  const std::uint64_t padded = builder_.buffer(state_.chunks[chunk_of(p)].weights).bytes;
-  Arrays piece = {.gradient = bring(whole.gradient, bytes_of_parameter(p)), .weights = bring(whole.weights, padded)};
-  for (Operand moment : whole.moments) piece.moments.push_back(bring(moment, padded));
-  return piece;
+  const std::size_t element_bytes = size_of(source_.graph.value(source_.gradients[piece.parameter]).type.dtype);
+  const Run of_gradient = run_of(piece, element_bytes, bytes_of_gradient(piece.parameter));
+  Arrays near = {.gradient = bring(whole.gradient, of_gradient),
+                 .weights = bring(whole.weights, run_of_weights(piece))};
+  for (std::size_t i = 0; i < whole.optimizer.size(); ++i)
+    near.optimizer.push_back(bring(whole.optimizer[i], run_of_array(piece, i)));
+  return near;
+}
+
+void Updates::store_piece(const Arrays &near, const Piece &piece, bool weights) {
+  const Arrays home = at_rest(piece.parameter);
+  const auto store = [&](Operand from, Operand array, const Run &run) {
+    const Operand to = {array.buffer, array.offset + run.begin};
+    if (from != to) builder_.store(from, to, run.bytes);
+  };
+  if (weights) store(near.weights, home.weights, run_of_weights(piece));
+  for (std::size_t i = 0; i < home.optimizer.size(); ++i)
+    store(near.optimizer[i], home.optimizer[i], run_of_array(piece, i));
 }
 
 // While the optimizer is at one piece, the next is on its way. `whole`: where each array is as a whole. Weights that
 // were fetched for compute go back at the end.
 void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::vector<Operand> &verdict) {
-  const std::uint64_t bytes = bytes_of_parameter(p), step = plan_.piece_bytes;
-  const std::uint64_t padded = builder_.buffer(state_.chunks[chunk_of(p)].weights).bytes;
-  const Arrays home = at_rest(p);
-  const bool fetched = whole.weights != home.weights;
-  Arrays next = bring_piece(whole, p, 0);
-  for (std::uint64_t begin = 0; begin < bytes; begin += step) {
-    const Arrays piece = next;
+  const std::uint64_t elements = elements_of(p), step = piece_elements(p);
+  const std::uint64_t element_bytes = bytes_of_parameter(p) / elements;
+  const Operand home = state_.weights(p);
+  const bool fetched = whole.weights != home;
+  Arrays next = bring_piece(whole, {.parameter = p, .begin = 0});
+  for (std::uint64_t begin = 0; begin < elements; begin += step) {
+    const Arrays near = next;
     builder_.begin_stage();
-    if (begin + step < bytes) next = bring_piece(whole, p, begin + step);
-    emit_update(p, piece, verdict, std::min(bytes - begin, step));
-    const auto store = [&](Operand from, Operand array) {
-      const Operand to = {array.buffer, array.offset + begin};
-      if (from != to) builder_.store(from, to, std::min(padded - begin, step));
-    };
-    if (!fetched) store(piece.weights, home.weights);
-    for (std::size_t i = 0; i < home.moments.size(); ++i) store(piece.moments[i], home.moments[i]);
+    if (begin + step < elements) next = bring_piece(whole, {.parameter = p, .begin = begin + step});
+    emit_update(p, near, verdict, std::min(elements - begin, step) * element_bytes);
+    store_piece(near, {.parameter = p, .begin = begin}, !fetched);
   }
-  if (fetched) builder_.store(whole.weights, home.weights, padded);
+  if (fetched) builder_.store(whole.weights, home, builder_.buffer(home.buffer).bytes);
 }
 
 // In forward order, so that what the next step needs first is ready first.
@@ -284,8 +321,8 @@ void Updates::update_chunk(std::size_t chunk) {
   const Working working = bring_chunk(chunk);
   for (std::size_t p : plan_.chunks[chunk].parameters) {
     if (!state_.parameters[p].trained) continue;
-    const std::uint64_t bytes = bytes_of_parameter(p);
-    emit_update(p, in(working, p, builder_.bring(state_.gradient(p), bytes, place)), verdict, bytes);
+    const Operand near = builder_.bring(state_.gradient(p), bytes_of_gradient(p), place);
+    emit_update(p, in(working, p, near), verdict, bytes_of_parameter(p));
   }
   if (!in_place(chunk)) store_chunk(chunk, working);
 }

@@ -42,26 +42,42 @@ class Updates {
   // A chunk's arrays where its optimizer runs.
   struct Working {
     BufferId weights = BufferId::none;
-    std::vector<BufferId> moments;
+    std::vector<BufferId> optimizer;
   };
 
   Tier resting_place(std::size_t chunk) const { return builder_.buffer(state_.chunks[chunk].weights).tier; }
   Tier optimizer_place(std::size_t chunk) const;
   std::size_t chunk_of(std::size_t parameter) const { return state_.parameters[parameter].chunk; }
   std::uint64_t bytes_of_parameter(std::size_t parameter) const;
+  std::uint64_t bytes_of_gradient(std::size_t parameter) const;
   bool in_place(std::size_t chunk) const { return optimizer_place(chunk) == resting_place(chunk); }
 
-  // A parameter's arrays, or a piece of each; the optimizer's operands.
+  // A parameter's arrays, or a piece of each; the operands of an Update.
   struct Arrays {
     Operand gradient, weights;
-    std::vector<Operand> moments;
+    std::vector<Operand> optimizer;
+  };
+  // A parameter's elements from `begin`, piece_elements() of them or what is left; in every array the same ones.
+  struct Piece {
+    std::size_t parameter;
+    std::uint64_t begin;
+  };
+  // Where they lie in one of the arrays, bytes.
+  struct Run {
+    std::uint64_t begin, bytes;
   };
 
   // A chunk of one parameter that is larger than a piece: the optimizer goes through it piece by piece, and what is not
   // where it runs is brought and stored for each.
   bool by_pieces(std::size_t chunk) const;
+  std::uint64_t elements_of(std::size_t parameter) const;
+  std::uint64_t piece_elements(std::size_t parameter) const;
+  Run run_of(const Piece &piece, std::uint64_t element_bytes, std::uint64_t end) const;  // `end`: of the array, bytes
+  Run run_of_weights(const Piece &piece) const;
+  Run run_of_array(const Piece &piece, std::size_t which) const;  // of the optimizer's
   Arrays at_rest(std::size_t parameter) const;
-  Arrays bring_piece(const Arrays &whole, std::size_t parameter, std::uint64_t begin);
+  Arrays bring_piece(const Arrays &whole, const Piece &piece);
+  void store_piece(const Arrays &near, const Piece &piece, bool weights);
   void update_by_pieces(std::size_t parameter, const Arrays &whole, const std::vector<Operand> &verdict);
 
   Working bring_chunk(std::size_t chunk);

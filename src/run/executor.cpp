@@ -42,7 +42,8 @@ backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Ke
   // The loss is float32, squared norms are float64.
   if (instruction.kind == program::Kind::check)
     return kernels.of_check(instruction.mark == 1 ? DType::f32 : DType::f64, instruction.mark);
-  return kernels.of_update(optimizer, static_cast<std::int64_t>(instruction.bytes / sizeof(float)));
+  const DType weights = graph_.value(graph_.parameters.at(instruction.parameter)).type.dtype;
+  return kernels.of_update(optimizer, static_cast<std::int64_t>(instruction.bytes / size_of(weights)));
 }
 
 Executor::Issue Executor::resolve(const program::Instruction &instruction, Kernels &kernels,

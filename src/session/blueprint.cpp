@@ -104,7 +104,8 @@ class Drawing {
   }
 
   void plan() {
-    const program::StateRequest request = {.moments = static_cast<std::size_t>(blueprint_.optimizer.state_count()),
+    const auto moments = static_cast<std::size_t>(blueprint_.optimizer.state_count());
+    const program::StateRequest request = {.optimizer = program::optimizer_arrays(precision_of(options_), moments),
                                            .accumulates = accumulates(),
                                            .kept = blueprint_.kept};
     const Drafter drafter(blueprint_.served, site_, request);
@@ -112,7 +113,7 @@ class Drawing {
     for (const auto &served : blueprint_.served) graphs.push_back(&served->training.graph);
     blueprint_.profile = site_.profile(graphs, blueprint_.optimizer);
     blueprint_.budget = budget_of(options_, blueprint_.profile);
-    const Ground ground{
+    Ground ground{
         .options = options_,
         .drafter = drafter,
         .served = blueprint_.first(),
@@ -120,7 +121,8 @@ class Drawing {
         .budget = blueprint_.budget,
         .barrier = options_.is_set("clip_norm") || blueprint_.policy != NonfinitePolicy::stop || accumulates(),
         .accumulation = blueprint_.accumulation,
-        .optimizer = {.state = 4 * request.moments}};
+        .optimizer = {.state = 0}};
+    for (const program::OptimizerArray &array : request.optimizer) ground.optimizer.state += array.element_bytes;
     blueprint_.chosen = choose_plan(ground);
     blueprint_.draft = drafter.lower(blueprint_.chosen.plan);
     for (const Draft::Programs &programs : blueprint_.draft.programs)

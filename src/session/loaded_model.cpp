@@ -32,6 +32,8 @@ graph::ValueId find_loss(const graph::Graph &graph) {
 
 }  // namespace
 
+DType precision_of(const Options &options) { return options.text("precision") == "bf16" ? DType::bf16 : DType::f32; }
+
 onnx_import::DimBindings dim_bindings(const Options &options) {
   onnx_import::DimBindings dims;
   for (const std::string &item : options.list("dim")) {  // NAME=N, checked when it was set
@@ -63,6 +65,7 @@ LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Mode
   loaded.prepared = passes::prepare(std::move(graph), load,
                                     {.trainable = options.list("trainable"), .frozen = options.list("frozen")});
   loaded.loss = find_loss(loaded.prepared.graph);
+  if (precision_of(options) == DType::bf16) passes::to_bf16(loaded.prepared.graph, loaded.loss);
   return loaded;
 }
 

@@ -16,6 +16,9 @@ struct LoadedModel {
   graph::ValueId loss = graph::ValueId::none;
 };
 
+// What weights and activations are in during a step.
+DType precision_of(const Options &options);
+
 // What the `dim` options bind; Code::shape where one dim is bound to two values.
 onnx_import::DimBindings dim_bindings(const Options &options);
 

@@ -60,8 +60,8 @@ void Machine::declare_disk() {
   const program::State &state = blueprint_.draft.state;
   for (const program::State::Chunk &chunk : state.chunks) {
     declare(state.buffers[index(chunk.weights)], 0, state.buffers[index(chunk.weights)].bytes);
-    for (program::BufferId moment : chunk.moments)
-      declare(state.buffers[index(moment)], 0, state.buffers[index(moment)].bytes);
+    for (program::BufferId array : chunk.optimizer)
+      declare(state.buffers[index(array)], 0, state.buffers[index(array)].bytes);
   }
   for (const Draft::Programs &programs : blueprint_.draft.programs)
     for (const program::Program *program : {&programs.step, &programs.accumulate, &programs.evaluation})
@@ -116,12 +116,12 @@ void Machine::fill_chunk(std::size_t c) {
   if (weights.tier == Tier::device && !straight) store_->write(weights, 0, at, weights.bytes);
   if (weights.tier != Tier::disk) return;
   store_->write_disk(weights.offset, at, weights.bytes);
-  for (program::BufferId moment : state.chunks[c].moments)
-    store_->clear_disk(state.buffers[index(moment)].offset, state.buffers[index(moment)].bytes);
+  for (program::BufferId array : state.chunks[c].optimizer)
+    store_->clear_disk(state.buffers[index(array)].offset, state.buffers[index(array)].bytes);
   if (state.chunks[c].gradient == program::BufferId::none) return;
   for (std::size_t p : blueprint_.chosen.plan.chunks[c].parameters) {
     if (!state.parameters[p].trained) continue;
-    const graph::Type &type = graph.value(graph.parameters[p]).type;
+    const graph::Type &type = graph.value(blueprint_.first().training.gradients[p]).type;
     const program::Operand home = state.gradient(p);
     store_->clear_disk(state.buffers[index(home.buffer)].offset + home.offset, byte_count(type.dtype, type.shape));
   }
@@ -146,7 +146,7 @@ void Machine::set_status(std::uint32_t status) {
 }
 
 program::Operand Machine::array(std::size_t p, std::size_t which) const {
-  return which == 0 ? blueprint_.draft.state.weights(p) : blueprint_.draft.state.moment(p, which - 1);
+  return which == 0 ? blueprint_.draft.state.weights(p) : blueprint_.draft.state.optimizer(p, which - 1);
 }
 
 void Machine::read_array(std::size_t p, std::size_t which, std::uint64_t offset, std::span<std::byte> out) {

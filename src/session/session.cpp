@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "session/checkpoint.h"
+#include "session/loaded_model.h"
 #include "session/machine.h"
 #include "session/report.h"
 
@@ -377,6 +378,8 @@ class LiveSession final : public Session {
 }  // namespace
 
 std::unique_ptr<Session> Session::create(const Options &options, const std::string &model_path, Log log) {
+  require(precision_of(options) == DType::f32, Code::unsupported, "precision",
+          "training in {} is not available yet; planning and checking a model in it are", options.text("precision"));
   return std::make_unique<LiveSession>(options, model_path, std::move(log));
 }
 

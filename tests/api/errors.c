@@ -12,7 +12,7 @@ static void options_are_refused_with_reasons(protrain_options *options) {
   protrain_error_destroy(error);
   FAILS(protrain_options_set(options, "learning_rate", "fast"), PROTRAIN_ERROR_ARG, "learning_rate");
   FAILS(protrain_options_set(options, "learning_rate", "-1"), PROTRAIN_ERROR_ARG, "learning_rate");
-  FAILS(protrain_options_set(options, "precision", "bf16"), PROTRAIN_ERROR_UNSUPPORTED, "precision");
+  FAILS(protrain_options_set(options, "precision", "fp16"), PROTRAIN_ERROR_UNSUPPORTED, "precision");
   FAILS(protrain_options_set(options, "tie", "*"), PROTRAIN_ERROR_UNSUPPORTED, "tie");
   FAILS(protrain_options_get(options, "nothing", &value), PROTRAIN_ERROR_ARG, "nothing");
   OK(protrain_options_get(options, "learning_rate", &value));
@@ -32,6 +32,9 @@ static void sessions_are_refused_with_reasons(void) {
   FAILS(protrain_session_create(unbound, gpt2_path(), &session), PROTRAIN_ERROR_SHAPE, NULL);
   OK(protrain_options_set(options, "memory", "64KiB"));
   FAILS(protrain_session_create(options, gpt2_path(), &session), PROTRAIN_ERROR_BUDGET, NULL);
+  OK(protrain_options_set(options, "precision", "bf16"));
+  FAILS(protrain_session_create(options, gpt2_path(), &session), PROTRAIN_ERROR_UNSUPPORTED, "precision");
+  FAILS(protrain_session_create(options, "no-such-file.onnx", &session), PROTRAIN_ERROR_UNSUPPORTED, "precision");
   CHECK(session == NULL);
   protrain_options_destroy(unbound);
   protrain_options_destroy(options);

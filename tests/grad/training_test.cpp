@@ -45,6 +45,12 @@ class Sketch {
     graph.value(out).type = types.at(0);
     return out;
   }
+  ValueId rounded(ValueId parameter, DType dtype) {
+    graph::Value &value = graph.value(parameter);
+    value.type.dtype = dtype;
+    bound[parameter] = Array::from_doubles(value.type, bound[parameter].doubles());
+    return parameter;
+  }
   ValueId sum(ValueId value) { return run("ReduceSum", {value}, {{"keepdims", std::int64_t{0}}}); }
 
   Graph graph;
@@ -134,6 +140,41 @@ TEST(Training, GivesNoGradientToAParameterTheLossDoesNotSee) {
   const Training training = build(s.graph, s.sum(w));
   EXPECT_NE(training.gradients[0], ValueId::none);
   EXPECT_EQ(training.gradients[1], ValueId::none);
+}
+
+// A third of a loss over logits, in the given type.
+Sketch scaled_loss(DType dtype, ValueId &loss) {
+  Sketch s;
+  const ValueId x = s.rounded(s.parameter("x", {3, 4}), dtype), w = s.rounded(s.parameter("w", {5, 4}), dtype);
+  const ValueId mean = s.run("LinearCrossEntropy", {x, w, s.indices("labels", {4, 0, 2})});
+  const ValueId third = s.graph.add_constant("third", Array::scalar(s.graph.value(mean).type.dtype, 1.0 / 3));
+  loss = s.run("Mul", {mean, third});
+  return s;
+}
+
+TEST(Training, RoundsGradientsToTheTypeOfTheParameterWhereTheLossIsWider) {
+  ValueId wide_loss = ValueId::none, loss = ValueId::none;
+  const Sketch wide = scaled_loss(DType::f64, wide_loss), narrow = scaled_loss(DType::bf16, loss);
+  EXPECT_EQ(narrow.graph.value(loss).type.dtype, DType::f32);
+  const Training exact = build(wide.graph, wide_loss), training = build(narrow.graph, loss);
+  const auto wanted = ops::interpret(exact.graph, wide.bound), found = ops::interpret(training.graph, narrow.bound);
+  for (std::size_t p = 0; p < 2; ++p) {
+    EXPECT_EQ(training.graph.value(training.gradients[p]).type.dtype, DType::bf16);
+    const auto a = wanted[index(exact.gradients[p])].doubles(), b = found[index(training.gradients[p])].doubles();
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 0.005);
+  }
+}
+
+TEST(Training, SumsShortGradientsOverMicroBatchesInFloat32) {
+  for (const auto &[dtype, sums] : {std::pair{DType::bf16, DType::f32}, std::pair{DType::f64, DType::f64}}) {
+    ValueId loss = ValueId::none;
+    const Sketch s = scaled_loss(dtype, loss);
+    const Training training = build(s.graph, loss, {.accumulate = true});
+    for (std::size_t p = 0; p < 2; ++p) {
+      EXPECT_EQ(training.graph.value(training.accumulators[p]).type.dtype, sums);
+      EXPECT_EQ(training.graph.value(training.gradients[p]).type.dtype, sums);
+    }
+  }
 }
 
 TEST(Training, ListsEveryOperatorWithoutAGradient) {

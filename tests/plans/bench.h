@@ -52,8 +52,8 @@ class Bench {
       for (std::size_t p : blueprint().chosen.plan.chunks[c].parameters)
         std::ranges::copy(initial_[p], weights.begin() + static_cast<std::ptrdiff_t>(state.parameters[p].weights_at));
       write(state.chunks[c].weights, weights);
-      for (program::BufferId moment : state.chunks[c].moments)
-        write(moment, std::vector<std::byte>(state.buffers[index(moment)].bytes));
+      for (program::BufferId array : state.chunks[c].optimizer)
+        write(array, std::vector<std::byte>(state.buffers[index(array)].bytes));
     }
     steps_ = 0;
   }

@@ -73,7 +73,8 @@ struct TwoBlocks {
   }
 
   Program lowered(const Source &source, const plan::Plan &plan) const {
-    const State state = lay_out_state({step(), evaluation()}, plan, {.moments = 1, .kept = {false, false}});
+    const StateRequest request = {.optimizer = optimizer_arrays(DType::f32, 1), .kept = {false, false}};
+    const State state = lay_out_state({step(), evaluation()}, plan, request);
     return lower(source, plan, state, {.nodes = std::vector<std::uint64_t>(graph.node_count(), 0)});
   }
   Program lowered(const plan::Plan &plan) const { return lowered(step(), plan); }

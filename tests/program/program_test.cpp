@@ -35,7 +35,8 @@ struct Example {
   Program lowered(const plan::Plan &plan, const std::vector<bool> &kept = {false}) {
     const Source step{.graph = graph, .loss = loss, .norm = norm, .gradients = {gradient}, .squared_norms = {squared}};
     const Source evaluation{.graph = graph, .loss = loss, .norm = ValueId::none, .updates = false};
-    const State state = lay_out_state({step, evaluation}, plan, {.moments = 2, .accumulates = false, .kept = kept});
+    const StateRequest request = {.optimizer = optimizer_arrays(DType::f32, 2), .kept = kept};
+    const State state = lay_out_state({step, evaluation}, plan, request);
     Workspace workspace{.nodes = std::vector<std::uint64_t>(graph.node_count(), 0)};
     workspace.nodes[1] = 100;
     return lower(step, plan, state, workspace);

@@ -15,7 +15,8 @@ for pair in loss=mse loss-output=x loss-labels=x loss-shift=1 tie=x; do
   name=${pair%%=*}
   train 2 "option $(echo "$name" | tr - _) is not available yet" "--$name" "${pair#*=}"
 done
-train 2 'precision bf16 is not available yet' --precision bf16
+train 2 'precision fp16 is not available yet' --precision fp16
+train 1 'training in bf16 is not available yet' --precision bf16
 train 2 'device cuda:0 is not available yet' --device cuda:0
 for name in plan profile bench; do
   refused 2 "$name is not available yet" $name "$model"

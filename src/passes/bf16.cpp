@@ -1,0 +1,158 @@
+// Float32 to bfloat16. What a step computes is rounded once, where it is made; what sums it up stays float32.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "passes/passes.h"
+#include "passes/rewriter.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Array;
+using graph::Origin;
+
+constexpr ValueId kNone = ValueId::none;
+constexpr double kLargest = 0x1.FEp127;  // the largest finite bfloat16
+
+using Marks = std::vector<bool>;  // per value
+
+bool any(const std::vector<ValueId> &ids, auto &&matches) {
+  return std::ranges::any_of(ids, [&](ValueId id) { return id != kNone && matches(id); });
+}
+
+Array converted(const Array &array, DType dtype, double largest) {
+  std::vector<double> values(static_cast<std::size_t>(array.stored_count()));
+  graph::load(array.dtype(), array.bytes(), 1, array.stored_count(), values.data());
+  for (double &value : values)
+    if (std::isfinite(value)) value = std::clamp(value, -largest, largest);
+  std::vector<std::byte> bytes(values.size() * size_of(dtype));
+  graph::store(dtype, values.data(), array.stored_count(), bytes.data());
+  return {{dtype, array.shape()}, array.stored(), std::move(bytes)};
+}
+
+// Masks hold the lowest float32, which would be rounded to -infinity; of a row of it Softmax makes NaN.
+void limit_constants(Graph &graph) {
+  for (std::size_t i = 0; i < graph.value_count(); ++i) {
+    graph::Value &value = graph.value(static_cast<ValueId>(i));
+    if (value.origin == Origin::constant && value.type.dtype == DType::f32)
+      value.array = converted(value.array, DType::f32, kLargest);
+  }
+}
+
+// Values that a parameter is behind.
+Marks computed_of_parameters(const Graph &graph) {
+  Marks marks(graph.value_count(), false);
+  for (ValueId id : graph.parameters) marks[index(id)] = true;
+  for (const Node &node : graph.nodes())
+    if (any(node.inputs, [&](ValueId in) { return marks[index(in)]; }))
+      for (ValueId out : node.outputs)
+        if (out != kNone) marks[index(out)] = true;
+  return marks;
+}
+
+// Operands that are taken in float32 beside data in bfloat16: what is added to scores that are float32, an exponent.
+bool may_be_wide(const Node &node, std::size_t input) {
+  return (node.op == "FusedAttention" && input == 3) || (node.op == "Pow" && input == 1);
+}
+
+class Narrowing {
+ public:
+  // `wide`: results that stay float32.
+  Narrowing(Graph &graph, const Marks &wide) : graph_(graph), rewriter_(graph), wide_(wide) {
+    of_parameters_ = computed_of_parameters(graph);
+  }
+
+  void run() {
+    for (ValueId id : graph_.parameters)
+      if (is(id, DType::f32)) graph_.value(id).type.dtype = DType::bf16;
+    rewriter_.walk([this](Node &node) { visit(node); });
+  }
+
+ private:
+  bool is(ValueId id, DType dtype) const { return graph_.value(id).type.dtype == dtype; }
+  bool is_wide(ValueId id) const { return index(id) < wide_.size() && wide_[index(id)]; }
+
+  void visit(Node &node) {
+    const bool wide = any(node.outputs, [&](ValueId out) { return is_wide(out); });
+    const bool narrow = !wide && any(node.inputs, [&](ValueId in) { return is(in, DType::bf16); });
+    const DType from = wide ? DType::bf16 : DType::f32, to = wide ? DType::f32 : DType::bf16;
+    for (std::size_t i = 0; (wide || narrow) && i < node.inputs.size(); ++i) {
+      ValueId &in = node.inputs[i];
+      if (in != kNone && is(in, from) && !(narrow && may_be_wide(node, i))) in = as(in, to, node);
+    }
+    if (!wide && is_cast_to_float32(node) && of_parameters_[index(node.inputs[0])])
+      node.attributes.set("to", std::string(name_of(DType::bf16)));
+    rewriter_.keep(std::move(node));
+  }
+
+  bool is_cast_to_float32(const Node &node) const {
+    return node.op == "Cast" && node.attributes.text("to", "") == name_of(DType::f32) &&
+           index(node.inputs[0]) < of_parameters_.size();
+  }
+
+  // The value in another type; made once, in the block that reads it first.
+  ValueId as(ValueId id, DType dtype, const Node &reader) {
+    const auto found = converted_.find({id, dtype});
+    if (found != converted_.end()) return found->second;
+    ValueId made;
+    if (const Array *array = rewriter_.constant_of(id)) {
+      made = rewriter_.constant(converted(*array, dtype, kLargest));
+    } else {
+      made = rewriter_.new_value();
+      rewriter_.keep({.op = "Cast",
+                      .name = rewriter_.base_name(),
+                      .attributes = {{"to", std::string(name_of(dtype))}},
+                      .inputs = {id},
+                      .outputs = {made},
+                      .block = reader.block,
+                      .phase = reader.phase});
+    }
+    return converted_[{id, dtype}] = made;
+  }
+
+  Graph &graph_;
+  Rewriter rewriter_;
+  const Marks &wide_;
+  Marks of_parameters_;
+  std::map<std::pair<ValueId, DType>, ValueId> converted_;
+};
+
+// Where the way back from the loss ends: products, and what has parameters of its own or belongs to a layer.
+bool ends_tail(const Graph &graph, const Node &node) {
+  return node.block >= 0 || node.op == "MatMul" || node.op == "FusedAttention" ||
+         any(node.inputs, [&](ValueId in) { return graph.value(in).origin == Origin::parameter; });
+}
+
+// The loss, and what of the way to it would be bfloat16 after the last product. `narrowed`: the graph without it.
+Marks tail(const Graph &graph, const Graph &narrowed, ValueId loss) {
+  Marks wide(graph.value_count(), false);
+  std::vector<ValueId> pending = {loss};
+  while (!pending.empty()) {
+    const ValueId id = pending.back();
+    pending.pop_back();
+    const graph::Value &value = graph.value(id);
+    if (wide[index(id)] || value.producer == graph::NodeId::none) continue;
+    const Node &node = graph.node(value.producer);
+    const bool would_be_narrow = narrowed.value(id).type.dtype == DType::bf16;
+    if (!would_be_narrow || (id != loss && ends_tail(graph, node))) continue;
+    wide[index(id)] = true;
+    for (ValueId in : node.inputs)
+      if (in != kNone) pending.push_back(in);
+  }
+  return wide;
+}
+
+}  // namespace
+
+void to_bf16(Graph &graph, ValueId loss) {
+  limit_constants(graph);
+  Graph narrowed = graph;
+  Narrowing(narrowed, {}).run();
+  const Marks wide = tail(graph, narrowed, loss);
+  Narrowing(graph, wide).run();
+  graph::verify(graph);
+}
+
+}  // namespace protrain::passes

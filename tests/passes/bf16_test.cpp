@@ -1,0 +1,182 @@
+// A float32 graph in bfloat16: what is rounded, what stays float32, and that it still means the same.
+#include <gtest/gtest.h>
+
+#include "errors.h"
+#include "fixtures.h"
+#include "onnx_import/model.h"
+#include "passes/hand_built.h"
+#include "passes/passes.h"
+
+namespace protrain::test {
+namespace {
+
+constexpr DType kWide = DType::f32, kNarrow = DType::bf16;
+constexpr double kLowest = -3.4028234663852886e38;  // of float32
+
+struct Float32 : HandBuilt {
+  ValueId data(const std::string &name, Shape shape) { return input(name, std::move(shape), kWide); }
+  ValueId weight(const std::string &name, Shape shape) {
+    const ValueId id = parameter(name, std::move(shape));
+    graph.value(id).type.dtype = kWide;
+    return id;
+  }
+  ValueId scalar(double value) { return number(value, kWide); }
+  ValueId mean(ValueId x) { return add("ReduceMean", {x}, {{"keepdims", std::int64_t{0}}}); }
+
+  DType dtype(ValueId id) const { return graph.value(id).type.dtype; }
+  const graph::Node &maker(ValueId id) const { return graph.node(graph.value(id).producer); }
+  void narrow(ValueId loss) {
+    graph.outputs = {loss};
+    passes::to_bf16(graph, loss);
+  }
+};
+
+TEST(Bf16, RoundsParametersAndWhatIsComputedOfThem) {
+  Float32 g;
+  const ValueId x = g.data("x", {2, 3}), w = g.weight("w", {3, 4}), y = g.add("MatMul", {x, w});
+  g.narrow(g.mean(g.add("MatMul", {y, g.weight("v", {4, 4})})));
+  EXPECT_EQ(g.dtype(w), kNarrow);
+  EXPECT_EQ(g.dtype(y), kNarrow);
+  EXPECT_EQ(g.dtype(x), kWide);  // as users set it; rounded where it meets the weight
+  EXPECT_EQ(histogram(g.graph).at("Cast"), 2);
+}
+
+TEST(Bf16, LeavesWhatIsComputedOfInputsAloneUpToWhereItMeetsData) {
+  Float32 g;
+  const ValueId positions = g.data("positions", {2, 4}), angle = g.add("Mul", {positions, g.scalar(0.1)});
+  const ValueId cosine = g.add("Cos", {angle}), h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 4})});
+  const ValueId turned = g.add("Mul", {h, cosine});
+  g.narrow(g.mean(g.add("MatMul", {turned, g.weight("v", {4, 4})})));
+  EXPECT_EQ(g.dtype(angle), kWide);
+  EXPECT_EQ(g.dtype(cosine), kWide);
+  EXPECT_EQ(g.dtype(turned), kNarrow);
+}
+
+TEST(Bf16, RoundsAConstantOnceForAllThatReadIt) {
+  Float32 g;
+  const ValueId half = g.scalar(0.3), h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 3})});
+  const ValueId first = g.add("Mul", {h, half}), second = g.add("Add", {first, half});
+  g.narrow(g.mean(g.add("MatMul", {second, g.weight("v", {3, 3})})));
+  const ValueId used = g.maker(first).inputs[1];
+  EXPECT_EQ(g.maker(second).inputs[1], used);
+  EXPECT_EQ(g.dtype(used), kNarrow);
+  EXPECT_EQ(g.graph.value(used).array.stored_double(0), 0.30078125);
+}
+
+TEST(Bf16, KeepsTheLowestFloatOfAMaskFinite) {
+  Float32 g;
+  const ValueId seen = g.input("seen", {2, 3}, DType::boolean);
+  const ValueId mask = g.add("Where", {seen, g.scalar(0), g.scalar(kLowest)});
+  const ValueId h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 3})});
+  const ValueId scores = g.add("Add", {g.add("Add", {h, mask}), g.scalar(kLowest)});
+  g.narrow(g.mean(g.add("MatMul", {g.add("Softmax", {scores}), g.weight("v", {3, 3})})));
+  for (const graph::Value &value : g.graph.values())
+    if (value.origin == Origin::constant && value.type.dtype != DType::i64) {
+      EXPECT_GE(Array::from_doubles({kNarrow, {}}, {value.array.stored_double(0)}).doubles()[0], -3.39e38);
+    }
+}
+
+TEST(Bf16, KeepsTheLossAndTheWayToItAfterTheLastProductInFloat32) {
+  Float32 g;
+  const ValueId logits = g.add("MatMul", {g.data("x", {4, 3}), g.weight("w", {3, 8})});
+  const ValueId labels = g.input("labels", {4, 1}, DType::i64);
+  const ValueId scores = g.add("LogSoftmax", {logits});
+  const ValueId chosen = g.add("GatherElements", {scores, labels}, {{"axis", std::int64_t{1}}});
+  const ValueId loss = g.mean(g.add("Neg", {chosen}));
+  g.narrow(loss);
+  EXPECT_EQ(g.dtype(loss), kWide);
+  EXPECT_EQ(g.dtype(chosen), kWide);
+  EXPECT_EQ(g.dtype(scores), kWide);
+  EXPECT_EQ(g.dtype(logits), kNarrow);
+  EXPECT_EQ(g.maker(g.maker(scores).inputs[0]).op, "Cast");
+}
+
+TEST(Bf16, AsksTheOperatorsWhatTheySumInFloat32) {
+  Float32 g;
+  const ValueId h = g.add("MatMul", {g.data("x", {4, 6}), g.weight("w", {6, 6})});
+  const auto normal = g.add_all("LayerNormalization", {h, g.weight("scale", {6}), g.weight("bias", {6})}, {}, 3);
+  const auto loss = g.add_all("CrossEntropy", {normal[0], g.input("labels", {4}, DType::i64)}, {}, 2);
+  g.narrow(loss[0]);
+  EXPECT_EQ(g.dtype(normal[0]), kNarrow);
+  EXPECT_EQ(g.dtype(normal[1]), kWide);
+  EXPECT_EQ(g.dtype(normal[2]), kWide);
+  EXPECT_EQ(g.dtype(loss[0]), kWide);
+  EXPECT_EQ(g.dtype(loss[1]), kWide);
+  EXPECT_EQ(histogram(g.graph).at("Cast"), 1);  // of x: the loss reads what the norm makes as it is
+}
+
+TEST(Bf16, LetsABiasOfAttentionStayFloat32) {
+  Float32 g;
+  const ValueId q = g.reshape(g.add("MatMul", {g.data("x", {4, 6}), g.weight("w", {6, 6})}), {1, 4, 2, 3});
+  const ValueId bias = g.data("bias", {1, 1, 4, 4});
+  const auto out = g.add_all("FusedAttention", {q, q, q, bias}, {}, 2);
+  g.narrow(g.mean(g.add("MatMul", {out[0], g.weight("v", {3, 3})})));
+  EXPECT_EQ(g.maker(out[0]).inputs[3], bias);
+  EXPECT_EQ(g.dtype(out[0]), kNarrow);
+  EXPECT_EQ(g.dtype(out[1]), kWide);
+}
+
+TEST(Bf16, RoundsWhatAFileCastsToFloat32OnTheWay) {
+  Float32 g;
+  const ValueId h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 3})});
+  const ValueId wider = g.add("Cast", {h}, {{"to", std::string("float64")}});
+  const ValueId back = g.add("Cast", {wider}, {{"to", std::string("float32")}});
+  g.narrow(g.mean(g.add("MatMul", {back, g.weight("v", {3, 3})})));
+  EXPECT_EQ(g.dtype(wider), DType::f64);
+  EXPECT_EQ(g.dtype(back), kNarrow);
+}
+
+TEST(Bf16, MeansTheSameButForRounding) {
+  Float32 g;
+  const ValueId h = g.add("MatMul", {g.data("x", {4, 6}), g.weight("w", {6, 6})});
+  const ValueId y = g.add_all("LayerNormalization", {g.add("Gelu", {h}), g.weight("scale", {6})}, {}, 3)[0];
+  const ValueId loss = g.mean(g.add("Mul", {y, g.add("MatMul", {y, g.weight("v", {6, 6})})}));
+  g.graph.outputs = {loss};
+  const double wanted = results(g.graph)[0][0];
+  g.narrow(loss);
+  const double found = results(g.graph)[0][0];
+  EXPECT_NE(found, wanted);
+  EXPECT_NEAR(found, wanted, 0.03);
+}
+
+class Bf16Fixture : public testing::TestWithParam<std::string> {};
+
+// Output 0 is what the operator computes, but for losses; the others are statistics.
+bool stays_float32(const graph::Node &node, std::size_t output) {
+  const bool has_statistics = node.op == "FusedAttention" || node.op.ends_with("Normalization");
+  return node.op == "LinearCrossEntropy" || (has_statistics && output > 0);
+}
+
+TEST_P(Bf16Fixture, IsBfloat16ButForTheLossAndStatisticsAndNeedsNoCasts) {
+  const auto file = onnx_import::Model::open(fixture(GetParam() + ".onnx"));
+  onnx_import::DimBindings dims;
+  for (const std::string &dim : file->symbolic_dims()) dims[dim] = dim == "batch" ? kBatch : kSequence;
+  passes::Prepared prepared =
+      passes::prepare(file->graph(dims), [&](const std::string &name) { return file->load(name); }, {});
+  Graph &graph = prepared.graph;
+  const Graph before = graph;
+  ValueId loss = ValueId::none;
+  for (ValueId out : graph.outputs)
+    if (element_count(graph.value(out).type.shape) == 1) loss = out;
+  passes::to_bf16(graph, loss);
+  ASSERT_NO_THROW(graph::verify(graph));
+  EXPECT_EQ(histogram(graph), histogram(before));
+  EXPECT_EQ(graph.value(loss).type, before.value(loss).type);
+  for (ValueId id : graph.parameters) EXPECT_EQ(graph.value(id).type.dtype, kNarrow) << graph.value(id).name;
+  for (const graph::Node &node : graph.nodes())
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] == ValueId::none || !is_float(graph.value(node.outputs[i]).type.dtype)) continue;
+      EXPECT_EQ(graph.value(node.outputs[i]).type.dtype, stays_float32(node, i) ? kWide : kNarrow)
+          << node.op << " " << node.name;
+      EXPECT_EQ(graph.value(node.outputs[i]).type.shape, before.value(node.outputs[i]).type.shape);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Bf16Fixture, testing::ValuesIn(model_files()), [](const auto &info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace protrain::test

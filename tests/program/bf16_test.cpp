@@ -1,0 +1,127 @@
+// State and pieces where weights are bfloat16: two planes of a master weight, arrays of several element sizes.
+#include <algorithm>
+
+#include "hand_built.h"
+#include "program/simulate.h"
+
+namespace protrain::program {
+namespace {
+
+using graph::ValueId;
+using plan::BlockMode;
+using plan::OptimizerOrder;
+
+constexpr std::uint64_t kHalf = 2;  // bytes of a bfloat16
+
+// AdamW; everything but the loss is bfloat16.
+struct InBf16 : TwoBlocks {
+  InBf16() {
+    for (std::size_t i = 0; i < graph.value_count(); ++i)
+      if (graph::Type &type = graph.value(static_cast<ValueId>(i)).type; type.dtype == DType::f32)
+        type.dtype = DType::bf16;
+    graph.value(loss).type.dtype = DType::f32;
+  }
+  State state(const plan::Plan &plan) const {
+    const StateRequest request = {.optimizer = optimizer_arrays(DType::bf16, 2), .kept = {false, false}};
+    return lay_out_state({step(), evaluation()}, plan, request);
+  }
+  Program lowered(const plan::Plan &plan) const {
+    return lower(step(), plan, state(plan), {.nodes = std::vector<std::uint64_t>(graph.node_count(), 0)});
+  }
+};
+
+TEST(Bf16State, IsTheUpperPlaneTheLowerPlaneAndTheMoments) {
+  const std::vector<OptimizerArray> arrays = {{"low", 2}, {"moment1", 4}, {"moment2", 4}};
+  EXPECT_EQ(optimizer_arrays(DType::bf16, 2), arrays);
+  EXPECT_EQ(optimizer_arrays(DType::f32, 2), (std::vector<OptimizerArray>{{"moment1", 4}, {"moment2", 4}}));
+  EXPECT_EQ(optimizer_arrays(DType::bf16, 0), (std::vector<OptimizerArray>{{"low", 2}}));
+}
+
+// 64 elements: no array needs padding.
+TEST(Bf16State, TakesTwelveBytesForAParameterThatIsTrainedAndTwoForAFrozenOne) {
+  graph::Graph graph;
+  const ValueId w = add(graph, "w", graph::Origin::parameter, {64}, DType::bf16);
+  const ValueId frozen = add(graph, "frozen", graph::Origin::parameter, {32}, DType::bf16);
+  graph.parameters = {w, frozen};
+  const ValueId gradient = run(graph, "Mul", {w, frozen}, {64}, DType::bf16);
+  const Source source{.graph = graph, .loss = gradient, .norm = gradient, .gradients = {gradient, ValueId::none}};
+  plan::Plan plan;
+  plan.chunks = {{.parameters = {0, 1}}};
+  const State state =
+      lay_out_state({source}, plan, {.optimizer = optimizer_arrays(DType::bf16, 2), .kept = {false, false}});
+  std::uint64_t bytes = 0;
+  for (const Buffer &buffer : state.buffers) bytes += buffer.name.starts_with("chunk") ? buffer.bytes : 0;
+  EXPECT_EQ(bytes, 64u * 12 + 32u * 2);
+}
+
+TEST(Bf16State, AlignsAParameterInEveryArray) {
+  graph::Graph graph;
+  std::vector<ValueId> gradients;
+  for (const char *name : {"a", "b", "c"}) {
+    graph.parameters.push_back(add(graph, name, graph::Origin::parameter, {5}, DType::bf16));
+    gradients.push_back(run(graph, "Neg", {graph.parameters.back()}, {5}, DType::bf16));
+  }
+  const Source source{.graph = graph, .loss = gradients[0], .norm = gradients[0], .gradients = gradients};
+  plan::Plan plan;
+  plan.chunks = {{.parameters = {0, 1, 2}}};
+  const State state =
+      lay_out_state({source}, plan, {.optimizer = optimizer_arrays(DType::bf16, 2), .kept = {false, false, false}});
+  for (std::size_t p = 0; p < 3; ++p) {
+    EXPECT_EQ(state.weights(p).offset % kAlignment, 0u);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(state.optimizer(p, i).offset % kAlignment, 0u);
+  }
+  EXPECT_EQ(state.optimizer(1, 1).offset, 2 * state.optimizer(1, 0).offset);
+}
+
+TEST(Bf16State, HoldsGradientsAsTheyAreMadeAndSumsInFloat32) {
+  InBf16 model;
+  const plan::Plan plan = model.plan(Tier::device, BlockMode::keep, OptimizerOrder::barrier);
+  const auto bytes = [](const State &state) { return state.buffers[index(state.chunks[0].gradient)].bytes; };
+  EXPECT_EQ(bytes(model.state(plan)), round_up(TwoBlocks::kElements * kHalf, kAlignment));
+  for (ValueId id : model.gradients) model.graph.value(id).type = {DType::f32, {64}};
+  EXPECT_EQ(bytes(model.state(plan)), 64 * sizeof(float));
+}
+
+// 16 elements; a piece of the disk is 16 bytes, 8 elements of a plane and 4 of a moment.
+TEST(Bf16Pieces, AreTheSameElementsOfEveryArrayAndWholePiecesOfTheDisk) {
+  const InBf16 model;
+  for (const bool shared : {false, true})
+    for (const OptimizerOrder order : {OptimizerOrder::overlap, OptimizerOrder::barrier}) {
+      plan::Plan plan = model.plan(Tier::disk, BlockMode::keep, order);
+      plan.shared_memory = shared;
+      if (shared) plan.chunks[0].update = plan.chunks[1].update = Tier::device;
+      plan.piece_bytes = 8 * kHalf;
+      const Program program = model.lowered(plan);
+      EXPECT_NO_THROW(verify(program));
+      std::size_t updates = 0, reads = 0;
+      for (const Instruction &i : program.instructions) {
+        if (i.kind == Kind::update) {
+          ++updates;
+          EXPECT_EQ(i.bytes, 8 * kHalf);
+          EXPECT_EQ(i.outputs.size(), 4u);
+        }
+        const std::string name = i.kind == Kind::read ? program.buffers[index(i.inputs[0].buffer)].name : "";
+        if (name.find("moment") == std::string::npos && name.find("low") == std::string::npos) continue;
+        ++reads;
+        EXPECT_EQ(i.inputs[0].offset % plan.piece_bytes, 0u);
+        EXPECT_EQ(i.bytes, name.ends_with("low") ? plan.piece_bytes : 2 * plan.piece_bytes);
+      }
+      EXPECT_EQ(updates, 4u);
+      EXPECT_EQ(reads, 12u);
+    }
+}
+
+TEST(Bf16Pieces, BeginWhereTheUpperPlaneIsLargerThanAPiece) {
+  const InBf16 model;
+  plan::Plan plan = model.plan(Tier::host, BlockMode::keep);
+  plan.piece_bytes = TwoBlocks::kElements * kHalf;
+  const auto updates = [](const Program &program) {
+    return std::ranges::count(program.instructions, Kind::update, &Instruction::kind);
+  };
+  EXPECT_EQ(updates(model.lowered(plan)), 2);
+  plan.piece_bytes /= 2;
+  EXPECT_EQ(updates(model.lowered(plan)), 4);
+}
+
+}  // namespace
+}  // namespace protrain::program
