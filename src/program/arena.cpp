@@ -1,6 +1,7 @@
 #include "program/arena.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -12,46 +13,139 @@ namespace {
 
 constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
 
-bool overlap_in_time(const Interval &a, const Interval &b) { return a.first <= b.last && b.first <= a.last; }
+struct Span {
+  std::uint64_t begin = 0, end = 0;  // bytes
+};
 
-std::uint64_t occupied_bytes(const Interval &interval) {
-  return round_up(std::max<std::uint64_t>(interval.bytes, 1), kAlignment);
-}
-
-// The start of the tightest gap for `wanted` from `base` on, between `busy` intervals, which are sorted by offset.
-std::uint64_t tightest_gap(const std::vector<const Interval *> &busy, const Interval &wanted, std::uint64_t base) {
-  const std::uint64_t bytes = occupied_bytes(wanted);
-  std::uint64_t best = kNone, best_slack = kNone, end = base;
-  for (const Interval *interval : busy) {
-    const std::uint64_t start = round_up(end, wanted.alignment);
-    if (interval->offset >= start + bytes && interval->offset - start - bytes < best_slack) {
-      best = start;
-      best_slack = interval->offset - start - bytes;
+// Bytes that are taken, as few spans as they can be: sorted, none of them touching another.
+class Spans {
+ public:
+  void add(Span span) {
+    auto at = std::ranges::lower_bound(spans_, span.begin, {}, &Span::end);
+    if (at == spans_.end() || at->begin > span.end) {
+      spans_.insert(at, span);
+      return;
     }
-    end = std::max(end, interval->offset + occupied_bytes(*interval));
+    if (at->begin <= span.begin && at->end >= span.end) return;
+    at->begin = std::min(at->begin, span.begin);
+    auto after = at + 1;
+    while (after != spans_.end() && after->begin <= span.end) ++after;
+    at->end = std::max(span.end, (after - 1)->end);
+    spans_.erase(at + 1, after);
   }
-  return best == kNone ? round_up(end, wanted.alignment) : best;
+  void add(const Spans &other) {
+    for (const Span &span : other.spans_) add(span);
+  }
+  void clear() { spans_.clear(); }
+  auto begin() const { return spans_.begin(); }
+  auto end() const { return spans_.end(); }
+
+ private:
+  std::vector<Span> spans_;
+};
+
+// The bytes that are taken at each time: a tree whose leaves are short runs of instructions, and whose nodes are twice
+// as long on each level. An interval is listed in the leaves that its ends lie in, is `throughout` the few longest
+// nodes that make up what is between these, and `somewhere` in all nodes that share an instruction with it.
+class Timetable {
+ public:
+  explicit Timetable(std::size_t instructions)
+      : leaves_(std::bit_ceil(instructions / kRun + 1)),
+        ends_(leaves_),
+        throughout_(2 * leaves_),
+        somewhere_(2 * leaves_) {}
+
+  void add(std::size_t first, std::size_t last, Span span) {
+    each_end(first, last, [&](std::size_t leaf) { ends_[leaf].push_back({first, last, span}); });
+    each_between(first, last, [&](std::size_t node) {
+      throughout_[node].add(span);
+      somewhere_[node].add(span);
+    });
+    each_around(first, last, [&](std::size_t node) { somewhere_[node].add(span); });
+  }
+
+  // What is taken at any time from `first` to `last`.
+  void collect(std::size_t first, std::size_t last, Spans &taken) const {
+    taken.clear();
+    each_between(first, last, [&](std::size_t node) { taken.add(somewhere_[node]); });
+    each_around(first, last, [&](std::size_t node) { taken.add(throughout_[node]); });
+    each_end(first, last, [&](std::size_t leaf) {
+      for (const Stay &stay : ends_[leaf])
+        if (stay.first <= last && first <= stay.last) taken.add(stay.span);
+    });
+  }
+
+ private:
+  static constexpr std::size_t kRun = 32;  // instructions in a leaf
+
+  struct Stay {
+    std::size_t first, last;
+    Span span;
+  };
+
+  template <typename Do>
+  void each_end(std::size_t first, std::size_t last, Do &&act) const {
+    act(first / kRun);
+    if (last / kRun != first / kRun) act(last / kRun);
+  }
+
+  template <typename Do>
+  void each_between(std::size_t first, std::size_t last, Do &&act) const {
+    for (std::size_t a = first / kRun + leaves_, b = last / kRun + leaves_; a / 2 != b / 2; a /= 2, b /= 2) {
+      if (a % 2 == 0) act(a + 1);
+      if (b % 2 == 1) act(b - 1);
+    }
+  }
+
+  template <typename Do>
+  void each_around(std::size_t first, std::size_t last, Do &&act) const {
+    for (std::size_t a = first / kRun + leaves_, b = last / kRun + leaves_; a > 0; a /= 2, b /= 2) {
+      act(a);
+      if (a != b) act(b);
+    }
+  }
+
+  std::size_t leaves_;
+  std::vector<std::vector<Stay>> ends_;  // per leaf
+  std::vector<Spans> throughout_, somewhere_;
+};
+
+// The start of the tightest gap for `bytes` from `base` on, between what is taken.
+std::uint64_t tightest_gap(const Spans &taken, std::uint64_t bytes, std::uint64_t alignment, std::uint64_t base) {
+  std::uint64_t best = kNone, best_slack = kNone, end = base;
+  for (const Span &span : taken) {
+    const std::uint64_t start = round_up(end, alignment);
+    if (span.begin >= start + bytes && span.begin - start - bytes < best_slack) {
+      best = start;
+      best_slack = span.begin - start - bytes;
+    }
+    end = std::max(end, span.end);
+  }
+  return best == kNone ? round_up(end, alignment) : best;
 }
 
 }  // namespace
 
 std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t base) {
+  if (intervals.empty()) return base;
   std::vector<std::size_t> order(intervals.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order,
                            [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
 
+  // Two that overlap do so where one of them begins: nothing after the last beginning matters.
+  const std::size_t last_begin = std::ranges::max(intervals, {}, &Interval::first).first;
+  Timetable timetable(last_begin + 1);
   std::uint64_t used = base;
-  std::vector<std::size_t> placed;  // sorted by offset
-  std::vector<const Interval *> busy;
+  Spans taken;
   for (std::size_t i : order) {
-    busy.clear();
-    for (std::size_t other : placed)
-      if (overlap_in_time(intervals[i], intervals[other])) busy.push_back(&intervals[other]);
-    intervals[i].offset = tightest_gap(busy, intervals[i], base);
-    used = std::max(used, checked_add(intervals[i].offset, intervals[i].bytes));
-    const auto by_offset = [&](std::size_t a, std::size_t b) { return intervals[a].offset < intervals[b].offset; };
-    placed.insert(std::ranges::upper_bound(placed, i, by_offset), i);
+    Interval &interval = intervals[i];
+    const std::size_t last = std::min(interval.last, last_begin);
+    const std::uint64_t bytes = round_up(std::max<std::uint64_t>(interval.bytes, 1), kAlignment);
+    timetable.collect(interval.first, last, taken);
+    interval.offset = tightest_gap(taken, bytes, interval.alignment, base);
+    used = std::max(used, checked_add(interval.offset, interval.bytes));
+    timetable.add(interval.first, last, {interval.offset, checked_add(interval.offset, bytes)});
   }
   return used;
 }

@@ -64,12 +64,11 @@ std::uint64_t Builder::alignment_for(Tier tier, Tier other) const {
 
 Operand Builder::bring(Operand home, std::uint64_t bytes, Tier to) {
   Operand at = home;
-  const std::string name = buffer(home.buffer).name;
-  const Owner owner = buffer(home.buffer).owner;
   while (buffer(at.buffer).tier != to) {
     const Tier from = buffer(at.buffer).tier, tier = next(from, to);
     // What will go back to the disk from here must suit it as well.
-    const Operand copy = {add(name, tier, bytes, alignment_for(from, buffer(home.buffer).tier), owner), 0};
+    const Buffer &rest = buffer(home.buffer);
+    const Operand copy = {add(rest.name, tier, bytes, alignment_for(from, rest.tier), rest.owner), 0};
     move(at, copy, bytes);
     at = copy;
   }

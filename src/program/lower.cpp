@@ -39,6 +39,7 @@ class Lowering {
     sequence_ = sequence(graph_, where_.roots, plan_.blocks, wanted());
     updates_.schedule(sequence_);
     updates_.bind();
+    find_gradients_on_disk();
     plan_windows();
     plan_swaps();
     for (std::size_t i = 0; i < sequence_.items.size(); ++i) walk(i);
@@ -93,6 +94,16 @@ class Lowering {
       else
         parameter_of_root_[index(graph_.parameters[p])] = p;
     }
+  }
+
+  // Where several parameters have one gradient, the first says where it goes.
+  void find_gradients_on_disk() {
+    rests_on_disk_.assign(graph_.value_count(), false);
+    if (!updates_.gradients_rest()) return;
+    for (std::size_t p = source_.gradients.size(); p-- > 0;)
+      if (const ValueId gradient = source_.gradients[p]; gradient != ValueId::none)
+        rests_on_disk_[index(where_.roots[index(gradient)])] =
+            builder_.buffer(state_.gradient(p).buffer).tier == Tier::disk;
   }
 
   template <typename Do>
@@ -188,21 +199,16 @@ class Lowering {
   }
 
   BufferId add_transient(ValueId root, Owner owner) {
-    const bool to_disk = plan_.shared_memory && (sequence_.mode[index(root)] == BlockMode::swap || rests_on_disk(root));
+    const bool to_disk =
+        plan_.shared_memory && (sequence_.mode[index(root)] == BlockMode::swap || rests_on_disk_[index(root)]);
     return builder_.add(graph_.value(root).name, Tier::device, bytes_of(graph_, root),
                         to_disk ? kDiskAlignment : kAlignment, owner);
   }
 
-  bool rests_on_disk(ValueId root) const {
-    if (!updates_.gradients_rest()) return false;
-    for (std::size_t p = 0; p < source_.gradients.size(); ++p)
-      if (source_.gradients[p] != ValueId::none && where_.roots[index(source_.gradients[p])] == root)
-        return builder_.buffer(state_.gradient(p).buffer).tier == Tier::disk;
-    return false;
-  }
-
   void emit_run(const Item &item, const Node &node) {
     Instruction run{.kind = Kind::run, .node = item.node, .again = item.again};
+    run.inputs.reserve(node.inputs.size());
+    run.outputs.reserve(node.outputs.size());
     for (ValueId in : node.inputs) run.inputs.push_back(input(in));
     for (ValueId out : node.outputs) run.outputs.push_back(output(item, out));
     if (const std::uint64_t bytes = workspace_.nodes[index(item.node)]; bytes > 0)
@@ -251,6 +257,7 @@ class Lowering {
   Sequence sequence_;
   std::vector<Owner> owner_of_root_;
   std::vector<std::size_t> parameter_of_root_;              // of those that do not rest on the device
+  std::vector<bool> rests_on_disk_;                         // per storage root: a gradient that goes there
   std::vector<std::vector<std::size_t>> fetches_;           // per item: chunks
   std::vector<std::vector<ValueId>> swaps_out_, swaps_in_;  // per item: storage roots
 };

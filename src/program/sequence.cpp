@@ -19,7 +19,7 @@ using plan::BlockMode;
 class Sequencer {
  public:
   Sequencer(const Graph &graph, const std::vector<ValueId> &roots, const std::vector<BlockMode> &blocks)
-      : graph_(graph), roots_(roots), blocks_(blocks) {}
+      : graph_(graph), roots_(roots), blocks_(blocks), forward_(blocks.size()) {}
 
   Sequence run(const std::vector<ValueId> &wanted) {
     find_needed(wanted);
@@ -83,12 +83,15 @@ class Sequencer {
       };
       each(node.inputs, touch);
       each(node.outputs, touch);
+      if (node.block >= 0) forward_[static_cast<std::size_t>(node.block)].push_back(static_cast<NodeId>(i));
     }
     sequence_.mode.assign(graph_.value_count(), BlockMode::keep);
+    dropped_.assign(graph_.value_count(), false);
     for (std::size_t v = 0; v < graph_.value_count(); ++v) {
       const bool computed = graph_.value(static_cast<ValueId>(v)).origin == Origin::node && roots_[v] == ValueId(v);
       if (!computed) owner[v] = kShared;
       if (owner[v] >= 0 && read_backward[v]) sequence_.mode[v] = blocks_[static_cast<std::size_t>(owner[v])];
+      dropped_[v] = sequence_.mode[v] == BlockMode::recompute;
     }
   }
 
@@ -103,19 +106,16 @@ class Sequencer {
 
   // The block's forward nodes that its dropped values need, back to what is still there.
   void recompute(int block) {
-    std::vector<bool> wanted(graph_.value_count(), false);
-    for (std::size_t v = 0; v < wanted.size(); ++v)
-      wanted[v] = sequence_.mode[v] == BlockMode::recompute && sequence_.block[v] == block;
     std::vector<Item> items;
-    for (std::size_t i = graph_.node_count(); i-- > 0;) {
-      const Node &node = graph_.nodes()[i];
-      if (!needed_[i] || node.phase != Phase::forward || node.block != block) continue;
+    const std::vector<NodeId> &forward = forward_[static_cast<std::size_t>(block)];
+    for (auto id = forward.rbegin(); id != forward.rend(); ++id) {
+      const Node &node = graph_.node(*id);
       bool makes = false;
-      each(node.outputs, [&](ValueId id) { makes |= wanted[index(id)]; });
+      each(node.outputs, [&](ValueId out) { makes |= dropped_[index(out)]; });
       if (!makes) continue;
-      items.push_back({.node = static_cast<NodeId>(i), .again = true});
-      each(node.inputs, [&](ValueId id) {  // what only this block uses was dropped with the rest
-        if (sequence_.block[index(id)] == block) wanted[index(id)] = true;
+      items.push_back({.node = *id, .again = true});
+      each(node.inputs, [&](ValueId in) {  // what only this block uses was dropped with the rest
+        if (sequence_.block[index(in)] == block) dropped_[index(in)] = true;
       });
     }
     sequence_.items.insert(sequence_.items.end(), items.rbegin(), items.rend());
@@ -137,7 +137,9 @@ class Sequencer {
   const Graph &graph_;
   const std::vector<ValueId> &roots_;
   const std::vector<BlockMode> &blocks_;
-  std::vector<bool> needed_;  // per node
+  std::vector<bool> needed_;                  // per node
+  std::vector<std::vector<NodeId>> forward_;  // per block
+  std::vector<bool> dropped_;                 // per storage root: of a block that recomputes
   Sequence sequence_;
 };
 

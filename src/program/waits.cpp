@@ -11,10 +11,13 @@ namespace protrain::program {
 
 namespace {
 
-// The last instruction of each queue that did something to a buffer, plus one.
+// The last instruction of each queue that did something, plus one; those before it on its queue are over with it.
 using Last = Clock;
 
-void note(Last &last, Queue queue, std::size_t instruction) { last[static_cast<std::size_t>(queue)] = instruction + 1; }
+void note(Last &last, Queue queue, std::size_t instruction) {
+  std::size_t &one = last[static_cast<std::size_t>(queue)];
+  one = std::max(one, instruction + 1);
+}
 
 // Which instruction gave the bytes of a tier's arena back last.
 class Releases {
@@ -59,7 +62,7 @@ class Orderer {
 
   void run() {
     for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
-      wanted_.clear();
+      wanted_ = {};
       const Instruction &instruction = program_.instructions[i];
       for (const Operand &in : instruction.inputs)
         if (in.buffer != BufferId::none) after(written_[index(in.buffer)]);
@@ -74,8 +77,7 @@ class Orderer {
 
  private:
   void after(const Last &last) {
-    for (std::size_t one : last)
-      if (one > 0) wanted_.push_back(one - 1);
+    for (std::size_t q = 0; q < kQueueCount; ++q) wanted_[q] = std::max(wanted_[q], last[q]);
   }
 
   void before_write(BufferId id) {
@@ -84,15 +86,19 @@ class Orderer {
     const Buffer &buffer = program_.buffers[index(id)];
     if (buffer.persistent || begun_[index(id)]) return;
     begun_[index(id)] = true;
-    released_[static_cast<std::size_t>(buffer.tier)].each(buffer, [&](std::size_t i) { wanted_.push_back(i); });
+    released_[static_cast<std::size_t>(buffer.tier)].each(
+        buffer, [&](std::size_t i) { note(wanted_, program_.instructions[i].queue, i); });
   }
 
   // The latest first: what it implies needs no wait of its own.
   void add_waits(std::size_t i) {
     Instruction &instruction = program_.instructions[i];
     clocks_.begin(i, instruction.queue);
-    std::ranges::sort(wanted_, std::greater<>());
-    for (std::size_t earlier : wanted_) {
+    Clock latest = wanted_;
+    std::ranges::sort(latest, std::greater<>());
+    for (std::size_t one : latest) {
+      if (one == 0) break;
+      const std::size_t earlier = one - 1;
       if (clocks_.over(earlier, program_.instructions[earlier].queue, i)) continue;
       instruction.waits.push_back(earlier);
       clocks_.join(i, earlier, program_.instructions[earlier].queue);
@@ -118,7 +124,7 @@ class Orderer {
   std::vector<Last> written_, read_;  // per buffer
   std::vector<bool> begun_;           // per buffer: written once
   std::array<Releases, kTierCount> released_;
-  std::vector<std::size_t> wanted_;  // what the present instruction must come after
+  Last wanted_{};  // what the present instruction must come after
 };
 
 }  // namespace
