@@ -262,6 +262,45 @@ PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options
 PROTRAIN_CHECKED protrain_error *protrain_options_check(protrain_options *options, const char *model_path,
                                                         const char **json);
 
+/* Sets where it is told how far a long call with these options is: protrain_session_create and protrain_options_plan
+ * measure this machine where no earlier one has, which takes seconds: {"event":"profiling","done":3,"of":41}.
+ *   log:  the function to call, on the thread that is inside the call, or NULL for none. It must not use the options.
+ *   user: passed to it as it is; may be NULL.
+ * Errors: ARG.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *options, protrain_log_fn log, void *user);
+
+/* Says how a model would train, without training it: the plan that would be chosen, what a step would take and hold,
+ * and why. For the machine that the option `hardware` names or describes, or for this one, which is then measured. Reads
+ * no weights, and takes no memory but what measuring one kernel needs.
+ *   json: one object, lent until the next call on the options:
+ *     "feasible"           false: nothing fits; what follows is of the smallest plan
+ *     "n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint", "chunk_bytes", "update",
+ *     "optimizer_order"    what was chosen; docs/plan.md says what each is
+ *     "step_seconds", "tokens_per_second", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
+ *     "predicted"          overlap, busy seconds by queue, stalls by cause, as in protrain_session_report
+ *     "budget"             bytes of each memory that it was chosen for
+ *     "search_seconds", "points_ranked", "points_laid_out"
+ *     "next", "resident"   the next best plan, and the one that keeps everything in memory, with what they take
+ *     "would_fit"          where nothing fits: array of {"option", "value", "text"}, each a change that would do
+ *     "explanation"        array of sentences
+ *     "timeline", "queues" memory by owner, and what each queue does, over a step
+ *     "plan"               in full; a file of it is what the option `plan` takes
+ * Errors: as protrain_session_create, but that a budget that is too small is none: it is in the answer. ARG, FORMAT for
+ *   a description of hardware that is none.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_options_plan(protrain_options *options, const char *model_path,
+                                                       const char **json);
+
+/* Measures this machine on the kernels that a model needs, its optimizer, its copies and, where the option offload_dir
+ * names one, its disk; whatever was measured before is measured again, and kept.
+ *   json: a description of the machine, lent until the next call on the options; a file of it is what the option
+ *     `hardware` takes, on any machine.
+ * Errors: as protrain_options_plan.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_options_profile(protrain_options *options, const char *model_path,
+                                                          const char **json);
+
 /* ---- Sessions: life ---------------------------------------------------------------------------------------------- */
 
 /* Reads a model and makes it ready to train: builds the gradient graph, chooses a plan, lays out all memory, allocates

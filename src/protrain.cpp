@@ -48,6 +48,8 @@ struct protrain_error {
 struct protrain_options {
   protrain::session::Options options;
   std::string lent;
+  protrain_log_fn log = nullptr;
+  void *log_user = nullptr;
 };
 
 struct protrain_session {
@@ -111,6 +113,16 @@ void need(const void *argument, const char *name) { require(argument != nullptr,
 
 void need(const void *array, std::size_t length, const char *name) {
   require(array != nullptr || length == 0, Code::arg, name, "{} is NULL and {}_len is {}", name, name, length);
+}
+
+protrain::session::Log progress_of(const protrain_options &options) {
+  if (options.log == nullptr) return {};
+  return [&options](const std::string &line) {
+    try {
+      options.log(line.c_str(), options.log_user);
+    } catch (...) {  // the host's exception is not ours to carry
+    }
+  };
 }
 
 // One thread's stay inside a session.
@@ -263,6 +275,34 @@ protrain_error *protrain_options_check(protrain_options *options, const char *mo
   });
 }
 
+protrain_error *protrain_options_set_log(protrain_options *options, protrain_log_fn log, void *user) {
+  return guard([&] {
+    need(options, "options");
+    options->log = log;
+    options->log_user = user;
+  });
+}
+
+protrain_error *protrain_options_plan(protrain_options *options, const char *model_path, const char **json) {
+  return guard([&] {
+    need(options, "options");
+    need(model_path, "model_path");
+    need(json, "json");
+    *json =
+        (options->lent = protrain::session::plan_model(options->options, model_path, progress_of(*options))).c_str();
+  });
+}
+
+protrain_error *protrain_options_profile(protrain_options *options, const char *model_path, const char **json) {
+  return guard([&] {
+    need(options, "options");
+    need(model_path, "model_path");
+    need(json, "json");
+    *json =
+        (options->lent = protrain::session::profile_model(options->options, model_path, progress_of(*options))).c_str();
+  });
+}
+
 protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,
                                         protrain_session **session) {
   if (session != nullptr) *session = nullptr;
@@ -272,7 +312,7 @@ protrain_error *protrain_session_create(const protrain_options *options, const c
     need(session, "session");
     auto made = std::make_unique<protrain_session>();
     const auto keep = [to = made.get()](const std::string &line) { to->unheard.push_back(line); };
-    made->session = Session::create(options->options, model_path, keep);
+    made->session = Session::create(options->options, model_path, keep, progress_of(*options));
     made->session->set_log(nullptr);
     *session = made.release();
   });

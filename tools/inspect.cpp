@@ -16,19 +16,6 @@ struct InspectFlags {
   SessionFlags session;
 };
 
-// Symbolic dimensions that no --dim binds get the defaults that `check` assumes; they are said.
-void bind_defaults(const Options &options, const std::string &model) {
-  const char *text = nullptr;
-  check(protrain_options_check(options.get(), model.c_str(), &text));
-  const nlohmann::json dims = nlohmann::json::parse(text).at("dims");
-  for (const auto &[name, dim] : dims.items()) {
-    if (!dim["default"].get<bool>()) continue;
-    const std::string pair = fmt::format("{}={}", name, dim["value"].dump());
-    fmt::print(stderr, "protrain: --dim {} is assumed\n", pair);
-    check(protrain_options_set(options.get(), "dim", pair.c_str()));
-  }
-}
-
 struct Part {
   const char *name;
   protrain_error *(*text)(protrain_session *, const char **);

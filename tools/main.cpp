@@ -10,7 +10,7 @@ namespace {
 
 // Subcommands that the library cannot serve yet: named, so that nobody takes them for a typo.
 void add_missing(CLI::App &app, int &status) {
-  for (const char *name : {"plan", "profile", "bench"}) {
+  for (const char *name : {"bench"}) {
     CLI::App *command = app.add_subcommand(name, "not available yet");
     command->allow_extras()->set_help_flag();
     command->callback([name, &status] {
@@ -27,6 +27,8 @@ int run(int argc, char **argv) {
   app.require_subcommand(1);
   tool::add_train(app, status);
   tool::add_check(app, status);
+  tool::add_plan(app, status);
+  tool::add_profile(app, status);
   tool::add_inspect(app, status);
   add_missing(app, status);
   try {

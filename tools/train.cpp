@@ -15,6 +15,7 @@
 
 #include "batches.h"
 #include "commands.h"
+#include "profiling_line.h"
 #include "progress.h"
 #include "report.h"
 #include "session_flags.h"
@@ -198,7 +199,10 @@ int train(const TrainFlags &flags) {
   const Options options = flags.session.make_options();
   Batches batches(flags.data, model_inputs(options, flags.model), options);
   require_writable(flags);
-  const Session session = create_session(options, flags.model);
+  const Session session = [&] {
+    const ProfilingLine line(options);
+    return create_session(options, flags.model);
+  }();
   RunRecord record{.model = flags.model, .about = announce(session.get(), flags.model)};
   const auto accumulation = record.about.value("accumulation", std::uint64_t{1});
   std::uint64_t done = 0;

@@ -19,25 +19,13 @@ double between(const std::vector<double> &sums, std::size_t begin, std::size_t e
 }  // namespace
 
 CostModel::Load CostModel::Load::operator+(const Load &other) const {
-  return {compute + other.compute, up + other.up, down + other.down, disk + other.disk};
+  return {compute + other.compute, up + other.up, down + other.down, disk + other.disk, host + other.host};
 }
 
-CostModel::CostModel(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms,
-                     const Choice &base)
-    : terms_(terms),
-      base_(base),
-      shares_cores_(clock.profile().shares_cores),
-      lost_beside_disk_(1 - clock.profile().compute_beside_disk) {
-  cut(graph, outline, clock);
-  for (Tier tier : {Tier::device, Tier::host, Tier::disk}) sum_up(clock, tier);
-  hold(outline);
-}
-
-// A block's seconds go to the chunks that hold its parameters, by their bytes. What is outside of blocks is added as a
-// whole: no transfer hides behind it in particular.
-void CostModel::cut(const graph::Graph &graph, const Outline &outline, const Clock &clock) {
-  const Plan plan = expand(graph, base_);
-  modes_ = plan.blocks;
+// A block's seconds go to the chunks that hold its parameters, by their bytes.
+Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Clock &clock_, const Terms &terms_,
+                   std::uint64_t chunk_bytes)
+    : outline(outline_), clock(clock_), terms(terms_) {
   const auto bytes_of = [&](std::size_t p) {
     const graph::Type &type = graph.value(graph.parameters[p]).type;
     return byte_count(type.dtype, type.shape);
@@ -46,10 +34,8 @@ void CostModel::cut(const graph::Graph &graph, const Outline &outline, const Clo
   for (std::size_t p = 0; p < graph.parameters.size(); ++p)
     if (outline.block_of_parameter[p] >= 0)
       block_bytes[static_cast<std::size_t>(outline.block_of_parameter[p])] += bytes_of(p);
-  outside_ = outline.forward + outline.backward;
-  rest_ = {0};
-  for (const Chunk &cut : plan.chunks) {
-    Weight &chunk = chunks_.emplace_back();
+  for (const Chunk &cut : cut_chunks(graph, chunk_bytes)) {
+    Weight &chunk = chunks.emplace_back();
     chunk.weights = cut.bytes;
     for (std::size_t p : cut.parameters) {
       if (outline.block_of_parameter[p] >= 0) {
@@ -57,103 +43,159 @@ void CostModel::cut(const graph::Graph &graph, const Outline &outline, const Clo
         const double part = static_cast<double>(bytes_of(p)) / static_cast<double>(block_bytes[b]);
         chunk.forward += part * outline.blocks[b].forward;
         chunk.backward += part * outline.blocks[b].backward;
-        if (modes_[b] == BlockMode::recompute) chunk.backward += part * outline.blocks[b].forward;
+        if (chunk.blocks.empty() || chunk.blocks.back().first != b) chunk.blocks.emplace_back(b, 0);
+        chunk.blocks.back().second += part;
       }
-      if (!terms_.trained[p]) continue;
+      if (!terms.trained[p]) continue;
       const auto elements = static_cast<std::uint64_t>(element_count(graph.value(graph.parameters[p]).type.shape));
-      chunk.state += elements * terms_.optimizer.state;
+      chunk.state += elements * terms.optimizer.state;
       chunk.gradient += bytes_of(p);
       chunk.device_update += clock.update(Tier::device, p, bytes_of(p));
       chunk.host_update += clock.profile().host_optimizer > 0 ? clock.update(Tier::host, p, bytes_of(p)) : 0;
     }
-    chunk.rest = chunk.weights + chunk.state + (base_.order == OptimizerOrder::barrier ? chunk.gradient : 0);
-    rest_.push_back(rest_.back() + chunk.rest);
   }
-  largest_.assign(chunks_.size() + 1, 0);
-  for (std::size_t c = chunks_.size(); c-- > 0;) largest_[c] = std::max(largest_[c + 1], chunks_[c].weights);
+  const std::size_t n = chunks.size();
+  in_a_row.resize(n + 1);
+  for (std::size_t from = n + 1; from-- > 0;) {
+    std::uint64_t sum = 0;
+    for (std::size_t count = 0; from + count <= n; ++count) {
+      if (count > 0) sum += chunks[from + count - 1].weights;
+      in_a_row[from].push_back(std::max(sum, count + from < n ? in_a_row[from + 1][count] : 0));
+    }
+  }
+}
+
+CostModel::CostModel(const Chunking &chunking, const Choice &base)
+    : clock_(chunking.clock),
+      outline_(chunking.outline),
+      terms_(chunking.terms),
+      base_(base),
+      shares_cores_(clock_.profile().shares_cores),
+      lost_beside_disk_(1 - clock_.profile().compute_beside_disk),
+      modes_(interleave(outline_.blocks.size(), static_cast<std::size_t>(base.n_swap),
+                        static_cast<std::size_t>(base.n_checkpoint))),
+      chunks_(chunking.chunks),
+      in_a_row_(chunking.in_a_row),
+      outside_(outline_.forward + outline_.backward) {
+  weigh();
+  for (Tier tier : {Tier::device, Tier::host, Tier::disk}) sum_up(tier);
+  hold();
+}
+
+std::uint64_t CostModel::rest(std::size_t c) const {
+  const Chunking::Weight &chunk = chunks_[c];
+  return chunk.weights + chunk.state + (base_.order == OptimizerOrder::barrier ? chunk.gradient : 0);
+}
+
+void CostModel::weigh() {
+  rest_ = {0};
+  for (std::size_t c = 0; c < chunks_.size(); ++c) {
+    rest_.push_back(rest_.back() + rest(c));
+    double &seconds = backward_.emplace_back(chunks_[c].backward);
+    for (const auto &[block, part] : chunks_[c].blocks)
+      if (modes_[block] == BlockMode::recompute) seconds += part * outline_.blocks[block].forward;
+  }
 }
 
 // Eq. 4 and 7: what brings a chunk's weights to the device.
-CostModel::Load CostModel::prefetch(std::size_t c, Tier tier, const Clock &clock) const {
+CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   Load load;
   if (tier == Tier::device) return load;
-  if (tier == Tier::disk) load.disk = clock.move(Tier::disk, Tier::device, chunks_[c].weights);
-  if (!terms_.shared_memory) load.up = clock.move(Tier::host, Tier::device, chunks_[c].weights);
+  if (tier == Tier::disk) load.disk = clock_.move(Tier::disk, Tier::device, chunks_[c].weights);
+  if (!terms_.shared_memory) load.up = clock_.move(Tier::host, Tier::device, chunks_[c].weights);
   return load;
 }
 
-// What the optimizer moves and computes for a chunk; where it runs on the host, that part is T_CPU_OPTIM's.
-CostModel::Load CostModel::update(std::size_t c, Tier tier, const Clock &clock) const {
-  const Weight &chunk = chunks_[c];
+// What the optimizer moves and computes for a chunk. On the host it cannot fall far behind: what it has not taken yet
+// holds memory.
+CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
+  const Chunking::Weight &chunk = chunks_[c];
   const bool on_device = tier == Tier::device || base_.update == Tier::device;
   Load load;
-  if (on_device) load.compute = chunk.device_update;
+  (on_device ? load.compute : load.host) = on_device ? chunk.device_update : chunk.host_update;
   if (tier == Tier::disk)
-    load.disk = clock.move(Tier::disk, Tier::host, on_device ? chunk.state : chunk.rest) +
-                clock.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+    load.disk = clock_.move(Tier::disk, Tier::host, on_device ? chunk.state : rest(c)) +
+                clock_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
   if (tier != Tier::device && on_device && !terms_.shared_memory) {
-    load.up = clock.move(Tier::host, Tier::device, chunk.state);
-    load.down = clock.move(Tier::device, Tier::host, chunk.weights + chunk.state);
+    load.up = clock_.move(Tier::host, Tier::device, chunk.state);
+    load.down = clock_.move(Tier::device, Tier::host, chunk.weights + chunk.state);
   }
   return load;
 }
 
 // Eq. 6: what becomes of a chunk's gradient in backward, and of its state where the update follows at once.
-CostModel::Load CostModel::settle(std::size_t c, Tier tier, const Clock &clock) const {
+CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool barrier = base_.order == OptimizerOrder::barrier;
-  Load load = barrier ? Load{} : update(c, tier, clock);
+  Load load = barrier ? Load{} : update(c, tier);
   const bool leaves = tier != Tier::device && (barrier || base_.update == Tier::host);
-  if (leaves && !terms_.shared_memory) load.down += clock.move(Tier::device, Tier::host, chunks_[c].gradient);
-  if (barrier && tier == Tier::disk) load.disk += clock.move(Tier::host, Tier::disk, chunks_[c].gradient);
+  if (leaves && !terms_.shared_memory) load.down += clock_.move(Tier::device, Tier::host, chunks_[c].gradient);
+  if (barrier && tier == Tier::disk) load.disk += clock_.move(Tier::host, Tier::disk, chunks_[c].gradient);
+  return load;
+}
+
+// Activations of blocks that swap share the ways with the chunks.
+CostModel::Load CostModel::swap(std::size_t c, bool out) const {
+  Load load;
+  const Tier away = terms_.shared_memory ? Tier::disk : Tier::host;
+  for (const auto &[block, part] : chunks_[c].blocks) {
+    if (modes_[block] != BlockMode::swap) continue;
+    const std::uint64_t bytes = outline_.blocks[block].saved;
+    const double seconds =
+        part * (out ? clock_.move(Tier::device, away, bytes) : clock_.move(away, Tier::device, bytes));
+    (terms_.shared_memory ? load.disk : out ? load.down : load.up) += seconds;
+  }
   return load;
 }
 
 // Queues run beside each other; where cores are shared only the disk does.
 double CostModel::longest(const Load &load) const {
-  if (shares_cores_) return std::max(load.compute + load.up + load.down, load.disk);
-  return std::max({load.compute, load.up, load.down, load.disk});
+  if (shares_cores_) return std::max(load.compute + load.up + load.down + load.host, load.disk);
+  return std::max({load.compute, load.up, load.down, load.disk, load.host});
 }
 
-void CostModel::sum_up(const Clock &clock, Tier tier) {
+void CostModel::sum_up(Tier tier) {
   Sums &sums = sums_[at(tier)];
-  for (auto *of : {&sums.forward, &sums.backward, &sums.cached, &sums.after, &sums.ways, &sums.disk, &sums.host})
+  for (auto *of :
+       {&sums.forward, &sums.backward, &sums.cached, &sums.fetch, &sums.after, &sums.ways, &sums.disk, &sums.host})
     of->assign(chunks_.size() + 1, 0);
   for (std::size_t c = 0; c < chunks_.size(); ++c) {
-    const Load fetch = prefetch(c, tier, clock), settled = settle(c, tier, clock);
-    const Load before = c > 0 ? prefetch(c - 1, tier, clock) : Load{};
-    const Load after = base_.order == OptimizerOrder::barrier ? update(c, tier, clock) : Load{};
-    const Load moved = fetch + fetch + settled + after;
+    const Load fetch = prefetch(c, tier), settled = settle(c, tier);
+    const Load before = c > 0 ? prefetch(c - 1, tier) : Load{};
+    const Load after = base_.order == OptimizerOrder::barrier ? update(c, tier) : Load{};
+    const Load out = swap(c, true), in = swap(c, false);
+    const Load moved = fetch + fetch + settled + after + out + in;
     const double host = tier != Tier::device && base_.update == Tier::host ? chunks_[c].host_update : 0;
     const auto add = [&](std::vector<double> &to, double seconds) { to[c + 1] = to[c] + seconds; };
     // Eq. 3: a chunk's fetch runs beside the compute of the one before it.
-    add(sums.forward, longest(Load{.compute = c > 0 ? chunks_[c - 1].forward : 0} + fetch));
+    add(sums.forward, longest(Load{.compute = c > 0 ? chunks_[c - 1].forward : 0} + fetch + out));
     // Eq. 5: backward, and computing again, beside the fetch of the next chunk and what the last one left.
-    const Load own = Load{.compute = chunks_[c].backward} + settled;
+    const Load own = Load{.compute = backward_[c]} + settled + in;
     add(sums.backward, longest(own + before));
     add(sums.cached, longest(own));
-    add(sums.after, std::max(longest(after), shares_cores_ ? 0 : host));
+    add(sums.fetch, 2 * longest(fetch));
+    add(sums.after, longest(after));
     add(sums.ways, moved.up + moved.down + moved.disk);
-    add(sums.disk, settled.disk + fetch.disk);
+    add(sums.disk, moved.disk);
     add(sums.host, host);
   }
 }
 
 // Eq. 8 to 10 at the border of every block in backward: what is kept of the blocks before it, all of its own, and the
 // most that its nodes hold beside that. Inputs of recomputed blocks stay, which the paper leaves out.
-void CostModel::hold(const Outline &outline) {
-  std::uint64_t kept = outline.outside;
-  activations_ = kept + outline.head_transient;
-  for (std::size_t b = 0; b < outline.blocks.size(); ++b) {
-    const Outline::Block &block = outline.blocks[b];
+void CostModel::hold() {
+  std::uint64_t kept = outline_.outside;
+  activations_ = kept + outline_.head_transient;
+  for (std::size_t b = 0; b < outline_.blocks.size(); ++b) {
+    const Outline::Block &block = outline_.blocks[b];
     const bool stays = modes_[b] == BlockMode::keep;
     // A block that swaps comes back while the one after it is in backward.
-    const std::uint64_t ahead = b > 0 && modes_[b - 1] == BlockMode::swap ? outline.blocks[b - 1].saved : 0;
+    const std::uint64_t ahead = b > 0 && modes_[b - 1] == BlockMode::swap ? outline_.blocks[b - 1].saved : 0;
     activations_ = std::max(activations_, kept + block.border + block.saved + block.transient + ahead);
     kept += block.border + (stays ? block.saved : 0);
     if (modes_[b] == BlockMode::swap) swapped_ += block.saved;
   }
-  activations_ = std::max(activations_, kept + outline.head_transient);
-  for (const Weight &chunk : chunks_) {
+  activations_ = std::max(activations_, kept + outline_.head_transient);
+  for (const Chunking::Weight &chunk : chunks_) {
     const std::uint64_t moments = base_.update == Tier::device ? chunk.state : 0;
     in_flight_ = std::max(in_flight_, chunk.gradient + moments);
   }
@@ -166,9 +208,11 @@ std::size_t CostModel::fitting_host(std::size_t persist, std::uint64_t bytes) co
 
 std::size_t CostModel::fitting_buffers(std::size_t persist, std::uint64_t bytes) const {
   if (persist >= chunks_.size()) return 0;
-  const std::uint64_t base = estimate(persist, 0, 0).bytes[at(Tier::device)], each = largest_[persist];
-  if (bytes < base + each) return 0;
-  return std::min<std::uint64_t>((bytes - base) / each, chunks_.size() - persist);
+  const std::uint64_t base = estimate(persist, 0, 0).bytes[at(Tier::device)];
+  if (bytes < base) return 0;
+  return static_cast<std::size_t>(std::ranges::upper_bound(in_a_row_[persist], bytes - base) -
+                                  in_a_row_[persist].begin()) -
+         1;
 }
 
 Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const {
@@ -181,19 +225,21 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   };
   const double last_forward = n > 0 ? chunks_[n - 1].forward : 0;
   const double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
-  const double backward = parts(&Sums::backward, 0, cached) + parts(&Sums::cached, cached, n);
+  double backward = parts(&Sums::backward, 0, cached) + parts(&Sums::cached, cached, n);
+  if (buffers < 2) backward += parts(&Sums::fetch, 0, n);
   const double on_cpu = parts(&Sums::host, 0, n), on_disk = parts(&Sums::disk, 0, n);
   const bool barrier = base_.order == OptimizerOrder::barrier;
   Estimate estimate;
   // Eq. 2. With the barrier the optimizers wait for the norm of all gradients; on shared cores the host's runs in turn.
   if (barrier || shares_cores_)
-    estimate.seconds = outside_ + forward + backward + parts(&Sums::after, 0, n) + (shares_cores_ ? on_cpu : 0);
+    estimate.seconds = outside_ + forward + backward + parts(&Sums::after, 0, n);
   else
     estimate.seconds = outside_ + forward + std::max(backward, on_cpu);
   estimate.seconds = std::max(estimate.seconds, on_disk) + kFriction * parts(&Sums::ways, 0, n);
   if (shares_cores_) estimate.seconds += lost_beside_disk_ * on_disk;
   estimate.bytes[at(Tier::device)] =
-      activations_ + rest_[persist] + (persist < n ? in_flight_ + buffers * largest_[persist] : 0);  // eq. 11, alpha 1
+      activations_ + rest_[persist] +
+      (persist < n ? in_flight_ + in_a_row_[persist][std::min(buffers, n - persist)] : 0);  // eq. 11, alpha 1
   estimate.bytes[at(Tier::host)] = rest_[host_end] - rest_[persist];
   estimate.bytes[at(Tier::disk)] = rest_[n] - rest_[host_end];
   estimate.bytes[at(terms_.shared_memory ? Tier::disk : Tier::host)] += swapped_;

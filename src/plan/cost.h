@@ -29,13 +29,31 @@ struct Estimate {
   Bytes bytes{};
 };
 
-// For one cut into chunks, one set of block modes, one place and order of the optimizer: all that then depends on
-// n_persist, n_host and n_buffer is a difference of prefix sums.
+// The model cut into chunks of one size: bytes, and the seconds of compute that come with each.
+struct Chunking {
+  struct Weight {
+    std::uint64_t weights = 0, state = 0, gradient = 0;  // state: the optimizer's; gradient: as backward makes it
+    double forward = 0, backward = 0;
+    double device_update = 0, host_update = 0;
+    std::vector<std::pair<std::size_t, double>> blocks;  // whose parameters it holds, and which share of them
+  };
+  Chunking(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms,
+           std::uint64_t chunk_bytes);
+
+  const Outline &outline;
+  const Clock &clock;
+  const Terms &terms;
+  std::vector<Weight> chunks;
+  // The most that as many chunks in a row weigh, of those from a chunk on: in_a_row[from][count].
+  std::vector<std::vector<std::uint64_t>> in_a_row;
+};
+
+// For one chunking, one set of block modes, one place and order of the optimizer: all that then depends on n_persist,
+// n_host and n_buffer is a difference of prefix sums.
 class CostModel {
  public:
-  // `base`: chunk_bytes, n_swap, n_checkpoint, update, order.
-  CostModel(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms,
-            const Choice &base);
+  // `base`: n_swap, n_checkpoint, update, order.
+  CostModel(const Chunking &chunking, const Choice &base);
 
   std::size_t chunks() const { return chunks_.size(); }
   // The most chunks after the first `persist` that `bytes` of host memory hold.
@@ -45,41 +63,40 @@ class CostModel {
   Estimate estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const;
 
  private:
-  // A chunk: bytes, and the seconds of compute that come with it.
-  struct Weight {
-    std::uint64_t weights = 0, state = 0, gradient = 0;  // state: the optimizer's; gradient: as backward makes it
-    std::uint64_t rest = 0;                              // all that outlives a step
-    double forward = 0, backward = 0;                    // backward: with what is computed again
-    double device_update = 0, host_update = 0;
-  };
   // Seconds that something takes on each queue.
   struct Load {
-    double compute = 0, up = 0, down = 0, disk = 0;
+    double compute = 0, up = 0, down = 0, disk = 0, host = 0;
     Load operator+(const Load &other) const;
   };
   // Prefix sums over the chunks, as if all rested in one tier.
   struct Sums {
     std::vector<double> forward, backward, cached;  // the equations' terms; cached: with no second fetch
+    std::vector<double> fetch;                      // what one buffer alone adds: nothing is fetched while it is in use
     std::vector<double> after;                      // barrier order: the optimizer's part
     std::vector<double> ways, disk, host;           // seconds of all moves, of the disk's, of the host's optimizer
   };
 
-  void cut(const graph::Graph &graph, const Outline &outline, const Clock &clock);
-  void sum_up(const Clock &clock, Tier tier);
-  void hold(const Outline &outline);
-  Load prefetch(std::size_t chunk, Tier tier, const Clock &clock) const;  // eq. 4
-  Load settle(std::size_t chunk, Tier tier, const Clock &clock) const;    // eq. 6
-  Load update(std::size_t chunk, Tier tier, const Clock &clock) const;
+  void weigh();
+  void sum_up(Tier tier);
+  void hold();
+  Load prefetch(std::size_t chunk, Tier tier) const;  // eq. 4
+  Load settle(std::size_t chunk, Tier tier) const;    // eq. 6
+  Load update(std::size_t chunk, Tier tier) const;
+  Load swap(std::size_t chunk, bool out) const;
+  std::uint64_t rest(std::size_t chunk) const;
   double longest(const Load &load) const;
 
+  const Clock &clock_;
+  const Outline &outline_;
   const Terms &terms_;
   const Choice base_;
   const bool shares_cores_;
   const double lost_beside_disk_;  // share of compute's speed
-  std::vector<BlockMode> modes_;
-  std::vector<Weight> chunks_;
-  std::vector<std::uint64_t> rest_;     // prefix sums
-  std::vector<std::uint64_t> largest_;  // the largest weights from each chunk on
+  const std::vector<BlockMode> modes_;
+  const std::vector<Chunking::Weight> &chunks_;
+  const std::vector<std::vector<std::uint64_t>> &in_a_row_;
+  std::vector<double> backward_;     // seconds of each chunk, with what is computed again
+  std::vector<std::uint64_t> rest_;  // prefix sums
   std::array<Sums, kTierCount> sums_;
   std::uint64_t activations_ = 0, swapped_ = 0;  // on the device, and where swaps go
   std::uint64_t in_flight_ = 0;                  // of chunks that are being updated, on the device

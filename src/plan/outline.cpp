@@ -36,11 +36,12 @@ class Lives {
   }
   // Made by a forward node, read by a backward one.
   bool saved(std::size_t v) const {
-    const graph::Value &value = graph_.values()[v];
-    return root_[v] == v && value.origin == Origin::node && value.producer != graph::NodeId::none &&
-           graph_.node(value.producer).phase == Phase::forward && backward_[v];
+    return computed(v) && graph_.node(graph_.values()[v].producer).phase == Phase::forward && backward_[v];
   }
-  bool computed(std::size_t v) const { return root_[v] == v && graph_.values()[v].origin == Origin::node; }
+  bool computed(std::size_t v) const {
+    const graph::Value &value = graph_.values()[v];
+    return root_[v] == v && value.origin == Origin::node && value.producer != graph::NodeId::none;
+  }
   int owner(std::size_t v) const { return owner_[v]; }  // the one block whose forward touches it, or kShared
   std::size_t made(std::size_t v) const { return made_[v]; }
   std::size_t last(std::size_t v) const { return last_[v]; }

@@ -8,16 +8,6 @@ namespace protrain::plan {
 
 namespace {
 
-// Swaps early and as far apart as can be, each hidden behind the recomputation of the blocks after it; blocks that keep
-// come last, for backward frees them first (figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6 recompute).
-std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints) {
-  std::vector<BlockMode> modes(blocks, BlockMode::keep);
-  const std::size_t leaving = swaps + checkpoints;
-  for (std::size_t b = 0; b < leaving; ++b) modes[b] = BlockMode::recompute;
-  for (std::size_t s = 0; s < swaps; ++s) modes[s * leaving / swaps] = BlockMode::swap;
-  return modes;
-}
-
 int cut(int wanted, std::size_t most) { return std::clamp(wanted, 0, static_cast<int>(most)); }
 
 }  // namespace
@@ -32,6 +22,14 @@ std::vector<int> block_of_first_use(const graph::Graph &graph) {
         block[index(in)] = node.block;
       }
   return block;
+}
+
+std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints) {
+  std::vector<BlockMode> modes(blocks, BlockMode::keep);
+  const std::size_t leaving = swaps + checkpoints;
+  for (std::size_t b = 0; b < leaving; ++b) modes[b] = BlockMode::recompute;
+  for (std::size_t s = 0; s < swaps; ++s) modes[s * leaving / swaps] = BlockMode::swap;
+  return modes;
 }
 
 int count_blocks(const graph::Graph &graph) {

@@ -69,6 +69,10 @@ Plan resident(const graph::Graph &graph, OptimizerOrder order = OptimizerOrder::
 // that can be; a larger parameter is a chunk of its own.
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes);
 
+// Swaps early and as far apart as can be, each hidden behind the recomputation of the blocks after it; blocks that keep
+// come last, for backward frees them first (figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6 recompute).
+std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints);
+
 int count_blocks(const graph::Graph &graph);
 
 // Per value: the block of the first node that reads it; -1 where no block does.

@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 
 namespace protrain::plan {
 
 namespace {
 
-constexpr std::size_t kInstructions = 40'000;   // laid out in one search, about; a point costs some microseconds each
-constexpr std::size_t kFewest = 6, kMost = 48;  // points that are laid out
-constexpr std::size_t kShortlist = 4000;        // points that are ranked again after each
-constexpr double kHope = 1.02;                  // a point that looks worse than the best by more is not laid out
-constexpr double kSlack = 1.1;                  // the closed form may be wrong by this much about memory
+constexpr std::size_t kInstructions = 30'000;   // laid out in one search, about
+constexpr std::size_t kFewest = 5, kMost = 64;  // points that are laid out
+constexpr std::size_t kShortlist = 1500;        // points that are ranked again after each
+constexpr int kSteps = 10;                      // values of an integer that are ranked before its neighbours are
+constexpr double kNeighbour = 6, kNeighbourHope = 1.15;  // but around the best, where the closed form may miss most
+constexpr double kHope = 1.02;  // a point that looks worse than the best by more than this is not laid out
+constexpr double kSlack = 1.1;  // the closed form may be wrong by this much about memory
 
 struct Candidate {
   Choice choice;
@@ -24,12 +28,24 @@ bool same_integers(const Choice &a, const Choice &b) {
          a.chunk_bytes == b.chunk_bytes;
 }
 
-// How little two points have in common, in blocks and chunks.
-double distance(const Choice &a, const Choice &b) {
-  const int blocks = 2 * std::abs(a.n_swap - b.n_swap) + std::abs(a.n_checkpoint - b.n_checkpoint);
-  const int chunks = std::abs(a.n_persist - b.n_persist) + std::abs(a.n_host - b.n_host);
+// How little two sets of modes, and kinds of chunks, have in common.
+double mode_distance(const Choice &a, const Choice &b) {
   const int kinds = (a.update != b.update) + (a.order != b.order) + (a.chunk_bytes != b.chunk_bytes);
-  return blocks + chunks + 0.5 * std::abs(a.n_buffer - b.n_buffer) + 8.0 * kinds;
+  return 2 * std::abs(a.n_swap - b.n_swap) + std::abs(a.n_checkpoint - b.n_checkpoint) + 8.0 * kinds;
+}
+
+double distance(const Choice &a, const Choice &b) {
+  return mode_distance(a, b) + std::abs(a.n_persist - b.n_persist) + std::abs(a.n_host - b.n_host) +
+         0.5 * std::abs(a.n_buffer - b.n_buffer);
+}
+
+// 0, 1, 2, ... or about kSteps values between, the last always among them.
+std::vector<int> spread(int last) {
+  const int step = std::max(1, last / kSteps);
+  std::vector<int> values;
+  for (int value = 0; value < last; value += step) values.push_back(value);
+  values.push_back(last);
+  return values;
 }
 
 class Search {
@@ -40,24 +56,30 @@ class Search {
         terms_(terms),
         lay_out_(lay_out),
         outline_(graph, clock),
-        space_(space_of(graph, outline_, clock, terms)) {}
+        space_(space_of(graph, outline_, clock, terms)) {
+    chunkings_.reserve(space_.chunk_bytes.size());
+    for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, clock, terms, bytes);
+  }
 
+  // Ranks, lays out what looks best, and ranks again: with what the first point teaches about memory, and around each
+  // new best point.
   Found run() {
     if (try_resident()) return found();
-    bool fresh = false;
-    while (tried_.size() < limit()) {
-      if (shortlist_.empty() || tried_.size() == 2) {
-        rank();
-        fresh = true;
+    rank();
+    const Tried *around = nullptr;
+    for (bool ranked_again = false; !enough();) {
+      if (const Tried *first = best(); first != nullptr && !(around != nullptr && around == first)) {
+        around = first;
+        rank_neighbours(first->candidate.choice);
       }
-      const Candidate *pick = best_hope();
-      if (pick == nullptr) {
-        if (fresh) break;
-        shortlist_.clear();
+      if (const Candidate *pick = best_hope(); pick != nullptr) {
+        const Candidate chosen = *pick;
+        lay_out(chosen);
         continue;
       }
-      fresh = false;
-      lay_out(*pick);
+      if (ranked_again) break;
+      ranked_again = true;
+      rank();
     }
     return found();
   }
@@ -71,19 +93,19 @@ class Search {
 
   // Nothing moves, nothing is computed again: no plan is faster.
   bool try_resident() {
+    tried_.reserve(kMost + 1);
     Choice choice = with_terms({}, terms_);
     choice.chunk_bytes = space_.chunk_bytes.back();
-    choice.n_persist = static_cast<int>(cut_chunks(graph_, choice.chunk_bytes).size());
+    choice.n_persist = static_cast<int>(chunkings_.back().chunks.size());
     choice.n_host = 0;
-    const CostModel model(graph_, outline_, clock_, terms_, choice);
-    lay_out({.choice = choice, .estimate = model.estimate(model.chunks(), 0, 0)});
-    return tried_.back().fits;
+    const LaidOut laid_out = lay_out_(expand(graph_, choice));
+    resident_ = Point{choice, laid_out};
+    if (!fits(laid_out.bytes)) return false;
+    tried_.push_back({{choice, {}}, laid_out, true});
+    return true;
   }
 
-  std::size_t limit() const {
-    const std::size_t each = std::max<std::size_t>(tried_.front().laid_out.instructions, 1);
-    return std::clamp(kInstructions / each, kFewest, kMost);
-  }
+  bool enough() const { return tried_.size() >= kMost || (tried_.size() >= kFewest && instructions_ >= kInstructions); }
 
   bool fits(const Bytes &bytes) const {
     for (std::size_t t = 0; t < kTierCount; ++t)
@@ -94,89 +116,116 @@ class Search {
   void lay_out(const Candidate &candidate) {
     const LaidOut laid_out = lay_out_(expand(graph_, candidate.choice));
     tried_.push_back({candidate, laid_out, fits(laid_out.bytes)});
+    instructions_ += laid_out.instructions;
   }
 
+  // With the barrier an update never starts earlier, and gradients rest: where the order is free it is not ranked.
   void rank() {
     shortlist_.clear();
-    ranked_ = 0;
     Choice base = with_terms({}, terms_);
-    for (std::uint64_t chunk_bytes : space_.chunk_bytes)
+    for (const Chunking &chunking : chunkings_)
       for (Tier update : space_.updates)
-        for (OptimizerOrder order : space_.orders)
-          for (int swaps = 0; swaps <= space_.most_swap; ++swaps)
-            for (int again = 0; again + swaps <= space_.blocks; ++again) {
-              base.chunk_bytes = chunk_bytes;
-              base.update = update;
-              base.order = order;
-              base.n_swap = swaps;
-              base.n_checkpoint = again;
-              rank_chunks(base);
-            }
+        for (int swaps : spread(space_.most_swap))
+          for (int again : spread(space_.blocks - swaps)) {
+            base.chunk_bytes = space_.chunk_bytes[static_cast<std::size_t>(&chunking - chunkings_.data())];
+            base.update = update;
+            base.n_swap = swaps;
+            base.n_checkpoint = again;
+            rank_chunks(chunking, base);
+          }
     keep_best();
   }
 
+  void rank_neighbours(const Choice &around) {
+    const auto at = std::ranges::find(space_.chunk_bytes, around.chunk_bytes) - space_.chunk_bytes.begin();
+    const Chunking &chunking = chunkings_[static_cast<std::size_t>(at)];
+    Choice base = around;
+    for (int swaps = around.n_swap - 1; swaps <= around.n_swap + 1; ++swaps)
+      for (int again = around.n_checkpoint - 2; again <= around.n_checkpoint + 2; ++again) {
+        if (swaps < 0 || swaps > space_.most_swap || again < 0 || swaps + again > space_.blocks) continue;
+        base.n_swap = swaps;
+        base.n_checkpoint = again;
+        rank_chunks(chunking, base, &around.n_persist);
+      }
+  }
+
   // All that n_persist, n_host and n_buffer can be. n_host is the most that fits: the host is never slower than the
-  // disk.
-  void rank_chunks(Choice choice) {
-    const CostModel model(graph_, outline_, clock_, terms_, choice);
-    const bool elsewhere = terms_.capacity[1] + terms_.capacity[2] > 0;
+  // disk. Of n_buffer the largest that fit, and the fewest.
+  // `around`: near this n_persist alone.
+  void rank_chunks(const Chunking &chunking, Choice choice, const int *around = nullptr) {
+    const CostModel model(chunking, choice);
     const std::size_t n = model.chunks();
     const Bytes room = room_near(choice);
-    for (std::size_t persist = elsewhere ? 0 : n; persist <= n; ++persist) {
+    for (std::size_t persist : persists(model, room, around)) {
       const std::size_t on_host = terms_.shared_memory ? 0 : model.fitting_host(persist, room[1]);
       const std::size_t most = persist == n ? 0 : model.fitting_buffers(persist, room[0]);
-      if (persist < n && most == 0) break;
       choice.n_persist = static_cast<int>(persist);
       choice.n_host = static_cast<int>(on_host);
-      for (std::size_t buffers = most; buffers + 3 > most; --buffers) {
+      for (std::size_t buffers : {most, most - std::min<std::size_t>(most, 1), most - std::min<std::size_t>(most, 2),
+                                  std::min<std::size_t>(most, 3), std::min<std::size_t>(most, 1)}) {
         choice.n_buffer = static_cast<int>(buffers);
         const Estimate estimate = model.estimate(persist, on_host, buffers);
         ++ranked_;
         if (estimate.bytes[2] <= room[2] && estimate.bytes[0] <= room[0]) shortlist_.push_back({choice, estimate});
-        if (buffers <= 1) break;
+        if (persist == n) break;
       }
     }
-    if (shortlist_.size() > 16 * kShortlist) keep_best();
+  }
+
+  // From the fewest that leave the host no more than it holds to the most that leave room for a buffer; and all.
+  std::vector<std::size_t> persists(const CostModel &model, const Bytes &room, const int *around) const {
+    const std::size_t n = model.chunks();
+    std::vector<std::size_t> found;
+    if (terms_.capacity[1] + terms_.capacity[2] > 0) {
+      std::size_t first = 0, end = n;
+      if (terms_.capacity[2] == 0)
+        while (first < n && first + model.fitting_host(first, room[1]) < n) ++first;
+      while (end > first && model.fitting_buffers(end - 1, room[0]) == 0) --end;
+      if (end > first)
+        for (int more : spread(static_cast<int>(end - first) - 1))
+          found.push_back(first + static_cast<std::size_t>(more));
+      if (around != nullptr) {
+        const auto at = static_cast<std::size_t>(*around);
+        found.clear();
+        for (std::size_t p = at - std::min<std::size_t>(at, 3); p <= at + 3; ++p)
+          if (p >= first && p < end) found.push_back(p);
+        // As many as now fit, too: modes that hold less make room for chunks.
+        for (std::size_t p = end - std::min<std::size_t>(end, 3); p < end; ++p)
+          if (p > at + 3) found.push_back(p);
+      }
+    }
+    if (model.estimate(n, 0, 0).bytes[0] <= room[0]) found.push_back(n);
+    return found;
   }
 
   void keep_best() {
-    const auto faster = [](const Candidate &a, const Candidate &b) { return a.estimate.seconds < b.estimate.seconds; };
-    if (shortlist_.size() > kShortlist) {
-      std::nth_element(shortlist_.begin(), shortlist_.begin() + kShortlist, shortlist_.end(), faster);
-      shortlist_.resize(kShortlist);
-    }
+    if (shortlist_.size() <= kShortlist) return;
+    std::nth_element(shortlist_.begin(), shortlist_.begin() + kShortlist, shortlist_.end(),
+                     [](const Candidate &a, const Candidate &b) { return a.estimate.seconds < b.estimate.seconds; });
+    shortlist_.resize(kShortlist);
   }
 
-  const Tried *nearest(const Choice &choice) const {
+  template <typename Distance>
+  const Tried *nearest(const Choice &choice, Distance away) const {
     const Tried *found = nullptr;
     double least = 0;
     for (const Tried &tried : tried_) {
-      const double away = distance(tried.candidate.choice, choice);
-      if (found == nullptr || away < least) found = &tried, least = away;
+      const double from = away(tried.candidate.choice, choice);
+      if (found == nullptr || from < least) found = &tried, least = from;
     }
     return found;
   }
 
+  static double memory_error(const Tried &tried, std::size_t tier) {
+    return static_cast<double>(tried.laid_out.bytes[tier]) - static_cast<double>(tried.candidate.estimate.bytes[tier]);
+  }
+
   // What the closed form may promise of each tier for a plan like this to fit in truth.
   Bytes room_near(const Choice &choice) const {
+    const Tried *near = nearest(choice, mode_distance);
     Bytes room = terms_.capacity;
-    Choice at = choice;
-    const Tried *near = nullptr;
-    double least = 0;
-    for (const Tried &tried : tried_) {  // whatever its chunks
-      at.n_persist = tried.candidate.choice.n_persist;
-      at.n_host = tried.candidate.choice.n_host;
-      at.n_buffer = tried.candidate.choice.n_buffer;
-      const double away = distance(tried.candidate.choice, at);
-      if (near == nullptr || away < least) near = &tried, least = away;
-    }
-    for (std::size_t t = 0; t < kTierCount; ++t) {
-      const auto error = near == nullptr ? 0
-                                         : static_cast<double>(near->laid_out.bytes[t]) -
-                                               static_cast<double>(near->candidate.estimate.bytes[t]);
-      room[t] = static_cast<std::uint64_t>(std::max(0.0, static_cast<double>(room[t]) - error));
-    }
-    if (near == nullptr) room[0] = static_cast<std::uint64_t>(static_cast<double>(room[0]) * kSlack);
+    for (std::size_t t = 0; near != nullptr && t < kTierCount; ++t)
+      room[t] = static_cast<std::uint64_t>(std::max(0.0, static_cast<double>(room[t]) - memory_error(*near, t)));
     return room;
   }
 
@@ -184,14 +233,18 @@ class Search {
   // neighbour that was laid out.
   const Candidate *best_hope() const {
     const Candidate *pick = nullptr;
-    double least = best() == nullptr ? 1e300 : best()->laid_out.seconds * kHope;
+    const Tried *first = best();
+    double least = std::numeric_limits<double>::max();
     for (const Candidate &candidate : shortlist_) {
-      const Tried *near = nearest(candidate.choice);
+      const Tried *near = nearest(candidate.choice, distance);
       double seconds = candidate.estimate.seconds;
       if (near != nullptr) {
-        if (same_integers(near->candidate.choice, candidate.choice)) continue;
+        if (same_integers(near->candidate.choice, candidate.choice) || !looks_fitting(candidate, *near)) continue;
         seconds *= near->laid_out.seconds / near->candidate.estimate.seconds;
-        if (!looks_fitting(candidate, *near)) continue;
+      }
+      if (first != nullptr) {
+        const bool near_best = distance(first->candidate.choice, candidate.choice) <= kNeighbour;
+        if (seconds > first->laid_out.seconds * (near_best ? kNeighbourHope : kHope)) continue;
       }
       if (seconds < least) pick = &candidate, least = seconds;
     }
@@ -199,12 +252,10 @@ class Search {
   }
 
   bool looks_fitting(const Candidate &candidate, const Tried &near) const {
-    for (std::size_t t = 0; t < kTierCount; ++t) {
-      const double error =
-          static_cast<double>(near.laid_out.bytes[t]) - static_cast<double>(near.candidate.estimate.bytes[t]);
-      if (static_cast<double>(candidate.estimate.bytes[t]) + error > static_cast<double>(terms_.capacity[t]))
+    for (std::size_t t = 0; t < kTierCount; ++t)
+      if (static_cast<double>(candidate.estimate.bytes[t]) + memory_error(near, t) >
+          static_cast<double>(terms_.capacity[t]))
         return false;
-    }
     return true;
   }
 
@@ -217,7 +268,7 @@ class Search {
 
   Found found() const {
     Found found{.ranked = ranked_, .laid_out = tried_.size()};
-    found.resident = Point{tried_.front().candidate.choice, tried_.front().laid_out};
+    found.resident = resident_;
     const Tried *first = best();
     if (first == nullptr) return found;
     found.best = Point{first->candidate.choice, first->laid_out};
@@ -233,8 +284,11 @@ class Search {
   const LayOut &lay_out_;
   const Outline outline_;
   const Space space_;
+  std::vector<Chunking> chunkings_;  // one for each of the space's chunk_bytes
   std::vector<Candidate> shortlist_;
   std::vector<Tried> tried_;
+  Point resident_;
+  std::size_t instructions_ = 0;  // laid out so far
   std::size_t ranked_ = 0;
 };
 
@@ -243,6 +297,7 @@ class Search {
 Choice with_terms(Choice choice, const Terms &terms) {
   choice.shared_memory = terms.shared_memory;
   if (terms.barrier_only) choice.order = OptimizerOrder::barrier;
+  if (terms.shared_memory) choice.update = Tier::device;
   return choice;
 }
 
@@ -255,66 +310,22 @@ Space space_of(const graph::Graph &graph, const Outline &outline, const Clock &c
     all += bytes;
     if (outline.block_of_parameter[p] >= 0) in_blocks += bytes;
   }
-  const std::uint64_t block =
-      std::max<std::uint64_t>(space.blocks > 0 ? in_blocks / outline.blocks.size() : all / 16, 1);
-  for (std::uint64_t bytes : {block / 2 + block / 8, block + block / 8, 2 * block + block / 4})
-    space.chunk_bytes.push_back(round_up(bytes, kDiskAlignment));
+  const std::uint64_t block = space.blocks > 0 ? in_blocks / outline.blocks.size() : all / 16;
+  for (std::uint64_t eighths : {5, 9, 18})
+    space.chunk_bytes.push_back(round_up(std::max<std::uint64_t>(block / 8 * eighths, 1), kDiskAlignment));
   space.updates = terms.shared_memory ? std::vector{Tier::device} : std::vector{Tier::host, Tier::device};
   space.orders = {OptimizerOrder::barrier};
   if (!terms.barrier_only) space.orders = {OptimizerOrder::overlap, OptimizerOrder::barrier};
   const Tier away = terms.shared_memory ? Tier::disk : Tier::host;
   if (space.blocks == 0 || terms.capacity[static_cast<std::size_t>(away)] == 0) return space;
   const Outline::Block &middle = outline.blocks[outline.blocks.size() / 2];
-  const double out = clock.move(Tier::device, away, middle.saved), interval = std::ceil(out / middle.forward);
-  space.most_swap =
-      static_cast<int>(std::min(static_cast<double>(space.blocks), space.blocks / std::max(interval, 1.0)));
+  const double interval = std::ceil(clock.move(Tier::device, away, middle.saved) / middle.forward);
+  space.most_swap = space.blocks / std::max(static_cast<int>(std::min(interval, 1e6)), 1);
   return space;
 }
 
 Found search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out) {
   return Search(graph, clock, terms, lay_out).run();
-}
-
-Smallest smallest(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out) {
-  const Outline outline(graph, clock);
-  const Space space = space_of(graph, outline, clock, terms);
-  const bool elsewhere = terms.capacity[1] + terms.capacity[2] > 0;
-  std::optional<Smallest> found;
-  const auto lacking = [&](const Bytes &bytes) {
-    std::uint64_t lack = 0;
-    for (std::size_t t = 1; t < kTierCount; ++t) lack += bytes[t] - std::min(bytes[t], terms.capacity[t]);
-    return lack;
-  };
-  // Of those that fit beside the device, or come nearest to it, the one that needs least of the device.
-  const auto smaller = [&](const Bytes &a, const Bytes &b) {
-    return std::pair(lacking(a), a[0]) < std::pair(lacking(b), b[0]);
-  };
-  const auto consider = [&](const Choice &choice) {
-    const Point point{choice, lay_out(expand(graph, choice))};
-    if (!found || smaller(point.laid_out.bytes, found->point.laid_out.bytes)) found = Smallest{point, {}};
-  };
-  for (std::uint64_t chunk_bytes : space.chunk_bytes)
-    for (Tier update : space.updates)
-      for (int again : {space.blocks, 0}) {
-        Choice choice = with_terms({.n_checkpoint = again, .update = update, .chunk_bytes = chunk_bytes}, terms);
-        const CostModel model(graph, outline, clock, terms, choice);
-        const std::size_t n = model.chunks();
-        if (!elsewhere) choice.n_persist = static_cast<int>(n);
-        choice.n_host = terms.shared_memory ? 0 : static_cast<int>(model.fitting_host(0, terms.capacity[1]));
-        consider(choice);
-        if (terms.shared_memory || terms.capacity[2] > 0 || !elsewhere) continue;
-        // What the host does not hold stays on the device; what is in flight there needs some of it too.
-        std::size_t persist = 0;
-        while (persist < n && persist + model.fitting_host(persist, terms.capacity[1]) < n) ++persist;
-        for (std::size_t more = 0; more < 4 && persist + more <= n; ++more) {
-          choice.n_persist = static_cast<int>(persist + more);
-          choice.n_host = static_cast<int>(n - persist - more);
-          consider(choice);
-        }
-      }
-  for (std::size_t t = kTierCount; t-- > 0;)
-    if (found->point.laid_out.bytes[t] > terms.capacity[t]) found->lacks = static_cast<Tier>(t);
-  return *found;
 }
 
 }  // namespace protrain::plan

@@ -35,16 +35,16 @@ struct Space {
 Space space_of(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms);
 
 struct Found {
-  std::optional<Point> best;  // none: nothing that was laid out fits
-  std::optional<Point> next;  // the second best
+  std::optional<Point> best;      // none: nothing that was laid out fits
+  std::optional<Point> next;      // the second best
   std::optional<Point> resident;  // where nothing moves and nothing is computed again, whether or not it fits
   std::size_t ranked = 0, laid_out = 0;
 };
 
 Found search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out);
 
-// The point that needs least of the tier that lacks most: where it does not fit nothing does. `tier`: what is too small
-// for it; none where it fits.
+// The point that lacks least of what there is, and of several the one that needs least of the device: where it does not
+// fit nothing does. `lacks`: what is too small for it; none where it fits.
 struct Smallest {
   Point point;
   std::optional<Tier> lacks;

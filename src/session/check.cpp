@@ -85,7 +85,7 @@ std::string check_model(const Options &options, const std::string &model_path) {
     json["problems"].push_back(
         {{"code", static_cast<int>(error.code)}, {"subject", error.subject}, {"text", error.text}});
   }
-  return json.dump(1);
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace protrain::session

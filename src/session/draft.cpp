@@ -34,7 +34,11 @@ Drafter::Drafter(const std::vector<std::unique_ptr<Served>> &served, Site &site,
   }
 }
 
-Draft Drafter::lower(const plan::Plan &plan) const {
+Draft Drafter::lower(const plan::Plan &plan) const { return lower(plan, true); }
+
+Draft Drafter::lower_training(const plan::Plan &plan) const { return lower(plan, false); }
+
+Draft Drafter::lower(const plan::Plan &plan, bool evaluates) const {
   std::vector<program::Source> sources;
   for (std::size_t b = 0; b < served_.size(); ++b) sources.push_back(training_source(*served_[b], b, true));
   for (std::size_t b = 0; b < served_.size(); ++b) sources.push_back(evaluation_source(*served_[b], b));
@@ -48,7 +52,7 @@ Draft Drafter::lower(const plan::Plan &plan) const {
     Draft::Programs &programs = draft.programs.emplace_back();
     programs.step = lowered(sources[b], training_[b]);
     if (request_.accumulates) programs.accumulate = lowered(training_source(*served_[b], b, false), training_[b]);
-    programs.evaluation = lowered(sources[served_.size() + b], evaluation_[b]);
+    if (evaluates) programs.evaluation = lowered(sources[served_.size() + b], evaluation_[b]);
   }
   return draft;
 }

@@ -27,8 +27,12 @@ class Drafter {
   Drafter(const std::vector<std::unique_ptr<Served>> &served, Site &site, program::StateRequest request);
 
   Draft lower(const plan::Plan &plan) const;
+  // Without evaluation, which needs less than the step of the same shapes: for a search.
+  Draft lower_training(const plan::Plan &plan) const;
 
  private:
+  Draft lower(const plan::Plan &plan, bool evaluates) const;
+
   const std::vector<std::unique_ptr<Served>> &served_;
   const program::StateRequest request_;
   std::vector<program::Workspace> training_, evaluation_;  // per binding

@@ -38,10 +38,10 @@ Blueprint draw_up_here(backend::Device &device, run::Kernels &kernels, const Opt
 
 }  // namespace
 
-Machine::Machine(const Options &options, const std::string &path, const Log &log)
+Machine::Machine(const Options &options, const std::string &path, const Log &progress)
     : device_(backend::open(options.text("device"), static_cast<int>(options.integer("threads")))),
       kernels_(*device_),
-      blueprint_(draw_up_here(*device_, kernels_, options, path, log)),
+      blueprint_(draw_up_here(*device_, kernels_, options, path, progress)),
       store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = blueprint_.draft.bytes,
                                                                      .state_bytes = blueprint_.draft.state.bytes,
                                                                      .piece_bytes = blueprint_.chosen.plan.piece_bytes,

@@ -15,7 +15,7 @@ namespace protrain::session {
 class Machine {
  public:
   // Draws up, allocates, and fills: weights from the file, constants, optimizer state with zeros.
-  Machine(const Options &options, const std::string &path, const Log &log);
+  Machine(const Options &options, const std::string &path, const Log &progress);
 
   // One binding's executors.
   struct Executors {

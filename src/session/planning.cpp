@@ -64,7 +64,7 @@ Chosen choose_plan(const Ground &ground) {
   const plan::Clock clock(ground.profile, graph, ground.optimizer);
   const plan::Terms terms = terms_of(ground);
   const plan::LayOut lay_out = [&](const plan::Plan &plan) {
-    const Draft draft = ground.drafter.lower(plan);
+    const Draft draft = ground.drafter.lower_training(plan);
     return plan::LaidOut{.bytes = draft.bytes,
                          .seconds = predict(draft.programs[0], clock).seconds(ground.accumulation),
                          .instructions = draft.programs[0].step.instructions.size()};

@@ -79,6 +79,11 @@ std::vector<Change> changes_that_fit(const Options &options, const std::string &
   return changes;
 }
 
+Blueprint sketch_again(const Options &options, const std::string &path, Site &site, const profile::Profile &profile) {
+  Again again(site, profile);
+  return sketch(options, path, again);
+}
+
 void refuse(const Options &options, const std::string &path, Site &site, const Blueprint &blueprint) {
   const Tier tier = *blueprint.chosen.smallest->lacks;
   const auto lacking = static_cast<std::size_t>(tier);

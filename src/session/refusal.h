@@ -16,6 +16,9 @@ struct Change {
 std::vector<Change> changes_that_fit(const Options &options, const std::string &path, Site &site,
                                      const Blueprint &blueprint);
 
+// A sketch under other options on the machine of an earlier one: nothing is measured again.
+Blueprint sketch_again(const Options &options, const std::string &path, Site &site, const profile::Profile &profile);
+
 // Code::budget with the smallest that works and all of them.
 [[noreturn]] void refuse(const Options &options, const std::string &path, Site &site, const Blueprint &blueprint);
 

@@ -22,7 +22,9 @@ struct StepResult {
 
 class Session {
  public:
-  static std::unique_ptr<Session> create(const Options &options, const std::string &model_path, Log log);
+  // `progress` is told how far measuring the machine is.
+  static std::unique_ptr<Session> create(const Options &options, const std::string &model_path, Log log,
+                                         const Log &progress = nullptr);
   virtual ~Session() = default;
   virtual void set_log(Log log) = 0;  // nullptr: nobody listens, and no line is made
 
@@ -62,5 +64,14 @@ class Session {
 // What `protrain check` prints: operators, missing kernels and gradients with node names, parameters and constants with
 // the reason, blocks, inputs and symbolic dims (those not bound by options get a small default, which is said).
 std::string check_model(const Options &options, const std::string &model_path);
+
+// What `protrain plan` prints: the plan that the search would choose, what a step would take and hold, and why; for the
+// machine that the option `hardware` describes, or for this one, whose kernels are then measured. Nothing is allocated
+// but what that needs, no weights are read.
+std::string plan_model(const Options &options, const std::string &model_path, const Log &progress);
+
+// Measures this machine on the model's kernels, whatever an earlier session has measured: a description of the machine
+// that the option `hardware` takes elsewhere.
+std::string profile_model(const Options &options, const std::string &model_path, const Log &progress);
 
 }  // namespace protrain::session

@@ -9,8 +9,8 @@
 
 namespace protrain::session {
 
-LiveSite::LiveSite(backend::Device &device, run::Kernels &kernels, const Options &options, const Log &log)
-    : device_(device), kernels_(kernels), options_(options), log_(log) {}
+LiveSite::LiveSite(backend::Device &device, run::Kernels &kernels, const Options &options, const Log &log, bool anew)
+    : device_(device), kernels_(kernels), options_(options), log_(log), anew_(anew) {}
 
 profile::Profile LiveSite::profile(const std::vector<const graph::Graph *> &graphs,
                                    const backend::Optimizer &optimizer) {
@@ -19,7 +19,7 @@ profile::Profile LiveSite::profile(const std::vector<const graph::Graph *> &grap
                                                           : measure::default_cache_directory();
   const measure::Cache cache(kept, device_.info(), disk);
   profile::Profile profile = measure::describe(device_.info());
-  cache.load(profile);
+  if (!anew_) cache.load(profile);
   const measure::Request request = {
       .graphs = graphs, .optimizer = optimizer, .disk_directory = disk, .memory = device_.info().memory_bytes / 2};
   const auto tell = [this](std::size_t done, std::size_t of) {

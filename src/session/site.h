@@ -26,7 +26,8 @@ class Site {
 // The device at hand. What it has not measured in an earlier session it measures, and tells `log` how far it is.
 class LiveSite final : public Site {
  public:
-  LiveSite(backend::Device &device, run::Kernels &kernels, const Options &options, const Log &log);
+  // `anew`: what was measured before does not count.
+  LiveSite(backend::Device &device, run::Kernels &kernels, const Options &options, const Log &log, bool anew = false);
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                            const backend::Optimizer &optimizer) override;
   program::Workspace workspace(const graph::Graph &graph) override;
@@ -36,6 +37,7 @@ class LiveSite final : public Site {
   run::Kernels &kernels_;
   const Options &options_;
   const Log &log_;
+  const bool anew_;
 };
 
 // A machine by its description alone.

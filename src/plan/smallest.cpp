@@ -1,0 +1,93 @@
+// The plan to fall back on, and the figures of a refusal.
+#include <algorithm>
+
+#include "plan/search.h"
+
+namespace protrain::plan {
+
+namespace {
+
+class Fallback {
+ public:
+  Fallback(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out)
+      : graph_(graph),
+        terms_(terms),
+        lay_out_(lay_out),
+        outline_(graph, clock),
+        space_(space_of(graph, outline_, clock, terms)),
+        clock_(clock) {}
+
+  Smallest run() {
+    for (std::uint64_t chunk_bytes : space_.chunk_bytes) {
+      const Chunking chunking(graph_, outline_, clock_, terms_, chunk_bytes);
+      for (Tier update : space_.updates)
+        for (int again : {space_.blocks, 0})
+          consider_all(chunking,
+                       with_terms({.n_checkpoint = again, .update = update, .chunk_bytes = chunk_bytes}, terms_));
+    }
+    Smallest smallest{.point = *best_};
+    for (std::size_t t = 0; t < kTierCount; ++t)
+      if (best_->laid_out.bytes[t] > terms_.capacity[t]) smallest.lacks = static_cast<Tier>(t);
+    return smallest;
+  }
+
+ private:
+  // How much more than there is it needs, as a share; summed over tiers.
+  double excess(const Bytes &bytes) const {
+    double sum = 0;
+    for (std::size_t t = 0; t < kTierCount; ++t)
+      if (bytes[t] > terms_.capacity[t])
+        sum += static_cast<double>(bytes[t]) / static_cast<double>(std::max<std::uint64_t>(terms_.capacity[t], 1)) - 1;
+    return sum;
+  }
+
+  // What lacks least; of those that lack nothing, or equally much, what needs least of the device.
+  bool smaller(const Bytes &a, const Bytes &b) const { return std::pair(excess(a), a[0]) < std::pair(excess(b), b[0]); }
+
+  std::uint64_t consider(const Choice &choice) {
+    const Point point{choice, lay_out_(expand(graph_, choice))};
+    if (!best_ || smaller(point.laid_out.bytes, best_->laid_out.bytes)) best_ = point;
+    return point.laid_out.bytes[0];
+  }
+
+  void consider_all(const Chunking &chunking, Choice choice) {
+    const CostModel model(chunking, choice);
+    const std::size_t n = model.chunks();
+    const bool disk = terms_.capacity[2] > 0, host = !terms_.shared_memory && terms_.capacity[1] > 0;
+    choice.n_persist = disk || host ? 0 : static_cast<int>(n);
+    choice.n_host = host ? static_cast<int>(disk ? model.fitting_host(0, terms_.capacity[1]) : n) : 0;
+    const std::uint64_t least = consider(choice);
+    if (disk && choice.n_host > 0) {
+      choice.n_host = 0;
+      consider(choice);
+    }
+    if (!disk && host && least <= terms_.capacity[0]) fill_device(choice, n);
+  }
+
+  // The most that the device takes off the host, by halving: the more persists the more the device needs.
+  void fill_device(Choice choice, std::size_t n) {
+    std::size_t fits = 0, too_many = n + 1;
+    while (fits + 1 < too_many) {
+      const std::size_t middle = (fits + too_many) / 2;
+      choice.n_persist = static_cast<int>(middle);
+      choice.n_host = static_cast<int>(n - middle);
+      (consider(choice) <= terms_.capacity[0] ? fits : too_many) = middle;
+    }
+  }
+
+  const graph::Graph &graph_;
+  const Terms &terms_;
+  const LayOut &lay_out_;
+  const Outline outline_;
+  const Space space_;
+  const Clock &clock_;
+  std::optional<Point> best_;
+};
+
+}  // namespace
+
+Smallest smallest(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out) {
+  return Fallback(graph, clock, terms, lay_out).run();
+}
+
+}  // namespace protrain::plan

@@ -1,0 +1,140 @@
+// protrain plan: what a step would be on a machine that need not be here.
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "program/summary.h"
+#include "session/explain.h"
+#include "session/refusal.h"
+#include "session/report.h"
+#include "session/session.h"
+
+namespace protrain::session {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The machine to plan for, with a device behind it where it is this one.
+class PlanSite {
+ public:
+  PlanSite(const Options &options, const Log &progress, bool anew = false) {
+    if (options.is_set("hardware")) {
+      site_ = std::make_unique<PaperSite>(described_machine(options.text("hardware")));
+      return;
+    }
+    device_ = backend::open(options.text("device"), static_cast<int>(options.integer("threads")));
+    kernels_ = std::make_unique<run::Kernels>(*device_);
+    auto live = std::make_unique<LiveSite>(*device_, *kernels_, options, progress, anew);
+    // Where there are no kernels to measure the machine's rates stand for them.
+    if (options.text("precision") == "fp32")
+      site_ = std::move(live);
+    else
+      site_ = std::make_unique<PaperSite>(live->profile({}, {}));
+  }
+  Site &operator*() { return *site_; }
+
+ private:
+  std::unique_ptr<backend::Device> device_;
+  std::unique_ptr<run::Kernels> kernels_;
+  std::unique_ptr<Site> site_;
+};
+
+Json integers_json(const plan::Plan &plan, const plan::Choice &choice) {
+  return {{"n_chunk", plan.chunks.size()},
+          {"n_persist", plan.n_persist},
+          {"n_buffer", plan.n_buffer},
+          {"n_host", choice.n_host},
+          {"n_block", plan.blocks.size()},
+          {"n_swap", plan.n_swap},
+          {"n_checkpoint", plan.n_checkpoint},
+          {"chunk_bytes", choice.chunk_bytes},
+          {"update", kTierNames[static_cast<std::size_t>(choice.update)]},
+          {"optimizer_order", plan.order == plan::OptimizerOrder::barrier ? "barrier" : "overlap"}};
+}
+
+Json point_json(const plan::Point &point, const graph::Graph &graph) {
+  Json json = integers_json(plan::expand(graph, point.choice), point.choice);
+  json["step_seconds"] = point.laid_out.seconds;
+  json["device_peak_bytes"] = point.laid_out.bytes[0];
+  json["host_peak_bytes"] = point.laid_out.bytes[1];
+  json["disk_bytes"] = point.laid_out.bytes[2];
+  return json;
+}
+
+double tokens_of(const Blueprint &blueprint) {
+  const graph::Graph &graph = blueprint.first().forward;
+  for (graph::ValueId id : graph.inputs)
+    if (is_integer(graph.value(id).type.dtype))
+      return static_cast<double>(element_count(graph.value(id).type.shape)) *
+             static_cast<double>(blueprint.accumulation);
+  return 0;
+}
+
+// What half as much again, and a quarter less, of the first budget would give.
+std::vector<Alternative> alternatives(const Options &options, const std::string &path, Site &site,
+                                      const Blueprint &blueprint) {
+  std::vector<Alternative> found;
+  if (options.is_set("plan") || !blueprint.chosen.found.best) return found;
+  const char *key = blueprint.budget.shared_memory ? "memory" : "device_memory";
+  for (const double factor : {1.5, 0.75}) {
+    Options other = options;
+    const auto bytes = static_cast<std::uint64_t>(static_cast<double>(blueprint.budget.bytes[0]) * factor);
+    other.set(key, std::to_string(bytes));
+    const Blueprint drawn = sketch_again(other, path, site, blueprint.profile);
+    found.push_back({fmt::format("{}={}", key, bytes_text(bytes)),
+                     drawn.chosen.found.best ? drawn.chosen.found.best->laid_out.seconds : 0});
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string profile_model(const Options &options, const std::string &path, const Log &progress) {
+  require(!options.is_set("hardware"), Code::arg, "hardware", "only this machine can be measured");
+  PlanSite site(options, progress, true);
+  return profile::to_json(sketch(options, path, *site).profile);
+}
+
+std::string plan_model(const Options &options, const std::string &path, const Log &progress) {
+  PlanSite site(options, progress);
+  const Blueprint blueprint = sketch(options, path, *site);
+  const plan::Found &found = blueprint.chosen.found;
+  const graph::Graph &graph = blueprint.first().training.graph;
+  const bool searched = !options.is_set("plan"), feasible = !searched || found.best.has_value();
+  const plan::Choice choice = found.best                  ? found.best->choice
+                              : blueprint.chosen.smallest ? blueprint.chosen.smallest->point.choice
+                                                          : plan::Choice{};
+  const double seconds = blueprint.predicted[0].seconds(blueprint.accumulation), tokens = tokens_of(blueprint);
+  Json json = {{"model", path}, {"hardware", blueprint.profile.name}, {"precision", options.text("precision")}};
+  json["feasible"] = feasible;
+  json.update(integers_json(blueprint.chosen.plan, choice));
+  json["step_seconds"] = seconds;
+  json["tokens_per_second"] = tokens / seconds;
+  json["device_peak_bytes"] = blueprint.draft.bytes[0];
+  json["host_peak_bytes"] = blueprint.draft.bytes[1];
+  json["disk_bytes"] = blueprint.draft.bytes[2];
+  json["search_seconds"] = blueprint.chosen.search_seconds;
+  json["budget"] = {{blueprint.budget.shared_memory ? "memory" : "device_memory", blueprint.budget.bytes[0]},
+                    {"host_memory", blueprint.budget.bytes[1]},
+                    {"disk_memory", blueprint.budget.bytes[2]}};
+  json["accumulation"] = blueprint.accumulation;
+  json["points_ranked"] = found.ranked;
+  json["points_laid_out"] = found.laid_out;
+  const program::Program &step = blueprint.draft.programs[0].step;
+  const program::Simulation &predicted = blueprint.predicted[0].step;
+  json["predicted"] = costs_json(step, predicted, program::queues_of(blueprint.profile).beside);
+  if (found.next) json["next"] = point_json(*found.next, graph);
+  if (found.resident) json["resident"] = point_json(*found.resident, graph);
+  json["would_fit"] = Json::array();
+  if (!feasible)
+    for (const Change &change : changes_that_fit(options, path, *site, blueprint))
+      json["would_fit"].push_back({{"option", change.key}, {"value", change.value}, {"text", change.text}});
+  json["explanation"] = explain(blueprint, alternatives(options, path, *site, blueprint));
+  json["timeline"] = timeline_json(step, program::spans_of(predicted));
+  json["queues"] = queues_json(step, program::spans_of(predicted));
+  json["plan"] = Json::parse(plan::to_json(blueprint.chosen.plan));
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace protrain::session

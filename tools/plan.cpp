@@ -1,0 +1,100 @@
+// protrain plan: what training a model would take, here or on a machine that one does not have.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "pictures.h"
+#include "profiling_line.h"
+#include "session_flags.h"
+
+namespace tool {
+
+namespace {
+
+struct PlanFlags {
+  std::string model, picture, save;
+  bool json = false;
+  SessionFlags session;
+};
+
+void write_file(const std::string &path, const std::string &text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) throw Failure(fmt::format("{}: {}", path, std::strerror(errno)));
+}
+
+std::string gib(const Json &bytes) { return fmt::format("{:.2f} GiB", bytes.get<double>() / (1 << 30)); }
+
+void print_for_people(const Json &plan) {
+  fmt::print("{} on {}, {}\n", plan["model"].get<std::string>(), plan["hardware"].get<std::string>(),
+             plan["precision"].get<std::string>());
+  if (!plan["feasible"].get<bool>()) {
+    fmt::print("Nothing fits. The smallest plan needs {} on the device, {} on the host, {} on disk. What would fit:\n",
+               gib(plan["device_peak_bytes"]), gib(plan["host_peak_bytes"]), gib(plan["disk_bytes"]));
+    for (const Json &change : plan["would_fit"]) fmt::print("  {}\n", change["text"].get<std::string>());
+    return;
+  }
+  fmt::print("  step {:.4g} s, {:.4g} tokens/s; device {}, host {}, disk {}\n", plan["step_seconds"].get<double>(),
+             plan["tokens_per_second"].get<double>(), gib(plan["device_peak_bytes"]), gib(plan["host_peak_bytes"]),
+             gib(plan["disk_bytes"]));
+  fmt::print("  chunks {}: persist {}, buffers {}, host {}; blocks {}: checkpoint {}, swap {}\n\n",
+             plan["n_chunk"].dump(), plan["n_persist"].dump(), plan["n_buffer"].dump(), plan["n_host"].dump(),
+             plan["n_block"].dump(), plan["n_checkpoint"].dump(), plan["n_swap"].dump());
+  for (const Json &sentence : plan["explanation"]) fmt::print("{}\n", sentence.get<std::string>());
+}
+
+int run_profile(const std::string &model, const SessionFlags &flags) {
+  const Options options = flags.make_options();
+  bind_defaults(options, model);
+  const ProfilingLine line(options);
+  const char *text = nullptr;
+  check(protrain_options_profile(options.get(), model.c_str(), &text));
+  fmt::print("{}\n", text);
+  return kOk;
+}
+
+int run_plan(const PlanFlags &flags) {
+  const Options options = flags.session.make_options();
+  bind_defaults(options, flags.model);
+  const ProfilingLine line(options);
+  const char *text = nullptr;
+  check(protrain_options_plan(options.get(), flags.model.c_str(), &text));
+  const Json plan = Json::parse(text);
+  if (flags.json)
+    fmt::print("{}\n", text);
+  else
+    print_for_people(plan);
+  if (!flags.picture.empty()) write_file(flags.picture, memory_picture(plan["timeline"]));
+  if (!flags.save.empty()) write_file(flags.save, plan["plan"].dump(1) + "\n");
+  return plan["feasible"].get<bool>() ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_profile(CLI::App &app, int &status) {
+  CLI::App *command = app.add_subcommand("profile", "measure this machine: a description that --hardware takes");
+  auto model = std::make_shared<std::string>();
+  auto flags = std::make_shared<SessionFlags>();
+  command->add_option("MODEL", *model, "an ONNX file; its weights need not be there")->required();
+  flags->add_to(*command);
+  command->callback([model, flags, &status] { status = run_profile(*model, *flags); });
+}
+
+void add_plan(CLI::App &app, int &status) {
+  CLI::App *command = app.add_subcommand("plan", "say what training a model would take, here or on another machine");
+  auto flags = std::make_shared<PlanFlags>();
+  command->add_option("MODEL", flags->model, "an ONNX file; its weights need not be there")->required();
+  command->add_flag("--json", flags->json, "as JSON");
+  command->add_option("--picture", flags->picture, "OUT.svg: memory over a step, by owner");
+  command->add_option("--save-plan", flags->save, "OUT.json: the plan, for --plan");
+  flags->session.add_to(*command);
+  command->callback([flags, &status] { status = run_plan(*flags); });
+}
+
+}  // namespace tool

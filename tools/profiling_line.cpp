@@ -1,0 +1,26 @@
+#include "profiling_line.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace tool {
+
+ProfilingLine::ProfilingLine(const Options &options) : options_(options) {
+  if (isatty(STDERR_FILENO) != 0) check(protrain_options_set_log(options.get(), &ProfilingLine::hear, this));
+}
+
+ProfilingLine::~ProfilingLine() {
+  protrain_error_destroy(protrain_options_set_log(options_.get(), nullptr, nullptr));
+  if (shown_) fmt::print(stderr, "\r\x1b[K");
+}
+
+void ProfilingLine::hear(const char *line, void *self) {
+  const auto event = nlohmann::json::parse(line);
+  fmt::print(stderr, "\r\x1b[Kmeasuring this machine: {} of {}", event["done"].dump(), event["of"].dump());
+  static_cast<ProfilingLine *>(self)->shown_ = true;
+}
+
+}  // namespace tool
