@@ -271,8 +271,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_check(protrain_options *option
 PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *options, protrain_log_fn log, void *user);
 
 /* Says how a model would train, without training it: the plan that would be chosen, what a step would take and hold,
- * and why. For the machine that the option `hardware` names or describes, or for this one, which is then measured. Reads
- * no weights, and takes no memory but what measuring one kernel needs.
+ * and why. For the machine that the option `hardware` names or describes, or for this one, which is then measured.
+ * Reads no weights, and takes no memory but what measuring one kernel needs.
  *   json: one object, lent until the next call on the options:
  *     "feasible"           false: nothing fits; what follows is of the smallest plan
  *     "n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint", "chunk_bytes", "update",

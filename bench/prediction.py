@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""How well is a step predicted? Plans of one model, each run for a few steps, a reference plan run between them.
+
+    bench/prediction.py PROTRAIN MODEL.onnx OUT.json [--batch 4] [--sequence 256] [--steps 4] [--directory /var/tmp]
+
+The machine drifts: what is compared is time over the reference's time, measured just before and after, with the same
+ratio of the predictions. Memory is compared as it is. Prints one line a plan, and the median and worst error."""
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+PLANS = (
+    [{"n_persist": p, "n_host": 0, "n_buffer": b, "n_checkpoint": c}
+     for p, b, c in ((24, 4, 0), (16, 4, 0), (8, 4, 0), (0, 4, 0), (0, 2, 0), (0, 8, 6), (8, 2, 6), (16, 2, 12), (0, 4, 12),
+                     (99, 0, 6), (99, 0, 12), (4, 3, 3))]
+    + [{"n_persist": 8, "n_host": 0, "n_buffer": 4, "n_swap": 2, "n_checkpoint": 4},
+       {"n_persist": 16, "n_host": 0, "n_buffer": 4, "n_swap": 4, "n_checkpoint": 0},
+       {"n_persist": 0, "n_host": 0, "n_buffer": 2, "n_swap": 1, "n_checkpoint": 11},
+       {"n_persist": 12, "n_host": 0, "n_buffer": 4, "optimizer_order": "barrier"},
+       {"n_persist": 0, "n_host": 0, "n_buffer": 4, "n_checkpoint": 12, "optimizer_order": "barrier"}])
+# Device and host kept apart: copies are real.
+APART = ({"n_persist": 8, "n_buffer": 4, "n_checkpoint": 4},
+         {"n_persist": 4, "n_buffer": 4, "n_host": 8, "n_checkpoint": 6, "update": "device"},
+         {"n_persist": 0, "n_buffer": 4, "n_host": 12, "n_checkpoint": 12})
+
+
+def write_tokens(path, shape, most):
+    import struct
+    random.seed(1)
+    count = 1
+    for dim in shape:
+        count *= dim
+    header = str({"descr": "<i8", "fortran_order": False, "shape": tuple(shape)}).encode()
+    header += b" " * (63 - (len(header) + 10) % 64) + b"\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+        file.write(b"".join(struct.pack("<q", random.randrange(most)) for _ in range(count)))
+
+
+class Bench:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+        self.data = os.path.join(folder, "tokens.npy")
+        write_tokens(self.data, (1, args.batch, args.sequence), 50000)
+
+    def options(self, plan, apart):
+        path = os.path.join(self.folder, "plan.json")
+        with open(path, "w") as file:
+            json.dump(dict(plan, chunk_bytes="16MiB"), file)
+        memory = ["--device-memory", "6GiB", "--host-memory", "6GiB"] if apart else ["--memory", "8GiB"]
+        return ["--plan", path, "--offload-dir", self.args.directory] + memory
+
+    def run(self, plan, apart=False):
+        """(predicted seconds, measured seconds of each step but the first, predicted and measured peak bytes)"""
+        options = self.options(plan, apart)
+        metrics = os.path.join(self.folder, "metrics.jsonl")
+        dims = ["--dim", f"batch={self.args.batch}", "--dim", f"sequence={self.args.sequence}"]
+        text = subprocess.run([self.args.protrain, "plan", self.args.model, "--json"] + dims + options,
+                              check=True, capture_output=True, text=True).stdout
+        planned = json.loads(text)
+        subprocess.run([self.args.protrain, "train", self.args.model, "--steps", str(self.args.steps), "--metrics", metrics,
+                        "--input", f"input_ids={self.data}", "--input", f"labels={self.data}"] + options,
+                       check=True, capture_output=True)
+        lines = [json.loads(line) for line in open(metrics)]
+        return (planned["step_seconds"], [line["seconds"] for line in lines[1:]],
+                (planned["device_peak_bytes"], planned["host_peak_bytes"]),
+                (lines[-1]["device_peak_bytes"], lines[-1]["host_peak_bytes"]))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("protrain")
+    parser.add_argument("model")
+    parser.add_argument("out")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--sequence", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--directory", default="/var/tmp")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args, folder)
+        reference = {"n_persist": 999}
+        rows, references = [], [bench.run(reference)]
+        for plan, apart in [(p, False) for p in PLANS] + [(p, True) for p in APART]:
+            predicted, measured, planned_bytes, bytes_ = bench.run(plan, apart)
+            references.append(bench.run(reference))
+            before, after = (statistics.median(r[1]) for r in references[-2:])
+            ratio = statistics.median(measured) / ((before + after) / 2)
+            expected = predicted / references[-1][0]
+            rows.append({"plan": plan, "apart": apart, "predicted_seconds": predicted, "measured_seconds": measured,
+                         "reference_seconds": [before, after], "error": expected / ratio - 1,
+                         "memory_equal": planned_bytes == bytes_})
+            print(f"{rows[-1]['error']:+7.1%}  predicted {predicted:6.2f} s  measured {statistics.median(measured):6.2f} s  "
+                  f"reference {before:.2f}, {after:.2f} s  memory {'equal' if planned_bytes == bytes_ else 'DIFFERS'}  "
+                  f"{json.dumps(plan)}", flush=True)
+    errors = sorted(abs(row["error"]) for row in rows)
+    seconds = [statistics.median(r[1]) for r in references]
+    summary = {"plans": len(rows), "median_error": statistics.median(errors), "worst_error": errors[-1],
+               "reference_predicted_seconds": references[0][0], "reference_seconds": seconds,
+               "reference_spread": max(seconds) / min(seconds) - 1, "memory_equal": all(r["memory_equal"] for r in rows)}
+    print(f"median {summary['median_error']:.1%}, worst {summary['worst_error']:.1%}; reference {min(seconds):.2f} to "
+          f"{max(seconds):.2f} s, predicted {references[0][0]:.2f} s")
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    with open(args.out, "w") as file:
+        json.dump({"machine": f"{cpu}, {os.cpu_count()} processors", "model": os.path.basename(args.model),
+                   "batch": args.batch, "sequence": args.sequence, "summary": summary, "rows": rows}, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
