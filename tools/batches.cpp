@@ -25,12 +25,16 @@ const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::s
   return *found;
 }
 
-// A dimension of input_ids: what its flag says, or what the model or --dim has fixed.
+constexpr std::int64_t kOpen = 0;  // a batch that the library settles
+
+// A dimension of input_ids: what its flag says, or what the model or --dim has fixed. `may_stay_open`: the library
+// settles it.
 std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant<std::int64_t, std::string> &dim,
-                         const Dims &given) {
+                         const Dims &given, bool may_stay_open) {
   if (flag > 0) return flag;
   if (const auto *fixed = std::get_if<std::int64_t>(&dim)) return *fixed;
   const auto bound = given.find(std::get<std::string>(dim));
+  if (bound == given.end() && may_stay_open) return kOpen;
   if (bound == given.end()) throw UsageError(fmt::format("--tokens needs --{} for this model", name));
   return bound->second;
 }
@@ -82,12 +86,14 @@ Dims bound_dims(const Options &options) {
 Batches::Batches(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options) {
   const Dims given = bound_dims(options);
   open_arrays(flags.arrays, inputs);
-  if (!flags.tokens.empty()) open_tokens(flags, inputs, given);
+  const char *tokens_per_step = nullptr;
+  check(protrain_options_get(options.get(), "tokens_per_step", &tokens_per_step));
+  if (!flags.tokens.empty()) open_tokens(flags, inputs, given, *tokens_per_step != '\0');
   if (arrays_.size() + token_inputs_.size() < inputs.size())
     throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
                                  names_of(inputs)));
   for (const auto &[name, size] : dims_)
-    if (!given.contains(name))
+    if (!given.contains(name) && size != kOpen)
       check(protrain_options_set(options.get(), "dim", fmt::format("{}={}", name, size).c_str()));
 }
 
@@ -112,11 +118,12 @@ void Batches::open_arrays(const std::vector<std::string> &pairs, const std::vect
   }
 }
 
-void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Dims &given) {
+void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Dims &given,
+                          bool batch_may_stay_open) {
   const ModelInput &ids = find_input(inputs, "input_ids");
   if (ids.dims.size() != 2) throw Failure("--tokens needs a model whose input_ids are (batch, sequence)");
-  batch_ = size_of_dim(flags.batch, "batch", ids.dims[0], given);
-  sequence_ = size_of_dim(flags.sequence, "sequence", ids.dims[1], given);
+  batch_ = size_of_dim(flags.batch, "batch", ids.dims[0], given, batch_may_stay_open);
+  sequence_ = size_of_dim(flags.sequence, "sequence", ids.dims[1], given, false);
   next_ = flags.labels == "next";
   tokens_.emplace(flags.tokens);
   const std::uint64_t ahead = next_ ? 1 : 0, length = static_cast<std::uint64_t>(sequence_);
@@ -146,6 +153,22 @@ void Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &sha
     if (!fresh && bound->second != shape[i])
       throw Failure(fmt::format("{}: dimension {} is {} here and {} elsewhere", from, *name, shape[i], bound->second));
   }
+}
+
+void Batches::settle(protrain_session *session) {
+  if (!tokens_ || batch_ != kOpen) return;
+  std::size_t count = 0;
+  check(protrain_session_input_count(session, &count));
+  for (std::size_t i = 0; i < count; ++i) {
+    const char *name = nullptr;
+    check(protrain_session_input_name(session, i, &name));
+    if (std::string_view(name) != "input_ids") continue;
+    std::int64_t dims[2] = {};
+    std::size_t rank = 0;
+    check(protrain_session_input_shape(session, i, dims, 2, &rank));
+    batch_ = dims[0];
+  }
+  tokens_per_step_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
 }
 
 void Batches::feed(protrain_session *session, std::uint64_t step) {

@@ -37,6 +37,9 @@ class Batches {
   // Opens the files, and binds in `options` the symbolic dims that the data decides and no --dim has bound.
   Batches(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options);
 
+  // The batch, where the library was left to choose it.
+  void settle(protrain_session *session);
+
   // Step 0, 1, ... Arrays: slice `step` of axis 0, cycled. Tokens: the file is cut into windows of `sequence` tokens,
   // one after the other; step t takes windows t * batch to t * batch + batch - 1, cycled.
   void feed(protrain_session *session, std::uint64_t step);
@@ -51,7 +54,8 @@ class Batches {
   };
 
   void open_arrays(const std::vector<std::string> &pairs, const std::vector<ModelInput> &inputs);
-  void open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Dims &given);
+  void open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Dims &given,
+                   bool batch_may_stay_open);
   void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
   void feed_tokens(protrain_session *session, std::uint64_t step);
 

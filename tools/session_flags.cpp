@@ -61,11 +61,18 @@ Options SessionFlags::make_options() const {
 }
 
 void bind_defaults(const Options &options, const std::string &model) {
-  const char *text = nullptr;
+  const char *text = nullptr, *tokens_per_step = nullptr;
+  check(protrain_options_get(options.get(), "tokens_per_step", &tokens_per_step));
+  const bool batch_is_settled = *tokens_per_step != '\0';
   check(protrain_options_check(options.get(), model.c_str(), &text));
-  const nlohmann::json dims = nlohmann::json::parse(text).at("dims");
-  for (const auto &[name, dim] : dims.items()) {
-    if (!dim["default"].get<bool>()) continue;
+  const nlohmann::json about = nlohmann::json::parse(text);
+  std::string batch;  // the first dimension of the first input of integers
+  for (const nlohmann::json &input : about.at("inputs"))
+    if (batch.empty() && input["dtype"].get<std::string>().starts_with("int") && !input["dims"].empty() &&
+        input["dims"][0].is_string())
+      batch = input["dims"][0];
+  for (const auto &[name, dim] : about.at("dims").items()) {
+    if (!dim["default"].get<bool>() || (batch_is_settled && name == batch)) continue;
     const std::string pair = fmt::format("{}={}", name, dim["value"].dump());
     fmt::print(stderr, "protrain: --dim {} is assumed\n", pair);
     check(protrain_options_set(options.get(), "dim", pair.c_str()));

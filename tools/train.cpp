@@ -120,6 +120,14 @@ Json announce(protrain_session *session, const std::string &model) {
   fmt::print("{}: {:.2f} M parameters in {} tensors; {:.1f} MiB on {}, {} threads\n", model,
              static_cast<double>(all) * 1e-6, count, about.value("device_peak_bytes", 0.0) / 1048576,
              about.value("device", "?"), about.value("threads", 0));
+  if (about.value("micro_batch", 0) > 0)
+    fmt::print("micro-batch: {} samples, {} to a step\n", about.value("micro_batch", 0),
+               about.value("accumulation", 1));
+  if (about.value("n_chunk", 0) > about.value("n_persist", 0) || about.value("n_checkpoint", 0) > 0)
+    fmt::print(
+        "plan: {} of {} chunks stay in memory, {} of {} blocks compute again, {} swap; {:.3g} s a step expected\n",
+        about.value("n_persist", 0), about.value("n_chunk", 0), about.value("n_checkpoint", 0),
+        about.value("n_block", 0), about.value("n_swap", 0), about.value("predicted_seconds", 0.0));
   std::fflush(stdout);
   return about;
 }
@@ -208,6 +216,7 @@ int train(const TrainFlags &flags) {
   std::uint64_t done = 0;
   check(protrain_session_step_count(session.get(), &record.before));
   const std::uint64_t before = record.before;
+  batches.settle(session.get());
   if (before > 0) fmt::print("goes on after step {}\n", before);
   Metrics metrics(flags.metrics, before > 0);
   stop_after_step_on_signals();

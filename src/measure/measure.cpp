@@ -137,7 +137,7 @@ class Measuring {
     const std::uint64_t bytes = std::min(kCopyBytes, std::max<std::uint64_t>(request_.memory / 4, 1 << 20));
     Block from(bytes, "profiling"), to(bytes, "profiling");
     std::memset(from.data(), 1, bytes);
-    const double seconds = stopwatch_.median(
+    const double seconds = stopwatch_.quickest(
         kSecondsAtLeast, [&] { device_.copy(Queue::compute, {.to = to.data(), .from = from.data(), .bytes = bytes}); });
     const double rate = static_cast<double>(bytes) / seconds;
     profile_.upload = profile_.download = profile_.both_ways = rate;
@@ -156,12 +156,12 @@ class Measuring {
     Launch launch{.inputs = {memory.data(), status}};
     for (std::size_t i = 0; i <= state; ++i) launch.outputs.push_back(memory.data() + (i + 1) * bytes);
     backend::Kernel &kernel = kernels_.of_update(request_.optimizer, elements);
-    const double seconds = stopwatch_.median(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
+    const double seconds = stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
     // The gradient is read, weights and state are read and written.
     const double traffic = static_cast<double>(bytes) * (3 + 2 * static_cast<double>(state));
     profile_.device_optimizer = profile_.host_optimizer = traffic / seconds;
     std::memset(status, 1, sizeof(std::uint32_t));  // nothing is done: what is left is the launch
-    profile_.launch_seconds = stopwatch_.median(kSecondsAtLeast / 4, [&] { launch.on(device_, kernel); });
+    profile_.launch_seconds = stopwatch_.quickest(kSecondsAtLeast / 4, [&] { launch.on(device_, kernel); });
   }
 
   void measure_node(const Graph &graph, const Node &node) {
@@ -170,7 +170,7 @@ class Measuring {
     if (bench.bytes() > request_.memory) return;
     const Launch launch = bench.fill(graph, node);
     profile_.kernels[ops::signature(graph, node)] =
-        stopwatch_.median(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
+        stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
   }
 
   // What large products sustain: the best that was seen, for kernels that were not measured.

@@ -1,13 +1,13 @@
 #include "measure/stopwatch.h"
 
 #include <algorithm>
-#include <array>
 
 namespace protrain::measure {
 
 namespace {
 
 constexpr std::size_t kMostTimes = 200;
+constexpr int kRuns = 3;
 
 struct Series {
   const std::function<void()> &launch;
@@ -28,14 +28,13 @@ double Stopwatch::run(std::size_t times, const std::function<void()> &launch) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(times);
 }
 
-double Stopwatch::median(double at_least, const std::function<void()> &launch) {
+double Stopwatch::quickest(double at_least, const std::function<void()> &launch) {
   run(1, launch);
   const double once = std::max(run(1, launch), 1e-9);
   const auto times = static_cast<std::size_t>(std::clamp(at_least / once, 1.0, static_cast<double>(kMostTimes)));
-  std::array<double, 3> seconds{};
-  for (double &s : seconds) s = run(times, launch);
-  std::ranges::sort(seconds);
-  return seconds[1];
+  double least = run(times, launch);
+  for (int again = 1; again < kRuns; ++again) least = std::min(least, run(times, launch));
+  return least;
 }
 
 }  // namespace protrain::measure

@@ -25,9 +25,9 @@ class Stopwatch {
  public:
   explicit Stopwatch(backend::Device &device) : device_(device) {}
 
-  // Seconds of one `launch`: the median of three runs of as many as take `at_least` seconds together, after one that
-  // nobody counts.
-  double median(double at_least, const std::function<void()> &launch);
+  // Seconds of one `launch` where nothing disturbs it: the least of three runs of as many as take `at_least` seconds,
+  // after one that nobody counts.
+  double quickest(double at_least, const std::function<void()> &launch);
 
  private:
   double run(std::size_t times, const std::function<void()> &launch);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "session/loaded_model.h"
+#include "session/micro_batch.h"
 #include "session/refusal.h"
 
 namespace protrain::session {
@@ -141,7 +142,13 @@ class Drawing {
 }  // namespace
 
 Blueprint sketch(const Options &options, const std::string &path, Site &site) {
-  return Drawing(options, site).run(path);
+  const std::optional<MicroBatch> settled = settle_micro_batch(options, path, site);
+  if (!settled) return Drawing(options, site).run(path);
+  Options bound = options;
+  bound.set("dim", fmt::format("{}={}", settled->dim, settled->samples));
+  Blueprint blueprint = Drawing(bound, site).run(path);
+  blueprint.micro_batch = static_cast<std::uint64_t>(settled->samples);
+  return blueprint;
 }
 
 Blueprint draw_up(const Options &options, const std::string &path, Site &site) {

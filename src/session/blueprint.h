@@ -25,6 +25,7 @@ struct Blueprint {
   backend::Optimizer optimizer;
   NonfinitePolicy policy = NonfinitePolicy::stop;
   std::uint64_t accumulation = 1;               // micro-batches of a step
+  std::uint64_t micro_batch = 0;                // samples of each, where that was settled; 0: the options say it
   std::vector<bool> kept;                       // per parameter: its gradient can be read
   std::vector<std::unique_ptr<Served>> served;  // the first is that of the `dim` options, others of `shapes`
   profile::Profile profile;

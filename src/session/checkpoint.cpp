@@ -7,7 +7,7 @@ namespace protrain::session {
 
 namespace {
 
-constexpr const char *kSkipped = "skipped", *kSeed = "seed";
+constexpr const char *kSkipped = "skipped", *kSeed = "seed", *kMicroBatch = "micro_batch";
 
 state::Description describe(const Blueprint &blueprint) {
   const bool adamw = blueprint.optimizer.kind == backend::Optimizer::Kind::adamw;
@@ -36,10 +36,23 @@ std::uint64_t counter(const state::Checkpoint &checkpoint, const char *name) {
 std::string save(Machine &machine, const Counters &counters, const std::string &directory) {
   state::Description description = describe(machine.blueprint());
   description.counters = {{state::kStep, counters.steps}, {kSkipped, counters.skipped}, {kSeed, counters.seed}};
+  if (machine.blueprint().micro_batch > 0) description.counters[kMicroBatch] = machine.blueprint().micro_batch;
   const run::Store::Sweep sweep(machine.store());
   return state::save(directory, description, [&](auto parameter, auto array, auto offset, auto out) {
     machine.read_array(parameter, array, offset, out);
   });
+}
+
+std::int64_t micro_batch_of_checkpoint(const Options &options) {
+  if (!options.is_set("resume")) return 0;
+  const auto checkpoint = state::Checkpoint::open(options.text("resume"));
+  const auto &counters = checkpoint.description().counters;
+  const auto found = counters.find(kMicroBatch);
+  if (found == counters.end()) return 0;
+  constexpr std::uint64_t kMost = 1ull << 40;
+  require(found->second > 0 && found->second < kMost, Code::format, checkpoint.path(), "its micro-batch is {}",
+          found->second);
+  return static_cast<std::int64_t>(found->second);
 }
 
 Counters resume(Machine &machine, const Options &options) {

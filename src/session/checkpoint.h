@@ -19,6 +19,10 @@ struct Counters {
 // Returns the new checkpoint's path.
 std::string save(Machine &machine, const Counters &counters, const std::string &directory);
 
+// The samples of a micro-batch that were settled when the checkpoint that the option `resume` names was made; 0: the
+// options said it, or nothing is resumed.
+std::int64_t micro_batch_of_checkpoint(const Options &options);
+
 // Fills the machine from the checkpoint that the option `resume` names, if it is set. Code::mismatch where it is of
 // other parameters, another optimizer, or another seed than an option that is set.
 Counters resume(Machine &machine, const Options &options);

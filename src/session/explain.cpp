@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
 
 #include "base/text.h"
 #include "program/summary.h"
@@ -20,8 +23,9 @@ double seconds_of(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 class Explanation {
  public:
-  explicit Explanation(const Blueprint &blueprint)
+  Explanation(const Blueprint &blueprint, double tokens)
       : blueprint_(blueprint),
+        tokens_(tokens),
         plan_(blueprint.chosen.plan),
         program_(blueprint.draft.programs[0].step),
         predicted_(blueprint.predicted[0]),
@@ -63,51 +67,96 @@ class Explanation {
     const std::uint64_t all = plan_.chunks.size(), host = count(Tier::host), disk = count(Tier::disk);
     if (host + disk == 0) return say("Weights and optimizer state stay in memory: nothing of them moves in a step.");
     const char *optimizer = plan_.chunks.back().update == Tier::host ? "host" : "device";
-    std::string text =
-        fmt::format("Weights and optimizer state are cut into {} chunks: the first {} stay on the device (n_persist)",
-                    all, plan_.n_persist);
+    std::uint64_t bytes = 0;
+    for (const plan::Chunk &chunk : plan_.chunks) bytes += chunk.bytes;
+    std::string text = fmt::format(
+        "Weights and optimizer state are cut into {} chunks of about {} of weights: {} stay on the "
+        "device (n_persist)",
+        all, bytes_text(bytes / all), plan_.n_persist);
     if (host > 0) text += fmt::format(", {} rest on the host", host);
     if (disk > 0) text += fmt::format(", {} rest on disk", disk);
-    say("{} and pass through {} buffer{} (n_buffer); their optimizer runs on the {}.", text,
-        std::max(plan_.n_buffer, 1), plan_.n_buffer > 1 ? "s" : "", optimizer);
+    say("{}. Of those that rest elsewhere up to {} are on the device at a time (n_buffer); their optimizer runs on the "
+        "{}.",
+        text, std::max(plan_.n_buffer, 1), optimizer);
   }
 
   void activations() {
     const std::size_t blocks = plan_.blocks.size();
     const auto keep = static_cast<int>(blocks) - plan_.n_checkpoint - plan_.n_swap;
-    say("Activations of {} of {} blocks are kept, of {} computed again in backward (n_checkpoint), of {} swapped "
-        "(n_swap).",
-        keep, blocks, plan_.n_checkpoint, plan_.n_swap);
+    say("Of {} blocks {} keep their activations on the device, {} compute them again in backward (n_checkpoint), {} "
+        "send "
+        "them to the {} and back (n_swap).",
+        blocks, keep, plan_.n_checkpoint, plan_.n_swap, plan_.shared_memory ? "disk" : "host");
+  }
+
+  // What the stalls of compute are, longest first.
+  std::vector<std::pair<std::int64_t, std::string>> waits() const {
+    std::vector<std::pair<std::int64_t, std::string>> found;
+    for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s)
+      if (summary_.stall_ns[s] * 1000 >= summary_.step_ns)
+        found.emplace_back(summary_.stall_ns[s], words_of_stall(program::name_of_stall(s)));
+    std::ranges::sort(found, std::greater<>());
+    return found;
+  }
+
+  static std::string words_of_stall(const std::string &name) {
+    static const std::map<std::string, std::string> kWords = {{"update", "for the optimizer on the host"},
+                                                              {"fetch", "for weights and state to the device"},
+                                                              {"offload", "for gradients and state to the host"},
+                                                              {"swap_out", "for activations to leave"},
+                                                              {"swap_in", "for activations to come back"},
+                                                              {"read", "for reads from the disk"},
+                                                              {"write", "for writes to the disk"},
+                                                              {"inlined", "while copies or updates run in its place"},
+                                                              {"start", "before it can start"},
+                                                              {"end", "after its last kernel"},
+                                                              {"issue", "for instructions to be issued"}};
+    const auto found = kWords.find(name);
+    return found == kWords.end() ? name : found->second;
   }
 
   void time() {
-    std::int64_t again = 0, waits = 0;
+    std::int64_t again = 0, idle = 0;
     for (std::size_t i = 0; i < program_.instructions.size(); ++i)
       if (program_.instructions[i].again)
         again += predicted_.step.entries[i].end_ns - predicted_.step.entries[i].start_ns;
     std::string causes;
-    for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s) {
-      if (summary_.stall_ns[s] * 1000 < summary_.step_ns) continue;
-      waits += summary_.stall_ns[s];
-      causes += fmt::format("{}{} {}", causes.empty() ? "" : ", ", program::name_of_stall(s),
-                            seconds_text(seconds_of(summary_.stall_ns[s])));
+    for (const auto &[ns, what] : waits()) {
+      idle += ns;
+      causes += fmt::format("{}{} {}", causes.empty() ? "" : ", ", seconds_text(seconds_of(ns)), what);
     }
     const auto busy = summary_.busy_ns[static_cast<std::size_t>(Queue::compute)];
-    say("A step takes {}: {} of compute ({} of it computes activations again){}.",
+    say("A step is expected to take {}: the device computes for {} ({} of it activations a second time){}.",
         seconds_text(predicted_.seconds(blueprint_.accumulation)), seconds_text(seconds_of(busy)),
         seconds_text(seconds_of(again)),
-        waits > 0 ? fmt::format(" and {} in which it waits ({})", seconds_text(seconds_of(waits)), causes)
-                  : std::string(" that waits for nothing"));
+        idle > 0 ? fmt::format(" and idles for {}: {}", seconds_text(seconds_of(idle)), causes)
+                 : std::string(" and never idles"));
   }
 
   void bound() {
-    const auto busiest =
-        static_cast<std::size_t>(std::ranges::max_element(summary_.busy_ns) - summary_.busy_ns.begin());
-    const double share = static_cast<double>(summary_.busy_ns[busiest]) / static_cast<double>(summary_.step_ns);
-    constexpr const char *kWhat[kQueueCount] = {"computing",          "copies to the device",
-                                                "copies to the host", "the optimizer on the host",
-                                                "the disk",           "other ranks"};
-    say("What binds is {}, busy {:.0f} % of the step.", kWhat[busiest], share * 100);
+    constexpr double kSaturated = 0.9;
+    constexpr const char *kWhat[kQueueCount] = {
+        "compute", "copies to the device", "copies to the host", "the host's optimizer", "the disk", "other ranks"};
+    std::vector<std::pair<double, std::string>> shares;
+    for (std::size_t q = 0; q < kQueueCount; ++q)
+      if (const double share = static_cast<double>(summary_.busy_ns[q]) / static_cast<double>(summary_.step_ns);
+          share > 0.005)
+        shares.emplace_back(share, fmt::format("{} {:.0f} %", kWhat[q], share * 100));
+    std::ranges::sort(shares, std::greater<>());
+    std::string all;
+    for (const auto &[share, text] : shares) all += (all.empty() ? "" : ", ") + text;
+    const auto longest = waits();
+    if (shares.front().first >= kSaturated || longest.empty())
+      say("What binds is what is busiest of the step: {}.", all);
+    else
+      say("Nothing is busy all of the step ({}): what would help most is not to wait {}.", all, longest.front().second);
+  }
+
+  void say_change(const Alternative &other) {
+    const double chosen = blueprint_.chosen.found.best->laid_out.seconds;
+    const double change = (other.seconds / other.tokens * tokens_ / chosen - 1) * 100;
+    say("With {}, planned anew, a token would take {:.0f} % {} time.", other.change, std::abs(change),
+        change <= 0 ? "less" : "more");
   }
 
   void others(const std::vector<Alternative> &alternatives) {
@@ -117,24 +166,24 @@ class Explanation {
     const auto slower = [&](double seconds) { return (seconds / chosen - 1) * 100; };
     if (found.next) {
       const plan::Choice &next = found.next->choice;
-      say("The next best of {} plans that were laid out (n_persist {}, n_buffer {}, n_checkpoint {}, n_swap {}) takes "
-          "{:.1f} % longer.",
-          found.laid_out, next.n_persist, next.n_buffer, next.n_checkpoint, next.n_swap,
+      say("Of {} plans that were ranked and {} laid out and simulated, the next best (n_persist {}, n_buffer {}, "
+          "n_checkpoint {}, n_swap {}) takes {:.1f} % longer.",
+          found.ranked, found.laid_out, next.n_persist, next.n_buffer, next.n_checkpoint, next.n_swap,
           slower(found.next->laid_out.seconds));
     }
     if (found.resident && found.resident->laid_out.bytes != found.best->laid_out.bytes)
-      say("With {} of memory nothing would move and nothing be computed again: {} a step, {:.0f} % less.",
-          bytes_text(found.resident->laid_out.bytes[0]), seconds_text(found.resident->laid_out.seconds),
-          -slower(found.resident->laid_out.seconds));
+      say("If {} had {} nothing would move and nothing be computed again: {} a step ({:+.0f} %).",
+          plan_.shared_memory ? "memory" : "the device", bytes_text(found.resident->laid_out.bytes[0]),
+          seconds_text(found.resident->laid_out.seconds), slower(found.resident->laid_out.seconds));
     for (const Alternative &other : alternatives)
       if (other.seconds > 0)
-        say("With {} a step would take {} ({:+.0f} %).", other.change, seconds_text(other.seconds),
-            slower(other.seconds));
+        say_change(other);
       else
         say("With {} nothing would fit.", other.change);
   }
 
   const Blueprint &blueprint_;
+  const double tokens_;
   const plan::Plan &plan_;
   const program::Program &program_;
   const Predicted &predicted_;
@@ -144,8 +193,9 @@ class Explanation {
 
 }  // namespace
 
-std::vector<std::string> explain(const Blueprint &blueprint, const std::vector<Alternative> &alternatives) {
-  return Explanation(blueprint).run(alternatives);
+std::vector<std::string> explain(const Blueprint &blueprint, double tokens,
+                                 const std::vector<Alternative> &alternatives) {
+  return Explanation(blueprint, tokens).run(alternatives);
 }
 
 }  // namespace protrain::session

@@ -8,12 +8,15 @@
 
 namespace protrain::session {
 
-// What another budget would give: for "with 12 GiB a step would take 3.1 s".
+// What another budget or batch would give.
 struct Alternative {
-  std::string change;  // "device_memory=12.0 GiB"
+  std::string change;  // "device_memory=12.0 GiB (x 1.5)"
   double seconds = 0;  // of a step; 0: nothing fits
+  double tokens = 0;   // of a step
 };
 
-std::vector<std::string> explain(const Blueprint &blueprint, const std::vector<Alternative> &alternatives);
+// `tokens`: of a step.
+std::vector<std::string> explain(const Blueprint &blueprint, double tokens,
+                                 const std::vector<Alternative> &alternatives);
 
 }  // namespace protrain::session

@@ -71,20 +71,45 @@ double tokens_of(const Blueprint &blueprint) {
   return 0;
 }
 
-// What half as much again, and a quarter less, of the first budget would give.
+// The dimension that is the batch: the first of the first input of integers; "batch=8", or empty.
+std::string batch_binding(const Options &options, const Blueprint &blueprint) {
+  for (const onnx_import::Input &input : blueprint.file->inputs()) {
+    if (!is_integer(input.dtype) || input.dims.empty()) continue;
+    const auto *name = std::get_if<std::string>(&input.dims[0]);
+    for (const std::string &binding : options.list("dim"))
+      if (name != nullptr && binding.starts_with(*name + "=")) return binding;
+    break;
+  }
+  return "";
+}
+
+// What half as much again, and a quarter less, of the first budget would give; and twice the batch, on paper: here its
+// kernels would have to be measured.
 std::vector<Alternative> alternatives(const Options &options, const std::string &path, Site &site,
                                       const Blueprint &blueprint) {
   std::vector<Alternative> found;
   if (options.is_set("plan") || !blueprint.chosen.found.best) return found;
+  const auto add = [&](const std::string &change, const Options &other) {
+    const Blueprint drawn = sketch_again(other, path, site, blueprint.profile);
+    const auto &best = drawn.chosen.found.best;
+    found.push_back({change, best ? best->laid_out.seconds : 0, tokens_of(drawn)});
+  };
   const char *key = blueprint.budget.shared_memory ? "memory" : "device_memory";
   for (const double factor : {1.5, 0.75}) {
     Options other = options;
     const auto bytes = static_cast<std::uint64_t>(static_cast<double>(blueprint.budget.bytes[0]) * factor);
     other.set(key, std::to_string(bytes));
-    const Blueprint drawn = sketch_again(other, path, site, blueprint.profile);
-    found.push_back({fmt::format("{}={}", key, bytes_text(bytes)),
-                     drawn.chosen.found.best ? drawn.chosen.found.best->laid_out.seconds : 0});
+    add(fmt::format("{}={} (x {})", key, bytes_text(bytes), factor), other);
   }
+  const std::string batch = batch_binding(options, blueprint);
+  if (batch.empty() || !options.is_set("hardware")) return found;
+  Options other = options;
+  other.clear("dim");
+  const std::size_t equals = batch.rfind('=');
+  const std::string twice =
+      fmt::format("{}={}", batch.substr(0, equals), 2 * parse_integer(batch.substr(equals + 1)).value());
+  for (const std::string &binding : options.list("dim")) other.set("dim", binding == batch ? twice : binding);
+  add(fmt::format("{} (instead of {})", twice, batch.substr(equals + 1)), other);
   return found;
 }
 
@@ -119,6 +144,7 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
                     {"host_memory", blueprint.budget.bytes[1]},
                     {"disk_memory", blueprint.budget.bytes[2]}};
   json["accumulation"] = blueprint.accumulation;
+  if (blueprint.micro_batch > 0) json["micro_batch"] = blueprint.micro_batch;
   json["points_ranked"] = found.ranked;
   json["points_laid_out"] = found.laid_out;
   const program::Program &step = blueprint.draft.programs[0].step;
@@ -130,7 +156,7 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
   if (!feasible)
     for (const Change &change : changes_that_fit(options, path, *site, blueprint))
       json["would_fit"].push_back({{"option", change.key}, {"value", change.value}, {"text", change.text}});
-  json["explanation"] = explain(blueprint, alternatives(options, path, *site, blueprint));
+  json["explanation"] = explain(blueprint, tokens, alternatives(options, path, *site, blueprint));
   json["timeline"] = timeline_json(step, program::spans_of(predicted));
   json["queues"] = queues_json(step, program::spans_of(predicted));
   json["plan"] = Json::parse(plan::to_json(blueprint.chosen.plan));

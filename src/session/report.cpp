@@ -46,6 +46,8 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"host_peak_bytes", blueprint.draft.bytes[1]},
               {"disk_bytes", blueprint.draft.bytes[2]},
               {"accumulation", blueprint.accumulation},
+              {"micro_batch", blueprint.micro_batch},
+              {"predicted_seconds", blueprint.predicted[0].seconds(blueprint.accumulation)},
               {"n_chunk", plan.chunks.size()},
               {"n_persist", plan.n_persist},
               {"n_buffer", plan.n_buffer},
