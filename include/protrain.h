@@ -47,7 +47,8 @@
  *   carries a code, one sentence, the node, tensor, file or option it is about, and whether the object is still usable.
  *   Unless a function says otherwise, a call that fails has changed nothing, and its output arguments are untouched.
  *   Every pointer argument must be non-NULL unless its function says otherwise; NULL gives PROTRAIN_ERROR_ARG.
- *   The library never aborts, exits, prints, reads environment variables of its own, or touches signal handlers.
+ *   The library never aborts, exits, prints, or touches signal handlers. Of the environment it reads XDG_CACHE_HOME and
+ *   HOME, where the option profile_dir is not set.
  *   Any call may also fail with PROTRAIN_ERROR_NOMEM or PROTRAIN_ERROR_INTERNAL; this is not repeated below.
  *
  * Ownership
@@ -69,10 +70,14 @@
  *   The memory plan never changes a bit. Another number of threads may: sums are then cut elsewhere.
  *
  * Memory
- *   A session allocates what it needs when it is created, and tells at once if a budget does not hold it, with the
- *   smallest that would. Its peak is known then: protrain_session_report repeats it after each step. Three copies of
- *   each trained parameter are kept for adamw (the weight and two moments), one or two for sgd (the weight, and the
- *   momentum if there is one); a frozen parameter has one.
+ *   A session is given bytes: the option memory, or device_memory and host_memory, and offload_dir for a disk. Without
+ *   any it may take what the process may, less a reserve. Of all plans that fit it chooses the one that is predicted to
+ *   be fastest: what rests on the host or on disk, and what is computed again instead of kept. It allocates what it
+ *   needs when it is created, and refuses then a budget that nothing fits, with the smallest that would do. Its peak is
+ *   known then: protrain_session_report repeats it after each step. Three copies of each trained parameter are kept for
+ *   adamw (the weight and two moments), one or two for sgd (the weight, and the momentum if there is one); a frozen
+ *   parameter has one. The predictions rest on times of this machine's kernels, which are measured when a model is
+ *   first seen, and kept in profile_dir. docs/memory.md says how to read a plan and what to change in it.
  *
  * Arrays
  *   An array is always (pointer, length), the length in elements; for the untyped `data` of an input, in bytes.
@@ -206,11 +211,20 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
 /* Sets one option. protrain_options_help lists the keys; the ones most used:
  *   device          cpu
  *   threads         size of the session's team of threads; 0, the default: as many as the process may use
- *   memory          one budget where device and host share their memory: 12GiB, 800MB, or plain bytes
- *   device_memory, host_memory   two budgets instead, kept apart: what moves between them is copied
- *   offload_dir, disk_memory     where state and activations may lie on disk, and how much of it may be taken
- *   plan            a file that says where parameters rest and what blocks do (docs/plan.md); without one all stays in
- *                   memory
+ *   precision       fp32; bf16 for protrain_options_plan and protrain_options_check only
+ *   memory          one budget where device and host share their memory: 12GiB, 800MB, or plain bytes; without one,
+ *                   what the process may take (of the machine, its control group and its limits), less a reserve of a
+ *                   twentieth, at least 96 MiB
+ *   device_memory, host_memory   two budgets instead, kept apart: what moves between them is copied. Where one is not
+ *                   given it is what the other leaves
+ *   offload_dir     a directory for the disk tier: a file without a name, gone with the session. Without it nothing
+ *                   goes to disk
+ *   disk_memory     how much of that disk may be taken; without it, nearly all that is free there
+ *   plan            a file that says where parameters rest and what blocks do (docs/plan.md); without one the fastest
+ *                   plan that fits the budgets is chosen
+ *   hardware        for protrain_options_plan: a machine that is not this one, by name (rtx3090, a100-80gb, h200) or
+ *                   as a JSON file that protrain_options_profile made or a person wrote (docs/memory.md)
+ *   profile_dir     where measured times are kept between sessions; else protrain/ in $XDG_CACHE_HOME or ~/.cache
  *   dim             NAME=N, binds a symbolic dimension of the model's inputs
  *   shapes          NAME=N,...: further bindings that the session serves over the same weights; a step or evaluation
  *                   takes the one that the shapes of the present inputs fit
@@ -262,8 +276,9 @@ PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options
 PROTRAIN_CHECKED protrain_error *protrain_options_check(protrain_options *options, const char *model_path,
                                                         const char **json);
 
-/* Sets where it is told how far a long call with these options is: protrain_session_create and protrain_options_plan
- * measure this machine where no earlier one has, which takes seconds: {"event":"profiling","done":3,"of":41}.
+/* Sets where it is told how far a long call with these options is. protrain_session_create and protrain_options_plan
+ * measure each kernel of the model that no earlier call has measured on this machine, protrain_options_profile all of
+ * them, which takes seconds: {"event":"profiling","done":3,"of":41}.
  *   log:  the function to call, on the thread that is inside the call, or NULL for none. It must not use the options.
  *   user: passed to it as it is; may be NULL.
  * Errors: ARG.
@@ -274,17 +289,19 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  * and why. For the machine that the option `hardware` names or describes, or for this one, which is then measured.
  * Reads no weights, and takes no memory but what measuring one kernel needs.
  *   json: one object, lent until the next call on the options:
+ *     "model", "hardware", "precision"    what was asked for
  *     "feasible"           false: nothing fits; what follows is of the smallest plan
  *     "n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint", "chunk_bytes", "update",
  *     "optimizer_order"    what was chosen; docs/plan.md says what each is
  *     "step_seconds", "tokens_per_second", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
+ *     "accumulation"       batches of a step; step_seconds is of them all, "predicted" and what follows of the last
  *     "predicted"          overlap, busy seconds by queue, stalls by cause, as in protrain_session_report
  *     "budget"             bytes of each memory that it was chosen for
  *     "search_seconds", "points_ranked", "points_laid_out"
  *     "next", "resident"   the next best plan, and the one that keeps everything in memory, with what they take
  *     "would_fit"          where nothing fits: array of {"option", "value", "text"}, each a change that would do
  *     "explanation"        array of sentences
- *     "timeline", "queues" memory by owner, and what each queue does, over a step
+ *     "timeline", "queues" memory by owner, and what each queue does, over a step, as in protrain_session_report
  *     "plan"               in full; a file of it is what the option `plan` takes
  * Errors: as protrain_session_create, but that a budget that is too small is none: it is in the answer. ARG, FORMAT for
  *   a description of hardware that is none.
@@ -296,26 +313,29 @@ PROTRAIN_CHECKED protrain_error *protrain_options_plan(protrain_options *options
  * names one, its disk; whatever was measured before is measured again, and kept.
  *   json: a description of the machine, lent until the next call on the options; a file of it is what the option
  *     `hardware` takes, on any machine.
- * Errors: as protrain_options_plan.
+ * Errors: as protrain_options_plan; ARG where the option hardware is set: only this machine can be measured.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_options_profile(protrain_options *options, const char *model_path,
                                                           const char **json);
 
 /* ---- Sessions: life ---------------------------------------------------------------------------------------------- */
 
-/* Reads a model and makes it ready to train: builds the gradient graph, chooses a plan, lays out all memory, allocates
- * it, reads the weights, starts the threads. Nothing of this is left for a step.
+/* Reads a model and makes it ready to train: builds the gradient graph, measures the kernels that this machine has not
+ * measured before, chooses a plan, lays out all memory, allocates it, reads the weights, starts the threads. Nothing of
+ * this is left for a step.
  *   model_path: an ONNX file; weights in files beside it are read as well. The files are not needed afterwards, but by
  *               protrain_session_export.
  *   session:    where the new object goes; NULL is stored there on failure.
  * Errors: IO, PATH, FORMAT, LIMIT, VERSION for files; GRAPH, SHAPE, TYPE for graphs that are not legal, have no loss,
  *   or do not fit the bound dimensions; UNSUPPORTED lists every operator and every gradient that is missing, with the
- *   nodes' names; ARG for options that do not fit the model; BUDGET says the smallest budget that works; NOMEM. With
- *   the option resume: FORMAT where there is no checkpoint or it is malformed, CORRUPT where a byte of it was damaged
- * or a file is missing, VERSION for one of a later library, PATH for links, MISMATCH where parameters, optimizer or
- * seed are others. A damaged checkpoint is never passed over: the text names the one before it. On error: nothing is
- * left behind; the options are unchanged. Threads: only reads the options, so that several threads may create sessions
- * from the same ones. Since: 0.1 */
+ *   nodes' names; ARG for options that do not fit the model; BUDGET where no plan fits: the text names the smallest
+ *   budget that works and what else would do; NOMEM.
+ *   With the option resume: FORMAT where there is no checkpoint or it is malformed, CORRUPT where a byte of it was
+ *   damaged or a file is missing, VERSION for one of a later library, PATH for links, MISMATCH where parameters,
+ *   optimizer or seed are others. A damaged checkpoint is never passed over: the text names the one before it.
+ * On error: nothing is left behind; the options are unchanged.
+ * Threads: only reads the options, so that several threads may create sessions from the same ones.
+ * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,
                                                          protrain_session **session);
 
@@ -482,18 +502,22 @@ PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *sessi
 
 /* Saves a checkpoint: weights, the optimizer's state, the step, the seed. A session that the option resume makes from
  * it goes on bit for bit as this one would, under any plan. Inputs, learning rate and all other options are for the
- * caller to give again; a batch may have another size. directory: made if only its last component is missing. The
- * checkpoint becomes a folder in it, step-0000000010 after ten steps, of two .safetensors files and a manifest with
- * checksums; one of the same step is replaced. What is there when this call returns survives a kill or a power failure
- * at any instant, and so do all earlier checkpoints. None is ever removed: that is for the caller. Errors: STATE
- * between the batches of one step (option accumulation); IO, NOSPC, PATH; BUSY also while another session is saving
- * into the directory; UNSUPPORTED for a parameter named __metadata__, LIMIT for names beyond 100 MB, which the format
- * cannot hold. On error: all checkpoints are as they were, and the session goes on. Since: 0.1 */
+ * caller to give again; a batch may have another size.
+ *   directory: made if only its last component is missing. The checkpoint becomes a folder in it, step-0000000010 after
+ *              ten steps, of two .safetensors files and a manifest with checksums; one of the same step is replaced.
+ * What is there when this call returns survives a kill or a power failure at any instant, and so do all earlier
+ * checkpoints. None is ever removed: that is for the caller.
+ * Errors: STATE between the batches of one step (option accumulation); IO, NOSPC, PATH; BUSY also while another session
+ *   is saving into the directory; UNSUPPORTED for a parameter named __metadata__, LIMIT for names beyond 100 MB, which
+ *   the format cannot hold.
+ * On error: all checkpoints are as they were, and the session goes on.
+ * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_save(protrain_session *session, const char *directory);
 
 /* ---- Sessions: what was chosen, what is done, what happened ------------------------------------------------------ */
 
-/* Tells the plan: where each chunk of parameters rests, what each block does with its activations.
+/* Tells the plan: where each chunk of parameters rests, what each block does with its activations. A file of it is what
+ * the option plan takes.
  *   json: lent until the next call on the session.
  * Errors: none of its own.
  * Since: 0.1 */
