@@ -65,12 +65,11 @@ std::vector<Change> changes_that_fit(const Options &options, const std::string &
   changes.push_back({key, fmt::format("{}", needed), fmt::format("{}={} ({})", key, needed, bytes_text(needed))});
   if (blueprint.chosen.with_disk) {
     const std::uint64_t device = (*blueprint.chosen.with_disk)[0], disk = (*blueprint.chosen.with_disk)[2];
-    if (device <= blueprint.budget.bytes[0])
-      changes.push_back({"offload_dir", "DIR", fmt::format("offload_dir with {} of disk", bytes_text(disk))});
-    else
-      changes.push_back({"offload_dir", "DIR",
-                         fmt::format("offload_dir with {} of disk and {}={} ({})", bytes_text(disk),
-                                     key_of(Tier::device, blueprint.budget), device, bytes_text(device))});
+    const bool on_paper = options.is_set("hardware");
+    std::string text = fmt::format("{} with {} of disk", on_paper ? "disk_memory" : "offload_dir", bytes_text(disk));
+    if (device > blueprint.budget.bytes[0])
+      text += fmt::format(" and {}={} ({})", key_of(Tier::device, blueprint.budget), device, bytes_text(device));
+    changes.push_back({on_paper ? "disk_memory" : "offload_dir", on_paper ? std::to_string(disk) : "DIR", text});
   }
   Again again(site, blueprint.profile);
   for (const std::string &binding : options.list("dim"))
