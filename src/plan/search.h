@@ -43,8 +43,8 @@ struct Found {
 
 Found search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out);
 
-// The point that lacks least of what there is, and of several the one that needs least of the device: where it does not
-// fit nothing does. `lacks`: what is too small for it; none where it fits.
+// The point that lacks least of what there is: first of the device, then of the others; of several the one that needs
+// least of the device. Where it does not fit nothing does. `lacks`: what is too small for it; none where it fits.
 struct Smallest {
   Point point;
   std::optional<Tier> lacks;

@@ -1,5 +1,6 @@
 // The plan to fall back on, and the figures of a refusal.
 #include <algorithm>
+#include <tuple>
 
 #include "plan/search.h"
 
@@ -21,28 +22,33 @@ class Fallback {
     for (std::uint64_t chunk_bytes : space_.chunk_bytes) {
       const Chunking chunking(graph_, outline_, clock_, terms_, chunk_bytes);
       for (Tier update : space_.updates)
-        for (int again : {space_.blocks, 0})
-          consider_all(chunking,
-                       with_terms({.n_checkpoint = again, .update = update, .chunk_bytes = chunk_bytes}, terms_));
+        // What the last block drops it needs again at once: with it or without, either may be smaller by a little.
+        for (int again : {space_.blocks, std::max(space_.blocks - 1, 0), 0})
+          for (int buffers : {1, 2})
+            consider_all(
+                chunking,
+                with_terms({.n_buffer = buffers, .n_checkpoint = again, .update = update, .chunk_bytes = chunk_bytes},
+                           terms_));
     }
     Smallest smallest{.point = *best_};
-    for (std::size_t t = 0; t < kTierCount; ++t)
+    for (std::size_t t = kTierCount; t-- > 0;)
       if (best_->laid_out.bytes[t] > terms_.capacity[t]) smallest.lacks = static_cast<Tier>(t);
     return smallest;
   }
 
  private:
-  // How much more than there is it needs, as a share; summed over tiers.
-  double excess(const Bytes &bytes) const {
-    double sum = 0;
-    for (std::size_t t = 0; t < kTierCount; ++t)
-      if (bytes[t] > terms_.capacity[t])
-        sum += static_cast<double>(bytes[t]) / static_cast<double>(std::max<std::uint64_t>(terms_.capacity[t], 1)) - 1;
-    return sum;
+  std::uint64_t excess(const Bytes &bytes, std::size_t tier) const {
+    return bytes[tier] - std::min(bytes[tier], terms_.capacity[tier]);
   }
 
-  // What lacks least; of those that lack nothing, or equally much, what needs least of the device.
-  bool smaller(const Bytes &a, const Bytes &b) const { return std::pair(excess(a), a[0]) < std::pair(excess(b), b[0]); }
+  // First what the device lacks, then what the others do: so the figure of one tier does not depend on how much another
+  // is short of. Of what lacks equally little, the one that needs least of the device.
+  bool smaller(const Bytes &a, const Bytes &b) const {
+    const auto order = [&](const Bytes &bytes) {
+      return std::tuple(excess(bytes, 0), excess(bytes, 1) + excess(bytes, 2), bytes[0]);
+    };
+    return order(a) < order(b);
+  }
 
   std::uint64_t consider(const Choice &choice) {
     const Point point{choice, lay_out_(expand(graph_, choice))};
