@@ -202,7 +202,8 @@ void CostModel::hold() {
 }
 
 std::size_t CostModel::fitting_host(std::size_t persist, std::uint64_t bytes) const {
-  const auto end = std::ranges::upper_bound(rest_, rest_[persist] + bytes);
+  const std::uint64_t room = bytes > ~0ull - rest_[persist] ? ~0ull : rest_[persist] + bytes;
+  const auto end = std::ranges::upper_bound(rest_, room);
   return static_cast<std::size_t>(end - rest_.begin()) - 1 - persist;
 }
 
@@ -225,7 +226,9 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   };
   const double last_forward = n > 0 ? chunks_[n - 1].forward : 0;
   const double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
-  double backward = parts(&Sums::backward, 0, cached) + parts(&Sums::cached, cached, n);
+  // The first chunk that is still there runs beside the fetch of the one before it, which is not.
+  const std::size_t first = cached > persist ? std::min(cached + 1, n) : cached;
+  double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
   if (buffers < 2) backward += parts(&Sums::fetch, 0, n);
   const double on_cpu = parts(&Sums::host, 0, n), on_disk = parts(&Sums::disk, 0, n);
   const bool barrier = base_.order == OptimizerOrder::barrier;

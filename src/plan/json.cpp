@@ -13,6 +13,7 @@ namespace protrain::plan {
 
 namespace {
 
+constexpr std::size_t kDeepest = 16;
 using Json = nlohmann::ordered_json;
 
 constexpr const char *kModeNames[] = {"keep", "recompute", "swap"};
@@ -142,6 +143,7 @@ std::string to_json(const Plan &plan) {
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base) {
   Plan plan;
   try {
+    require(!nests_deeper(text, kDeepest), Code::format, "plan", "the plan is nested too deep");
     const Json json = Json::parse(text);
     require(json.is_object(), Code::format, "plan", "a plan is a JSON object");
     require_known_keys(json);

@@ -9,12 +9,12 @@ namespace protrain::plan {
 
 namespace {
 
-constexpr std::size_t kInstructions = 30'000;   // laid out in one search, about
-constexpr std::size_t kFewest = 5, kMost = 64;  // points that are laid out
-constexpr std::size_t kShortlist = 1500;        // points that are ranked again after each
-constexpr int kSteps = 10;                      // values of an integer that are ranked before its neighbours are
-constexpr double kNeighbour = 6, kNeighbourHope = 1.15;  // but around the best, where the closed form may miss most
-constexpr double kHope = 1.02;  // a point that looks worse than the best by more than this is not laid out
+constexpr std::size_t kInstructions = 30'000;    // laid out in one search, about
+constexpr std::size_t kFewest = 5, kMost = 200;  // points that are laid out
+constexpr std::size_t kShortlist = 1500;         // points that are ranked again after each
+constexpr int kSteps = 10;                       // values of an integer that are ranked before its neighbours are
+constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
+constexpr double kHope = 1.05;  // a point that looks worse than the best by more than this is not laid out
 constexpr double kSlack = 1.1;  // the closed form may be wrong by this much about memory
 
 struct Candidate {
@@ -91,7 +91,7 @@ class Search {
     bool fits = false;
   };
 
-  // Nothing moves, nothing is computed again: no plan is faster.
+  // Nothing moves, nothing is computed again: no plan is faster, unless a host has an optimizer of its own.
   bool try_resident() {
     tried_.reserve(kMost + 1);
     Choice choice = with_terms({}, terms_);
@@ -101,8 +101,10 @@ class Search {
     const LaidOut laid_out = lay_out_(expand(graph_, choice));
     resident_ = Point{choice, laid_out};
     if (!fits(laid_out.bytes)) return false;
-    tried_.push_back({{choice, {}}, laid_out, true});
-    return true;
+    tried_.push_back({{choice, CostModel(chunkings_.back(), choice).estimate(chunkings_.back().chunks.size(), 0, 0)},
+                      laid_out,
+                      true});
+    return terms_.shared_memory || terms_.capacity[1] == 0;
   }
 
   bool enough() const { return tried_.size() >= kMost || (tried_.size() >= kFewest && instructions_ >= kInstructions); }
@@ -176,7 +178,7 @@ class Search {
   std::vector<std::size_t> persists(const CostModel &model, const Bytes &room, const int *around) const {
     const std::size_t n = model.chunks();
     std::vector<std::size_t> found;
-    if (terms_.capacity[1] + terms_.capacity[2] > 0) {
+    if ((terms_.capacity[1] > 0 || terms_.capacity[2] > 0)) {
       std::size_t first = 0, end = n;
       if (terms_.capacity[2] == 0)
         while (first < n && first + model.fitting_host(first, room[1]) < n) ++first;
@@ -220,12 +222,17 @@ class Search {
     return static_cast<double>(tried.laid_out.bytes[tier]) - static_cast<double>(tried.candidate.estimate.bytes[tier]);
   }
 
+  static std::uint64_t corrected(std::uint64_t bytes, double by) {
+    const double sum = static_cast<double>(bytes) + by;
+    return sum <= 0 ? 0 : sum >= 0x1p63 ? ~0ull : static_cast<std::uint64_t>(sum);
+  }
+
   // What the closed form may promise of each tier for a plan like this to fit in truth.
   Bytes room_near(const Choice &choice) const {
     const Tried *near = nearest(choice, mode_distance);
     Bytes room = terms_.capacity;
     for (std::size_t t = 0; near != nullptr && t < kTierCount; ++t)
-      room[t] = static_cast<std::uint64_t>(std::max(0.0, static_cast<double>(room[t]) - memory_error(*near, t)));
+      room[t] = corrected(room[t], -memory_error(*near, t));
     return room;
   }
 
@@ -246,6 +253,8 @@ class Search {
         const bool near_best = distance(first->candidate.choice, candidate.choice) <= kNeighbour;
         if (seconds > first->laid_out.seconds * (near_best ? kNeighbourHope : kHope)) continue;
       }
+      // What swapping costs is what the closed form knows worst: the second point does without.
+      if (tried_.size() == 1 && candidate.choice.n_swap > 0) continue;
       if (seconds < least) pick = &candidate, least = seconds;
     }
     return pick;

@@ -43,8 +43,10 @@ struct Found {
 
 Found search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out);
 
-// The point that lacks least of what there is: first of the device, then of the others; of several the one that needs
-// least of the device. Where it does not fit nothing does. `lacks`: what is too small for it; none where it fits.
+// The plan to fall back on: of a few that are small by their nature (nothing persists, or as much as must; all blocks
+// compute again, all but the last, or as many as can swap) the one that lacks least of what there is, first of the
+// device, then of the others; of several the one that needs least of the device. What does not fit it is refused.
+// `lacks`: the first tier that is too small for it; none where it fits.
 struct Smallest {
   Point point;
   std::optional<Tier> lacks;

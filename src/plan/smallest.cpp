@@ -24,11 +24,14 @@ class Fallback {
       for (Tier update : space_.updates)
         // What the last block drops it needs again at once: with it or without, either may be smaller by a little.
         for (int again : {space_.blocks, std::max(space_.blocks - 1, 0), 0})
-          for (int buffers : {1, 2})
-            consider_all(
-                chunking,
-                with_terms({.n_buffer = buffers, .n_checkpoint = again, .update = update, .chunk_bytes = chunk_bytes},
-                           terms_));
+          for (const auto &[buffers, swaps] : {std::pair(1, 0), std::pair(2, 0), std::pair(1, space_.most_swap / 2),
+                                               std::pair(1, space_.most_swap), std::pair(2, space_.most_swap)})
+            consider_all(chunking, with_terms({.n_buffer = buffers,
+                                               .n_swap = swaps,
+                                               .n_checkpoint = std::min(again, space_.blocks - swaps),
+                                               .update = update,
+                                               .chunk_bytes = chunk_bytes},
+                                              terms_));
     }
     Smallest smallest{.point = *best_};
     for (std::size_t t = kTierCount; t-- > 0;)
@@ -66,6 +69,11 @@ class Fallback {
     if (disk && choice.n_host > 0) {
       choice.n_host = 0;
       consider(choice);
+    }
+    if (disk || host) {
+      choice.n_persist = static_cast<int>(n);
+      consider(choice);
+      choice.n_persist = 0;
     }
     if (!disk && host && least <= terms_.capacity[0]) fill_device(choice, n);
   }

@@ -11,6 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kDeepest = 16;
+
 struct BytesKey {
   const char *name;
   std::uint64_t Profile::*member;
@@ -78,8 +80,9 @@ void require_machine(const Profile &profile) {
           "a machine with host_memory of its own needs upload, download and host_optimizer");
   require(profile.disk_memory == 0 || (profile.disk_read > 0 && profile.disk_write > 0), Code::arg, "hardware",
           "a machine with disk_memory needs disk_read and disk_write");
-  require(profile.compute_beside_disk > 0 && profile.disk_beside_compute > 0, Code::arg, "hardware",
-          "what is left beside the disk, or to it, is not above 0");
+  for (double share : {profile.compute_beside_disk, profile.disk_beside_compute})
+    require(share > 0 && share <= 1, Code::arg, "hardware",
+            "compute_beside_disk and disk_beside_compute are shares, above 0 and at most 1, not {}", share);
 }
 
 Profile profile_from(const Json &json) {
@@ -116,6 +119,7 @@ std::string to_json(const Profile &profile) {
 
 Profile from_json(const std::string &text) {
   try {
+    require(!nests_deeper(text, kDeepest), Code::format, "hardware", "the machine's description is nested too deep");
     return profile_from(Json::parse(text));
   } catch (const nlohmann::json::exception &error) {
     fail(Code::format, "hardware", "the machine's description cannot be read: {}", printable(error.what()));

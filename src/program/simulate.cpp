@@ -8,6 +8,7 @@ namespace protrain::program {
 namespace {
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+constexpr double kYear = 365.0 * 86400;
 constexpr auto kCompute = static_cast<std::size_t>(Queue::compute);
 
 class Books {
@@ -161,7 +162,8 @@ std::vector<std::int64_t> price(const Program &program, const plan::Clock &clock
       seconds = clock.move(tier(i.inputs[0]), tier(i.outputs[0]), i.bytes);
     else
       seconds = clock.launch();
-    ns.push_back(static_cast<std::int64_t>(seconds * 1e9));
+    // A year is long enough, also for a machine that is described with rates next to nothing.
+    ns.push_back(static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9));
   }
   return ns;
 }

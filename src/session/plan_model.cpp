@@ -20,7 +20,10 @@ class PlanSite {
  public:
   PlanSite(const Options &options, const Log &progress, bool anew = false) {
     if (options.is_set("hardware")) {
-      site_ = std::make_unique<PaperSite>(described_machine(options.text("hardware")));
+      const profile::Profile machine = described_machine(options.text("hardware"));
+      require(!options.is_set("disk_memory") || (machine.disk_read > 0 && machine.disk_write > 0), Code::arg,
+              "disk_memory", "the description of {} has no disk_read and disk_write", machine.name);
+      site_ = std::make_unique<PaperSite>(machine);
       return;
     }
     device_ = backend::open(options.text("device"), static_cast<int>(options.integer("threads")));
@@ -88,7 +91,8 @@ std::string batch_binding(const Options &options, const Blueprint &blueprint) {
 std::vector<Alternative> alternatives(const Options &options, const std::string &path, Site &site,
                                       const Blueprint &blueprint) {
   std::vector<Alternative> found;
-  if (options.is_set("plan") || !blueprint.chosen.found.best) return found;
+  constexpr std::uint64_t kMost = 1ull << 62;
+  if (options.is_set("plan") || !blueprint.chosen.found.best || blueprint.budget.bytes[0] > kMost) return found;
   const auto add = [&](const std::string &change, const Options &other) {
     const Blueprint drawn = sketch_again(other, path, site, blueprint.profile);
     const auto &best = drawn.chosen.found.best;

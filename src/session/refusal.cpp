@@ -59,11 +59,15 @@ std::vector<Change> changes_that_fit(const Options &options, const std::string &
                                      const Blueprint &blueprint) {
   std::vector<Change> changes;
   const plan::Smallest &smallest = *blueprint.chosen.smallest;
+  const plan::Bytes &needed = smallest.point.laid_out.bytes;
+  std::string together;
+  for (std::size_t t = 0; t < kTierCount; ++t)
+    if (needed[t] > blueprint.budget.bytes[t])
+      together += fmt::format("{}{}={} ({})", together.empty() ? "" : " and ",
+                              key_of(static_cast<Tier>(t), blueprint.budget), needed[t], bytes_text(needed[t]));
   const auto lacking = static_cast<std::size_t>(*smallest.lacks);
-  const std::uint64_t needed = smallest.point.laid_out.bytes[lacking];
-  const std::string key = key_of(*smallest.lacks, blueprint.budget);
-  changes.push_back({key, fmt::format("{}", needed), fmt::format("{}={} ({})", key, needed, bytes_text(needed))});
-  if (blueprint.chosen.with_disk) {
+  changes.push_back({key_of(*smallest.lacks, blueprint.budget), std::to_string(needed[lacking]), together});
+  if (blueprint.chosen.with_disk && (*blueprint.chosen.with_disk)[2] > 0) {
     const std::uint64_t device = (*blueprint.chosen.with_disk)[0], disk = (*blueprint.chosen.with_disk)[2];
     const bool on_paper = options.is_set("hardware");
     std::string text = fmt::format("{} with {} of disk", on_paper ? "disk_memory" : "offload_dir", bytes_text(disk));

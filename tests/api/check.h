@@ -37,5 +37,6 @@ void test_save(void);
 void test_misuse(void);
 void test_errors(void);
 void test_threads(void);
+void test_plan(void);
 
 #endif

@@ -117,6 +117,15 @@ TEST(PlanText, ThatIsNoPlanIsRefusedAsMalformed) {
   }
 }
 
+TEST(PlanText, ThatIsNestedWithoutEndIsRefusedAsMalformed) {
+  constexpr std::size_t kDepth = 1'000'000;
+  const std::string nested = std::string(kDepth, '[') + std::string(kDepth, ']');
+  EXPECT_EQ(error_of(nested).code, Code::format);
+  for (const std::string key : {"n_persist", "chunk_bytes", "update", "shared_memory", "blocks", "chunks"})
+    EXPECT_EQ(error_of("{\"" + key + "\":" + nested + "}").code, Code::format) << key;
+  EXPECT_EQ(error_of(R"({"chunks":[{"tier":"host","parameters":[)" + nested + "]}]}").code, Code::format);
+}
+
 TEST(PlanText, ThatDoesNotFitTheModelIsRefusedAsWrong) {
   const char *texts[] = {R"({"blocks": ["keep"]})",
                          R"({"update": "disk"})",

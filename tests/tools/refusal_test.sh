@@ -18,7 +18,7 @@ done
 train 2 'precision fp16 is not available yet' --precision fp16
 train 1 'training in bf16 is not available yet' --precision bf16
 train 2 'device cuda:0 is not available yet' --device cuda:0
-for name in plan profile bench; do
+for name in bench; do
   refused 2 "$name is not available yet" $name "$model"
 done
 

@@ -1,0 +1,130 @@
+// The whole space of plans of a model on a machine: every point laid out and simulated as the search would, but without
+// ranking. For figures and for tests of the search.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "session/blueprint.h"
+#include "session/loaded_model.h"
+
+namespace protrain::bench {
+
+struct Laid {
+  plan::Choice choice;
+  plan::LaidOut out;
+};
+
+inline bool fits(const plan::Bytes &bytes, const plan::Bytes &capacity) {
+  for (std::size_t t = 0; t < kTierCount; ++t)
+    if (bytes[t] > capacity[t]) return false;
+  return true;
+}
+
+// What the search is given for a session with these options on a machine that need not be here.
+class Space {
+ public:
+  Space(const session::Options &options, const std::string &model, std::unique_ptr<session::Site> site)
+      : site_(std::move(site)),
+        drawn_(session::sketch(options, model, *site_)),
+        request_{.optimizer = program::optimizer_arrays(session::precision_of(options),
+                                                        static_cast<std::size_t>(drawn_.optimizer.state_count())),
+                 .accumulates = drawn_.accumulation > 1,
+                 .kept = drawn_.kept},
+        drafter_(drawn_.served, *site_, request_),
+        clock_(drawn_.profile, graph(), optimizer_bytes()),
+        terms{.shared_memory = drawn_.budget.shared_memory,
+              .barrier_only = options.is_set("clip_norm") || request_.accumulates ||
+                              drawn_.policy != session::NonfinitePolicy::stop,
+              .optimizer = optimizer_bytes(),
+              .capacity = drawn_.budget.bytes} {
+    for (graph::ValueId gradient : drawn_.first().training.gradients)
+      terms.trained.push_back(gradient != graph::ValueId::none);
+  }
+
+  const graph::Graph &graph() const { return drawn_.first().training.graph; }
+  const plan::Clock &clock() const { return clock_; }
+
+  plan::LaidOut lay_out(const plan::Plan &plan) const {
+    const session::Draft draft = drafter_.lower_training(plan);
+    return {draft.bytes, session::predict(draft.programs[0], clock_).seconds(drawn_.accumulation),
+            draft.programs[0].step.instructions.size()};
+  }
+  plan::Found search() const {
+    return plan::search(graph(), clock_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
+  }
+  plan::Smallest smallest() const {
+    return plan::smallest(graph(), clock_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
+  }
+
+  // Every point but n_host: where there is a host that is all that does not persist, else nothing is on it.
+  std::vector<plan::Choice> points() const {
+    const plan::Outline outline(graph(), clock_);
+    const plan::Space space = plan::space_of(graph(), outline, clock_, terms);
+    std::vector<plan::Choice> all;
+    for (std::uint64_t chunk_bytes : space.chunk_bytes)
+      for (Tier update : space.updates)
+        for (plan::OptimizerOrder order : space.orders)
+          for (int swap = 0; swap <= space.most_swap; ++swap)
+            for (int again = 0; swap + again <= space.blocks; ++again)
+              add_chunks(
+                  {.n_swap = swap, .n_checkpoint = again, .update = update, .chunk_bytes = chunk_bytes, .order = order},
+                  all);
+    return all;
+  }
+
+  std::vector<Laid> lay_out(const std::vector<plan::Choice> &choices, unsigned threads) const {
+    std::vector<Laid> laid(choices.size());
+    std::atomic<std::size_t> next{0};
+    const auto work = [&] {
+      for (std::size_t i = next++; i < choices.size(); i = next++)
+        laid[i] = {choices[i], lay_out(plan::expand(graph(), choices[i]))};
+    };
+    std::vector<std::thread> others;
+    for (unsigned t = 1; t < threads; ++t) others.emplace_back(work);
+    work();
+    for (std::thread &thread : others) thread.join();
+    return laid;
+  }
+
+ private:
+  plan::OptimizerBytes optimizer_bytes() const {
+    plan::OptimizerBytes bytes{.state = 0};
+    for (const program::OptimizerArray &array : request_.optimizer) bytes.state += array.element_bytes;
+    return bytes;
+  }
+
+  void add_chunks(const plan::Choice &base, std::vector<plan::Choice> &all) const {
+    plan::Choice choice = plan::with_terms(base, terms);
+    const auto n = static_cast<int>(plan::cut_chunks(graph(), choice.chunk_bytes).size());
+    const bool host = !terms.shared_memory && terms.capacity[static_cast<std::size_t>(Tier::host)] > 0;
+    for (choice.n_persist = 0; choice.n_persist <= n; ++choice.n_persist) {
+      choice.n_host = host ? n - choice.n_persist : 0;
+      for (choice.n_buffer = choice.n_persist == n ? 0 : 1; choice.n_buffer <= n - choice.n_persist; ++choice.n_buffer)
+        all.push_back(choice);
+    }
+  }
+
+  const std::unique_ptr<session::Site> site_;
+  const session::Blueprint drawn_;
+  const program::StateRequest request_;
+  const session::Drafter drafter_;
+  const plan::Clock clock_;
+
+ public:
+  plan::Terms terms;  // the capacities are the options'; others may be tried
+};
+
+// The fastest of those that fit; nullptr: none does.
+inline const Laid *fastest(const std::vector<Laid> &laid, const plan::Bytes &capacity) {
+  const Laid *best = nullptr;
+  for (const Laid &one : laid)
+    if (fits(one.out.bytes, capacity) && (best == nullptr || one.out.seconds < best->out.seconds)) best = &one;
+  return best;
+}
+
+}  // namespace protrain::bench

@@ -1,0 +1,55 @@
+"""What the scripts of this folder share: the machine, data, runs of the command, results."""
+import json
+import os
+import platform
+import random
+import re
+import shlex
+import struct
+import subprocess
+
+GIB = 1 << 30
+REFUSAL = re.compile(r"no plan fits: the smallest needs (\d+) bytes \([^)]*\) of (\w+), and there are (\d+)")
+
+
+def machine():
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"processor": cpu, "processors": os.cpu_count(), "memory_bytes": memory, "system": platform.platform()}
+
+
+def save(name, figures):
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, name + ".json")
+    with open(path, "w") as file:
+        json.dump(dict({"machine": machine()}, **figures), file, indent=1)
+        file.write("\n")
+    print(f"-> {os.path.relpath(path)}")
+
+
+def write_tokens(path, count, below):
+    """Raw uint16 token ids, for --tokens."""
+    source = random.Random(1)
+    with open(path, "wb") as file:
+        file.write(struct.pack(f"<{count}H", *(source.randrange(below) for _ in range(count))))
+
+
+def run(words):
+    return subprocess.run(words, capture_output=True, text=True)
+
+
+def plan(protrain, model, options):
+    """What `protrain plan --json` says, whether or not anything fits."""
+    done = run([protrain, "plan", model, "--json"] + options)
+    if not done.stdout:
+        raise SystemExit(f"{shlex.join(done.args)}\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def last_line(text):
+    return text.strip().splitlines()[-1] if text.strip() else ""
+
+
+def size(number):
+    return f"{number / GIB:.2f} GiB" if number >= GIB else f"{number / (1 << 20):.2f} MiB"

@@ -1,0 +1,121 @@
+// Where the profile of a machine is kept between runs.
+#include <gtest/gtest.h>
+
+#include "measure/measure.h"
+#include "scratch.h"
+
+namespace protrain::measure {
+namespace {
+
+using profile::Profile;
+using test::Scratch;
+
+const backend::DeviceInfo kDevice = {.name = "cpu",
+                                     .description = "a processor",
+                                     .memory_bytes = 1000,
+                                     .shares_memory = true,
+                                     .shares_cores = true,
+                                     .threads = 2};
+
+Profile measured() {
+  Profile profile = describe(kDevice);
+  profile.fp32_flops = 1e9;
+  profile.device_bandwidth = profile.host_bandwidth = 2e9;
+  profile.device_optimizer = profile.host_optimizer = 3e9;
+  profile.kernels = {{"Tanh{} float32[7] -> float32[7]", 1.5e-6}};
+  return profile;
+}
+
+// What a process that starts now knows of the machine.
+Profile found(const Cache &cache, const backend::DeviceInfo &device = kDevice) {
+  Profile profile = describe(device);
+  cache.load(profile);
+  return profile;
+}
+
+std::string only_file(const std::string &directory) {
+  std::string path;
+  for (const auto &entry : std::filesystem::directory_iterator(directory)) {
+    EXPECT_EQ(path, "") << "one file";
+    path = entry.path().string();
+  }
+  return path;
+}
+
+TEST(Cache, TellsTheNextProcessAllThatWasMeasured) {
+  const Scratch scratch;
+  Cache(scratch.path(), kDevice, "").store(measured());
+  EXPECT_EQ(found(Cache(scratch.path(), kDevice, "")), measured());
+}
+
+TEST(Cache, MakesItsDirectoryAndTheOneAbove) {
+  const Scratch scratch;
+  const std::string directory = scratch.file("cache") + "/protrain";
+  Cache(directory, kDevice, "").store(measured());
+  EXPECT_EQ(found(Cache(directory, kDevice, "")), measured());
+}
+
+TEST(Cache, LeavesCapacitiesToTheMachineAsItIsNow) {
+  const Scratch scratch;
+  Cache(scratch.path(), kDevice, "").store(measured());
+  backend::DeviceInfo now = kDevice;
+  now.memory_bytes = 500;
+  const Profile profile = found(Cache(scratch.path(), now, ""), now);
+  EXPECT_EQ(profile.device_memory, 500u);
+  EXPECT_EQ(profile.host_memory, 500u);
+  EXPECT_EQ(profile.kernels, measured().kernels);
+}
+
+TEST(Cache, KeepsDevicesThreadsAndDisksApart) {
+  const Scratch scratch;
+  Cache(scratch.path(), kDevice, "").store(measured());
+  backend::DeviceInfo other = kDevice, fewer = kDevice;
+  other.description = "another processor";
+  fewer.threads = 1;
+  EXPECT_TRUE(found(Cache(scratch.path(), other, "")).kernels.empty());
+  EXPECT_TRUE(found(Cache(scratch.path(), fewer, "")).kernels.empty());
+  EXPECT_TRUE(found(Cache(scratch.path(), kDevice, scratch.path())).kernels.empty());
+}
+
+TEST(Cache, KnowsNothingWhereNothingWasKept) {
+  const Scratch scratch;
+  EXPECT_EQ(found(Cache(scratch.path(), kDevice, "")), describe(kDevice));
+  EXPECT_EQ(found(Cache(scratch.file("none"), kDevice, "")), describe(kDevice));
+}
+
+TEST(Cache, IgnoresAFileThatIsDamagedOrCannotBeRead) {
+  const Scratch scratch;
+  const Cache cache(scratch.path(), kDevice, "");
+  cache.store(measured());
+  const std::string path = only_file(scratch.path()), whole = profile::to_json(measured());
+  for (const std::string &text : {std::string(), std::string("{"), whole.substr(0, whole.size() / 2),
+                                  std::string("\xFF\xFE"), std::string("{\"unknown\": 1}"), std::string("[]")}) {
+    std::ofstream(path, std::ios::trunc) << text;
+    EXPECT_EQ(found(cache), describe(kDevice)) << text;
+  }
+  cache.store(measured());
+  EXPECT_EQ(found(cache), measured()) << "what is measured anew takes its place";
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(found(cache), describe(kDevice)) << "a directory stands there";
+  cache.store(measured());
+}
+
+TEST(Cache, IsNoErrorWhereItCannotBeWritten) {
+  const Scratch scratch;
+  const std::string file = scratch.file("file", "x");
+  for (const std::string &directory : {file, file + "/below", std::string("/proc/none"), scratch.file("a/b/c")}) {
+    const Cache cache(directory, kDevice, "");
+    cache.store(measured());
+    EXPECT_EQ(found(cache), describe(kDevice)) << directory;
+  }
+}
+
+TEST(Cache, KeepsNothingWithoutADirectory) {
+  const Cache cache("", kDevice, "");
+  cache.store(measured());
+  EXPECT_EQ(found(cache), describe(kDevice));
+}
+
+}  // namespace
+}  // namespace protrain::measure

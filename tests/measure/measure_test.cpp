@@ -1,0 +1,216 @@
+// What is measured on the machine at hand. How long anything took is never asked, only that it was timed.
+#include "measure/measure.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "errors.h"
+#include "ops/op.h"
+#include "plans/bench.h"
+
+namespace protrain::measure {
+namespace {
+
+using graph::Graph;
+using profile::Profile;
+using test::Scratch;
+
+constexpr const char *kModel = "gpt2-dynamic-opset18";
+
+// A device with its kernels, and what a session would ask of them.
+class Measured {
+ public:
+  explicit Measured(std::vector<const Graph *> graphs, const std::string &disk = "", std::uint64_t memory = 1 << 30)
+      : request_{.graphs = std::move(graphs), .optimizer = optimizer_, .disk_directory = disk, .memory = memory},
+        profile(describe(device_->info())) {}
+
+  bool run(const Progress &progress = nullptr) { return measure(*device_, kernels_, request_, profile, progress); }
+  const backend::DeviceInfo &info() const { return device_->info(); }
+
+ private:
+  const backend::Optimizer optimizer_;
+  const std::unique_ptr<backend::Device> device_ = backend::open("cpu", 2);
+  run::Kernels kernels_{*device_};
+  const Request request_;
+
+ public:
+  Profile profile;
+};
+
+const Graph &training() {
+  static const Graph graph = test::training_graph(kModel);
+  return graph;
+}
+
+std::set<std::string> signatures(const Graph &graph) {
+  std::set<std::string> all;
+  for (const graph::Node &node : graph.nodes())
+    if (node.op != "Reshape") all.insert(ops::signature(graph, node));
+  return all;
+}
+
+// All of the fixture's, measured once for all tests that only read it.
+const Profile &whole_profile() {
+  static const Profile profile = [] {
+    Measured measured({&training()});
+    measured.run();
+    return measured.profile;
+  }();
+  return profile;
+}
+
+TEST(Measure, TimesEveryDistinctKernelOfAGraph) {
+  std::set<std::string> timed;
+  for (const auto &[signature, seconds] : whole_profile().kernels) {
+    timed.insert(signature);
+    EXPECT_GT(seconds, 0) << signature;
+    EXPECT_TRUE(std::isfinite(seconds)) << signature;
+  }
+  EXPECT_EQ(timed, signatures(training()));
+}
+
+TEST(Measure, FindsEveryRateButTheDisks) {
+  const Profile &profile = whole_profile();
+  for (double rate : {profile.fp32_flops, profile.device_bandwidth, profile.device_optimizer, profile.host_optimizer,
+                      profile.upload, profile.download, profile.both_ways, profile.host_bandwidth})
+    EXPECT_GT(rate, 0);
+  EXPECT_GT(profile.launch_seconds, 0);
+  EXPECT_EQ(profile.disk_read, 0);
+  EXPECT_EQ(profile.disk_write, 0);
+  EXPECT_EQ(profile.compute_beside_disk, 1);
+  EXPECT_EQ(profile.disk_beside_compute, 1);
+}
+
+TEST(Measure, DescribesAMachineThatOthersCanReadBack) {
+  EXPECT_EQ(profile::from_json(profile::to_json(whole_profile())), whole_profile());
+}
+
+TEST(Measure, FindsTheRateOfProductsWithoutAGraphToo) {
+  Measured measured({});
+  measured.run();
+  EXPECT_GT(measured.profile.fp32_flops, 0);
+  EXPECT_EQ(profile::from_json(profile::to_json(measured.profile)), measured.profile);
+}
+
+TEST(Measure, MeasuresNothingTwice) {
+  for (const std::uint64_t memory : {1ull << 30, 64ull << 10}) {  // with little memory some kernels are never measured
+    Measured measured({&training()}, "", memory);
+    if (memory == 1ull << 30) measured.profile = whole_profile();
+    const bool first = measured.run();
+    EXPECT_EQ(first, memory != 1ull << 30);
+    const Profile before = measured.profile;
+    std::size_t told = 0;
+    EXPECT_FALSE(measured.run([&](std::size_t, std::size_t) { ++told; }));
+    EXPECT_EQ(told, 0u);
+    EXPECT_EQ(measured.profile, before);
+  }
+}
+
+TEST(Measure, MeasuresOnlyWhatIsNew) {
+  Measured measured({&training()});
+  measured.profile = whole_profile();
+  const auto taken = *measured.profile.kernels.begin();
+  measured.profile.kernels.erase(taken.first);
+  measured.profile.device_optimizer = 7;
+  std::size_t told = 0;
+  EXPECT_TRUE(measured.run([&](std::size_t, std::size_t of) {
+    ++told;
+    EXPECT_EQ(of, 1u);
+  }));
+  EXPECT_EQ(told, 1u);
+  EXPECT_TRUE(measured.profile.kernels.contains(taken.first));
+  EXPECT_EQ(measured.profile.device_optimizer, 7);
+}
+
+TEST(Measure, TellsHowFarItIsOnceForEachThing) {
+  Measured measured({&training(), &training()});
+  std::vector<std::size_t> done, of;
+  measured.run([&](std::size_t so_far, std::size_t all) {
+    done.push_back(so_far);
+    of.push_back(all);
+  });
+  ASSERT_EQ(done.size(), of.front());
+  for (std::size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i], i);
+  EXPECT_EQ(of, std::vector<std::size_t>(of.size(), of.front()));
+  EXPECT_GT(of.front(), signatures(training()).size()) << "copies and the optimizer too";
+}
+
+TEST(Measure, LeavesOutKernelsThatNeedMoreMemoryThanThereIs) {
+  Measured measured({&training()}, "", 64 << 10);
+  measured.run();
+  const std::set<std::string> all = signatures(training());
+  EXPECT_GT(measured.profile.kernels.size(), 0u);
+  EXPECT_LT(measured.profile.kernels.size(), all.size());
+  for (const graph::Node &node : training().nodes()) {
+    std::uint64_t bytes = 0;
+    for (const auto *values : {&node.inputs, &node.outputs})
+      for (graph::ValueId id : *values)
+        if (id != graph::ValueId::none)
+          bytes += byte_count(training().value(id).type.dtype, training().value(id).type.shape);
+    if (bytes > 64 << 10) EXPECT_FALSE(measured.profile.kernels.contains(ops::signature(training(), node))) << node.op;
+  }
+  EXPECT_GT(measured.profile.fp32_flops, 0) << "or nothing could be derived for the others";
+}
+
+TEST(Measure, FindsTheDisksRatesWhereADirectoryIsNamed) {
+  const Scratch scratch;
+  Measured measured({}, scratch.path());
+  measured.run();
+  const Profile &profile = measured.profile;
+  EXPECT_GT(profile.disk_read, 0);
+  EXPECT_GT(profile.disk_write, 0);
+  for (double share : {profile.compute_beside_disk, profile.disk_beside_compute})
+    EXPECT_TRUE(share > 0 && share <= 1) << share;
+  EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << "nothing is left behind";
+  EXPECT_FALSE(measured.run());
+}
+
+TEST(Measure, SaysWhichDirectoryTheDiskCannotBeMeasuredIn) {
+  const Scratch scratch;
+  Measured measured({}, scratch.file("none"));
+  EXPECT_NE(test::code_of([&] { measured.run(); }), Code::ok);
+}
+
+// A graph of one node, typed as its operator types it.
+Graph one_node(const std::string &op, const std::vector<graph::Type> &inputs, graph::Attributes attributes = {}) {
+  Graph graph;
+  std::vector<graph::ValueId> ids;
+  for (const graph::Type &type : inputs) {
+    ids.push_back(graph.add_value({.name = "x", .type = type, .origin = graph::Origin::input}));
+    graph.inputs.push_back(ids.back());
+  }
+  const graph::NodeId id = graph.add_node({.op = op, .attributes = std::move(attributes), .inputs = ids}, {"y"});
+  graph.value(graph.node(id).outputs[0]).type = ops::infer(graph, graph.node(id))[0];
+  return graph;
+}
+
+void expect_measured(const Graph &graph) {
+  Measured measured({&graph});
+  measured.run();
+  EXPECT_EQ(measured.profile.kernels.size(), 1u) << graph.print();
+}
+
+TEST(Measure, ReadsTablesThatAreShorterThanEverythingElse) {
+  const graph::Type indices{DType::i64, {8, 16}};
+  expect_measured(one_node("Gather", {{DType::f32, {2, 32}}, indices}));
+  expect_measured(one_node("Gather", {{DType::f32, {1, 32}}, indices}));
+  // Its gradient: the table is among the outputs alone.
+  expect_measured(one_node("GatherGrad", {{DType::f32, {8, 16, 32}}, indices},
+                           {{"axis", 0l}, {"shape", std::vector<std::int64_t>{2, 32}}}));
+}
+
+TEST(Measure, TakesTensorsWithoutElements) {
+  expect_measured(one_node("Relu", {{DType::f32, {0, 4}}}));
+  expect_measured(one_node("MatMul", {{DType::f32, {0, 4}}, {DType::f32, {4, 8}}}));
+}
+
+TEST(Measure, LeavesOutAKernelThatRefusesTheNumbersThatItIsTriedWith) {
+  const Graph graph = one_node("Div", {{DType::i64, {64, 1}}, {DType::i64, {64, 1}}});
+  Measured measured({&graph});
+  EXPECT_EQ(test::code_of([&] { measured.run(); }), Code::ok) << "the model's own numbers may suit it";
+}
+
+}  // namespace
+}  // namespace protrain::measure

@@ -1,0 +1,240 @@
+// The equations, with figures worked out by hand; numbers are those of the paper. Layers take 3 s forward and 5
+// backward, a weight 1 s up and 2 down, its update 1 s on the host and half a second on the device.
+#include "plan/cost.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+
+#include "plan/layers.h"
+
+namespace protrain::plan {
+namespace {
+
+constexpr double kOutside = 2 * Layers::kHead;
+constexpr double kSlack = 5e-3;  // the closed form may prefer what moves less by as much, relative
+
+// A model of three layers, a chunk each.
+class Priced {
+ public:
+  explicit Priced(const Choice &base = {}, const std::function<void(profile::Profile &, Terms &)> &change = nullptr)
+      : layers_(3), machine_(layers_.machine()) {
+    if (change) change(machine_, layers_.terms);
+    clock_.emplace(machine_, layers_.graph, layers_.terms.optimizer);
+    outline_.emplace(layers_.graph, *clock_);
+    chunking.emplace(layers_.graph, *outline_, *clock_, layers_.terms, Layers::kWeight);
+    model.emplace(*chunking, base);
+  }
+
+  double seconds(std::size_t persist, std::size_t host, std::size_t buffers) const {
+    return model->estimate(persist, host, buffers).seconds;
+  }
+  Bytes bytes(std::size_t persist, std::size_t host, std::size_t buffers) const {
+    return model->estimate(persist, host, buffers).bytes;
+  }
+
+ private:
+  Layers layers_;
+  profile::Profile machine_;
+  std::optional<Clock> clock_;
+  std::optional<Outline> outline_;
+
+ public:
+  std::optional<Chunking> chunking;
+  std::optional<CostModel> model;
+};
+
+void expect_seconds(double actual, double expected) { EXPECT_NEAR(actual, expected, kSlack * expected); }
+
+const auto kSlowUpload = [](profile::Profile &machine, Terms &) { machine.upload = Layers::kWeight / 8.0; };
+
+TEST(Chunking, GivesEachChunkTheSecondsOfTheBlocksWhoseWeightsItHolds) {
+  const Priced priced;
+  ASSERT_EQ(priced.chunking->chunks.size(), 3u);
+  for (const Chunking::Weight &chunk : priced.chunking->chunks) {
+    EXPECT_EQ(chunk.weights, 4096u);
+    EXPECT_EQ(chunk.state, 8192u);
+    EXPECT_EQ(chunk.gradient, 4096u);
+    EXPECT_DOUBLE_EQ(chunk.forward, 3);
+    EXPECT_DOUBLE_EQ(chunk.backward, 5);
+    EXPECT_DOUBLE_EQ(chunk.device_update, 0.5);
+    EXPECT_DOUBLE_EQ(chunk.host_update, 1);
+  }
+  EXPECT_EQ(priced.chunking->in_a_row[0], (std::vector<std::uint64_t>{0, 4096, 8192, 12288}));
+  EXPECT_EQ(priced.chunking->in_a_row[2], (std::vector<std::uint64_t>{0, 4096}));
+}
+
+TEST(Chunking, OfWhatIsFrozenHasNoStateNoGradientAndNoUpdate) {
+  const Priced priced({}, [](profile::Profile &, Terms &terms) { terms.trained[1] = false; });
+  const Chunking::Weight &frozen = priced.chunking->chunks[1];
+  EXPECT_EQ(frozen.weights, 4096u);
+  EXPECT_EQ(frozen.state + frozen.gradient, 0u);
+  EXPECT_EQ(frozen.device_update + frozen.host_update, 0);
+}
+
+TEST(CostModel, CountsComputeAndTheDevicesOptimizerWhereAllPersists) {
+  // Updates are part of backward there: 3 x 3 + 3 x (5 + 0.5).
+  expect_seconds(Priced().seconds(3, 0, 0), kOutside + 25.5);
+}
+
+TEST(CostModel, HidesTransfersBehindComputeInForward) {
+  // Eq. 3: nothing hides the first fetch (1), each other runs beside the 3 s of the chunk before it; then the last
+  // chunk's own 3. Eq. 5: all is still there, 5 s hide the 2 s of a gradient.
+  expect_seconds(Priced().seconds(0, 3, 3), kOutside + (1 + 3 + 3 + 3) + 15);
+}
+
+TEST(CostModel, CountsTransfersThatComputeCannotHide) {
+  // A fetch of 8 s: eq. 3 is 8 + 8 + 8 + 3. Eq. 5 with three buffers fetches nothing, with two only the first chunk,
+  // beside the backward of the second.
+  const Priced priced({}, kSlowUpload);
+  expect_seconds(priced.seconds(0, 3, 3), kOutside + 27 + 15);
+  expect_seconds(priced.seconds(0, 3, 2), kOutside + 27 + 5 + 8 + 5);
+}
+
+TEST(CostModel, FetchesNothingThatPersists) {
+  // Chunk 0 stays, with its update in its own backward; chunks 1 and 2 have one buffer more than they need, so that
+  // nothing comes twice.
+  const Priced priced({}, kSlowUpload);
+  expect_seconds(priced.seconds(1, 2, 2), kOutside + (0 + 8 + 8 + 3) + (5.5 + 5 + 5));
+}
+
+TEST(CostModel, WaitsForTheHostsOptimizerWhereItIsSlower) {
+  // Eq. 2: 3 x 20 s on the host against 15 of backward.
+  const Priced priced({}, [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 20; });
+  EXPECT_GE(priced.seconds(0, 3, 3), kOutside + 10 + 60);
+}
+
+TEST(CostModel, HidesNothingWithOneBuffer) {
+  // Forward and backward fetch each chunk while nothing is computed: six fetches more than compute.
+  for (const double upload : {1.0, 1 / 8.0}) {
+    const Priced priced({}, [&](profile::Profile &machine, Terms &) { machine.upload = upload * Layers::kWeight; });
+    EXPECT_GE(priced.seconds(0, 3, 1), kOutside + 9 + 15 + 6 / upload);
+    EXPECT_GT(priced.seconds(0, 3, 1), priced.seconds(0, 3, 2));
+  }
+}
+
+TEST(CostModel, ComputesForwardAgainInTheBackwardOfBlocksThatRecompute) {
+  for (int again = 0; again <= 3; ++again)
+    expect_seconds(Priced({.n_checkpoint = again}).seconds(3, 0, 0), kOutside + 25.5 + 3 * again);
+}
+
+TEST(CostModel, MovesStateWhereTheDeviceUpdatesWhatTheHostHolds) {
+  // Two moments go up in 2 s, weight and moments go down in 6, which is longer than a layer's backward of 5.5.
+  expect_seconds(Priced({.update = Tier::device}).seconds(0, 3, 3), kOutside + 10 + 3 * 6);
+}
+
+TEST(CostModel, BringsWhatRestsOnDiskThroughIt) {
+  // A chunk is read for forward in 4 s; for the host's update weight and moments are read in 12 and written in 24.
+  EXPECT_GE(Priced().seconds(0, 0, 3), 3 * (4 + 12 + 24));
+  EXPECT_GT(Priced().seconds(0, 0, 3), Priced().seconds(0, 3, 3));
+}
+
+TEST(CostModel, RunsEverythingButTheDiskInTurnWhereCoresAreShared) {
+  const auto shared = [](profile::Profile &machine, Terms &terms) {
+    machine.shares_cores = machine.shares_memory = terms.shared_memory = true;
+  };
+  // Memory is one, so nothing moves either: compute and the optimizer.
+  expect_seconds(Priced({.update = Tier::device}, shared).seconds(3, 0, 0), kOutside + 25.5);
+  const auto apart = [](profile::Profile &machine, Terms &) { machine.shares_cores = true; };
+  // Fetch 1 s each, gradient down 2 s, update 1 s, all in compute's place: 9 + 3 and 3 x (5 + 2 + 1).
+  expect_seconds(Priced({}, apart).seconds(0, 3, 3), kOutside + 12 + 24);
+}
+
+struct Shape3 {
+  std::size_t persist, host, buffers;
+};
+
+std::vector<Shape3> all_shapes() {
+  std::vector<Shape3> all;
+  for (std::size_t persist = 0; persist <= 3; ++persist)
+    for (std::size_t host = 0; persist + host <= 3; ++host)
+      for (std::size_t buffers = 0; persist + buffers <= 3; ++buffers) all.push_back({persist, host, buffers});
+  return all;
+}
+
+TEST(CostModel, IsNeverFasterWithTheBarrierThanWithoutIt) {
+  for (const Tier update : {Tier::host, Tier::device})
+    for (const bool shared : {false, true}) {
+      if (shared && update == Tier::host) continue;
+      const auto change = [&](profile::Profile &machine, Terms &terms) {
+        machine.shares_memory = machine.shares_cores = terms.shared_memory = shared;
+      };
+      const Priced overlap({.update = update}, change);
+      const Priced barrier({.update = update, .order = OptimizerOrder::barrier}, change);
+      for (const auto &[persist, host, buffers] : all_shapes()) {
+        if (shared && host > 0) continue;
+        EXPECT_GE(barrier.seconds(persist, host, buffers), overlap.seconds(persist, host, buffers) - 1e-9)
+            << persist << ' ' << host << ' ' << buffers;
+      }
+    }
+}
+
+TEST(CostModel, NeverRisesWithWhatPersistsOrIsBufferedWhereTransfersBind) {
+  const Priced priced({}, kSlowUpload);
+  for (std::size_t persist = 0; persist < 3; ++persist)
+    for (std::size_t buffers = 1; persist + buffers < 3; ++buffers) {
+      EXPECT_LE(priced.seconds(persist + 1, 2 - persist, buffers), priced.seconds(persist, 3 - persist, buffers));
+      EXPECT_LE(priced.seconds(persist, 3 - persist, buffers + 1), priced.seconds(persist, 3 - persist, buffers));
+    }
+  EXPECT_LT(priced.seconds(3, 0, 0), priced.seconds(2, 1, 1));
+}
+
+TEST(CostModel, IsNeverFasterOnDiskThanOnTheHost) {
+  const Priced priced;
+  for (const auto &[persist, host, buffers] : all_shapes())
+    if (host > 0) EXPECT_LE(priced.seconds(persist, host, buffers), priced.seconds(persist, host - 1, buffers));
+}
+
+TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
+  // Eq. 8 to 11. In the last layer's backward: three times what is saved and passed on, and its own transients.
+  const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream), transient = Layers::kWeight + Layers::kStream;
+  const std::uint64_t state = 3 * Layers::kWeight;  // of one chunk, with its weights
+  EXPECT_EQ(Priced().bytes(3, 0, 0), (Bytes{kept + transient + 3 * state, 0, 0}));
+  // A gradient on its way to the host, and two buffers.
+  EXPECT_EQ(Priced().bytes(1, 2, 2),
+            (Bytes{kept + transient + state + Layers::kWeight + 2 * Layers::kWeight, 2 * state, 0}));
+  EXPECT_EQ(Priced().bytes(1, 1, 2)[1], state);
+  EXPECT_EQ(Priced().bytes(1, 1, 2)[2], state);
+  // The device's optimizer has moments there too.
+  EXPECT_EQ(Priced({.update = Tier::device}).bytes(1, 2, 2)[0], Priced().bytes(1, 2, 2)[0] + 2 * Layers::kWeight);
+  // With the barrier gradients rest with their chunk.
+  EXPECT_EQ(Priced({.order = OptimizerOrder::barrier}).bytes(1, 2, 2)[1], 2 * (state + Layers::kWeight));
+}
+
+TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
+  const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream);
+  const std::uint64_t all = Priced().bytes(3, 0, 0)[0];
+  // The last block's own is there again in its backward, and so are the streams between blocks.
+  EXPECT_EQ(Priced({.n_checkpoint = 2}).bytes(3, 0, 0)[0], all - 2 * Layers::kInner);
+  EXPECT_EQ(Priced({.n_checkpoint = 3}).bytes(3, 0, 0)[0], all - 2 * Layers::kInner);
+  // What swaps goes to the host, and the second is back while the third is in backward.
+  EXPECT_EQ(Priced({.n_swap = 2}).bytes(3, 0, 0), (Bytes{all - Layers::kInner, 2 * Layers::kInner, 0}));
+  EXPECT_GT(all, kept);
+}
+
+TEST(CostModel, FindsTheMostThatFits) {
+  for (const OptimizerOrder order : {OptimizerOrder::overlap, OptimizerOrder::barrier}) {
+    const Priced priced({.order = order});
+    for (std::size_t persist = 0; persist < 3; ++persist) {
+      for (std::size_t host = 0; host < 3 - persist; ++host) {
+        const std::uint64_t more = priced.bytes(persist, host + 1, 0)[1];
+        EXPECT_EQ(priced.model->fitting_host(persist, more), host + 1);
+        EXPECT_EQ(priced.model->fitting_host(persist, more - 1), host);
+      }
+      for (std::size_t buffers = 0; buffers < 3 - persist; ++buffers) {
+        const std::uint64_t more = priced.bytes(persist, 3 - persist, buffers + 1)[0];
+        EXPECT_EQ(priced.model->fitting_buffers(persist, more), buffers + 1);
+        EXPECT_EQ(priced.model->fitting_buffers(persist, more - 1), buffers);
+      }
+      EXPECT_EQ(priced.model->fitting_host(persist, ~0ull), 3 - persist) << "a budget without end";
+      EXPECT_EQ(priced.model->fitting_buffers(persist, ~0ull), 3 - persist);
+      EXPECT_EQ(priced.model->fitting_host(persist, 0), 0u);
+      EXPECT_EQ(priced.model->fitting_buffers(persist, 0), 0u);
+    }
+    EXPECT_EQ(priced.model->fitting_buffers(3, ~0ull), 0u) << "nothing is left to be buffered";
+  }
+}
+
+}  // namespace
+}  // namespace protrain::plan

@@ -1,0 +1,243 @@
+// What the search chooses, against every point of its space laid out and simulated.
+#include "plan/search.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "bench/space.h"
+#include "plans/bench.h"
+
+namespace protrain::plan {
+namespace {
+
+using bench::Laid;
+using test::options_with;
+using test::Pairs;
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+// A machine on which the fixtures are large: copies and the disk bind.
+profile::Profile small_machine(bool shared) {
+  return {.name = "small",
+          .device_memory = 64 * kMiB,
+          .host_memory = shared ? 64 * kMiB : 256 * kMiB,
+          .disk_memory = shared ? 256 * kMiB : 0,
+          .shares_memory = shared,
+          .shares_cores = shared,
+          .fp32_flops = 2e11,
+          .bf16_flops = 4e11,
+          .device_bandwidth = 3e10,
+          .launch_seconds = 1e-6,
+          .device_optimizer = 2e10,
+          .host_optimizer = 1e10,
+          .upload = 2e9,
+          .download = 2e9,
+          .both_ways = 3e9,
+          .host_bandwidth = 2e10,
+          .disk_read = 2e9,
+          .disk_write = 1.5e9,
+          .compute_beside_disk = shared ? 0.8 : 1,
+          .disk_beside_compute = shared ? 0.9 : 1};
+}
+
+// Its kernels need no scratch: that of real ones is more than all else that a fixture has.
+class SmallSite final : public session::Site {
+ public:
+  explicit SmallSite(bool shared) : profile_(small_machine(shared)) {}
+  profile::Profile profile(const std::vector<const graph::Graph *> &, const backend::Optimizer &) override {
+    return profile_;
+  }
+  program::Workspace workspace(const graph::Graph &graph) override {
+    return {.nodes = std::vector<std::uint64_t>(graph.node_count(), 0)};
+  }
+
+ private:
+  const profile::Profile profile_;
+};
+
+// A fixture on the small machine; its whole space is laid out once.
+class Case {
+ public:
+  Case(const std::string &model, bool shared, const Pairs &more = {})
+      : space(options(model, more), test::fixture(model + ".onnx"), std::make_unique<SmallSite>(shared)) {}
+
+  // Device memory of the plan that keeps everything there.
+  std::uint64_t resident_bytes() const { return space.search().resident.value().laid_out.bytes[0]; }
+  const std::vector<Laid> &laid() {
+    if (laid_.empty()) laid_ = space.lay_out(space.points(), 2);
+    return laid_;
+  }
+  // The least device memory of all points, as far as other memories hold them.
+  std::uint64_t least() {
+    std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+    for (const Laid &one : laid())
+      if (one.out.bytes[1] <= space.terms.capacity[1] && one.out.bytes[2] <= space.terms.capacity[2])
+        least = std::min(least, one.out.bytes[0]);
+    return least;
+  }
+
+ private:
+  static session::Options options(const std::string &model, const Pairs &more) {
+    Pairs pairs = test::base_options(model);
+    pairs.emplace_back("hardware", "small");  // for the disk to be the profile's
+    pairs.insert(pairs.end(), more.begin(), more.end());
+    session::Options options = options_with(pairs);
+    if (model == "root") options.clear("dim"), options.set("dim", "batch=8");
+    return options;
+  }
+
+  std::vector<Laid> laid_;
+
+ public:
+  bench::Space space;
+};
+
+void expect_near_best(Case &it) {
+  const std::uint64_t least = it.least(), most = it.resident_bytes();
+  ASSERT_LT(least, most);
+  for (const double share : {0.1, 0.3, 0.6, 0.9}) {
+    Bytes &capacity = it.space.terms.capacity;
+    capacity[0] = least + static_cast<std::uint64_t>(share * static_cast<double>(most - least));
+    SCOPED_TRACE(capacity[0]);
+    const Laid *best = fastest(it.laid(), capacity);
+    ASSERT_NE(best, nullptr);
+    const Found found = it.space.search();
+    ASSERT_TRUE(found.best);
+    // Of models of two to four blocks a step is a few milliseconds, and one instruction a per cent of it.
+    EXPECT_LE(found.best->laid_out.seconds, 1.1 * best->out.seconds);
+    // As laid out once more, it fits.
+    const LaidOut again = it.space.lay_out(expand(it.space.graph(), found.best->choice));
+    EXPECT_EQ(again.bytes, found.best->laid_out.bytes);
+    EXPECT_EQ(again.seconds, found.best->laid_out.seconds);
+    EXPECT_TRUE(bench::fits(again.bytes, capacity));
+    EXPECT_LT(found.laid_out, it.laid().size());
+  }
+}
+
+TEST(Search, ComesNearTheBestOfItsWholeSpaceWithADeviceOfItsOwn) {
+  Case gpt2("gpt2-dynamic-opset18", false);
+  expect_near_best(gpt2);
+}
+
+TEST(Search, ComesNearTheBestOfItsWholeSpaceWithOneMemoryAndADisk) {
+  Case llama("llama-dynamic-opset23", true);
+  expect_near_best(llama);
+}
+
+TEST(Search, ComesNearTheBestOfItsWholeSpaceWithTheBarrier) {
+  Case retention("retention-dynamic-opset18", false, {{"clip_norm", "1"}});
+  expect_near_best(retention);
+}
+
+TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
+  for (const bool shared : {true}) {  // a host with an optimizer of its own may be faster yet
+    Case it("gpt2-dynamic-opset18", shared);
+    Bytes &capacity = it.space.terms.capacity;
+    capacity[0] = it.resident_bytes();
+    const Found found = it.space.search();
+    ASSERT_TRUE(found.best && found.resident);
+    EXPECT_EQ(found.laid_out, 1u) << "no other is faster";
+    EXPECT_EQ(found.best->laid_out.bytes, (Bytes{capacity[0], 0, 0}));
+    const Plan plan = expand(it.space.graph(), found.best->choice);
+    EXPECT_EQ(plan.n_persist, static_cast<int>(plan.chunks.size()));
+    EXPECT_EQ(plan.n_swap + plan.n_checkpoint, 0);
+    --capacity[0];
+    const Found less = it.space.search();
+    ASSERT_TRUE(less.best && less.resident);
+    EXPECT_GE(less.best->laid_out.seconds, found.best->laid_out.seconds);
+    EXPECT_NE(less.best->laid_out.bytes, found.best->laid_out.bytes);
+    EXPECT_EQ(less.resident->laid_out.bytes, found.best->laid_out.bytes) << "told whether or not it fits";
+  }
+}
+
+TEST(Search, GivesTheSameAnswerTwice) {
+  Case it("gpt2-dynamic-opset18", false);
+  it.space.terms.capacity[0] = it.resident_bytes() / 2;
+  const Found a = it.space.search(), b = it.space.search();
+  ASSERT_TRUE(a.best && b.best);
+  EXPECT_EQ(expand(it.space.graph(), a.best->choice), expand(it.space.graph(), b.best->choice));
+  EXPECT_EQ(a.best->laid_out.seconds, b.best->laid_out.seconds);
+  EXPECT_EQ(a.ranked, b.ranked);
+  EXPECT_EQ(a.laid_out, b.laid_out);
+}
+
+TEST(Search, LeavesNothingToMemoriesThatAreNotThere) {
+  Case it("gpt2-dynamic-opset18", false);
+  Bytes &capacity = it.space.terms.capacity;
+  capacity = {it.resident_bytes() - 1, 0, 0};
+  const Found found = it.space.search();
+  ASSERT_TRUE(found.best) << "recomputing is left";
+  EXPECT_EQ(found.best->laid_out.bytes[1] + found.best->laid_out.bytes[2], 0u);
+  EXPECT_GT(found.best->choice.n_checkpoint, 0);
+}
+
+TEST(Search, TakesBudgetsWithoutEndForWhatTheyAre) {
+  for (const bool shared : {false, true})
+    for (const std::uint64_t much : {1ull << 63, ~0ull}) {
+      Case it("gpt2-dynamic-opset18", shared);
+      Bytes &capacity = it.space.terms.capacity;
+      const std::uint64_t half = it.resident_bytes() / 2;
+      capacity = {half, capacity[1] > 0 ? 1ull << 40 : 0, capacity[2] > 0 ? 1ull << 40 : 0};
+      const Found expected = it.space.search();
+      capacity = {half, shared ? 0 : much, much};
+      if (!shared) capacity[2] = much;
+      const Found found = it.space.search();
+      ASSERT_TRUE(expected.best && found.best);
+      EXPECT_LE(found.best->laid_out.seconds, 1.01 * expected.best->laid_out.seconds) << much;
+      EXPECT_TRUE(bench::fits(found.best->laid_out.bytes, capacity));
+      capacity = {much, much, much};
+      const Found all = it.space.search();
+      ASSERT_TRUE(all.best);
+      EXPECT_TRUE(!shared || all.laid_out == 1);
+    }
+}
+
+// Nothing of the whole space fits where less is given.
+void expect_smallest(Case &it) {
+  Bytes &capacity = it.space.terms.capacity;
+  const Bytes there = capacity;
+  capacity[0] = 1;
+  const Smallest smallest = it.space.smallest();
+  ASSERT_TRUE(smallest.lacks.has_value());
+  EXPECT_EQ(*smallest.lacks, Tier::device);
+  const std::uint64_t needed = smallest.point.laid_out.bytes[0];
+  EXPECT_LE(needed, it.least());
+  EXPECT_EQ(it.space.lay_out(expand(it.space.graph(), smallest.point.choice)).bytes, smallest.point.laid_out.bytes);
+  capacity[0] = needed;
+  EXPECT_FALSE(it.space.smallest().lacks.has_value()) << "it works";
+  EXPECT_TRUE(bench::fits(it.space.smallest().point.laid_out.bytes, capacity));
+  capacity[0] = needed - 1;
+  EXPECT_TRUE(it.space.smallest().lacks.has_value());
+  EXPECT_FALSE(it.space.search().best.has_value()) << "one byte less does not";
+  capacity = there;
+}
+
+TEST(Smallest, IsTheLeastOfItsWholeSpaceWithADeviceOfItsOwn) {
+  Case gpt2("gpt2-dynamic-opset18", false);
+  expect_smallest(gpt2);
+}
+
+TEST(Smallest, IsTheLeastOfItsWholeSpaceWithOneMemoryAlone) {
+  Case opt("opt-dynamic-opset23", true);
+  opt.space.terms.capacity[2] = 0;
+  expect_smallest(opt);
+}
+
+TEST(Smallest, IsTheLeastOfItsWholeSpaceWithTheBarrier) {
+  Case retention("retention-dynamic-opset18", false, {{"clip_norm", "1"}});
+  expect_smallest(retention);
+}
+
+TEST(Smallest, NamesTheMemoryThatLacks) {
+  Case it("gpt2-dynamic-opset18", false);
+  Bytes &capacity = it.space.terms.capacity;
+  capacity = {it.least(), 1 << 10, 0};
+  const Smallest host = it.space.smallest();
+  ASSERT_TRUE(host.lacks.has_value());
+  const auto lacking = static_cast<std::size_t>(*host.lacks);
+  EXPECT_GT(host.point.laid_out.bytes[lacking], capacity[lacking]);
+}
+
+}  // namespace
+}  // namespace protrain::plan

@@ -1,0 +1,78 @@
+#include <gtest/gtest.h>
+
+#include "profile/small.h"
+
+namespace protrain::profile {
+namespace {
+
+std::size_t at(Queue queue) { return static_cast<std::size_t>(queue); }
+
+// What is left to `of` beside `other`.
+double share(const Profile &profile, Queue of, Queue other) { return shares(profile)[at(of)][at(other)]; }
+
+Profile with_rates(double upload, double download, double both_ways, double host_bandwidth, double host_optimizer) {
+  Profile profile = small();
+  profile.upload = upload;
+  profile.download = download;
+  profile.both_ways = both_ways;
+  profile.host_bandwidth = host_bandwidth;
+  profile.host_optimizer = host_optimizer;
+  profile.disk_read = 0;
+  return profile;
+}
+
+TEST(Shares, LeaveCopiesAloneThatTheBusHasRoomFor) {
+  for (const double both_ways : {25.0, 20.0, 0.0}) {  // 0: it has no limit of its own
+    const Profile profile = with_rates(10, 10, both_ways, 1000, 1);
+    EXPECT_EQ(share(profile, Queue::upload, Queue::download), 1) << both_ways;
+    EXPECT_EQ(share(profile, Queue::download, Queue::upload), 1) << both_ways;
+  }
+}
+
+TEST(Shares, SlowTwoCopiesThatTogetherWantMoreThanTheBusHas) {
+  const Profile profile = with_rates(10, 6, 12, 1000, 1);
+  EXPECT_EQ(share(profile, Queue::upload, Queue::download), 0.75);
+  EXPECT_EQ(share(profile, Queue::download, Queue::upload), 0.75);
+}
+
+TEST(Shares, SlowTwoCopiesByTheScarcerOfBusAndMemory) {
+  const Profile memory = with_rates(10, 6, 12, 8, 1), bus = with_rates(10, 6, 8, 12, 1);
+  EXPECT_EQ(share(memory, Queue::upload, Queue::download), 0.5);
+  EXPECT_EQ(share(bus, Queue::upload, Queue::download), 0.5);
+}
+
+TEST(Shares, MakeTheHostsOptimizerAndCopiesShareItsMemory) {
+  const Profile profile = with_rates(20, 60, 1000, 90, 100);
+  EXPECT_EQ(share(profile, Queue::host, Queue::upload), 0.75);
+  EXPECT_EQ(share(profile, Queue::upload, Queue::host), 0.75);
+  EXPECT_EQ(share(profile, Queue::host, Queue::download), 0.5625);
+  EXPECT_EQ(share(profile, Queue::download, Queue::host), 0.5625);
+  const Profile roomy = with_rates(20, 60, 1000, 160, 100);
+  EXPECT_EQ(share(roomy, Queue::host, Queue::upload), 1);
+  EXPECT_EQ(share(roomy, Queue::host, Queue::download), 1);
+}
+
+TEST(Shares, MakeTheHostsOptimizerAndTheDiskShareItsMemory) {
+  Profile profile = with_rates(1, 1, 0, 120, 100);
+  profile.disk_read = 60;
+  EXPECT_EQ(share(profile, Queue::host, Queue::disk), 0.75);
+  EXPECT_EQ(share(profile, Queue::disk, Queue::host), 0.75);
+}
+
+TEST(Shares, MakeDiskAndComputeShareTheCoresThatAreShared) {
+  Profile profile = small();
+  EXPECT_EQ(share(profile, Queue::compute, Queue::disk), 1) << "a device of its own computes on";
+  EXPECT_EQ(share(profile, Queue::disk, Queue::compute), 1);
+  profile.shares_cores = true;
+  EXPECT_EQ(share(profile, Queue::compute, Queue::disk), 0.75);
+  EXPECT_EQ(share(profile, Queue::disk, Queue::compute), 0.5);
+}
+
+TEST(Shares, AreAboveNothingAndAtMostAll) {
+  for (const std::string &name : known_machines())
+    for (const auto &row : shares(known_machine(name)))
+      for (double share : row) EXPECT_TRUE(share > 0 && share <= 1) << name << ' ' << share;
+}
+
+}  // namespace
+}  // namespace protrain::profile

@@ -1,0 +1,196 @@
+// What the simulator makes of queues that slow each other, worked out by hand. Times are in nanoseconds.
+#include "program/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "hand_built.h"
+#include "ops/op.h"
+#include "program/summary.h"
+
+namespace protrain::program {
+namespace {
+
+std::size_t at(Queue queue) { return static_cast<std::size_t>(queue); }
+
+struct Job {
+  Queue queue;
+  std::int64_t ns;
+  std::vector<std::size_t> waits = {};
+};
+
+using Spans = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+Simulation run(const std::vector<Job> &jobs, const Queues &queues) {
+  Program program;
+  std::vector<std::int64_t> ns;
+  for (const Job &job : jobs) {
+    program.instructions.push_back({.queue = job.queue, .waits = job.waits});
+    ns.push_back(job.ns);
+  }
+  return simulate(program, ns, queues);
+}
+
+Spans spans(const std::vector<Job> &jobs, const Queues &queues) {
+  Spans spans;
+  for (const Entry &entry : run(jobs, queues).entries) spans.emplace_back(entry.start_ns, entry.end_ns);
+  return spans;
+}
+
+// Every queue on its own.
+Queues beside() { return Queues(Beside{false, true, true, true, true, true}); }
+
+Queues slowed(Queue a, Queue b, double share) {
+  Queues queues = beside();
+  queues.shares[at(a)][at(b)] = queues.shares[at(b)][at(a)] = share;
+  return queues;
+}
+
+TEST(Simulation, RunsQueuesBesideEachOtherAtFullSpeedWhereNothingIsShared) {
+  const std::vector<Job> jobs = {{Queue::upload, 100}, {Queue::download, 60}, {Queue::compute, 30, {1}}};
+  EXPECT_EQ(spans(jobs, beside()), (Spans{{0, 100}, {0, 60}, {60, 90}}));
+  EXPECT_EQ(run(jobs, beside()).step_ns, 100);
+}
+
+TEST(Simulation, SlowsTwoQueuesForAsLongAsBothAreAtWork) {
+  // At half speed both: the shorter ends at 120, with 40 of the longer left, which then runs at full speed.
+  const Queues queues = slowed(Queue::upload, Queue::download, 0.5);
+  EXPECT_EQ(spans({{Queue::upload, 100}, {Queue::download, 60}}, queues), (Spans{{0, 160}, {0, 120}}));
+}
+
+TEST(Simulation, SlowsNothingThatRunsAlone) {
+  const Queues queues = slowed(Queue::upload, Queue::download, 0.5);
+  EXPECT_EQ(spans({{Queue::upload, 100}, {Queue::download, 60, {0}}}, queues), (Spans{{0, 100}, {100, 160}}));
+  EXPECT_EQ(spans({{Queue::upload, 100}, {Queue::host, 60}}, queues), (Spans{{0, 100}, {0, 60}}));
+}
+
+TEST(Simulation, SlowsWhatIsAtWorkFromTheMomentThatAnotherStarts) {
+  // 40 of the upload at full speed beside compute; then 60 at half speed, in which the download does 60 of its 80.
+  const Queues queues = slowed(Queue::upload, Queue::download, 0.5);
+  EXPECT_EQ(spans({{Queue::upload, 100}, {Queue::compute, 40}, {Queue::download, 80, {1}}}, queues),
+            (Spans{{0, 160}, {0, 40}, {40, 180}}));
+}
+
+TEST(Simulation, SlowsEachByItsOwnShare) {
+  Queues queues = beside();
+  queues.shares[at(Queue::compute)][at(Queue::disk)] = 0.8;
+  queues.shares[at(Queue::disk)][at(Queue::compute)] = 0.5;
+  // The disk's 50 end at 100, with 20 of compute's 100 left.
+  EXPECT_EQ(spans({{Queue::compute, 100}, {Queue::disk, 50}}, queues), (Spans{{0, 120}, {0, 100}}));
+}
+
+TEST(Simulation, SlowsByAllThatAreAtWork) {
+  Queues queues = slowed(Queue::host, Queue::upload, 0.5);
+  queues.shares[at(Queue::host)][at(Queue::download)] = 0.5;
+  // The host has a quarter of its speed until 40, for 10 of 45, then half of it beside the upload, for the other 35.
+  EXPECT_EQ(spans({{Queue::host, 45}, {Queue::upload, 65}, {Queue::download, 40}}, queues),
+            (Spans{{0, 110}, {0, 120}, {0, 40}}));
+}
+
+TEST(Simulation, RunsInComputesPlaceWhatHasNoQueueOfItsOwn) {
+  const std::vector<Job> jobs = {{Queue::compute, 10}, {Queue::upload, 20}, {Queue::disk, 15}, {Queue::compute, 5}};
+  EXPECT_EQ(spans(jobs, Queues()), (Spans{{0, 10}, {10, 30}, {30, 45}, {45, 50}}));
+  EXPECT_EQ(spans(jobs, Queues(Beside{false, false, false, false, true, false})),
+            (Spans{{0, 10}, {10, 30}, {0, 15}, {30, 35}}));
+}
+
+TEST(Simulation, StartsWhatIsIssuedInTurnAfterTheComputeBeforeItInTheList) {
+  const std::vector<Job> jobs = {{Queue::compute, 10}, {Queue::disk, 15}, {Queue::compute, 20}, {Queue::disk, 5}};
+  Queues queues = beside();
+  EXPECT_EQ(spans(jobs, queues), (Spans{{0, 10}, {0, 15}, {10, 30}, {15, 20}}));
+  queues.issued_in_turn = true;
+  EXPECT_EQ(spans(jobs, queues), (Spans{{0, 10}, {10, 25}, {10, 30}, {30, 35}}));
+}
+
+TEST(Simulation, AddsUpWhatEachQueueHasToDoAtFullSpeed) {
+  const Simulation simulation = run({{Queue::upload, 100}, {Queue::download, 60}, {Queue::upload, 7}},
+                                    slowed(Queue::upload, Queue::download, 0.5));
+  EXPECT_EQ(simulation.busy_ns[at(Queue::upload)], 107);
+  EXPECT_EQ(simulation.busy_ns[at(Queue::download)], 60);
+  EXPECT_EQ(simulation.step_ns, 167);
+}
+
+TEST(Simulation, TakesInstructionsThatTakeNoTime) {
+  EXPECT_EQ(spans({{Queue::compute, 0}, {Queue::upload, 0, {0}}, {Queue::compute, 5, {1}}}, beside()),
+            (Spans{{0, 0}, {0, 0}, {0, 5}}));
+  EXPECT_EQ(run({}, beside()).step_ns, 0);
+}
+
+TEST(Queues, RunAllBesideComputeOnAMachineWithADeviceOfItsOwn) {
+  const Queues queues = queues_of(profile::known_machine("rtx3090"));
+  EXPECT_EQ(queues.beside, (Beside{false, true, true, true, true, true}));
+  EXPECT_FALSE(queues.issued_in_turn);
+  EXPECT_LT(queues.shares[at(Queue::upload)][at(Queue::download)], 1);
+}
+
+TEST(Queues, RunOnlyTheDiskBesideComputeWhereCoresAreShared) {
+  profile::Profile profile;
+  profile.shares_cores = true;
+  profile.compute_beside_disk = 0.75;
+  const Queues queues = queues_of(profile);
+  EXPECT_EQ(queues.beside, (Beside{false, false, false, false, true, false}));
+  EXPECT_TRUE(queues.issued_in_turn);
+  EXPECT_EQ(queues.shares[at(Queue::compute)][at(Queue::disk)], 0.75);
+}
+
+// The hand-built step on a machine on which a kernel takes 1 s and each byte of anything else 1 s.
+TEST(Price, IsTheClocksForEveryKindOfInstruction) {
+  const TwoBlocks two;
+  profile::Profile machine{.fp32_flops = 1,
+                           .device_bandwidth = 1,
+                           .launch_seconds = 0.25,
+                           .device_optimizer = 5,
+                           .host_optimizer = 5,
+                           .upload = 1,
+                           .download = 2,
+                           .host_bandwidth = 1,
+                           .disk_read = 0.5,
+                           .disk_write = 0.25};
+  for (const graph::Node &node : two.graph.nodes()) machine.kernels[ops::signature(two.graph, node)] = 1;
+  const plan::Clock clock(machine, two.graph, {.state = 4});  // one moment: 20 bytes an element
+  for (const Tier tier : {Tier::host, Tier::disk}) {
+    const Program program = two.lowered(two.plan(tier, plan::BlockMode::swap));
+    const std::vector<std::int64_t> ns = price(program, clock);
+    ASSERT_EQ(ns.size(), program.instructions.size());
+    std::array<bool, kKindCount> seen{};
+    for (std::size_t i = 0; i < ns.size(); ++i) {
+      const Instruction &instruction = program.instructions[i];
+      const auto bytes = static_cast<double>(instruction.bytes);
+      seen[static_cast<std::size_t>(instruction.kind)] = true;
+      double expected = 0.25;
+      if (instruction.kind == Kind::run) expected = 1;
+      if (instruction.kind == Kind::update) expected = 5 * bytes / 5 + 0.25;
+      if (instruction.kind == Kind::fetch || instruction.kind == Kind::swap_in) expected = bytes / 1;
+      if (instruction.kind == Kind::offload || instruction.kind == Kind::swap_out) expected = bytes / 2;
+      if (instruction.kind == Kind::read) expected = bytes / 0.5;
+      if (instruction.kind == Kind::write) expected = bytes / 0.25;
+      EXPECT_EQ(ns[i], static_cast<std::int64_t>(expected * 1e9)) << kKindNames[static_cast<int>(instruction.kind)];
+    }
+    for (const Kind kind : {Kind::run, Kind::check, Kind::update, Kind::swap_out})
+      EXPECT_TRUE(seen[static_cast<std::size_t>(kind)]) << kKindNames[static_cast<int>(kind)];
+    EXPECT_EQ(seen[static_cast<std::size_t>(Kind::read)], tier == Tier::disk);
+  }
+}
+
+TEST(Price, OfAMachineThatIsSlowBeyondMeasureIsStillANumber) {
+  const TwoBlocks two;
+  profile::Profile machine{.fp32_flops = 1,
+                           .device_bandwidth = 1,
+                           .device_optimizer = 1e-300,
+                           .host_optimizer = 1e-300,
+                           .upload = 1e-300,
+                           .download = 1e-300};
+  for (const graph::Node &node : two.graph.nodes()) machine.kernels[ops::signature(two.graph, node)] = 1e300;
+  const plan::Clock clock(machine, two.graph, {.state = 4});
+  const Program program = two.lowered(two.plan(Tier::host, plan::BlockMode::keep));
+  const std::vector<std::int64_t> ns = price(program, clock);
+  for (std::int64_t each : ns) EXPECT_GE(each, 0);
+  Queues queues = beside();
+  queues.shares[at(Queue::compute)][at(Queue::upload)] = 1e-3;
+  const Simulation simulation = simulate(program, ns, queues);
+  EXPECT_GT(simulation.step_ns, 0);
+  for (const Entry &entry : simulation.entries) EXPECT_LE(entry.start_ns, entry.end_ns);
+  for (std::int64_t busy : simulation.busy_ns) EXPECT_GE(busy, 0);
+}
+
+}  // namespace
+}  // namespace protrain::program
