@@ -111,28 +111,28 @@ bool mentions(const Json &plan, const std::string &words) {
 }
 
 TEST(Explanation, MentionsWhatBinds) {
-  EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "What binds is computing"));
+  EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "busiest of the step: compute"));
   // One way of which is slow, for a plan that goes it.
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   for (const auto &[rate, words] :
        std::vector<std::pair<const char *, const char *>>{{"download", "copies to the host"},
                                                           {"upload", "copies to the device"},
-                                                          {"host_optimizer", "the optimizer"}}) {
+                                                          {"host_optimizer", "the host's optimizer"}}) {
     Json slow = machine;
     slow[rate] = 1e6;
     const std::string file = scratch.file(rate, slow.dump());
     const Pairs options = {{"hardware", file},
                            {"plan", scratch.file("plan.json", R"({"n_persist": 0, "n_buffer": 2})")}};
     const Json plan = planned(options);
-    EXPECT_TRUE(mentions(plan, std::string("What binds is ") + words)) << plan["explanation"].dump(1);
+    EXPECT_TRUE(mentions(plan, std::string("busiest of the step: ") + words)) << plan["explanation"].dump(1);
   }
 }
 
 TEST(Explanation, SaysWhereEverythingIsAndWhatElseThereWould) {
   const Json all = planned({{"hardware", "rtx3090"}});
   EXPECT_TRUE(mentions(all, "stay in memory"));
-  EXPECT_TRUE(mentions(all, "waits for nothing") || mentions(all, "in which it waits"));
+  EXPECT_TRUE(mentions(all, "never idles") || mentions(all, "idles for"));
   const Json tight = planned(tightened({{"hardware", "rtx3090"}}, "device_memory"));
   for (const char *words : {"n_checkpoint", "next best", "nothing would move", "With device_memory="})
     EXPECT_TRUE(mentions(tight, words)) << words << tight["explanation"].dump(1);
