@@ -49,7 +49,8 @@ std::uint64_t bytes_of(const Json &json, const char *key) {
 void require_known_keys(const Json &json) {
   static const std::vector<std::string_view> known = {
       "n_chunk", "n_block",     "piece_bytes",   "n_persist", "n_buffer",        "n_swap", "n_checkpoint",
-      "n_host",  "chunk_bytes", "shared_memory", "update",    "optimizer_order", "chunks", "blocks"};
+      "n_host",  "chunk_bytes", "shared_memory", "update",    "optimizer_order", "slack",  "chunks",
+      "blocks"};
   for (const auto &[key, value] : json.items()) {
     const std::string nearest = nearest_word(key, known);
     require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),
@@ -63,6 +64,7 @@ Choice choice_from(const Json &json, Choice choice) {
   choice.n_swap = integer(json, "n_swap", choice.n_swap);
   choice.n_checkpoint = integer(json, "n_checkpoint", choice.n_checkpoint);
   choice.n_host = integer(json, "n_host", choice.n_host);
+  choice.slack = integer(json, "slack", choice.slack);
   choice.shared_memory = json.value("shared_memory", choice.shared_memory);
   if (json.contains("chunk_bytes")) choice.chunk_bytes = bytes_of(json, "chunk_bytes");
   if (json.contains("piece_bytes")) choice.piece_bytes = bytes_of(json, "piece_bytes");
@@ -128,6 +130,7 @@ std::string to_json(const Plan &plan) {
                {"n_checkpoint", plan.n_checkpoint},
                {"shared_memory", plan.shared_memory},
                {"optimizer_order", kOrderNames[static_cast<int>(plan.order)]},
+               {"slack", plan.slack},
                {"piece_bytes", plan.piece_bytes}};
   json["blocks"] = Json::array();
   for (BlockMode mode : plan.blocks) json["blocks"].push_back(kModeNames[static_cast<int>(mode)]);

@@ -61,6 +61,7 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
   Plan plan;
   plan.shared_memory = choice.shared_memory;
   plan.order = choice.order;
+  plan.slack = choice.slack;
   plan.piece_bytes = choice.piece_bytes;
   plan.chunks = cut_chunks(graph, choice.chunk_bytes);
   plan.n_persist = cut(choice.n_persist, plan.chunks.size());

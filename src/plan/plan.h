@@ -39,6 +39,10 @@ struct Plan {
   // what leaves goes to the disk.
   bool shared_memory = false;
   OptimizerOrder order = OptimizerOrder::overlap;
+  // Stages (a block's forward or backward) for which bytes that another queue than compute used last are left alone,
+  // beyond the one that they always are: an optimizer on the host, or a copy, may fall behind by that much before
+  // compute waits for it.
+  int slack = 0;
   // The disk is read and written in pieces of this size, and so the optimizer goes through a chunk of one parameter
   // that is larger, rows at a time: a table's moments are never in memory as a whole. A multiple of kDiskAlignment.
   std::uint64_t piece_bytes = kPieceBytes;
@@ -51,6 +55,7 @@ struct Plan {
 struct Choice {
   int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0;
   int n_host = -1;           // chunks after the persistent ones that rest on the host, -1: all; the others on disk
+  int slack = 0;
   Tier update = Tier::host;  // where the optimizer runs for chunks that do not persist
   std::uint64_t chunk_bytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
   std::uint64_t piece_bytes = kPieceBytes;

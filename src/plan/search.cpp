@@ -14,8 +14,8 @@ constexpr std::size_t kFewest = 5, kMost = 200;  // points that are laid out
 constexpr std::size_t kShortlist = 1500;         // points that are ranked again after each
 constexpr int kSteps = 10;                       // values of an integer that are ranked before its neighbours are
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
+constexpr int kSlack = 3;       // stages by which copies and the host may fall behind, where there are any
 constexpr double kHope = 1.05;  // a point that looks worse than the best by more than this is not laid out
-constexpr double kSlack = 1.1;  // the closed form may be wrong by this much about memory
 
 struct Candidate {
   Choice choice;
@@ -201,11 +201,20 @@ class Search {
     return found;
   }
 
+  // As many of each n_swap: what the closed form makes of swapping says little beside plans that swap less.
   void keep_best() {
-    if (shortlist_.size() <= kShortlist) return;
-    std::nth_element(shortlist_.begin(), shortlist_.begin() + kShortlist, shortlist_.end(),
-                     [](const Candidate &a, const Candidate &b) { return a.estimate.seconds < b.estimate.seconds; });
-    shortlist_.resize(kShortlist);
+    const std::size_t kinds = spread(space_.most_swap).size(), each = kShortlist / kinds;
+    const auto better = [](const Candidate &a, const Candidate &b) {
+      return std::pair(a.choice.n_swap, a.estimate.seconds) < std::pair(b.choice.n_swap, b.estimate.seconds);
+    };
+    std::ranges::sort(shortlist_, better);
+    std::size_t of_kind = 0;
+    int n_swap = -1;
+    std::erase_if(shortlist_, [&](const Candidate &candidate) {
+      of_kind = candidate.choice.n_swap == n_swap ? of_kind + 1 : 0;
+      n_swap = candidate.choice.n_swap;
+      return of_kind >= each;
+    });
   }
 
   template <typename Distance>
@@ -237,13 +246,22 @@ class Search {
     return room;
   }
 
+  // What swapping costs is what the closed form knows worst: where the first point swaps, the second does without,
+  // whatever is hoped of it.
+  const Candidate *best_hope() const {
+    if (tried_.size() == 1 && tried_[0].candidate.choice.n_swap > 0)
+      if (const Candidate *pick = best_hope(0, std::numeric_limits<double>::max()); pick != nullptr) return pick;
+    return best_hope(space_.most_swap, kHope);
+  }
+
   // The point of the shortlist that looks fastest of those that look like fitting, each corrected by its nearest
   // neighbour that was laid out.
-  const Candidate *best_hope() const {
+  const Candidate *best_hope(int most_swap, double hope) const {
     const Candidate *pick = nullptr;
     const Tried *first = best();
     double least = std::numeric_limits<double>::max();
     for (const Candidate &candidate : shortlist_) {
+      if (candidate.choice.n_swap > most_swap) continue;
       const Tried *near = nearest(candidate.choice, distance);
       double seconds = candidate.estimate.seconds;
       if (near != nullptr) {
@@ -252,10 +270,8 @@ class Search {
       }
       if (first != nullptr) {
         const bool near_best = distance(first->candidate.choice, candidate.choice) <= kNeighbour;
-        if (seconds > first->laid_out.seconds * (near_best ? kNeighbourHope : kHope)) continue;
+        if (seconds > first->laid_out.seconds * (near_best ? std::max(kNeighbourHope, hope) : hope)) continue;
       }
-      // What swapping costs is what the closed form knows worst: the second point does without.
-      if (tried_.size() == 1 && candidate.choice.n_swap > 0) continue;
       if (seconds < least) pick = &candidate, least = seconds;
     }
     return pick;
@@ -306,6 +322,7 @@ class Search {
 
 Choice with_terms(Choice choice, const Terms &terms) {
   choice.shared_memory = terms.shared_memory;
+  choice.slack = terms.shared_memory ? 0 : kSlack;
   if (terms.barrier_only) choice.order = OptimizerOrder::barrier;
   if (terms.shared_memory) choice.update = Tier::device;
   return choice;

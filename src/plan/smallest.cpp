@@ -26,12 +26,11 @@ class Fallback {
         for (int again : {space_.blocks, std::max(space_.blocks - 1, 0), 0})
           for (const auto &[buffers, swaps] : {std::pair(1, 0), std::pair(2, 0), std::pair(1, space_.most_swap / 2),
                                                std::pair(1, space_.most_swap), std::pair(2, space_.most_swap)})
-            consider_all(chunking, with_terms({.n_buffer = buffers,
-                                               .n_swap = swaps,
-                                               .n_checkpoint = std::min(again, space_.blocks - swaps),
-                                               .update = update,
-                                               .chunk_bytes = chunk_bytes},
-                                              terms_));
+            consider_all(chunking, without_slack({.n_buffer = buffers,
+                                                  .n_swap = swaps,
+                                                  .n_checkpoint = std::min(again, space_.blocks - swaps),
+                                                  .update = update,
+                                                  .chunk_bytes = chunk_bytes}));
     }
     Smallest smallest{.point = *best_};
     for (std::size_t t = kTierCount; t-- > 0;)
@@ -40,6 +39,12 @@ class Fallback {
   }
 
  private:
+  Choice without_slack(const Choice &choice) const {
+    Choice frugal = with_terms(choice, terms_);
+    frugal.slack = 0;
+    return frugal;
+  }
+
   std::uint64_t excess(const Bytes &bytes, std::size_t tier) const {
     return bytes[tier] - std::min(bytes[tier], terms_.capacity[tier]);
   }

@@ -29,11 +29,11 @@ Kind kind_between(Tier from, Tier to, bool swaps) {
 
 }  // namespace
 
-Builder::Builder(const State &state, bool shares_memory) {
+Builder::Builder(const State &state, const plan::Plan &plan) : slack_(plan.slack) {
   program.buffers = state.buffers;
   program.state_bytes = state.bytes;
   program.status = state.status;
-  program.shares_memory = shares_memory;
+  program.shares_memory = plan.shared_memory;
 }
 
 BufferId Builder::add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment, Owner owner) {
@@ -89,10 +89,10 @@ void Builder::store(Operand from, Operand home, std::uint64_t bytes) {
 
 void Builder::keep_to_end(BufferId id) { kept_.push_back(id); }
 
-std::size_t Builder::end_of_next_stage(std::size_t instruction) const {
-  auto after = std::ranges::upper_bound(stage_begins_, instruction);
-  if (after != stage_begins_.end()) ++after;
-  return after == stage_begins_.end() ? program.instructions.size() : *after;
+std::size_t Builder::end_of_slack(std::size_t instruction) const {
+  const auto next = std::ranges::upper_bound(stage_begins_, instruction);
+  const bool ends = stage_begins_.end() - next > slack_ + 1;
+  return ends ? *(next + slack_ + 1) : program.instructions.size();
 }
 
 Program Builder::finish() {
@@ -127,7 +127,7 @@ void Builder::place(const std::vector<std::size_t> &first, const std::vector<std
       const Buffer &buffer = program.buffers[b];
       if (buffer.persistent || buffer.tier != static_cast<Tier>(t) || first[b] == kNever) continue;
       const bool computes = last[b] != kNever && program.instructions[last[b]].queue == Queue::compute;
-      const std::size_t end = computes || last[b] == kNever ? last[b] : end_of_next_stage(last[b]);
+      const std::size_t end = computes || last[b] == kNever ? last[b] : end_of_slack(last[b]);
       intervals.push_back({.first = first[b], .last = end, .bytes = buffer.bytes, .alignment = buffer.alignment});
       of_interval.push_back(b);
     }

@@ -11,7 +11,7 @@ namespace protrain::program {
 
 class Builder {
  public:
-  Builder(const State &state, bool shares_memory);
+  Builder(const State &state, const plan::Plan &plan);
 
   // A buffer that lives from the first instruction that uses it to the last.
   BufferId add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment = kAlignment,
@@ -27,7 +27,8 @@ class Builder {
   // The way back.
   void store(Operand from, Operand home, std::uint64_t bytes);
 
-  // What follows belongs to the next stage: buffers that a copy still reads when one ends are left alone for one more.
+  // What follows belongs to the next stage: buffers that another queue than compute used last are left alone until the
+  // one after theirs ends, and for as many more as the plan's slack.
   void begin_stage() { stage_begins_.push_back(program.instructions.size()); }
   void keep_to_end(BufferId id);
   Program finish();
@@ -38,9 +39,10 @@ class Builder {
   // The tier next to `from` on the way to `to`.
   Tier next(Tier from, Tier to) const;
   std::uint64_t alignment_for(Tier tier, Tier other) const;
-  std::size_t end_of_next_stage(std::size_t instruction) const;
+  std::size_t end_of_slack(std::size_t instruction) const;
   void place(const std::vector<std::size_t> &first, const std::vector<std::size_t> &last);
 
+  const std::ptrdiff_t slack_;  // stages
   std::vector<std::size_t> stage_begins_;
   std::vector<BufferId> kept_;
 };

@@ -31,7 +31,7 @@ class Lowering {
         plan_(plan),
         state_(state),
         workspace_(workspace),
-        builder_(state, plan.shared_memory),
+        builder_(state, plan),
         updates_(source_, plan, state, builder_, where_) {}
 
   Program run() {

@@ -27,6 +27,7 @@ Plan random_plan(const graph::Graph &graph, std::mt19937 &random) {
   Plan plan{.n_buffer = static_cast<int>(random() % 5), .shared_memory = random() % 2 == 0};
   plan.order = static_cast<OptimizerOrder>(random() % 2);
   plan.piece_bytes = 4096u << random() % 5;
+  plan.slack = static_cast<int>(random() % 4);
   plan.chunks = cut_chunks(graph, 64 << random() % 3);
   for (Chunk &chunk : plan.chunks) {
     chunk.tier = static_cast<Tier>(random() % 3);

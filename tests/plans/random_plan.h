@@ -59,6 +59,7 @@ class Draw {
     plan.order = order.value_or(chance(0.4) ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap);
     plan.chunks = plan::cut_chunks(graph, sizes[below(5)]);
     plan.piece_bytes = chance(0.5) ? 4096u << below(5) : plan::kPieceBytes;
+    plan.slack = below(4);
     const double leave = below(4) / 3.0, disk = below(3) / 2.0;
     for (plan::Chunk &chunk : plan.chunks) {
       if (!chance(leave)) continue;
