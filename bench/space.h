@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,7 +63,8 @@ class Space {
   }
 
   // Every point but n_host: where there is a host that is all that does not persist, else nothing is on it.
-  std::vector<plan::Choice> points() const {
+  // `slack`: as the search has it, where none is given.
+  std::vector<plan::Choice> points(std::optional<int> slack = std::nullopt) const {
     const plan::Outline outline(graph(), clock_);
     const plan::Space space = plan::space_of(graph(), outline, clock_, terms);
     std::vector<plan::Choice> all;
@@ -74,6 +76,8 @@ class Space {
               add_chunks(
                   {.n_swap = swap, .n_checkpoint = again, .update = update, .chunk_bytes = chunk_bytes, .order = order},
                   all);
+    if (slack)
+      for (plan::Choice &choice : all) choice.slack = *slack;
     return all;
   }
 

@@ -46,10 +46,10 @@ class Table:
     def least(self, model, hardware, key):
         """The least of one tier while the other is whole, as a refusal says it, and whether it is true."""
         refused = self.plan(model, hardware, [flag(key), "64MiB"])
-        change = next((c for c in refused["would_fit"] if c["option"] == key), None)
-        if refused["feasible"] or change is None:
+        change = next((c["options"] for c in refused["would_fit"] if key in c["options"]), None)
+        if refused["feasible"] or change is None or len(change) > 1:
             return None
-        figure = int(change["value"])
+        figure = int(change[key])
         return {"bytes": figure, "fits": self.plan(model, hardware, [flag(key), str(figure)])["feasible"],
                 "fits_one_per_cent_less": self.plan(model, hardware, [flag(key), str(figure * 99 // 100)])["feasible"]}
 

@@ -12,6 +12,7 @@
 #include "pictures.h"
 #include "profiling_line.h"
 #include "session_flags.h"
+#include "svg.h"
 
 namespace tool {
 
@@ -29,20 +30,21 @@ void write_file(const std::string &path, const std::string &text) {
   if (!file.flush()) throw Failure(fmt::format("{}: {}", path, std::strerror(errno)));
 }
 
-std::string gib(const Json &bytes) { return fmt::format("{:.2f} GiB", bytes.get<double>() / (1 << 30)); }
+std::string bytes_text(const Json &bytes) { return byte_unit(bytes.get<double>()).text(bytes.get<double>()); }
 
 void print_for_people(const Json &plan) {
   fmt::print("{} on {}, {}\n", plan["model"].get<std::string>(), plan["hardware"].get<std::string>(),
              plan["precision"].get<std::string>());
   if (!plan["feasible"].get<bool>()) {
     fmt::print("Nothing fits. The smallest plan needs {} on the device, {} on the host, {} on disk. What would fit:\n",
-               gib(plan["device_peak_bytes"]), gib(plan["host_peak_bytes"]), gib(plan["disk_bytes"]));
+               bytes_text(plan["device_peak_bytes"]), bytes_text(plan["host_peak_bytes"]),
+               bytes_text(plan["disk_bytes"]));
     for (const Json &change : plan["would_fit"]) fmt::print("  {}\n", change["text"].get<std::string>());
     return;
   }
-  fmt::print("  step {:.4g} s, {:.4g} tokens/s; device {}, host {}, disk {}\n", plan["step_seconds"].get<double>(),
-             plan["tokens_per_second"].get<double>(), gib(plan["device_peak_bytes"]), gib(plan["host_peak_bytes"]),
-             gib(plan["disk_bytes"]));
+  fmt::print("  step {:.4g} s, {:.0f} tokens/s; device {}, host {}, disk {}\n", plan["step_seconds"].get<double>(),
+             plan["tokens_per_second"].get<double>(), bytes_text(plan["device_peak_bytes"]),
+             bytes_text(plan["host_peak_bytes"]), bytes_text(plan["disk_bytes"]));
   fmt::print("  chunks {}: persist {}, buffers {}, host {}; blocks {}: checkpoint {}, swap {}\n\n",
              plan["n_chunk"].dump(), plan["n_persist"].dump(), plan["n_buffer"].dump(), plan["n_host"].dump(),
              plan["n_block"].dump(), plan["n_checkpoint"].dump(), plan["n_swap"].dump());

@@ -48,9 +48,8 @@ std::uint64_t bytes_of(const Json &json, const char *key) {
 // A key that is misspelt would leave its default unsaid.
 void require_known_keys(const Json &json) {
   static const std::vector<std::string_view> known = {
-      "n_chunk", "n_block",     "piece_bytes",   "n_persist", "n_buffer",        "n_swap", "n_checkpoint",
-      "n_host",  "chunk_bytes", "shared_memory", "update",    "optimizer_order", "slack",  "chunks",
-      "blocks"};
+      "n_chunk",     "n_block",       "piece_bytes", "n_persist",       "n_buffer", "n_swap", "n_checkpoint", "n_host",
+      "chunk_bytes", "shared_memory", "update",      "optimizer_order", "slack",    "chunks", "blocks"};
   for (const auto &[key, value] : json.items()) {
     const std::string nearest = nearest_word(key, known);
     require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),

@@ -54,9 +54,9 @@ struct Plan {
 // What expand() is asked for.
 struct Choice {
   int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0;
-  int n_host = -1;           // chunks after the persistent ones that rest on the host, -1: all; the others on disk
+  int n_host = -1;  // chunks after the persistent ones that rest on the host, -1: all; the others on disk
   int slack = 0;
-  Tier update = Tier::host;  // where the optimizer runs for chunks that do not persist
+  Tier update = Tier::host;                 // where the optimizer runs for chunks that do not persist
   std::uint64_t chunk_bytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
   std::uint64_t piece_bytes = kPieceBytes;
   bool shared_memory = false;

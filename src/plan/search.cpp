@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 
 namespace protrain::plan {
@@ -16,28 +15,6 @@ constexpr int kSteps = 10;                       // values of an integer that ar
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
 constexpr int kSlack = 3;       // stages by which copies and the host may fall behind, where there are any
 constexpr double kHope = 1.05;  // a point that looks worse than the best by more than this is not laid out
-
-struct Candidate {
-  Choice choice;
-  Estimate estimate;
-};
-
-bool same_integers(const Choice &a, const Choice &b) {
-  return a.n_persist == b.n_persist && a.n_buffer == b.n_buffer && a.n_swap == b.n_swap &&
-         a.n_checkpoint == b.n_checkpoint && a.n_host == b.n_host && a.update == b.update && a.order == b.order &&
-         a.chunk_bytes == b.chunk_bytes;
-}
-
-// How little two sets of modes, and kinds of chunks, have in common.
-double mode_distance(const Choice &a, const Choice &b) {
-  const int kinds = (a.update != b.update) + (a.order != b.order) + (a.chunk_bytes != b.chunk_bytes);
-  return 2 * std::abs(a.n_swap - b.n_swap) + std::abs(a.n_checkpoint - b.n_checkpoint) + 8.0 * kinds;
-}
-
-double distance(const Choice &a, const Choice &b) {
-  return mode_distance(a, b) + std::abs(a.n_persist - b.n_persist) + std::abs(a.n_host - b.n_host) +
-         0.5 * std::abs(a.n_buffer - b.n_buffer);
-}
 
 // 0, 1, 2, ... or about kSteps values between, the last always among them.
 std::vector<int> spread(int last) {
@@ -55,6 +32,7 @@ class Search {
         clock_(clock),
         terms_(terms),
         lay_out_(lay_out),
+        trials_(graph, lay_out),
         outline_(graph, clock),
         space_(space_of(graph, outline_, clock, terms)) {
     chunkings_.reserve(space_.chunk_bytes.size());
@@ -66,15 +44,14 @@ class Search {
   Found run() {
     if (try_resident()) return found();
     rank();
-    const Tried *around = nullptr;
+    std::optional<Choice> around;
     for (bool ranked_again = false; !enough();) {
-      if (const Tried *first = best(); first != nullptr && !(around != nullptr && around == first)) {
-        around = first;
-        rank_neighbours(first->candidate.choice);
+      if (const std::optional<Point> first = best(); first && !(around && same_integers(*around, first->choice))) {
+        around = first->choice;
+        rank_neighbours(*around);
       }
       if (const Candidate *pick = best_hope(); pick != nullptr) {
-        const Candidate chosen = *pick;
-        lay_out(chosen);
+        trials_.add(*pick);
         continue;
       }
       if (ranked_again) break;
@@ -85,41 +62,26 @@ class Search {
   }
 
  private:
-  struct Tried {
-    Candidate candidate;
-    LaidOut laid_out;
-    bool fits = false;
-  };
-
   // Nothing moves, nothing is computed again: where that fits it is taken, though an optimizer on the host, beside
   // backward, could save a little more.
   bool try_resident() {
-    tried_.reserve(kMost + 1);
     Choice choice = with_terms({}, terms_);
     choice.chunk_bytes = space_.chunk_bytes.back();
     choice.n_persist = static_cast<int>(chunkings_.back().chunks.size());
     choice.n_host = 0;
-    const LaidOut laid_out = lay_out_(expand(graph_, choice));
-    resident_ = Point{choice, laid_out};
-    if (!fits(laid_out.bytes)) return false;
-    tried_.push_back({{choice, CostModel(chunkings_.back(), choice).estimate(chunkings_.back().chunks.size(), 0, 0)},
-                      laid_out,
-                      true});
-    return true;
+    resident_ = {choice, lay_out_(expand(graph_, choice))};
+    return fits(resident_.laid_out.bytes);
   }
 
-  bool enough() const { return tried_.size() >= kMost || (tried_.size() >= kFewest && instructions_ >= kInstructions); }
+  bool enough() const {
+    const std::size_t laid_out = trials_.all().size();
+    return laid_out >= kMost || (laid_out >= kFewest && trials_.instructions() >= kInstructions);
+  }
 
   bool fits(const Bytes &bytes) const {
     for (std::size_t t = 0; t < kTierCount; ++t)
       if (bytes[t] > terms_.capacity[t]) return false;
     return true;
-  }
-
-  void lay_out(const Candidate &candidate) {
-    const LaidOut laid_out = lay_out_(expand(graph_, candidate.choice));
-    tried_.push_back({candidate, laid_out, fits(laid_out.bytes)});
-    instructions_ += laid_out.instructions;
   }
 
   // With the barrier an update never starts earlier, and gradients rest: where the order is free it is not ranked.
@@ -217,39 +179,18 @@ class Search {
     });
   }
 
-  template <typename Distance>
-  const Tried *nearest(const Choice &choice, Distance away) const {
-    const Tried *found = nullptr;
-    double least = 0;
-    for (const Tried &tried : tried_) {
-      const double from = away(tried.candidate.choice, choice);
-      if (found == nullptr || from < least) found = &tried, least = from;
-    }
-    return found;
-  }
-
-  static double memory_error(const Tried &tried, std::size_t tier) {
-    return static_cast<double>(tried.laid_out.bytes[tier]) - static_cast<double>(tried.candidate.estimate.bytes[tier]);
-  }
-
-  static std::uint64_t corrected(std::uint64_t bytes, double by) {
-    const double sum = static_cast<double>(bytes) + by;
-    return sum <= 0 ? 0 : sum >= 0x1p63 ? ~0ull : static_cast<std::uint64_t>(sum);
-  }
-
   // What the closed form may promise of each tier for a plan like this to fit in truth.
   Bytes room_near(const Choice &choice) const {
-    const Tried *near = nearest(choice, mode_distance);
+    const Trial *near = trials_.nearest(choice, mode_distance);
     Bytes room = terms_.capacity;
-    for (std::size_t t = 0; near != nullptr && t < kTierCount; ++t)
-      room[t] = corrected(room[t], -memory_error(*near, t));
+    for (std::size_t t = 0; near != nullptr && t < kTierCount; ++t) room[t] = shifted(room[t], -near->memory_error(t));
     return room;
   }
 
   // What swapping costs is what the closed form knows worst: where the first point swaps, the second does without,
   // whatever is hoped of it.
   const Candidate *best_hope() const {
-    if (tried_.size() == 1 && tried_[0].candidate.choice.n_swap > 0)
+    if (trials_.all().size() == 1 && trials_.all()[0].candidate.choice.n_swap > 0)
       if (const Candidate *pick = best_hope(0, std::numeric_limits<double>::max()); pick != nullptr) return pick;
     return best_hope(space_.most_swap, kHope);
   }
@@ -258,18 +199,18 @@ class Search {
   // neighbour that was laid out.
   const Candidate *best_hope(int most_swap, double hope) const {
     const Candidate *pick = nullptr;
-    const Tried *first = best();
+    const std::optional<Point> first = best();
     double least = std::numeric_limits<double>::max();
     for (const Candidate &candidate : shortlist_) {
       if (candidate.choice.n_swap > most_swap) continue;
-      const Tried *near = nearest(candidate.choice, distance);
+      const Trial *near = trials_.nearest(candidate.choice);
       double seconds = candidate.estimate.seconds;
       if (near != nullptr) {
         if (same_integers(near->candidate.choice, candidate.choice) || !looks_fitting(candidate, *near)) continue;
         seconds *= near->laid_out.seconds / near->candidate.estimate.seconds;
       }
-      if (first != nullptr) {
-        const bool near_best = distance(first->candidate.choice, candidate.choice) <= kNeighbour;
+      if (first) {
+        const bool near_best = distance(first->choice, candidate.choice) <= kNeighbour;
         if (seconds > first->laid_out.seconds * (near_best ? std::max(kNeighbourHope, hope) : hope)) continue;
       }
       if (seconds < least) pick = &candidate, least = seconds;
@@ -277,30 +218,30 @@ class Search {
     return pick;
   }
 
-  bool looks_fitting(const Candidate &candidate, const Tried &near) const {
-    for (std::size_t t = 0; t < kTierCount; ++t)
-      if (static_cast<double>(candidate.estimate.bytes[t]) + memory_error(near, t) >
-          static_cast<double>(terms_.capacity[t]))
-        return false;
-    return true;
+  bool looks_fitting(const Candidate &candidate, const Trial &near) const {
+    Bytes bytes = candidate.estimate.bytes;
+    for (std::size_t t = 0; t < kTierCount; ++t) bytes[t] = shifted(bytes[t], near.memory_error(t));
+    return fits(bytes);
   }
 
-  const Tried *best() const {
-    const Tried *found = nullptr;
-    for (const Tried &tried : tried_)
-      if (tried.fits && (found == nullptr || tried.laid_out.seconds < found->laid_out.seconds)) found = &tried;
+  // The fastest that fits, but for `other`.
+  std::optional<Point> best(const std::optional<Point> &other = std::nullopt) const {
+    std::optional<Point> found;
+    for (const Trial &trial : trials_.all())
+      if (fits(trial.laid_out.bytes) && !(other && same_integers(other->choice, trial.candidate.choice)) &&
+          (!found || trial.laid_out.seconds < found->laid_out.seconds))
+        found = Point{trial.candidate.choice, trial.laid_out};
     return found;
   }
 
   Found found() const {
-    Found found{.ranked = ranked_, .laid_out = tried_.size()};
-    found.resident = resident_;
-    const Tried *first = best();
-    if (first == nullptr) return found;
-    found.best = Point{first->candidate.choice, first->laid_out};
-    for (const Tried &tried : tried_)
-      if (tried.fits && &tried != first && (!found.next || tried.laid_out.seconds < found.next->laid_out.seconds))
-        found.next = Point{tried.candidate.choice, tried.laid_out};
+    Found found{.resident = resident_, .ranked = ranked_, .laid_out = trials_.all().size() + 1};
+    if (fits(resident_.laid_out.bytes)) {
+      found.best = resident_;
+      return found;
+    }
+    found.best = best();
+    if (found.best) found.next = best(found.best);
     return found;
   }
 
@@ -308,13 +249,12 @@ class Search {
   const Clock &clock_;
   const Terms &terms_;
   const LayOut &lay_out_;
+  Trials trials_;
   const Outline outline_;
   const Space space_;
   std::vector<Chunking> chunkings_;  // one for each of the space's chunk_bytes
   std::vector<Candidate> shortlist_;
-  std::vector<Tried> tried_;
   Point resident_;
-  std::size_t instructions_ = 0;  // laid out so far
   std::size_t ranked_ = 0;
 };
 

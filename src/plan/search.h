@@ -3,20 +3,11 @@
 // function of graph, profile and budgets alone: no clock decides when it ends.
 #pragma once
 
-#include <functional>
 #include <optional>
 
-#include "plan/cost.h"
+#include "plan/trials.h"
 
 namespace protrain::plan {
-
-// What a plan turns out to be once it is a Program.
-struct LaidOut {
-  Bytes bytes{};
-  double seconds = 0;
-  std::size_t instructions = 0;
-};
-using LayOut = std::function<LaidOut(const Plan &)>;
 
 struct Point {
   Choice choice;
@@ -44,7 +35,7 @@ struct Found {
 Found search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out);
 
 // The plan to fall back on: of a few that are small by their nature (nothing persists, or as much as must; all blocks
-// compute again, all but the last, or as many as can swap) the one that lacks least of what there is, first of the
+// compute again, all but the last, or swap) the one that lacks least of what there is, first of the
 // device, then of the others; of several the one that needs least of the device. What does not fit it is refused.
 // `lacks`: the first tier that is too small for it; none where it fits.
 struct Smallest {

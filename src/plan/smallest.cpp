@@ -1,5 +1,6 @@
 // The plan to fall back on, and the figures of a refusal.
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "plan/search.h"
@@ -8,43 +9,37 @@ namespace protrain::plan {
 
 namespace {
 
+// Laid out, about: the first whatever is found, the second as long as something looks smaller than all before.
+constexpr std::size_t kInstructions = 30'000, kMostInstructions = 300'000;
+
 class Fallback {
  public:
   Fallback(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out)
-      : graph_(graph),
-        terms_(terms),
-        lay_out_(lay_out),
+      : terms_(terms),
+        trials_(graph, lay_out),
         outline_(graph, clock),
-        space_(space_of(graph, outline_, clock, terms)),
-        clock_(clock) {}
+        space_(space_of(graph, outline_, clock, terms)) {
+    for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, clock, terms, bytes);
+  }
 
+  // Lays out what looks smallest, each corrected by its nearest neighbour that was laid out.
   Smallest run() {
-    for (std::uint64_t chunk_bytes : space_.chunk_bytes) {
-      const Chunking chunking(graph_, outline_, clock_, terms_, chunk_bytes);
-      for (Tier update : space_.updates)
-        // What the last block drops it needs again at once: with it or without, either may be smaller by a little.
-        for (int again : {space_.blocks, std::max(space_.blocks - 1, 0), 0})
-          for (const auto &[buffers, swaps] : {std::pair(1, 0), std::pair(2, 0), std::pair(1, space_.most_swap / 2),
-                                               std::pair(1, space_.most_swap), std::pair(2, space_.most_swap)})
-            consider_all(chunking, without_slack({.n_buffer = buffers,
-                                                  .n_swap = swaps,
-                                                  .n_checkpoint = std::min(again, space_.blocks - swaps),
-                                                  .update = update,
-                                                  .chunk_bytes = chunk_bytes}));
+    gather();
+    while (!candidates_.empty() && trials_.instructions() < kMostInstructions) {
+      const auto pick = std::ranges::min_element(
+          candidates_, [&](const Candidate &a, const Candidate &b) { return smaller(corrected(a), corrected(b)); });
+      if (trials_.instructions() >= kInstructions && !smaller(corrected(*pick), least().laid_out.bytes)) break;
+      const Candidate candidate = *pick;
+      candidates_.erase(pick);
+      relieve_host(trials_.add(candidate));
     }
-    Smallest smallest{.point = *best_};
+    Smallest smallest{.point = {least().candidate.choice, least().laid_out}};
     for (std::size_t t = kTierCount; t-- > 0;)
-      if (best_->laid_out.bytes[t] > terms_.capacity[t]) smallest.lacks = static_cast<Tier>(t);
+      if (smallest.point.laid_out.bytes[t] > terms_.capacity[t]) smallest.lacks = static_cast<Tier>(t);
     return smallest;
   }
 
  private:
-  Choice without_slack(const Choice &choice) const {
-    Choice frugal = with_terms(choice, terms_);
-    frugal.slack = 0;
-    return frugal;
-  }
-
   std::uint64_t excess(const Bytes &bytes, std::size_t tier) const {
     return bytes[tier] - std::min(bytes[tier], terms_.capacity[tier]);
   }
@@ -58,49 +53,95 @@ class Fallback {
     return order(a) < order(b);
   }
 
-  std::uint64_t consider(const Choice &choice) {
-    const Point point{choice, lay_out_(expand(graph_, choice))};
-    if (!best_ || smaller(point.laid_out.bytes, best_->laid_out.bytes)) best_ = point;
-    return point.laid_out.bytes[0];
+  const Trial &least() const {
+    return *std::ranges::min_element(
+        trials_.all(), [&](const Trial &a, const Trial &b) { return smaller(a.laid_out.bytes, b.laid_out.bytes); });
   }
 
-  void consider_all(const Chunking &chunking, Choice choice) {
+  Bytes corrected(const Candidate &candidate) const {
+    Bytes bytes = candidate.estimate.bytes;
+    if (const Trial *near = trials_.nearest(candidate.choice); near != nullptr)
+      for (std::size_t t = 0; t < kTierCount; ++t) bytes[t] = shifted(bytes[t], near->memory_error(t));
+    return bytes;
+  }
+
+  // What is small by its nature: one buffer or two, all blocks compute again, all but the last (what that drops it
+  // needs again at once), or none, or all swap, or half. How long that takes is no matter: the figure of a refusal must
+  // not hang on times.
+  void gather() {
+    for (const Chunking &chunking : chunkings_)
+      for (Tier update : space_.updates)
+        for (OptimizerOrder order : space_.orders)
+          for (int again : {space_.blocks, std::max(space_.blocks - 1, 0), 0})
+            for (const auto &[buffers, swaps] : {std::pair(1, 0), std::pair(2, 0), std::pair(1, space_.blocks / 2),
+                                                 std::pair(1, space_.blocks), std::pair(2, space_.blocks)}) {
+              Choice choice = with_terms({.n_buffer = buffers,
+                                          .n_swap = swaps,
+                                          .n_checkpoint = std::min(again, space_.blocks - swaps),
+                                          .update = update,
+                                          .chunk_bytes = chunk_bytes_of(chunking),
+                                          .order = order},
+                                         terms_);
+              for (const int slack : std::set{0, choice.slack}) {
+                choice.slack = slack;
+                gather_chunks(chunking, choice);
+              }
+            }
+  }
+
+  // Nothing persists, or all does; the host holds what fits, or nothing.
+  void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice);
     const std::size_t n = model.chunks();
     const bool disk = terms_.capacity[2] > 0, host = !terms_.shared_memory && terms_.capacity[1] > 0;
-    choice.n_persist = disk || host ? 0 : static_cast<int>(n);
-    choice.n_host = host ? static_cast<int>(disk ? model.fitting_host(0, terms_.capacity[1]) : n) : 0;
-    const std::uint64_t least = consider(choice);
-    if (disk && choice.n_host > 0) {
-      choice.n_host = 0;
-      consider(choice);
-    }
-    if (disk || host) {
-      choice.n_persist = static_cast<int>(n);
-      consider(choice);
-      choice.n_persist = 0;
-    }
-    if (!disk && host && least <= terms_.capacity[0]) fill_device(choice, n);
+    add(model, choice, n, 0);
+    if (disk) add(model, choice, 0, 0);
+    if (host) add(model, choice, 0, disk ? model.fitting_host(0, terms_.capacity[1]) : n);
   }
 
-  // The most that the device takes off the host, by halving: the more persists the more the device needs.
-  void fill_device(Choice choice, std::size_t n) {
-    std::size_t fits = 0, too_many = n + 1;
-    while (fits + 1 < too_many) {
-      const std::size_t middle = (fits + too_many) / 2;
-      choice.n_persist = static_cast<int>(middle);
-      choice.n_host = static_cast<int>(n - middle);
-      (consider(choice) <= terms_.capacity[0] ? fits : too_many) = middle;
-    }
+  void add(const CostModel &model, Choice choice, std::size_t persist, std::size_t on_host) {
+    choice.n_persist = static_cast<int>(persist);
+    choice.n_host = static_cast<int>(on_host);
+    const auto same = [&](const Candidate &candidate) { return same_integers(candidate.choice, choice); };
+    if (std::ranges::any_of(candidates_, same) ||
+        std::ranges::any_of(trials_.all(), [&](const Trial &trial) { return same(trial.candidate); }))
+      return;
+    const auto buffers = static_cast<std::size_t>(choice.n_buffer);
+    candidates_.push_back({choice, model.estimate(persist, on_host, persist == model.chunks() ? 0 : buffers)});
   }
 
-  const graph::Graph &graph_;
+  // Where the host is too small and the device is not: what it cannot hold goes to the disk, or, where there is none,
+  // as much as it lacks, or the device has room for, persists.
+  void relieve_host(const Trial &trial) {
+    const Choice choice = trial.candidate.choice;
+    if (terms_.shared_memory || excess(trial.laid_out.bytes, 0) > 0 || excess(trial.laid_out.bytes, 1) == 0) return;
+    const CostModel model(chunkings_[chunking_of(choice)], choice);
+    const std::uint64_t on_host = shifted(terms_.capacity[1], -trial.memory_error(1));
+    const std::uint64_t on_device = shifted(terms_.capacity[0], -trial.memory_error(0));
+    const std::size_t n = model.chunks();
+    std::size_t persist = static_cast<std::size_t>(choice.n_persist);
+    if (terms_.capacity[2] > 0) return add(model, choice, persist, model.fitting_host(persist, on_host));
+    const auto next_fits = [&] {
+      return model.estimate(persist + 1, 0, static_cast<std::size_t>(choice.n_buffer)).bytes[0] <= on_device;
+    };
+    while (persist < n && model.estimate(persist, n - persist, 1).bytes[1] > on_host && next_fits()) ++persist;
+    add(model, choice, persist, n - persist);
+  }
+
+  std::size_t chunking_of(const Choice &choice) const {
+    return static_cast<std::size_t>(std::ranges::find(space_.chunk_bytes, choice.chunk_bytes) -
+                                    space_.chunk_bytes.begin());
+  }
+  std::uint64_t chunk_bytes_of(const Chunking &chunking) const {
+    return space_.chunk_bytes[static_cast<std::size_t>(&chunking - chunkings_.data())];
+  }
+
   const Terms &terms_;
-  const LayOut &lay_out_;
+  Trials trials_;
   const Outline outline_;
   const Space space_;
-  const Clock &clock_;
-  std::optional<Point> best_;
+  std::vector<Chunking> chunkings_;  // one for each of the space's chunk_bytes
+  std::vector<Candidate> candidates_;
 };
 
 }  // namespace

@@ -14,6 +14,11 @@ namespace protrain::session {
 
 namespace {
 
+// "1 chunk", "3 chunks".
+std::string counted(std::uint64_t count, const char *what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 // "3.42 s", "12.3 ms".
 std::string seconds_text(double seconds) {
   return seconds >= 1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.3g} ms", seconds * 1e3);
@@ -58,7 +63,8 @@ class Explanation {
     const auto &[device_budget, host_budget, disk_budget] = blueprint_.budget.bytes;
     std::string text = fmt::format("Memory: {} of {}{}", bytes_text(device), bytes_text(device_budget),
                                    plan_.shared_memory ? "" : " on the device");
-    if (!plan_.shared_memory) text += fmt::format(", {} of {} on the host", bytes_text(host), bytes_text(host_budget));
+    if (!plan_.shared_memory && host > 0)
+      text += fmt::format(", {} of {} on the host", bytes_text(host), bytes_text(host_budget));
     if (disk > 0) text += fmt::format(", {} of {} on disk", bytes_text(disk), bytes_text(disk_budget));
     say("{}.", text);
   }
@@ -70,23 +76,27 @@ class Explanation {
     std::uint64_t bytes = 0;
     for (const plan::Chunk &chunk : plan_.chunks) bytes += chunk.bytes;
     std::string text = fmt::format(
-        "Weights and optimizer state are cut into {} chunks of about {} of weights: {} stay on the "
-        "device (n_persist)",
-        all, bytes_text(bytes / all), plan_.n_persist);
-    if (host > 0) text += fmt::format(", {} rest on the host", host);
-    if (disk > 0) text += fmt::format(", {} rest on disk", disk);
-    say("{}. Of those that rest elsewhere up to {} are on the device at a time (n_buffer); their optimizer runs on the "
-        "{}.",
-        text, std::max(plan_.n_buffer, 1), optimizer);
+        "Weights and optimizer state are cut into {} of about {} of weights; of these stay {} on the device "
+        "(n_persist)",
+        counted(all, "chunk"), bytes_text(bytes / all), plan_.n_persist);
+    if (host > 0) text += fmt::format(", {} on the host", host);
+    if (disk > 0) text += fmt::format(", {} on disk", disk);
+    say("{}. Of what rests elsewhere up to {} at a time (n_buffer) {} on the device; its optimizer runs on the {}.",
+        text, counted(static_cast<std::uint64_t>(std::max(plan_.n_buffer, 1)), "chunk"),
+        plan_.n_buffer > 1 ? "are" : "is", optimizer);
   }
 
   void activations() {
     const std::size_t blocks = plan_.blocks.size();
+    if (blocks == 0) return say("No blocks were found: all activations stay on the device.");
     const auto keep = static_cast<int>(blocks) - plan_.n_checkpoint - plan_.n_swap;
-    say("Of {} blocks {} keep their activations on the device, {} compute them again in backward (n_checkpoint), {} "
-        "send "
-        "them to the {} and back (n_swap).",
-        blocks, keep, plan_.n_checkpoint, plan_.n_swap, plan_.shared_memory ? "disk" : "host");
+    std::string text = fmt::format("Activations of {}: those of {} stay on the device", counted(blocks, "block"), keep);
+    if (plan_.n_checkpoint > 0)
+      text += fmt::format(", those of {} are computed again in backward (n_checkpoint)", plan_.n_checkpoint);
+    if (plan_.n_swap > 0)
+      text += fmt::format(", those of {} go to the {} and come back (n_swap)", plan_.n_swap,
+                          plan_.shared_memory ? "disk" : "host");
+    say("{}.", text);
   }
 
   // What the stalls of compute are, longest first.
@@ -107,7 +117,7 @@ class Explanation {
                                                               {"swap_in", "for activations to come back"},
                                                               {"read", "for reads from the disk"},
                                                               {"write", "for writes to the disk"},
-                                                              {"inlined", "while copies or updates run in its place"},
+                                                              {"inline", "while copies or updates run in its place"},
                                                               {"start", "before it can start"},
                                                               {"end", "after its last kernel"},
                                                               {"issue", "for instructions to be issued"}};
@@ -126,9 +136,9 @@ class Explanation {
       causes += fmt::format("{}{} {}", causes.empty() ? "" : ", ", seconds_text(seconds_of(ns)), what);
     }
     const auto busy = summary_.busy_ns[static_cast<std::size_t>(Queue::compute)];
-    say("A step is expected to take {}: the device computes for {} ({} of it activations a second time){}.",
+    say("A step is expected to take {}: the device computes for {}{}{}.",
         seconds_text(predicted_.seconds(blueprint_.accumulation)), seconds_text(seconds_of(busy)),
-        seconds_text(seconds_of(again)),
+        again > 0 ? fmt::format(" ({} of it activations a second time)", seconds_text(seconds_of(again))) : "",
         idle > 0 ? fmt::format(" and idles for {}: {}", seconds_text(seconds_of(idle)), causes)
                  : std::string(" and never idles"));
   }
@@ -155,8 +165,9 @@ class Explanation {
   void say_change(const Alternative &other) {
     const double chosen = blueprint_.chosen.found.best->laid_out.seconds;
     const double change = (other.seconds / other.tokens * tokens_ / chosen - 1) * 100;
+    if (std::abs(change) < 0.5) return say("With {}, planned anew, a token would take as long.", other.change);
     say("With {}, planned anew, a token would take {:.0f} % {} time.", other.change, std::abs(change),
-        change <= 0 ? "less" : "more");
+        change < 0 ? "less" : "more");
   }
 
   void others(const std::vector<Alternative> &alternatives) {

@@ -1,4 +1,5 @@
 // protrain plan: what a step would be on a machine that need not be here.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -43,21 +44,25 @@ class PlanSite {
   std::unique_ptr<Site> site_;
 };
 
-Json integers_json(const plan::Plan &plan, const plan::Choice &choice) {
+// `choice`: what the plan was expanded from; nullptr: it was read from a file, and has no one size of chunks.
+Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
+  const auto on_host =
+      std::ranges::count_if(plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::host; });
   return {{"n_chunk", plan.chunks.size()},
           {"n_persist", plan.n_persist},
           {"n_buffer", plan.n_buffer},
-          {"n_host", choice.n_host},
+          {"n_host", on_host},
           {"n_block", plan.blocks.size()},
           {"n_swap", plan.n_swap},
           {"n_checkpoint", plan.n_checkpoint},
-          {"chunk_bytes", choice.chunk_bytes},
-          {"update", kTierNames[static_cast<std::size_t>(choice.update)]},
+          {"slack", plan.slack},
+          {"chunk_bytes", choice != nullptr ? Json(choice->chunk_bytes) : Json()},
+          {"update", plan.chunks.empty() ? "device" : kTierNames[static_cast<std::size_t>(plan.chunks.back().update)]},
           {"optimizer_order", plan.order == plan::OptimizerOrder::barrier ? "barrier" : "overlap"}};
 }
 
 Json point_json(const plan::Point &point, const graph::Graph &graph) {
-  Json json = integers_json(plan::expand(graph, point.choice), point.choice);
+  Json json = integers_json(plan::expand(graph, point.choice), &point.choice);
   json["step_seconds"] = point.laid_out.seconds;
   json["device_peak_bytes"] = point.laid_out.bytes[0];
   json["host_peak_bytes"] = point.laid_out.bytes[1];
@@ -99,7 +104,10 @@ std::vector<Alternative> alternatives(const Options &options, const std::string 
     found.push_back({change, best ? best->laid_out.seconds : 0, tokens_of(drawn)});
   };
   const char *key = blueprint.budget.shared_memory ? "memory" : "device_memory";
+  const plan::Found &chosen = blueprint.chosen.found;
+  const bool resident = chosen.resident && chosen.resident->laid_out.bytes == chosen.best->laid_out.bytes;
   for (const double factor : {1.5, 0.75}) {
+    if (resident && factor > 1) continue;  // nothing would change
     Options other = options;
     const auto bytes = static_cast<std::uint64_t>(static_cast<double>(blueprint.budget.bytes[0]) * factor);
     other.set(key, std::to_string(bytes));
@@ -131,9 +139,9 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
   const plan::Found &found = blueprint.chosen.found;
   const graph::Graph &graph = blueprint.first().training.graph;
   const bool searched = !options.is_set("plan"), feasible = !searched || found.best.has_value();
-  const plan::Choice choice = found.best                  ? found.best->choice
-                              : blueprint.chosen.smallest ? blueprint.chosen.smallest->point.choice
-                                                          : plan::Choice{};
+  const plan::Choice *choice = found.best                  ? &found.best->choice
+                               : blueprint.chosen.smallest ? &blueprint.chosen.smallest->point.choice
+                                                           : nullptr;
   const double seconds = blueprint.predicted[0].seconds(blueprint.accumulation), tokens = tokens_of(blueprint);
   Json json = {{"model", path}, {"hardware", blueprint.profile.name}, {"precision", options.text("precision")}};
   json["feasible"] = feasible;
@@ -158,8 +166,11 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
   if (found.resident) json["resident"] = point_json(*found.resident, graph);
   json["would_fit"] = Json::array();
   if (!feasible)
-    for (const Change &change : changes_that_fit(options, path, *site, blueprint))
-      json["would_fit"].push_back({{"option", change.key}, {"value", change.value}, {"text", change.text}});
+    for (const Change &change : changes_that_fit(options, path, *site, blueprint)) {
+      Json together = Json::object();
+      for (const auto &[key, value] : change.options) together[key] = value;
+      json["would_fit"].push_back({{"options", together}, {"text", change.text}});
+    }
   json["explanation"] = explain(blueprint, tokens, alternatives(options, path, *site, blueprint));
   json["timeline"] = timeline_json(step, program::spans_of(predicted));
   json["queues"] = queues_json(step, program::spans_of(predicted));

@@ -1,6 +1,8 @@
 #include "session/planning.h"
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <limits>
 
 #include "base/error.h"
@@ -33,6 +35,7 @@ plan::Terms terms_of(const Ground &ground) {
 plan::Plan plan_from_file(const Ground &ground) {
   const graph::Graph &graph = ground.served.training.graph;
   plan::Choice base{.n_persist = static_cast<int>(graph.parameters.size()),
+                    .slack = plan::with_terms({}, terms_of(ground)).slack,
                     .shared_memory = ground.budget.shared_memory};
   base.order = ground.barrier ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap;
   const plan::Plan plan = plan_in(ground.options.text("plan"), graph, base);
@@ -43,6 +46,22 @@ plan::Plan plan_from_file(const Ground &ground) {
           "the plan is for {} memory of device and host, the options are for {}", separate ? "one" : "separate",
           separate ? "device_memory and host_memory" : "one budget, memory");
   return plan;
+}
+
+// Which points are laid out hangs on the budgets: so that the figures of a refusal, given together, do, they are tried
+// and, where the same plan is not found again, taken from what is.
+plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
+                        const std::function<plan::Smallest(const plan::Terms &)> &find) {
+  constexpr int kTries = 3;
+  for (int i = 0; i < kTries && smallest.lacks; ++i) {
+    plan::Terms enough = terms;
+    for (std::size_t t = 0; t < kTierCount; ++t)
+      enough.capacity[t] = std::max(terms.capacity[t], smallest.point.laid_out.bytes[t]);
+    const plan::Smallest again = find(enough);
+    if (!again.lacks) break;
+    smallest.point = again.point;
+  }
+  return smallest;
 }
 
 }  // namespace
@@ -72,15 +91,18 @@ Chosen choose_plan(const Ground &ground) {
   Chosen chosen{.found = plan::search(graph, clock, terms, lay_out)};
   if (!chosen.found.best) {
     chosen.smallest = plan::smallest(graph, clock, terms, lay_out);
-    if (!chosen.smallest->lacks)
-      chosen.found.best = chosen.smallest->point;
-    else if (plan::Terms disk = terms; terms.capacity[2] == 0) {
-      disk.capacity[2] = std::numeric_limits<std::int64_t>::max();
-      chosen.with_disk = plan::smallest(graph, clock, disk, lay_out).point.laid_out.bytes;
-    }
+    if (!chosen.smallest->lacks) chosen.found.best = chosen.smallest->point;
   }
   chosen.plan = plan::expand(graph, chosen.found.best ? chosen.found.best->choice : chosen.smallest->point.choice);
   chosen.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (chosen.found.best) return chosen;
+  const auto find = [&](const plan::Terms &other) { return plan::smallest(graph, clock, other, lay_out); };
+  chosen.smallest = verified(*chosen.smallest, terms, find);
+  chosen.plan = plan::expand(graph, chosen.smallest->point.choice);
+  if (plan::Terms disk = terms; terms.capacity[2] == 0) {
+    disk.capacity[2] = std::numeric_limits<std::int64_t>::max();
+    chosen.with_disk = verified(find(disk), disk, find).point.laid_out.bytes;
+  }
   return chosen;
 }
 

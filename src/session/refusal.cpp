@@ -60,25 +60,34 @@ std::vector<Change> changes_that_fit(const Options &options, const std::string &
   std::vector<Change> changes;
   const plan::Smallest &smallest = *blueprint.chosen.smallest;
   const plan::Bytes &needed = smallest.point.laid_out.bytes;
-  std::string together;
-  for (std::size_t t = 0; t < kTierCount; ++t)
-    if (needed[t] > blueprint.budget.bytes[t])
-      together += fmt::format("{}{}={} ({})", together.empty() ? "" : " and ",
-                              key_of(static_cast<Tier>(t), blueprint.budget), needed[t], bytes_text(needed[t]));
-  const auto lacking = static_cast<std::size_t>(*smallest.lacks);
-  changes.push_back({key_of(*smallest.lacks, blueprint.budget), std::to_string(needed[lacking]), together});
+  Change more;
+  for (std::size_t t = 0; t < kTierCount; ++t) {
+    if (needed[t] <= blueprint.budget.bytes[t]) continue;
+    const std::string key = key_of(static_cast<Tier>(t), blueprint.budget);
+    if (!more.text.empty()) more.text += " and ";
+    more.text += fmt::format("{}={} ({})", key, needed[t], bytes_text(needed[t]));
+    more.options.emplace_back(key, std::to_string(needed[t]));
+  }
+  changes.push_back(more);
   if (blueprint.chosen.with_disk && (*blueprint.chosen.with_disk)[2] > 0) {
-    const std::uint64_t device = (*blueprint.chosen.with_disk)[0], disk = (*blueprint.chosen.with_disk)[2];
+    const plan::Bytes &with = *blueprint.chosen.with_disk;
     const bool on_paper = options.is_set("hardware");
-    std::string text = fmt::format("{} with {} of disk", on_paper ? "disk_memory" : "offload_dir", bytes_text(disk));
-    if (device > blueprint.budget.bytes[0])
-      text += fmt::format(" and {}={} ({})", key_of(Tier::device, blueprint.budget), device, bytes_text(device));
-    changes.push_back({on_paper ? "disk_memory" : "offload_dir", on_paper ? std::to_string(disk) : "DIR", text});
+    const std::string key = on_paper ? "disk_memory" : "offload_dir";
+    Change with_disk = {{{key, on_paper ? std::to_string(with[2]) : "DIR"}},
+                        fmt::format("{} with {} of disk", key, bytes_text(with[2]))};
+    for (Tier tier : {Tier::device, Tier::host}) {
+      const std::uint64_t bytes = with[static_cast<std::size_t>(tier)];
+      if (bytes <= blueprint.budget.bytes[static_cast<std::size_t>(tier)]) continue;
+      with_disk.text += fmt::format(" and {}={} ({})", key_of(tier, blueprint.budget), bytes, bytes_text(bytes));
+      with_disk.options.emplace_back(key_of(tier, blueprint.budget), std::to_string(bytes));
+    }
+    changes.push_back(with_disk);
   }
   Again again(site, blueprint.profile);
   for (const std::string &binding : options.list("dim"))
     if (const std::string value = smaller(options, path, again, binding); !value.empty())
-      changes.push_back({"dim", value, fmt::format("{} instead of {}", value, binding.substr(binding.rfind('=') + 1))});
+      changes.push_back(
+          {{{"dim", value}}, fmt::format("{} instead of {}", value, binding.substr(binding.rfind('=') + 1))});
   return changes;
 }
 

@@ -2,15 +2,16 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "session/blueprint.h"
 
 namespace protrain::session {
 
-// One change of an option that makes a plan fit: "memory" to "1234", "dim" to "batch=2", "offload_dir" to "DIR".
+// A change of options, together, that makes a plan fit: "memory" to "1234", "dim" to "batch=2", "offload_dir" to "DIR".
 struct Change {
-  std::string key, value;
+  std::vector<std::pair<std::string, std::string>> options;
   std::string text;  // for people: "batch=2 instead of 8"
 };
 std::vector<Change> changes_that_fit(const Options &options, const std::string &path, Site &site,

@@ -149,7 +149,9 @@ TEST(Measure, LeavesOutKernelsThatNeedMoreMemoryThanThereIs) {
       for (graph::ValueId id : *values)
         if (id != graph::ValueId::none)
           bytes += byte_count(training().value(id).type.dtype, training().value(id).type.shape);
-    if (bytes > 64 << 10) EXPECT_FALSE(measured.profile.kernels.contains(ops::signature(training(), node))) << node.op;
+    if (bytes > 64 << 10) {
+      EXPECT_FALSE(measured.profile.kernels.contains(ops::signature(training(), node))) << node.op;
+    }
   }
   EXPECT_GT(measured.profile.fp32_flops, 0) << "or nothing could be derived for the others";
 }

@@ -183,7 +183,9 @@ TEST(CostModel, NeverRisesWithWhatPersistsOrIsBufferedWhereTransfersBind) {
 TEST(CostModel, IsNeverFasterOnDiskThanOnTheHost) {
   const Priced priced;
   for (const auto &[persist, host, buffers] : all_shapes())
-    if (host > 0) EXPECT_LE(priced.seconds(persist, host, buffers), priced.seconds(persist, host - 1, buffers));
+    if (host > 0) {
+      EXPECT_LE(priced.seconds(persist, host, buffers), priced.seconds(persist, host - 1, buffers));
+    }
 }
 
 TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {

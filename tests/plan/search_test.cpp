@@ -69,15 +69,19 @@ class Case {
     return laid_;
   }
   // The least device memory of all points, as far as other memories hold them.
-  std::uint64_t least() {
+  std::uint64_t least() { return least_of(laid()); }
+  // Likewise where nothing may fall behind.
+  std::uint64_t least_without_slack() { return least_of(space.lay_out(space.points(0), 2)); }
+
+ private:
+  std::uint64_t least_of(const std::vector<Laid> &laid) const {
     std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-    for (const Laid &one : laid())
+    for (const Laid &one : laid)
       if (one.out.bytes[1] <= space.terms.capacity[1] && one.out.bytes[2] <= space.terms.capacity[2])
         least = std::min(least, one.out.bytes[0]);
     return least;
   }
 
- private:
   static session::Options options(const std::string &model, const Pairs &more) {
     Pairs pairs = test::base_options(model);
     pairs.emplace_back("hardware", "small");  // for the disk to be the profile's
@@ -105,7 +109,7 @@ void expect_near_best(Case &it) {
     const Found found = it.space.search();
     ASSERT_TRUE(found.best);
     // Of models of two to four blocks a step is a few milliseconds, and one instruction a per cent of it.
-    EXPECT_LE(found.best->laid_out.seconds, 1.1 * best->out.seconds);
+    EXPECT_LE(found.best->laid_out.seconds, 1.05 * best->out.seconds);
     // As laid out once more, it fits.
     const LaidOut again = it.space.lay_out(expand(it.space.graph(), found.best->choice));
     EXPECT_EQ(again.bytes, found.best->laid_out.bytes);
@@ -202,7 +206,7 @@ void expect_smallest(Case &it) {
   ASSERT_TRUE(smallest.lacks.has_value());
   EXPECT_EQ(*smallest.lacks, Tier::device);
   const std::uint64_t needed = smallest.point.laid_out.bytes[0];
-  EXPECT_LE(needed, it.least());
+  EXPECT_LE(needed, it.least_without_slack());
   EXPECT_EQ(it.space.lay_out(expand(it.space.graph(), smallest.point.choice)).bytes, smallest.point.laid_out.bytes);
   capacity[0] = needed;
   EXPECT_FALSE(it.space.smallest().lacks.has_value()) << "it works";
@@ -222,6 +226,16 @@ TEST(Smallest, IsTheLeastOfItsWholeSpaceWithOneMemoryAlone) {
   Case opt("opt-dynamic-opset23", true);
   opt.space.terms.capacity[2] = 0;
   expect_smallest(opt);
+}
+
+TEST(Smallest, IsTheLeastOfItsWholeSpaceWithOneMemoryAndADisk) {
+  Case llama("llama-dynamic-opset23", true);
+  expect_smallest(llama);
+}
+
+TEST(Smallest, IsTheLeastOfItsWholeSpaceWithoutBlocks) {
+  Case root("root", true);
+  expect_smallest(root);
 }
 
 TEST(Smallest, IsTheLeastOfItsWholeSpaceWithTheBarrier) {

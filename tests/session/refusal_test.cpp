@@ -104,6 +104,29 @@ TEST(Refusal, NamesHostMemoryWhereThatIsWhatLacks) {
   EXPECT_EQ(asked.refusal(pairs).code, Code::ok) << error.text;
 }
 
+TEST(Refusal, NamesTheSmallestDeviceMemoryThatWorks) {
+  for (const char *model : {"gpt2-dynamic-opset18", "retention-dynamic-opset18"})
+    expect_exact(Asked(model), {{"host_memory", "1GiB"}}, "device_memory");
+}
+
+TEST(Refusal, ListsChangesEachOfWhichMakesAPlanFeasible) {
+  const Scratch scratch;
+  const Asked asked("gpt2-dynamic-opset18");
+  for (const Pairs &budgets : {Pairs{{"memory", "100KiB"}}, Pairs{{"device_memory", "100KiB"}, {"host_memory", "1GiB"}},
+                               Pairs{{"device_memory", "100KiB"}, {"host_memory", "100KiB"}}}) {
+    const nlohmann::json plan = asked.planned(budgets);
+    ASSERT_FALSE(plan["feasible"].get<bool>());
+    EXPECT_GE(plan["would_fit"].size(), 1u);
+    for (const nlohmann::json &change : plan["would_fit"]) {
+      Pairs changed = budgets;
+      for (const auto &[key, value] : change["options"].items())
+        changed.emplace_back(key, key == "offload_dir" ? scratch.path() : value.get<std::string>());
+      if (change["options"].contains("dim")) continue;  // a list: see NamesADimensionThatWorks
+      EXPECT_TRUE(asked.planned(changed)["feasible"].get<bool>()) << change.dump();
+    }
+  }
+}
+
 TEST(Refusal, NamesADirectoryWhereADiskWouldDo) {
   const Scratch scratch;
   const Asked asked("gpt2-dynamic-opset18");
@@ -127,9 +150,9 @@ TEST(Refusal, NamesADimensionThatWorks) {
   ASSERT_FALSE(plan["feasible"].get<bool>());
   std::size_t tried = 0;
   for (const nlohmann::json &change : plan["would_fit"]) {
-    if (change["option"] != "dim") continue;
+    if (!change["options"].contains("dim")) continue;
     Options options = test::options_with({{"memory", std::to_string(figure - 1)}, {"threads", "2"}});
-    const std::string value = change["value"];
+    const std::string value = change["options"]["dim"];
     const std::string name = value.substr(0, value.find('='));
     options.set("dim", value);
     options.set("dim", name == "batch" ? "sequence=32" : "batch=2");

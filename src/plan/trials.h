@@ -1,0 +1,57 @@
+// Trials: points of the space that were laid out, and what they teach about those beside them.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "plan/cost.h"
+
+namespace protrain::plan {
+
+// What a plan turns out to be once it is a Program.
+struct LaidOut {
+  Bytes bytes{};
+  double seconds = 0;
+  std::size_t instructions = 0;
+};
+using LayOut = std::function<LaidOut(const Plan &)>;
+
+struct Candidate {
+  Choice choice;
+  Estimate estimate;
+};
+
+struct Trial {
+  Candidate candidate;
+  LaidOut laid_out;
+  double memory_error(std::size_t tier) const;  // bytes by which the closed form is too low
+};
+
+// How little two sets of modes, and kinds of chunks, have in common.
+double mode_distance(const Choice &a, const Choice &b);
+// How little two choices have in common.
+double distance(const Choice &a, const Choice &b);
+bool same_integers(const Choice &a, const Choice &b);
+
+class Trials {
+ public:
+  Trials(const graph::Graph &graph, const LayOut &lay_out) : graph_(graph), lay_out_(lay_out) {}
+
+  const Trial &add(const Candidate &candidate);
+  const std::vector<Trial> &all() const { return all_; }
+  std::size_t instructions() const { return instructions_; }  // laid out so far
+
+  // nullptr: there is none yet.
+  const Trial *nearest(const Choice &choice, double (*away)(const Choice &, const Choice &) = distance) const;
+
+ private:
+  const graph::Graph &graph_;
+  const LayOut &lay_out_;
+  std::vector<Trial> all_;
+  std::size_t instructions_ = 0;
+};
+
+// `bytes` and a difference, never less than none.
+std::uint64_t shifted(std::uint64_t bytes, double by);
+
+}  // namespace protrain::plan
