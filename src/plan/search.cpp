@@ -13,8 +13,9 @@ constexpr std::size_t kFewest = 5, kMost = 200;  // points that are laid out
 constexpr std::size_t kShortlist = 1500;         // points that are ranked again after each
 constexpr int kSteps = 10;                       // values of an integer that are ranked before its neighbours are
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
-constexpr int kSlack = 3;       // stages by which copies and the host may fall behind, where there are any
-constexpr double kHope = 1.05;  // a point that looks worse than the best by more than this is not laid out
+constexpr int kSlack = 3;        // stages by which copies and the host may fall behind, where there are any
+constexpr double kMargin = 1.1;  // the closed form may be wrong by this much about memory
+constexpr double kHope = 1.05;   // a point that looks worse than the best by more than this is not laid out
 
 // 0, 1, 2, ... or about kSteps values between, the last always among them.
 std::vector<int> spread(int last) {
@@ -44,6 +45,7 @@ class Search {
   Found run() {
     if (try_resident()) return found();
     rank();
+    if (shortlist_.empty()) rank(kMargin);
     std::optional<Choice> around;
     for (bool ranked_again = false; !enough();) {
       if (const std::optional<Point> first = best(); first && !(around && same_integers(*around, first->choice))) {
@@ -85,7 +87,9 @@ class Search {
   }
 
   // With the barrier an update never starts earlier, and gradients rest: where the order is free it is not ranked.
-  void rank() {
+  // `margin`: by which the closed form is let exceed the capacities as long as nothing corrects it.
+  void rank(double margin = 1) {
+    margin_ = margin;
     shortlist_.clear();
     Choice base = with_terms({}, terms_);
     for (const Chunking &chunking : chunkings_)
@@ -183,7 +187,9 @@ class Search {
   Bytes room_near(const Choice &choice) const {
     const Trial *near = trials_.nearest(choice, mode_distance);
     Bytes room = terms_.capacity;
-    for (std::size_t t = 0; near != nullptr && t < kTierCount; ++t) room[t] = shifted(room[t], -near->memory_error(t));
+    for (std::size_t t = 0; t < kTierCount; ++t)
+      room[t] =
+          shifted(room[t], near != nullptr ? -near->memory_error(t) : (margin_ - 1) * static_cast<double>(room[t]));
     return room;
   }
 
@@ -256,6 +262,7 @@ class Search {
   std::vector<Candidate> shortlist_;
   Point resident_;
   std::size_t ranked_ = 0;
+  double margin_ = 1;
 };
 
 }  // namespace

@@ -75,26 +75,25 @@ class Explanation {
     const char *optimizer = plan_.chunks.back().update == Tier::host ? "host" : "device";
     std::uint64_t bytes = 0;
     for (const plan::Chunk &chunk : plan_.chunks) bytes += chunk.bytes;
-    std::string text = fmt::format(
-        "Weights and optimizer state are cut into {} of about {} of weights; of these stay {} on the device "
-        "(n_persist)",
-        counted(all, "chunk"), bytes_text(bytes / all), plan_.n_persist);
+    std::string text =
+        fmt::format("Weights and optimizer state are cut into {} of about {} of weights: {} on the device (n_persist)",
+                    counted(all, "chunk"), bytes_text(bytes / all), plan_.n_persist);
     if (host > 0) text += fmt::format(", {} on the host", host);
     if (disk > 0) text += fmt::format(", {} on disk", disk);
-    say("{}. Of what rests elsewhere up to {} at a time (n_buffer) {} on the device; its optimizer runs on the {}.",
-        text, counted(static_cast<std::uint64_t>(std::max(plan_.n_buffer, 1)), "chunk"),
-        plan_.n_buffer > 1 ? "are" : "is", optimizer);
+    say("{}. At most {} of the others {} on the device at a time (n_buffer); their optimizer runs on the {}.", text,
+        std::max(plan_.n_buffer, 1), plan_.n_buffer > 1 ? "are" : "is", optimizer);
   }
 
   void activations() {
     const std::size_t blocks = plan_.blocks.size();
     if (blocks == 0) return say("No blocks were found: all activations stay on the device.");
     const auto keep = static_cast<int>(blocks) - plan_.n_checkpoint - plan_.n_swap;
-    std::string text = fmt::format("Activations of {}: those of {} stay on the device", counted(blocks, "block"), keep);
+    if (keep == static_cast<int>(blocks)) return say("The activations of all {} stay.", counted(blocks, "block"));
+    std::string text = fmt::format("Of {} the activations of {} stay", counted(blocks, "block"), keep);
     if (plan_.n_checkpoint > 0)
       text += fmt::format(", those of {} are computed again in backward (n_checkpoint)", plan_.n_checkpoint);
     if (plan_.n_swap > 0)
-      text += fmt::format(", those of {} go to the {} and come back (n_swap)", plan_.n_swap,
+      text += fmt::format(", those of {} go to the {} and back (n_swap)", plan_.n_swap,
                           plan_.shared_memory ? "disk" : "host");
     say("{}.", text);
   }
