@@ -36,8 +36,8 @@ Found search(const graph::Graph &graph, const Clock &clock, const Terms &terms, 
 
 // The plan to fall back on: of a few that are small by their nature (nothing persists, or as much as must; all blocks
 // compute again, all but the last, or swap) the one that lacks least of what there is, first of the
-// device, then of the others; of several the one that needs least of the device. What does not fit it is refused.
-// `lacks`: the first tier that is too small for it; none where it fits.
+// device, then of the others; of several the one that needs least of the disk, then of the device. What does not fit it
+// is refused. `lacks`: the first tier that is too small for it; none where it fits.
 struct Smallest {
   Point point;
   std::optional<Tier> lacks;

@@ -45,10 +45,10 @@ class Fallback {
   }
 
   // First what the device lacks, then what the others do: so the figure of one tier does not depend on how much another
-  // is short of. Of what lacks equally little, the one that needs least of the device.
+  // is short of. Of what lacks equally little, the one that needs least of the disk, then of the device.
   bool smaller(const Bytes &a, const Bytes &b) const {
     const auto order = [&](const Bytes &bytes) {
-      return std::tuple(excess(bytes, 0), excess(bytes, 1) + excess(bytes, 2), bytes[0]);
+      return std::tuple(excess(bytes, 0), excess(bytes, 1) + excess(bytes, 2), bytes[2], bytes[0]);
     };
     return order(a) < order(b);
   }

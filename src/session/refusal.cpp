@@ -73,8 +73,9 @@ std::vector<Change> changes_that_fit(const Options &options, const std::string &
     const plan::Bytes &with = *blueprint.chosen.with_disk;
     const bool on_paper = options.is_set("hardware");
     const std::string key = on_paper ? "disk_memory" : "offload_dir";
-    Change with_disk = {{{key, on_paper ? std::to_string(with[2]) : "DIR"}},
-                        fmt::format("{} with {} of disk", key, bytes_text(with[2]))};
+    const std::string disk = fmt::format("{} ({})", with[2], bytes_text(with[2]));
+    Change with_disk = on_paper ? Change{{{key, std::to_string(with[2])}}, fmt::format("{}={}", key, disk)}
+                                : Change{{{key, "DIR"}}, fmt::format("{} with {} of disk", key, disk)};
     for (Tier tier : {Tier::device, Tier::host}) {
       const std::uint64_t bytes = with[static_cast<std::size_t>(tier)];
       if (bytes <= blueprint.budget.bytes[static_cast<std::size_t>(tier)]) continue;
