@@ -5,6 +5,7 @@
 #else
 %module protrain
 #endif
+#define SWIGWORDSIZE64  // int64_t is a long, as on all 64-bit Linux
 %include <stdint.i>
 
 #if defined(SWIGGO) || defined(SWIGJAVA)
