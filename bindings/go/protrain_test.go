@@ -385,7 +385,8 @@ func TestCancel(t *testing.T) {
 		_, err = s.Eval(ctx)
 	}
 	var e *protrain.Error
-	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, protrain.ErrCancelled) || !errors.As(err, &e) || !e.Usable {
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, protrain.ErrCancelled) || !errors.As(err, &e) ||
+		!e.Usable {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Step(ctx); !errors.Is(err, context.DeadlineExceeded) {
