@@ -43,7 +43,7 @@ for symbol in $symbols; do
       java)
         generated=jni/protrain_jni.cpp
         above=src/ai/protrain
-        call=Native.$crossed
+        call=Native[.:]*$crossed
         ;;
       rust)
         generated=protrain-sys/src/bindings.rs
