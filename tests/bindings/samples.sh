@@ -38,7 +38,7 @@ memory=6MiB
 steps=20
 
 # 6 MiB hold the model with a disk beside them, and do not hold it whole.
-"$work/prefix/bin/protrain" plan "$model" --dim batch=8 --dim sequence=64 --memory $memory --offload-dir "$work" --json |
+"$work/prefix/bin/protrain" plan "$model" --dim batch=8 --dim sequence=64 --memory $memory --offload-dir . --json |
   python3 -c 'import json, sys; plan = json.load(sys.stdin)
 whole = plan["resident"]["device_peak_bytes"]
 sys.exit(not (plan["feasible"] and plan["disk_bytes"] > 0 and whole > 6 << 20))' ||
