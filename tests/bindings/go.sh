@@ -12,6 +12,7 @@ PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
 export PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
+export CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache looks at flags, but not at what pkg-config says or at headers
 export PROTRAIN_FIXTURES="$source/tests/fixtures"
 
 cd "$source/bindings/go"

@@ -14,6 +14,7 @@ LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
 PATH=/usr/bin:$PATH # Debian's own cargo and rustc, whatever else is there
 export PATH PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
+export CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache looks at flags, but not at what pkg-config says or at headers
 mkdir "$work/root"
 cp -r "$source/bindings" "$source/samples" "$work/root"
 cd "$work/root"
