@@ -1,0 +1,8 @@
+#!/bin/sh
+# Writes the generated files of the bindings anew, from ../include/protrain.h and protrain.i.
+# usage: generate.sh [go] [java] [rust]    without a language: all of them
+set -eu
+cd "$(dirname "$0")"
+for language in ${*:-go java rust}; do
+  "$language/generate.sh"
+done

@@ -1,0 +1,61 @@
+// How values cross between C and Go. What is generated from this is bindings/go/internal/lib.
+%insert(cgo_comment_typedefs) %{
+#cgo pkg-config: protrain
+%}
+
+// Objects are what their pointers are: unlike SWIG's interfaces, a number costs no allocation.
+%typemap(gotype) protrain_options *, const protrain_options *, protrain_session * "uintptr"
+%typemap(goin) protrain_options *, const protrain_options *, protrain_session * "$result = $input"
+%typemap(gotype) protrain_options **, protrain_session ** "*uintptr"
+
+// An error crosses as one block of C memory and is destroyed here; nil on success, for which nothing is allocated.
+%typemap(gotype) protrain_error * "*Failure"
+%typemap(imtype) protrain_error * "[]byte"
+%typemap(out, fragment="protrain_failure") protrain_error * "$result = protrain_failure($1);"
+%typemap(goout) protrain_error * "$result = takeFailure($1)"
+%fragment("protrain_failure", "header") %{
+// The code, whether the object is usable, the subject, NUL, the text.
+static _goslice_ protrain_failure(protrain_error *error) {
+  _goslice_ bytes = {nullptr, 0, 0};
+  if (error == nullptr) return bytes;
+  const char *subject = protrain_error_subject(error), *text = protrain_error_text(error);
+  const size_t subject_len = strlen(subject), text_len = strlen(text), len = 2 + subject_len + 1 + text_len;
+  char *block = static_cast<char *>(malloc(len));
+  block[0] = static_cast<char>(protrain_error_code(error));
+  block[1] = static_cast<char>(protrain_error_usable(error));
+  memcpy(block + 2, subject, subject_len + 1);
+  memcpy(block + 3 + subject_len, text, text_len);
+  protrain_error_destroy(error);
+  bytes.array = block;
+  bytes.len = bytes.cap = static_cast<intgo>(len);
+  return bytes;
+}
+%}
+
+// Slices in place.
+%define SLICE(POINTER, LENGTH, GO)
+%typemap(gotype) (POINTER, LENGTH) "[]" #GO
+%typemap(in) (POINTER, LENGTH) %{ $1 = ($1_ltype)$input.array; $2 = ($2_ltype)$input.len; %}
+%typemap(argout) (POINTER, LENGTH) ""
+%enddef
+SLICE(int64_t *dims, size_t dims_len, int64)
+SLICE(const int64_t *dims, size_t dims_len, int64)
+SLICE(float *values, size_t values_len, float32)
+SLICE(const float *values, size_t values_len, float32)
+SLICE(const void *data, size_t data_len, byte)
+
+// Numbers. Go's int is C's size_t in width; its int32 is what SWIG calls int.
+%typemap(gotype) size_t "int"
+%typemap(gotype) size_t * "*int"
+%typemap(gotype) int32_t "int32"
+%typemap(gotype) int32_t * "*int32"
+
+// Text that is lent: the Go string lies in C's memory until it is cloned, which must be before the object's next call.
+%typemap(gotype) const char ** "*string"
+%typemap(in) const char ** (char *lent = nullptr) "$1 = &lent;"
+%typemap(argout) const char ** %{
+  if (*$1 != nullptr) {
+    static_cast<_gostring_ *>($input)->p = *$1;
+    static_cast<_gostring_ *>($input)->n = static_cast<intgo>(strlen(*$1));
+  }
+%}

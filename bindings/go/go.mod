@@ -1,0 +1,3 @@
+module protrain
+
+go 1.19
