@@ -1,0 +1,81 @@
+#!/bin/sh
+# Builds the Java binding against the installed build and tests it under -Xcheck:jni, then the sample and docs/java.md.
+# usage: java.sh SOURCE BUILD
+set -eu
+source=$(cd "$1" && pwd)
+build=$2
+binding=$source/bindings/java
+jars=/usr/share/java
+model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  echo "java.sh: $*" >&2
+  exit 1
+}
+
+for needed in javac:openjdk-17-jdk-headless swig:swig; do
+  command -v "${needed%:*}" >/dev/null || fail "needs ${needed%:*}, of Debian's ${needed#*:}"
+done
+[ -e $jars/junit-platform-console.jar ] || fail "needs JUnit 5, Debian's junit5"
+
+cmake --install "$build" --prefix "$work/prefix" >/dev/null
+PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
+XDG_CACHE_HOME=$work/cache
+export PKG_CONFIG_PATH XDG_CACHE_HOME
+libdir=$(pkg-config --variable=libdir protrain)
+
+# The generated files are what SWIG makes of the interface, and know every exported function.
+"$binding/generate.sh" "$work/generated"
+diff "$binding/jni" "$work/generated/jni" || fail "run bindings/java/generate.sh"
+for file in "$work"/generated/src/ai/protrain/internal/*; do
+  diff "$binding/src/ai/protrain/internal/${file##*/}" "$file" || fail "run bindings/java/generate.sh"
+done
+nm -D --defined-only "$libdir/libprotrain.so" | sed -n 's/.* T \(protrain_[a-z0-9_]*\).*/\1/p' >"$work/symbols"
+[ "$(wc -l <"$work/symbols")" -gt 30 ] || fail "no symbols found in libprotrain.so"
+while read -r symbol; do
+  grep -q "\b$symbol(" "$binding/jni/protrain_jni.cpp" || fail "the binding lacks $symbol"
+done <"$work/symbols"
+
+make -s -C "$binding" OUT="$work/java"
+jar=$work/java/protrain.jar
+
+# JUnit's own tests; a warning of -Xcheck:jni is a failure. every_code.c makes errors that cannot be provoked.
+cc -shared -fPIC -I"$source/include" "$source/tests/bindings/every_code.c" -L"$libdir" -lprotrain -ldl \
+  -Wl,-rpath,"$libdir" -o "$work/every_code.so"
+junit=$(printf "$jars/%s.jar:" junit-jupiter-api junit-jupiter-engine junit-platform-commons junit-platform-console \
+  junit-platform-engine junit-platform-launcher junit-platform-reporting opentest4j apiguardian-api picocli)
+javac -Xlint:all,-path,-processing,-classfile -Werror -cp "$jar:$junit" -d "$work/tests" "$binding"/test/ai/protrain/*.java
+LD_PRELOAD=$work/every_code.so java -Xcheck:jni -Xmx256m -Dfixtures="$source/tests/fixtures" \
+  -cp "$jar:$work/tests:$junit" org.junit.platform.console.ConsoleLauncher --disable-banner \
+  --disable-ansi-colors --details=tree --scan-classpath "$work/tests" >"$work/log" 2>&1 ||
+  { cat "$work/log" >&2; fail "JUnit's tests have failed"; }
+if grep -q -E 'WARNING|FATAL' "$work/log"; then
+  cat "$work/log" >&2
+  fail "-Xcheck:jni has warned"
+fi
+grep -q '[1-9][0-9]* tests successful' "$work/log" || fail "no test was run"
+
+# The native half is found by a property, in the jar, and on the library path.
+cat >"$work/Version.java" <<'JAVA'
+class Version {
+  public static void main(String[] arguments) {
+    System.out.println(ai.protrain.Protrain.version());
+  }
+}
+JAVA
+javac -cp "$jar" -d "$work/version" "$work/Version.java"
+native=$(dirname "$(find "$work/java/classes" -name libprotrain_jni.so)")
+cp -r "$work/java/classes" "$work/bare"
+rm -r "$work/bare/native"
+mkdir "$work/tmp"
+version=$(pkg-config --modversion protrain)
+try() {
+  [ "$(java -Xcheck:jni -Djava.io.tmpdir="$work/tmp" "$@" Version)" = "$version" ] || fail "not loaded: java $*"
+}
+try -cp "$jar:$work/version"
+try -cp "$work/bare:$work/version" -Dprotrain.library="$native/libprotrain_jni.so"
+try -cp "$work/bare:$work/version" -Djava.library.path="$native"
+try --module-path "$jar" --add-modules ai.protrain -cp "$work/version"
+[ -z "$(ls "$work/tmp")" ] || fail "the native half was left in java.io.tmpdir"
