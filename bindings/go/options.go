@@ -1,0 +1,113 @@
+package protrain
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"protrain/internal/lib"
+)
+
+// Options say what a session is to be made of: text pairs, checked one by one as they are set. They may serve any
+// number of sessions.
+type Options struct {
+	c   *object
+	log func(json.RawMessage)
+}
+
+// NewOptions makes options in which everything has its default but what the pairs of key and value say.
+func NewOptions(pairs ...string) (*Options, error) {
+	if len(pairs)%2 != 0 {
+		return nil, &Error{Code: ErrArg, Text: fmt.Sprintf("the key %q has no value", pairs[len(pairs)-1]), Usable: true}
+	}
+	var handle uintptr
+	if err := errorOf(lib.Options_create(&handle)); err != nil {
+		return nil, err
+	}
+	o := &Options{c: newObject(handle, lib.Options_destroy)}
+	for i := 0; i < len(pairs); i += 2 {
+		if err := o.Set(pairs[i], pairs[i+1]); err != nil {
+			o.Close()
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// Close frees the options; what sessions took of them stays. Closing again does nothing.
+func (o *Options) Close() error { return o.c.close() }
+
+// Set sets one option; protrain.h and Help list the keys. A list (dim, shapes, trainable, frozen, keep_gradients) gains
+// one item with each call, any other option is replaced.
+func (o *Options) Set(key, value string) error {
+	if err := checkTexts(key, value); err != nil {
+		return err
+	}
+	return o.c.call(nil, func(options uintptr) *lib.Failure { return lib.Options_set(options, key, value) })
+}
+
+// Get tells what holds for an option: what was set, or the default. Items of a list are separated by newlines.
+func (o *Options) Get(key string) (string, error) { return o.ask(key, lib.Options_get) }
+
+// Help lists all options, as a JSON array of {"key", "type", "default", "range", "sentence", "available"}.
+func (o *Options) Help() (json.RawMessage, error) {
+	text, err := o.c.text(nil, lib.Options_help)
+	return json.RawMessage(text), err
+}
+
+// Check says whether a model can be trained, without training it: everything that it lacks, and what was found in it.
+func (o *Options) Check(model string) (json.RawMessage, error) {
+	text, err := o.ask(model, lib.Options_check)
+	return json.RawMessage(text), err
+}
+
+// Plan says how a model would train, without training it: the plan that would be chosen, what a step would take and
+// hold, and why.
+func (o *Options) Plan(model string) (json.RawMessage, error) {
+	text, err := o.ask(model, lib.Options_plan)
+	return json.RawMessage(text), err
+}
+
+// Profile measures this machine on the kernels that a model needs, and describes it.
+func (o *Options) Profile(model string) (json.RawMessage, error) {
+	text, err := o.ask(model, lib.Options_profile)
+	return json.RawMessage(text), err
+}
+
+// SetLog sets where it is told how far a long call with these options is, one JSON object an event; nil for nowhere.
+// log is called by the goroutine that is inside the call, and must not use the options. If it panics, so does the call.
+func (o *Options) SetLog(log func(event json.RawMessage)) error {
+	err := o.c.connect(log, lib.Options_log)
+	if err == nil {
+		o.log = log
+	}
+	return err
+}
+
+// NewSession reads a model and makes it ready to train. Several goroutines may do so at once with the same options,
+// unless these have a log.
+func (o *Options) NewSession(model string) (*Session, error) {
+	if err := checkTexts(model); err != nil {
+		return nil, err
+	}
+	var handle uintptr
+	create := func(options uintptr) *lib.Failure { return lib.Session_create(options, model, &handle) }
+	var err error
+	if o.log == nil {
+		err = o.c.share(create)
+	} else {
+		err = o.c.call(o.log, create)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Session{c: newObject(handle, lib.Session_destroy)}, nil
+}
+
+func (o *Options) ask(question string, function func(uintptr, string, *string) *lib.Failure) (string, error) {
+	if err := checkTexts(question); err != nil {
+		return "", err
+	}
+	return o.c.text(o.log, func(options uintptr, answer *string) *lib.Failure {
+		return function(options, question, answer)
+	})
+}

@@ -1,0 +1,139 @@
+package protrain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"protrain/internal/lib"
+)
+
+// Session is a model in training: its weights, its optimizer's state, and the memory and threads that a step needs.
+type Session struct {
+	c   *object
+	log func(json.RawMessage)
+}
+
+// Close frees the session, its threads and all its memory; while a call is inside, it is ErrBusy and does nothing.
+// Closing again does nothing.
+func (s *Session) Close() error { return s.c.close() }
+
+// SetLog sets where the session tells what happens, one JSON object an event; nil for nowhere: {"event":"created",...}
+// at once, {"event":"step",...} after each step, {"event":"saved",...} after each checkpoint. log is called by the
+// goroutine that is inside a call. Of the session it may use Cancel only; if it panics, so does the call, whose work
+// is done.
+func (s *Session) SetLog(log func(event json.RawMessage)) error {
+	err := s.c.connect(log, lib.Session_log)
+	if err == nil {
+		s.log = log
+	}
+	return err
+}
+
+// Step trains on the present inputs: forward, backward, update of every trained parameter. It returns the loss before
+// the update. Once ctx is done, it stops as Cancel does, and its error is both ErrCancelled and the context's.
+func (s *Session) Step(ctx context.Context) (float32, error) { return s.loss(ctx, lib.Step) }
+
+// Eval computes the loss on the present inputs and changes nothing. A context stops it as it stops Step.
+func (s *Session) Eval(ctx context.Context) (float32, error) { return s.loss(ctx, lib.Eval) }
+
+// Cancel asks the call that is inside the session, or else the next step or evaluation, to stop: it returns
+// ErrCancelled, once, and the session stays usable. A step in which no parameter has been updated stops and changes
+// nothing, any other runs to its end. Any goroutine may call Cancel, at any time.
+func (s *Session) Cancel() { s.c.cancel() }
+
+func (o *object) cancel() {
+	o.life.Lock()
+	defer o.life.Unlock()
+	lib.Session_cancel(o.handle) // which does nothing with 0
+}
+
+func (s *Session) loss(ctx context.Context, function func(uintptr, *float32) *lib.Failure) (float32, error) {
+	if ctx.Err() != nil {
+		return 0, cancelled(ctx, "cancelled before it began")
+	}
+	var loss float32
+	err := s.c.call(s.log, func(session uintptr) *lib.Failure {
+		if ctx.Done() == nil {
+			return function(session, &loss)
+		}
+		stop := s.c.cancelWhenDone(ctx)
+		failure := function(session, &loss)
+		if stop() && (failure == nil || Code(failure.Code) != ErrCancelled) {
+			// The cancel came when the call was over, and would meet the next one: an evaluation takes it and ends.
+			var unused float32
+			lib.Eval(session, &unused)
+		}
+		return failure
+	})
+	if ctx.Err() != nil && errors.Is(err, ErrCancelled) {
+		err = cancelled(ctx, err.Error())
+	}
+	return loss, err
+}
+
+func cancelled(ctx context.Context, text string) error {
+	return &Error{Code: ErrCancelled, Text: text, Usable: true, cause: ctx.Err()}
+}
+
+// cancelWhenDone cancels the session when ctx is done, until stop is called, which says whether it did.
+func (o *object) cancelWhenDone(ctx context.Context) (stop func() bool) {
+	over, done := make(chan struct{}), make(chan bool)
+	go func() {
+		select {
+		case <-ctx.Done():
+			o.cancel()
+			done <- true
+		case <-over:
+			done <- false
+		}
+	}()
+	return func() bool {
+		close(over)
+		return <-done
+	}
+}
+
+// GradNorm is the L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
+func (s *Session) GradNorm() (float64, error) { return get(s, lib.Session_grad_norm) }
+
+// StepCount is how many steps were taken, those before the checkpoint that the session went on from included.
+func (s *Session) StepCount() (uint64, error) { return get(s, lib.Session_step_count) }
+
+// SetLearningRate sets the learning rate of all following steps.
+func (s *Session) SetLearningRate(rate float64) error {
+	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_set_learning_rate(session, rate) })
+}
+
+// Save writes a checkpoint, a folder of its own in directory: weights, the optimizer's state, the step, the seed. The
+// option resume goes on from there, bit for bit.
+func (s *Session) Save(directory string) error { return s.tell(directory, lib.Session_save) }
+
+// Export writes the model with its present weights, as an ONNX file.
+func (s *Session) Export(path string) error { return s.tell(path, lib.Session_export) }
+
+func (s *Session) tell(text string, function func(uintptr, string) *lib.Failure) error {
+	if err := checkTexts(text); err != nil {
+		return err
+	}
+	return s.c.call(s.log, func(session uintptr) *lib.Failure { return function(session, text) })
+}
+
+// Plan says where each chunk of parameters rests and what each block does with its activations. A file of it is what
+// the option plan takes.
+func (s *Session) Plan() (json.RawMessage, error) {
+	text, err := s.c.text(s.log, lib.Session_plan)
+	return json.RawMessage(text), err
+}
+
+// Report says what the last step did with its time and its memory.
+func (s *Session) Report() (json.RawMessage, error) {
+	text, err := s.c.text(s.log, lib.Session_report)
+	return json.RawMessage(text), err
+}
+
+// Program is every instruction of a step, one a line.
+func (s *Session) Program() (string, error) { return s.c.text(s.log, lib.Session_program) }
+
+// Graph is every node of forward and backward, one a line, after all fusion.
+func (s *Session) Graph() (string, error) { return s.c.text(s.log, lib.Session_graph) }

@@ -1,0 +1,189 @@
+package protrain
+
+import (
+	"unsafe"
+
+	"protrain/internal/lib"
+)
+
+// DType is the element type of an input.
+type DType int32
+
+// The types of protrain.h.
+const (
+	Float32  DType = 1
+	Float64  DType = 2
+	Float16  DType = 3
+	BFloat16 DType = 4
+	Int8     DType = 5
+	Int16    DType = 6
+	Int32    DType = 7
+	Int64    DType = 8
+	UInt8    DType = 9
+	UInt16   DType = 10
+	UInt32   DType = 11
+	UInt64   DType = 12
+	Bool     DType = 13
+)
+
+// Float16Bits and BFloat16Bits are the bits of numbers that Go has no type for.
+type (
+	Float16Bits  uint16
+	BFloat16Bits uint16
+)
+
+// Element is what an input is made of.
+type Element interface {
+	float32 | float64 | Float16Bits | BFloat16Bits | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | bool
+}
+
+func dtypeOf[T Element]() DType {
+	var element T
+	switch any(element).(type) {
+	case float32:
+		return Float32
+	case float64:
+		return Float64
+	case Float16Bits:
+		return Float16
+	case BFloat16Bits:
+		return BFloat16
+	case int8:
+		return Int8
+	case int16:
+		return Int16
+	case int32:
+		return Int32
+	case int64:
+		return Int64
+	case uint8:
+		return UInt8
+	case uint16:
+		return UInt16
+	case uint32:
+		return UInt32
+	case uint64:
+		return UInt64
+	default:
+		return Bool
+	}
+}
+
+// SetInput sets the values of one input, in row-major order of dims. They are used by every following step and
+// evaluation, until set again. Nothing is converted: T is the model's own type.
+func SetInput[T Element](s *Session, name string, dims []int64, values []T) error {
+	if err := checkTexts(name); err != nil {
+		return err
+	}
+	var bytes []byte
+	if len(values) > 0 {
+		bytes = unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
+	}
+	return s.c.call(s.log, func(session uintptr) *lib.Failure {
+		return lib.Session_set_input(session, name, int32(dtypeOf[T]()), dims, bytes)
+	})
+}
+
+// Input is what a model wants to be given by SetInput.
+type Input struct {
+	Name  string
+	DType DType
+	Dims  []int64
+}
+
+// Inputs tells the model's inputs, in the file's order. All of them must be set before the first step.
+func (s *Session) Inputs() ([]Input, error) {
+	count, err := get(s, lib.Session_input_count)
+	inputs := make([]Input, count)
+	for i := range inputs {
+		if inputs[i], err = s.input(i); err != nil {
+			return nil, err
+		}
+	}
+	return inputs, err
+}
+
+func (s *Session) input(index int) (input Input, err error) {
+	if input.Name, err = s.c.text(s.log, at(index, lib.Session_input_name)); err != nil {
+		return input, err
+	}
+	dtype, err := get(s, at(index, lib.Session_input_dtype))
+	if err != nil {
+		return input, err
+	}
+	input.DType = DType(dtype)
+	input.Dims, err = s.dims(index, lib.Session_input_shape)
+	return input, err
+}
+
+// Parameter is a tensor of weights.
+type Parameter struct {
+	Name     string // that of its initializer in the file
+	Dims     []int64
+	Elements int // the product of Dims
+}
+
+// Parameters tells the model's parameters, frozen ones included.
+func (s *Session) Parameters() ([]Parameter, error) {
+	count, err := get(s, lib.Session_parameter_count)
+	parameters := make([]Parameter, count)
+	for i := range parameters {
+		if parameters[i], err = s.parameter(i); err != nil {
+			return nil, err
+		}
+	}
+	return parameters, err
+}
+
+func (s *Session) parameter(index int) (parameter Parameter, err error) {
+	if parameter.Name, err = s.c.text(s.log, at(index, lib.Session_parameter_name)); err != nil {
+		return parameter, err
+	}
+	if parameter.Elements, err = get(s, at(index, lib.Session_parameter_elements)); err != nil {
+		return parameter, err
+	}
+	parameter.Dims, err = s.dims(index, lib.Session_parameter_shape)
+	return parameter, err
+}
+
+// ReadParameter reads a parameter into values, in row-major order; their length is the number of its elements.
+func (s *Session) ReadParameter(name string, values []float32) error {
+	return s.values(name, values, lib.Session_parameter_read)
+}
+
+// WriteParameter overwrites a parameter. The optimizer's state stays as it is.
+func (s *Session) WriteParameter(name string, values []float32) error {
+	return s.values(name, values, lib.Session_parameter_write)
+}
+
+// ReadGradient reads the gradient that a parameter had in the last step, if the option keep_gradients names it.
+func (s *Session) ReadGradient(name string, values []float32) error {
+	return s.values(name, values, lib.Session_gradient_read)
+}
+
+func (s *Session) values(name string, values []float32, function func(uintptr, string, []float32) *lib.Failure) error {
+	return s.tell(name, func(session uintptr, name string) *lib.Failure { return function(session, name, values) })
+}
+
+func (s *Session) dims(index int, function func(uintptr, int, []int64, *int) *lib.Failure) ([]int64, error) {
+	var dims []int64
+	shape := func(session uintptr, rank *int) *lib.Failure { return function(session, index, dims, rank) }
+	rank, err := get(s, shape)
+	if err != nil {
+		return nil, err
+	}
+	dims = make([]int64, rank)
+	_, err = get(s, shape)
+	return dims, err
+}
+
+// get is a call that tells one value.
+func get[T any](s *Session, function func(session uintptr, value *T) *lib.Failure) (value T, err error) {
+	err = s.c.call(s.log, func(session uintptr) *lib.Failure { return function(session, &value) })
+	return value, err
+}
+
+// at is a function of a session and an index, for one index.
+func at[T any](index int, function func(uintptr, int, *T) *lib.Failure) func(uintptr, *T) *lib.Failure {
+	return func(session uintptr, value *T) *lib.Failure { return function(session, index, value) }
+}

@@ -1,0 +1,60 @@
+#!/bin/sh
+# Generates the bindings anew and compares with what is committed; then asks that nothing of the library is left out: that
+# every exported function is in the generated layer of each language, and is called by the one above it.
+# usage: generated.sh SOURCE BUILD [LANGUAGES]
+set -eu
+source=$1
+build=$2
+languages=${3:-go java rust}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/prefix" >/dev/null
+library=$(find "$work/prefix" -name libprotrain.so.0)
+failed=0
+complain() {
+  echo "$*"
+  failed=1
+}
+
+cp -r "$source/include" "$source/bindings" "$work"
+"$work/bindings/generate.sh" $languages
+for language in $languages; do
+  diff -r -x target "$source/bindings/$language" "$work/bindings/$language" ||
+    complain "bindings/$language differs from what bindings/generate.sh $language writes"
+done
+
+symbols=$(nm -D --defined-only "$library" | sed -n 's/.* T \(protrain_[a-z_]*\).*/\1/p')
+test -n "$symbols"
+for symbol in $symbols; do
+  name=${symbol#protrain_}
+  case $symbol in
+    protrain_error_*) crossed= ;;                 # Go and Java: read and destroyed in the wrapper of the call that failed
+    protrain_*_set_log) crossed=${name%set_log}log ;; # Go and Java: protrain.i makes an object of function and pointer
+    *) crossed=$name ;;
+  esac
+  for language in $languages; do
+    case $language in
+      go)
+        generated=internal/lib/lib_wrap.cxx
+        above=.
+        call=lib.$(echo "$crossed" | sed 's/^./\U&/')
+        ;;
+      java)
+        generated=jni/protrain_jni.cpp
+        above=src/ai/protrain
+        call=Native.$crossed
+        ;;
+      rust)
+        generated=protrain-sys/src/bindings.rs
+        above=protrain/src
+        call=$symbol
+        crossed=$symbol
+        ;;
+    esac
+    folder=$source/bindings/$language
+    grep -qw "$symbol" "$folder/$generated" || complain "$symbol is not in bindings/$language/$generated"
+    test -z "$crossed" || cat $(find "$folder/$above" -maxdepth 1 -type f ! -name '*_test.go') | grep -q "\<$call\>" ||
+      complain "$call is not called in bindings/$language/$above"
+  done
+done
+exit $failed

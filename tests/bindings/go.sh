@@ -1,0 +1,25 @@
+#!/bin/sh
+# Builds the Go layer against an installed libprotrain and tests it, under the race detector and all checks of cgo.
+# usage: go.sh SOURCE BUILD
+set -eu
+source=$(cd "$1" && pwd)
+build=$(cd "$2" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/prefix" >/dev/null
+PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
+LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
+export PKG_CONFIG_PATH LD_LIBRARY_PATH
+export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
+export PROTRAIN_FIXTURES="$source/tests/fixtures"
+
+cd "$source/bindings/go"
+unformatted=$(gofmt -l ./*.go internal/lib/failure.go "$source/samples/go" "$source/bench/bindings/go")
+test -z "$unformatted" || { echo "gofmt would change $unformatted"; exit 1; }
+go vet .
+go test -race -c -o "$work/test" .
+GODEBUG=cgocheck=2 "$work/test"
+
+cc -shared -fPIC $(pkg-config --cflags protrain) "$source/tests/bindings/every_code.c" -o "$work/every_code.so"
+LD_PRELOAD="$work/every_code.so" "$work/test" -test.v -test.run TestEveryCode | tee "$work/log"
+grep -q '^--- PASS: TestEveryCode' "$work/log"
