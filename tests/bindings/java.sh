@@ -3,12 +3,14 @@
 # usage: java.sh SOURCE BUILD
 set -eu
 source=$(cd "$1" && pwd)
-build=$2
+build=$(cd "$2" && pwd)
 binding=$source/bindings/java
 jars=/usr/share/java
 model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+cd "$work"
 
 fail() {
   echo "java.sh: $*" >&2
@@ -42,11 +44,13 @@ make -s -C "$binding" OUT="$work/java"
 jar=$work/java/protrain.jar
 
 # JUnit's own tests; a warning of -Xcheck:jni is a failure. every_code.c makes errors that cannot be provoked.
-cc -shared -fPIC -I"$source/include" "$source/tests/bindings/every_code.c" -L"$libdir" -lprotrain -ldl \
+# The JVM opens the native half for itself alone, so the library must be there for every_code.c by its own doing.
+# shellcheck disable=SC2046
+cc -shared -fPIC "$source/tests/bindings/every_code.c" -Wl,--no-as-needed $(pkg-config --cflags --libs protrain) \
   -Wl,-rpath,"$libdir" -o "$work/every_code.so"
 junit=$(printf "$jars/%s.jar:" junit-jupiter-api junit-jupiter-engine junit-platform-commons junit-platform-console \
   junit-platform-engine junit-platform-launcher junit-platform-reporting opentest4j apiguardian-api picocli)
-javac -Xlint:all,-path,-processing,-classfile -Werror -cp "$jar:$junit" -d "$work/tests" "$binding"/test/ai/protrain/*.java
+javac -Xlint:all,-path,-processing,-classfile,-try -Werror -cp "$jar:$junit" -d "$work/tests" "$binding"/test/ai/protrain/*.java
 LD_PRELOAD=$work/every_code.so java -Xcheck:jni -Xmx256m -Dfixtures="$source/tests/fixtures" \
   -cp "$jar:$work/tests:$junit" org.junit.platform.console.ConsoleLauncher --disable-banner \
   --disable-ansi-colors --details=tree --scan-classpath "$work/tests" >"$work/log" 2>&1 ||

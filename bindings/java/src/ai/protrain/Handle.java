@@ -91,7 +91,7 @@ final class Handle implements AutoCloseable {
     }
 
     synchronized void enter(boolean alone) {
-      if (closed) throw new IllegalStateException("the " + name + " is closed");
+      if (closed) throw new IllegalStateException("closed " + name);
       if (this.alone || alone && inside > 0) throw ProtrainException.busy(name);
       this.alone = alone;
       ++inside;

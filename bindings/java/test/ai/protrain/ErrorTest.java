@@ -105,17 +105,12 @@ class ErrorTest {
   void ofCheckpoints() throws IOException {
     try (Options options = Models.root();
         Session session = new Session(options, Models.ROOT)) {
-      session.setInput("x", new float[8], 2, 4);
+      session.setInput("x", new float[] {1, 2, 3, 4, 5, 6, 7, 8}, 2, 4);
       session.setInput("u", new float[] {1, 2, 3, 4, 5, 6, 7, 8}, 2, 4);
       session.step();
       session.save(directory);
     }
     expect(ErrorCode.MISMATCH, "seed", () -> resume(Models.root().set("seed", 1)));
-    Path manifest = directory.resolve("step-0000000001/manifest.json");
-    String text = Files.readString(manifest);
-    Files.writeString(manifest, text.replaceFirst("(\"version\": *)\\d+", "$1" + 99));
-    expect(ErrorCode.VERSION, null, () -> resume(Models.root()));
-    Files.writeString(manifest, text);
     try (RandomAccessFile weights =
         new RandomAccessFile(directory.resolve("step-0000000001/weights.safetensors").toFile(), "rw")) {
       weights.seek(weights.length() - 1);
