@@ -8,11 +8,9 @@
 %}
 %pragma(java) jniclassimports=%{
 import java.nio.Buffer;
-import java.nio.ByteBuffer;
 %}
 %pragma(java) moduleimports=%{
 import java.nio.Buffer;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 %}
@@ -138,19 +136,28 @@ SHAPE(const int64_t *dims, JNI_ABORT)
 %typemap(javafinalize) Log ""
 SWIG_JAVABODY_PROXY(protected, public, Log)
 
-// Memory beside Java's heap, which arrays are copied through, and where a direct buffer begins.
+// Where a direct buffer begins, and memory beside Java's heap, which arrays are copied to and from.
 %typemap(in, numinputs=0) JNIEnv *jenv "$1 = jenv;"
-%typemap(jtype) jobject "ByteBuffer"
-%typemap(jstype) jobject "ByteBuffer"
 %typemap(jtype) jobject buffer "Buffer"
 %typemap(jstype) jobject buffer "Buffer"
 %inline %{
-static jobject memory_allocate(JNIEnv *jenv, jlong bytes) {
-  void *memory = malloc(static_cast<size_t>(bytes > 0 ? bytes : 1));
-  return memory ? jenv->NewDirectByteBuffer(memory, bytes) : nullptr;
-}
-static void memory_free(jlong address) { free(reinterpret_cast<void *>(address)); }
 static jlong memory_address(JNIEnv *jenv, jobject buffer) {
   return reinterpret_cast<jlong>(jenv->GetDirectBufferAddress(buffer));
+}
+static jlong memory_allocate(jlong bytes) {
+  return reinterpret_cast<jlong>(malloc(static_cast<size_t>(bytes > 0 ? bytes : 1)));
+}
+static void memory_free(jlong memory) { free(reinterpret_cast<void *>(memory)); }
+static void memory_read(JNIEnv *jenv, jlong memory, jobject array, jlong offset, jlong bytes) {
+  if (void *elements = jenv->GetPrimitiveArrayCritical(static_cast<jarray>(array), nullptr)) {
+    memcpy(static_cast<char *>(elements) + offset, reinterpret_cast<void *>(memory), static_cast<size_t>(bytes));
+    jenv->ReleasePrimitiveArrayCritical(static_cast<jarray>(array), elements, 0);
+  }
+}
+static void memory_write(JNIEnv *jenv, jlong memory, jobject array, jlong offset, jlong bytes) {
+  if (void *elements = jenv->GetPrimitiveArrayCritical(static_cast<jarray>(array), nullptr)) {
+    memcpy(reinterpret_cast<void *>(memory), static_cast<char *>(elements) + offset, static_cast<size_t>(bytes));
+    jenv->ReleasePrimitiveArrayCritical(static_cast<jarray>(array), elements, JNI_ABORT);
+  }
 }
 %}

@@ -818,13 +818,24 @@ template <typename T> T SwigValueInit() {
 #include <protrain.h>
 
 
-static jobject memory_allocate(JNIEnv *jenv, jlong bytes) {
-  void *memory = malloc(static_cast<size_t>(bytes > 0 ? bytes : 1));
-  return memory ? jenv->NewDirectByteBuffer(memory, bytes) : nullptr;
-}
-static void memory_free(jlong address) { free(reinterpret_cast<void *>(address)); }
 static jlong memory_address(JNIEnv *jenv, jobject buffer) {
   return reinterpret_cast<jlong>(jenv->GetDirectBufferAddress(buffer));
+}
+static jlong memory_allocate(jlong bytes) {
+  return reinterpret_cast<jlong>(malloc(static_cast<size_t>(bytes > 0 ? bytes : 1)));
+}
+static void memory_free(jlong memory) { free(reinterpret_cast<void *>(memory)); }
+static void memory_read(JNIEnv *jenv, jlong memory, jobject array, jlong offset, jlong bytes) {
+  if (void *elements = jenv->GetPrimitiveArrayCritical(static_cast<jarray>(array), nullptr)) {
+    memcpy(static_cast<char *>(elements) + offset, reinterpret_cast<void *>(memory), static_cast<size_t>(bytes));
+    jenv->ReleasePrimitiveArrayCritical(static_cast<jarray>(array), elements, 0);
+  }
+}
+static void memory_write(JNIEnv *jenv, jlong memory, jobject array, jlong offset, jlong bytes) {
+  if (void *elements = jenv->GetPrimitiveArrayCritical(static_cast<jarray>(array), nullptr)) {
+    memcpy(reinterpret_cast<void *>(memory), static_cast<char *>(elements) + offset, static_cast<size_t>(bytes));
+    jenv->ReleasePrimitiveArrayCritical(static_cast<jarray>(array), elements, JNI_ABORT);
+  }
 }
 
 
@@ -935,17 +946,31 @@ void SwigDirector_Log::swig_connect_director(JNIEnv *jenv, jobject jself, jclass
 extern "C" {
 #endif
 
-SWIGEXPORT jobject JNICALL Java_ai_protrain_internal_NativeJNI_memory_1allocate(JNIEnv *jenv, jclass jcls, jlong jarg2) {
-  jobject jresult = 0 ;
+SWIGEXPORT jlong JNICALL Java_ai_protrain_internal_NativeJNI_memory_1address(JNIEnv *jenv, jclass jcls, jobject jarg2) {
+  jlong jresult = 0 ;
   JNIEnv *arg1 = (JNIEnv *) 0 ;
-  jlong arg2 ;
-  jobject result;
+  jobject arg2 ;
+  jlong result;
   
   (void)jenv;
   (void)jcls;
   arg1 = jenv;
   arg2 = jarg2; 
-  result = memory_allocate(arg1,SWIG_STD_MOVE(arg2));
+  result = memory_address(arg1,SWIG_STD_MOVE(arg2));
+  jresult = result; 
+  return jresult;
+}
+
+
+SWIGEXPORT jlong JNICALL Java_ai_protrain_internal_NativeJNI_memory_1allocate(JNIEnv *jenv, jclass jcls, jlong jarg1) {
+  jlong jresult = 0 ;
+  jlong arg1 ;
+  jlong result;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = jarg1; 
+  result = memory_allocate(SWIG_STD_MOVE(arg1));
   jresult = result; 
   return jresult;
 }
@@ -961,19 +986,39 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_memory_1free(JNIEnv 
 }
 
 
-SWIGEXPORT jlong JNICALL Java_ai_protrain_internal_NativeJNI_memory_1address(JNIEnv *jenv, jclass jcls, jobject jarg2) {
-  jlong jresult = 0 ;
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_memory_1read(JNIEnv *jenv, jclass jcls, jlong jarg2, jobject jarg3, jlong jarg4, jlong jarg5) {
   JNIEnv *arg1 = (JNIEnv *) 0 ;
-  jobject arg2 ;
-  jlong result;
+  jlong arg2 ;
+  jobject arg3 ;
+  jlong arg4 ;
+  jlong arg5 ;
   
   (void)jenv;
   (void)jcls;
   arg1 = jenv;
   arg2 = jarg2; 
-  result = memory_address(arg1,SWIG_STD_MOVE(arg2));
-  jresult = result; 
-  return jresult;
+  arg3 = jarg3; 
+  arg4 = jarg4; 
+  arg5 = jarg5; 
+  memory_read(arg1,SWIG_STD_MOVE(arg2),SWIG_STD_MOVE(arg3),SWIG_STD_MOVE(arg4),SWIG_STD_MOVE(arg5));
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_memory_1write(JNIEnv *jenv, jclass jcls, jlong jarg2, jobject jarg3, jlong jarg4, jlong jarg5) {
+  JNIEnv *arg1 = (JNIEnv *) 0 ;
+  jlong arg2 ;
+  jobject arg3 ;
+  jlong arg4 ;
+  jlong arg5 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = jenv;
+  arg2 = jarg2; 
+  arg3 = jarg3; 
+  arg4 = jarg4; 
+  arg5 = jarg5; 
+  memory_write(arg1,SWIG_STD_MOVE(arg2),SWIG_STD_MOVE(arg3),SWIG_STD_MOVE(arg4),SWIG_STD_MOVE(arg5));
 }
 
 

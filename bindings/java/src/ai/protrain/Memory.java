@@ -17,51 +17,57 @@ final class Memory implements AutoCloseable {
   final long address;
   final long bytes;
   private final Buffer buffer;
-  private final ByteBuffer copy;
+  private final boolean copied;
 
-  private Memory(Buffer buffer, int elementBytes, ByteOrder order) {
+  /** In place, or a copy of a buffer that has an array. */
+  private Memory(Buffer buffer, int elementBytes) {
     this.buffer = buffer;
     bytes = (long) buffer.remaining() * elementBytes;
-    if (buffer.isDirect() && order == ByteOrder.nativeOrder()) {
-      copy = null;
-      address = Native.memory_address(buffer) + (long) buffer.position() * elementBytes;
+    copied = !buffer.isDirect();
+    if (copied) {
+      address = Native.memory_allocate(bytes);
+      if (address == 0) throw new OutOfMemoryError(bytes + " bytes beside the heap");
+      Native.memory_write(address, buffer.array(), offset(elementBytes), bytes);
     } else {
-      if (bytes > Integer.MAX_VALUE) throw new IllegalArgumentException("copies 2 GiB at most, not " + bytes + " bytes");
-      copy = Native.memory_allocate(bytes);
-      if (copy == null) throw new OutOfMemoryError(bytes + " bytes beside the heap");
-      copy.order(ByteOrder.nativeOrder());
-      address = Native.memory_address(copy);
+      address = Native.memory_address(buffer) + (long) buffer.position() * elementBytes;
     }
+  }
+
+  private long offset(int elementBytes) {
+    return ((long) buffer.arrayOffset() + buffer.position()) * elementBytes;
+  }
+
+  /** Whether the buffer's elements can be had without Java's help. */
+  private static boolean plain(Buffer buffer, ByteOrder order) {
+    return buffer.hasArray() || buffer.isDirect() && order == ByteOrder.nativeOrder();
   }
 
   /** Bytes have no order: they are taken as they lie. */
   static Memory of(ByteBuffer buffer) {
-    Memory memory = new Memory(buffer, Byte.BYTES, ByteOrder.nativeOrder());
-    if (memory.copy != null) memory.copy.duplicate().put(buffer.duplicate());
-    return memory;
+    boolean plain = plain(buffer, ByteOrder.nativeOrder());
+    return new Memory(plain ? buffer : ByteBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 1);
   }
 
   static Memory of(IntBuffer buffer) {
-    Memory memory = new Memory(buffer, Integer.BYTES, buffer.order());
-    if (memory.copy != null) memory.copy.asIntBuffer().put(buffer.duplicate());
-    return memory;
+    boolean plain = plain(buffer, buffer.order());
+    return new Memory(plain ? buffer : IntBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 4);
   }
 
   static Memory of(LongBuffer buffer) {
-    Memory memory = new Memory(buffer, Long.BYTES, buffer.order());
-    if (memory.copy != null) memory.copy.asLongBuffer().put(buffer.duplicate());
-    return memory;
+    boolean plain = plain(buffer, buffer.order());
+    return new Memory(plain ? buffer : LongBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 8);
   }
 
   static Memory of(FloatBuffer buffer) {
-    Memory memory = new Memory(buffer, Float.BYTES, buffer.order());
-    if (memory.copy != null) memory.copy.asFloatBuffer().put(buffer.duplicate());
-    return memory;
+    boolean plain = plain(buffer, buffer.order());
+    return new Memory(plain ? buffer : FloatBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 4);
   }
 
-  /** Hands over what C has written, where that was a copy. */
+  /** Hands over what C has written to the memory of {@code of(to)}. */
   void writeTo(FloatBuffer to) {
-    if (copy != null) to.duplicate().put(copy.asFloatBuffer());
+    if (!copied) return;
+    Native.memory_read(address, buffer.array(), offset(Float.BYTES), bytes);
+    if (buffer != to) to.duplicate().put((FloatBuffer) buffer);
   }
 
   long floats() {
@@ -70,7 +76,7 @@ final class Memory implements AutoCloseable {
 
   @Override
   public void close() {
-    if (copy != null) Native.memory_free(address);
+    if (copied) Native.memory_free(address);
     Reference.reachabilityFence(buffer);
   }
 }

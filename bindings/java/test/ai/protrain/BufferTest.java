@@ -12,6 +12,7 @@ import java.nio.ReadOnlyBufferException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 
 /** Buffers count from position to limit, whatever kind they are; each reaches C with the values that Java sees in it. */
 class BufferTest {
@@ -93,8 +94,28 @@ class BufferTest {
     assertCode(ErrorCode.TYPE, () -> session.setInput("labels", new float[32], Models.BATCH, Models.SEQUENCE));
     assertCode(ErrorCode.TYPE, () -> session.setInput("labels", new int[32], Models.BATCH, Models.SEQUENCE));
     assertCode(ErrorCode.SHAPE, () -> session.setInput("labels", tokens));
-    FloatBuffer shut = FloatBuffer.allocate(512 * 64).asReadOnlyBuffer();
-    assertThrows(ReadOnlyBufferException.class, () -> session.readParameter("m.lm_head.weight", shut));
+  }
+
+  @Test
+  void readInto() {
+    String name = "m.transformer.wpe.weight";
+    float[] expected = session.readParameter(name);
+    ByteBuffer bytes = ByteBuffer.allocateDirect(4 * expected.length + 8);
+    FloatBuffer[] buffers = {
+      bytes.order(ByteOrder.LITTLE_ENDIAN).asFloatBuffer(),
+      bytes.order(ByteOrder.BIG_ENDIAN).asFloatBuffer(),
+      FloatBuffer.allocate(expected.length + 2)
+    };
+    for (FloatBuffer buffer : buffers) {
+      buffer.put(0, -7).position(1).limit(1 + expected.length);
+      session.readParameter(name, buffer);
+      assertEquals(FloatBuffer.wrap(expected), buffer);
+      assertEquals(-7, buffer.get(0));
+      assertEquals(0, buffer.limit(buffer.capacity()).get(1 + expected.length));
+      buffer.clear().put(new float[expected.length + 2]);
+    }
+    FloatBuffer shut = FloatBuffer.wrap(expected).asReadOnlyBuffer();
+    assertThrows(ReadOnlyBufferException.class, () -> session.readParameter(name, shut));
   }
 
   @Test
@@ -112,7 +133,7 @@ class BufferTest {
     }
   }
 
-  private static void assertCode(ErrorCode code, org.junit.jupiter.api.function.Executable call) {
+  private static void assertCode(ErrorCode code, Executable call) {
     assertEquals(code, assertThrows(ProtrainException.class, call).code());
   }
 }

@@ -9,7 +9,6 @@
 package ai.protrain.internal;
 
 import java.nio.Buffer;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
@@ -27,16 +26,24 @@ public class Native implements NativeConstants {
     return new String(utf8, StandardCharsets.UTF_8);
   }
 
-  public static ByteBuffer memory_allocate(long bytes) {
+  public static long memory_address(Buffer buffer) {
+    return NativeJNI.memory_address(buffer);
+  }
+
+  public static long memory_allocate(long bytes) {
     return NativeJNI.memory_allocate(bytes);
   }
 
-  public static void memory_free(long address) {
-    NativeJNI.memory_free(address);
+  public static void memory_free(long memory) {
+    NativeJNI.memory_free(memory);
   }
 
-  public static long memory_address(Buffer buffer) {
-    return NativeJNI.memory_address(buffer);
+  public static void memory_read(long memory, java.lang.Object array, long offset, long bytes) {
+    NativeJNI.memory_read(memory, array, offset, bytes);
+  }
+
+  public static void memory_write(long memory, java.lang.Object array, long offset, long bytes) {
+    NativeJNI.memory_write(memory, array, offset, bytes);
   }
 
   public static void options_log(long options, Log log) { NativeJNI.options_log(options, Log.getCPtr(log), log); }

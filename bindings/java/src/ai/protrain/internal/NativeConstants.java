@@ -9,7 +9,6 @@
 package ai.protrain.internal;
 
 import java.nio.Buffer;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 

@@ -9,15 +9,16 @@
 package ai.protrain.internal;
 
 import java.nio.Buffer;
-import java.nio.ByteBuffer;
 
 public class NativeJNI {
 
   static { Loader.load(); }
 
-  public final static native ByteBuffer memory_allocate(long jarg2);
-  public final static native void memory_free(long jarg1);
   public final static native long memory_address(Buffer jarg2);
+  public final static native long memory_allocate(long jarg1);
+  public final static native void memory_free(long jarg1);
+  public final static native void memory_read(long jarg2, java.lang.Object jarg3, long jarg4, long jarg5);
+  public final static native void memory_write(long jarg2, java.lang.Object jarg3, long jarg4, long jarg5);
   public final static native void delete_Log(long jarg1);
   public final static native void Log_event(long jarg1, Log jarg1_, byte[] jarg2);
   public final static native long new_Log();

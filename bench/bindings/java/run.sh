@@ -1,0 +1,19 @@
+#!/bin/sh
+# Says what a call costs through the Java binding beside C, in nanoseconds, in the quietest of many rounds.
+# usage: run.sh    needs an installed libprotrain: PKG_CONFIG_PATH=/the/prefix/lib/pkgconfig
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$here/../../..
+model=$root/tests/fixtures/gpt2-dynamic-opset18.onnx
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# shellcheck disable=SC2046
+cc -O2 -D_GNU_SOURCE $(pkg-config --cflags protrain) "$here/calls.c" $(pkg-config --libs protrain) \
+  -Wl,-rpath,"$(pkg-config --variable=libdir protrain)" -o "$work/calls"
+make -s -C "$root/bindings/java" OUT="$work/java"
+javac -cp "$work/java/protrain.jar" -d "$work" "$here/Calls.java"
+"$work/calls" "$model" >"$work/c"
+java -cp "$work/java/protrain.jar:$work" Calls "$model" >"$work/j"
+paste -d ' ' "$work/c" "$work/j" |
+  awk 'BEGIN {print "call                C  Java  over C"} {printf "%-18s %3d %5d %7d\n", $1, $2, $4, $4 - $2}'
