@@ -1,5 +1,5 @@
-// What Go, Java and Rust see of protrain.h. One interface for all: what is wrapped and under which name stands here, how
-// a type crosses stands in go/go.i and java/java.i. Rust reads the C declarations themselves, from `swig -xml`.
+// What Go, Java and Rust see of protrain.h. One interface for all: what is wrapped and under which name stands here,
+// how a type crosses stands in go/go.i and java/java.i. Rust reads C's declarations as they are, from `swig -xml`.
 #if defined(SWIGGO) || defined(SWIGJAVA)
 %module(directors="1") protrain
 #else

@@ -13,8 +13,8 @@ export PKG_CONFIG_PATH
 
 cp -r "$source/samples/c" "$work/c"
 make -s -C "$work/c" clean finetune
-"$work/c/finetune" "$source/tests/fixtures/gpt2-dynamic-opset18.onnx" /usr/share/common-licenses/GPL-3 30 \
-  "$work/trained.onnx" >"$work/log"
+"$work/c/finetune" "$source/tests/fixtures/gpt2-dynamic-opset18.onnx" /usr/share/common-licenses/GPL-3 30 6MiB "$work" \
+  >"$work/log"
 test -s "$work/trained.onnx"
 awk '{loss = $NF} NR == 1 {first = loss} END {exit !(loss < first)}' "$work/log"
 "$work/moved/bin/protrain" check "$work/trained.onnx" >/dev/null

@@ -85,13 +85,17 @@ func (o *Options) SetLog(log func(event json.RawMessage)) error {
 
 // NewSession reads a model and makes it ready to train. Several goroutines may do so at once with the same options,
 // unless these have a log.
-func (o *Options) NewSession(model string) (*Session, error) {
+func (o *Options) NewSession(model string) (session *Session, err error) {
 	if err := checkTexts(model); err != nil {
 		return nil, err
 	}
 	var handle uintptr
+	defer func() {
+		if session == nil { // a log that panicked leaves nothing behind
+			lib.Session_destroy(handle)
+		}
+	}()
 	create := func(options uintptr) *lib.Failure { return lib.Session_create(options, model, &handle) }
-	var err error
 	if o.log == nil {
 		err = o.c.share(create)
 	} else {

@@ -385,7 +385,8 @@ func TestCancel(t *testing.T) {
 		_, err = s.Eval(ctx)
 	}
 	var e *protrain.Error
-	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, protrain.ErrCancelled) || !errors.As(err, &e) || !e.Usable {
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, protrain.ErrCancelled) || !errors.As(err, &e) ||
+		!e.Usable {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Step(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -507,7 +508,7 @@ func resident(t *testing.T) (bytes, threads int) {
 }
 
 func TestAThousandSessions(t *testing.T) {
-	const rows = 4096
+	const rows, atOnce = 4096, 8
 	o, err := protrain.NewOptions("dim", fmt.Sprint("batch=", rows), "threads", "1")
 	must(t, err)
 	defer o.Close()
@@ -515,23 +516,49 @@ func TestAThousandSessions(t *testing.T) {
 	for i := range ones {
 		ones[i] = 1
 	}
-	churn := func(n int) {
-		for i := 0; i < n; i++ {
-			s, err := o.NewSession(fixture("root.onnx"))
-			must(t, err)
-			must(t, s.SetLog(func(json.RawMessage) { s.Inputs() }))
-			must(t, protrain.SetInput(s, "x", []int64{rows, 4}, ones))
-			must(t, protrain.SetInput(s, "u", []int64{rows, 4}, ones))
-			_, err = s.Step(background)
-			must(t, err)
-			if i%4 != 0 { // the others are the finalizer's, though their listener refers to them
-				must(t, s.Close())
-			} else if i%32 == 0 {
-				runtime.GC()
+	step := func(s *protrain.Session) error {
+		for _, input := range []string{"x", "u"} {
+			if err := protrain.SetInput(s, input, []int64{rows, 4}, ones); err != nil {
+				return err
 			}
 		}
-		runtime.GC()
-		time.Sleep(100 * time.Millisecond)
+		_, err := s.Step(background)
+		return err
+	}
+	create := func(closed bool) error {
+		s, err := o.NewSession(fixture("root.onnx"))
+		if err != nil {
+			return err
+		}
+		if err := s.SetLog(func(json.RawMessage) { s.Inputs() }); err != nil {
+			return err
+		}
+		if err := step(s); err != nil || !closed { // then it is the finalizer's, though its listener refers to it
+			return err
+		}
+		return s.Close()
+	}
+	churn := func(n int) {
+		var wait sync.WaitGroup
+		for first := 0; first < atOnce; first++ {
+			wait.Add(1)
+			go func(first int) {
+				defer wait.Done()
+				for i := first; i < n; i += atOnce {
+					if err := create(i/atOnce%4 != 0); err != nil {
+						t.Error(err)
+					}
+					if i%32 == 0 {
+						runtime.GC()
+					}
+				}
+			}(first)
+		}
+		wait.Wait()
+		for i := 0; i < 3; i++ { // finalizers run after a collection, in their own goroutine
+			runtime.GC()
+			time.Sleep(100 * time.Millisecond)
+		}
 	}
 	churn(200)
 	bytes, threads := resident(t)

@@ -117,7 +117,8 @@ func open(options *protrain.Options, model string) (*protrain.Session, error) {
 }
 
 // train takes steps first to last of steps.
-func train(ctx context.Context, session *protrain.Session, text []byte, run *bufio.Writer, first, last, steps int) error {
+func train(ctx context.Context, session *protrain.Session, text []byte, run *bufio.Writer, first, last,
+	steps int) error {
 	dims := []int64{batch, sequence}
 	tokens := make([]int64, batch*sequence)
 	for step := first; step <= last; step++ {

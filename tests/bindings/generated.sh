@@ -1,5 +1,5 @@
 #!/bin/sh
-# Generates the bindings anew and compares with what is committed; then asks that nothing of the library is left out: that
+# Generates the bindings anew and compares with what is committed; then asks that nothing of the library is left out:
 # every exported function is in the generated layer of each language, and is called by the one above it.
 # usage: generated.sh SOURCE BUILD [LANGUAGES]
 set -eu
@@ -28,8 +28,9 @@ test -n "$symbols"
 for symbol in $symbols; do
   name=${symbol#protrain_}
   case $symbol in
-    protrain_error_*) crossed= ;;                 # Go and Java: read and destroyed in the wrapper of the call that failed
-    protrain_*_set_log) crossed=${name%set_log}log ;; # Go and Java: protrain.i makes an object of function and pointer
+    # What Go and Java call: errors are read in the wrapper of the call that failed, protrain.i has logs of its own.
+    protrain_error_*) crossed= ;;
+    protrain_*_set_log) crossed=${name%set_log}log ;;
     *) crossed=$name ;;
   esac
   for language in $languages; do
@@ -42,7 +43,7 @@ for symbol in $symbols; do
       java)
         generated=jni/protrain_jni.cpp
         above=src/ai/protrain
-        call=Native.$crossed
+        call=Native[.:]*$crossed
         ;;
       rust)
         generated=protrain-sys/src/bindings.rs

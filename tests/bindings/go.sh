@@ -1,5 +1,6 @@
 #!/bin/sh
 # Builds the Go layer against an installed libprotrain and tests it, under the race detector and all checks of cgo.
+# Then runs docs/go.md.
 # usage: go.sh SOURCE BUILD
 set -eu
 source=$(cd "$1" && pwd)
@@ -21,5 +22,7 @@ go test -race -c -o "$work/test" .
 GODEBUG=cgocheck=2 "$work/test"
 
 cc -shared -fPIC $(pkg-config --cflags protrain) "$source/tests/bindings/every_code.c" -o "$work/every_code.so"
-LD_PRELOAD="$work/every_code.so" "$work/test" -test.v -test.run TestEveryCode | tee "$work/log"
-grep -q '^--- PASS: TestEveryCode' "$work/log"
+LD_PRELOAD="$work/every_code.so" "$work/test" -test.v -test.run TestEveryCode >"$work/log" || true
+grep -q '^--- PASS: TestEveryCode' "$work/log" || { cat "$work/log"; exit 1; }
+
+sh "$source/tests/bindings/page.sh" "$source" "$build" go.md >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }

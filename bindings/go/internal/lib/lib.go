@@ -85,87 +85,87 @@ typedef _goslice_ swig_type_52;
 typedef _goslice_ swig_type_53;
 typedef _goslice_ swig_type_54;
 typedef _goslice_ swig_type_55;
-extern void _wrap_Swig_free_lib_a1770e660defb33c(uintptr_t arg1);
-extern uintptr_t _wrap_Swig_malloc_lib_a1770e660defb33c(swig_intgo arg1);
-extern uintptr_t _wrap__swig_NewDirectorLogLog_lib_a1770e660defb33c(int);
-extern void _wrap_DeleteDirectorLog_lib_a1770e660defb33c(uintptr_t arg1);
-extern void _wrap_delete_Log_lib_a1770e660defb33c(uintptr_t arg1);
-extern void _wrap_Log_event_lib_a1770e660defb33c(uintptr_t arg1, swig_type_1 arg2);
-extern swig_type_2 _wrap_options_log_lib_a1770e660defb33c(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_3 _wrap_session_log_lib_a1770e660defb33c(uintptr_t arg1, uintptr_t arg2);
-extern swig_intgo _wrap_PROTRAIN_OK_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_ARG_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_STATE_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_BUSY_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_FORKED_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_VERSION_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_PATH_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_IO_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_NOSPC_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_FORMAT_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_LIMIT_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_SHAPE_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_TYPE_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_GRAPH_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_CORRUPT_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_MISMATCH_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_BUDGET_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_NOMEM_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_NONFINITE_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_PEER_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_TIMEOUT_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_DEVICE_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_INTERNAL_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_ERROR_CANCELLED_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_FLOAT32_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_FLOAT64_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_FLOAT16_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_BFLOAT16_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_INT8_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_INT16_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_INT32_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_INT64_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_UINT8_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_UINT16_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_UINT32_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_UINT64_lib_a1770e660defb33c(void);
-extern swig_intgo _wrap_PROTRAIN_BOOL_lib_a1770e660defb33c(void);
-extern swig_type_4 _wrap_version_lib_a1770e660defb33c(void);
-extern swig_type_5 _wrap_options_create_lib_a1770e660defb33c(swig_voidp arg1);
-extern void _wrap_options_destroy_lib_a1770e660defb33c(uintptr_t arg1);
-extern swig_type_6 _wrap_options_set_lib_a1770e660defb33c(uintptr_t arg1, swig_type_7 arg2, swig_type_8 arg3);
-extern swig_type_9 _wrap_options_get_lib_a1770e660defb33c(uintptr_t arg1, swig_type_10 arg2, swig_voidp arg3);
-extern swig_type_11 _wrap_options_help_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_12 _wrap_options_check_lib_a1770e660defb33c(uintptr_t arg1, swig_type_13 arg2, swig_voidp arg3);
-extern swig_type_14 _wrap_options_plan_lib_a1770e660defb33c(uintptr_t arg1, swig_type_15 arg2, swig_voidp arg3);
-extern swig_type_16 _wrap_options_profile_lib_a1770e660defb33c(uintptr_t arg1, swig_type_17 arg2, swig_voidp arg3);
-extern swig_type_18 _wrap_session_create_lib_a1770e660defb33c(uintptr_t arg1, swig_type_19 arg2, swig_voidp arg3);
-extern void _wrap_session_destroy_lib_a1770e660defb33c(uintptr_t arg1);
-extern swig_type_20 _wrap_session_input_count_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_21 _wrap_session_input_name_lib_a1770e660defb33c(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_22 _wrap_session_input_dtype_lib_a1770e660defb33c(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_23 _wrap_session_input_shape_lib_a1770e660defb33c(uintptr_t arg1, swig_intgo arg2, swig_type_24 arg3, swig_voidp arg4);
-extern swig_type_25 _wrap_session_set_input_lib_a1770e660defb33c(uintptr_t arg1, swig_type_26 arg2, int arg3, swig_type_27 arg4, swig_type_28 arg5);
-extern swig_type_29 _wrap_step_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_30 _wrap_eval_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_31 _wrap_session_grad_norm_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_32 _wrap_session_step_count_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_33 _wrap_session_set_learning_rate_lib_a1770e660defb33c(uintptr_t arg1, double arg2);
-extern void _wrap_session_cancel_lib_a1770e660defb33c(uintptr_t arg1);
-extern swig_type_34 _wrap_session_parameter_count_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_35 _wrap_session_parameter_name_lib_a1770e660defb33c(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_36 _wrap_session_parameter_shape_lib_a1770e660defb33c(uintptr_t arg1, swig_intgo arg2, swig_type_37 arg3, swig_voidp arg4);
-extern swig_type_38 _wrap_session_parameter_elements_lib_a1770e660defb33c(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_39 _wrap_session_parameter_read_lib_a1770e660defb33c(uintptr_t arg1, swig_type_40 arg2, swig_type_41 arg3);
-extern swig_type_42 _wrap_session_parameter_write_lib_a1770e660defb33c(uintptr_t arg1, swig_type_43 arg2, swig_type_44 arg3);
-extern swig_type_45 _wrap_session_gradient_read_lib_a1770e660defb33c(uintptr_t arg1, swig_type_46 arg2, swig_type_47 arg3);
-extern swig_type_48 _wrap_session_export_lib_a1770e660defb33c(uintptr_t arg1, swig_type_49 arg2);
-extern swig_type_50 _wrap_session_save_lib_a1770e660defb33c(uintptr_t arg1, swig_type_51 arg2);
-extern swig_type_52 _wrap_session_plan_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_53 _wrap_session_program_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_54 _wrap_session_graph_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_55 _wrap_session_report_lib_a1770e660defb33c(uintptr_t arg1, swig_voidp arg2);
+extern void _wrap_Swig_free_lib_df9a5f5867a58bfb(uintptr_t arg1);
+extern uintptr_t _wrap_Swig_malloc_lib_df9a5f5867a58bfb(swig_intgo arg1);
+extern uintptr_t _wrap__swig_NewDirectorLogLog_lib_df9a5f5867a58bfb(int);
+extern void _wrap_DeleteDirectorLog_lib_df9a5f5867a58bfb(uintptr_t arg1);
+extern void _wrap_delete_Log_lib_df9a5f5867a58bfb(uintptr_t arg1);
+extern void _wrap_Log_event_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_1 arg2);
+extern swig_type_2 _wrap_options_log_lib_df9a5f5867a58bfb(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_3 _wrap_session_log_lib_df9a5f5867a58bfb(uintptr_t arg1, uintptr_t arg2);
+extern swig_intgo _wrap_PROTRAIN_OK_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_ARG_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_STATE_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_BUSY_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_FORKED_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_VERSION_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_PATH_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_IO_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_NOSPC_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_FORMAT_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_LIMIT_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_SHAPE_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_TYPE_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_GRAPH_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_CORRUPT_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_MISMATCH_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_BUDGET_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_NOMEM_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_NONFINITE_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_PEER_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_TIMEOUT_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_DEVICE_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_INTERNAL_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_ERROR_CANCELLED_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_FLOAT32_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_FLOAT64_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_FLOAT16_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_BFLOAT16_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_INT8_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_INT16_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_INT32_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_INT64_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_UINT8_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_UINT16_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_UINT32_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_UINT64_lib_df9a5f5867a58bfb(void);
+extern swig_intgo _wrap_PROTRAIN_BOOL_lib_df9a5f5867a58bfb(void);
+extern swig_type_4 _wrap_version_lib_df9a5f5867a58bfb(void);
+extern swig_type_5 _wrap_options_create_lib_df9a5f5867a58bfb(swig_voidp arg1);
+extern void _wrap_options_destroy_lib_df9a5f5867a58bfb(uintptr_t arg1);
+extern swig_type_6 _wrap_options_set_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_7 arg2, swig_type_8 arg3);
+extern swig_type_9 _wrap_options_get_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_10 arg2, swig_voidp arg3);
+extern swig_type_11 _wrap_options_help_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_12 _wrap_options_check_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_13 arg2, swig_voidp arg3);
+extern swig_type_14 _wrap_options_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_15 arg2, swig_voidp arg3);
+extern swig_type_16 _wrap_options_profile_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_17 arg2, swig_voidp arg3);
+extern swig_type_18 _wrap_session_create_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_19 arg2, swig_voidp arg3);
+extern void _wrap_session_destroy_lib_df9a5f5867a58bfb(uintptr_t arg1);
+extern swig_type_20 _wrap_session_input_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_21 _wrap_session_input_name_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_22 _wrap_session_input_dtype_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_23 _wrap_session_input_shape_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_type_24 arg3, swig_voidp arg4);
+extern swig_type_25 _wrap_session_set_input_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_26 arg2, int arg3, swig_type_27 arg4, swig_type_28 arg5);
+extern swig_type_29 _wrap_step_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_30 _wrap_eval_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_31 _wrap_session_grad_norm_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_32 _wrap_session_step_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_33 _wrap_session_set_learning_rate_lib_df9a5f5867a58bfb(uintptr_t arg1, double arg2);
+extern void _wrap_session_cancel_lib_df9a5f5867a58bfb(uintptr_t arg1);
+extern swig_type_34 _wrap_session_parameter_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_35 _wrap_session_parameter_name_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_36 _wrap_session_parameter_shape_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_type_37 arg3, swig_voidp arg4);
+extern swig_type_38 _wrap_session_parameter_elements_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_39 _wrap_session_parameter_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_40 arg2, swig_type_41 arg3);
+extern swig_type_42 _wrap_session_parameter_write_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_43 arg2, swig_type_44 arg3);
+extern swig_type_45 _wrap_session_gradient_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_46 arg2, swig_type_47 arg3);
+extern swig_type_48 _wrap_session_export_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_49 arg2);
+extern swig_type_50 _wrap_session_save_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_51 arg2);
+extern swig_type_52 _wrap_session_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_53 _wrap_session_program_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_54 _wrap_session_graph_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_55 _wrap_session_report_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
 #undef intgo
 */
 import "C"
@@ -208,13 +208,13 @@ func swigCopyString(s string) string {
 
 func Swig_free(arg1 uintptr) {
 	_swig_i_0 := arg1
-	C._wrap_Swig_free_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0))
+	C._wrap_Swig_free_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
 }
 
 func Swig_malloc(arg1 int) (_swig_ret uintptr) {
 	var swig_r uintptr
 	_swig_i_0 := arg1
-	swig_r = (uintptr)(C._wrap_Swig_malloc_lib_a1770e660defb33c(C.swig_intgo(_swig_i_0)))
+	swig_r = (uintptr)(C._wrap_Swig_malloc_lib_df9a5f5867a58bfb(C.swig_intgo(_swig_i_0)))
 	return swig_r
 }
 
@@ -236,17 +236,17 @@ func (p *_swig_DirectorLog) DirectorInterface() interface{} {
 
 func NewDirectorLog(v interface{}) Log {
 	p := &_swig_DirectorLog{0, v}
-	p.SwigcptrLog = SwigcptrLog(C._wrap__swig_NewDirectorLogLog_lib_a1770e660defb33c(C.int(swigDirectorAdd(p))))
+	p.SwigcptrLog = SwigcptrLog(C._wrap__swig_NewDirectorLogLog_lib_df9a5f5867a58bfb(C.int(swigDirectorAdd(p))))
 	return p
 }
 
 func DeleteDirectorLog(arg1 Log) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_DeleteDirectorLog_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0))
+	C._wrap_DeleteDirectorLog_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
 }
 
-//export Swiggo_DeleteDirector_Log_lib_a1770e660defb33c
-func Swiggo_DeleteDirector_Log_lib_a1770e660defb33c(c int) {
+//export Swiggo_DeleteDirector_Log_lib_df9a5f5867a58bfb
+func Swiggo_DeleteDirector_Log_lib_df9a5f5867a58bfb(c int) {
 	swigDirectorLookup(c).(*_swig_DirectorLog).SwigcptrLog = 0
 	swigDirectorDelete(c)
 }
@@ -263,8 +263,8 @@ func (swig_p *_swig_DirectorLog) Event(json_line string) {
 	panic("call to pure virtual method")
 }
 
-//export Swig_DirectorLog_callback_event_lib_a1770e660defb33c
-func Swig_DirectorLog_callback_event_lib_a1770e660defb33c(swig_c int, json_line string) {
+//export Swig_DirectorLog_callback_event_lib_df9a5f5867a58bfb
+func Swig_DirectorLog_callback_event_lib_df9a5f5867a58bfb(swig_c int, json_line string) {
 	var _swig_i_0 string
 	swig_p := swigDirectorLookup(swig_c).(*_swig_DirectorLog)
 
@@ -288,13 +288,13 @@ func (p SwigcptrLog) DirectorInterface() interface{} {
 
 func DeleteLog(arg1 Log) {
 	_swig_i_0 := getSwigcptr(arg1)
-	C._wrap_delete_Log_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0))
+	C._wrap_delete_Log_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
 }
 
 func (arg1 SwigcptrLog) Event(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Log_event_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_1)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_Log_event_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_1)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -312,7 +312,7 @@ func Options_log(arg1 uintptr, arg2 Log) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_options_log_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_options_log_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -324,7 +324,7 @@ func Session_log(arg1 uintptr, arg2 Log) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := getSwigcptr(arg2)
-	swig_r_p := C._wrap_session_log_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+	swig_r_p := C._wrap_session_log_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -334,175 +334,175 @@ swig_r_1 = takeFailure(swig_r)
 type Protrain_code int
 func _swig_getPROTRAIN_OK() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_OK_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_OK_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_OK Protrain_code = _swig_getPROTRAIN_OK()
 func _swig_getPROTRAIN_ERROR_ARG() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_ARG_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_ARG_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_ARG Protrain_code = _swig_getPROTRAIN_ERROR_ARG()
 func _swig_getPROTRAIN_ERROR_STATE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_STATE_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_STATE_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_STATE Protrain_code = _swig_getPROTRAIN_ERROR_STATE()
 func _swig_getPROTRAIN_ERROR_BUSY() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_BUSY_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_BUSY_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_BUSY Protrain_code = _swig_getPROTRAIN_ERROR_BUSY()
 func _swig_getPROTRAIN_ERROR_FORKED() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_FORKED_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_FORKED_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_FORKED Protrain_code = _swig_getPROTRAIN_ERROR_FORKED()
 func _swig_getPROTRAIN_ERROR_VERSION() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_VERSION_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_VERSION_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_VERSION Protrain_code = _swig_getPROTRAIN_ERROR_VERSION()
 func _swig_getPROTRAIN_ERROR_PATH() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_PATH_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_PATH_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_PATH Protrain_code = _swig_getPROTRAIN_ERROR_PATH()
 func _swig_getPROTRAIN_ERROR_IO() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_IO_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_IO_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_IO Protrain_code = _swig_getPROTRAIN_ERROR_IO()
 func _swig_getPROTRAIN_ERROR_NOSPC() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NOSPC_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NOSPC_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_NOSPC Protrain_code = _swig_getPROTRAIN_ERROR_NOSPC()
 func _swig_getPROTRAIN_ERROR_FORMAT() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_FORMAT_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_FORMAT_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_FORMAT Protrain_code = _swig_getPROTRAIN_ERROR_FORMAT()
 func _swig_getPROTRAIN_ERROR_LIMIT() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_LIMIT_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_LIMIT_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_LIMIT Protrain_code = _swig_getPROTRAIN_ERROR_LIMIT()
 func _swig_getPROTRAIN_ERROR_SHAPE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_SHAPE_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_SHAPE_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_SHAPE Protrain_code = _swig_getPROTRAIN_ERROR_SHAPE()
 func _swig_getPROTRAIN_ERROR_TYPE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_TYPE_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_TYPE_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_TYPE Protrain_code = _swig_getPROTRAIN_ERROR_TYPE()
 func _swig_getPROTRAIN_ERROR_GRAPH() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_GRAPH_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_GRAPH_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_GRAPH Protrain_code = _swig_getPROTRAIN_ERROR_GRAPH()
 func _swig_getPROTRAIN_ERROR_UNSUPPORTED() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_UNSUPPORTED_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_UNSUPPORTED Protrain_code = _swig_getPROTRAIN_ERROR_UNSUPPORTED()
 func _swig_getPROTRAIN_ERROR_CORRUPT() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_CORRUPT_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_CORRUPT_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_CORRUPT Protrain_code = _swig_getPROTRAIN_ERROR_CORRUPT()
 func _swig_getPROTRAIN_ERROR_MISMATCH() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_MISMATCH_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_MISMATCH_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_MISMATCH Protrain_code = _swig_getPROTRAIN_ERROR_MISMATCH()
 func _swig_getPROTRAIN_ERROR_BUDGET() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_BUDGET_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_BUDGET_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_BUDGET Protrain_code = _swig_getPROTRAIN_ERROR_BUDGET()
 func _swig_getPROTRAIN_ERROR_NOMEM() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NOMEM_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NOMEM_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_NOMEM Protrain_code = _swig_getPROTRAIN_ERROR_NOMEM()
 func _swig_getPROTRAIN_ERROR_NONFINITE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NONFINITE_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_NONFINITE_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_NONFINITE Protrain_code = _swig_getPROTRAIN_ERROR_NONFINITE()
 func _swig_getPROTRAIN_ERROR_PEER() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_PEER_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_PEER_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_PEER Protrain_code = _swig_getPROTRAIN_ERROR_PEER()
 func _swig_getPROTRAIN_ERROR_TIMEOUT() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_TIMEOUT_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_TIMEOUT_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_TIMEOUT Protrain_code = _swig_getPROTRAIN_ERROR_TIMEOUT()
 func _swig_getPROTRAIN_ERROR_DEVICE() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_DEVICE_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_DEVICE_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_DEVICE Protrain_code = _swig_getPROTRAIN_ERROR_DEVICE()
 func _swig_getPROTRAIN_ERROR_INTERNAL() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_INTERNAL_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_INTERNAL_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_ERROR_INTERNAL Protrain_code = _swig_getPROTRAIN_ERROR_INTERNAL()
 func _swig_getPROTRAIN_ERROR_CANCELLED() (_swig_ret Protrain_code) {
 	var swig_r Protrain_code
-	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_CANCELLED_lib_a1770e660defb33c())
+	swig_r = (Protrain_code)(C._wrap_PROTRAIN_ERROR_CANCELLED_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
@@ -510,98 +510,98 @@ var PROTRAIN_ERROR_CANCELLED Protrain_code = _swig_getPROTRAIN_ERROR_CANCELLED()
 type Protrain_dtype int
 func _swig_getPROTRAIN_FLOAT32() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT32_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT32_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_FLOAT32 Protrain_dtype = _swig_getPROTRAIN_FLOAT32()
 func _swig_getPROTRAIN_FLOAT64() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT64_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT64_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_FLOAT64 Protrain_dtype = _swig_getPROTRAIN_FLOAT64()
 func _swig_getPROTRAIN_FLOAT16() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT16_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_FLOAT16_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_FLOAT16 Protrain_dtype = _swig_getPROTRAIN_FLOAT16()
 func _swig_getPROTRAIN_BFLOAT16() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_BFLOAT16_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_BFLOAT16_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_BFLOAT16 Protrain_dtype = _swig_getPROTRAIN_BFLOAT16()
 func _swig_getPROTRAIN_INT8() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT8_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT8_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_INT8 Protrain_dtype = _swig_getPROTRAIN_INT8()
 func _swig_getPROTRAIN_INT16() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT16_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT16_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_INT16 Protrain_dtype = _swig_getPROTRAIN_INT16()
 func _swig_getPROTRAIN_INT32() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT32_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT32_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_INT32 Protrain_dtype = _swig_getPROTRAIN_INT32()
 func _swig_getPROTRAIN_INT64() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT64_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_INT64_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_INT64 Protrain_dtype = _swig_getPROTRAIN_INT64()
 func _swig_getPROTRAIN_UINT8() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT8_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT8_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_UINT8 Protrain_dtype = _swig_getPROTRAIN_UINT8()
 func _swig_getPROTRAIN_UINT16() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT16_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT16_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_UINT16 Protrain_dtype = _swig_getPROTRAIN_UINT16()
 func _swig_getPROTRAIN_UINT32() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT32_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT32_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_UINT32 Protrain_dtype = _swig_getPROTRAIN_UINT32()
 func _swig_getPROTRAIN_UINT64() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT64_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_UINT64_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_UINT64 Protrain_dtype = _swig_getPROTRAIN_UINT64()
 func _swig_getPROTRAIN_BOOL() (_swig_ret Protrain_dtype) {
 	var swig_r Protrain_dtype
-	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_BOOL_lib_a1770e660defb33c())
+	swig_r = (Protrain_dtype)(C._wrap_PROTRAIN_BOOL_lib_df9a5f5867a58bfb())
 	return swig_r
 }
 
 var PROTRAIN_BOOL Protrain_dtype = _swig_getPROTRAIN_BOOL()
 func Version() (_swig_ret string) {
 	var swig_r string
-	swig_r_p := C._wrap_version_lib_a1770e660defb33c()
+	swig_r_p := C._wrap_version_lib_df9a5f5867a58bfb()
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 string
  swig_r_1 = swigCopyString(swig_r) 
@@ -611,7 +611,7 @@ func Version() (_swig_ret string) {
 func Options_create(arg1 *uintptr) (_swig_ret *Failure) {
 	var swig_r []byte
 	_swig_i_0 := arg1
-	swig_r_p := C._wrap_options_create_lib_a1770e660defb33c(C.swig_voidp(_swig_i_0))
+	swig_r_p := C._wrap_options_create_lib_df9a5f5867a58bfb(C.swig_voidp(_swig_i_0))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -621,7 +621,7 @@ swig_r_1 = takeFailure(swig_r)
 func Options_destroy(arg1 uintptr) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
-	C._wrap_options_destroy_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0))
+	C._wrap_options_destroy_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
 }
 
 func Options_set(arg1 uintptr, arg2 string, arg3 string) (_swig_ret *Failure) {
@@ -630,7 +630,7 @@ func Options_set(arg1 uintptr, arg2 string, arg3 string) (_swig_ret *Failure) {
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_set_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_7)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_8)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_options_set_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_7)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_8)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -649,7 +649,7 @@ func Options_get(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_get_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_10)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_options_get_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_10)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -664,7 +664,7 @@ func Options_help(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_options_help_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_options_help_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -677,7 +677,7 @@ func Options_check(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure)
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_check_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_13)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_options_check_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_13)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -693,7 +693,7 @@ func Options_plan(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) 
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_plan_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_15)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_options_plan_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_15)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -709,7 +709,7 @@ func Options_profile(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failur
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_profile_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_options_profile_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -725,7 +725,7 @@ func Session_create(arg1 uintptr, arg2 string, arg3 *uintptr) (_swig_ret *Failur
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_create_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_19)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_create_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_19)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -738,7 +738,7 @@ swig_r_1 = takeFailure(swig_r)
 func Session_destroy(arg1 uintptr) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
-	C._wrap_session_destroy_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0))
+	C._wrap_session_destroy_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
 }
 
 func Session_input_count(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
@@ -746,7 +746,7 @@ func Session_input_count(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_input_count_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_input_count_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -759,7 +759,7 @@ func Session_input_name(arg1 uintptr, arg2 int, arg3 *string) (_swig_ret *Failur
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_input_name_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_input_name_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -772,7 +772,7 @@ func Session_input_dtype(arg1 uintptr, arg2 int, arg3 *int32) (_swig_ret *Failur
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_input_dtype_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_input_dtype_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -786,7 +786,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_input_shape_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_24)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_input_shape_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_24)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -804,7 +804,7 @@ _swig_i_0 = arg1
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_session_set_input_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_26)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_3)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_4)))
+	swig_r_p := C._wrap_session_set_input_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_26)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_3)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_4)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -825,7 +825,7 @@ func Step(arg1 uintptr, arg2 *float32) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_step_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_step_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -837,7 +837,7 @@ func Eval(arg1 uintptr, arg2 *float32) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_eval_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_eval_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -849,7 +849,7 @@ func Session_grad_norm(arg1 uintptr, arg2 *float64) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_grad_norm_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_grad_norm_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -861,7 +861,7 @@ func Session_step_count(arg1 uintptr, arg2 *uint64) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_step_count_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_step_count_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -873,7 +873,7 @@ func Session_set_learning_rate(arg1 uintptr, arg2 float64) (_swig_ret *Failure) 
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_set_learning_rate_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+	swig_r_p := C._wrap_session_set_learning_rate_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -883,7 +883,7 @@ swig_r_1 = takeFailure(swig_r)
 func Session_cancel(arg1 uintptr) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
-	C._wrap_session_cancel_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0))
+	C._wrap_session_cancel_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0))
 }
 
 func Session_parameter_count(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
@@ -891,7 +891,7 @@ func Session_parameter_count(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_parameter_count_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_parameter_count_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -904,7 +904,7 @@ func Session_parameter_name(arg1 uintptr, arg2 int, arg3 *string) (_swig_ret *Fa
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_name_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_parameter_name_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -918,7 +918,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_parameter_shape_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_37)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_parameter_shape_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_37)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -934,7 +934,7 @@ func Session_parameter_elements(arg1 uintptr, arg2 int, arg3 *int) (_swig_ret *F
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_elements_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_session_parameter_elements_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -947,7 +947,7 @@ func Session_parameter_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_re
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_read_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_40)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_41)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_40)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_41)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -966,7 +966,7 @@ func Session_parameter_write(arg1 uintptr, arg2 string, arg3 []float32) (_swig_r
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_write_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_43)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_44)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_write_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_43)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_44)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -985,7 +985,7 @@ func Session_gradient_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_ret
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_gradient_read_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_47)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_gradient_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_47)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1003,7 +1003,7 @@ func Session_export(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_export_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_49)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_export_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_49)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1018,7 +1018,7 @@ func Session_save(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_save_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), *(*C.swig_type_51)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_save_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_51)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1033,7 +1033,7 @@ func Session_plan(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_plan_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_plan_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -1045,7 +1045,7 @@ func Session_program(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_program_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_program_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -1057,7 +1057,7 @@ func Session_graph(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_graph_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_graph_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
@@ -1069,7 +1069,7 @@ func Session_report(arg1 uintptr, arg2 *string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_report_lib_a1770e660defb33c(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_report_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)

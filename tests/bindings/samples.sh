@@ -1,0 +1,72 @@
+#!/bin/sh
+# Builds the four samples against an installed libprotrain and runs each in less memory than the model needs to stay
+# there: all must write the same run.jsonl and the same trained model, byte for byte.
+# usage: samples.sh SOURCE BUILD [LANGUAGES]
+set -eu
+source=$(cd "$1" && pwd)
+build=$(cd "$2" && pwd)
+languages=${3:-c go rust java}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/prefix" >/dev/null
+PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
+LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
+PATH=/usr/bin:$PATH # Debian's own cargo and rustc, whatever else is there
+export PATH PKG_CONFIG_PATH LD_LIBRARY_PATH
+export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
+mkdir "$work/root"
+cp -r "$source/bindings" "$source/samples" "$work/root"
+cd "$work/root"
+
+fail() {
+  echo "samples.sh: $*" >&2
+  exit 1
+}
+
+build_c() { make -s -C samples/c clean finetune; }
+run_c() { samples/c/finetune "$@"; }
+build_go() { (cd samples/go && go build -o "$work/finetune-go"); }
+run_go() { "$work/finetune-go" "$@"; }
+build_rust() { (cd samples/rust && cargo build -q --release --offline --locked --target-dir ../target); }
+run_rust() { samples/target/release/finetune "$@"; }
+build_java() { make -s -C bindings/java OUT="$work/jar"; }
+run_java() { java -cp "$work/jar/protrain.jar" samples/java/Finetune.java "$@"; }
+
+model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
+text=/usr/share/common-licenses/GPL-3
+memory=6MiB
+steps=20
+
+# 6 MiB hold the model with a disk beside them, and do not hold it whole.
+"$work/prefix/bin/protrain" plan "$model" --dim batch=8 --dim sequence=64 --memory $memory --offload-dir . --json |
+  python3 -c 'import json, sys; plan = json.load(sys.stdin)
+whole = plan["resident"]["device_peak_bytes"]
+sys.exit(not (plan["feasible"] and plan["disk_bytes"] > 0 and whole > 6 << 20))' ||
+  fail "$memory is no budget to try"
+
+for language in $languages; do
+  out=$work/$language
+  mkdir "$out-run" "$out-refused"
+  "build_$language"
+  "run_$language" "$model" "$text" $steps $memory "$out-run" >"$out-log"
+
+  # What each owes by itself: progress, a loss that falls, a model that can be trained, manners when it fails.
+  test "$(cut -d ' ' -f 1,2 "$out-log" | tr '\n' ' ')" = 'step 1 step 10 step 20 ' || fail "$language tells no progress"
+  awk '{loss = $4} NR == 1 {first = loss} END {exit !(loss < first)}' "$out-log" || fail "$language does not learn"
+  "$work/prefix/bin/protrain" check "$out-run/trained.onnx" >/dev/null
+  code=0
+  "run_$language" "$model" "$text" $steps 1MiB "$out-refused" >/dev/null 2>"$out-error" || code=$?
+  test $code = 1 || fail "$language leaves with $code where 1 MiB is refused"
+  grep -q '^finetune: no plan fits' "$out-error" || fail "$language says $(cat "$out-error")"
+  code=0
+  "run_$language" "$model" >/dev/null 2>&1 || code=$?
+  test $code = 2 || fail "$language leaves with $code for wrong arguments"
+done
+
+first=${languages%% *}
+test "$(wc -l <"$work/$first-run/run.jsonl")" = $steps || fail "run.jsonl has not a line each step"
+for language in $languages; do
+  for file in run/run.jsonl run/trained.onnx log; do
+    cmp "$work/$first-$file" "$work/$language-$file"
+  done
+done
