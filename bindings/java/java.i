@@ -34,8 +34,8 @@ import java.util.Arrays;
 %typemap(javain) protrain_options *, const protrain_options *, protrain_session *, const void *, float *, const float *
   "$javainput"
 
-// An error is thrown by the call that failed, and destroyed there. The constructor takes UTF-8, for JNI's own strings are
-// of a dialect that knows neither NUL nor characters beyond 16 bits.
+// An error is thrown by the call that failed, and destroyed there. The constructor takes UTF-8, for JNI's own strings
+// are of a dialect that knows neither NUL nor characters beyond 16 bits.
 %fragment("protrain_throw", "header", fragment="protrain_bytes") %{
 static void protrain_throw(JNIEnv *jenv, protrain_error *error) {
   const jclass type = jenv->FindClass("ai/protrain/ProtrainException");
@@ -131,8 +131,8 @@ SHAPE(const int64_t *dims, JNI_ABORT)
   if (bytes) jenv->SetObjectArrayElement($input, 0, bytes);
 }
 
-// A Log lives until delete_Log, not until it is collected: C has its address. It is reached through a weak reference, so
-// that a listener that knows its session does not keep it.
+// A Log lives until delete_Log, not until it is collected: C has its address. It is reached through a weak reference,
+// so that a listener that knows its session does not keep it.
 %typemap(javafinalize) Log ""
 SWIG_JAVABODY_PROXY(protected, public, Log)
 

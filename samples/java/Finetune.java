@@ -11,13 +11,13 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Fine-tunes a language model on a text file, byte by byte, in as much memory as it is given, and stops in the middle to go
- * on from a checkpoint.
+ * Fine-tunes a language model on a text file, byte by byte, in as much memory as it is given, and stops in the middle
+ * to go on from a checkpoint.
  *
  * <pre>Finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY</pre>
  *
- * <p>The model is any ONNX file with inputs {@code input_ids} and {@code labels} (int64, batch x sequence), at least 256
- * tokens, and a scalar output: the next-token loss, its labels shifted inside the graph.
+ * <p>The model is any ONNX file with inputs {@code input_ids} and {@code labels} (int64, batch x sequence), at least
+ * 256 tokens, and a scalar output: the next-token loss, its labels shifted inside the graph.
  */
 public final class Finetune {
   private static final int BATCH = 8;

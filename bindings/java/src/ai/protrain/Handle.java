@@ -9,8 +9,8 @@ import java.util.function.Consumer;
 import java.util.function.LongConsumer;
 
 /**
- * A native object, the calls that are inside it, and its listener. It is freed when it is closed, or after it has become
- * unreachable; where calls are inside it then, by the last of them: no memory goes while a step uses it.
+ * A native object, the calls that are inside it, and its listener. It is freed when it is closed, or after it has
+ * become unreachable; where calls are inside it then, by the last of them: no memory goes while a step uses it.
  */
 final class Handle implements AutoCloseable {
   /** A call that answers with text, as UTF-8 in the first place of {@code answer}. */

@@ -3,8 +3,9 @@ package ai.protrain;
 import ai.protrain.internal.Log;
 
 /**
- * Stands between C and a listener. What the listener throws must not unwind C's stack: it is held, and thrown again when
- * the call into C has returned, which is on the same thread. A line tells of what is done, so there is nothing to cancel.
+ * Stands between C and a listener. What the listener throws must not unwind C's stack: it is held, and thrown again
+ * when the call into C has returned, which is on the same thread. A line tells of what is done, so there is nothing to
+ * cancel.
  */
 final class HeldLog extends Log {
   private static final ThreadLocal<Throwable> THROWN = new ThreadLocal<>();

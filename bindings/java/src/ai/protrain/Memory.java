@@ -10,8 +10,8 @@ import java.nio.IntBuffer;
 import java.nio.LongBuffer;
 
 /**
- * The elements of a buffer from its position to its limit, as C sees them for the time of a call: in place where the buffer
- * is direct and in the machine's byte order, else as a copy. The buffer itself is left as it is.
+ * The elements of a buffer from its position to its limit, as C sees them for the time of a call: in place where the
+ * buffer is direct and in the machine's byte order, else as a copy. The buffer itself is left as it is.
  */
 final class Memory implements AutoCloseable {
   final long address;

@@ -4,8 +4,8 @@ import ai.protrain.internal.Native;
 import java.nio.file.Path;
 
 /**
- * What a session is to be made of. Each option is checked as it is set; {@link #help} lists them all. One object may serve
- * any number of sessions.
+ * What a session is to be made of. Each option is checked as it is set; {@link #help} lists them all. One object may
+ * serve any number of sessions.
  *
  * <p>One thread at a time uses it, another gets {@link ErrorCode#BUSY}; but several may make sessions from it at once.
  */
@@ -20,8 +20,8 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Sets an option. The lists (dim, shapes, trainable, frozen, keep_gradients) gain one item with each call; any other option
-   * is replaced.
+   * Sets an option. The lists (dim, shapes, trainable, frozen, keep_gradients) gain one item with each call; any other
+   * option is replaced.
    *
    * @param key its name, such as "memory"
    * @param value its value; what {@code toString} makes of it counts

@@ -15,10 +15,11 @@ import java.util.List;
  * A model in training: its weights, its optimizer's state, and the memory and threads that a step needs.
  *
  * <p>It is used by one thread at a time and may move between threads; another thread that comes in gets
- * {@link ErrorCode#BUSY}, and the session is unharmed. Only {@link #cancel} and {@link #close} may be called at any time.
+ * {@link ErrorCode#BUSY}, and the session is unharmed. Only {@link #cancel} and {@link #close} may be called at any
+ * time.
  *
- * <p>Buffers are used from their position to their limit, and left as they are. Direct ones in the machine's byte order are
- * read and written in place; any other, and arrays, by way of a copy.
+ * <p>Buffers are used from their position to their limit, and left as they are. Direct ones in the machine's byte order
+ * are read and written in place; any other, and arrays, by way of a copy.
  */
 public final class Session implements AutoCloseable {
   /**
@@ -42,7 +43,8 @@ public final class Session implements AutoCloseable {
   private final Handle handle;
 
   /**
-   * Reads a model and makes it ready to train: chooses a plan for the memory that the options give, and takes that memory.
+   * Reads a model and makes it ready to train: chooses a plan for the memory that the options give, and takes that
+   * memory.
    *
    * @param options what it is to be made of; needed only during this call
    * @param model an ONNX file
@@ -176,8 +178,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Trains on the present inputs: forward, backward, update of every trained parameter. With the option accumulation = K,
-   * K calls make one step.
+   * Trains on the present inputs: forward, backward, update of every trained parameter. With the option accumulation =
+   * K, K calls make one step.
    *
    * @return the loss before the update; of the K-th call, the mean over the step's batches
    */
@@ -230,8 +232,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Asks the call that is inside the session, or else the next step or evaluation, to stop; from any thread. That call throws
-   * {@link ErrorCode#CANCELLED}, once, and the session stays usable. Does nothing after {@link #close}.
+   * Asks the call that is inside the session, or else the next step or evaluation, to stop; from any thread. That call
+   * throws {@link ErrorCode#CANCELLED}, once, and the session stays usable. Does nothing after {@link #close}.
    */
   public void cancel() {
     handle.callIfOpen(Native::session_cancel);
@@ -358,8 +360,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Saves a checkpoint, from which a session that {@link Options#resume} makes goes on bit for bit. It survives a kill or a
-   * power failure at any instant, as do all before it.
+   * Saves a checkpoint, from which a session that {@link Options#resume} makes goes on bit for bit. It survives a kill
+   * or a power failure at any instant, as do all before it.
    *
    * @param directory made if only its last component is missing; the checkpoint becomes a folder in it
    */

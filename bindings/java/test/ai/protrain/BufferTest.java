@@ -14,7 +14,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
-/** Buffers count from position to limit, whatever kind they are; each reaches C with the values that Java sees in it. */
+/** Buffers count from position to limit, whatever kind they are; C sees the values that Java sees. */
 class BufferTest {
   private Session session;
   private float expected;

@@ -6,7 +6,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 
-/** Finds the native half: the file that the property protrain.library names, else the jar's, else java.library.path's. */
+/** Finds the native half: the file that protrain.library names, else the jar's, else what java.library.path has. */
 final class Loader {
   private Loader() {}
 
