@@ -25,7 +25,8 @@ export PKG_CONFIG_PATH XDG_CACHE_HOME
 cd "$work"
 libdir=$(pkg-config --variable=libdir protrain)
 
-make -s -C "$binding" OUT="$work/java"
+make -s -C "$binding" OUT="$work/java" CXXFLAGS='-Wall -Wextra -Werror' \
+  JAVACFLAGS='-Xlint:all -Xdoclint:all/protected -Xdoclint/package:ai.protrain -Werror'
 jar=$work/java/protrain.jar
 
 # JUnit's own tests; a warning of -Xcheck:jni is a failure. every_code.c makes errors that cannot be provoked.
