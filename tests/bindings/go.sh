@@ -17,7 +17,9 @@ export PROTRAIN_FIXTURES="$source/tests/fixtures"
 cd "$source/bindings/go"
 unformatted=$(gofmt -l ./*.go internal/lib/failure.go "$source/samples/go" "$source/bench/bindings/go")
 test -z "$unformatted" || { echo "gofmt would change $unformatted"; exit 1; }
-go vet .
+for folder in "$source/samples/go" "$source/bench/bindings/go" .; do
+  (cd "$folder" && go vet .)
+done
 go test -race -c -o "$work/test" .
 GODEBUG=cgocheck=2 "$work/test"
 
@@ -26,3 +28,4 @@ LD_PRELOAD="$work/every_code.so" "$work/test" -test.v -test.run TestEveryCode >"
 grep -q '^--- PASS: TestEveryCode' "$work/log" || { cat "$work/log"; exit 1; }
 
 sh "$source/tests/bindings/page.sh" "$source" "$build" go.md >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+grep -q '^step 50  loss [23]' "$work/log" || { cat "$work/log"; exit 1; }
