@@ -38,7 +38,7 @@ junit=$(printf "$jars/%s.jar:" junit-jupiter-api junit-jupiter-engine junit-plat
   junit-platform-engine junit-platform-launcher junit-platform-reporting opentest4j apiguardian-api picocli)
 javac -Xlint:all,-path,-processing,-classfile,-try -Werror -cp "$jar:$junit" -d "$work/tests" \
   "$binding"/test/ai/protrain/*.java
-LD_PRELOAD=$work/every_code.so java -Xcheck:jni -Xmx256m -Dfixtures="$source/tests/fixtures" \
+LD_PRELOAD=$work/every_code.so java -Xcheck:jni -Xms96m -Xmx96m -XX:+AlwaysPreTouch -Dfixtures="$source/tests/fixtures" \
   -cp "$jar:$work/tests:$junit" org.junit.platform.console.ConsoleLauncher --disable-banner \
   --disable-ansi-colors --details=tree --scan-classpath "$work/tests" >"$work/log" 2>&1 ||
   { cat "$work/log" >&2; fail "JUnit's tests have failed"; }

@@ -204,8 +204,9 @@ class LifeTest {
     long files = count("fd");
     long bytes = residentBytes();
     makeSessions(1000);
-    assertTrue(threadsLeft(threads + 3) <= threads + 3, "threads of sessions are left"); // Java starts some of its own
-    assertTrue(count("fd") <= files + 3, "files of sessions are left");
+    // Java starts some of its own, the last sessions may not have been collected yet.
+    assertTrue(threadsLeft(threads + 20) <= threads + 20, "threads of sessions are left");
+    assertTrue(count("fd") <= files + 20, "files of sessions are left");
     assertTrue(residentBytes() < bytes + (32 << 20), "memory of sessions is left");
   }
 }
