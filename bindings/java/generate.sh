@@ -1,0 +1,11 @@
+#!/bin/sh
+# Writes what SWIG makes of ../protrain.i: jni/protrain_jni.cpp and three classes of the package ai.protrain.internal.
+# Needed after a change of protrain.h, protrain.i or java.i only; what it writes is part of the repository.
+# usage: generate.sh [DIRECTORY]    DIRECTORY: where to, else this folder
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:-$here}
+mkdir -p "$out/jni" "$out/src/ai/protrain/internal"
+cd "$here/.."
+swig -c++ -java -package ai.protrain.internal -module Native -I../include -outdir "$out/src/ai/protrain/internal" \
+  -o "$out/jni/protrain_jni.cpp" -oh "$out/jni/protrain_jni.h" protrain.i

@@ -1,0 +1,82 @@
+package ai.protrain;
+
+import ai.protrain.internal.Native;
+import java.lang.ref.Reference;
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.nio.LongBuffer;
+
+/**
+ * The elements of a buffer from its position to its limit, as C sees them for the time of a call: in place where the
+ * buffer is direct and in the machine's byte order, else as a copy. The buffer itself is left as it is.
+ */
+final class Memory implements AutoCloseable {
+  final long address;
+  final long bytes;
+  private final Buffer buffer;
+  private final boolean copied;
+
+  /** In place, or a copy of a buffer that has an array. */
+  private Memory(Buffer buffer, int elementBytes) {
+    this.buffer = buffer;
+    bytes = (long) buffer.remaining() * elementBytes;
+    copied = !buffer.isDirect();
+    if (copied) {
+      address = Native.memory_allocate(bytes);
+      if (address == 0) throw new OutOfMemoryError(bytes + " bytes beside the heap");
+      Native.memory_write(address, buffer.array(), offset(elementBytes), bytes);
+    } else {
+      address = Native.memory_address(buffer) + (long) buffer.position() * elementBytes;
+    }
+  }
+
+  private long offset(int elementBytes) {
+    return ((long) buffer.arrayOffset() + buffer.position()) * elementBytes;
+  }
+
+  /** Whether the buffer's elements can be had without Java's help. */
+  private static boolean plain(Buffer buffer, ByteOrder order) {
+    return buffer.hasArray() || buffer.isDirect() && order == ByteOrder.nativeOrder();
+  }
+
+  /** Bytes have no order: they are taken as they lie. */
+  static Memory of(ByteBuffer buffer) {
+    boolean plain = plain(buffer, ByteOrder.nativeOrder());
+    return new Memory(plain ? buffer : ByteBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 1);
+  }
+
+  static Memory of(IntBuffer buffer) {
+    boolean plain = plain(buffer, buffer.order());
+    return new Memory(plain ? buffer : IntBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 4);
+  }
+
+  static Memory of(LongBuffer buffer) {
+    boolean plain = plain(buffer, buffer.order());
+    return new Memory(plain ? buffer : LongBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 8);
+  }
+
+  static Memory of(FloatBuffer buffer) {
+    boolean plain = plain(buffer, buffer.order());
+    return new Memory(plain ? buffer : FloatBuffer.allocate(buffer.remaining()).put(buffer.duplicate()).flip(), 4);
+  }
+
+  /** Hands over what C has written to the memory of {@code of(to)}. */
+  void writeTo(FloatBuffer to) {
+    if (!copied) return;
+    Native.memory_read(address, buffer.array(), offset(Float.BYTES), bytes);
+    if (buffer != to) to.duplicate().put((FloatBuffer) buffer);
+  }
+
+  long floats() {
+    return bytes / Float.BYTES;
+  }
+
+  @Override
+  public void close() {
+    if (copied) Native.memory_free(address);
+    Reference.reachabilityFence(buffer);
+  }
+}

@@ -1,0 +1,431 @@
+package ai.protrain;
+
+import ai.protrain.internal.Native;
+import java.nio.ByteBuffer;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.nio.LongBuffer;
+import java.nio.ReadOnlyBufferException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * A model in training: its weights, its optimizer's state, and the memory and threads that a step needs.
+ *
+ * <p>It is used by one thread at a time and may move between threads; another thread that comes in gets
+ * {@link ErrorCode#BUSY}, and the session is unharmed. Only {@link #cancel} and {@link #close} may be called at any
+ * time.
+ *
+ * <p>Buffers are used from their position to their limit, and left as they are. Direct ones in the machine's byte order
+ * are read and written in place; any other, and arrays, by way of a copy.
+ */
+public final class Session implements AutoCloseable {
+  /**
+   * An input of the model.
+   *
+   * @param name its name
+   * @param dtype the type of its elements
+   * @param shape its shape, all dimensions bound
+   */
+  public record Input(String name, DType dtype, List<Long> shape) {}
+
+  /**
+   * A parameter of the model, trained or frozen.
+   *
+   * @param name its initializer's name in the file
+   * @param shape its shape
+   * @param elements how many elements it has: the product of its shape
+   */
+  public record Parameter(String name, List<Long> shape, long elements) {}
+
+  private final Handle handle;
+
+  /**
+   * Reads a model and makes it ready to train: chooses a plan for the memory that the options give, and takes that
+   * memory.
+   *
+   * @param options what it is to be made of; needed only during this call
+   * @param model an ONNX file
+   */
+  public Session(Options options, Path model) {
+    long[] session = {0};
+    try {
+      options.handle.call(pointer -> Native.session_create(pointer, model.toString(), session));
+    } catch (Throwable thrown) {
+      Native.session_destroy(session[0]); // made, though its listener threw
+      throw thrown;
+    }
+    handle = new Handle("session", session[0], Native::session_destroy);
+  }
+
+  /**
+   * Sets who hears the session's log: a line of what was created, at once, one per step, and one per checkpoint.
+   *
+   * @param listener the listener, called on the thread that is inside the call; or null
+   */
+  public void setLog(LogListener listener) {
+    handle.call(session -> handle.listen(listener, log -> Native.session_log(session, log)));
+  }
+
+  /**
+   * Tells the inputs of the model. All must be set before the first step.
+   *
+   * @return the inputs, in the file's order
+   */
+  public List<Input> inputs() {
+    List<Input> inputs = new ArrayList<>();
+    handle.call(
+        session -> {
+          long[] count = {0};
+          int[] dtype = {0};
+          byte[][] name = {null};
+          Native.session_input_count(session, count);
+          for (long i = 0; i < count[0]; ++i) {
+            Native.session_input_name(session, i, name);
+            Native.session_input_dtype(session, i, dtype);
+            List<Long> shape = shape(session, i, Native::session_input_shape);
+            inputs.add(new Input(Native.text(name[0]), DType.of(dtype[0]), shape));
+          }
+        });
+    return List.copyOf(inputs);
+  }
+
+  /**
+   * Copies the values of an input. They are used by every following step and evaluation, until set again.
+   *
+   * @param name the input's name
+   * @param data the elements in row-major order
+   * @param shape their shape, one of those that the session serves
+   */
+  public void setInput(String name, LongBuffer data, long... shape) {
+    setInput(name, DType.INT64, Memory.of(data), shape);
+  }
+
+  /**
+   * As {@link #setInput(String, LongBuffer, long...)}, for {@link DType#INT32}.
+   *
+   * @param name the input's name
+   * @param data the elements in row-major order
+   * @param shape their shape
+   */
+  public void setInput(String name, IntBuffer data, long... shape) {
+    setInput(name, DType.INT32, Memory.of(data), shape);
+  }
+
+  /**
+   * As {@link #setInput(String, LongBuffer, long...)}, for {@link DType#FLOAT32}.
+   *
+   * @param name the input's name
+   * @param data the elements in row-major order
+   * @param shape their shape
+   */
+  public void setInput(String name, FloatBuffer data, long... shape) {
+    setInput(name, DType.FLOAT32, Memory.of(data), shape);
+  }
+
+  /**
+   * As {@link #setInput(String, LongBuffer, long...)}, for elements of any type.
+   *
+   * @param name the input's name
+   * @param dtype the type of the elements; the model's own, nothing is converted
+   * @param data their bytes, each element in the machine's order
+   * @param shape their shape
+   */
+  public void setInput(String name, DType dtype, ByteBuffer data, long... shape) {
+    setInput(name, dtype, Memory.of(data), shape);
+  }
+
+  /**
+   * As {@link #setInput(String, LongBuffer, long...)}, for an array.
+   *
+   * @param name the input's name
+   * @param data the elements in row-major order
+   * @param shape their shape
+   */
+  public void setInput(String name, long[] data, long... shape) {
+    setInput(name, LongBuffer.wrap(data), shape);
+  }
+
+  /**
+   * As {@link #setInput(String, LongBuffer, long...)}, for an array of {@link DType#INT32}.
+   *
+   * @param name the input's name
+   * @param data the elements in row-major order
+   * @param shape their shape
+   */
+  public void setInput(String name, int[] data, long... shape) {
+    setInput(name, IntBuffer.wrap(data), shape);
+  }
+
+  /**
+   * As {@link #setInput(String, LongBuffer, long...)}, for an array of {@link DType#FLOAT32}.
+   *
+   * @param name the input's name
+   * @param data the elements in row-major order
+   * @param shape their shape
+   */
+  public void setInput(String name, float[] data, long... shape) {
+    setInput(name, FloatBuffer.wrap(data), shape);
+  }
+
+  private void setInput(String name, DType dtype, Memory data, long[] shape) {
+    try (data) {
+      handle.call(
+          session -> Native.session_set_input(session, name, dtype.number, shape, data.address, data.bytes));
+    }
+  }
+
+  /**
+   * Trains on the present inputs: forward, backward, update of every trained parameter. With the option accumulation =
+   * K, K calls make one step.
+   *
+   * @return the loss before the update; of the K-th call, the mean over the step's batches
+   */
+  public float step() {
+    float[] loss = {0};
+    handle.call(session -> Native.step(session, loss));
+    return loss[0];
+  }
+
+  /**
+   * Computes the loss on the present inputs and changes nothing.
+   *
+   * @return the loss of the present weights
+   */
+  public float eval() {
+    float[] loss = {0};
+    handle.call(session -> Native.eval(session, loss));
+    return loss[0];
+  }
+
+  /**
+   * Tells the L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
+   *
+   * @return the norm
+   */
+  public double gradNorm() {
+    double[] norm = {0};
+    handle.call(session -> Native.session_grad_norm(session, norm));
+    return norm[0];
+  }
+
+  /**
+   * Tells how many steps were taken, those before the checkpoint that the session went on from included.
+   *
+   * @return the number of complete steps
+   */
+  public long stepCount() {
+    long[] count = {0};
+    handle.call(session -> Native.session_step_count(session, count));
+    return count[0];
+  }
+
+  /**
+   * Sets the learning rate of all following steps. Costs nothing: call it before each step for a schedule.
+   *
+   * @param rate the rate
+   */
+  public void setLearningRate(double rate) {
+    handle.call(session -> Native.session_set_learning_rate(session, rate));
+  }
+
+  /**
+   * Asks the call that is inside the session, or else the next step or evaluation, to stop; from any thread. That call
+   * throws {@link ErrorCode#CANCELLED}, once, and the session stays usable. Does nothing after {@link #close}.
+   */
+  public void cancel() {
+    handle.callIfOpen(Native::session_cancel);
+  }
+
+  /**
+   * Tells the parameters of the model, frozen ones included.
+   *
+   * @return the parameters, in the file's order
+   */
+  public List<Parameter> parameters() {
+    List<Parameter> parameters = new ArrayList<>();
+    handle.call(
+        session -> {
+          long[] count = {0};
+          Native.session_parameter_count(session, count);
+          for (long i = 0; i < count[0]; ++i) parameters.add(parameter(session, i));
+        });
+    return List.copyOf(parameters);
+  }
+
+  private static Parameter parameter(long session, long index) {
+    byte[][] name = {null};
+    long[] elements = {0};
+    Native.session_parameter_name(session, index, name);
+    Native.session_parameter_elements(session, index, elements);
+    return new Parameter(Native.text(name[0]), shape(session, index, Native::session_parameter_shape), elements[0]);
+  }
+
+  /**
+   * Reads a parameter, in row-major order of its shape.
+   *
+   * @param name its name
+   * @param values where it goes; as many as it has elements
+   */
+  public void readParameter(String name, FloatBuffer values) {
+    read(name, values, Native::session_parameter_read);
+  }
+
+  /**
+   * Reads a parameter, in row-major order of its shape.
+   *
+   * @param name its name
+   * @return its elements
+   */
+  public float[] readParameter(String name) {
+    float[] values = new float[elementsOf(name)];
+    readParameter(name, FloatBuffer.wrap(values));
+    return values;
+  }
+
+  /**
+   * Overwrites a parameter. The optimizer's state stays as it is.
+   *
+   * @param name its name
+   * @param values its elements, in row-major order of its shape
+   */
+  public void writeParameter(String name, FloatBuffer values) {
+    try (Memory memory = Memory.of(values)) {
+      handle.call(session -> Native.session_parameter_write(session, name, memory.address, memory.floats()));
+    }
+  }
+
+  /**
+   * As {@link #writeParameter(String, FloatBuffer)}, for an array.
+   *
+   * @param name its name
+   * @param values its elements
+   */
+  public void writeParameter(String name, float[] values) {
+    writeParameter(name, FloatBuffer.wrap(values));
+  }
+
+  /**
+   * Reads the gradient that a parameter had in the last step; only of those that the option keep_gradients names.
+   *
+   * @param name the parameter's name
+   * @param values where it goes; as many as the parameter has elements
+   */
+  public void readGradient(String name, FloatBuffer values) {
+    read(name, values, Native::session_gradient_read);
+  }
+
+  /**
+   * As {@link #readGradient(String, FloatBuffer)}, into a new array.
+   *
+   * @param name the parameter's name
+   * @return the gradient's elements
+   */
+  public float[] readGradient(String name) {
+    float[] values = new float[elementsOf(name)];
+    readGradient(name, FloatBuffer.wrap(values));
+    return values;
+  }
+
+  private interface Reading {
+    void read(long session, String name, long values, long count);
+  }
+
+  private void read(String name, FloatBuffer values, Reading reading) {
+    if (values.isReadOnly()) throw new ReadOnlyBufferException();
+    try (Memory memory = Memory.of(values)) {
+      handle.call(session -> reading.read(session, name, memory.address, memory.floats()));
+      memory.writeTo(values);
+    }
+  }
+
+  /** 0 where there is no such parameter: the call that follows says so better. */
+  private int elementsOf(String name) {
+    return parameters().stream()
+        .filter(parameter -> parameter.name().equals(name))
+        .mapToInt(parameter -> Math.toIntExact(parameter.elements()))
+        .findFirst()
+        .orElse(0);
+  }
+
+  /**
+   * Writes the model with its present weights. The file is replaced only once the new one is complete.
+   *
+   * @param path the ONNX file to write
+   */
+  public void export(Path path) {
+    handle.call(session -> Native.session_export(session, path.toString()));
+  }
+
+  /**
+   * Saves a checkpoint, from which a session that {@link Options#resume} makes goes on bit for bit. It survives a kill
+   * or a power failure at any instant, as do all before it.
+   *
+   * @param directory made if only its last component is missing; the checkpoint becomes a folder in it
+   */
+  public void save(Path directory) {
+    handle.call(session -> Native.session_save(session, directory.toString()));
+  }
+
+  /**
+   * Tells the plan that was chosen.
+   *
+   * @return a JSON object; a file of it is what the option {@code plan} takes
+   */
+  public String plan() {
+    return ask(Native::session_plan);
+  }
+
+  /**
+   * Tells the program: every instruction of a step.
+   *
+   * @return text, one instruction a line
+   */
+  public String program() {
+    return ask(Native::session_program);
+  }
+
+  /**
+   * Tells the training graph: every node of forward and backward.
+   *
+   * @return text, one node a line
+   */
+  public String graph() {
+    return ask(Native::session_graph);
+  }
+
+  /**
+   * Tells what the last step did with its time and its memory, and what was predicted.
+   *
+   * @return a JSON object
+   */
+  public String report() {
+    return ask(Native::session_report);
+  }
+
+  /** Frees the session, its threads and all its memory; where a call is inside it, when that call has returned. */
+  @Override
+  public void close() {
+    handle.close();
+  }
+
+  private String ask(Handle.Question question) {
+    byte[][] answer = {null};
+    handle.call(session -> question.ask(session, answer));
+    return Native.text(answer[0]);
+  }
+
+  private interface Shape {
+    void get(long session, long index, long[] dims, long[] rank);
+  }
+
+  private static List<Long> shape(long session, long index, Shape shape) {
+    long[] rank = {0};
+    shape.get(session, index, new long[0], rank);
+    long[] dims = new long[(int) rank[0]];
+    shape.get(session, index, dims, rank);
+    return Arrays.stream(dims).boxed().toList();
+  }
+}

@@ -1,0 +1,158 @@
+package ai.protrain;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** From options to a trained model. */
+class TrainingTest {
+  private static final int BUDGET = 2_500_000;
+
+  @TempDir Path directory;
+
+  private Options tight() {
+    return Models.gpt2().memory("" + BUDGET).offloadDir(directory).learningRate(3e-3);
+  }
+
+  private static long number(String json, String key) {
+    Matcher found = Pattern.compile("\"" + key + "\": *(\\d+)").matcher(json);
+    assertTrue(found.find(), key);
+    return Long.parseLong(found.group(1));
+  }
+
+  @Test
+  void trainsInLessMemoryThanTheModelNeedsResident() {
+    try (Options options = tight()) {
+      String plan = options.plan(Models.GPT2);
+      assertTrue(number(plan.substring(plan.indexOf("\"resident\"")), "device_peak_bytes") > BUDGET);
+      try (Session session = new Session(options, Models.GPT2)) {
+        assertTrue(session.plan().contains("\"disk\""));
+        float first = Models.step(session, 0);
+        float loss = first;
+        for (int step = 1; step < 5; ++step) loss = Models.step(session, 0);
+        assertTrue(loss < 0.9f * first, first + " to " + loss);
+        assertEquals(5, session.stepCount());
+        String report = session.report();
+        assertTrue(number(report, "device_peak_bytes") <= BUDGET);
+        assertTrue(number(report, "disk_bytes") > 0);
+      }
+    }
+  }
+
+  @Test
+  void goesOnBitForBitFromACheckpoint() {
+    Path run = directory.resolve("run-ü😀"); // beyond 16 bits, where JNI's own strings are not UTF-8
+    float[] whole = new float[4];
+    try (Options options = tight();
+        Session session = new Session(options, Models.GPT2)) {
+      for (int step = 0; step < 4; ++step) {
+        whole[step] = Models.step(session, step);
+        if (step == 1) session.save(run);
+      }
+    }
+    assertTrue(Files.exists(run.resolve("step-0000000002")));
+    try (Options options = Models.gpt2().learningRate(3e-3).resume(run);
+        Session session = new Session(options, Models.GPT2)) {
+      assertEquals(2, session.stepCount());
+      assertEquals(whole[2], Models.step(session, 2));
+      assertEquals(whole[3], Models.step(session, 3));
+    }
+  }
+
+  @Test
+  void whatIsExportedIsTheTrainedModel() {
+    Path trained = directory.resolve("trained.onnx");
+    try (Options options = Models.gpt2();
+        Session session = new Session(options, Models.GPT2)) {
+      Models.feed(session, 0);
+      float before = session.eval();
+      assertEquals(before, session.eval());
+      session.step();
+      float after = session.eval();
+      assertNotEquals(before, after);
+      session.export(trained);
+      try (Session again = new Session(options, trained)) {
+        Models.feed(again, 0);
+        assertEquals(after, again.eval());
+      }
+    }
+  }
+
+  @Test
+  void tellsWhatTheModelIs() {
+    try (Options options = Models.gpt2();
+        Session session = new Session(options, Models.GPT2)) {
+      List<Long> shape = List.of(Models.BATCH, Models.SEQUENCE);
+      assertEquals(
+          List.of(
+              new Session.Input("input_ids", DType.INT64, shape), new Session.Input("labels", DType.INT64, shape)),
+          session.inputs());
+      Session.Parameter first = session.parameters().get(0);
+      assertEquals(new Session.Parameter("m.lm_head.weight", List.of(512L, 64L), 512 * 64), first);
+      assertTrue(session.program().lines().count() > 10);
+      assertTrue(session.graph().contains("MatMul"));
+    }
+    try (Options options = new Options()) {
+      assertTrue(options.help().contains("learning_rate"));
+      assertEquals("0.001", options.get("learning_rate"));
+      assertTrue(options.check(Models.GPT2).contains("sequence"));
+    }
+    assertTrue(Protrain.version().matches("\\d+\\.\\d+\\.\\d+"));
+  }
+
+  @Test
+  void parametersAndGradientsAreReadAndWritten() {
+    String name = "m.transformer.wpe.weight";
+    try (Options options = Models.gpt2().set("keep_gradients", name);
+        Session session = new Session(options, Models.GPT2)) {
+      float[] before = session.readParameter(name);
+      Models.feed(session, 0);
+      float loss = session.eval();
+      session.step();
+      float[] gradient = session.readGradient(name);
+      assertEquals(before.length, gradient.length);
+      double squares = 0;
+      for (float value : gradient) squares += (double) value * value;
+      assertTrue(squares > 0 && Math.sqrt(squares) <= session.gradNorm());
+
+      FloatBuffer direct =
+          ByteBuffer.allocateDirect(4 * before.length + 8).order(ByteOrder.nativeOrder()).asFloatBuffer();
+      direct.position(1).limit(1 + before.length);
+      session.readParameter(name, direct);
+      float[] trained = session.readParameter(name);
+      assertEquals(FloatBuffer.wrap(trained), direct);
+      assertNotEquals(FloatBuffer.wrap(before), direct);
+      assertEquals(0, direct.get(0));
+      assertEquals(1, direct.position());
+
+      session.writeParameter(name, before);
+      assertArrayEquals(before, session.readParameter(name));
+      assertNotEquals(loss, session.eval()); // the other parameters are trained
+      session.writeParameter(name, direct);
+      assertArrayEquals(trained, session.readParameter(name));
+    }
+  }
+
+  @Test
+  void theLearningRateIsThatOfTheNextStep() {
+    try (Options options = Models.gpt2();
+        Session session = new Session(options, Models.GPT2)) {
+      float[] before = session.readParameter("m.lm_head.weight");
+      session.setLearningRate(0);
+      Models.step(session, 0);
+      assertArrayEquals(before, session.readParameter("m.lm_head.weight"));
+    }
+  }
+}

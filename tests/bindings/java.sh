@@ -1,0 +1,76 @@
+#!/bin/sh
+# Builds the Java binding against the installed build and tests it under -Xcheck:jni; then the ways to load it,
+# and docs/java.md as it is written. samples.sh runs the sample.
+# usage: java.sh SOURCE BUILD
+set -eu
+source=$(cd "$1" && pwd)
+build=$(cd "$2" && pwd)
+binding=$source/bindings/java
+jars=/usr/share/java
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  echo "java.sh: $*" >&2
+  exit 1
+}
+
+command -v javac >/dev/null || fail "needs a JDK; apt-get install openjdk-17-jdk-headless"
+[ -e $jars/junit-platform-console.jar ] || fail "needs JUnit 5; apt-get install junit5"
+
+cmake --install "$build" --prefix "$work/prefix" >/dev/null
+PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
+XDG_CACHE_HOME=$build/cache # as the other tests have it: kernels are measured once
+export PKG_CONFIG_PATH XDG_CACHE_HOME
+cd "$work"
+libdir=$(pkg-config --variable=libdir protrain)
+
+make -s -C "$binding" OUT="$work/java" CXXFLAGS='-Wall -Wextra -Werror' \
+  JAVACFLAGS='-Xlint:all -Xdoclint:all/protected -Xdoclint/package:ai.protrain -Werror'
+jar=$work/java/protrain.jar
+
+# JUnit's own tests; a warning of -Xcheck:jni is a failure. every_code.c makes errors that cannot be provoked.
+# The JVM opens the native half for itself alone, so the library must be there for every_code.c by its own doing.
+# shellcheck disable=SC2046
+cc -shared -fPIC "$source/tests/bindings/every_code.c" -Wl,--no-as-needed $(pkg-config --cflags --libs protrain) \
+  -Wl,-rpath,"$libdir" -o "$work/every_code.so"
+junit=$(printf "$jars/%s.jar:" junit-jupiter-api junit-jupiter-engine junit-platform-commons junit-platform-console \
+  junit-platform-engine junit-platform-launcher junit-platform-reporting opentest4j apiguardian-api picocli)
+javac -Xlint:all,-path,-processing,-classfile,-try -Werror -cp "$jar:$junit" -d "$work/tests" \
+  "$binding"/test/ai/protrain/*.java
+LD_PRELOAD=$work/every_code.so java -Xcheck:jni -Xms96m -Xmx96m -XX:+AlwaysPreTouch -Dfixtures="$source/tests/fixtures" \
+  -cp "$jar:$work/tests:$junit" org.junit.platform.console.ConsoleLauncher --disable-banner \
+  --disable-ansi-colors --details=tree --scan-classpath "$work/tests" >"$work/log" 2>&1 ||
+  { cat "$work/log" >&2; fail "JUnit's tests have failed"; }
+if grep -q -E 'WARNING|FATAL' "$work/log"; then
+  cat "$work/log" >&2
+  fail "-Xcheck:jni has warned"
+fi
+grep -q '[1-9][0-9]* tests successful' "$work/log" || fail "no test was run"
+
+# The native half is found by a property, in the jar, and on the library path.
+cat >"$work/Version.java" <<'JAVA'
+class Version {
+  public static void main(String[] arguments) {
+    System.out.println(ai.protrain.Protrain.version());
+  }
+}
+JAVA
+javac -cp "$jar" -d "$work/version" "$work/Version.java"
+native=$(dirname "$(find "$work/java/classes" -name libprotrain_jni.so)")
+cp -r "$work/java/classes" "$work/bare"
+rm -r "$work/bare/native"
+mkdir "$work/tmp"
+version=$(pkg-config --modversion protrain)
+try() {
+  [ "$(java -Xcheck:jni -Djava.io.tmpdir="$work/tmp" "$@" Version)" = "$version" ] || fail "not loaded: java $*"
+}
+try -cp "$jar:$work/version"
+try -cp "$work/bare:$work/version" -Dprotrain.library="$native/libprotrain_jni.so"
+try -cp "$work/bare:$work/version" -Djava.library.path="$native"
+try --module-path "$jar" --add-modules ai.protrain -cp "$work/version"
+[ -z "$(ls "$work/tmp")" ] || fail "the native half was left in java.io.tmpdir"
+
+sh "$source/tests/bindings/page.sh" "$source" "$build" java.md >"$work/log" 2>&1 ||
+  { cat "$work/log" >&2; fail "docs/java.md does not run"; }
+grep -q '^step 20  loss 4' "$work/log" || { cat "$work/log" >&2; fail "docs/java.md trains otherwise than it says"; }
