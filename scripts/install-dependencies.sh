@@ -1,10 +1,13 @@
 #!/bin/sh
-# Installs what building and testing needs, from Debian 12's own archive. Does nothing where all of it is there.
-# usage: install-dependencies.sh [developer]    developer: what `make check` and `make format` need as well
+# Installs what building needs, from Debian 12's own archive. Does nothing where all of it is there.
+# usage: install-dependencies.sh [test|developer]    test: what the tests of bindings and of installing need as well
+#                                                    developer: and what `make check` and `make format` do
 set -eu
 
 packages="g++ make cmake ninja-build pkg-config protobuf-compiler libprotobuf-dev libdnnl-dev libfmt-dev
   nlohmann-json3-dev liburing-dev libxxhash-dev libcli11-dev libgtest-dev python3 python3-venv ca-certificates"
+[ -z "${1:-}" ] || packages="$packages golang-go openjdk-17-jdk-headless junit5 cargo rustc rust-clippy swig bindgen
+  meson abigail-tools lintian dpkg-dev debootstrap"
 [ "${1:-}" != developer ] || packages="$packages clang-format git"
 
 missing=

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 
-scripts/install-dependencies.sh
+scripts/install-dependencies.sh test
 # The test of exported models asks PyPI's onnxruntime; without it, it is skipped.
 if [ -z "${PROTRAIN_PYTHON:-}" ] && python3 -m venv build/python && build/python/bin/pip install -q onnxruntime numpy; then
   PROTRAIN_PYTHON=$PWD/build/python/bin/python

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""How far from the best of its whole space is the plan that the search chooses?
+
+    bench/search.py BENCH_SEARCH MODELS
+
+BENCH_SEARCH is the program of that name (-DPROTRAIN_BENCH=ON), MODELS a folder with the models named below. Every point
+of each space is laid out and simulated: minutes for the first three rows, more than half an hour for the last. Prints a
+line a budget; leaves with 1 if a plan was more than 1 % off. Results: bench/results/search.json"""
+import json
+import os
+import sys
+
+import support
+
+COMMON = ["dim=batch=8", "dim=sequence=512", "clip_norm=1", "precision=bf16"]
+ROWS = [("gpt2-124m", "rtx3090", ["700MiB", "1GiB", "1500MiB", "2GiB"]),
+        ("llama-134m", "rtx3090", ["600MiB", "900MiB", "1300MiB", "2GiB"]),
+        ("gpt2-350m", "h200", ["1536MiB", "2GiB", "3GiB", "5GiB"])]
+
+
+def main():
+    bench_search, models = sys.argv[1:3]
+    found = []
+    for name, hardware, budgets in ROWS:
+        done = support.run([bench_search, os.path.join(models, name + ".onnx"), hardware] + budgets + COMMON)
+        if done.returncode != 0:
+            raise SystemExit(done.stderr)
+        for line in done.stdout.splitlines():
+            row = dict(json.loads(line), model=name)
+            found.append(row)
+            print(f"{name} on {hardware} with {support.size(row['budget'])}: {row['points']} points, {row['fitting']} fit, "
+                  f"{row['laid_out']} laid out by the search; {(row['ratio'] - 1):.2%} over the best", flush=True)
+    support.save("search", {"options": COMMON, "budgets": found})
+    return 1 if any(row["ratio"] > 1.01 for row in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
