@@ -14,6 +14,7 @@ constexpr std::size_t kShortlist = 1500;         // points that are ranked again
 constexpr int kSteps = 10;                       // values of an integer that are ranked before its neighbours are
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
 constexpr int kSlack = 3;        // stages by which copies and the host may fall behind, where there are any
+constexpr int kSiblings = 2;     // laid out of points that differ in their buffers alone
 constexpr double kMargin = 1.1;  // the closed form may be wrong by this much about memory
 constexpr double kHope = 1.05;   // a point that looks worse than the best by more than this is not laid out
 
@@ -208,7 +209,7 @@ class Search {
     const std::optional<Point> first = best();
     double least = std::numeric_limits<double>::max();
     for (const Candidate &candidate : shortlist_) {
-      if (candidate.choice.n_swap > most_swap) continue;
+      if (candidate.choice.n_swap > most_swap || siblings(candidate.choice) >= kSiblings) continue;
       const Trial *near = trials_.nearest(candidate.choice);
       double seconds = candidate.estimate.seconds;
       if (near != nullptr) {
@@ -222,6 +223,15 @@ class Search {
       if (seconds < least) pick = &candidate, least = seconds;
     }
     return pick;
+  }
+
+  // Points that were laid out and differ from this one in their buffers alone.
+  std::ptrdiff_t siblings(const Choice &choice) const {
+    return std::ranges::count_if(trials_.all(), [&](const Trial &trial) {
+      Choice same = trial.candidate.choice;
+      same.n_buffer = choice.n_buffer;
+      return same_integers(same, choice);
+    });
   }
 
   bool looks_fitting(const Candidate &candidate, const Trial &near) const {
