@@ -1,6 +1,7 @@
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::os::raw::c_char;
+use std::path::Path;
 
 use protrain_sys as sys;
 
@@ -90,6 +91,12 @@ impl Error {
         self.code
     }
 
+    /// One sentence: what was found, what was expected, what to do.
+    #[doc(alias = "protrain_error_text")]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The node, tensor, file, argument or option that the error is about; empty where there is none.
     #[doc(alias = "protrain_error_subject")]
     pub fn subject(&self) -> &str {
@@ -103,9 +110,12 @@ impl Error {
     }
 }
 
-/// One sentence: what was found, what was expected, what to do.
+/// The text, with the subject in front where the text does not say it.
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.text.contains(&self.subject) {
+            write!(formatter, "{}: ", self.subject)?;
+        }
         formatter.write_str(&self.text)
     }
 }
@@ -149,12 +159,17 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> &'a str {
     unsafe { CStr::from_ptr(text) }.to_str().expect("libprotrain's text is UTF-8")
 }
 
-/// Text for the library; an error about the argument `name` where it holds a NUL.
+/// Text for the library, which is UTF-8 and ends in NUL; an error about the argument `name` where it holds one.
 pub(crate) fn c_text(name: &str, text: impl Into<Vec<u8>>) -> Result<CString> {
-    CString::new(text).map_err(|nul| Error {
-        code: Code::Arg,
-        text: format!("{name} has a NUL at byte {}; text for the library cannot hold one", nul.nul_position()),
-        subject: name.to_owned(),
-        usable: true,
-    })
+    CString::new(text)
+        .map_err(|nul| wrong(name, format!("has a NUL at byte {}; text cannot hold one", nul.nul_position())))
+}
+
+/// A path for the library.
+pub(crate) fn c_path(name: &str, path: &Path) -> Result<CString> {
+    c_text(name, path.to_str().ok_or_else(|| wrong(name, format!("{path:?} is not UTF-8; paths have to be")))?)
+}
+
+fn wrong(name: &str, text: String) -> Error {
+    Error { code: Code::Arg, text, subject: name.to_owned(), usable: true }
 }

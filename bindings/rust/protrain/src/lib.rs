@@ -54,6 +54,8 @@ mod numbered;
 mod options;
 mod session;
 
+use protrain_sys as sys;
+
 pub use cancel::CancelHandle;
 pub use element::{Bf16, DType, Element, F16};
 pub use error::{Code, Error, Result};
@@ -64,5 +66,5 @@ pub use session::{Input, Parameter, Session};
 #[doc(alias = "protrain_version")]
 pub fn version() -> &'static str {
     // SAFETY: the text is static.
-    unsafe { error::text(protrain_sys::protrain_version()) }
+    unsafe { error::text(sys::protrain_version()) }
 }

@@ -1,13 +1,12 @@
 use std::ffi::CString;
 use std::fmt;
 use std::os::raw::c_char;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{null, null_mut, NonNull};
 
 use protrain_sys as sys;
 
-use crate::error::{c_text, check, text};
+use crate::error::{c_path, c_text, check, text};
 use crate::log::Listener;
 use crate::{Result, Session};
 
@@ -212,9 +211,4 @@ impl fmt::Debug for Options {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Options").finish_non_exhaustive()
     }
-}
-
-/// A path for the library: its bytes as they are.
-pub(crate) fn c_path(name: &str, path: &Path) -> Result<CString> {
-    c_text(name, path.as_os_str().as_bytes())
 }

