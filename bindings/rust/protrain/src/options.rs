@@ -181,8 +181,13 @@ impl Options {
         let model = c_path("model", model.as_ref())?;
         let mut raw = null_mut();
         // SAFETY: the options are only read; the pointers are good for the time of the call.
-        let made = unsafe { check(sys::protrain_session_create(self.raw.as_ptr(), model.as_ptr(), &mut raw)) };
-        made.map(|()| Session::from_raw(NonNull::new(raw).expect("a session was made")))
+        unsafe {
+            let error = sys::protrain_session_create(self.raw.as_ptr(), model.as_ptr(), &mut raw);
+            // Owned before it is checked: a listener's panic may go on from there.
+            let session = NonNull::new(raw).map(Session::from_raw);
+            check(error)?;
+            Ok(session.expect("a session was made"))
+        }
     }
 
     /// `call` is a function of the library that lends a text until the next call on the options, which the borrow of

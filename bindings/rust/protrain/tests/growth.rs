@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use common::fixture;
+use common::{fixture, Folder};
 use protrain::Options;
 
 /// Resident pages, open files and threads of this process.
@@ -38,5 +39,11 @@ fn a_thousand_sessions_leave_nothing() {
     let (pages, files, threads) = sessions(100);
     let (pages_after, files_after, threads_after) = sessions(900);
     assert_eq!((files, threads), (files_after, threads_after));
+    // Nor does one whose options' listener panics: its kernels have to be measured, so that there is something to hear.
+    let folder = Folder::new();
+    let mut options = Options::new().unwrap();
+    options.dim("batch", 2).unwrap().set_path("profile_dir", &folder.0).unwrap().set_log(|_| panic!()).unwrap();
+    catch_unwind(AssertUnwindSafe(|| options.open(fixture("root.onnx")))).unwrap_err();
+    assert_eq!(holdings().2, threads);
     assert!(pages_after - pages < 256, "{} pages in 900 sessions of a model of a page", pages_after - pages);
 }
