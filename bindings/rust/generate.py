@@ -49,7 +49,7 @@ def comments(header):
         name = re.search(r"(\w+)\)?\(|(\w+)\s*$", declaration)
         found[name[1] or name[2]] = [re.sub(r"^ ?\* ?", "", line.strip()) for line in comment.strip().split("\n")]
     for name, comment in re.findall(r"(PROTRAIN_\w+) = \d+,? +/\* (.*?) \*/", text):
-        found[name] = [comment + "."]
+        found[name] = [(comment if comment.startswith(PREFIX) else comment[0].upper() + comment[1:]) + "."]
     return found
 
 

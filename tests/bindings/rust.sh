@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the Rust crates against the installed build, with Debian's own cargo and no network, and tests them; then the
-# sample, and docs/rust.md as it is written.
+# Builds the Rust crates against the installed build, with Debian's own cargo and no network, and tests them; then runs
+# docs/rust.md as it is written. (samples.sh runs the sample, generated.sh generates anew.)
 # usage: rust.sh SOURCE BUILD
 set -eu
 source=$(cd "$1" && pwd)
@@ -15,8 +15,8 @@ fail() {
 }
 
 PATH=/usr/bin:$PATH # Debian's, whatever else there is
-for tool in cargo cargo-clippy swig bindgen; do
-  command -v $tool >/dev/null || fail "needs $tool; apt-get install cargo rust-clippy swig bindgen"
+for tool in cargo cargo-clippy bindgen; do
+  command -v $tool >/dev/null || fail "needs $tool; apt-get install cargo rust-clippy bindgen"
 done
 cmake --install "$build" --prefix "$work/first" >/dev/null
 mv "$work/first" "$work/protrain"
@@ -26,18 +26,14 @@ export PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$build/cache}" CARGO_HOME="$work/cargo" CARGO_TARGET_DIR="$work/target"
 export CARGO_NET_OFFLINE=true CARGO_TERM_QUIET=true
 
-# The declarations are what generate.sh makes, and what bindgen makes of the header. The safe crate uses all of them.
-"$crates/generate.sh" "$work/bindings.rs"
-diff "$crates/protrain-sys/src/bindings.rs" "$work/bindings.rs" || fail "bindings.rs is old; run bindings/rust/generate.sh"
+# The declarations are what bindgen makes of the header, and the safe crate uses each.
+bindings=$crates/protrain-sys/src/bindings.rs
 bindgen "$source/include/protrain.h" --allowlist-file '.*/protrain\.h' --size_t-is-usize --no-prepend-enum-name \
   --no-layout-tests --no-doc-comments --enable-function-attribute-detection -o "$work/bindgen.rs" -- -std=c11
-python3 -B "$crates/referee.py" "$work/bindings.rs" "$work/bindgen.rs" || fail "bindgen reads protrain.h otherwise"
-nm -D --defined-only "$LD_LIBRARY_PATH/libprotrain.so" | sed -n 's/.* T \(protrain_\w*\).*/\1/p' >"$work/symbols"
-sed -n 's/^pub const \(PROTRAIN_\w*\).*/\1/p' "$work/bindings.rs" | grep -v '^PROTRAIN_OK$' >"$work/constants"
-test "$(wc -l <"$work/symbols")" -gt 40 || fail "found no symbols in libprotrain.so"
-cat "$work/symbols" "$work/constants" | while read -r name; do
-  grep -q "\b$name\b" "$work/bindings.rs" || fail "protrain-sys has no $name"
-  grep -q "\bsys::$name\b\|= $name," "$crates"/protrain/src/*.rs || fail "protrain makes no use of $name"
+python3 -B "$crates/referee.py" "$bindings" "$work/bindgen.rs" || fail "bindgen reads protrain.h otherwise"
+for name in $(sed -n 's/^ *pub \(fn\|const\) \(\w*\).*/\2/p' "$bindings"); do
+  test "$name" = PROTRAIN_OK || grep -q "\bsys::$name\b\|= $name," "$crates"/protrain/src/*.rs ||
+    fail "protrain makes no use of $name"
 done
 
 cd "$crates"
@@ -45,27 +41,10 @@ cargo clippy --locked --all-targets -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps
 cargo test --locked >"$work/log" 2>&1 || { cat "$work/log"; fail "the crates' tests have failed"; }
 awk '/^test result: ok/ {passed += $4} END {exit passed < 35}' "$work/log" || fail "tests are missing: $(cat "$work/log")"
-cd "$source/bench/bindings/rust"
-cargo clippy --locked -- -D warnings
-
-# The sample: trains in less memory than the model takes, saves, goes on, exports.
-cd "$source/samples/rust"
-cargo clippy --locked -- -D warnings
-cargo build --locked --release
-finetune=$work/target/release/finetune
-model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
-text=/usr/share/common-licenses/GPL-3
-mkdir "$work/run"
-"$finetune" "$model" $text 20 4MiB "$work/run" >"$work/log"
-awk '{loss = $NF} NR == 1 {first = loss} END {exit !(NR == 3 && loss < first)}' "$work/log" || fail "the loss did not fall"
-test "$(grep -cE '^\{"step":[0-9]+,"loss_bits":"[0-9a-f]{8}","grad_norm_bits":"[0-9a-f]{8}"\}$' "$work/run/run.jsonl")" = 20
-"$work/protrain/bin/protrain" check "$work/run/trained.onnx" >/dev/null
-status=0
-"$finetune" "$model" $text 20 4KiB "$work/run" 2>"$work/log" || status=$?
-test $status = 1 && grep -q '^finetune: .*smallest' "$work/log" || fail "4KiB were not refused"
-status=0
-"$finetune" 2>"$work/log" || status=$?
-test $status = 2 && grep -q '^usage:' "$work/log" || fail "no usage"
+for other in samples/rust bench/bindings/rust; do
+  cd "$source/$other"
+  cargo clippy --locked -- -D warnings
+done
 
 # The page as it is written, in a home of its own and a tree that looks like a fresh one. Only what installs packages and
 # compiles the library does nothing: the build is there.

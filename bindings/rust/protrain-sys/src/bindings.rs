@@ -32,73 +32,73 @@ pub type protrain_code = c_uint;
 /// `protrain_code`: 0.
 pub const PROTRAIN_OK: protrain_code = 0;
 
-/// an argument or option is wrong.
+/// An argument or option is wrong.
 pub const PROTRAIN_ERROR_ARG: protrain_code = 1;
 
-/// the call does not fit the object's present state.
+/// The call does not fit the object's present state.
 pub const PROTRAIN_ERROR_STATE: protrain_code = 2;
 
-/// another thread is inside the object.
+/// Another thread is inside the object.
 pub const PROTRAIN_ERROR_BUSY: protrain_code = 3;
 
-/// the object belongs to the parent process.
+/// The object belongs to the parent process.
 pub const PROTRAIN_ERROR_FORKED: protrain_code = 4;
 
-/// a file of a version that is not known.
+/// A file of a version that is not known.
 pub const PROTRAIN_ERROR_VERSION: protrain_code = 5;
 
-/// a path that may not be followed.
+/// A path that may not be followed.
 pub const PROTRAIN_ERROR_PATH: protrain_code = 6;
 
-/// the system refused a file operation.
+/// The system refused a file operation.
 pub const PROTRAIN_ERROR_IO: protrain_code = 7;
 
-/// no space left where a file should grow.
+/// No space left where a file should grow.
 pub const PROTRAIN_ERROR_NOSPC: protrain_code = 8;
 
-/// malformed bytes.
+/// Malformed bytes.
 pub const PROTRAIN_ERROR_FORMAT: protrain_code = 9;
 
-/// over a stated cap.
+/// Over a stated cap.
 pub const PROTRAIN_ERROR_LIMIT: protrain_code = 10;
 
-/// shapes or lengths do not fit together.
+/// Shapes or lengths do not fit together.
 pub const PROTRAIN_ERROR_SHAPE: protrain_code = 11;
 
-/// element types do not fit together.
+/// Element types do not fit together.
 pub const PROTRAIN_ERROR_TYPE: protrain_code = 12;
 
-/// the graph is not a legal one, or has no loss.
+/// The graph is not a legal one, or has no loss.
 pub const PROTRAIN_ERROR_GRAPH: protrain_code = 13;
 
-/// legal, but not something this library does (yet).
+/// Legal, but not something this library does (yet).
 pub const PROTRAIN_ERROR_UNSUPPORTED: protrain_code = 14;
 
-/// a checksum does not match.
+/// A checksum does not match.
 pub const PROTRAIN_ERROR_CORRUPT: protrain_code = 15;
 
-/// belongs to something else.
+/// Belongs to something else.
 pub const PROTRAIN_ERROR_MISMATCH: protrain_code = 16;
 
-/// does not fit the stated memory; the text says what would.
+/// Does not fit the stated memory; the text says what would.
 pub const PROTRAIN_ERROR_BUDGET: protrain_code = 17;
 
-/// the system refused memory.
+/// The system refused memory.
 pub const PROTRAIN_ERROR_NOMEM: protrain_code = 18;
 
 /// NaN or infinity where numbers must be finite.
 pub const PROTRAIN_ERROR_NONFINITE: protrain_code = 19;
 
-/// another rank failed.
+/// Another rank failed.
 pub const PROTRAIN_ERROR_PEER: protrain_code = 20;
 
-/// another rank did not answer in time.
+/// Another rank did not answer in time.
 pub const PROTRAIN_ERROR_TIMEOUT: protrain_code = 21;
 
-/// the device or its driver failed.
+/// The device or its driver failed.
 pub const PROTRAIN_ERROR_DEVICE: protrain_code = 22;
 
-/// a fault of this library: please report it.
+/// A fault of this library: please report it.
 pub const PROTRAIN_ERROR_INTERNAL: protrain_code = 23;
 
 /// protrain_session_cancel was called.
@@ -143,7 +143,7 @@ pub const PROTRAIN_UINT32: protrain_dtype = 11;
 /// `protrain_dtype`: 12.
 pub const PROTRAIN_UINT64: protrain_dtype = 12;
 
-/// one byte per element, 0 or 1.
+/// One byte per element, 0 or 1.
 pub const PROTRAIN_BOOL: protrain_dtype = 13;
 
 /// Receives one JSON object, in one line without a newline, lent for the time of the call: {"event":"step",...}. Called
