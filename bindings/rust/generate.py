@@ -4,7 +4,7 @@
     generate.py XML HEADER >bindings.rs
 
 Reads opaque structs, enums with literal values, pointers to functions and functions over fixed-width types: what a C
-interface that is made for other languages consists of. Anything else ends it with an error: nothing is ever left out."""
+interface that is made for other languages consists of. Anything else ends it with an error: nothing is left out."""
 import re
 import sys
 import textwrap

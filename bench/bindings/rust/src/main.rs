@@ -5,8 +5,8 @@
 //! ```
 //!
 //! MODEL.onnx is one with inputs `input_ids` and `labels`. The C functions are called as a C program would call them,
-//! on a session of the same options; rounds of both take turns, and the fastest round of each counts. Prints nanoseconds
-//! per call, and leaves with 1 where the crate adds more than a microsecond.
+//! on a session of the same options; rounds of both take turns, and the fastest round of each counts. Prints
+//! nanoseconds per call, and leaves with 1 where the crate adds more than a microsecond.
 
 use std::error::Error;
 use std::ffi::CString;

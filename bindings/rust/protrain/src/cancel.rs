@@ -3,12 +3,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use protrain_sys as sys;
 
-/// Stops a [`Session`](crate::Session) from any thread. All clones stand for the same session, and do nothing once it is
-/// gone.
+/// Stops a [`Session`](crate::Session) from any thread. All clones stand for the same session, and do nothing once it
+/// is gone.
 ///
 /// ```
 /// # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/fixtures")).unwrap();
-/// # let mut session = protrain::Options::new()?.dim("batch", 1)?.dim("sequence", 8)?.open("gpt2-dynamic-opset18.onnx")?;
+/// # let mut options = protrain::Options::new()?;
+/// # let mut session = options.dim("batch", 1)?.dim("sequence", 8)?.open("gpt2-dynamic-opset18.onnx")?;
 /// # session.set_input("input_ids", &[1, 8], &[1i64; 8])?;
 /// # session.set_input("labels", &[1, 8], &[1i64; 8])?;
 /// let cancel = session.cancel_handle();

@@ -12,7 +12,8 @@ use crate::{Result, Session};
 
 /// What a [`Session`] is to be made of. Each option is checked when it is set; what is not set has its default.
 ///
-/// A builder, as [`std::fs::OpenOptions`] is one: calls can be chained, and what was made serves any number of sessions.
+/// A builder, as [`std::fs::OpenOptions`] is one: calls can be chained, and what was made serves any number of
+/// sessions.
 ///
 /// ```
 /// # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/fixtures")).unwrap();
@@ -52,8 +53,8 @@ impl Options {
     /// Sets one option, to a number or a text. [`Options::help`] lists the keys; `protrain.h` has those most used:
     /// `memory`, `learning_rate`, `optimizer`, `threads`, `accumulation`, `frozen` and so on.
     ///
-    /// A list (`dim`, `shapes`, `trainable`, `frozen`, `keep_gradients`) gains one item with each call; any other option
-    /// is replaced.
+    /// A list (`dim`, `shapes`, `trainable`, `frozen`, `keep_gradients`) gains one item with each call; any other
+    /// option is replaced.
     ///
     /// # Errors
     /// `Arg` for a key that does not exist (the text names the nearest), a value of another type or out of range;
@@ -120,8 +121,8 @@ impl Options {
     }
 
     /// Says how a model would train, without training it: the plan that would be chosen, what a step would take and
-    /// hold, and why, as a JSON object; `protrain.h` lists its members. For the machine that the option `hardware` names
-    /// or describes, or for this one, which is then measured.
+    /// hold, and why, as a JSON object; `protrain.h` lists its members. For the machine that the option `hardware`
+    /// names or describes, or for this one, which is then measured.
     ///
     /// # Errors
     /// As [`Options::open`], but that a budget that is too small is none: it is in the answer.
@@ -145,8 +146,8 @@ impl Options {
     }
 
     /// Listens to how far a long call with these options is: `{"event":"profiling","done":3,"of":41}`, a line for each
-    /// kernel that [`Options::open`], [`Options::plan`] or [`Options::profile`] measures. A panic of the closure goes on
-    /// in that call, when it returns.
+    /// kernel that [`Options::open`], [`Options::plan`] or [`Options::profile`] measures. A panic of the closure goes
+    /// on in that call, when it returns.
     #[doc(alias = "protrain_options_set_log")]
     pub fn set_log(&mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Result<&mut Self> {
         self.listen(Some(Listener::shared(log)))
@@ -171,11 +172,11 @@ impl Options {
     /// options no more.
     ///
     /// # Errors
-    /// `Io`, `Path`, `Format`, `Limit` or `Version` for files; `Graph`, `Shape` or `Type` for graphs that are not legal,
-    /// have no loss, or do not fit the bound dimensions; `Unsupported` lists every operator and gradient that is missing;
-    /// `Arg` for options that do not fit the model; `Budget` where no plan fits: the text names the smallest budget that
-    /// works and what else would do. With the option `resume`: `Format`, `Corrupt`, `Version`, `Path` or `Mismatch` for
-    /// the checkpoint.
+    /// `Io`, `Path`, `Format`, `Limit` or `Version` for files; `Graph`, `Shape` or `Type` for graphs that are not
+    /// legal, have no loss, or do not fit the bound dimensions; `Unsupported` lists every operator and gradient that is
+    /// missing; `Arg` for options that do not fit the model; `Budget` where no plan fits: the text names the smallest
+    /// budget that works and what else would do. With the option `resume`: `Format`, `Corrupt`, `Version`, `Path` or
+    /// `Mismatch` for the checkpoint.
     #[doc(alias = "protrain_session_create")]
     pub fn open(&self, model: impl AsRef<Path>) -> Result<Session> {
         let model = c_path("model", model.as_ref())?;

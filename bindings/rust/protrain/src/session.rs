@@ -97,8 +97,8 @@ impl Session {
     /// Trains on the present inputs: forward, backward, update of every trained parameter. Returns the loss before the
     /// update.
     ///
-    /// With the option `accumulation` = K, K calls make one step: each adds its gradients, the K-th updates, and returns
-    /// the mean of the step's losses.
+    /// With the option `accumulation` = K, K calls make one step: each adds its gradients, the K-th updates, and
+    /// returns the mean of the step's losses.
     ///
     /// # Errors
     /// `State` if an input was never set; `Shape` if the inputs' shapes fit no one binding that is served; `Arg` if a
@@ -155,13 +155,14 @@ impl Session {
     /// Listens to the session's log: one JSON line when it was created (handed over by this call), one per step
     /// (`{"event":"step","step":1,"loss":6.2,...}`), one per checkpoint, with its path.
     ///
-    /// The closure is called on the thread that is inside a call on the session, before that call returns. If it panics,
-    /// it is not called again in that call, and the panic goes on there: out of [`Session::step`], which stands then,
-    /// and of the loop around it.
+    /// The closure is called on the thread that is inside a call on the session, before that call returns. If it
+    /// panics, it is not called again in that call, and the panic goes on there: out of [`Session::step`], which stands
+    /// then, and of the loop around it.
     ///
     /// ```
     /// # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/fixtures")).unwrap();
-    /// # let mut session = protrain::Options::new()?.dim("batch", 1)?.dim("sequence", 8)?.open("gpt2-dynamic-opset18.onnx")?;
+    /// # let mut options = protrain::Options::new()?;
+    /// # let mut session = options.dim("batch", 1)?.dim("sequence", 8)?.open("gpt2-dynamic-opset18.onnx")?;
     /// use std::sync::mpsc;
     ///
     /// let (lines, received) = mpsc::channel();
@@ -239,7 +240,8 @@ impl Session {
     /// Overwrites a parameter. The optimizer's state stays as it is; any value is taken, NaN too.
     ///
     /// # Errors
-    /// As [`Session::read_parameter`]; `Io` or `NoSpace` where the option `offload_dir` failed, and the session is lost.
+    /// As [`Session::read_parameter`]; `Io` or `NoSpace` where the option `offload_dir` failed, and the session is
+    /// lost.
     #[doc(alias = "protrain_session_parameter_write")]
     pub fn write_parameter(&mut self, name: &str, values: &[f32]) -> Result<()> {
         let name = c_text("name", name)?;
@@ -252,8 +254,8 @@ impl Session {
     /// kept.
     ///
     /// # Errors
-    /// As [`Session::read_parameter`]; `Arg` too for a gradient that is not kept; `State` before the first step, between
-    /// the batches of a step, and after a call that failed since.
+    /// As [`Session::read_parameter`]; `Arg` too for a gradient that is not kept; `State` before the first step,
+    /// between the batches of a step, and after a call that failed since.
     #[doc(alias = "protrain_session_gradient_read")]
     pub fn read_gradient(&mut self, name: &str, values: &mut [f32]) -> Result<()> {
         let name = c_text("name", name)?;
@@ -283,8 +285,8 @@ impl Session {
     ///
     /// # Errors
     /// `State` between the batches of one step; `Io`, `NoSpace` or `Path`; `Busy` while another session saves into the
-    /// directory; `Unsupported` or `Limit` for names that the format cannot hold. All checkpoints are as they were then,
-    /// and the session goes on.
+    /// directory; `Unsupported` or `Limit` for names that the format cannot hold. All checkpoints are as they were
+    /// then, and the session goes on.
     #[doc(alias = "protrain_session_save")]
     pub fn save(&mut self, directory: impl AsRef<Path>) -> Result<()> {
         let directory = c_path("directory", directory.as_ref())?;

@@ -1,5 +1,5 @@
-//! Every code of the library becomes its own, with what the error says, and every error is destroyed once. Not all can be
-//! provoked, so that a library of this file's own takes the place of the real one: the program's symbols come first.
+//! Every code of the library becomes its own, with what the error says, and every error is destroyed once. Not all can
+//! be provoked, so that a library of this file's own takes the place of the real one: the program's symbols come first.
 
 use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_uint};
