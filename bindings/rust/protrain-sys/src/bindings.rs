@@ -171,7 +171,8 @@ extern "C" {
 
     ///
     /// ```text
-    /// One sentence: what was found, what was expected, what to do. Lent until the error is destroyed; "" for NULL.
+    /// One sentence: what was found, what was expected, what to do; it names the subject. Lent until the error is destroyed;
+    /// "" for NULL.
     /// Threads: any.
     /// Since: 0.1
     /// ```
@@ -339,15 +340,16 @@ extern "C" {
     ///   json: one object, lent until the next call on the options:
     ///     "model", "hardware", "precision"    what was asked for
     ///     "feasible"           false: nothing fits; what follows is of the smallest plan
-    ///     "n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint", "chunk_bytes", "update",
-    ///     "optimizer_order"    what was chosen; docs/plan.md says what each is
+    ///     "n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint", "slack",
+    ///     "chunk_bytes", "update", "optimizer_order"    what was chosen; docs/plan.md says what each is. chunk_bytes is
+    ///                          null for a plan that was read from a file
     ///     "step_seconds", "tokens_per_second", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
     ///     "accumulation"       batches of a step; step_seconds is of them all, "predicted" and what follows of the last
     ///     "predicted"          overlap, busy seconds by queue, stalls by cause, as in protrain_session_report
     ///     "budget"             bytes of each memory that it was chosen for
     ///     "search_seconds", "points_ranked", "points_laid_out"
     ///     "next", "resident"   the next best plan, and the one that keeps everything in memory, with what they take
-    ///     "would_fit"          where nothing fits: array of {"option", "value", "text"}, each a change that would do
+    ///     "would_fit"          where nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each of which would do
     ///     "explanation"        array of sentences
     ///     "timeline", "queues" memory by owner, and what each queue does, over a step, as in protrain_session_report
     ///     "plan"               in full; a file of it is what the option `plan` takes
@@ -412,8 +414,8 @@ extern "C" {
     /// ```
     pub fn protrain_session_destroy(session: *mut protrain_session);
 
-    /// Sets where the session's log goes: one JSON line when it was created (handed over by this call), one per step,
-    /// one per checkpoint, with its path.
+    /// Sets where the session's log goes: one JSON line when it was created (handed over by the first such call), one
+    /// per step, one per checkpoint, with its path.
     ///
     /// ```text
     ///   log:  the function to call, or NULL for none.

@@ -110,12 +110,9 @@ impl Error {
     }
 }
 
-/// The text, with the subject in front where the text does not say it.
+/// The text, which names the subject.
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.text.contains(&self.subject) {
-            write!(formatter, "{}: ", self.subject)?;
-        }
         formatter.write_str(&self.text)
     }
 }
