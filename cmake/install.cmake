@@ -15,13 +15,9 @@ if(PROTRAIN_TOOLS)
   install(TARGETS protrain_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
   install(FILES ${PROJECT_SOURCE_DIR}/docs/protrain.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT command)
   set(completions ${PROJECT_SOURCE_DIR}/packaging/completions)
-  set(zsh_folder site-functions)
-  if(CMAKE_INSTALL_PREFIX STREQUAL /usr AND EXISTS /etc/debian_version)
-    set(zsh_folder vendor-completions)  # there Debian's zsh looks for what packages bring
-  endif()
   install(FILES ${completions}/protrain.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
           RENAME protrain COMPONENT command)
-  install(FILES ${completions}/_protrain DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${zsh_folder} COMPONENT command)
+  install(FILES ${completions}/_protrain DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT command)
   install(FILES ${completions}/protrain.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
           COMPONENT command)
 endif()
