@@ -10,11 +10,13 @@ endif()
 get_property(room_objects GLOBAL PROPERTY ROOM_OBJECTS)
 set(object ${CMAKE_CURRENT_BINARY_DIR}/libprotrain.o)
 # Groups of inline code are dissolved: the linker would drop those whose names the program has too, and with them code
-# that only the copies in here can reach now. Names that are one in a whole process must be weak to be made local.
+# that only the copies in here can reach now.
+# Names that are to be one in a whole process (u) must be weak before they can be local.
 add_custom_command(
   OUTPUT ${object}
   COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} $<TARGET_OBJECTS:protrain> ${room_objects}
-  COMMAND ${CMAKE_OBJCOPY} --wildcard --weaken-symbol=_Z* ${object}
+  COMMAND ${CMAKE_NM} -g ${object} | sed -n "s/.* u //p" > ${object}.unique
+  COMMAND ${CMAKE_OBJCOPY} --weaken-symbols=${object}.unique ${object}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=protrain_* ${object}
   DEPENDS $<TARGET_OBJECTS:protrain> ${room_objects}
   COMMAND_EXPAND_LISTS VERBATIM)
