@@ -37,7 +37,7 @@ package(runtime libprotrain0 libs "the shared library")
 package(dev libprotrain-dev libdevel "what programs in C are built with, by pkg-config or CMake")
 package(command protrain science "the command")
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libprotrain0 (= ${PROJECT_VERSION})")
-set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "libprotobuf-dev, libdnnl-dev, liburing-dev")  # for libprotrain.a
+set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "g++, libprotobuf-dev, libdnnl-dev, liburing-dev")  # for libprotrain.a
 set(CPACK_DEBIAN_COMMAND_PACKAGE_DEPENDS "libprotrain0 (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/packaging/triggers)
 
