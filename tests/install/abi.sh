@@ -29,19 +29,18 @@ soname=$(objdump -p "$real" | awk '$1 == "SONAME" {print $2}')
 ${CC:-cc} -g -fPIC -shared -Wl,-soname,"$soname" -Wl,--version-script="$source/cmake/protrain.map" interface.c \
   -o libinterface.so
 for library in "$real" libinterface.so; do
-  nm -D --defined-only "$library" | awk '$2 == "T" && !/protrain_dtype_of_nothing/ {print $3}' >"$(basename "$library").symbols"
+  nm -D --defined-only "$library" | awk '$2 == "T" && !/_of_nothing/ {print $3}' >"${library##*/}.symbols"
 done
-diff libinterface.so.symbols "$(basename "$real").symbols" || {
+diff libinterface.so.symbols "${real##*/}.symbols" || {
   echo "abi: the library has other symbols than protrain.h" >&2
   exit 1
 }
-abidw --no-architecture --no-show-locs --no-corpus-path --no-comp-dir-path --no-elf-needed --out-file now.abi \
-  libinterface.so
+abidw --no-architecture --no-show-locs --no-corpus-path --no-comp-dir-path --no-elf-needed libinterface.so >now.abi
 if [ "${3:-}" = --announce ]; then
   cp now.abi "$baseline"
   exit
 fi
 abidiff --no-architecture --harmless "$baseline" now.abi || {
-  echo "abi: if that is meant: tests/install/abi.sh SOURCE BUILD --announce, and commit protrain.abi with the change" >&2
+  echo "abi: if that is meant: tests/install/abi.sh $source $build --announce; commit protrain.abi with it" >&2
   exit 1
 }

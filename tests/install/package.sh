@@ -13,6 +13,6 @@ trap 'rm -rf "$work"' EXIT
   cat "$work/log"
   exit 1
 }
-for package in libprotrain0 libprotrain-dev protrain; do [ -f "$work/$package"_*.deb ]; done
+ls "$work"/libprotrain0_*.deb "$work"/libprotrain-dev_*.deb "$work"/protrain_*.deb >/dev/null
 lintian --allow-root --no-cfg --fail-on error "$work"/*.deb
 [ -z "${2:-}" ] || cp "$work"/*.deb "$2"
