@@ -41,6 +41,6 @@ if [ "${3:-}" = --announce ]; then
   exit
 fi
 abidiff --no-architecture --harmless "$baseline" now.abi || {
-  echo "abi: if that is meant: tests/install/abi.sh $source $build --announce; commit protrain.abi with it" >&2
+  echo "abi: if that is meant: sh tests/install/abi.sh $source $build --announce; commit protrain.abi with it" >&2
   exit 1
 }
