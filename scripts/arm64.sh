@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds for arm64 with Debian's cross compiler and runs the unit tests under qemu-user. Needs no root: the libraries
-# are Debian's own packages, unpacked into a folder.
+# Builds for arm64 with Debian's cross compiler and runs the unit tests under qemu-user, which takes an hour or so on two
+# cores. Needs no root: the libraries are Debian's own packages, unpacked into a folder.
 # usage: arm64.sh [more arguments for ctest]
 set -eu
 cd "$(dirname "$0")/.."
@@ -43,7 +43,8 @@ done
 
 cmake -S . -B "$build" -G Ninja --toolchain cmake/toolchains/arm64.cmake -DPROTRAIN_SYSROOT="$sysroot"
 cmake --build "$build"
-# What another program than ctest runs (the command, the samples) would need the emulator there too.
-units='arith|base|graph|ops|onnx_import|passes|grad|backend|profile|plan|program|run|measure|state|session|api'
-ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" \
-  --tests-regex "^($units)/" --exclude-regex '^api/symbols' "$@"
+# What another program than ctest runs (the command, the samples) would need the emulator there too. Room measure times
+# kernels, which means nothing here; the tests left out by name ask the system for limits that qemu does not pass on.
+units='arith|base|graph|ops|onnx_import|passes|grad|backend|profile|plan|program|run|state|session|api'
+ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --tests-regex "^($units)/" --exclude-regex \
+  'api/symbols|IsAlignedZeroedAndExact|RespectsTheLimitOnAddresses|RefusedThreadIsAnErrorValue' "$@"
