@@ -29,8 +29,7 @@ mkdir "$work/root"
 tar -C "$work/root" -xf "$build/clean-root.tar"
 mkdir "$work/root/packages" "$work/root/home/user"
 sh "$source/tests/install/package.sh" "$build" "$work/root/packages" >/dev/null
-cp "$source"/tests/install/consumer.c "$source"/tests/install/Makefile "$source"/tests/install/CMakeLists.txt \
-  "$source"/tests/fixtures/gpt2-dynamic-opset18.onnx "$work/root/home/user"
+cp "$source"/tests/install/consumers/* "$source/tests/fixtures/gpt2-dynamic-opset18.onnx" "$work/root/home/user"
 cp /etc/resolv.conf "$work/root/etc/resolv.conf"
 
 cat >"$work/root/use.sh" <<'USE'

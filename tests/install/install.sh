@@ -45,8 +45,7 @@ for word in $(pkg-config --libs protrain); do
   esac
 done
 
-cp "$source"/tests/install/consumer.c "$source"/tests/install/Makefile "$source"/tests/install/CMakeLists.txt \
-  "$source"/tests/install/meson.build "$work"
+cp "$source"/tests/install/consumers/* "$work"
 make -s -C "$work"
 cmake -S "$work" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$work/cmake" >/dev/null
@@ -56,8 +55,9 @@ if command -v meson >/dev/null; then
 else
   echo "install: no meson here: not tried with it"
 fi
-sed 's/protrain 0.1/protrain 0.2/' "$source/tests/install/CMakeLists.txt" >"$work/CMakeLists.txt"
-! cmake -S "$work" -B "$work/newer" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null 2>&1 || fail "0.2 was asked for, 0.1 taken"
+sed 's/(protrain 0.1/(protrain 0.2/' "$source/tests/install/consumers/CMakeLists.txt" >"$work/CMakeLists.txt"
+! cmake -S "$work" -B "$work/newer" -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 || fail "0.1 was taken for 0.2"
+grep -q 'compatible with requested version' "$work/log" || fail "$(cat "$work/log")"
 
 # CMake and Meson tell their programs where the library is; a program that Make built is told.
 model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
