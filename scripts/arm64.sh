@@ -13,8 +13,9 @@ make_sysroot() {
   rm -rf "$apt" "$sysroot"
   mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/parts" "$sysroot"
   : >"$apt/status"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
-    "${PROTRAIN_MIRROR:-http://deb.debian.org/debian} bookworm main" >"$apt/sources"
+  # From where this machine has its own packages.
+  archive=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' | head -n 1)
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive bookworm main" >"$apt/sources"
   cat >"$apt/conf" <<CONF
 APT::Architecture "arm64";
 APT::Architectures { "arm64"; };

@@ -6,7 +6,7 @@
 set -eu
 source=$1
 build=$2
-mirror=${PROTRAIN_MIRROR:-http://deb.debian.org/debian}
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' | head -n 1)
 [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null || {
   echo "clean_root: not tried, it takes root and debootstrap"
   exit 77
