@@ -39,8 +39,10 @@
  *     }
  *
  * The model
- *   An ONNX file whose graph ends in a scalar float32 loss. Nothing else is prepared: the gradient graph is built when
- *   the session is created, and the whole step is laid out in memory then. A step plans, parses and allocates nothing.
+ *   An ONNX file whose graph ends in a scalar float32 loss, or in anything that the options loss, loss_output,
+ *   loss_labels and loss_shift put a loss behind; the labels are an input of the session then, the last one, unless the
+ *   model has one of that name. Nothing else is prepared: the gradient graph is built when the session is created, and
+ *   the whole step is laid out in memory then. A step plans, parses and allocates nothing.
  *
  * Errors
  *   Every call that can fail returns a protrain_error: NULL is success, anything else is yours to destroy. An error

@@ -30,6 +30,7 @@ class OpenModel : public Model {
       : storage_(path), proto_(parse(storage_.model())), draft_(build_draft(proto_, storage_)) {}
 
   const std::vector<Input> &inputs() const override { return draft_.inputs; }
+  const std::vector<Output> &outputs() const override { return draft_.outputs; }
   std::vector<std::string> symbolic_dims() const override;
   graph::Graph graph(const DimBindings &dims) const override;
   graph::Array load(const std::string &initializer) const override { return storage_.load(weights(initializer)); }

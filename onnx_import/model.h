@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,10 +18,19 @@ namespace protrain::onnx_import {
 // What the dims of the graph's inputs are bound to: {"batch": 4}.
 using DimBindings = std::map<std::string, std::int64_t>;
 
+using Dim = std::variant<std::int64_t, std::string>;  // a number, or the name of a symbolic dim
+
 struct Input {
   std::string name;
   DType dtype;
-  std::vector<std::variant<std::int64_t, std::string>> dims;  // a number, or the name of a symbolic dim
+  std::vector<Dim> dims;
+};
+
+// What the file says about an output of the graph; nobody has checked it.
+struct Output {
+  std::string name;
+  DType dtype = DType::none;             // none: not said
+  std::optional<std::vector<Dim>> dims;  // none: not said; "" for a single one that is not
 };
 
 // A file may not pass 2 GiB; beyond this its weights go to a second one.
@@ -33,7 +43,8 @@ class Model {
   static std::unique_ptr<Model> open(const std::string &path);
   virtual ~Model() = default;
 
-  virtual const std::vector<Input> &inputs() const = 0;        // those the user sets; initializers are left out
+  virtual const std::vector<Input> &inputs() const = 0;  // those the user sets; initializers are left out
+  virtual const std::vector<Output> &outputs() const = 0;
   virtual std::vector<std::string> symbolic_dims() const = 0;  // in order of appearance
 
   // The graph in file operators. Inputs and initializers are typed, node outputs are not. Initializers that are not

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "onnx_import/model.h"
@@ -18,6 +19,9 @@ struct LoadedModel {
 
 // What weights and activations are in during a step.
 DType precision_of(const Options &options);
+
+// The loss that options attach; Code::arg where they describe one and ask for none.
+std::optional<passes::Loss> loss_of(const Options &options);
 
 // What the `dim` options bind; Code::shape where one dim is bound to two values.
 onnx_import::DimBindings dim_bindings(const Options &options);
