@@ -266,7 +266,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options
  *   json: one object, lent until the next call on the options:
  *     "trainable"   true or false
  *     "problems"    array of {"code", "subject", "text"}; empty where trainable
- *     "inputs"      array of {"name", "dtype", "dims"}; a dimension is a number, or its name where symbolic
+ *     "inputs"      array of {"name", "dtype", "dims"}; a dimension is a number, or its name where symbolic; of labels
+ *                   that an attached loss adds, null where it follows from others, and so "dims" as a whole
  *     "dims"        object: symbolic dimension -> {"value", "default"}
  *     "operators"   object: operator -> number of nodes, after fusion
  *     "parameters"  array of {"name", "shape", "frozen", "reason"}
@@ -341,6 +342,17 @@ PROTRAIN_CHECKED protrain_error *protrain_options_profile(protrain_options *opti
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,
                                                          protrain_session **session);
+
+/* As protrain_session_create, from a model in memory: the bytes of an ONNX file. They are copied, and the copy is held as
+ * long as the session lives, beside its budget: export writes from it what was not trained.
+ *   bytes, bytes_len: the model and its size, at most 2 GiB.
+ *   base_directory:   where its external data lie; nothing outside is opened, whatever the model says and wherever
+ *                     links lead. NULL or "" for a model that has none.
+ * Errors: as protrain_session_create; PATH for external data without a base_directory, or outside of it.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_create_from_bytes(const protrain_options *options, const void *bytes,
+                                                                    size_t bytes_len, const char *base_directory,
+                                                                    protrain_session **session);
 
 /* Destroys a session, its threads and all its memory. NULL is allowed. No other call may be inside the session.
  * In a forked process it does nothing: the session is the parent's.

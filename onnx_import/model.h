@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -36,11 +37,30 @@ struct Output {
 // A file may not pass 2 GiB; beyond this its weights go to a second one.
 inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
 
+// Where a model is read from: a file, or bytes in memory.
+class Source {
+ public:
+  Source(std::string path) : path_(std::move(path)) {}  // external data lie beside it
+  Source(const char *path) : path_(path) {}
+  // External data lie in `directory`; empty: there are none.
+  Source(std::shared_ptr<const std::vector<std::byte>> bytes, std::string directory)
+      : path_("the model in memory"), bytes_(std::move(bytes)), directory_(std::move(directory)) {}
+
+  const std::string &path() const { return path_; }  // of bytes: what stands for it in errors
+  const std::shared_ptr<const std::vector<std::byte>> &bytes() const { return bytes_; }  // or none
+  const std::string &directory() const { return directory_; }                            // of bytes alone
+
+ private:
+  std::string path_;
+  std::shared_ptr<const std::vector<std::byte>> bytes_;
+  std::string directory_;
+};
+
 class Model {
  public:
   // Reads and validates; Code::io, path, format, limit, version, shape, type, graph, unsupported. Reads no weights, and
   // external data need not be there until somebody does.
-  static std::unique_ptr<Model> open(const std::string &path);
+  static std::unique_ptr<Model> open(const Source &source);
   virtual ~Model() = default;
 
   virtual const std::vector<Input> &inputs() const = 0;  // those the user sets; initializers are left out

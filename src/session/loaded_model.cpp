@@ -64,14 +64,14 @@ onnx_import::DimBindings dim_bindings(const Options &options) {
   return dims;
 }
 
-LoadedModel load_model(const Options &options, const std::string &path, const std::string &more) {
+LoadedModel load_model(const Options &options, const onnx_import::Source &source, const std::string &more) {
   onnx_import::DimBindings dims = dim_bindings(options);
   if (!more.empty())
     for (const std::string &item : split(more, ',')) {
       const std::size_t equals = item.rfind('=');
       dims[item.substr(0, equals)] = parse_integer(item.substr(equals + 1)).value();
     }
-  return load_model(options, onnx_import::Model::open(path), dims);
+  return load_model(options, onnx_import::Model::open(source), dims);
 }
 
 LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Model> file,

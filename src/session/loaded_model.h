@@ -27,7 +27,7 @@ std::optional<passes::Loss> loss_of(const Options &options);
 onnx_import::DimBindings dim_bindings(const Options &options);
 
 // `more`: "NAME=N,..." binds further dims, or other values than the options.
-LoadedModel load_model(const Options &options, const std::string &path, const std::string &more = "");
+LoadedModel load_model(const Options &options, const onnx_import::Source &source, const std::string &more = "");
 
 // As above from an open file with all dims bound.
 LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Model> file,

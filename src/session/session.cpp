@@ -25,8 +25,8 @@ constexpr std::uint32_t kLossMark = 1;  // status words above it are 2 + the par
 
 class LiveSession final : public Session {
  public:
-  LiveSession(const Options &options, const std::string &path, Log log, const Log &progress)
-      : machine_(options, path, progress),
+  LiveSession(const Options &options, const onnx_import::Source &source, Log log, const Log &progress)
+      : machine_(options, source, progress),
         blueprint_(machine_.blueprint()),
         log_(std::move(log)),
         learning_rate_(options.real("learning_rate")),
@@ -377,13 +377,13 @@ class LiveSession final : public Session {
 
 }  // namespace
 
-std::unique_ptr<Session> Session::create(const Options &options, const std::string &model_path, Log log,
+std::unique_ptr<Session> Session::create(const Options &options, const onnx_import::Source &model, Log log,
                                          const Log &progress) {
   require(!options.is_set("hardware"), Code::arg, "hardware",
           "a session runs on this machine; hardware is for planning alone");
   require(precision_of(options) == DType::f32, Code::unsupported, "precision",
           "training in {} is not available yet; planning and checking a model in it are", options.text("precision"));
-  return std::make_unique<LiveSession>(options, model_path, std::move(log), progress);
+  return std::make_unique<LiveSession>(options, model, std::move(log), progress);
 }
 
 }  // namespace protrain::session

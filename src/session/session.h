@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "onnx_import/model.h"
 #include "session/options.h"
 
 namespace protrain::session {
@@ -23,7 +24,7 @@ struct StepResult {
 class Session {
  public:
   // `progress` is told how far measuring the machine is.
-  static std::unique_ptr<Session> create(const Options &options, const std::string &model_path, Log log,
+  static std::unique_ptr<Session> create(const Options &options, const onnx_import::Source &model, Log log,
                                          const Log &progress = nullptr);
   virtual ~Session() = default;
   virtual void set_log(Log log) = 0;  // nullptr: nobody listens, and no line is made
