@@ -303,10 +303,9 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  *     "budget"             bytes of each memory that it was chosen for
  *     "search_seconds", "points_ranked", "points_laid_out"
  *     "next", "resident"   the next best plan, and the one that keeps everything in memory, with what they take
- *     "would_fit"          where nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each a change that would do
- *     "explanation"        array of sentences
- *     "timeline", "queues" memory by owner, and what each queue does, over a step, as in protrain_session_report
- *     "plan"               in full; a file of it is what the option `plan` takes
+ *     "would_fit"          where nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each a change that would
+ * do "explanation"        array of sentences "timeline", "queues" memory by owner, and what each queue does, over a
+ * step, as in protrain_session_report "plan"               in full; a file of it is what the option `plan` takes
  * Errors: as protrain_session_create, but that a budget that is too small is none: it is in the answer. ARG, FORMAT for
  *   a description of hardware that is none.
  * Since: 0.1 */
@@ -343,13 +342,11 @@ PROTRAIN_CHECKED protrain_error *protrain_options_profile(protrain_options *opti
 PROTRAIN_CHECKED protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,
                                                          protrain_session **session);
 
-/* As protrain_session_create, from a model in memory: the bytes of an ONNX file. They are copied, and the copy is held as
- * long as the session lives, beside its budget: export writes from it what was not trained.
- *   bytes, bytes_len: the model and its size, at most 2 GiB.
- *   base_directory:   where its external data lie; nothing outside is opened, whatever the model says and wherever
- *                     links lead. NULL or "" for a model that has none.
- * Errors: as protrain_session_create; PATH for external data without a base_directory, or outside of it.
- * Since: 0.1 */
+/* As protrain_session_create, from a model in memory: the bytes of an ONNX file. They are copied, and the copy is held
+ * as long as the session lives, beside its budget: export writes from it what was not trained. bytes, bytes_len: the
+ * model and its size, at most 2 GiB. base_directory:   where its external data lie; nothing outside is opened, whatever
+ * the model says and wherever links lead. NULL or "" for a model that has none. Errors: as protrain_session_create;
+ * PATH for external data without a base_directory, or outside of it. Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_create_from_bytes(const protrain_options *options, const void *bytes,
                                                                     size_t bytes_len, const char *base_directory,
                                                                     protrain_session **session);
@@ -499,6 +496,29 @@ PROTRAIN_CHECKED protrain_error *protrain_session_parameter_read(protrain_sessio
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_parameter_write(protrain_session *session, const char *name,
                                                                   const float *values, size_t values_len);
+
+/* Tells the number of elements of all parameters together, frozen ones included: the length of the one flat buffer that
+ * holds them one after the other, in the order of protrain_session_parameter_name, each as
+ * protrain_session_parameter_read gives it. The order is that of first use in the graph: the same for every session of
+ * one model with the same options trainable and frozen, whatever its plan.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameters_elements(protrain_session *session, size_t *elements);
+
+/* Reads all parameters into one flat buffer: to average those of several sessions, for example.
+ *   values, values_len: where they go; values_len must be protrain_session_parameters_elements.
+ * Errors: SHAPE for another length, with the one expected; IO, CORRUPT where offload_dir failed.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameters_read(protrain_session *session, float *values,
+                                                                  size_t values_len);
+
+/* Overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
+ *   values, values_len: as protrain_session_parameters_read has them; any value is taken, NaN too.
+ * Errors: SHAPE for another length, with the one expected.
+ *   IO, NOSPC where offload_dir failed: the session is lost then, since some parameters may be new and others not.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameters_write(protrain_session *session, const float *values,
+                                                                   size_t values_len);
 
 /* Reads the gradient that a parameter had in the last step. Gradients pass through memory that is used again at once:
  * only those that the option keep_gradients names are kept.

@@ -468,6 +468,27 @@ protrain_error *protrain_session_parameter_write(protrain_session *session, cons
   });
 }
 
+protrain_error *protrain_session_parameters_elements(protrain_session *session, size_t *elements) {
+  return inside(session, [&](Session &s) {
+    need(elements, "elements");
+    *elements = s.parameters_elements();
+  });
+}
+
+protrain_error *protrain_session_parameters_read(protrain_session *session, float *values, size_t values_len) {
+  return inside(session, [&](Session &s) {
+    need(values, values_len, "values");
+    s.read_parameters(values, values_len);
+  });
+}
+
+protrain_error *protrain_session_parameters_write(protrain_session *session, const float *values, size_t values_len) {
+  return inside(session, [&](Session &s) {
+    need(values, values_len, "values");
+    s.write_parameters(values, values_len);
+  });
+}
+
 protrain_error *protrain_session_gradient_read(protrain_session *session, const char *name, float *values,
                                                size_t values_len) {
   return inside(session, [&](Session &s) {

@@ -49,6 +49,10 @@ class Session {
   // Float32 values in the file's layout; Code::arg for an unknown name, shape where count is not the element count.
   virtual void read_parameter(const std::string &name, float *out, std::size_t count) = 0;
   virtual void write_parameter(const std::string &name, const float *values, std::size_t count) = 0;
+  // All parameters one after the other, in their order; Code::shape where count is not parameters_elements().
+  virtual std::size_t parameters_elements() const = 0;
+  virtual void read_parameters(float *out, std::size_t count) = 0;
+  virtual void write_parameters(const float *values, std::size_t count) = 0;
   virtual void read_gradient(const std::string &name, float *out, std::size_t count) = 0;  // keep_gradients only
 
   virtual void export_model(const std::string &path) = 0;
