@@ -303,9 +303,10 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  *     "budget"             bytes of each memory that it was chosen for
  *     "search_seconds", "points_ranked", "points_laid_out"
  *     "next", "resident"   the next best plan, and the one that keeps everything in memory, with what they take
- *     "would_fit"          where nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each a change that would
- * do "explanation"        array of sentences "timeline", "queues" memory by owner, and what each queue does, over a
- * step, as in protrain_session_report "plan"               in full; a file of it is what the option `plan` takes
+ *     "would_fit"          where nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each a change that does
+ *     "explanation"        array of sentences
+ *     "timeline", "queues" memory by owner, and what each queue does, over a step, as in protrain_session_report
+ *     "plan"               in full; a file of it is what the option `plan` takes
  * Errors: as protrain_session_create, but that a budget that is too small is none: it is in the answer. ARG, FORMAT for
  *   a description of hardware that is none.
  * Since: 0.1 */
@@ -343,10 +344,12 @@ PROTRAIN_CHECKED protrain_error *protrain_session_create(const protrain_options 
                                                          protrain_session **session);
 
 /* As protrain_session_create, from a model in memory: the bytes of an ONNX file. They are copied, and the copy is held
- * as long as the session lives, beside its budget: export writes from it what was not trained. bytes, bytes_len: the
- * model and its size, at most 2 GiB. base_directory:   where its external data lie; nothing outside is opened, whatever
- * the model says and wherever links lead. NULL or "" for a model that has none. Errors: as protrain_session_create;
- * PATH for external data without a base_directory, or outside of it. Since: 0.1 */
+ * as long as the session lives, beside its budget: export writes from it what was not trained.
+ *   bytes, bytes_len: the model and its size, at most 2 GiB.
+ *   base_directory:   where its external data lie; nothing outside is opened, whatever the model says and wherever
+ *                     links lead. NULL or "" for a model that has none.
+ * Errors: as protrain_session_create; PATH for external data without a base_directory, or outside of it.
+ * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_create_from_bytes(const protrain_options *options, const void *bytes,
                                                                     size_t bytes_len, const char *base_directory,
                                                                     protrain_session **session);
