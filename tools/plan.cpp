@@ -42,7 +42,7 @@ void print_for_people(const Json &plan) {
     for (const Json &change : plan["would_fit"]) fmt::print("  {}\n", change["text"].get<std::string>());
     return;
   }
-  fmt::print("  step {:.4g} s, {:.0f} tokens/s; device {}, host {}, disk {}\n", plan["step_seconds"].get<double>(),
+  fmt::print("  step {}, {:.0f} tokens/s; device {}, host {}, disk {}\n", time_text(plan["step_seconds"].get<double>()),
              plan["tokens_per_second"].get<double>(), bytes_text(plan["device_peak_bytes"]),
              bytes_text(plan["host_peak_bytes"]), bytes_text(plan["disk_bytes"]));
   fmt::print("  chunks {}: persist {}, buffers {}, host {}; blocks {}: checkpoint {}, swap {}\n\n",

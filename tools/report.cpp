@@ -43,10 +43,6 @@ class Table {
   std::string text_;
 };
 
-std::string time_text(double seconds) {
-  return seconds < 1 ? second_unit(seconds).text(seconds) : fmt::format("{:.2f} s", seconds);
-}
-
 // Exactly, and for people.
 std::string bytes_text(const Json &bytes) {
   const auto value = bytes.get<double>();

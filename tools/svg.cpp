@@ -127,6 +127,10 @@ Unit byte_unit(double most) {
 
 Unit second_unit(double most) { return most < 10 ? Unit{.size = 1e-3, .name = "ms"} : Unit{.size = 1, .name = "s"}; }
 
+std::string time_text(double seconds) {
+  return seconds < 1 ? second_unit(seconds).text(seconds) : fmt::format("{:.2f} s", seconds);
+}
+
 Place Plot::at(double x, double y) const {
   return {box.x + (x - x_low) / (x_high - x_low) * box.width,
           box.bottom() - (y - y_low) / (y_high - y_low) * box.height};

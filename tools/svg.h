@@ -54,8 +54,9 @@ struct Unit {
   std::string name;
   std::string text(double value) const;  // with the name: "1.25 GiB"
 };
-Unit byte_unit(double most);    // B to TiB
-Unit second_unit(double most);  // ms, from ten seconds on s
+Unit byte_unit(double most);            // B to TiB
+Unit second_unit(double most);          // ms, from ten seconds on s
+std::string time_text(double seconds);  // "12.3 ms", "1.73 s"
 
 // The part of a drawing in which data lie.
 struct Plot {

@@ -9,7 +9,7 @@ run plan "$model" $dims --hardware rtx3090
 leaves_with 0
 quiet
 prints 'on rtx3090, fp32'
-prints 'step .* s, .* tokens/s; device .* GiB, host .* GiB, disk .* GiB'
+prints 'step [0-9.]* ms, [0-9]* tokens/s; device [0-9.]* MiB, host 0 B, disk 0 B'
 prints 'chunks [0-9]*: persist [0-9]*, buffers [0-9]*'
 prints 'What binds is'
 

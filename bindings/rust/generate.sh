@@ -1,0 +1,13 @@
+#!/bin/sh
+# Writes the declarations of protrain-sys anew, from bindings/protrain.i. Needs swig and python3; the crates need
+# neither.
+# usage: generate.sh [OUTPUT]
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+header=$here/../../include/protrain.h
+output=${1:-$here/protrain-sys/src/bindings.rs}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+swig -xml -I"$(dirname "$header")" -o "$work/protrain.xml" "$here/../protrain.i"
+python3 "$here/generate.py" "$work/protrain.xml" "$header" >"$work/bindings.rs"
+cp "$work/bindings.rs" "$output"

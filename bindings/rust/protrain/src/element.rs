@@ -1,0 +1,81 @@
+use protrain_sys as sys;
+
+use crate::numbered::numbered;
+
+numbered! {
+    /// The type of an input's elements.
+    DType {
+        /// [`f32`].
+        Float32 = PROTRAIN_FLOAT32,
+        /// [`f64`].
+        Float64 = PROTRAIN_FLOAT64,
+        /// [`F16`].
+        Float16 = PROTRAIN_FLOAT16,
+        /// [`Bf16`].
+        BFloat16 = PROTRAIN_BFLOAT16,
+        /// [`i8`].
+        Int8 = PROTRAIN_INT8,
+        /// [`i16`].
+        Int16 = PROTRAIN_INT16,
+        /// [`i32`].
+        Int32 = PROTRAIN_INT32,
+        /// [`i64`].
+        Int64 = PROTRAIN_INT64,
+        /// [`u8`].
+        UInt8 = PROTRAIN_UINT8,
+        /// [`u16`].
+        UInt16 = PROTRAIN_UINT16,
+        /// [`u32`].
+        UInt32 = PROTRAIN_UINT32,
+        /// [`u64`].
+        UInt64 = PROTRAIN_UINT64,
+        /// [`bool`].
+        Bool = PROTRAIN_BOOL,
+    }
+}
+
+/// The bits of an IEEE 754 number of 16 bits, which Rust itself has no type for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct F16(pub u16);
+
+/// The bits of a bfloat16: the upper half of an [`f32`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Bf16(pub u16);
+
+/// A type that inputs can have. Slices of it go to [`Session::set_input`](crate::Session::set_input) as they are.
+///
+/// # Safety
+/// A slice of the type must be, in memory, the elements of [`Element::DTYPE`]: no padding, and nothing uninitialised.
+pub unsafe trait Element: Copy {
+    /// The library's name of the type.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($type:ident: $dtype:ident,)*) => {
+        $(
+            // SAFETY: its memory is what protrain.h says of the dtype.
+            unsafe impl Element for $type {
+                const DTYPE: DType = DType::$dtype;
+            }
+        )*
+    };
+}
+
+elements! {
+    f32: Float32,
+    f64: Float64,
+    F16: Float16,
+    Bf16: BFloat16,
+    i8: Int8,
+    i16: Int16,
+    i32: Int32,
+    i64: Int64,
+    u8: UInt8,
+    u16: UInt16,
+    u32: UInt32,
+    u64: UInt64,
+    bool: Bool,
+}

@@ -1,0 +1,175 @@
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::os::raw::c_char;
+use std::path::Path;
+
+use protrain_sys as sys;
+
+use crate::log;
+use crate::numbered::numbered;
+
+/// What every call that can fail returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+numbered! {
+    /// What went wrong, for programs; the text of an [`Error`] says it for people.
+    Code {
+        /// An argument or option is wrong.
+        Arg = PROTRAIN_ERROR_ARG,
+        /// The call does not fit the object's present state.
+        State = PROTRAIN_ERROR_STATE,
+        /// Another thread, or another session, is at it.
+        Busy = PROTRAIN_ERROR_BUSY,
+        /// The session belongs to the parent process.
+        Forked = PROTRAIN_ERROR_FORKED,
+        /// A file of a version that is not known.
+        Version = PROTRAIN_ERROR_VERSION,
+        /// A path that may not be followed.
+        Path = PROTRAIN_ERROR_PATH,
+        /// The system refused a file operation.
+        Io = PROTRAIN_ERROR_IO,
+        /// No space left where a file should grow.
+        NoSpace = PROTRAIN_ERROR_NOSPC,
+        /// Malformed bytes.
+        Format = PROTRAIN_ERROR_FORMAT,
+        /// Over a stated cap.
+        Limit = PROTRAIN_ERROR_LIMIT,
+        /// Shapes or lengths do not fit together.
+        Shape = PROTRAIN_ERROR_SHAPE,
+        /// Element types do not fit together.
+        Type = PROTRAIN_ERROR_TYPE,
+        /// The graph is not a legal one, or has no loss.
+        Graph = PROTRAIN_ERROR_GRAPH,
+        /// Legal, but not something the library does (yet).
+        Unsupported = PROTRAIN_ERROR_UNSUPPORTED,
+        /// A checksum does not match.
+        Corrupt = PROTRAIN_ERROR_CORRUPT,
+        /// Belongs to something else.
+        Mismatch = PROTRAIN_ERROR_MISMATCH,
+        /// Does not fit the stated memory; the text says what would.
+        Budget = PROTRAIN_ERROR_BUDGET,
+        /// The system refused memory.
+        NoMemory = PROTRAIN_ERROR_NOMEM,
+        /// NaN or infinity where numbers must be finite.
+        NonFinite = PROTRAIN_ERROR_NONFINITE,
+        /// Another rank failed.
+        Peer = PROTRAIN_ERROR_PEER,
+        /// Another rank did not answer in time.
+        Timeout = PROTRAIN_ERROR_TIMEOUT,
+        /// The device or its driver failed.
+        Device = PROTRAIN_ERROR_DEVICE,
+        /// A fault of the library: please report it.
+        Internal = PROTRAIN_ERROR_INTERNAL,
+        /// A [`CancelHandle`](crate::CancelHandle) was used.
+        Cancelled = PROTRAIN_ERROR_CANCELLED,
+    }
+}
+
+/// Why a call failed. Unless a method says otherwise, a call that failed has changed nothing.
+///
+/// ```
+/// use protrain::{Code, Options};
+///
+/// let error = Options::new()?.set("learning_rte", 3e-4).unwrap_err();
+/// assert_eq!(error.code(), Code::Arg);
+/// assert_eq!(error.subject(), "learning_rte");
+/// assert!(error.to_string().contains("learning_rate")); // the text names the nearest option
+/// # Ok::<(), protrain::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    code: Code,
+    text: String,
+    subject: String,
+    usable: bool,
+}
+
+impl Error {
+    /// What went wrong.
+    #[doc(alias = "protrain_error_code")]
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// One sentence: what was found, what was expected, what to do.
+    #[doc(alias = "protrain_error_text")]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The node, tensor, file, argument or option that the error is about; empty where there is none.
+    #[doc(alias = "protrain_error_subject")]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Whether the object of the failed call can still be used. If not, it is there only to be dropped.
+    #[doc(alias = "protrain_error_usable")]
+    pub fn usable(&self) -> bool {
+        self.usable
+    }
+}
+
+/// The text, with the subject in front where the text does not say it.
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.text.contains(&self.subject) {
+            write!(formatter, "{}: ", self.subject)?;
+        }
+        formatter.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What a call of the library returned, as a [`Result`]. Where a listener has panicked in that call, its panic goes on
+/// here, above the library.
+///
+/// # Safety
+/// `error` is what a function of the library has just returned on this thread.
+pub(crate) unsafe fn check(error: *mut sys::protrain_error) -> Result<()> {
+    // SAFETY: the error is ours, and read no more after it was taken.
+    let result = if error.is_null() { Ok(()) } else { Err(unsafe { take(error) }) };
+    log::resume_panic();
+    result
+}
+
+/// # Safety
+/// `error` is an error of the library that was not destroyed; it is then.
+unsafe fn take(error: *mut sys::protrain_error) -> Error {
+    // SAFETY: as above; the texts are copied before they go.
+    unsafe {
+        let taken = Error {
+            code: Code::from_number(sys::protrain_error_code(error)),
+            text: text(sys::protrain_error_text(error)).to_owned(),
+            subject: text(sys::protrain_error_subject(error)).to_owned(),
+            usable: sys::protrain_error_usable(error) != 0,
+        };
+        sys::protrain_error_destroy(error);
+        taken
+    }
+}
+
+/// Text of the library, which is always UTF-8.
+///
+/// # Safety
+/// `text` ends in NUL, and lives unchanged for `'a`.
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> &'a str {
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_str().expect("libprotrain's text is UTF-8")
+}
+
+/// Text for the library, which is UTF-8 and ends in NUL; an error about the argument `name` where it holds one.
+pub(crate) fn c_text(name: &str, text: impl Into<Vec<u8>>) -> Result<CString> {
+    CString::new(text)
+        .map_err(|nul| wrong(name, format!("has a NUL at byte {}; text cannot hold one", nul.nul_position())))
+}
+
+/// A path for the library.
+pub(crate) fn c_path(name: &str, path: &Path) -> Result<CString> {
+    c_text(name, path.to_str().ok_or_else(|| wrong(name, format!("{path:?} is not UTF-8; paths have to be")))?)
+}
+
+fn wrong(name: &str, text: String) -> Error {
+    Error { code: Code::Arg, text, subject: name.to_owned(), usable: true }
+}

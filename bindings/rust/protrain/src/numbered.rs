@@ -1,0 +1,35 @@
+//! Enums whose variants are constants of protrain.h.
+
+/// An enum whose discriminants are the C constants, with one variant more for what a later library may say.
+macro_rules! numbered {
+    (
+        $(#[$of_enum:meta])*
+        $name:ident {
+            $($(#[$of_variant:meta])* $variant:ident = $constant:ident,)*
+        }
+    ) => {
+        $(#[$of_enum])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $(
+                $(#[$of_variant])*
+                #[doc = concat!("In C: `", stringify!($constant), "`.")]
+                $variant = sys::$constant as isize,
+            )*
+            /// One that came with a later version of the library.
+            Unknown = -1,
+        }
+
+        impl $name {
+            pub(crate) fn from_number(number: u32) -> Self {
+                match number {
+                    $(sys::$constant => Self::$variant,)*
+                    _ => Self::Unknown,
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use numbered;

@@ -1,0 +1,49 @@
+//! Sessions come and go, and leave nothing behind. Alone in its program, for what it counts is the process's.
+
+mod common;
+
+use std::fs;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use common::{fixture, Folder};
+use protrain::Options;
+
+/// Resident pages, open files and threads of this process.
+fn holdings() -> (i64, usize, usize) {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    (pages, fs::read_dir("/proc/self/fd").unwrap().count(), fs::read_dir("/proc/self/task").unwrap().count())
+}
+
+/// Every tenth takes a step; each has a listener, a handle that outlives it, and an error behind it.
+fn sessions(count: usize) -> (i64, usize, usize) {
+    for at in 0..count {
+        let mut options = Options::new().unwrap();
+        options.dim("batch", 2).unwrap().set("threads", 1).unwrap();
+        let mut session = options.open(fixture("root.onnx")).unwrap();
+        let cancel = session.cancel_handle();
+        session.set_log(move |line| drop(line.to_owned())).unwrap();
+        session.step().unwrap_err();
+        if at % 10 == 0 {
+            session.set_input("x", &[2, 4], &[1f32; 8]).unwrap();
+            session.set_input("u", &[2, 4], &[1f32; 8]).unwrap();
+            session.step().unwrap();
+        }
+        drop(session);
+        cancel.cancel();
+    }
+    holdings()
+}
+
+#[test]
+fn a_thousand_sessions_leave_nothing() {
+    let (pages, files, threads) = sessions(100);
+    let (pages_after, files_after, threads_after) = sessions(900);
+    assert_eq!((files, threads), (files_after, threads_after));
+    // Nor does one whose options' listener panics: its kernels have to be measured, so that there is something to hear.
+    let folder = Folder::new();
+    let mut options = Options::new().unwrap();
+    options.dim("batch", 2).unwrap().set_path("profile_dir", &folder.0).unwrap().set_log(|_| panic!()).unwrap();
+    catch_unwind(AssertUnwindSafe(|| options.open(fixture("root.onnx")))).unwrap_err();
+    assert_eq!(holdings().2, threads);
+    assert!(pages_after - pages < 256, "{} pages in 900 sessions of a model of a page", pages_after - pages);
+}
