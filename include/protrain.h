@@ -39,8 +39,10 @@
  *     }
  *
  * The model
- *   An ONNX file whose graph ends in a scalar float32 loss. Nothing else is prepared: the gradient graph is built when
- *   the session is created, and the whole step is laid out in memory then. A step plans, parses and allocates nothing.
+ *   An ONNX file whose graph ends in a scalar float32 loss, or in anything that the options loss, loss_output,
+ *   loss_labels and loss_shift put a loss behind; the labels are an input of the session then, the last one, unless the
+ *   model has one of that name. Nothing else is prepared: the gradient graph is built when the session is created, and
+ *   the whole step is laid out in memory then. A step plans, parses and allocates nothing.
  *
  * Errors
  *   Every call that can fail returns a protrain_error: NULL is success, anything else is yours to destroy. An error
@@ -265,7 +267,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options
  *   json: one object, lent until the next call on the options:
  *     "trainable"   true or false
  *     "problems"    array of {"code", "subject", "text"}; empty where trainable
- *     "inputs"      array of {"name", "dtype", "dims"}; a dimension is a number, or its name where symbolic
+ *     "inputs"      array of {"name", "dtype", "dims"}; a dimension is a number, or its name where symbolic; of labels
+ *                   that an attached loss adds, null where it follows from others, and so "dims" as a whole
  *     "dims"        object: symbolic dimension -> {"value", "default"}
  *     "operators"   object: operator -> number of nodes, after fusion
  *     "parameters"  array of {"name", "shape", "frozen", "reason"}
@@ -340,6 +343,17 @@ PROTRAIN_CHECKED protrain_error *protrain_options_profile(protrain_options *opti
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_create(const protrain_options *options, const char *model_path,
                                                          protrain_session **session);
+
+/* As protrain_session_create, from a model in memory: the bytes of an ONNX file. They are copied, and the copy is held
+ * as long as the session lives, beside its budget: export writes from it what was not trained.
+ *   bytes, bytes_len: the model and its size, at most 2 GiB.
+ *   base_directory:   where its external data lie; nothing outside is opened, whatever the model says and wherever
+ *                     links lead. NULL or "" for a model that has none.
+ * Errors: as protrain_session_create; PATH for external data without a base_directory, or outside of it.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_create_from_bytes(const protrain_options *options, const void *bytes,
+                                                                    size_t bytes_len, const char *base_directory,
+                                                                    protrain_session **session);
 
 /* Destroys a session, its threads and all its memory. NULL is allowed. No other call may be inside the session.
  * In a forked process it does nothing: the session is the parent's.
@@ -486,6 +500,29 @@ PROTRAIN_CHECKED protrain_error *protrain_session_parameter_read(protrain_sessio
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_parameter_write(protrain_session *session, const char *name,
                                                                   const float *values, size_t values_len);
+
+/* Tells the number of elements of all parameters together, frozen ones included: the length of the one flat buffer that
+ * holds them one after the other, in the order of protrain_session_parameter_name, each as
+ * protrain_session_parameter_read gives it. The order is that of first use in the graph: the same for every session of
+ * one model with the same options trainable and frozen, whatever its plan.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameters_elements(protrain_session *session, size_t *elements);
+
+/* Reads all parameters into one flat buffer: to average those of several sessions, for example.
+ *   values, values_len: where they go; values_len must be protrain_session_parameters_elements.
+ * Errors: SHAPE for another length, with the one expected; IO, CORRUPT where offload_dir failed.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameters_read(protrain_session *session, float *values,
+                                                                  size_t values_len);
+
+/* Overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
+ *   values, values_len: as protrain_session_parameters_read has them; any value is taken, NaN too.
+ * Errors: SHAPE for another length, with the one expected.
+ *   IO, NOSPC where offload_dir failed: the session is lost then, since some parameters may be new and others not.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_parameters_write(protrain_session *session, const float *values,
+                                                                   size_t values_len);
 
 /* Reads the gradient that a parameter had in the last step. Gradients pass through memory that is used again at once:
  * only those that the option keep_gradients names are kept.

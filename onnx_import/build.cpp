@@ -251,6 +251,17 @@ void Builder::renew(graph::Node &node, const NodeProto &proto) const {
   }
 }
 
+Output read_output(const ValueInfo &info) {
+  Output output{.name = info.name()};
+  const TensorType &type = info.type().tensor_type();
+  if (type.elem_type() != 0) output.dtype = dtype_of(type.elem_type(), info.name());
+  if (!type.has_shape() || type.shape().dim_size() > kMaxRank) return output;
+  output.dims.emplace();
+  for (const Dimension &dim : type.shape().dim())
+    output.dims->push_back(dim.has_dim_value() ? Dim(std::int64_t{dim.dim_value()}) : Dim(dim.dim_param()));
+  return output;
+}
+
 void Builder::name_outputs() {
   require(graph_.output_size() > 0, Code::graph, path_, "a graph without outputs");
   for (const ValueInfo &output : graph_.output()) {
@@ -258,6 +269,7 @@ void Builder::name_outputs() {
     const ValueId id = draft_.graph.find(output.name());
     require(id != ValueId::none, Code::graph, output.name(), "an output of the graph that nothing produces");
     draft_.graph.outputs.push_back(id);
+    draft_.outputs.push_back(read_output(output));
   }
 }
 

@@ -14,6 +14,7 @@ namespace protrain::onnx_import {
 struct Draft {
   graph::Graph graph;  // inputs have a dtype and no shape, constants of `deferred` no array; sorted
   std::vector<Input> inputs;
+  std::vector<Output> outputs;
   std::map<std::string, Tensor> initializers;  // all of the file, also those that nothing reads
   std::map<graph::ValueId, Tensor> deferred;
   std::string half;  // an initializer in float16 or bfloat16, if the graph reads one

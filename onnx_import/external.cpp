@@ -68,18 +68,17 @@ ExternalData parse_external(const TensorProto &tensor, const std::string &subjec
   return external;
 }
 
-File open_external(const File &model, const std::string &location, const std::string &subject) {
-  const std::string directory = directory_of(model.path());
+File open_external(const std::vector<std::string> &roots, const std::string &location, const std::string &subject) {
+  require(!roots.empty(), Code::path, subject,
+          "external data \"{}\" of a model in memory; give the directory that they lie in", printable(location));
+  const std::string &directory = roots.front();
   const std::optional<std::string> real = real_path(directory + "/" + location);
   if (!real) return File::open_beneath(directory, location);  // says what is missing, or which link leads nowhere
-  for (const std::string &named : {directory, directory_of(real_path(model.path()).value_or(model.path()))}) {
+  for (const std::string &named : roots) {
     std::string root = real_path(named).value_or(named);
     if (root.back() != '/') root += '/';
     if (!real->starts_with(root)) continue;
-    File file = File::open_beneath(root, real->substr(root.size()));
-    require(file.identity() != model.identity(), Code::path, subject, "external data \"{}\" is the model file itself",
-            printable(location));
-    return file;
+    return File::open_beneath(root, real->substr(root.size()));
   }
   fail(Code::path, subject, "external data \"{}\" is a link that escapes model directory {}", printable(location),
        printable(directory));

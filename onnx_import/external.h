@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "onnx_import/model.pb.h"
@@ -20,9 +21,8 @@ struct ExternalData {
 // directory. Touches no file. Keys that ONNX does not know are left alone.
 ExternalData parse_external(const TensorProto &tensor, const std::string &subject);
 
-// Opens the file that `location` names beside `model`. Links are followed as long as they end in the directory in which
-// the model lies, under the name it was opened by or under its real name (download caches link both to one place).
-// Code::path, or Code::io where there is no such file (yet).
-File open_external(const File &model, const std::string &location, const std::string &subject);
+// Opens the file that `location` names in the first of `roots`. Links are followed as long as they end in one of them.
+// Code::path, also where there are none; Code::io where there is no such file (yet).
+File open_external(const std::vector<std::string> &roots, const std::string &location, const std::string &subject);
 
 }  // namespace protrain::onnx_import

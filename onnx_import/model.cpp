@@ -26,10 +26,11 @@ ModelProto parse(const File &file) {
 
 class OpenModel : public Model {
  public:
-  explicit OpenModel(const std::string &path)
-      : storage_(path), proto_(parse(storage_.model())), draft_(build_draft(proto_, storage_)) {}
+  explicit OpenModel(const Source &source)
+      : storage_(source), proto_(parse(storage_.model())), draft_(build_draft(proto_, storage_)) {}
 
   const std::vector<Input> &inputs() const override { return draft_.inputs; }
+  const std::vector<Output> &outputs() const override { return draft_.outputs; }
   std::vector<std::string> symbolic_dims() const override;
   graph::Graph graph(const DimBindings &dims) const override;
   graph::Array load(const std::string &initializer) const override { return storage_.load(weights(initializer)); }
@@ -108,6 +109,6 @@ graph::Graph OpenModel::graph(const DimBindings &dims) const {
 
 }  // namespace
 
-std::unique_ptr<Model> Model::open(const std::string &path) { return std::make_unique<OpenModel>(path); }
+std::unique_ptr<Model> Model::open(const Source &source) { return std::make_unique<OpenModel>(source); }
 
 }  // namespace protrain::onnx_import

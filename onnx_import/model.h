@@ -6,7 +6,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -17,23 +19,52 @@ namespace protrain::onnx_import {
 // What the dims of the graph's inputs are bound to: {"batch": 4}.
 using DimBindings = std::map<std::string, std::int64_t>;
 
+using Dim = std::variant<std::int64_t, std::string>;  // a number, or the name of a symbolic dim
+
 struct Input {
   std::string name;
   DType dtype;
-  std::vector<std::variant<std::int64_t, std::string>> dims;  // a number, or the name of a symbolic dim
+  std::vector<Dim> dims;
+};
+
+// What the file says about an output of the graph; nobody has checked it.
+struct Output {
+  std::string name;
+  DType dtype = DType::none;             // none: not said
+  std::optional<std::vector<Dim>> dims;  // none: not said; "" for a single one that is not
 };
 
 // A file may not pass 2 GiB; beyond this its weights go to a second one.
 inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
 
+// Where a model is read from: a file, or bytes in memory.
+class Source {
+ public:
+  Source(std::string path) : path_(std::move(path)) {}  // external data lie beside it
+  Source(const char *path) : path_(path) {}
+  // External data lie in `directory`; empty: there are none.
+  Source(std::shared_ptr<const std::vector<std::byte>> bytes, std::string directory)
+      : path_("the model in memory"), bytes_(std::move(bytes)), directory_(std::move(directory)) {}
+
+  const std::string &path() const { return path_; }  // of bytes: what stands for it in errors
+  const std::shared_ptr<const std::vector<std::byte>> &bytes() const { return bytes_; }  // or none
+  const std::string &directory() const { return directory_; }                            // of bytes alone
+
+ private:
+  std::string path_;
+  std::shared_ptr<const std::vector<std::byte>> bytes_;
+  std::string directory_;
+};
+
 class Model {
  public:
   // Reads and validates; Code::io, path, format, limit, version, shape, type, graph, unsupported. Reads no weights, and
   // external data need not be there until somebody does.
-  static std::unique_ptr<Model> open(const std::string &path);
+  static std::unique_ptr<Model> open(const Source &source);
   virtual ~Model() = default;
 
-  virtual const std::vector<Input> &inputs() const = 0;        // those the user sets; initializers are left out
+  virtual const std::vector<Input> &inputs() const = 0;  // those the user sets; initializers are left out
+  virtual const std::vector<Output> &outputs() const = 0;
   virtual std::vector<std::string> symbolic_dims() const = 0;  // in order of appearance
 
   // The graph in file operators. Inputs and initializers are typed, node outputs are not. Initializers that are not

@@ -131,21 +131,21 @@ class Saving {
 };
 
 void Saving::refuse_own_files() const {
-  const std::string model = original_.storage.model().path();
-  std::set<std::string> sources{model};
+  const Storage &storage = original_.storage;
+  std::set<std::string> data;
   const auto add = [&](const TensorProto &proto) {
-    if (proto.external_data_size() > 0)
-      sources.insert(directory_of(model) + "/" + parse_external(proto, model).location);
+    if (proto.external_data_size() > 0 && !storage.roots().empty())
+      data.insert(storage.roots().front() + "/" + parse_external(proto, storage.model().path()).location);
   };
   for (const TensorProto &proto : original_.proto.graph().initializer()) add(proto);
   for (const NodeProto &node : original_.proto.graph().node())
     if (const TensorProto *proto = constant_tensor(node)) add(*proto);
-  for (const std::string &target : {path_, data_path_})
-    for (const std::string &source : sources) {
-      const auto identity = identity_of(target);
-      require(!identity || identity != identity_of(source), Code::path, target,
-              "this model reads its weights from that file; save under another name");
-    }
+  for (const std::string &target : {path_, data_path_}) {
+    const auto identity = identity_of(target);
+    const auto is_read = [&](const std::string &source) { return identity_of(source) == identity; };
+    require(!identity || (identity != storage.model().identity() && std::ranges::none_of(data, is_read)), Code::path,
+            target, "this model reads its weights from that file; save under another name");
+  }
 }
 
 // Small values that nobody trained stay as they are, byte for byte.

@@ -268,9 +268,22 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject) {
   return tensor;
 }
 
+Storage::Storage(const Source &source)
+    : model_(source.bytes() ? File::in_memory(source.path(), source.bytes()) : File::open(source.path())) {
+  if (!source.bytes()) {
+    // Under the name it was opened by and under its real name: download caches link model and data to one place.
+    roots_.push_back(directory_of(source.path()));
+    roots_.push_back(directory_of(real_path(source.path()).value_or(source.path())));
+  } else if (!source.directory().empty()) {
+    roots_.push_back(source.directory());
+  }
+}
+
 File Storage::open_data(const Tensor &tensor) const {
   const ExternalData &external = *tensor.external;
-  File file = open_external(model_, external.location, tensor.subject);
+  File file = open_external(roots_, external.location, tensor.subject);
+  require(file.identity() != model_.identity(), Code::path, tensor.subject,
+          "external data \"{}\" is the model file itself", printable(external.location));
   const std::uint64_t size = file.size();
   require(external.offset <= size && tensor.bytes <= size - external.offset, Code::shape, tensor.subject,
           "external data range: {} bytes at {} of {}, which has {}", tensor.bytes, external.offset,

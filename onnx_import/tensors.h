@@ -6,10 +6,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "graph/array.h"
 #include "onnx_import/external.h"
+#include "onnx_import/model.h"
 #include "onnx_import/model.pb.h"
 
 namespace protrain::onnx_import {
@@ -34,9 +36,11 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject);
 // The model file and what lies beside it.
 class Storage {
  public:
-  explicit Storage(const std::string &path) : model_(File::open(path)) {}
+  explicit Storage(const Source &source);
 
   const File &model() const { return model_; }
+  // Where external data are looked for; after that, where their links may lead too. Empty: there can be none.
+  const std::vector<std::string> &roots() const { return roots_; }
   // The tensor's bytes, type.dtype, row-major; tensor.bytes of them. Code::format, shape, path, io.
   void read(const Tensor &tensor, std::byte *out) const;
   graph::Array load(const Tensor &tensor) const;  // memory is taken only once the data is known to be there
@@ -47,6 +51,7 @@ class Storage {
   File open_data(const Tensor &tensor) const;  // of an external tensor; the range is inside
 
   File model_;
+  std::vector<std::string> roots_;
 };
 
 }  // namespace protrain::onnx_import

@@ -65,6 +65,7 @@ struct protrain_session {
 
 namespace {
 
+using protrain::onnx_import::Source;
 using protrain::session::Session;
 
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
@@ -216,6 +217,17 @@ void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t d
           protrain::name_of(dtype), protrain::to_text(shape), expected, data_len);
 }
 
+// What is logged meanwhile waits for a listener.
+void create(const protrain_options *options, protrain_session **session, const Source &source) {
+  need(options, "options");
+  need(session, "session");
+  auto made = std::make_unique<protrain_session>();
+  const auto keep = [to = made.get()](const std::string &line) { to->unheard.push_back(line); };
+  made->session = Session::create(options->options, source, keep, progress_of(*options));
+  made->session->set_log(nullptr);
+  *session = made.release();
+}
+
 // A log line to whoever listens.
 void hear(protrain_session &session, const std::string &line) {
   try {
@@ -318,14 +330,19 @@ protrain_error *protrain_session_create(const protrain_options *options, const c
                                         protrain_session **session) {
   if (session != nullptr) *session = nullptr;
   return guard([&] {
-    need(options, "options");
     need(model_path, "model_path");
-    need(session, "session");
-    auto made = std::make_unique<protrain_session>();
-    const auto keep = [to = made.get()](const std::string &line) { to->unheard.push_back(line); };
-    made->session = Session::create(options->options, model_path, keep, progress_of(*options));
-    made->session->set_log(nullptr);
-    *session = made.release();
+    create(options, session, model_path);
+  });
+}
+
+protrain_error *protrain_session_create_from_bytes(const protrain_options *options, const void *bytes, size_t bytes_len,
+                                                   const char *base_directory, protrain_session **session) {
+  if (session != nullptr) *session = nullptr;
+  return guard([&] {
+    need(bytes, bytes_len, "bytes");
+    const auto *begin = static_cast<const std::byte *>(bytes);
+    auto copy = std::make_shared<const std::vector<std::byte>>(begin, begin + bytes_len);
+    create(options, session, {std::move(copy), base_directory == nullptr ? "" : base_directory});
   });
 }
 
@@ -459,6 +476,27 @@ protrain_error *protrain_session_parameter_write(protrain_session *session, cons
     need(name, "name");
     need(values, values_len, "values");
     s.write_parameter(name, values, values_len);
+  });
+}
+
+protrain_error *protrain_session_parameters_elements(protrain_session *session, size_t *elements) {
+  return inside(session, [&](Session &s) {
+    need(elements, "elements");
+    *elements = s.parameters_elements();
+  });
+}
+
+protrain_error *protrain_session_parameters_read(protrain_session *session, float *values, size_t values_len) {
+  return inside(session, [&](Session &s) {
+    need(values, values_len, "values");
+    s.read_parameters(values, values_len);
+  });
+}
+
+protrain_error *protrain_session_parameters_write(protrain_session *session, const float *values, size_t values_len) {
+  return inside(session, [&](Session &s) {
+    need(values, values_len, "values");
+    s.write_parameters(values, values_len);
   });
 }
 

@@ -39,6 +39,12 @@ std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant
   return bound->second;
 }
 
+std::string value_of(const Options &options, const char *key) {
+  const char *value = nullptr;
+  check(protrain_options_get(options.get(), key, &value));
+  return value;
+}
+
 void set_input(protrain_session *session, const std::string &name, protrain_dtype dtype,
                const std::vector<std::int64_t> &shape, const std::vector<std::byte> &data) {
   check(protrain_session_set_input(session, name.c_str(), dtype, shape.data(), shape.size(), data.data(), data.size()));
@@ -60,21 +66,21 @@ std::vector<ModelInput> model_inputs(const Options &options, const std::string &
   std::vector<ModelInput> inputs;
   for (const nlohmann::json &row : about.at("inputs")) {
     ModelInput &input = inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});
+    if (row["dims"].is_null()) continue;
+    input.dims.emplace();
     for (const nlohmann::json &dim : row["dims"]) {
       if (dim.is_number())
-        input.dims.emplace_back(dim.get<std::int64_t>());
+        input.dims->emplace_back(dim.get<std::int64_t>());
       else
-        input.dims.emplace_back(dim.get<std::string>());
+        input.dims->emplace_back(dim.is_null() ? std::string() : dim.get<std::string>());
     }
   }
   return inputs;
 }
 
 Dims bound_dims(const Options &options) {
-  const char *value = nullptr;
-  check(protrain_options_get(options.get(), "dim", &value));
   Dims dims;
-  const std::string lines = value;
+  const std::string lines = value_of(options, "dim");
   for (std::size_t at = 0; at < lines.size();) {
     const std::size_t end = std::min(lines.find('\n', at), lines.size()), equals = lines.rfind('=', end - 1);
     std::from_chars(lines.data() + equals + 1, lines.data() + end, dims[lines.substr(at, equals - at)]);
@@ -86,9 +92,7 @@ Dims bound_dims(const Options &options) {
 Batches::Batches(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options) {
   const Dims given = bound_dims(options);
   open_arrays(flags.arrays, inputs);
-  const char *tokens_per_step = nullptr;
-  check(protrain_options_get(options.get(), "tokens_per_step", &tokens_per_step));
-  if (!flags.tokens.empty()) open_tokens(flags, inputs, given, *tokens_per_step != '\0');
+  if (!flags.tokens.empty()) open_tokens(flags, inputs, options);
   if (arrays_.size() + token_inputs_.size() < inputs.size())
     throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
                                  names_of(inputs)));
@@ -118,12 +122,14 @@ void Batches::open_arrays(const std::vector<std::string> &pairs, const std::vect
   }
 }
 
-void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Dims &given,
-                          bool batch_may_stay_open) {
+void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options) {
+  const Dims given = bound_dims(options);
+  const bool batch_may_stay_open = !value_of(options, "tokens_per_step").empty();
+  const std::string labels = value_of(options, "loss_labels");
   const ModelInput &ids = find_input(inputs, "input_ids");
-  if (ids.dims.size() != 2) throw Failure("--tokens needs a model whose input_ids are (batch, sequence)");
-  batch_ = size_of_dim(flags.batch, "batch", ids.dims[0], given, batch_may_stay_open);
-  sequence_ = size_of_dim(flags.sequence, "sequence", ids.dims[1], given, false);
+  if (!ids.dims || ids.dims->size() != 2) throw Failure("--tokens needs a model whose input_ids are (batch, sequence)");
+  batch_ = size_of_dim(flags.batch, "batch", (*ids.dims)[0], given, batch_may_stay_open);
+  sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], given, false);
   next_ = flags.labels == "next";
   tokens_.emplace(flags.tokens);
   const std::uint64_t ahead = next_ ? 1 : 0, length = static_cast<std::uint64_t>(sequence_);
@@ -131,24 +137,26 @@ void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> 
   if (windows_ == 0)
     throw Failure(fmt::format("{}: {} tokens are too few for one window of {}", tokens_->path(), tokens_->count(),
                               length + ahead));
-  for (const char *name : {"input_ids", "labels"}) {
-    token_inputs_.push_back(find_input(inputs, name));
-    bind(token_inputs_.back(), {batch_, sequence_}, tokens_->path());
-  }
+  token_inputs_ = {ids};
+  if (labels != ids.name) token_inputs_.push_back(find_input(inputs, labels));
+  for (const ModelInput &input : token_inputs_) bind(input, {batch_, sequence_}, tokens_->path());
   tokens_per_step_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
 }
 
 void Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from) {
-  if (shape.size() != input.dims.size())
+  if (!input.dims) return;
+  if (shape.size() != input.dims->size())
     throw Failure(fmt::format("{}: one step of it has {} axes, input {} has {}", from, shape.size(), input.name,
-                              input.dims.size()));
+                              input.dims->size()));
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    const auto *name = std::get_if<std::string>(&input.dims[i]);
+    const auto &dim = (*input.dims)[i];
+    const auto *name = std::get_if<std::string>(&dim);
     if (name == nullptr) {
-      if (shape[i] == std::get<std::int64_t>(input.dims[i])) continue;
+      if (shape[i] == std::get<std::int64_t>(dim)) continue;
       throw Failure(fmt::format("{}: axis {} of a step is {}, input {} has {}", from, i, shape[i], input.name,
-                                std::get<std::int64_t>(input.dims[i])));
+                                std::get<std::int64_t>(dim)));
     }
+    if (name->empty()) continue;
     const auto [bound, fresh] = dims_.emplace(*name, shape[i]);
     if (!fresh && bound->second != shape[i])
       throw Failure(fmt::format("{}: dimension {} is {} here and {} elsewhere", from, *name, shape[i], bound->second));
@@ -190,7 +198,7 @@ void Batches::feed_tokens(protrain_session *session, std::uint64_t step) {
     labels.insert(labels.end(), window.end() - sequence_, window.end());
   }
   for (const ModelInput &input : token_inputs_) {
-    const std::vector<std::int64_t> &tokens = input.name == "labels" ? labels : ids;
+    const std::vector<std::int64_t> &tokens = &input == &token_inputs_.front() ? ids : labels;
     if (input.dtype == "int32")
       set_input(session, input.name, PROTRAIN_INT32, {batch_, sequence_}, bytes_of<std::int32_t>(tokens));
     else

@@ -16,7 +16,8 @@ namespace tool {
 
 struct ModelInput {
   std::string name, dtype;
-  std::vector<std::variant<std::int64_t, std::string>> dims;  // a number, or the name of a symbolic dimension
+  // A number, the name of a symbolic dimension, or "" for one that follows from others; none: so do all.
+  std::optional<std::vector<std::variant<std::int64_t, std::string>>> dims;
 };
 
 using Dims = std::map<std::string, std::int64_t>;
@@ -54,14 +55,13 @@ class Batches {
   };
 
   void open_arrays(const std::vector<std::string> &pairs, const std::vector<ModelInput> &inputs);
-  void open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Dims &given,
-                   bool batch_may_stay_open);
+  void open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options);
   void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
   void feed_tokens(protrain_session *session, std::uint64_t step);
 
   std::vector<Array> arrays_;
   std::optional<TokenFile> tokens_;
-  std::vector<ModelInput> token_inputs_;  // input_ids, labels
+  std::vector<ModelInput> token_inputs_;  // input_ids, then the labels unless they are the same
   std::int64_t batch_ = 0, sequence_ = 0;
   std::uint64_t windows_ = 0;
   bool next_ = false;  // labels are the following token

@@ -19,8 +19,11 @@ struct CheckFlags {
   SessionFlags session;
 };
 
-// Strings without quotes, everything else as JSON.
-std::string plain(const Json &value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+// Strings without quotes, what is not known as "?", everything else as JSON.
+std::string plain(const Json &value) {
+  if (value.is_null()) return "?";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 // "[batch, 32]"
 std::string plain_list(const Json &values) {

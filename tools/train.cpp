@@ -247,7 +247,10 @@ void add_train(CLI::App &app, int &status) {
       "N");
   CLI::App *command = app.add_subcommand("train", "train a model for a number of steps");
   auto flags = std::make_shared<TrainFlags>();
-  command->add_option("MODEL", flags->model, "an ONNX file whose graph ends in a scalar loss")->required();
+  command
+      ->add_option("MODEL", flags->model,
+                   "an ONNX file whose graph ends in a scalar loss, or in what --loss compares with labels")
+      ->required();
   command->add_option("--steps", flags->steps, "number of steps of this run")->required()->check(positive);
   command->add_option("--input", flags->data.arrays,
                       "NAME=FILE.npy, one per graph input; axis 0 counts steps and is cycled; binds symbolic "

@@ -85,17 +85,34 @@ func (o *Options) SetLog(log func(event json.RawMessage)) error {
 
 // NewSession reads a model and makes it ready to train. Several goroutines may do so at once with the same options,
 // unless these have a log.
-func (o *Options) NewSession(model string) (session *Session, err error) {
+func (o *Options) NewSession(model string) (*Session, error) {
 	if err := checkTexts(model); err != nil {
 		return nil, err
 	}
+	return o.newSession(func(options uintptr, session *uintptr) *lib.Failure {
+		return lib.Session_create(options, model, session)
+	})
+}
+
+// NewSessionFromBytes is NewSession for a model in memory: the bytes of an ONNX file. External data lie in directory,
+// and nothing outside of it is opened; "" for a model that has none.
+func (o *Options) NewSessionFromBytes(model []byte, directory string) (*Session, error) {
+	if err := checkTexts(directory); err != nil {
+		return nil, err
+	}
+	return o.newSession(func(options uintptr, session *uintptr) *lib.Failure {
+		return lib.Session_create_from_bytes(options, model, directory, session)
+	})
+}
+
+func (o *Options) newSession(make func(options uintptr, session *uintptr) *lib.Failure) (session *Session, err error) {
 	var handle uintptr
 	defer func() {
 		if session == nil { // a log that panicked leaves nothing behind
 			lib.Session_destroy(handle)
 		}
 	}()
-	create := func(options uintptr) *lib.Failure { return lib.Session_create(options, model, &handle) }
+	create := func(options uintptr) *lib.Failure { return make(options, &handle) }
 	if o.log == nil {
 		err = o.c.share(create)
 	} else {

@@ -212,6 +212,71 @@ func TestTensors(t *testing.T) {
 	}
 }
 
+func TestAllParametersAreOneBuffer(t *testing.T) {
+	s := session(t)
+	train(t, s, 1, 1)
+	elements, err := s.ParametersElements()
+	must(t, err)
+	flat := make([]float32, elements)
+	must(t, s.ReadParameters(flat))
+	parameters, err := s.Parameters()
+	must(t, err)
+	at := 0
+	for _, p := range parameters {
+		values := make([]float32, p.Elements)
+		must(t, s.ReadParameter(p.Name, values))
+		if fmt.Sprint(flat[at:at+p.Elements]) != fmt.Sprint(values) {
+			t.Errorf("%s is not at %d", p.Name, at)
+		}
+		at += p.Elements
+	}
+	if at != elements {
+		t.Errorf("%d elements, not %d", elements, at)
+	}
+
+	other := session(t)
+	must(t, other.WriteParameters(flat))
+	read := make([]float32, elements)
+	must(t, other.ReadParameters(read))
+	if fmt.Sprint(read) != fmt.Sprint(flat) {
+		t.Error("the parameters were not written")
+	}
+	if err := other.WriteParameters(flat[1:]); !errors.Is(err, protrain.ErrShape) {
+		t.Errorf("a slice that is too short: %v", err)
+	}
+}
+
+func TestSessionFromBytes(t *testing.T) {
+	file, err := os.ReadFile(model())
+	must(t, err)
+	o := options(t)
+	s, err := o.NewSessionFromBytes(file, "")
+	must(t, err)
+	defer s.Close()
+	for i := range file {
+		file[i] = 0 // the model was copied
+	}
+	train(t, s, 1, 1)
+	other := session(t)
+	train(t, other, 1, 1)
+	norm, err := s.GradNorm()
+	must(t, err)
+	want, err := other.GradNorm()
+	must(t, err)
+	if norm != want {
+		t.Errorf("the gradients' norm is %g, from the file %g", norm, want)
+	}
+	if _, err := o.NewSessionFromBytes(file, ""); !errors.Is(err, protrain.ErrFormat) {
+		t.Errorf("zeros: %v", err)
+	}
+	if _, err := o.NewSessionFromBytes(nil, ""); !errors.Is(err, protrain.ErrFormat) {
+		t.Errorf("nothing: %v", err)
+	}
+	if _, err := o.NewSessionFromBytes(file, "\x00"); !errors.Is(err, protrain.ErrArg) {
+		t.Errorf("a directory with a NUL: %v", err)
+	}
+}
+
 func TestElementTypes(t *testing.T) {
 	s := session(t)
 	wrong := func(dtype string, err error) {

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -111,12 +112,14 @@ File::File(int descriptor, std::string path) : descriptor_(descriptor), path_(st
 
 File::File(File &&other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
+      bytes_(std::move(other.bytes_)),
       path_(std::move(other.path_)),
       size_(other.size_),
       identity_(other.identity_) {}
 
 File &File::operator=(File &&other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(bytes_, other.bytes_);
   std::swap(path_, other.path_);
   std::swap(size_, other.size_);
   std::swap(identity_, other.identity_);
@@ -161,7 +164,21 @@ File File::open_beneath(const std::string &root, const std::string &relative) {
   }
 }
 
+File File::in_memory(std::string name, std::shared_ptr<const std::vector<std::byte>> bytes) {
+  File file;
+  file.path_ = std::move(name);
+  file.size_ = bytes->size();
+  file.bytes_ = std::move(bytes);
+  return file;
+}
+
 void File::read(std::uint64_t offset, std::span<std::byte> out) const {
+  if (bytes_) {
+    require(offset <= size_ && out.size() <= size_ - offset, Code::io, path_, "ends at byte {}, {} bytes early", size_,
+            out.size());
+    if (!out.empty()) std::memcpy(out.data(), bytes_->data() + offset, out.size());
+    return;
+  }
   while (!out.empty()) {
     const ssize_t got = sys_pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;

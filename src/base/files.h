@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,7 +21,7 @@ struct FileIdentity {
   bool operator==(const FileIdentity &) const = default;
 };
 
-// An open regular file, read-only.
+// An open regular file, or bytes in memory, read-only.
 class File {
  public:
   // Follows links. Code::io where the system refuses (a directory among that), Code::path for what is no regular file.
@@ -28,21 +29,25 @@ class File {
   // Opens `relative` under `root` and follows no link on the way below it, so that nothing that happens meanwhile can
   // lead outside. Code::path for links and for all but regular files; Code::io where the system refuses.
   static File open_beneath(const std::string &root, const std::string &relative);
+  // Bytes that no file holds; `name` stands for their path in errors.
+  static File in_memory(std::string name, std::shared_ptr<const std::vector<std::byte>> bytes);
 
   File(File &&other) noexcept;
   File &operator=(File &&other) noexcept;
   ~File();
 
   const std::string &path() const { return path_; }
-  std::uint64_t size() const { return size_; }  // when it was opened
-  FileIdentity identity() const { return identity_; }
+  std::uint64_t size() const { return size_; }         // when it was opened
+  FileIdentity identity() const { return identity_; }  // of bytes in memory: that of no file
   // Fills `out` from `offset`; Code::io where the file ends before.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   File(int descriptor, std::string path);
+  File() = default;
 
   int descriptor_ = -1;
+  std::shared_ptr<const std::vector<std::byte>> bytes_;  // or the descriptor
   std::string path_;
   std::uint64_t size_ = 0;
   FileIdentity identity_;

@@ -2,7 +2,9 @@
 // Each pass is Graph -> Graph and leaves a legal, typed graph; prepare() runs them in order.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,10 +14,25 @@ namespace protrain::passes {
 
 using LoadInitializer = std::function<graph::Array(const std::string &name)>;
 
-// What the user overrules; glob patterns over initializer names.
+// The loss to put behind a graph that has none.
+struct Loss {
+  enum class Kind : std::uint8_t {
+    cross_entropy,  // mean over positions whose label is not -100; classes along the last axis
+    mse,            // mean squared difference
+    l1,             // mean absolute difference
+    bce,            // mean binary cross entropy of logits
+  };
+  Kind kind = Kind::cross_entropy;
+  std::string output;  // of the graph; empty: the first of floats that is no single number
+  std::string labels;  // the input that holds them: one of the graph, or a new one
+  bool shift = false;  // each prediction is for the position after its own
+};
+
+// What the user asks for beside the file; glob patterns over initializer names.
 struct Choices {
   std::vector<std::string> trainable;  // parameters whatever the rules say
   std::vector<std::string> frozen;     // parameters that are not trained
+  std::optional<Loss> loss;            // none: the graph has one
 };
 
 // Why an initializer is what it is; for `protrain check`.

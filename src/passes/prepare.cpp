@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "passes/attach_loss.h"
 #include "passes/canonical.h"
 #include "passes/mend.h"
 #include "passes/passes.h"
@@ -96,12 +97,15 @@ void require_none(const std::vector<Problem> &problems) {
 Prepared prepare(Graph graph, const LoadInitializer &load, const Choices &choices) {
   Prepared prepared;
   fold(graph);
+  const bool complete = !choices.loss || attach_loss(graph, *choices.loss);
   prepared.findings = find_parameters(graph, load, choices);
   fold(graph);
   std::vector<Problem> problems;
   collect_without_core_form(graph, problems);
   if (!problems.empty()) collect_without_gradient(graph, problems);
   require_none(problems);
+  require(complete, Code::unsupported, "loss_output",
+          "the type of output {} depends on weights: no loss can be attached", graph.value(graph.outputs[0]).name);
 
   clean_up(graph);
   for (int round = 0; round < kMostFusions && fuse(graph); ++round) {

@@ -64,11 +64,11 @@ class Drawing {
  public:
   Drawing(const Options &options, Site &site) : options_(options), site_(site) {}
 
-  Blueprint run(const std::string &path) {
+  Blueprint run(const onnx_import::Source &source) {
     blueprint_.optimizer = optimizer_of(options_);
     blueprint_.policy = policy_of(options_);
-    serve(load_model(options_, path));
-    for (const std::string &binding : options_.list("shapes")) serve(load_model(options_, path, binding));
+    serve(load_model(options_, source));
+    for (const std::string &binding : options_.list("shapes")) serve(load_model(options_, source, binding));
     blueprint_.kept = kept_gradients(options_, blueprint_.first().training);
     plan();
     return std::move(blueprint_);
@@ -141,19 +141,19 @@ class Drawing {
 
 }  // namespace
 
-Blueprint sketch(const Options &options, const std::string &path, Site &site) {
-  const std::optional<MicroBatch> settled = settle_micro_batch(options, path, site);
-  if (!settled) return Drawing(options, site).run(path);
+Blueprint sketch(const Options &options, const onnx_import::Source &source, Site &site) {
+  const std::optional<MicroBatch> settled = settle_micro_batch(options, source, site);
+  if (!settled) return Drawing(options, site).run(source);
   Options bound = options;
   bound.set("dim", fmt::format("{}={}", settled->dim, settled->samples));
-  Blueprint blueprint = Drawing(bound, site).run(path);
+  Blueprint blueprint = Drawing(bound, site).run(source);
   blueprint.micro_batch = static_cast<std::uint64_t>(settled->samples);
   return blueprint;
 }
 
-Blueprint draw_up(const Options &options, const std::string &path, Site &site) {
-  Blueprint blueprint = sketch(options, path, site);
-  if (blueprint.chosen.smallest && !blueprint.chosen.found.best) refuse(options, path, site, blueprint);
+Blueprint draw_up(const Options &options, const onnx_import::Source &source, Site &site) {
+  Blueprint blueprint = sketch(options, source, site);
+  if (blueprint.chosen.smallest && !blueprint.chosen.found.best) refuse(options, source, site, blueprint);
   require_budget(options, blueprint.profile, blueprint.draft.bytes);
   return blueprint;
 }

@@ -39,9 +39,9 @@ struct Blueprint {
 
 // Loads, differentiates, measures, plans, lowers and verifies. Code::budget where nothing fits: with the smallest
 // budget that does, and other changes that would.
-Blueprint draw_up(const Options &options, const std::string &path, Site &site);
+Blueprint draw_up(const Options &options, const onnx_import::Source &source, Site &site);
 
 // As above for a look alone: where nothing fits, the smallest plan, with `chosen.found.best` empty.
-Blueprint sketch(const Options &options, const std::string &path, Site &site);
+Blueprint sketch(const Options &options, const onnx_import::Source &source, Site &site);
 
 }  // namespace protrain::session

@@ -19,13 +19,39 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kDefaultBatch = 2;
 constexpr std::int64_t kDefaultDim = 16;
 
-Json inputs_json(const onnx_import::Model &model) {
+// The input that an attached loss adds, as far as the file tells it: null stands for dims that follow from others.
+Json labels_json(const onnx_import::Model &model, const passes::Loss &loss) {
+  const bool classes = loss.kind == passes::Loss::Kind::cross_entropy;
+  const auto fits = [&](const onnx_import::Output &output) {
+    if (!loss.output.empty()) return output.name == loss.output;
+    return (output.dtype == DType::none || is_float(output.dtype)) && (!output.dims || !output.dims->empty());
+  };
+  const auto output = std::ranges::find_if(model.outputs(), fits);
+  Json dims;
+  if (output != model.outputs().end() && output->dims && !output->dims->empty()) {
+    const std::vector<std::string> bound = model.symbolic_dims();
+    dims = Json::array();
+    for (const onnx_import::Dim &dim : *output->dims) {
+      const auto *name = std::get_if<std::string>(&dim);
+      if (name == nullptr)
+        dims.push_back(std::get<std::int64_t>(dim));
+      else
+        dims.push_back(std::ranges::find(bound, *name) != bound.end() ? Json(*name) : Json());
+    }
+    if (classes) dims.erase(dims.size() - 1);
+  }
+  return {{"name", loss.labels}, {"dtype", name_of(classes ? DType::i64 : DType::f32)}, {"dims", dims}};
+}
+
+Json inputs_json(const onnx_import::Model &model, const std::optional<passes::Loss> &loss) {
   Json inputs = Json::array();
   for (const onnx_import::Input &input : model.inputs()) {
     Json dims = Json::array();
     for (const auto &dim : input.dims) std::visit([&](const auto &d) { dims.push_back(d); }, dim);
     inputs.push_back({{"name", input.name}, {"dtype", name_of(input.dtype)}, {"dims", dims}});
   }
+  const auto is_labels = [&](const onnx_import::Input &input) { return input.name == loss->labels; };
+  if (loss && std::ranges::none_of(model.inputs(), is_labels)) inputs.push_back(labels_json(model, *loss));
   return inputs;
 }
 
@@ -66,7 +92,7 @@ void describe_graph(const passes::Prepared &prepared, Json &json) {
 std::string check_model(const Options &options, const std::string &model_path) {
   Json json = {{"model", model_path}, {"trainable", false}, {"problems", Json::array()}};
   std::unique_ptr<onnx_import::Model> file = onnx_import::Model::open(model_path);
-  json["inputs"] = inputs_json(*file);
+  json["inputs"] = inputs_json(*file, loss_of(options));
   const onnx_import::DimBindings dims = bind_all(options, *file, json);
   const std::unique_ptr<backend::Device> device =
       backend::open(options.text("device"), static_cast<int>(options.integer("threads")));

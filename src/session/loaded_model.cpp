@@ -1,6 +1,7 @@
 #include "session/loaded_model.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -26,13 +27,30 @@ graph::ValueId find_loss(const graph::Graph &graph) {
     if (value.type.dtype == DType::f32 && element_count(value.type.shape) == 1) return id;
     found += fmt::format("{}{} {}", found.empty() ? "" : ", ", value.name, to_text(value.type));
   }
-  fail(Code::graph, "loss", "the model has no scalar float32 output to train on, only {}; export it with its loss",
+  fail(Code::graph, "loss",
+       "the model has no scalar float32 output to train on, only {}; set the option loss, or export it with its loss",
        found.empty() ? "none at all" : found);
 }
 
 }  // namespace
 
 DType precision_of(const Options &options) { return options.text("precision") == "bf16" ? DType::bf16 : DType::f32; }
+
+std::optional<passes::Loss> loss_of(const Options &options) {
+  if (!options.is_set("loss")) {
+    for (const char *key : {"loss_output", "loss_labels", "loss_shift"})
+      require(!options.is_set(key), Code::arg, key, "{} says how the option loss is computed, and loss is not set",
+              key);
+    return std::nullopt;
+  }
+  using Kind = passes::Loss::Kind;
+  const std::map<std::string, Kind> kinds = {
+      {"cross_entropy", Kind::cross_entropy}, {"mse", Kind::mse}, {"l1", Kind::l1}, {"bce", Kind::bce}};
+  return passes::Loss{.kind = kinds.at(options.text("loss")),
+                      .output = options.text("loss_output"),
+                      .labels = options.text("loss_labels"),
+                      .shift = options.integer("loss_shift") != 0};
+}
 
 onnx_import::DimBindings dim_bindings(const Options &options) {
   onnx_import::DimBindings dims;
@@ -46,24 +64,25 @@ onnx_import::DimBindings dim_bindings(const Options &options) {
   return dims;
 }
 
-LoadedModel load_model(const Options &options, const std::string &path, const std::string &more) {
+LoadedModel load_model(const Options &options, const onnx_import::Source &source, const std::string &more) {
   onnx_import::DimBindings dims = dim_bindings(options);
   if (!more.empty())
     for (const std::string &item : split(more, ',')) {
       const std::size_t equals = item.rfind('=');
       dims[item.substr(0, equals)] = parse_integer(item.substr(equals + 1)).value();
     }
-  return load_model(options, onnx_import::Model::open(path), dims);
+  return load_model(options, onnx_import::Model::open(source), dims);
 }
 
 LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Model> file,
                        const onnx_import::DimBindings &dims) {
   LoadedModel loaded{.file = std::move(file), .prepared = {}, .loss = graph::ValueId::none};
   graph::Graph graph = loaded.file->graph(dims);
-  keep_loss_output(graph);
+  const std::optional<passes::Loss> loss = loss_of(options);
+  if (!loss) keep_loss_output(graph);
   const auto load = [&](const std::string &name) { return loaded.file->load(name); };
-  loaded.prepared = passes::prepare(std::move(graph), load,
-                                    {.trainable = options.list("trainable"), .frozen = options.list("frozen")});
+  loaded.prepared = passes::prepare(
+      std::move(graph), load, {.trainable = options.list("trainable"), .frozen = options.list("frozen"), .loss = loss});
   loaded.loss = find_loss(loaded.prepared.graph);
   if (precision_of(options) == DType::bf16) passes::to_bf16(loaded.prepared.graph, loaded.loss);
   return loaded;

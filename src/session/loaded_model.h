@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "onnx_import/model.h"
@@ -19,11 +20,14 @@ struct LoadedModel {
 // What weights and activations are in during a step.
 DType precision_of(const Options &options);
 
+// The loss that options attach; Code::arg where they describe one and ask for none.
+std::optional<passes::Loss> loss_of(const Options &options);
+
 // What the `dim` options bind; Code::shape where one dim is bound to two values.
 onnx_import::DimBindings dim_bindings(const Options &options);
 
 // `more`: "NAME=N,..." binds further dims, or other values than the options.
-LoadedModel load_model(const Options &options, const std::string &path, const std::string &more = "");
+LoadedModel load_model(const Options &options, const onnx_import::Source &source, const std::string &more = "");
 
 // As above from an open file with all dims bound.
 LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Model> file,

@@ -30,18 +30,18 @@ std::array<bool, kQueueCount> own_workers(const Options &options, const Blueprin
   return own;
 }
 
-Blueprint draw_up_here(backend::Device &device, run::Kernels &kernels, const Options &options, const std::string &path,
-                       const Log &log) {
+Blueprint draw_up_here(backend::Device &device, run::Kernels &kernels, const Options &options,
+                       const onnx_import::Source &source, const Log &log) {
   LiveSite site(device, kernels, options, log);
-  return draw_up(options, path, site);
+  return draw_up(options, source, site);
 }
 
 }  // namespace
 
-Machine::Machine(const Options &options, const std::string &path, const Log &progress)
+Machine::Machine(const Options &options, const onnx_import::Source &source, const Log &progress)
     : device_(backend::open(options.text("device"), static_cast<int>(options.integer("threads")))),
       kernels_(*device_),
-      blueprint_(draw_up_here(*device_, kernels_, options, path, progress)),
+      blueprint_(draw_up_here(*device_, kernels_, options, source, progress)),
       store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = blueprint_.draft.bytes,
                                                                      .state_bytes = blueprint_.draft.state.bytes,
                                                                      .piece_bytes = blueprint_.chosen.plan.piece_bytes,

@@ -15,7 +15,7 @@ namespace protrain::session {
 class Machine {
  public:
   // Draws up, allocates, and fills: weights from the file, constants, optimizer state with zeros.
-  Machine(const Options &options, const std::string &path, const Log &progress);
+  Machine(const Options &options, const onnx_import::Source &source, const Log &progress);
 
   // One binding's executors.
   struct Executors {

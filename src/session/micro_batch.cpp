@@ -17,8 +17,8 @@ struct Open {
   std::int64_t tokens_of_sample = 1;
 };
 
-std::optional<Open> open_dimension(const Options &options, const std::string &path) {
-  const auto file = onnx_import::Model::open(path);
+std::optional<Open> open_dimension(const Options &options, const onnx_import::Source &source) {
+  const auto file = onnx_import::Model::open(source);
   const onnx_import::DimBindings bound = dim_bindings(options);
   for (const onnx_import::Input &input : file->inputs()) {
     if (!is_integer(input.dtype) || input.dims.empty()) continue;
@@ -52,14 +52,14 @@ bool within(const plan::Bytes &bytes, const Budget &budget) {
   return true;
 }
 
-std::int64_t largest_that_fits(const Options &options, const std::string &path, Site &site, const Open &open,
+std::int64_t largest_that_fits(const Options &options, const onnx_import::Source &source, Site &site, const Open &open,
                                std::int64_t samples) {
   const profile::Profile rates = site.profile({}, {});
   std::int64_t any = 1;
   for (const std::int64_t batch : divisors_downward(samples)) {
     Options bound = options;
     bound.set("dim", fmt::format("{}={}", open.dim, batch));
-    const Blueprint drawn = sketch_again(bound, path, site, rates);
+    const Blueprint drawn = sketch_again(bound, source, site, rates);
     if (within(drawn.chosen.found.resident->laid_out.bytes, drawn.budget)) return batch;
     if (drawn.chosen.found.best) any = std::max(any, batch);
   }
@@ -68,9 +68,9 @@ std::int64_t largest_that_fits(const Options &options, const std::string &path, 
 
 }  // namespace
 
-std::optional<MicroBatch> settle_micro_batch(const Options &options, const std::string &path, Site &site) {
+std::optional<MicroBatch> settle_micro_batch(const Options &options, const onnx_import::Source &source, Site &site) {
   if (!options.is_set("tokens_per_step")) return std::nullopt;
-  const std::optional<Open> open = open_dimension(options, path);
+  const std::optional<Open> open = open_dimension(options, source);
   if (!open) return std::nullopt;
   const std::int64_t tokens = options.integer("tokens_per_step");
   require(tokens % open->tokens_of_sample == 0, Code::arg, "tokens_per_step",
@@ -86,7 +86,7 @@ std::optional<MicroBatch> settle_micro_batch(const Options &options, const std::
   }
   require(!options.is_set("plan"), Code::arg, "plan",
           "a plan needs the batch that it was made for: bind {} with the option dim", open->dim);
-  return MicroBatch{open->dim, largest_that_fits(options, path, site, *open, samples)};
+  return MicroBatch{open->dim, largest_that_fits(options, source, site, *open, samples)};
 }
 
 }  // namespace protrain::session

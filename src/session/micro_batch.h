@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "onnx_import/model.h"
 #include "session/site.h"
 
 namespace protrain::session {
@@ -18,6 +19,6 @@ struct MicroBatch {
 // largest that divides the step and keeps everything in memory; where none does, the largest with which any plan fits;
 // where nothing fits at all, 1. Code::arg where the tokens of a sample do not divide those of a step, Code::mismatch
 // where the checkpoint's does not.
-std::optional<MicroBatch> settle_micro_batch(const Options &options, const std::string &path, Site &site);
+std::optional<MicroBatch> settle_micro_batch(const Options &options, const onnx_import::Source &source, Site &site);
 
 }  // namespace protrain::session

@@ -107,10 +107,14 @@ const std::vector<OptionRow> &option_table() {
       {"tie", list, "", "GLOB", "initializers that are one parameter", "*"},
       {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},
       // The loss, for graphs that end in logits.
-      {"loss", choice, "", "cross_entropy|mse|l1|bce", "the loss to add to the graph", "*"},
-      {"loss_output", text, "", "NAME", "the graph output that the loss is computed from", "*"},
-      {"loss_labels", text, "", "NAME", "the input that holds the labels", "*"},
-      {"loss_shift", integer, "", ">= 0, <= 1", "1: labels are compared with the position before theirs", "*"},
+      {"loss", choice, "", "cross_entropy|mse|l1|bce",
+       "the loss to add to the graph: of classes along the last axis (label -100 does not count), of numbers, or of "
+       "logits of yes and no"},
+      {"loss_output", text, "", "NAME",
+       "the graph output that the loss is computed from; else the first of floats that is no single number"},
+      {"loss_labels", text, "labels", "NAME",
+       "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy, else float32"},
+      {"loss_shift", integer, "0", ">= 0, <= 1", "1: labels are compared with the position before theirs"},
       // The optimizer.
       {"optimizer", choice, "adamw", "adamw|sgd", "how gradients become updates"},
       {"learning_rate", real, "0.001", ">= 0",

@@ -93,13 +93,13 @@ std::string batch_binding(const Options &options, const Blueprint &blueprint) {
 
 // What half as much again, and a quarter less, of the first budget would give; and twice the batch, on paper: here its
 // kernels would have to be measured.
-std::vector<Alternative> alternatives(const Options &options, const std::string &path, Site &site,
+std::vector<Alternative> alternatives(const Options &options, const onnx_import::Source &source, Site &site,
                                       const Blueprint &blueprint) {
   std::vector<Alternative> found;
   constexpr std::uint64_t kMost = 1ull << 62;
   if (options.is_set("plan") || !blueprint.chosen.found.best || blueprint.budget.bytes[0] > kMost) return found;
   const auto add = [&](const std::string &change, const Options &other) {
-    const Blueprint drawn = sketch_again(other, path, site, blueprint.profile);
+    const Blueprint drawn = sketch_again(other, source, site, blueprint.profile);
     const auto &best = drawn.chosen.found.best;
     found.push_back({change, best ? best->laid_out.seconds : 0, tokens_of(drawn)});
   };

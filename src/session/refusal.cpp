@@ -30,16 +30,16 @@ std::string key_of(Tier tier, const Budget &budget) {
   return tier == Tier::host ? "host_memory" : "disk_memory";
 }
 
-bool fits(const Options &options, const std::string &path, Site &site) {
+bool fits(const Options &options, const onnx_import::Source &source, Site &site) {
   try {
-    return sketch(options, path, site).chosen.found.best.has_value();
+    return sketch(options, source, site).chosen.found.best.has_value();
   } catch (const Error &) {  // shapes that the model cannot have
     return false;
   }
 }
 
 // `binding`: "batch=8". The largest half, quarter, ... of a dimension with which something fits; none: empty.
-std::string smaller(const Options &options, const std::string &path, Site &site, const std::string &binding) {
+std::string smaller(const Options &options, const onnx_import::Source &source, Site &site, const std::string &binding) {
   const std::size_t equals = binding.rfind('=');
   std::int64_t value = parse_integer(binding.substr(equals + 1)).value_or(1);
   for (int i = 0; i < kHalvings && value > 1; ++i) {
@@ -48,14 +48,14 @@ std::string smaller(const Options &options, const std::string &path, Site &site,
     changed.clear("dim");
     const std::string wanted = fmt::format("{}={}", binding.substr(0, equals), value);
     for (const std::string &other : options.list("dim")) changed.set("dim", other == binding ? wanted : other);
-    if (fits(changed, path, site)) return wanted;
+    if (fits(changed, source, site)) return wanted;
   }
   return "";
 }
 
 }  // namespace
 
-std::vector<Change> changes_that_fit(const Options &options, const std::string &path, Site &site,
+std::vector<Change> changes_that_fit(const Options &options, const onnx_import::Source &source, Site &site,
                                      const Blueprint &blueprint) {
   std::vector<Change> changes;
   const plan::Smallest &smallest = *blueprint.chosen.smallest;
@@ -86,24 +86,25 @@ std::vector<Change> changes_that_fit(const Options &options, const std::string &
   }
   Again again(site, blueprint.profile);
   for (const std::string &binding : options.list("dim"))
-    if (const std::string value = smaller(options, path, again, binding); !value.empty())
+    if (const std::string value = smaller(options, source, again, binding); !value.empty())
       changes.push_back(
           {{{"dim", value}}, fmt::format("{} instead of {}", value, binding.substr(binding.rfind('=') + 1))});
   return changes;
 }
 
-Blueprint sketch_again(const Options &options, const std::string &path, Site &site, const profile::Profile &profile) {
+Blueprint sketch_again(const Options &options, const onnx_import::Source &source, Site &site,
+                       const profile::Profile &profile) {
   Again again(site, profile);
-  return sketch(options, path, again);
+  return sketch(options, source, again);
 }
 
-void refuse(const Options &options, const std::string &path, Site &site, const Blueprint &blueprint) {
+void refuse(const Options &options, const onnx_import::Source &source, Site &site, const Blueprint &blueprint) {
   const Tier tier = *blueprint.chosen.smallest->lacks;
   const auto lacking = static_cast<std::size_t>(tier);
   const std::uint64_t needed = blueprint.chosen.smallest->point.laid_out.bytes[lacking];
   const std::string key = key_of(tier, blueprint.budget);
   std::vector<std::string> texts;
-  for (const Change &change : changes_that_fit(options, path, site, blueprint)) texts.push_back(change.text);
+  for (const Change &change : changes_that_fit(options, source, site, blueprint)) texts.push_back(change.text);
   fail(Code::budget, key,
        "no plan fits: the smallest needs {} bytes ({}) of {}, and there are {} ({}); what would fit: {}", needed,
        bytes_text(needed), key, blueprint.budget.bytes[lacking], bytes_text(blueprint.budget.bytes[lacking]),

@@ -25,8 +25,8 @@ constexpr std::uint32_t kLossMark = 1;  // status words above it are 2 + the par
 
 class LiveSession final : public Session {
  public:
-  LiveSession(const Options &options, const std::string &path, Log log, const Log &progress)
-      : machine_(options, path, progress),
+  LiveSession(const Options &options, const onnx_import::Source &source, Log log, const Log &progress)
+      : machine_(options, source, progress),
         blueprint_(machine_.blueprint()),
         log_(std::move(log)),
         learning_rate_(options.real("learning_rate")),
@@ -85,6 +85,27 @@ class LiveSession final : public Session {
 
   void write_parameter(const std::string &name, const float *values, std::size_t count) override {
     told([&] { machine_.write_array(find_parameter(name, count), 0, 0, std::as_bytes(std::span(values, count))); });
+  }
+
+  std::size_t parameters_elements() const override {
+    std::size_t elements = 0;
+    for (std::size_t p = 0; p < parameter_count(); ++p) elements += elements_of(p);
+    return elements;
+  }
+
+  void read_parameters(float *out, std::size_t count) override {
+    require_usable();
+    require_all_elements(count);
+    for (std::size_t p = 0; p < parameter_count(); out += elements_of(p++))
+      machine_.read_array(p, 0, 0, std::as_writable_bytes(std::span(out, elements_of(p))));
+  }
+
+  void write_parameters(const float *values, std::size_t count) override {
+    require_all_elements(count);
+    told([&] {
+      for (std::size_t p = 0; p < parameter_count(); values += elements_of(p++))
+        machine_.write_array(p, 0, 0, std::as_bytes(std::span(values, elements_of(p))));
+    });
   }
 
   void read_gradient(const std::string &name, float *out, std::size_t count) override {
@@ -348,12 +369,20 @@ class LiveSession final : public Session {
     return static_cast<std::size_t>(std::ranges::find(forward().parameters, parameter) - forward().parameters.begin());
   }
 
+  std::size_t elements_of(std::size_t p) const { return static_cast<std::size_t>(element_count(parameter_shape(p))); }
+
+  void require_all_elements(std::size_t count) const {
+    require(count == parameters_elements(), Code::shape, "values", "the parameters have {} elements together, not {}",
+            parameters_elements(), count);
+  }
+
   std::size_t find_parameter(const std::string &name, std::size_t count) const {
     const ValueId id = parameter_named(name);
     require(id != ValueId::none, Code::arg, name, "the model has no parameter {}", name);
-    const auto elements = static_cast<std::size_t>(element_count(forward().value(id).type.shape));
-    require(count == elements, Code::shape, name, "parameter {} has {} elements, not {}", name, elements, count);
-    return position_of(id);
+    const std::size_t p = position_of(id);
+    require(count == elements_of(p), Code::shape, name, "parameter {} has {} elements, not {}", name, elements_of(p),
+            count);
+    return p;
   }
 
   Machine machine_;
@@ -377,13 +406,13 @@ class LiveSession final : public Session {
 
 }  // namespace
 
-std::unique_ptr<Session> Session::create(const Options &options, const std::string &model_path, Log log,
+std::unique_ptr<Session> Session::create(const Options &options, const onnx_import::Source &model, Log log,
                                          const Log &progress) {
   require(!options.is_set("hardware"), Code::arg, "hardware",
           "a session runs on this machine; hardware is for planning alone");
   require(precision_of(options) == DType::f32, Code::unsupported, "precision",
           "training in {} is not available yet; planning and checking a model in it are", options.text("precision"));
-  return std::make_unique<LiveSession>(options, model_path, std::move(log), progress);
+  return std::make_unique<LiveSession>(options, model, std::move(log), progress);
 }
 
 }  // namespace protrain::session

@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "onnx_import/model.h"
 #include "session/options.h"
 
 namespace protrain::session {
@@ -23,7 +24,7 @@ struct StepResult {
 class Session {
  public:
   // `progress` is told how far measuring the machine is.
-  static std::unique_ptr<Session> create(const Options &options, const std::string &model_path, Log log,
+  static std::unique_ptr<Session> create(const Options &options, const onnx_import::Source &model, Log log,
                                          const Log &progress = nullptr);
   virtual ~Session() = default;
   virtual void set_log(Log log) = 0;  // nullptr: nobody listens, and no line is made
@@ -48,6 +49,10 @@ class Session {
   // Float32 values in the file's layout; Code::arg for an unknown name, shape where count is not the element count.
   virtual void read_parameter(const std::string &name, float *out, std::size_t count) = 0;
   virtual void write_parameter(const std::string &name, const float *values, std::size_t count) = 0;
+  // All parameters one after the other, in their order; Code::shape where count is not parameters_elements().
+  virtual std::size_t parameters_elements() const = 0;
+  virtual void read_parameters(float *out, std::size_t count) = 0;
+  virtual void write_parameters(const float *values, std::size_t count) = 0;
   virtual void read_gradient(const std::string &name, float *out, std::size_t count) = 0;  // keep_gradients only
 
   virtual void export_model(const std::string &path) = 0;

@@ -66,6 +66,31 @@ static void export_trains_on(protrain_session *session) {
   CHECK(remove(path) == 0);
 }
 
+/* The same bits as from the file, though the bytes are gone; what is no model is refused. */
+static void a_model_in_memory_trains(protrain_session *from_file) {
+  protrain_options *options = gpt2_options();
+  protrain_session *session = NULL;
+  FILE *file = fopen(gpt2_path(), "rb");
+  char *bytes = malloc(1 << 21);
+  const size_t length = file == NULL || bytes == NULL ? 0 : fread(bytes, 1, 1 << 21, file);
+  float here = 0, there = 0;
+  CHECK(length > 0 && fclose(file) == 0);
+  OK(protrain_session_create_from_bytes(options, bytes, length, NULL, &session));
+  memset(bytes, 0, length);
+  set_inputs(session);
+  set_inputs(from_file);
+  OK(protrain_eval(session, &here));
+  OK(protrain_eval(from_file, &there));
+  CHECK(here == there);
+  protrain_session_destroy(session);
+  FAILS(protrain_session_create_from_bytes(options, bytes, length, "", &session), PROTRAIN_ERROR_FORMAT,
+        "the model in memory");
+  CHECK(session == NULL);
+  FAILS(protrain_session_create_from_bytes(options, NULL, 0, NULL, &session), PROTRAIN_ERROR_FORMAT, NULL);
+  protrain_options_destroy(options);
+  free(bytes);
+}
+
 static void check_describes_the_model(void) {
   const char *json = NULL;
   protrain_options *options = NULL;
@@ -81,6 +106,7 @@ void test_life(void) {
   OK(protrain_session_set_log(session, remember, last));
   CHECK(strstr(last, "created") != NULL);
   inputs_are_those_of_the_model(session);
+  a_model_in_memory_trains(session);
   loss_falls(session);
   CHECK(strstr(last, "step") != NULL);
   OK(protrain_session_set_log(session, NULL, NULL));

@@ -38,6 +38,9 @@ static void null_create(protrain_options *options) {
   CHECK(session == NULL);
   IS_NULL(protrain_session_create(options, NULL, &session), "model_path");
   IS_NULL(protrain_session_create(options, gpt2_path(), NULL), "session");
+  IS_NULL(protrain_session_create_from_bytes(NULL, "x", 1, NULL, &session), "options");
+  IS_NULL(protrain_session_create_from_bytes(options, NULL, 1, NULL, &session), "bytes");
+  IS_NULL(protrain_session_create_from_bytes(options, "x", 1, NULL, NULL), "session");
 }
 
 static void null_sessions(void) {
@@ -64,6 +67,9 @@ static void null_sessions(void) {
   IS_NULL(protrain_session_parameter_elements(NULL, 0, &size), "session");
   IS_NULL(protrain_session_parameter_read(NULL, "x", &value, 1), "session");
   IS_NULL(protrain_session_parameter_write(NULL, "x", &value, 1), "session");
+  IS_NULL(protrain_session_parameters_elements(NULL, &size), "session");
+  IS_NULL(protrain_session_parameters_read(NULL, &value, 1), "session");
+  IS_NULL(protrain_session_parameters_write(NULL, &value, 1), "session");
   IS_NULL(protrain_session_gradient_read(NULL, "x", &value, 1), "session");
   IS_NULL(protrain_session_export(NULL, "x"), "session");
   IS_NULL(protrain_session_save(NULL, "x"), "session");
@@ -99,6 +105,9 @@ static void null_arguments(protrain_session *session) {
   IS_NULL(protrain_session_parameter_read(session, "x", NULL, 1), "values");
   IS_NULL(protrain_session_parameter_write(session, NULL, &value, 1), "name");
   IS_NULL(protrain_session_parameter_write(session, "x", NULL, 1), "values");
+  IS_NULL(protrain_session_parameters_elements(session, NULL), "elements");
+  IS_NULL(protrain_session_parameters_read(session, NULL, 1), "values");
+  IS_NULL(protrain_session_parameters_write(session, NULL, 1), "values");
   IS_NULL(protrain_session_gradient_read(session, NULL, &value, 1), "name");
   IS_NULL(protrain_session_gradient_read(session, "x", NULL, 1), "values");
   IS_NULL(protrain_session_export(session, NULL), "path");

@@ -74,6 +74,44 @@ static void written_weights_are_read_back_and_used(protrain_session *session) {
   free(other);
 }
 
+static void all_parameters_are_one_buffer(protrain_session *session) {
+  size_t count = 0, all = 0, at = 0;
+  float before = 0, after = 0, *flat, *other;
+  OK(protrain_session_parameter_count(session, &count));
+  OK(protrain_session_parameters_elements(session, &all));
+  flat = malloc(all * sizeof *flat);
+  other = malloc(all * sizeof *other);
+  OK(protrain_session_parameters_read(session, flat, all));
+  for (size_t i = 0; i < count; ++i) {
+    const char *lent = NULL;
+    char name[128];
+    size_t elements;
+    float *values;
+    OK(protrain_session_parameter_name(session, i, &lent));
+    strcpy(name, lent);
+    values = read_values(session, name, &elements);
+    CHECK(at + elements <= all && memcmp(flat + at, values, elements * sizeof *values) == 0);
+    at += elements;
+    free(values);
+  }
+  CHECK(at == all);
+
+  OK(protrain_eval(session, &before));
+  for (size_t i = 0; i < all; ++i) other[i] = flat[i] / 2;
+  OK(protrain_session_parameters_write(session, other, all));
+  OK(protrain_eval(session, &after));
+  CHECK(after != before);
+  OK(protrain_session_parameters_write(session, flat, all));
+  OK(protrain_session_parameters_read(session, other, all));
+  CHECK(memcmp(flat, other, all * sizeof *flat) == 0);
+  OK(protrain_eval(session, &after));
+  CHECK(after == before);
+  FAILS(protrain_session_parameters_read(session, flat, all - 1), PROTRAIN_ERROR_SHAPE, "values");
+  FAILS(protrain_session_parameters_write(session, flat, 0), PROTRAIN_ERROR_SHAPE, "values");
+  free(flat);
+  free(other);
+}
+
 static void kept_gradients_are_finite_and_within_the_norm(protrain_session *session) {
   const size_t elements = elements_of(session, kWeight);
   float *gradient = malloc(elements * sizeof *gradient);
@@ -94,6 +132,7 @@ void test_parameters(void) {
   set_inputs(session);
   steps_change_what_is_trained_and_nothing_else(session);
   written_weights_are_read_back_and_used(session);
+  all_parameters_are_one_buffer(session);
   kept_gradients_are_finite_and_within_the_norm(session);
   FAILS(protrain_session_gradient_read(session, "m.transformer.h.0.ln_1.weight", (float[64]){0}, 64),
         PROTRAIN_ERROR_ARG, "m.transformer.h.0.ln_1.weight");

@@ -108,6 +108,41 @@ TEST_F(External, DownloadCachesThatLinkBothFilesToOnePlaceWork) {
   EXPECT_EQ(opened->load("w").doubles()[11], 12);
 }
 
+// Bytes in memory: external data lie in the directory that comes with them, and nowhere else.
+TEST_F(External, ModelInMemoryReadsOnlyTheDirectoryItIsGiven) {
+  const auto from = [&](const std::string &data, const std::string &directory) {
+    const std::string bytes = model(data);
+    const auto *begin = reinterpret_cast<const std::byte *>(bytes.data());
+    return Model::open({std::make_shared<const std::vector<std::byte>>(begin, begin + bytes.size()), directory});
+  };
+  const std::vector<double> expected(kValues.begin(), kValues.end());
+  EXPECT_EQ(from(external("w", "0", "48"), scratch_ / "m")->load("w").doubles(), expected);
+  EXPECT_EQ(from(test::raw_data(raw(kValues)), "")->load("w").doubles(), expected);
+  const auto refused = [&](const std::string &data, const std::string &directory) {
+    const Error found = test::error_of([&] { from(data, directory)->load("w"); });
+    EXPECT_EQ(found.subject, "w");
+    return found.code;
+  };
+  EXPECT_EQ(refused(external("w", "0", "48"), ""), Code::path);
+  EXPECT_EQ(refused(external("../w", "0", "48"), ""), Code::path);
+  EXPECT_EQ(refused(external("../secret", "0", "48"), scratch_ / "m"), Code::path);
+  fs::create_symlink("../secret", scratch_ / "m/out");
+  EXPECT_EQ(refused(external("out", "0", "48"), scratch_ / "m"), Code::path);
+  EXPECT_EQ(test::error_of([&] { from(external("none", "0", "48"), scratch_ / "m")->load("w"); }).code, Code::io);
+}
+
+TEST_F(External, ModelInMemoryIsWrittenOut) {
+  const std::string bytes = model(external("w", "0", "48"));
+  const auto *begin = reinterpret_cast<const std::byte *>(bytes.data());
+  const auto opened =
+      Model::open({std::make_shared<const std::vector<std::byte>>(begin, begin + bytes.size()), scratch_ / "m"});
+  const auto none = [](const std::string &, std::byte *) { return false; };
+  opened->save(scratch_ / "out.onnx", none);
+  EXPECT_EQ(Model::open(scratch_ / "out.onnx")->load("w").doubles(),
+            std::vector<double>(kValues.begin(), kValues.end()));
+  EXPECT_EQ(test::error_of([&] { opened->save(scratch_ / "m/w", none); }).code, Code::path);
+}
+
 TEST_F(External, LinkPutThereAfterOpeningIsNotFollowed) {
   const auto opened = open(external("w", "0", "48"));
   fs::remove(scratch_ / "m/w");

@@ -1332,6 +1332,37 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1create(JNIE
 }
 
 
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1create_1from_1bytes(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jlong jarg3, jbyteArray jarg4, jlongArray jarg5) {
+  protrain_options *arg1 = (protrain_options *) 0 ;
+  void *arg2 = (void *) 0 ;
+  size_t arg3 ;
+  char *arg4 = (char *) 0 ;
+  protrain_session **arg5 = (protrain_session **) 0 ;
+  protrain_session *out5 = 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_options **)&jarg1; 
+  arg2 = *(void **)&jarg2; 
+  arg3 = (size_t)jarg3; 
+  {
+    arg4 = reinterpret_cast<char *>(jenv->GetByteArrayElements(jarg4, nullptr));
+    if (!arg4) return ;
+  }
+  arg5 = &out5;
+  result = (protrain_error *)protrain_session_create_from_bytes((protrain_options const *)arg1,(void const *)arg2,SWIG_STD_MOVE(arg3),(char const *)arg4,arg5);
+  if (result) protrain_throw(jenv, result);
+  {
+    const jlong value = (jlong)out5;
+    if (!result) jenv->SetLongArrayRegion(jarg5, 0, 1, &value);
+  }
+  {
+    jenv->ReleaseByteArrayElements(jarg4, reinterpret_cast<jbyte *>(const_cast<char *>(arg4)), JNI_ABORT);
+  }
+}
+
+
 SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1destroy(JNIEnv *jenv, jclass jcls, jlong jarg1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   
@@ -1710,6 +1741,57 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameter_1
   {
     jenv->ReleaseByteArrayElements(jarg2, reinterpret_cast<jbyte *>(const_cast<char *>(arg2)), JNI_ABORT);
   }
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_1elements(JNIEnv *jenv, jclass jcls, jlong jarg1, jlongArray jarg2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t *arg2 = (size_t *) 0 ;
+  size_t out2 = 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = &out2;
+  result = (protrain_error *)protrain_session_parameters_elements(arg1,arg2);
+  if (result) protrain_throw(jenv, result);
+  {
+    const jlong value = (jlong)out2;
+    if (!result) jenv->SetLongArrayRegion(jarg2, 0, 1, &value);
+  }
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_1read(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jlong jarg3) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  float *arg2 = (float *) 0 ;
+  size_t arg3 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = *(float **)&jarg2; 
+  arg3 = (size_t)jarg3; 
+  result = (protrain_error *)protrain_session_parameters_read(arg1,arg2,SWIG_STD_MOVE(arg3));
+  if (result) protrain_throw(jenv, result);
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_1write(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jlong jarg3) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  float *arg2 = (float *) 0 ;
+  size_t arg3 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = *(float **)&jarg2; 
+  arg3 = (size_t)jarg3; 
+  result = (protrain_error *)protrain_session_parameters_write(arg1,(float const *)arg2,SWIG_STD_MOVE(arg3));
+  if (result) protrain_throw(jenv, result);
 }
 
 

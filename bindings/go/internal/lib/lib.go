@@ -51,14 +51,14 @@ typedef _goslice_ swig_type_18;
 typedef _gostring_ swig_type_19;
 typedef _goslice_ swig_type_20;
 typedef _goslice_ swig_type_21;
-typedef _goslice_ swig_type_22;
+typedef _gostring_ swig_type_22;
 typedef _goslice_ swig_type_23;
 typedef _goslice_ swig_type_24;
 typedef _goslice_ swig_type_25;
-typedef _gostring_ swig_type_26;
+typedef _goslice_ swig_type_26;
 typedef _goslice_ swig_type_27;
 typedef _goslice_ swig_type_28;
-typedef _goslice_ swig_type_29;
+typedef _gostring_ swig_type_29;
 typedef _goslice_ swig_type_30;
 typedef _goslice_ swig_type_31;
 typedef _goslice_ swig_type_32;
@@ -69,7 +69,7 @@ typedef _goslice_ swig_type_36;
 typedef _goslice_ swig_type_37;
 typedef _goslice_ swig_type_38;
 typedef _goslice_ swig_type_39;
-typedef _gostring_ swig_type_40;
+typedef _goslice_ swig_type_40;
 typedef _goslice_ swig_type_41;
 typedef _goslice_ swig_type_42;
 typedef _gostring_ swig_type_43;
@@ -78,13 +78,21 @@ typedef _goslice_ swig_type_45;
 typedef _gostring_ swig_type_46;
 typedef _goslice_ swig_type_47;
 typedef _goslice_ swig_type_48;
-typedef _gostring_ swig_type_49;
+typedef _goslice_ swig_type_49;
 typedef _goslice_ swig_type_50;
-typedef _gostring_ swig_type_51;
+typedef _goslice_ swig_type_51;
 typedef _goslice_ swig_type_52;
 typedef _goslice_ swig_type_53;
-typedef _goslice_ swig_type_54;
+typedef _gostring_ swig_type_54;
 typedef _goslice_ swig_type_55;
+typedef _goslice_ swig_type_56;
+typedef _gostring_ swig_type_57;
+typedef _goslice_ swig_type_58;
+typedef _gostring_ swig_type_59;
+typedef _goslice_ swig_type_60;
+typedef _goslice_ swig_type_61;
+typedef _goslice_ swig_type_62;
+typedef _goslice_ swig_type_63;
 extern void _wrap_Swig_free_lib_df9a5f5867a58bfb(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_lib_df9a5f5867a58bfb(swig_intgo arg1);
 extern uintptr_t _wrap__swig_NewDirectorLogLog_lib_df9a5f5867a58bfb(int);
@@ -141,31 +149,35 @@ extern swig_type_12 _wrap_options_check_lib_df9a5f5867a58bfb(uintptr_t arg1, swi
 extern swig_type_14 _wrap_options_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_15 arg2, swig_voidp arg3);
 extern swig_type_16 _wrap_options_profile_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_17 arg2, swig_voidp arg3);
 extern swig_type_18 _wrap_session_create_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_19 arg2, swig_voidp arg3);
+extern swig_type_20 _wrap_session_create_from_bytes_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4);
 extern void _wrap_session_destroy_lib_df9a5f5867a58bfb(uintptr_t arg1);
-extern swig_type_20 _wrap_session_input_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_21 _wrap_session_input_name_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_22 _wrap_session_input_dtype_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_23 _wrap_session_input_shape_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_type_24 arg3, swig_voidp arg4);
-extern swig_type_25 _wrap_session_set_input_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_26 arg2, int arg3, swig_type_27 arg4, swig_type_28 arg5);
-extern swig_type_29 _wrap_step_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_30 _wrap_eval_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_31 _wrap_session_grad_norm_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_32 _wrap_session_step_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_33 _wrap_session_set_learning_rate_lib_df9a5f5867a58bfb(uintptr_t arg1, double arg2);
+extern swig_type_23 _wrap_session_input_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_24 _wrap_session_input_name_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_25 _wrap_session_input_dtype_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_26 _wrap_session_input_shape_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_type_27 arg3, swig_voidp arg4);
+extern swig_type_28 _wrap_session_set_input_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_29 arg2, int arg3, swig_type_30 arg4, swig_type_31 arg5);
+extern swig_type_32 _wrap_step_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_33 _wrap_eval_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_34 _wrap_session_grad_norm_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_35 _wrap_session_step_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_36 _wrap_session_set_learning_rate_lib_df9a5f5867a58bfb(uintptr_t arg1, double arg2);
 extern void _wrap_session_cancel_lib_df9a5f5867a58bfb(uintptr_t arg1);
-extern swig_type_34 _wrap_session_parameter_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_35 _wrap_session_parameter_name_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_36 _wrap_session_parameter_shape_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_type_37 arg3, swig_voidp arg4);
-extern swig_type_38 _wrap_session_parameter_elements_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
-extern swig_type_39 _wrap_session_parameter_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_40 arg2, swig_type_41 arg3);
-extern swig_type_42 _wrap_session_parameter_write_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_43 arg2, swig_type_44 arg3);
-extern swig_type_45 _wrap_session_gradient_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_46 arg2, swig_type_47 arg3);
-extern swig_type_48 _wrap_session_export_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_49 arg2);
-extern swig_type_50 _wrap_session_save_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_51 arg2);
-extern swig_type_52 _wrap_session_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_53 _wrap_session_program_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_54 _wrap_session_graph_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_55 _wrap_session_report_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_37 _wrap_session_parameter_count_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_38 _wrap_session_parameter_name_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_39 _wrap_session_parameter_shape_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_type_40 arg3, swig_voidp arg4);
+extern swig_type_41 _wrap_session_parameter_elements_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
+extern swig_type_42 _wrap_session_parameter_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_43 arg2, swig_type_44 arg3);
+extern swig_type_45 _wrap_session_parameter_write_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_46 arg2, swig_type_47 arg3);
+extern swig_type_48 _wrap_session_parameters_elements_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_49 _wrap_session_parameters_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_50 arg2);
+extern swig_type_51 _wrap_session_parameters_write_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_52 arg2);
+extern swig_type_53 _wrap_session_gradient_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_54 arg2, swig_type_55 arg3);
+extern swig_type_56 _wrap_session_export_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_57 arg2);
+extern swig_type_58 _wrap_session_save_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_59 arg2);
+extern swig_type_60 _wrap_session_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_61 _wrap_session_program_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_62 _wrap_session_graph_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_63 _wrap_session_report_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
 #undef intgo
 */
 import "C"
@@ -735,6 +747,26 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
+func Session_create_from_bytes(arg1 uintptr, arg2 []byte, arg3 string, arg4 *uintptr) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := arg4
+	swig_r_p := C._wrap_session_create_from_bytes_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_21)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_22)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	if Swig_escape_always_false {
+		Swig_escape_val = arg3
+	}
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
 func Session_destroy(arg1 uintptr) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
@@ -786,7 +818,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_input_shape_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_24)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_input_shape_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -804,7 +836,7 @@ _swig_i_0 = arg1
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := arg5
-	swig_r_p := C._wrap_session_set_input_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_26)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_27)(unsafe.Pointer(&_swig_i_3)), *(*C.swig_type_28)(unsafe.Pointer(&_swig_i_4)))
+	swig_r_p := C._wrap_session_set_input_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_29)(unsafe.Pointer(&_swig_i_1)), C.int(_swig_i_2), *(*C.swig_type_30)(unsafe.Pointer(&_swig_i_3)), *(*C.swig_type_31)(unsafe.Pointer(&_swig_i_4)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -918,7 +950,7 @@ _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r_p := C._wrap_session_parameter_shape_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_37)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
+	swig_r_p := C._wrap_session_parameter_shape_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_40)(unsafe.Pointer(&_swig_i_2)), C.swig_voidp(_swig_i_3))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -947,7 +979,7 @@ func Session_parameter_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_re
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_40)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_41)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_43)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_44)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -966,7 +998,7 @@ func Session_parameter_write(arg1 uintptr, arg2 string, arg3 []float32) (_swig_r
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_parameter_write_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_43)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_44)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_parameter_write_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_47)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -979,13 +1011,55 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
+func Session_parameters_elements(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_session_parameters_elements_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_parameters_read(arg1 uintptr, arg2 []float32) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_session_parameters_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_50)(unsafe.Pointer(&_swig_i_1)))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_parameters_write(arg1 uintptr, arg2 []float32) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_session_parameters_write_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_52)(unsafe.Pointer(&_swig_i_1)))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
 func Session_gradient_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_gradient_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_46)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_47)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_gradient_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_54)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_55)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1003,7 +1077,7 @@ func Session_export(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_export_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_49)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_export_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_57)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1018,7 +1092,7 @@ func Session_save(arg1 uintptr, arg2 string) (_swig_ret *Failure) {
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_save_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_51)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_save_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_59)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

@@ -1185,6 +1185,32 @@ _goslice_ _wrap_session_create_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0
 }
 
 
+_goslice_ _wrap_session_create_from_bytes_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _goslice_ _swig_go_1, _gostring_ _swig_go_2, protrain_session **_swig_go_3) {
+  protrain_options *arg1 = (protrain_options *) 0 ;
+  void *arg2 = (void *) 0 ;
+  size_t arg3 ;
+  char *arg4 = (char *) 0 ;
+  protrain_session **arg5 = (protrain_session **) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_options **)&_swig_go_0; 
+  arg2 = (void *)_swig_go_1.array; arg3 = (size_t)_swig_go_1.len; 
+  
+  arg4 = (char *)malloc(_swig_go_2.n + 1);
+  memcpy(arg4, _swig_go_2.p, _swig_go_2.n);
+  arg4[_swig_go_2.n] = '\0';
+  
+  arg5 = *(protrain_session ***)&_swig_go_3; 
+  
+  result = (protrain_error *)protrain_session_create_from_bytes((protrain_options const *)arg1,(void const *)arg2,SWIG_STD_MOVE(arg3),(char const *)arg4,arg5);
+  _swig_go_result = protrain_failure(result);
+  
+  free(arg4); 
+  return _swig_go_result;
+}
+
+
 void _wrap_session_destroy_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   
@@ -1508,6 +1534,55 @@ _goslice_ _wrap_session_parameter_write_lib_df9a5f5867a58bfb(protrain_session *_
   _swig_go_result = protrain_failure(result);
   
   free(arg2); 
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_parameters_elements_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo *_swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  size_t *arg2 = (size_t *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = *(size_t **)&_swig_go_1; 
+  
+  result = (protrain_error *)protrain_session_parameters_elements(arg1,arg2);
+  _swig_go_result = protrain_failure(result);
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_parameters_read_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  float *arg2 = (float *) 0 ;
+  size_t arg3 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = (float *)_swig_go_1.array; arg3 = (size_t)_swig_go_1.len; 
+  
+  result = (protrain_error *)protrain_session_parameters_read(arg1,arg2,SWIG_STD_MOVE(arg3));
+  _swig_go_result = protrain_failure(result);
+  
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_parameters_write_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  float *arg2 = (float *) 0 ;
+  size_t arg3 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = (float *)_swig_go_1.array; arg3 = (size_t)_swig_go_1.len; 
+  
+  result = (protrain_error *)protrain_session_parameters_write(arg1,(float const *)arg2,SWIG_STD_MOVE(arg3));
+  _swig_go_result = protrain_failure(result);
+  
   return _swig_go_result;
 }
 

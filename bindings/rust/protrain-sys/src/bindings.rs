@@ -298,7 +298,8 @@ extern "C" {
     ///   json: one object, lent until the next call on the options:
     ///     "trainable"   true or false
     ///     "problems"    array of {"code", "subject", "text"}; empty where trainable
-    ///     "inputs"      array of {"name", "dtype", "dims"}; a dimension is a number, or its name where symbolic
+    ///     "inputs"      array of {"name", "dtype", "dims"}; a dimension is a number, or its name where symbolic; of labels
+    ///                   that an attached loss adds, null where it follows from others, and so "dims" as a whole
     ///     "dims"        object: symbolic dimension -> {"value", "default"}
     ///     "operators"   object: operator -> number of nodes, after fusion
     ///     "parameters"  array of {"name", "shape", "frozen", "reason"}
@@ -403,6 +404,25 @@ extern "C" {
     pub fn protrain_session_create(
         options: *const protrain_options,
         model_path: *const c_char,
+        session: *mut *mut protrain_session,
+    ) -> *mut protrain_error;
+
+    /// As protrain_session_create, from a model in memory: the bytes of an ONNX file. They are copied, and the copy is
+    /// held as long as the session lives, beside its budget: export writes from it what was not trained.
+    ///
+    /// ```text
+    ///   bytes, bytes_len: the model and its size, at most 2 GiB.
+    ///   base_directory:   where its external data lie; nothing outside is opened, whatever the model says and wherever
+    ///                     links lead. NULL or "" for a model that has none.
+    /// Errors: as protrain_session_create; PATH for external data without a base_directory, or outside of it.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_create_from_bytes(
+        options: *const protrain_options,
+        bytes: *const c_void,
+        bytes_len: usize,
+        base_directory: *const c_char,
         session: *mut *mut protrain_session,
     ) -> *mut protrain_error;
 
@@ -657,6 +677,50 @@ extern "C" {
     pub fn protrain_session_parameter_write(
         session: *mut protrain_session,
         name: *const c_char,
+        values: *const f32,
+        values_len: usize,
+    ) -> *mut protrain_error;
+
+    /// Tells the number of elements of all parameters together, frozen ones included: the length of the one flat buffer
+    /// that holds them one after the other, in the order of protrain_session_parameter_name, each as
+    /// protrain_session_parameter_read gives it. The order is that of first use in the graph: the same for every
+    /// session of one model with the same options trainable and frozen, whatever its plan.
+    ///
+    /// ```text
+    /// Errors: none of its own.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_parameters_elements(
+        session: *mut protrain_session,
+        elements: *mut usize,
+    ) -> *mut protrain_error;
+
+    /// Reads all parameters into one flat buffer: to average those of several sessions, for example.
+    ///
+    /// ```text
+    ///   values, values_len: where they go; values_len must be protrain_session_parameters_elements.
+    /// Errors: SHAPE for another length, with the one expected; IO, CORRUPT where offload_dir failed.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_parameters_read(
+        session: *mut protrain_session,
+        values: *mut f32,
+        values_len: usize,
+    ) -> *mut protrain_error;
+
+    /// Overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
+    ///
+    /// ```text
+    ///   values, values_len: as protrain_session_parameters_read has them; any value is taken, NaN too.
+    /// Errors: SHAPE for another length, with the one expected.
+    ///   IO, NOSPC where offload_dir failed: the session is lost then, since some parameters may be new and others not.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_parameters_write(
+        session: *mut protrain_session,
         values: *const f32,
         values_len: usize,
     ) -> *mut protrain_error;

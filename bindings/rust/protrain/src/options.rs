@@ -180,10 +180,33 @@ impl Options {
     #[doc(alias = "protrain_session_create")]
     pub fn open(&self, model: impl AsRef<Path>) -> Result<Session> {
         let model = c_path("model", model.as_ref())?;
+        // SAFETY: the path ends in NUL.
+        self.make(|options, session| unsafe { sys::protrain_session_create(options, model.as_ptr(), session) })
+    }
+
+    /// [`Options::open`] for a model in memory: the bytes of an ONNX file, which are copied. Its external data lie in
+    /// `directory`, and nothing outside of it is opened; `None` for a model that has none.
+    ///
+    /// # Errors
+    /// As [`Options::open`]; `Path` for external data without a `directory`, or outside of it.
+    #[doc(alias = "protrain_session_create_from_bytes")]
+    pub fn open_bytes(&self, model: &[u8], directory: Option<&Path>) -> Result<Session> {
+        let directory = c_path("directory", directory.unwrap_or_else(|| Path::new("")))?;
+        let (bytes, len) = (model.as_ptr().cast(), model.len());
+        // SAFETY: pointer and length are those of a slice; the path ends in NUL.
+        self.make(|options, session| unsafe {
+            sys::protrain_session_create_from_bytes(options, bytes, len, directory.as_ptr(), session)
+        })
+    }
+
+    fn make(
+        &self,
+        create: impl FnOnce(*const sys::protrain_options, *mut *mut sys::protrain_session) -> *mut sys::protrain_error,
+    ) -> Result<Session> {
         let mut raw = null_mut();
         // SAFETY: the options are only read; the pointers are good for the time of the call.
         unsafe {
-            let error = sys::protrain_session_create(self.raw.as_ptr(), model.as_ptr(), &mut raw);
+            let error = create(self.raw.as_ptr(), &mut raw);
             // Owned before it is checked: a listener's panic may go on from there.
             let session = NonNull::new(raw).map(Session::from_raw);
             check(error)?;

@@ -76,6 +76,47 @@ fn inputs_and_parameters_are_those_of_the_file() {
 }
 
 #[test]
+fn all_parameters_are_one_buffer() {
+    let mut session = options().open(model()).unwrap();
+    set_batch(&mut session, 0);
+    session.step().unwrap();
+    let mut flat = vec![0.0; session.parameters_elements().unwrap()];
+    session.read_parameters(&mut flat).unwrap();
+    let mut rest = &flat[..];
+    for parameter in session.parameters().unwrap() {
+        let mut values = vec![0.0; parameter.elements];
+        session.read_parameter(&parameter.name, &mut values).unwrap();
+        let (own, others) = rest.split_at(parameter.elements);
+        assert_eq!(own, values, "{}", parameter.name);
+        rest = others;
+    }
+    assert!(rest.is_empty());
+
+    let mut other = options().open(model()).unwrap();
+    other.write_parameters(&flat).unwrap();
+    let mut read = vec![0.0; flat.len()];
+    other.read_parameters(&mut read).unwrap();
+    assert_eq!(read, flat);
+    assert_eq!(other.write_parameters(&flat[1..]).unwrap_err().code(), Code::Shape);
+    assert_eq!(other.read_parameters(&mut read[1..]).unwrap_err().code(), Code::Shape);
+}
+
+#[test]
+fn a_model_in_memory_trains_as_its_file() {
+    let mut bytes = std::fs::read(model()).unwrap();
+    let mut memory = options().open_bytes(&bytes, None).unwrap();
+    bytes.fill(0); // it was copied
+    let mut file = options().open(model()).unwrap();
+    for session in [&mut memory, &mut file] {
+        set_batch(session, 0);
+    }
+    assert_eq!(memory.step().unwrap(), file.step().unwrap());
+    let folder = Folder::new();
+    assert_eq!(options().open_bytes(&bytes, Some(&folder.join(""))).unwrap_err().code(), Code::Format);
+    assert_eq!(options().open_bytes(&[], None).unwrap_err().code(), Code::Format);
+}
+
+#[test]
 fn parameters_and_gradients_cross_in_slices() {
     let mut session = options().set("keep_gradients", "*").unwrap().open(model()).unwrap();
     set_batch(&mut session, 0);

@@ -50,9 +50,35 @@ public final class Session implements AutoCloseable {
    * @param model an ONNX file
    */
   public Session(Options options, Path model) {
+    this(options, (pointer, session) -> Native.session_create(pointer, model.toString(), session));
+  }
+
+  /**
+   * As {@link #Session(Options, Path)}, from a model in memory, which is copied.
+   *
+   * @param options what it is to be made of; needed only during this call
+   * @param model the bytes of an ONNX file
+   * @param directory where its external data lie, and outside of which nothing is opened; null for none
+   */
+  public Session(Options options, ByteBuffer model, Path directory) {
+    this(
+        options,
+        (pointer, session) -> {
+          String base = directory == null ? "" : directory.toString();
+          try (Memory bytes = Memory.of(model)) {
+            Native.session_create_from_bytes(pointer, bytes.address, bytes.bytes, base, session);
+          }
+        });
+  }
+
+  private interface Making {
+    void make(long options, long[] session);
+  }
+
+  private Session(Options options, Making making) {
     long[] session = {0};
     try {
-      options.handle.call(pointer -> Native.session_create(pointer, model.toString(), session));
+      options.handle.call(pointer -> making.make(pointer, session));
     } catch (Throwable thrown) {
       Native.session_destroy(session[0]); // made, though its listener threw
       throw thrown;
@@ -305,6 +331,42 @@ public final class Session implements AutoCloseable {
    */
   public void writeParameter(String name, float[] values) {
     writeParameter(name, FloatBuffer.wrap(values));
+  }
+
+  /**
+   * Tells the number of elements of all parameters together: the length of the one flat buffer that holds them one after
+   * the other, in the order of {@link #parameters}.
+   *
+   * @return the number of elements
+   */
+  public long parametersElements() {
+    long[] elements = {0};
+    handle.call(session -> Native.session_parameters_elements(session, elements));
+    return elements[0];
+  }
+
+  /**
+   * Reads all parameters into one flat buffer.
+   *
+   * @param values where they go; {@link #parametersElements} of them
+   */
+  public void readParameters(FloatBuffer values) {
+    if (values.isReadOnly()) throw new ReadOnlyBufferException();
+    try (Memory memory = Memory.of(values)) {
+      handle.call(session -> Native.session_parameters_read(session, memory.address, memory.floats()));
+      memory.writeTo(values);
+    }
+  }
+
+  /**
+   * Overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
+   *
+   * @param values {@link #parametersElements} of them
+   */
+  public void writeParameters(FloatBuffer values) {
+    try (Memory memory = Memory.of(values)) {
+      handle.call(session -> Native.session_parameters_write(session, memory.address, memory.floats()));
+    }
   }
 
   /**

@@ -3,13 +3,17 @@ package ai.protrain;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
+import java.nio.ReadOnlyBufferException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -142,6 +146,46 @@ class TrainingTest {
       assertNotEquals(loss, session.eval()); // the other parameters are trained
       session.writeParameter(name, direct);
       assertArrayEquals(trained, session.readParameter(name));
+    }
+  }
+
+  @Test
+  void allParametersAreOneBuffer() {
+    try (Options options = Models.gpt2();
+        Session session = new Session(options, Models.GPT2);
+        Session other = new Session(options, Models.GPT2)) {
+      Models.step(session, 0);
+      FloatBuffer flat = FloatBuffer.allocate(Math.toIntExact(session.parametersElements()));
+      session.readParameters(flat);
+      int at = 0;
+      for (Session.Parameter parameter : session.parameters()) {
+        int elements = Math.toIntExact(parameter.elements());
+        assertEquals(FloatBuffer.wrap(session.readParameter(parameter.name())), flat.slice(at, elements));
+        at += elements;
+      }
+      assertEquals(flat.limit(), at);
+      other.writeParameters(flat);
+      FloatBuffer read = FloatBuffer.allocate(at);
+      other.readParameters(read);
+      assertEquals(flat, read);
+      ProtrainException thrown =
+          assertThrows(ProtrainException.class, () -> other.writeParameters(flat.slice(1, flat.limit() - 1)));
+      assertEquals(ErrorCode.SHAPE, thrown.code());
+      assertThrows(ReadOnlyBufferException.class, () -> session.readParameters(flat.asReadOnlyBuffer()));
+    }
+  }
+
+  @Test
+  void aModelInMemoryTrainsAsItsFile() throws IOException {
+    ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(Models.GPT2));
+    try (Options options = Models.gpt2();
+        Session session = new Session(options, Models.GPT2);
+        Session memory = new Session(options, bytes, null)) {
+      Arrays.fill(bytes.array(), (byte) 0); // it was copied
+      assertEquals(Models.step(session, 0), Models.step(memory, 0));
+      ProtrainException thrown =
+          assertThrows(ProtrainException.class, () -> new Session(options, bytes, Models.FIXTURES));
+      assertEquals(ErrorCode.FORMAT, thrown.code());
     }
   }
 

@@ -72,6 +72,8 @@ public class Native implements NativeConstants {
 
   public static void session_create(long options, String model_path, long[] session) { NativeJNI.session_create(options, Native.utf8(model_path), session); }
 
+  public static void session_create_from_bytes(long options, long bytes, long bytes_len, String base_directory, long[] session) { NativeJNI.session_create_from_bytes(options, bytes, bytes_len, Native.utf8(base_directory), session); }
+
   public static void session_destroy(long session) {
     NativeJNI.session_destroy(session);
   }
@@ -111,6 +113,12 @@ public class Native implements NativeConstants {
   public static void session_parameter_read(long session, String name, long values, long values_len) { NativeJNI.session_parameter_read(session, Native.utf8(name), values, values_len); }
 
   public static void session_parameter_write(long session, String name, long values, long values_len) { NativeJNI.session_parameter_write(session, Native.utf8(name), values, values_len); }
+
+  public static void session_parameters_elements(long session, long[] elements) { NativeJNI.session_parameters_elements(session, elements); }
+
+  public static void session_parameters_read(long session, long values, long values_len) { NativeJNI.session_parameters_read(session, values, values_len); }
+
+  public static void session_parameters_write(long session, long values, long values_len) { NativeJNI.session_parameters_write(session, values, values_len); }
 
   public static void session_gradient_read(long session, String name, long values, long values_len) { NativeJNI.session_gradient_read(session, Native.utf8(name), values, values_len); }
 

@@ -1,0 +1,156 @@
+// In the forms that exporters of losses use, so that a graph with its loss inside and the same graph with the loss
+// attached become one and the same after canonicalization, bit for bit.
+#include "passes/attach_loss.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Array;
+using graph::Attributes;
+using graph::Graph;
+using graph::Origin;
+using graph::Type;
+using graph::Value;
+using graph::ValueId;
+
+constexpr std::int64_t kIgnored = -100;  // as label: the position does not count
+constexpr std::int64_t kToEnd = std::numeric_limits<std::int64_t>::max();
+
+std::string outputs_of(const Graph &graph) {
+  std::vector<std::string> all;
+  for (ValueId id : graph.outputs) {
+    const Value &value = graph.value(id);
+    all.push_back(value.type.dtype == DType::none ? value.name : value.name + " " + to_text(value.type));
+  }
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+// The output of that name, else the first that may be a prediction: floats of one axis at least.
+ValueId find_output(const Graph &graph, const std::string &name) {
+  const auto fits = [&](ValueId id) {
+    const Type &type = graph.value(id).type;
+    if (!name.empty()) return graph.value(id).name == name;
+    return type.dtype == DType::none || (is_float(type.dtype) && !type.shape.empty());
+  };
+  const auto found = std::ranges::find_if(graph.outputs, fits);
+  require(found != graph.outputs.end(), Code::arg, "loss_output", "{}; the model's outputs are {}",
+          name.empty() ? "the model has no output of floats that a loss could be computed from"
+                       : fmt::format("the model has no output {}", printable(name)),
+          outputs_of(graph));
+  return *found;
+}
+
+class Attachment {
+ public:
+  Attachment(Graph &graph, const Loss &loss, ValueId output) : graph_(graph), loss_(loss), prediction_(output) {
+    const Type &type = graph.value(output).type;
+    require(is_float(type.dtype), Code::type, "loss_output", "output {} is {}; a loss is computed from floats",
+            graph.value(output).name, name_of(type.dtype));
+    const std::size_t least = classifies() || loss.shift ? 2 : 0;
+    require(type.shape.size() >= least, Code::shape, "loss_output",
+            "output {} is {}; this loss{} needs at least {} axes", graph.value(output).name, to_text(type),
+            loss.shift ? " with a shift" : "", least);
+  }
+
+  void run() {
+    Shape shape = graph_.value(prediction_).type.shape;
+    if (classifies()) shape.pop_back();
+    labels_ = labels_input(shape);
+    if (graph_.value(prediction_).type.dtype != DType::f32)
+      prediction_ = emit("Cast", {prediction_}, {{"to", std::string(name_of(DType::f32))}});
+    if (loss_.shift) compare_with_next(classifies() ? shape.size() - 1 : 1);
+    graph_.outputs = {classifies() ? cross_entropy() : mean(difference())};
+  }
+
+ private:
+  bool classifies() const { return loss_.kind == Loss::Kind::cross_entropy; }
+
+  ValueId emit(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    const graph::NodeId node = graph_.add_node({.op = op,
+                                                .name = "loss/" + op,
+                                                .attributes = std::move(attributes),
+                                                .inputs = std::move(inputs),
+                                                .outputs = {}},
+                                               {"loss/" + op});
+    return graph_.node(node).outputs[0];
+  }
+  ValueId numbers(const std::vector<std::int64_t> &values) {
+    return graph_.add_constant("loss/numbers", Array::integers(values));
+  }
+
+  // (N, ...) for predictions (N, ..., C) of cross entropy, else of the predictions' own shape.
+  ValueId labels_input(const Shape &shape) {
+    const Type wanted{classifies() ? DType::i64 : DType::f32, shape};
+    const ValueId present = graph_.find(loss_.labels);
+    if (present == ValueId::none) {
+      graph_.inputs.push_back(
+          graph_.add_value({.name = loss_.labels, .type = wanted, .origin = Origin::input, .array = {}}));
+      return graph_.inputs.back();
+    }
+    const Value &value = graph_.value(present);
+    require(value.origin == Origin::input, Code::arg, "loss_labels",
+            "the model has a value {} already that is no input; name the labels otherwise", loss_.labels);
+    const bool narrow = classifies() && value.type.dtype == DType::i32;
+    require((value.type.dtype == wanted.dtype || narrow) && value.type.shape == shape, Code::shape, "loss_labels",
+            "the model's input {} is {}; as labels it would have to be {}", loss_.labels, to_text(value.type),
+            to_text(wanted));
+    return present;
+  }
+
+  // The prediction at each position is for the position after it.
+  void compare_with_next(std::size_t axis) {
+    const auto cut = [&](ValueId x, std::int64_t from, std::int64_t to) {
+      return emit("Slice", {x, numbers({from}), numbers({to}), numbers({static_cast<std::int64_t>(axis)})});
+    };
+    prediction_ = cut(prediction_, 0, -1);
+    labels_ = cut(labels_, 1, kToEnd);
+  }
+
+  ValueId cross_entropy() {
+    const std::int64_t classes = original().back();
+    return emit("SoftmaxCrossEntropyLoss",
+                {emit("Reshape", {prediction_, numbers({-1, classes})}), emit("Reshape", {labels_, numbers({-1})})},
+                {{"reduction", std::string("mean")}, {"ignore_index", kIgnored}});
+  }
+
+  // Per element.
+  ValueId difference() {
+    if (loss_.kind == Loss::Kind::bce) {
+      // (1 - y) x + log(1 + exp(-x)): nothing cancels, whatever the logit x.
+      const ValueId one = graph_.add_constant("loss/one", Array::scalar(DType::f32, 1));
+      return emit("Add", {emit("Mul", {emit("Sub", {one, labels_}), prediction_}),
+                          emit("Softplus", {emit("Neg", {prediction_})})});
+    }
+    const ValueId apart = emit("Sub", {prediction_, labels_});
+    return loss_.kind == Loss::Kind::l1 ? emit("Abs", {apart}) : emit("Mul", {apart, apart});
+  }
+  ValueId mean(ValueId x) { return emit("ReduceMean", {x}, {{"keepdims", std::int64_t{0}}}); }
+
+  const Shape &original() const { return graph_.value(graph_.outputs.at(0)).type.shape; }
+
+  Graph &graph_;
+  const Loss &loss_;
+  ValueId prediction_;
+  ValueId labels_ = ValueId::none;
+};
+
+}  // namespace
+
+bool attach_loss(Graph &graph, const Loss &loss) {
+  graph.outputs = {find_output(graph, loss.output)};
+  graph.drop_dead_nodes();
+  if (graph.value(graph.outputs[0]).type.dtype == DType::none) return false;
+  Attachment(graph, loss, graph.outputs[0]).run();
+  return true;
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,72 @@
+// A model's file without its loss: as an exporter writes one that ends in logits.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "onnx_import/wire.h"
+
+namespace protrain::test {
+
+inline std::string read_file(const std::string &path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+// Calls `visit(number, whole, content)` for each field of a message; `content` is empty unless it has a length.
+inline void each_field(const std::string &message,
+                       const std::function<void(int, const std::string &, const std::string &)> &visit) {
+  std::size_t at = 0;
+  const auto number = [&] {
+    std::uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+      const auto byte = static_cast<std::uint8_t>(message.at(at++));
+      value |= std::uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return value;
+    }
+  };
+  while (at < message.size()) {
+    const std::size_t begin = at;
+    const std::uint64_t key = number(), wire = key & 7;
+    const std::uint64_t length = wire == 0 ? (number(), 0) : wire == 1 ? 8 : wire == 5 ? 4 : number();
+    const std::string content = wire == 2 ? message.substr(at, length) : "";
+    at += length;
+    visit(static_cast<int>(key >> 3), message.substr(begin, at - begin), content);
+  }
+}
+
+// The model without `input` and all nodes that depend on it; `output`, a ValueInfo, becomes its only output.
+inline std::string cut(const std::string &model, const std::string &input, const std::string &output) {
+  std::set<std::string> gone = {input};
+  const auto graph = [&](const std::string &message) {
+    std::string kept;
+    each_field(message, [&](int field_number, const std::string &whole, const std::string &content) {
+      std::string name;
+      std::vector<std::string> made;
+      bool drops = field_number == 12;
+      const bool named = field_number == 1 || field_number == 11;  // nodes and inputs
+      each_field(named ? content : "", [&](int inner, const std::string &, const std::string &text) {
+        if (field_number == 11 && inner == 1) drops = text == input;
+        if (field_number == 1 && inner == 1) drops = drops || gone.contains(text);
+        if (field_number == 1 && inner == 2) made.push_back(text);
+      });
+      if (!drops) kept += whole;
+      if (drops) gone.insert(made.begin(), made.end());
+    });
+    return kept + field(12, output);
+  };
+  std::string out;
+  each_field(model, [&](int number, const std::string &whole, const std::string &content) {
+    out += number == 7 ? field(7, graph(content)) : whole;
+  });
+  return out;
+}
+
+}  // namespace protrain::test

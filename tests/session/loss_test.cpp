@@ -1,0 +1,278 @@
+// Losses that options attach: a model whose loss was cut off trains, bit for bit, as the one that has it inside; the
+// others follow their formulas.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cut.h"
+#include "fixtures.h"
+#include "session/session.h"
+
+namespace protrain::session {
+namespace {
+
+using test::error_of;
+using test::kBatch;
+using test::kSequence;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+Options options_with(const Pairs &pairs) {
+  Options options;
+  options.set("threads", "2");
+  for (const auto &[key, value] : pairs) options.set(key, value);
+  return options;
+}
+
+const Pairs kDims = {{"dim", "batch=2"}, {"dim", "sequence=32"}};
+
+Pairs operator+(Pairs left, const Pairs &right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+// Losses and norms of three steps, and an evaluation after them.
+std::vector<double> trained(const std::string &model, const Pairs &pairs,
+                            const std::vector<std::string> &inputs = {"input_ids", "labels"}) {
+  const auto session = Session::create(options_with(pairs), model, nullptr);
+  std::vector<double> numbers;
+  for (int step = 0; step < 3; ++step) {
+    for (const std::string &name : inputs)
+      session->set_input(name, DType::i64, {kBatch, kSequence},
+                         test::batch(test::load_tokens(name == "targets" ? "labels.npy" : name + ".npy"), step));
+    const StepResult result = session->step();
+    numbers.push_back(result.loss);
+    numbers.push_back(result.grad_norm);
+  }
+  numbers.push_back(session->evaluate());
+  return numbers;
+}
+
+struct Cut {
+  std::string fixture, logits;
+  bool dynamic;
+};
+
+class CutLoss : public testing::TestWithParam<Cut> {
+ protected:
+  std::string put(const test::Scratch &scratch, const std::string &name) const {
+    const test::Names dims =
+        GetParam().dynamic ? test::Names{"batch", "sequence", "512"} : test::Names{"2", "32", "512"};
+    const std::string whole = test::read_file(test::fixture(GetParam().fixture + ".onnx"));
+    return scratch.put(name, test::cut(whole, "labels", test::value(GetParam().logits, test::kFloat, dims)));
+  }
+  Pairs dims() const { return GetParam().dynamic ? kDims : Pairs{}; }
+};
+
+TEST_P(CutLoss, TrainsAsTheLossInsideBitForBit) {
+  const test::Scratch scratch;
+  const std::string model = put(scratch, "logits.onnx");
+  EXPECT_EQ(trained(model, dims() + Pairs{{"loss", "cross_entropy"}, {"loss_shift", "1"}}),
+            trained(test::fixture(GetParam().fixture + ".onnx"), dims()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, CutLoss,
+                         testing::Values(Cut{"gpt2-dynamic-opset18", "linear", true},
+                                         Cut{"llama-dynamic-opset23", "linear_28", true},
+                                         Cut{"opt-static-opset18", "linear_24", false}),
+                         [](const auto &info) { return test::family_of(info.param.fixture); });
+
+class Gpt2 : public testing::Test {
+ protected:
+  test::Scratch scratch;
+  std::string model =
+      scratch.put("logits.onnx", test::cut(test::read_file(test::fixture("gpt2-dynamic-opset18.onnx")), "labels",
+                                           test::value("linear", test::kFloat, {"batch", "sequence", "512"})));
+  Pairs shifted = kDims + Pairs{{"loss", "cross_entropy"}, {"loss_shift", "1"}};
+};
+
+TEST_F(Gpt2, MayCallItsLabelsOtherwise) {
+  EXPECT_EQ(
+      trained(model, shifted + Pairs{{"loss_labels", "targets"}, {"loss_output", "linear"}}, {"input_ids", "targets"}),
+      trained(model, shifted));
+}
+
+TEST_F(Gpt2, MayHaveItsOwnInputAsLabels) {
+  const std::vector<double> numbers = trained(model, shifted + Pairs{{"loss_labels", "input_ids"}}, {"input_ids"});
+  EXPECT_NEAR(numbers[0], std::log(512), 0.5);
+  EXPECT_LT(numbers.back(), numbers[0]);
+}
+
+// Labels moved to the position before theirs by hand: the last position does not count.
+TEST_F(Gpt2, WithoutShiftComparesPositionWithPosition) {
+  const auto session = Session::create(options_with(kDims + Pairs{{"loss", "cross_entropy"}}), model, nullptr);
+  const std::vector<std::int64_t> labels = test::load_tokens("labels.npy");
+  std::vector<std::int64_t> moved(std::size_t{kBatch} * kSequence, -100);
+  for (int row = 0; row < kBatch; ++row)
+    for (int i = 0; i + 1 < kSequence; ++i) moved[row * kSequence + i] = labels[row * kSequence + i + 1];
+  session->set_input("input_ids", DType::i64, {kBatch, kSequence}, test::load_tokens("input_ids.npy").data());
+  session->set_input("labels", DType::i64, {kBatch, kSequence}, moved.data());
+  const std::vector<double> expected = trained(model, shifted);
+  EXPECT_NEAR(session->step().loss, expected[0], 1e-6 * expected[0]);
+}
+
+TEST_F(Gpt2, CountsTheTargetsOfEachMicroBatch) {
+  const auto session = Session::create(options_with({{"dim", "batch=1"},
+                                                     {"dim", "sequence=32"},
+                                                     {"loss", "cross_entropy"},
+                                                     {"loss_shift", "1"},
+                                                     {"accumulation", "2"}}),
+                                       model, nullptr);
+  StepResult result;
+  for (int row = 0; row < kBatch; ++row) {
+    for (const char *name : {"input_ids", "labels"})
+      session->set_input(name, DType::i64, {1, kSequence},
+                         test::load_tokens(std::string(name) + ".npy").data() + row * kSequence);
+    result = session->step();
+  }
+  const std::vector<double> expected = trained(model, shifted);
+  EXPECT_NEAR(result.loss, expected[0], 1e-6 * expected[0]);
+  EXPECT_NEAR(result.grad_norm, expected[1], 1e-5 * expected[1]);
+}
+
+TEST_F(Gpt2, IsCheckedAndPlanned) {
+  const auto about = nlohmann::json::parse(check_model(options_with(shifted), model));
+  EXPECT_TRUE(about["trainable"]) << about["problems"];
+  EXPECT_EQ(about["inputs"][1],
+            (nlohmann::json{{"name", "labels"}, {"dtype", "int64"}, {"dims", {"batch", "sequence"}}}));
+  const auto bare = nlohmann::json::parse(check_model(options_with(kDims), model));
+  EXPECT_FALSE(bare["trainable"]);
+  EXPECT_EQ(bare["problems"][0]["text"],
+            "the model has no scalar float32 output to train on, only linear float32[2, 32, 512]; set the option loss, "
+            "or export it with its loss");
+  Options paper = options_with(shifted + Pairs{{"hardware", "rtx3090"}});
+  EXPECT_TRUE(nlohmann::json::parse(plan_model(paper, model, nullptr))["feasible"]);
+}
+
+TEST_F(Gpt2, IsExportedWithoutTheLoss) {
+  const auto session = Session::create(options_with(shifted), model, nullptr);
+  for (const char *name : {"input_ids", "labels"})
+    session->set_input(name, DType::i64, {kBatch, kSequence}, test::load_tokens(std::string(name) + ".npy").data());
+  session->step();
+  session->export_model(scratch / "trained.onnx");
+  const auto exported = onnx_import::Model::open(scratch / "trained.onnx");
+  ASSERT_EQ(exported->inputs().size(), 1u);
+  EXPECT_EQ(exported->outputs()[0].name, "linear");
+  const auto again = Session::create(options_with(shifted), scratch / "trained.onnx", nullptr);
+  for (const char *name : {"input_ids", "labels"})
+    again->set_input(name, DType::i64, {kBatch, kSequence}, test::load_tokens(std::string(name) + ".npy").data());
+  EXPECT_EQ(again->evaluate(), session->evaluate());
+}
+
+TEST_F(Gpt2, RefusesWhatDoesNotFit) {
+  const auto refused = [&](const Pairs &pairs) {
+    return error_of([&] { Session::create(options_with(kDims + pairs), model, nullptr); });
+  };
+  const Pairs ce = {{"loss", "cross_entropy"}};
+  Error error = refused(ce + Pairs{{"loss_output", "logits"}});
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_EQ(error.subject, "loss_output");
+  EXPECT_EQ(error.text, "the model has no output logits; the model's outputs are linear float32[2, 32, 512]");
+  error = refused(ce + Pairs{{"loss_labels", "m.transformer.wte.weight"}});
+  EXPECT_EQ(error.code, Code::arg);
+  error = refused({{"loss", "mse"}, {"loss_labels", "input_ids"}});
+  EXPECT_EQ(error.code, Code::shape);
+  EXPECT_EQ(error.text,
+            "the model's input input_ids is int64[2, 32]; as labels it would have to be float32[2, 32, 512]");
+  for (const char *key : {"loss_output", "loss_labels", "loss_shift"}) {
+    error = refused({{key, "1"}});
+    EXPECT_EQ(error.code, Code::arg) << key;
+    EXPECT_EQ(error.subject, key);
+  }
+}
+
+// y = x w, of two rows and four columns.
+class Product : public testing::Test {
+ protected:
+  // Loss, and w after one plain step of rate 1.
+  std::pair<float, std::vector<float>> step(const Pairs &pairs, const std::vector<float> &labels, const Shape &shape) {
+    const auto session =
+        Session::create(options_with(Pairs{{"optimizer", "sgd"}, {"learning_rate", "1"}} + pairs), model, nullptr);
+    session->set_input("x", DType::f32, {2, 3}, x.data());
+    session->set_input("labels", DType::f32, shape, labels.data());
+    const float loss = session->step().loss;
+    std::vector<float> w(12);
+    session->read_parameter("w", w.data(), w.size());
+    return {loss, w};
+  }
+
+  double y(int row, int column) const {
+    double sum = 0;
+    for (int d = 0; d < 3; ++d) sum += static_cast<double>(x[row * 3 + d]) * before[d * 4 + column];
+    return sum;
+  }
+
+  // The mean of `of(y, label)`, whose slopes are `slope(y, label)`.
+  void expect(const std::pair<float, std::vector<float>> &got, const std::vector<float> &labels,
+              double (*of)(double, double), double (*slope)(double, double)) {
+    double loss = 0;
+    std::vector<double> w(before.begin(), before.end());
+    for (int row = 0; row < 2; ++row)
+      for (int c = 0; c < 4; ++c) {
+        const double label = labels[row * 4 + c];
+        loss += of(y(row, c), label) / 8;
+        for (int d = 0; d < 3; ++d) w[d * 4 + c] -= slope(y(row, c), label) / 8 * x[row * 3 + d];
+      }
+    EXPECT_NEAR(got.first, loss, 1e-6 * std::abs(loss));
+    for (std::size_t i = 0; i < w.size(); ++i) EXPECT_NEAR(got.second[i], w[i], 1e-5 * (1 + std::abs(w[i]))) << i;
+  }
+
+  const std::vector<float> x = {0.5f, -1, 2, 1.5f, 0.25f, -0.75f};
+  const std::vector<float> before = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  test::Scratch scratch;
+  std::string model = scratch.put("product.onnx", test::Wire().bytes());
+};
+
+double squared(double y, double t) { return (y - t) * (y - t); }
+double squared_slope(double y, double t) { return 2 * (y - t); }
+double distance(double y, double t) { return std::abs(y - t); }
+double distance_slope(double y, double t) { return y > t ? 1 : -1; }
+double entropy(double y, double t) { return (1 - t) * y + std::log1p(std::exp(-std::abs(y))) + std::max(-y, 0.0); }
+double entropy_slope(double y, double t) { return 1 / (1 + std::exp(-y)) - t; }
+
+const std::vector<float> kNumbers = {13, 15, 20, -4, 0.5f, 1, 0, -2};
+
+TEST_F(Product, FollowsTheMeanSquare) {
+  expect(step({{"loss", "mse"}}, kNumbers, {2, 4}), kNumbers, squared, squared_slope);
+}
+
+TEST_F(Product, FollowsTheMeanDistance) {
+  expect(step({{"loss", "l1"}}, kNumbers, {2, 4}), kNumbers, distance, distance_slope);
+}
+
+TEST_F(Product, FollowsTheEntropyOfLogits) {
+  const std::vector<float> labels = {1, 0, 1, 0.25f, 0, 0, 1, 1};
+  expect(step({{"loss", "bce"}}, labels, {2, 4}), labels, entropy, entropy_slope);
+}
+
+TEST_F(Product, ShiftsAlongTheSecondAxis) {
+  const auto [loss, w] = step({{"loss", "mse"}, {"loss_shift", "1"}}, kNumbers, {2, 4});
+  double expected = 0;
+  for (int row = 0; row < 2; ++row)
+    for (int c = 0; c < 3; ++c) expected += squared(y(row, c), kNumbers[row * 4 + c + 1]) / 6;
+  EXPECT_NEAR(loss, expected, 1e-6 * expected);
+}
+
+// Far out the entropy of a logit of the right sign is tiny, not zero and not noise.
+TEST_F(Product, KeepsSmallEntropies) {
+  const std::vector<float> labels = {1, 1, 1, 1, 1, 1, 1, 1};
+  const auto [loss, w] = step({{"loss", "bce"}}, labels, {2, 4});
+  double expected = 0;
+  for (int row = 0; row < 2; ++row)
+    for (int c = 0; c < 4; ++c) expected += std::log1p(std::exp(-y(row, c))) / 8;
+  EXPECT_NEAR(loss, expected, 1e-5 * expected);
+}
+
+TEST_F(Product, RefusesAScalarPrediction) {
+  test::Wire wire;
+  wire.nodes.push_back(test::node("ReduceSum", {"y"}, {"sum"}, {test::int_attribute("keepdims", 0)}));
+  wire.outputs = {test::value("sum", test::kFloat, {})};
+  const std::string scalar = scratch.put("scalar.onnx", wire.bytes());
+  const Error error = error_of([&] { Session::create(options_with({{"loss", "mse"}}), scalar, nullptr); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_EQ(error.text,
+            "the model has no output of floats that a loss could be computed from; the model's outputs are sum "
+            "float32[]");
+}
+
+}  // namespace
+}  // namespace protrain::session
