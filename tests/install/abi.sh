@@ -7,8 +7,8 @@
 # library of empty functions is made, whose debug information is the interface and nothing else. Its symbols, their
 # versions and its SONAME must be those of the library that was built.
 set -eu
-source=$1
-build=$2
+source=$(cd "$1" && pwd)
+build=$(cd "$2" && pwd)
 baseline=$source/tests/install/protrain.abi
 command -v abidw >/dev/null && command -v abidiff >/dev/null || {
   echo "abi: not tried, there is no abidiff here (Debian's abigail-tools)"
