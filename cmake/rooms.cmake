@@ -18,6 +18,7 @@ function(room name)
       target_link_libraries(room_${name} PUBLIC room_${other})
     endif()
   endforeach()
+  set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<TARGET_OBJECTS:room_${name}>)
 endfunction()
 
 room(base LIBRARIES fmt::fmt-header-only Threads::Threads PkgConfig::URING)

@@ -177,7 +177,8 @@ PROTRAIN_API const char *protrain_version(void);
  * Since: 0.1 */
 PROTRAIN_API protrain_code protrain_error_code(const protrain_error *error);
 
-/* One sentence: what was found, what was expected, what to do. Lent until the error is destroyed; "" for NULL.
+/* One sentence: what was found, what was expected, what to do; it names the subject. Lent until the error is destroyed;
+ * "" for NULL.
  * Threads: any.
  * Since: 0.1 */
 PROTRAIN_API const char *protrain_error_text(const protrain_error *error);
@@ -303,7 +304,7 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  *     "budget"             bytes of each memory that it was chosen for
  *     "search_seconds", "points_ranked", "points_laid_out"
  *     "next", "resident"   the next best plan, and the one that keeps everything in memory, with what they take
- *     "would_fit"          where nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each a change that does
+ *     "would_fit"          where nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each of which would do
  *     "explanation"        array of sentences
  *     "timeline", "queues" memory by owner, and what each queue does, over a step, as in protrain_session_report
  *     "plan"               in full; a file of it is what the option `plan` takes
@@ -359,8 +360,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_create_from_bytes(const protra
  * Since: 0.1 */
 PROTRAIN_API void protrain_session_destroy(protrain_session *session);
 
-/* Sets where the session's log goes: one JSON line when it was created (handed over by this call), one per step, one
- * per checkpoint, with its path.
+/* Sets where the session's log goes: one JSON line when it was created (handed over by the first such call), one per
+ * step, one per checkpoint, with its path.
  *   log:  the function to call, or NULL for none.
  *   user: passed to it as it is; may be NULL.
  * Errors: none of its own.

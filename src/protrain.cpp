@@ -79,9 +79,11 @@ protrain_error *capture() {
   try {
     throw;
   } catch (const Error &error) {
-    return new (std::nothrow)
-        protrain_error{static_cast<protrain_code>(error.code), protrain::printable(error.subject),
-                       protrain::printable(error.text, kTextLimit), error.aftermath != Aftermath::lost};
+    std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
+    // The sentence must do alone: few programs print both.
+    if (text.find(subject) == std::string::npos) text = subject + ": " + text;
+    return new (std::nothrow) protrain_error{static_cast<protrain_code>(error.code), std::move(subject),
+                                             std::move(text), error.aftermath != Aftermath::lost};
   } catch (const std::bad_alloc &) {
     return nullptr;
   } catch (const std::exception &fault) {
@@ -200,8 +202,17 @@ Shape shape_of(const char *name, std::span<const std::int64_t> dims) {
   return shape;
 }
 
+std::uint64_t bytes_of(const char *name, DType dtype, const Shape &shape) {
+  try {
+    return byte_count(dtype, shape);
+  } catch (Error &error) {  // more than 64 bits can count
+    error.subject = name;
+    throw;
+  }
+}
+
 void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t data_len) {
-  const std::uint64_t expected = byte_count(dtype, shape);
+  const std::uint64_t expected = bytes_of(name, dtype, shape);
   require(data_len == expected, Code::shape, name, "{} elements {} take {} bytes, data_len is {}",
           protrain::name_of(dtype), protrain::to_text(shape), expected, data_len);
 }

@@ -27,16 +27,10 @@ struct Destroy {
 using Options = std::unique_ptr<protrain_options, Destroy>;
 using Session = std::unique_ptr<protrain_session, Destroy>;
 
-// The error's sentence, with what it is about in front where the sentence does not say it.
-inline std::string sentence(const protrain_error *error) {
-  const std::string text = protrain_error_text(error), subject = protrain_error_subject(error);
-  return subject.empty() || text.find(subject) != std::string::npos ? text : subject + ": " + text;
-}
-
 template <typename Exception = Failure>
 void check(protrain_error *error) {
   const std::unique_ptr<protrain_error, Destroy> owner(error);
-  if (error != nullptr) throw Exception(sentence(error));
+  if (error != nullptr) throw Exception(protrain_error_text(error));
 }
 
 inline Session create_session(const Options &options, const std::string &model) {

@@ -86,7 +86,7 @@ func budget(t *testing.T) []string {
 	t.Helper()
 	var refused struct {
 		Feasible bool
-		WouldFit []struct{ Value string } `json:"would_fit"`
+		WouldFit []struct{ Options struct{ Memory string } } `json:"would_fit"`
 		Resident struct {
 			Bytes int64 `json:"device_peak_bytes"`
 		}
@@ -99,7 +99,7 @@ func budget(t *testing.T) []string {
 		t.Fatalf("100 KiB should be too little: %s", plan)
 	}
 	var smallest int64
-	fmt.Sscan(refused.WouldFit[0].Value, &smallest)
+	fmt.Sscan(refused.WouldFit[0].Options.Memory, &smallest)
 	memory := smallest + smallest/20
 	if memory <= 0 || memory >= refused.Resident.Bytes {
 		t.Fatalf("%d of %d bytes is no small budget", memory, refused.Resident.Bytes)

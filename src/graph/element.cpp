@@ -30,6 +30,12 @@ Bfloat16 bfloat16(double value) {
   return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 
+#if defined(__aarch64__)
+using Float16 = __fp16;  // there g++ 12 has no _Float16
+#else
+using Float16 = _Float16;
+#endif
+
 template <typename T>
 struct Tag {
   using type = T;
@@ -44,7 +50,7 @@ decltype(auto) with_type(DType dtype, Visit &&visit) {
     case DType::f64:
       return visit(Tag<double>{});
     case DType::f16:
-      return visit(Tag<_Float16>{});
+      return visit(Tag<Float16>{});
     case DType::bf16:
       return visit(Tag<Bfloat16>{});
     case DType::i8:

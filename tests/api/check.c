@@ -4,6 +4,7 @@
 void expect(protrain_error *error, protrain_code code, const char *subject, const char *file, int line) {
   const int right = protrain_error_code(error) == code &&
                     (subject == NULL || strcmp(protrain_error_subject(error), subject) == 0) &&
+                    strstr(protrain_error_text(error), protrain_error_subject(error)) != NULL &&
                     (error == NULL || protrain_error_text(error)[0] != '\0');
   if (!right) {
     fprintf(stderr, "%s:%d: expected code %d about '%s', got %d about '%s': %s\n", file, line, (int)code,

@@ -59,6 +59,9 @@ static void inputs_are_refused_with_reasons(protrain_session *session) {
         "labels");
   FAILS(protrain_session_set_input(session, "labels", PROTRAIN_INT64, dims, (size_t)-1, tokens, size),
         PROTRAIN_ERROR_ARG, "dims_len");
+  const int64_t endless[2] = {INT64_MAX, 8};
+  FAILS(protrain_session_set_input(session, "labels", PROTRAIN_INT64, endless, 2, tokens, size), PROTRAIN_ERROR_SHAPE,
+        "labels");
 }
 
 static void questions_before_the_first_step_are_refused(protrain_session *session) {

@@ -114,8 +114,11 @@ TEST(Gemm, AlphaOfOneChangesNoBit) {
 
 TEST(Gemm, NeverMeetsTheImplementationThatAllocates) {
 #if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx512bw")) GTEST_SKIP() << "without AVX-512 oneDNN has nothing else";
+  const bool avx512 = __builtin_cpu_supports("avx512bw");
+#else
+  const bool avx512 = false;
 #endif
+  if (!avx512) GTEST_SKIP() << "without AVX-512 oneDNN has nothing else";
   omp_set_num_threads(1);
   for (GemmShape shape : kShapes)
     for (int form = 0; form < 8; ++form) {

@@ -8,7 +8,8 @@ build=$(cd "$2" && pwd)
 languages=${3:-c go rust java}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cmake --install "$build" --prefix "$work/prefix" >/dev/null
+cmake --install "$build" --prefix "$work/first" >/dev/null
+mv "$work/first" "$work/prefix"  # what is installed can be moved
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
 PATH=/usr/bin:$PATH # Debian's own cargo and rustc, whatever else is there

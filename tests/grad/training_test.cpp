@@ -117,7 +117,8 @@ TEST(Training, SumsTheBranchesOfAResidual) {
 TEST(Training, AppendsTheGradientsAfterTheForwardNodes) {
   Sketch s;
   const ValueId w = s.parameter("w", {4});
-  const Training training = build(s.graph, s.sum(s.run("Tanh", {w})));
+  const ValueId loss = s.sum(s.run("Tanh", {w}));
+  const Training training = build(s.graph, loss);
   const auto phase = [](const Node &node) { return node.phase; };
   EXPECT_TRUE(std::ranges::is_sorted(training.graph.nodes(), {}, phase));
   EXPECT_NO_THROW(verify(training.graph));
@@ -137,7 +138,8 @@ TEST(Training, GivesNoGradientToAParameterTheLossDoesNotSee) {
   Sketch s;
   const ValueId w = s.parameter("w", {4});
   s.run("Tanh", {s.parameter("unused", {4})});
-  const Training training = build(s.graph, s.sum(w));
+  const ValueId loss = s.sum(w);
+  const Training training = build(s.graph, loss);
   EXPECT_NE(training.gradients[0], ValueId::none);
   EXPECT_EQ(training.gradients[1], ValueId::none);
 }

@@ -1,5 +1,5 @@
 // Calls measures what a call through the Go layer costs over the same call in C: as JSON, in nanoseconds, the smallest
-// of several rounds of each.
+// of many short rounds of each.
 //
 //	calls MODEL.onnx    with inputs input_ids and labels of batch x sequence
 package main
@@ -58,7 +58,7 @@ import (
 	"protrain"
 )
 
-const rounds, times = 20, 20000
+const rounds, times = 400, 500
 
 func must(err error) {
 	if err != nil {

@@ -171,7 +171,8 @@ extern "C" {
 
     ///
     /// ```text
-    /// One sentence: what was found, what was expected, what to do. Lent until the error is destroyed; "" for NULL.
+    /// One sentence: what was found, what was expected, what to do; it names the subject. Lent until the error is destroyed;
+    /// "" for NULL.
     /// Threads: any.
     /// Since: 0.1
     /// ```
@@ -349,7 +350,7 @@ extern "C" {
     ///     "budget"             bytes of each memory that it was chosen for
     ///     "search_seconds", "points_ranked", "points_laid_out"
     ///     "next", "resident"   the next best plan, and the one that keeps everything in memory, with what they take
-    ///     "would_fit"          where nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each a change that does
+    ///     "would_fit"          where nothing fits: array of {"options": {KEY: VALUE...}, "text"}, each of which would do
     ///     "explanation"        array of sentences
     ///     "timeline", "queues" memory by owner, and what each queue does, over a step, as in protrain_session_report
     ///     "plan"               in full; a file of it is what the option `plan` takes
@@ -433,8 +434,8 @@ extern "C" {
     /// ```
     pub fn protrain_session_destroy(session: *mut protrain_session);
 
-    /// Sets where the session's log goes: one JSON line when it was created (handed over by this call), one per step,
-    /// one per checkpoint, with its path.
+    /// Sets where the session's log goes: one JSON line when it was created (handed over by the first such call), one
+    /// per step, one per checkpoint, with its path.
     ///
     /// ```text
     ///   log:  the function to call, or NULL for none.

@@ -110,12 +110,9 @@ impl Error {
     }
 }
 
-/// The text, with the subject in front where the text does not say it.
+/// The text, which names the subject.
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.text.contains(&self.subject) {
-            write!(formatter, "{}: ", self.subject)?;
-        }
         formatter.write_str(&self.text)
     }
 }
@@ -167,9 +164,9 @@ pub(crate) fn c_text(name: &str, text: impl Into<Vec<u8>>) -> Result<CString> {
 
 /// A path for the library.
 pub(crate) fn c_path(name: &str, path: &Path) -> Result<CString> {
-    c_text(name, path.to_str().ok_or_else(|| wrong(name, format!("{path:?} is not UTF-8; paths have to be")))?)
+    c_text(name, path.to_str().ok_or_else(|| wrong(name, format!("is {path:?}, which is not UTF-8; paths have to be")))?)
 }
 
-fn wrong(name: &str, text: String) -> Error {
-    Error { code: Code::Arg, text, subject: name.to_owned(), usable: true }
+fn wrong(name: &str, found: String) -> Error {
+    Error { code: Code::Arg, text: format!("{name} {found}"), subject: name.to_owned(), usable: true }
 }

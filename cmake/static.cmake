@@ -1,0 +1,28 @@
+# libprotrain.a: all rooms linked into one object in which only protrain_* is left global, so that a program that links
+# it meets none of our C++ names, and none of our copies of inline code stands in for its own.
+
+# What a program that links it links as well: protrain.pc and the CMake package both say it.
+set(PROTRAIN_PRIVATE_LIBRARIES protobuf-lite dnnl uring gomp stdc++ m pthread)
+
+if(NOT PROTRAIN_STATIC OR PROTRAIN_SANITIZE)
+  return()
+endif()
+get_property(room_objects GLOBAL PROPERTY ROOM_OBJECTS)
+set(object ${CMAKE_CURRENT_BINARY_DIR}/libprotrain.o)
+# Groups of inline code are dissolved: the linker would drop those whose names the program has too, and with them code
+# that only the copies in here can reach now.
+# Names that are to be one in a whole process (u) must be weak before they can be local.
+add_custom_command(
+  OUTPUT ${object}
+  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} $<TARGET_OBJECTS:protrain> ${room_objects}
+  COMMAND ${CMAKE_NM} -g ${object} | sed -n "s/.* u //p" > ${object}.unique
+  COMMAND ${CMAKE_OBJCOPY} --weaken-symbols=${object}.unique ${object}
+  COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=protrain_* ${object}
+  DEPENDS $<TARGET_OBJECTS:protrain> ${room_objects}
+  COMMAND_EXPAND_LISTS VERBATIM)
+add_library(protrain_static STATIC ${object})
+set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+set_target_properties(protrain_static PROPERTIES OUTPUT_NAME protrain LINKER_LANGUAGE CXX)
+target_include_directories(protrain_static INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                                     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_libraries(protrain_static INTERFACE ${PROTRAIN_PRIVATE_LIBRARIES})

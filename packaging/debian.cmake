@@ -1,0 +1,14 @@
+# Run by cpack over what it is about to pack: what Debian wants otherwise than `cmake --install` does it.
+set(packed ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
+file(GLOB_RECURSE texts ${packed}/protrain.1 ${packed}/changelog)
+foreach(text ${texts})
+  execute_process(COMMAND gzip -9n ${text} COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+file(GLOB commands ${packed}/*/usr/bin/protrain)
+foreach(command ${commands})
+  file(RPATH_REMOVE FILE ${command})  # its library is where the loader looks anyway
+endforeach()
+file(GLOB folders ${packed}/*/usr/share/zsh)
+foreach(folder ${folders})
+  file(RENAME ${folder}/site-functions ${folder}/vendor-completions)  # site-functions are the administrator's
+endforeach()

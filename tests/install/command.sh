@@ -1,0 +1,37 @@
+#!/bin/bash
+# The manual page lists the options that the command has, and bash completes them.
+# usage: command.sh SOURCE COMMAND
+set -eu
+source=$1
+command=$2
+fail() {
+  echo "command: $*" >&2
+  exit 1
+}
+
+python3 "$source/scripts/manual.py" "$command" "$source/docs/protrain.1"
+if command -v groff >/dev/null; then
+  warnings=$(groff -man -Tutf8 -ww -z "$source/docs/protrain.1" 2>&1)
+  [ -z "$warnings" ] || fail "$warnings"
+fi
+
+PATH=$(dirname "$command"):$PATH
+. "$source/packaging/completions/protrain.bash"
+# completes EXPECTED WORD...: what the last word, as far as it was typed, can become.
+completes() {
+  local expected=$1
+  shift
+  COMP_WORDS=("$@")
+  COMP_CWORD=$(($# - 1))
+  _protrain "$1"
+  [ "${COMPREPLY[*]-}" = "$expected" ] || fail "'$*' is completed by '${COMPREPLY[*]-}', not '$expected'"
+}
+completes "train check plan profile inspect --help --version" protrain ""
+completes "train" protrain tr
+completes "--steps" protrain train --st
+completes "--beta1 --beta2" protrain plan model.onnx --be
+completes "same next" protrain train model.onnx --labels ""
+completes "bf16" protrain plan --precision b
+completes "" protrain train --loss  # known, but not available
+completes "" protrain train ""      # a file
+[ "$(complete -p protrain)" = "complete -o default -F _protrain protrain" ] || fail "files are not completed"

@@ -1,0 +1,18 @@
+#!/bin/sh
+# Makes the Debian packages of a build and asks lintian about them.
+# usage: package.sh BUILD [FOLDER]    FOLDER: where the packages are left; without it they are thrown away
+set -eu
+build=$1
+command -v dpkg-shlibdeps >/dev/null && command -v lintian >/dev/null || {
+  echo "package: not tried, there is no dpkg-shlibdeps or lintian here (Debian's dpkg-dev, lintian)"
+  exit 77
+}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+(cd "$build" && cpack -B "$work" >"$work/log" 2>&1) || {
+  cat "$work/log"
+  exit 1
+}
+ls "$work"/libprotrain0_*.deb "$work"/libprotrain-dev_*.deb "$work"/protrain_*.deb >/dev/null
+lintian --allow-root --no-cfg --fail-on error "$work"/*.deb
+[ -z "${2:-}" ] || cp "$work"/*.deb "$2"
