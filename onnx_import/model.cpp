@@ -11,6 +11,7 @@
 #include "onnx_import/build.h"
 #include "onnx_import/save.h"
 #include "onnx_import/skeleton.h"
+#include "onnx_import/split_model.h"
 
 namespace protrain::onnx_import {
 
@@ -35,8 +36,11 @@ class OpenModel : public Model {
   graph::Graph graph(const DimBindings &dims) const override;
   graph::Array load(const std::string &initializer) const override { return storage_.load(weights(initializer)); }
   void read(const std::string &initializer, std::byte *out) const override { storage_.read(weights(initializer), out); }
-  void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes) const override {
-    save_model({proto_, draft_.initializers, storage_}, path, weights, inline_bytes);
+  void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
+            const std::vector<graph::Split> &splits) const override {
+    if (splits.empty()) return save_model({proto_, draft_.initializers, storage_}, path, weights, inline_bytes);
+    const SplitModel split(proto_, splits);
+    save_model({split.proto(), split.initializers(), storage_}, path, weights, inline_bytes);
   }
 
  private:

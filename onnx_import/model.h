@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/split.h"
 
 namespace protrain::onnx_import {
 
@@ -82,9 +83,9 @@ class Model {
   // Writes the original graph with these weights: to `path` alone, or with `path`.data beside it where the original has
   // external data or would pass `inline_bytes`. Each file is written under a temporary name, synced, renamed; never
   // over one that the model reads (Code::path). Holds one tensor at a time in memory. Weights are in the initializer's
-  // dtype.
-  virtual void save(const std::string &path, const Weights &weights,
-                    std::uint64_t inline_bytes = kInlineBytes) const = 0;
+  // dtype. Each of `splits` becomes an initializer of its own, and its readers read it.
+  virtual void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes = kInlineBytes,
+                    const std::vector<graph::Split> &splits = {}) const = 0;
 };
 
 }  // namespace protrain::onnx_import

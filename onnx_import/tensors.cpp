@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "onnx_import/byte_stream.h"
 
@@ -22,6 +23,7 @@ static_assert(std::endian::native == std::endian::little, "tensor data is copied
 namespace {
 
 constexpr std::int32_t kExternalLocation = 1;
+constexpr std::uint64_t kAlwaysLoaded = 64 << 20;  // bytes of a constant that need no look at the memory left
 
 // ONNX's element types by number: ours, its name, and the typed field that may hold it.
 struct ElementType {
@@ -306,6 +308,8 @@ void Storage::read(const Tensor &tensor, std::byte *out) const {
 
 graph::Array Storage::load(const Tensor &tensor) const {
   if (tensor.external) open_data(tensor);
+  require(tensor.bytes <= kAlwaysLoaded || tensor.bytes <= available_memory() / 2, Code::limit, tensor.subject,
+          "a constant of {} bytes, more than half of the memory that is left", tensor.bytes);
   std::vector<std::byte> bytes(tensor.bytes);
   read(tensor, bytes.data());
   return graph::Array::dense(tensor.type, std::move(bytes));

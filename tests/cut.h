@@ -1,6 +1,7 @@
 // A model's file without its loss: as an exporter writes one that ends in logits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -42,23 +43,40 @@ inline void each_field(const std::string &message,
   }
 }
 
-// The model without `input` and all nodes that depend on it; `output`, a ValueInfo, becomes its only output.
-inline std::string cut(const std::string &model, const std::string &input, const std::string &output) {
+// The model without `input` and all nodes that depend on it; `output`, a ValueInfo, becomes its only output. Exporters
+// ask any input for the dims that several have: whoever asks this one asks `twin`, which has its shape.
+inline std::string cut(const std::string &model, const std::string &input, const std::string &twin,
+                       const std::string &output) {
   std::set<std::string> gone = {input};
+  const auto node_of = [&](const std::string &content, const std::string &whole) {
+    std::vector<std::string> read, made;
+    std::string rest;
+    bool shape = false;
+    each_field(content, [&](int number, const std::string &part, const std::string &text) {
+      if (number == 1) read.push_back(text);
+      if (number == 2) made.push_back(text);
+      if (number == 4) shape = text == "Shape";
+      if (number != 1) rest += part;
+    });
+    if (shape && read.front() == input) return field(1, field(1, twin) + rest);
+    const bool drops = std::ranges::any_of(read, [&](const std::string &name) { return gone.contains(name); });
+    if (drops) gone.insert(made.begin(), made.end());
+    return drops ? std::string() : whole;
+  };
+  const auto name_of = [](const std::string &content) {
+    std::string name;
+    each_field(content, [&](int number, const std::string &, const std::string &text) {
+      if (number == 1) name = text;
+    });
+    return name;
+  };
   const auto graph = [&](const std::string &message) {
     std::string kept;
-    each_field(message, [&](int field_number, const std::string &whole, const std::string &content) {
-      std::string name;
-      std::vector<std::string> made;
-      bool drops = field_number == 12;
-      const bool named = field_number == 1 || field_number == 11;  // nodes and inputs
-      each_field(named ? content : "", [&](int inner, const std::string &, const std::string &text) {
-        if (field_number == 11 && inner == 1) drops = text == input;
-        if (field_number == 1 && inner == 1) drops = drops || gone.contains(text);
-        if (field_number == 1 && inner == 2) made.push_back(text);
-      });
-      if (!drops) kept += whole;
-      if (drops) gone.insert(made.begin(), made.end());
+    each_field(message, [&](int number, const std::string &whole, const std::string &content) {
+      if (number == 1)
+        kept += node_of(content, whole);
+      else if (number != 12 && (number != 11 || name_of(content) != input))
+        kept += whole;
     });
     return kept + field(12, output);
   };

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "ops/families.h"
+#include "ops/flops.h"
 
 namespace protrain::ops {
 
@@ -96,7 +97,6 @@ std::string signature(const graph::Graph &graph, const Node &node) {
 
 Cost cost(const graph::Graph &graph, const Node &node) {
   if (node.op == "Reshape") return {};  // an alias
-  const Op &op = require_op(node);
   std::vector<Type> outputs;
   Cost cost;
   const auto count = [&](graph::ValueId id) {
@@ -106,13 +106,17 @@ Cost cost(const graph::Graph &graph, const Node &node) {
   };
   for (graph::ValueId in : node.inputs) count(in);
   for (graph::ValueId out : node.outputs) outputs.push_back(count(out));
-  if (op.flops != nullptr) {
-    cost.flops = op.flops(types_of(graph, node), outputs);
-  } else {
-    for (const Type &type : outputs)
-      if (type.dtype != DType::none) cost.flops += static_cast<double>(element_count(type.shape));
-  }
+  cost.flops = flops(graph, node, outputs);
   return cost;
+}
+
+double flops(const graph::Graph &graph, const Node &node, std::span<const Type> outputs) {
+  const Op &op = require_op(node);
+  if (op.flops != nullptr) return op.flops(types_of(graph, node), outputs);
+  double count = 0;
+  for (const Type &type : outputs)
+    if (type.dtype != DType::none) count += static_cast<double>(element_count(type.shape));
+  return count;
 }
 
 std::vector<Array> interpret(const graph::Graph &graph, const std::map<graph::ValueId, Array> &bound) {

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "passes/fold_budget.h"
 #include "passes/rewriter.h"
 
 namespace protrain::passes {
 
 class Canonical {
  public:
-  explicit Canonical(Rewriter &rewriter) : rewriter_(rewriter) {}
+  Canonical(Rewriter &rewriter, FoldBudget &budget) : rewriter_(rewriter), budget_(budget) {}
 
   void visit(Node &node);
 
@@ -49,6 +50,7 @@ class Canonical {
   bool evaluate(const Node &node, const ops::Op &op);
 
   Rewriter &rewriter_;
+  FoldBudget &budget_;
   std::map<std::string, ValueId> small_constants_;         // by type and bytes
   std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/evaluate.h"
+#include "ops/flops.h"
 #include "passes/canonical.h"
 #include "passes/passes.h"
 
@@ -38,6 +39,18 @@ std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &i
   return bytes;
 }
 
+// Elements read and computed. Where axes are repeated others than elementwise operators still walk them.
+double operations(const Graph &graph, const Node &node, const std::vector<const Array *> &inputs,
+                  const std::vector<Type> &types) {
+  if (node.op == "Expand") return 1;
+  if (kElementwise.contains(node.op))
+    return static_cast<double>(element_count(ops::stored_union(types.at(0).shape, inputs)));
+  double count = ops::flops(graph, node, types);
+  for (const Array *input : inputs)
+    if (input != nullptr) count += static_cast<double>(element_count(input->shape()));
+  return count;
+}
+
 bool has_array(const Attributes &attributes) {
   return std::ranges::any_of(attributes.items(),
                              [](const auto &item) { return std::holds_alternative<Array>(item.second); });
@@ -60,9 +73,10 @@ bool Canonical::replace(Node &node) {
     share_small_constants(node);
     const ops::Op *op = ops::find(node.op);
     return op != nullptr && evaluate(node, *op);
-  } catch (const Error &error) {  // a shape that depends on data: prepare() names all of them at once
-    if (error.code != Code::unsupported) throw;
-    return false;
+  } catch (Error &error) {
+    if (error.code == Code::unsupported) return false;  // depends on data: prepare() names all of them at once
+    if (error.subject.empty() || error.subject == node.op) error.subject = node.name.empty() ? node.op : node.name;
+    throw;
   }
 }
 
@@ -109,12 +123,16 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   }
   if (op.evaluate == nullptr) return false;
   const std::vector<Type> types = infer(node);
-  if (result_bytes(node, arrays, types) > kLargestFold) return false;
-
   const auto known = evaluated_.find(key);
   if (known != evaluated_.end() && known->second.size() == 1 && node.outputs.size() == 1 &&
       rewriter_.forward(node.outputs[0], known->second[0]))
     return true;
+  const std::uint64_t bytes = result_bytes(node, arrays, types);
+  if (bytes > kLargestFold || !budget_.take(bytes, operations(rewriter_.graph(), node, arrays, types))) {
+    require(is_core(node.op), Code::limit, "",
+            "{} of constants would take {} bytes, more than a model of these inputs may ask for", node.op, bytes);
+    return false;
+  }
   const std::vector<Array> results = op.evaluate(node, arrays, types);
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] == kNone) continue;
@@ -180,9 +198,14 @@ bool has(const Node &node, std::size_t input) {
 }
 
 void fold(Graph &graph) {
+  FoldBudget budget(graph);
+  fold(graph, budget);
+}
+
+void fold(Graph &graph, FoldBudget &budget) {
   graph.drop_dead_nodes();
   Rewriter rewriter(graph);
-  Canonical canonical(rewriter);
+  Canonical canonical(rewriter, budget);
   rewriter.walk([&](Node &node) { canonical.visit(node); });
 }
 

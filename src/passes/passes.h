@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/split.h"
+#include "passes/fold_budget.h"
 
 namespace protrain::passes {
 
@@ -47,7 +49,8 @@ struct Finding {
 
 struct Prepared {
   graph::Graph graph;
-  std::vector<Finding> findings;  // every float initializer, in file order
+  std::vector<Finding> findings;     // every float initializer, in file order
+  std::vector<graph::Split> splits;  // initializers that the file has once and the graph several times
   int block_count = 0;
 };
 
@@ -59,6 +62,7 @@ Prepared prepare(graph::Graph graph, const LoadInitializer &load, const Choices 
 // constants alone. What has no core form, or is unknown, stays as it is; what comes after unknown operators stays
 // untyped.
 void fold(graph::Graph &graph);
+void fold(graph::Graph &graph, FoldBudget &budget);  // as one of several
 // Decides what each float initializer is; loads those that are constants, for the next fold().
 std::vector<Finding> find_parameters(graph::Graph &graph, const LoadInitializer &load, const Choices &choices);
 // Drops what does nothing: pairs of Transposes, Reshape chains, x * 1, x + 0, no-op Casts and Slices, equal nodes, dead

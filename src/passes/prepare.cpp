@@ -7,6 +7,7 @@
 #include "passes/canonical.h"
 #include "passes/mend.h"
 #include "passes/passes.h"
+#include "passes/split.h"
 
 namespace protrain::passes {
 
@@ -92,14 +93,31 @@ void require_none(const std::vector<Problem> &problems) {
        problems.size(), problems.size() == 1 ? "" : "s", list);
 }
 
+void say_what_was_split(Prepared &prepared) {
+  for (const graph::Split &split : prepared.splits) {
+    const auto finding = std::ranges::find(prepared.findings, split.name, &Finding::initializer);
+    if (finding == prepared.findings.end()) continue;
+    finding->reason += fmt::format("; split from {}, which several places read", split.original);
+  }
+}
+
 }  // namespace
 
-Prepared prepare(Graph graph, const LoadInitializer &load, const Choices &choices) {
+Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
   Prepared prepared;
-  fold(graph);
+  prepared.splits = split_merged(graph, load_from_file);
+  FoldBudget budget(graph);
+  const LoadInitializer load = [&](const std::string &name) {
+    const auto split = std::ranges::find(prepared.splits, name, &graph::Split::name);
+    graph::Array array = load_from_file(split == prepared.splits.end() ? name : split->original);
+    budget.grant(array.stored_bytes());
+    return array;
+  };
+  fold(graph, budget);
   const bool complete = !choices.loss || attach_loss(graph, *choices.loss);
   prepared.findings = find_parameters(graph, load, choices);
-  fold(graph);
+  say_what_was_split(prepared);
+  fold(graph, budget);
   std::vector<Problem> problems;
   collect_without_core_form(graph, problems);
   if (!problems.empty()) collect_without_gradient(graph, problems);
@@ -109,7 +127,7 @@ Prepared prepare(Graph graph, const LoadInitializer &load, const Choices &choice
 
   clean_up(graph);
   for (int round = 0; round < kMostFusions && fuse(graph); ++round) {
-    fold(graph);  // fusion computes with constants
+    fold(graph, budget);  // fusion computes with constants
     clean_up(graph);
   }
   order_parameters(graph);

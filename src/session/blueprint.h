@@ -1,6 +1,8 @@
 // Blueprint: everything that is fixed once a session exists, as plain values: graphs, plan, state, Programs.
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +24,8 @@ enum class NonfinitePolicy : std::uint8_t {
 
 struct Blueprint {
   std::unique_ptr<onnx_import::Model> file;
+  std::vector<graph::Split> splits;         // parameters that the file has once for several
+  std::map<std::string, std::string> tied;  // initializers of the file that are a parameter's transpose
   backend::Optimizer optimizer;
   NonfinitePolicy policy = NonfinitePolicy::stop;
   std::uint64_t accumulation = 1;               // micro-batches of a step
@@ -35,6 +39,11 @@ struct Blueprint {
   std::vector<Predicted> predicted;  // per binding
 
   const Served &first() const { return *served.front(); }
+  // The initializer that a parameter comes from.
+  const std::string &in_file(const std::string &parameter) const {
+    const auto split = std::ranges::find(splits, parameter, &graph::Split::name);
+    return split == splits.end() ? parameter : split->original;
+  }
 };
 
 // Loads, differentiates, measures, plans, lowers and verifies. Code::budget where nothing fits: with the smallest

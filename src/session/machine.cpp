@@ -112,7 +112,8 @@ void Machine::fill_chunk(std::size_t c) {
   const bool straight = weights.tier == Tier::host || (weights.tier == Tier::device && device().shares_memory);
   std::byte *at = straight ? store_->address(weights) : store_->staging(weights.bytes);
   for (std::size_t p : blueprint_.chosen.plan.chunks[c].parameters)
-    blueprint_.file->read(graph.value(graph.parameters[p]).name, at + state.parameters[p].weights_at);
+    blueprint_.file->read(blueprint_.in_file(graph.value(graph.parameters[p]).name),
+                          at + state.parameters[p].weights_at);
   if (weights.tier == Tier::device && !straight) store_->write(weights, 0, at, weights.bytes);
   if (weights.tier != Tier::disk) return;
   store_->write_disk(weights.offset, at, weights.bytes);

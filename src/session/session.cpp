@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <optional>
 
 #include "base/error.h"
@@ -125,13 +126,8 @@ class LiveSession final : public Session {
 
   void export_model(const std::string &path) override {
     require_usable();
-    blueprint_.file->save(path, [this](const std::string &name, std::byte *out) {
-      const ValueId id = parameter_named(name);
-      if (id == ValueId::none) return false;
-      const graph::Type &type = forward().value(id).type;
-      machine_.read_array(position_of(id), 0, 0, {out, byte_count(type.dtype, type.shape)});
-      return true;
-    });
+    const auto weights = [this](const std::string &name, std::byte *out) { return export_initializer(name, out); };
+    blueprint_.file->save(path, weights, onnx_import::kInlineBytes, blueprint_.splits);
   }
 
   std::string save(const std::string &directory) override {
@@ -358,6 +354,27 @@ class LiveSession final : public Session {
       names.push_back(input_name(i));
     }
     fail(Code::arg, name, "the model has no input {}; its inputs are {}", name, fmt::join(names, ", "));
+  }
+
+  // False for what is no parameter and no transpose of one.
+  bool export_initializer(const std::string &name, std::byte *out) {
+    const auto tied = blueprint_.tied.find(name);
+    const ValueId id = parameter_named(tied != blueprint_.tied.end() ? tied->second : name);
+    if (id == ValueId::none) return false;
+    const graph::Type &type = forward().value(id).type;
+    const std::span<std::byte> bytes(out, byte_count(type.dtype, type.shape));
+    if (tied == blueprint_.tied.end()) {
+      machine_.read_array(position_of(id), 0, 0, bytes);
+      return true;
+    }
+    std::vector<std::byte> straight(bytes.size());
+    machine_.read_array(position_of(id), 0, 0, straight);
+    const auto rows = static_cast<std::size_t>(type.shape[0]), columns = static_cast<std::size_t>(type.shape[1]);
+    const std::size_t size = size_of(type.dtype);
+    for (std::size_t i = 0; i < rows; ++i)
+      for (std::size_t j = 0; j < columns; ++j)
+        std::memcpy(&bytes[(j * rows + i) * size], &straight[(i * columns + j) * size], size);
+    return true;
   }
 
   ValueId parameter_named(const std::string &name) const {

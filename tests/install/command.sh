@@ -32,6 +32,7 @@ completes "--steps" protrain train --st
 completes "--beta1 --beta2" protrain plan model.onnx --be
 completes "same next" protrain train model.onnx --labels ""
 completes "bf16" protrain plan --precision b
-completes "" protrain train --loss  # known, but not available
+completes "cross_entropy mse l1 bce" protrain train --loss ""
+completes "" protrain train --ti    # known, but not available
 completes "" protrain train ""      # a file
 [ "$(complete -p protrain)" = "complete -o default -F _protrain protrain" ] || fail "files are not completed"

@@ -55,6 +55,37 @@ TEST_F(Save, UntouchedModelKeepsGraphAndWeights) {
   }
 }
 
+// One initializer for two readers becomes two, wherever its values lie.
+TEST_F(Save, SplitInitializersAreTwo) {
+  Wire wire = mixed();
+  wire.nodes[3] = node("Add", {"s", "c"}, {"t"});
+  wire.nodes.push_back(node("Add", {"t", "b"}, {"y"}));
+  wire.inputs.push_back(test::value("b", test::kFloat, {"1"}));  // as IR 3 lists it
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  const Model::Weights weights = [](const std::string &name, std::byte *out) {
+    const float value = name == "b" ? 5 : 6;
+    if (name == "b" || name == "b/2") std::memcpy(out, &value, sizeof value);
+    return name == "b" || name == "b/2";
+  };
+  const std::vector<graph::Split> splits = {{.name = "b/2", .original = "b", .readers = {{"y", 1}}}};
+  for (const std::uint64_t inline_bytes : {kInlineBytes, std::uint64_t{0}}) {
+    model->save(scratch_ / "out.onnx", weights, inline_bytes, splits);
+    const auto again = Model::open(scratch_ / "out.onnx");
+    EXPECT_EQ(again->load("b").doubles(), std::vector<double>{5});
+    EXPECT_EQ(again->load("b/2").doubles(), std::vector<double>{6});
+    EXPECT_EQ(again->inputs().size(), 1u);
+    const graph::Graph graph = again->graph({});
+    EXPECT_EQ(graph.value(graph.nodes().back().inputs[1]).name, "b/2");
+    EXPECT_EQ(graph.value(graph.nodes()[1].inputs[1]).name, "b");
+    model->save(scratch_ / "same.onnx", kUntouched, inline_bytes, splits);  // nobody trained them
+    EXPECT_EQ(Model::open(scratch_ / "same.onnx")->load("b/2").doubles(), std::vector<double>{7});
+  }
+  EXPECT_EQ(test::error_of([&] {
+              model->save(scratch_ / "out.onnx", weights, 0, {{"c/2", "c", {}}});
+            }).code,
+            Code::internal);
+}
+
 TEST_F(Save, WeightsOfAllSizesAreReplaced) {
   const auto model = test::open_bytes(scratch_, mixed().bytes());
   for (const std::uint64_t inline_bytes : {kInlineBytes, std::uint64_t{0}}) {

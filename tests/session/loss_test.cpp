@@ -58,7 +58,8 @@ class CutLoss : public testing::TestWithParam<Cut> {
     const test::Names dims =
         GetParam().dynamic ? test::Names{"batch", "sequence", "512"} : test::Names{"2", "32", "512"};
     const std::string whole = test::read_file(test::fixture(GetParam().fixture + ".onnx"));
-    return scratch.put(name, test::cut(whole, "labels", test::value(GetParam().logits, test::kFloat, dims)));
+    return scratch.put(name,
+                       test::cut(whole, "labels", "input_ids", test::value(GetParam().logits, test::kFloat, dims)));
   }
   Pairs dims() const { return GetParam().dynamic ? kDims : Pairs{}; }
 };
@@ -79,9 +80,9 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CutLoss,
 class Gpt2 : public testing::Test {
  protected:
   test::Scratch scratch;
-  std::string model =
-      scratch.put("logits.onnx", test::cut(test::read_file(test::fixture("gpt2-dynamic-opset18.onnx")), "labels",
-                                           test::value("linear", test::kFloat, {"batch", "sequence", "512"})));
+  std::string model = scratch.put(
+      "logits.onnx", test::cut(test::read_file(test::fixture("gpt2-dynamic-opset18.onnx")), "labels", "input_ids",
+                               test::value("linear", test::kFloat, {"batch", "sequence", "512"})));
   Pairs shifted = kDims + Pairs{{"loss", "cross_entropy"}, {"loss_shift", "1"}};
 };
 

@@ -1,0 +1,48 @@
+// The messages are those of the skeleton: values stay in the file, and a copy says that they lie in the same place.
+#include "onnx_import/split_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace protrain::onnx_import {
+
+SplitModel::SplitModel(const ModelProto &original, const std::vector<graph::Split> &splits) : proto_(original) {
+  for (const graph::Split &split : splits) add_copy(split);
+  redirect(splits);
+  for (const TensorProto &tensor : proto_.graph().initializer())
+    initializers_.emplace(tensor.name(), parse_tensor(tensor, tensor.name()));
+}
+
+void SplitModel::add_copy(const graph::Split &split) {
+  GraphProto &graph = *proto_.mutable_graph();
+  const auto named = [&](const auto &item) { return item.name() == split.original; };
+  const auto found = std::find_if(graph.initializer().begin(), graph.initializer().end(), named);
+  require(found != graph.initializer().end(), Code::internal, split.original, "split, but no initializer");
+  TensorProto copy = *found;
+  copy.set_name(split.name);
+  *graph.add_initializer() = std::move(copy);
+  // Files of IR 3 list initializers among the inputs, others may.
+  const auto input = std::find_if(graph.input().begin(), graph.input().end(), named);
+  if (input == graph.input().end()) return;
+  ValueInfo info = *input;
+  info.set_name(split.name);
+  *graph.add_input() = std::move(info);
+}
+
+void SplitModel::redirect(const std::vector<graph::Split> &splits) {
+  std::map<std::string, NodeProto *> makers;
+  for (NodeProto &node : *proto_.mutable_graph()->mutable_node())
+    for (const std::string &output : node.output()) makers.emplace(output, &node);
+  for (const graph::Split &split : splits)
+    for (const graph::Split::Reader &reader : split.readers) {
+      const auto found = makers.find(reader.output);
+      const auto at = static_cast<int>(reader.input);
+      require(found != makers.end() && at < found->second->input_size() && found->second->input(at) == split.original,
+              Code::internal, split.original, "split, but nothing that makes {} reads it", reader.output);
+      found->second->set_input(at, split.name);
+    }
+}
+
+}  // namespace protrain::onnx_import

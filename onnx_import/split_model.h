@@ -1,0 +1,29 @@
+// SplitModel: a model in which single initializers are several.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/split.h"
+#include "onnx_import/tensors.h"
+
+namespace protrain::onnx_import {
+
+class SplitModel {
+ public:
+  // Code::internal where the model has no such readers.
+  SplitModel(const ModelProto &original, const std::vector<graph::Split> &splits);
+
+  const ModelProto &proto() const { return proto_; }
+  const std::map<std::string, Tensor> &initializers() const { return initializers_; }
+
+ private:
+  void add_copy(const graph::Split &split);
+  void redirect(const std::vector<graph::Split> &splits);
+
+  ModelProto proto_;
+  std::map<std::string, Tensor> initializers_;  // point into proto_
+};
+
+}  // namespace protrain::onnx_import

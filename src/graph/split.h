@@ -1,0 +1,21 @@
+// Split: one initializer of a file made several again.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace protrain::graph {
+
+// A copy of the initializer `original` for some of those who read it in the file.
+struct Split {
+  struct Reader {
+    std::string output;  // the node that makes this, by its first output that has a name
+    std::size_t input;
+  };
+  std::string name;
+  std::string original;
+  std::vector<Reader> readers;
+};
+
+}  // namespace protrain::graph

@@ -1,0 +1,114 @@
+// Vectors that an exporter merged are one for each place again; those of shared layers stay one.
+#include "passes/split.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "passes/hand_built.h"
+
+namespace protrain::test {
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+// The names of what was split off, given values by name; ones where there is none.
+Names split(Graph &graph, const std::map<std::string, Array> &values = {}) {
+  const auto load = [&](const std::string &name) {
+    const auto found = values.find(name);
+    return found != values.end() ? found->second : Array::filled(graph.value(graph.find(name)).type, 1);
+  };
+  Names names;
+  for (const graph::Split &one : passes::split_merged(graph, load)) names.push_back(one.name);
+  return names;
+}
+
+class Merged : public testing::Test {
+ protected:
+  ValueId norm(ValueId x) { return b.add("RMSNormalization", {x, ones}); }
+  ValueId product(ValueId x, const std::string &w) {
+    const ValueId known = b.graph.find(w);
+    return b.add("MatMul", {x, known != ValueId::none ? known : b.initializer(w, {4, 4})});
+  }
+  ValueId sum(ValueId a, ValueId c) { return b.add("Add", {a, c}); }
+  std::set<ValueId> read_by(const std::string &op) const {
+    std::set<ValueId> found;
+    for (const graph::Node &node : b.graph.nodes())
+      if (node.op == op) found.insert(node.inputs.at(1));
+    return found;
+  }
+
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4});
+  const ValueId ones = b.initializer("ones", {4});
+};
+
+TEST_F(Merged, NormsOfDifferentLayersAreOnesOfTheirOwn) {
+  ValueId h = x;
+  for (const char *w : {"w0", "w1", "w2"}) h = sum(h, product(norm(h), w));
+  b.graph.outputs = {norm(h)};
+  EXPECT_EQ(split(b.graph), (Names{"ones/2", "ones/3", "ones/4"}));
+  EXPECT_EQ(read_by("RMSNormalization").size(), 4u);
+}
+
+TEST_F(Merged, NormsAfterTheResidualToo) {
+  ValueId h = x;
+  for (const char *w : {"w0", "w1"}) h = norm(sum(h, product(h, w)));
+  b.graph.outputs = {h};
+  EXPECT_EQ(split(b.graph), Names{"ones/2"});
+}
+
+TEST_F(Merged, BiasesOfProductsThatMeetLaterToo) {
+  const ValueId q = sum(product(x, "q"), ones), k = sum(product(x, "k"), ones);
+  const ValueId scores = b.add("MatMul", {q, b.transpose(k, {1, 0})});
+  b.graph.outputs = {product(b.add("MatMul", {scores, sum(product(x, "v"), ones)}), "o")};
+  EXPECT_EQ(split(b.graph), (Names{"ones/2", "ones/3"}));
+}
+
+TEST_F(Merged, ALayerThatIsAppliedThriceKeepsItsVectors) {
+  ValueId h = x;
+  for (int i = 0; i < 3; ++i) h = sum(h, product(norm(h), "w"));
+  b.graph.outputs = {h};
+  EXPECT_EQ(split(b.graph), Names{});
+}
+
+TEST_F(Merged, ASharedLayerKeepsItsOwnAmongOthers) {
+  ValueId h = sum(x, product(norm(x), "first"));
+  for (int i = 0; i < 2; ++i) h = sum(h, product(norm(h), "shared"));
+  b.graph.outputs = {h};
+  EXPECT_EQ(split(b.graph), Names{"ones/2"});
+  EXPECT_EQ(read_by("RMSNormalization").size(), 2u);
+}
+
+TEST_F(Merged, ValuesThatDifferWereTrainedTogether) {
+  const ValueId h = sum(x, product(norm(x), "w0"));
+  b.graph.outputs = {product(norm(h), "w1")};
+  const Graph before = b.graph;
+  EXPECT_EQ(split(b.graph, {{"ones", some_values({DType::f64, {4}}, 1)}}), Names{});
+  EXPECT_EQ(b.graph.print(), before.print());
+}
+
+TEST_F(Merged, MasksAreNoWeights) {
+  const ValueId h = product(norm(x), "w0");
+  b.graph.outputs = {b.add("Where", {b.add("Less", {h, ones}), product(h, "w1"), ones})};
+  EXPECT_EQ(split(b.graph), Names{});
+}
+
+// What a split says must be enough to repeat it on the file.
+TEST_F(Merged, ReadersAreToldByWhatTheyMake) {
+  const ValueId h = sum(x, product(norm(x), "w0")), y = norm(h);
+  b.graph.outputs = {product(y, "w1")};
+  const std::vector<graph::Split> splits = passes::split_merged(b.graph, [](const std::string &) {
+    return Array::filled({DType::f64, {4}}, 0);
+  });
+  ASSERT_EQ(splits.size(), 1u);
+  EXPECT_EQ(splits[0].original, "ones");
+  ASSERT_EQ(splits[0].readers.size(), 1u);
+  EXPECT_EQ(splits[0].readers[0].output, b.graph.value(y).name);
+  EXPECT_EQ(splits[0].readers[0].input, 1u);
+}
+
+}  // namespace
+
+}  // namespace protrain::test

@@ -1,0 +1,149 @@
+// What is exported is the model as it stands: one more step of it is the step that the session would have taken, bit
+// for bit, under SGD without momentum, which keeps nothing else.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "fixtures.h"
+#include "merged.h"
+#include "session/session.h"
+
+namespace protrain::session {
+namespace {
+
+using Feed = std::function<void(Session &)>;
+
+struct Case {
+  std::vector<std::pair<std::string, std::string>> options;
+  Feed feed;
+};
+
+Options options_of(const Case &one) {
+  Options options;
+  for (const auto &[key, value] : one.options) options.set(key, value);
+  options.set("optimizer", "sgd");
+  options.set("learning_rate", "0.1");
+  options.set("threads", "2");
+  return options;
+}
+
+std::vector<float> parameters(Session &session) {
+  std::vector<float> values(session.parameters_elements());
+  session.read_parameters(values.data(), values.size());
+  return values;
+}
+
+float step(Session &session, const Case &one) {
+  one.feed(session);
+  return session.step().loss;
+}
+
+void expect_one_more_step_is_the_second(const std::string &model, const Case &one) {
+  const test::Scratch scratch;
+  const auto session = Session::create(options_of(one), model, nullptr);
+  const float first = step(*session, one);
+  session->export_model(scratch / "once.onnx");
+  const float second = step(*session, one);
+  EXPECT_LT(second, first);
+  const auto again = Session::create(options_of(one), scratch / "once.onnx", nullptr);
+  ASSERT_EQ(again->parameter_count(), session->parameter_count());
+  EXPECT_EQ(step(*again, one), second);
+  EXPECT_EQ(parameters(*again), parameters(*session));
+}
+
+const Case kLanguage = {{{"dim", "batch=2"}, {"dim", "sequence=32"}}, [](Session &session) {
+                          for (const char *name : {"input_ids", "labels"})
+                            session.set_input(name, DType::i64, {test::kBatch, test::kSequence},
+                                              test::load_tokens(std::string(name) + ".npy").data());
+                        }};
+
+class Exported : public testing::TestWithParam<const char *> {};
+
+TEST_P(Exported, TrainsOnAsTheSessionWould) {
+  expect_one_more_step_is_the_second(test::fixture(std::string(GetParam()) + ".onnx"), kLanguage);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Exported,
+                         testing::Values("gpt2-dynamic-opset18", "mistral-dynamic-opset23", "torchscript-gpt2-opset13"),
+                         [](const auto &info) { return test::family_of(info.param); });
+
+// The old exporter writes a tied head as a second tensor: the transpose of the table.
+TEST(TiedHead, IsWrittenIntoBothTensors) {
+  const test::Scratch scratch;
+  const auto session = Session::create(options_of(kLanguage), test::fixture("torchscript-gpt2-opset13.onnx"), nullptr);
+  step(*session, kLanguage);
+  session->export_model(scratch / "once.onnx");
+  const auto before = onnx_import::Model::open(test::fixture("torchscript-gpt2-opset13.onnx")),
+             after = onnx_import::Model::open(scratch / "once.onnx");
+  const auto about = nlohmann::json::parse(check_model({}, scratch / "once.onnx"));
+  std::string head, table;
+  for (const auto &finding : about["constants"])
+    if (const std::string reason = finding["reason"]; reason.starts_with("equals the transpose of ")) {
+      head = finding["name"];
+      table = reason.substr(24);
+    }
+  ASSERT_NE(head, "");
+  EXPECT_FALSE(after->load(head).same_as(before->load(head)));
+  EXPECT_FALSE(after->load(table).same_as(before->load(table)));
+}
+
+class MergedNorms : public testing::Test {
+ protected:
+  static constexpr int kCount = test::kMergedRows * test::kMergedWidth;
+
+  static Case training() {
+    return {{{"loss", "mse"}}, [](Session &session) {
+              std::vector<float> x, labels;
+              for (int i = 0; i < kCount; ++i) {
+                x.push_back(std::cos(static_cast<float>(i * i)));
+                labels.push_back(std::sin(static_cast<float>(3 * i)));
+              }
+              session.set_input("x", DType::f32, {test::kMergedRows, test::kMergedWidth}, x.data());
+              session.set_input("labels", DType::f32, {test::kMergedRows, test::kMergedWidth}, labels.data());
+            }};
+  }
+
+  test::Scratch scratch;
+  std::string model = scratch.put("merged.onnx", test::merged().bytes());
+  std::string apart = scratch.put("apart.onnx", test::merged(true).bytes());
+};
+
+TEST_F(MergedNorms, TrainAsThoseThatWereNeverMerged) {
+  const auto session = Session::create(options_of(training()), model, nullptr);
+  const auto other = Session::create(options_of(training()), apart, nullptr);
+  EXPECT_EQ(session->parameter_count(), 3u * test::kMergedLayers + test::kMergedLayers + 2);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(step(*session, training()), step(*other, training()));
+  EXPECT_EQ(parameters(*session), parameters(*other));
+}
+
+TEST_F(MergedNorms, AreExportedEachWithValuesOfItsOwn) {
+  expect_one_more_step_is_the_second(model, training());
+  const auto session = Session::create(options_of(training()), model, nullptr);
+  step(*session, training());
+  session->export_model(scratch / "once.onnx");
+  const auto exported = onnx_import::Model::open(scratch / "once.onnx");
+  EXPECT_FALSE(exported->load("ones/2").same_as(exported->load("ones")));
+  const auto again = Session::create(options_of(training()), scratch / "once.onnx", nullptr);
+  for (std::size_t p = 0; p < session->parameter_count(); ++p)
+    EXPECT_EQ(again->parameter_name(p), session->parameter_name(p));
+}
+
+TEST_F(MergedNorms, AreToldApartByCheck) {
+  const auto about = nlohmann::json::parse(check_model(options_of(training()), model));
+  EXPECT_TRUE(about["trainable"]) << about["problems"];
+  int told = 0;
+  for (const auto &row : about["parameters"])
+    told += row["reason"].get<std::string>().ends_with("; split from ones, which several places read");
+  EXPECT_EQ(told, test::kMergedLayers);
+}
+
+// Frozen ones are written too, each as it was.
+TEST_F(MergedNorms, MayBeFrozen) {
+  Case frozen = training();
+  frozen.options.emplace_back("frozen", "ones*");
+  expect_one_more_step_is_the_second(model, frozen);
+}
+
+}  // namespace
+}  // namespace protrain::session
