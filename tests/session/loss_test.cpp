@@ -168,7 +168,7 @@ TEST_F(Gpt2, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error.code, Code::arg);
   EXPECT_EQ(error.subject, "loss_output");
   EXPECT_EQ(error.text, "the model has no output logits; the model's outputs are linear float32[2, 32, 512]");
-  error = refused(ce + Pairs{{"loss_labels", "m.transformer.wte.weight"}});
+  error = refused(ce + Pairs{{"loss_labels", "m.transformer.wpe.weight"}});
   EXPECT_EQ(error.code, Code::arg);
   error = refused({{"loss", "mse"}, {"loss_labels", "input_ids"}});
   EXPECT_EQ(error.code, Code::shape);
@@ -226,7 +226,7 @@ class Product : public testing::Test {
 double squared(double y, double t) { return (y - t) * (y - t); }
 double squared_slope(double y, double t) { return 2 * (y - t); }
 double distance(double y, double t) { return std::abs(y - t); }
-double distance_slope(double y, double t) { return y > t ? 1 : -1; }
+double distance_slope(double y, double t) { return (y > t) - (y < t); }  // 0 at the kink, as PyTorch has it
 double entropy(double y, double t) { return (1 - t) * y + std::log1p(std::exp(-std::abs(y))) + std::max(-y, 0.0); }
 double entropy_slope(double y, double t) { return 1 / (1 + std::exp(-y)) - t; }
 
