@@ -12,6 +12,7 @@ const Rules &all_rules() {
     Rules all = shape_rules();
     all.merge(arithmetic_rules());
     all.merge(layer_rules());
+    all.merge(loss_rules());
     all.merge(index_rules());
     all.merge(random_rules());
     return all;

@@ -59,7 +59,8 @@ using Rules = std::map<std::string_view, Rule>;
 
 Rules shape_rules();                 // Reshape and its kin, Split, Slice, Cast, ...
 Rules arithmetic_rules();            // reductions, variadic operators, MatMul and Gemm
-Rules layer_rules();                 // normalizations, attention, rotary embeddings, losses
+Rules layer_rules();                 // normalizations, attention, rotary embeddings
+Rules loss_rules();                  // losses over classes
 Rules index_rules();                 // Gather, GatherND, CumSum
 Rules random_rules();                // Dropout
 Rule rule_for(std::string_view op);  // nullptr where there is none

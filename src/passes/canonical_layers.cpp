@@ -1,8 +1,9 @@
-// Rules for whole layers: normalizations, attention, rotary embeddings, losses.
+// Rules for whole layers: normalizations, attention, rotary embeddings.
 #include <cmath>
 #include <limits>
 
 #include "passes/canonical.h"
+#include "passes/pattern.h"
 
 namespace protrain::passes {
 
@@ -14,11 +15,34 @@ bool is_read(Canonical &c, const Node &node, std::size_t output) {
   return output < node.outputs.size() && node.outputs[output] != kNone && c.rewriter().uses(node.outputs[output]) > 0;
 }
 
+// A scale or bias that differs from row to row: the plain normalization first, then what it is multiplied by and what
+// is added.
+bool normalization_by_rows(Canonical &c, const Node &node, std::int64_t axis) {
+  const Shape shape = c.shape(node.inputs[0]);
+  const Shape row(shape.begin() + axis, shape.end());
+  const bool plain = c.shape(node.inputs.at(1)) == row && (!has(node, 2) || c.shape(node.inputs[2]) == row);
+  if (plain) return false;
+  const DType dtype = c.type(node.inputs[0]).dtype;
+  const ValueId ones = c.rewriter().constant(graph::Array::filled({dtype, row}, 1));
+  std::vector<ValueId> parts = c.add_all(node.op, {node.inputs[0], ones}, node.attributes, node.outputs.size());
+  ValueId y = c.add("Mul", {parts[0], node.inputs[1]});
+  if (has(node, 2)) y = c.add("Add", {y, node.inputs[2]});
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    if (!is_read(c, node, i)) continue;
+    Node statistic = node;
+    statistic.outputs = {node.outputs[i]};
+    c.pass(statistic, parts[i]);
+  }
+  c.pass(node, y);
+  return true;
+}
+
 // Every normalization gives all its outputs: gradients need the statistics.
 bool normalization(Canonical &c, Node &node) {
   const std::size_t outputs = node.op == "LayerNormalization" ? 3 : 2;
   const std::size_t rank = c.shape(node.inputs.at(0)).size();
   const auto axis = static_cast<std::int64_t>(resolve_axis(node.attributes.integer("axis", -1), rank, node.name));
+  if (normalization_by_rows(c, node, axis)) return true;
   const Attributes attributes = {{"axis", axis}, {"epsilon", node.attributes.real("epsilon", 1e-5)}};
   bool complete = node.outputs.size() == outputs && same(node.attributes, attributes);
   node.outputs.resize(outputs, kNone);
@@ -71,6 +95,28 @@ ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scor
   return c.reshape(mask, shape);
 }
 
+// Keys or values (B, S, Hk, D) as (B, heads, S, D), each repeated for its group of query heads.
+ValueId for_each_head(Canonical &c, ValueId x, std::int64_t heads) {
+  const Shape shape = c.shape(x);
+  const std::int64_t groups = heads / shape[2];
+  if (groups != 1) {
+    const ValueId apart = c.reshape(x, {shape[0], shape[1], shape[2], 1, shape[3]});
+    const ValueId repeated = c.add("Expand", {apart}, {{"shape", Shape{shape[0], shape[1], shape[2], groups, shape[3]}}});
+    x = c.reshape(repeated, {shape[0], shape[1], heads, shape[3]});
+  }
+  return c.transpose(x, {0, 2, 1, 3});
+}
+
+// softmax(scale q k^T + bias) v in pieces, as (B, Sq, H, D): what is trained in the bias has its gradient that way.
+ValueId attention_in_pieces(Canonical &c, const std::vector<ValueId> &in, double scale) {
+  const ValueId q = c.transpose(in[0], {0, 2, 1, 3}), k = for_each_head(c, in[1], c.shape(in[0])[2]);
+  const ValueId v = for_each_head(c, in[2], c.shape(in[0])[2]);
+  const ValueId product = c.add("MatMul", {q, c.transpose(k, {0, 1, 3, 2})});
+  const ValueId scaled = c.add("Mul", {product, c.scalar(c.type(product).dtype, scale)});
+  const ValueId weights = c.add("Softmax", {c.add("Add", {scaled, in[3]})}, {{"axis", std::int64_t{-1}}});
+  return c.transpose(c.add("MatMul", {weights, v}), {0, 2, 1, 3});
+}
+
 bool attention(Canonical &c, Node &node) {
   const auto &in = node.inputs;
   if (!has(node, 2) || has(node, 4) || has(node, 5) || has(node, 6)) return false;  // a cache of past keys
@@ -92,7 +138,12 @@ bool attention(Canonical &c, Node &node) {
     causal = false;
   }
   const double head_size = static_cast<double>(c.shape(q)[3]);
-  Attributes attributes = {{"scale", node.attributes.real("scale", 1.0 / std::sqrt(head_size))},
+  const double scale = node.attributes.real("scale", 1.0 / std::sqrt(head_size));
+  if (bias != kNone && !causal && node.attributes.real("softcap", 0.0) == 0 && trained(c.rewriter(), bias)) {
+    become_like_input(c, node, attention_in_pieces(c, {q, k, v, bias}, scale));
+    return true;
+  }
+  Attributes attributes = {{"scale", scale},
                            {"causal", std::int64_t{causal}},
                            {"window", std::int64_t{0}},
                            {"softcap", node.attributes.real("softcap", 0.0)}};
@@ -119,64 +170,13 @@ bool rotary_embedding(Canonical &c, Node &node) {
   return true;
 }
 
-// CrossEntropy over (M, C) of scores (N, C, d...) and labels (N, d...); the node's first output.
-void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueId labels) {
-  const Shape shape = c.shape(scores);
-  if (shape.size() > 2) {
-    std::vector<std::int64_t> perm = {0};
-    for (std::size_t i = 2; i < shape.size(); ++i) perm.push_back(static_cast<std::int64_t>(i));
-    perm.push_back(1);
-    scores = c.transpose(scores, perm);
-  }
-  const Shape label_shape = c.shape(labels);
-  const std::int64_t rows = element_count(label_shape);
-  scores = c.reshape(scores, {rows, shape.at(1)});
-  labels = c.reshape(labels, {rows});
-  Attributes attributes = {{"reduction", node.attributes.text("reduction", "mean")}};
-  if (node.attributes.has("ignore_index")) attributes.set("ignore_index", node.attributes.integer("ignore_index", 0));
-  if (node.attributes.text("reduction", "mean") == "none" && label_shape.size() != 1) {
-    const ValueId loss = c.add_all("CrossEntropy", {scores, labels}, attributes, 2)[0];
-    Node first = node;
-    first.outputs.resize(1);
-    c.become(first, "Reshape", {loss}, {{"shape", label_shape}});
-    return;
-  }
-  Node both = node;
-  both.outputs = {node.outputs.at(0), c.rewriter().new_value()};
-  c.become(both, "CrossEntropy", {scores, labels}, attributes);
-}
-
-bool cross_entropy_loss(Canonical &c, Node &node) {
-  if (has(node, 2)) return false;  // weights of the classes
-  const ValueId scores = node.inputs.at(0);
-  if (is_read(c, node, 1)) {
-    Node log_probabilities = node;
-    log_probabilities.outputs = {node.outputs[1]};
-    c.become(log_probabilities, "LogSoftmax", {scores}, {{"axis", std::int64_t{1}}});
-  }
-  become_cross_entropy(c, node, scores, node.inputs.at(1));
-  return true;
-}
-
-// Of log probabilities that a LogSoftmax made: the cross entropy of what that was given.
-bool negative_log_likelihood(Canonical &c, Node &node) {
-  const Node *made = c.rewriter().producer(node.inputs.at(0));
-  if (has(node, 2) || made == nullptr || made->op != "LogSoftmax") return false;
-  const std::size_t rank = c.shape(node.inputs[0]).size();
-  if (resolve_axis(made->attributes.integer("axis", -1), rank, node.name) != 1) return false;
-  become_cross_entropy(c, node, made->inputs.at(0), node.inputs.at(1));
-  return true;
-}
-
 }  // namespace
 
 Rules layer_rules() {
   return {{"LayerNormalization", normalization},
           {"RMSNormalization", normalization},
           {"Attention", attention},
-          {"RotaryEmbedding", rotary_embedding},
-          {"SoftmaxCrossEntropyLoss", cross_entropy_loss},
-          {"NegativeLogLikelihoodLoss", negative_log_likelihood}};
+          {"RotaryEmbedding", rotary_embedding}};
 }
 
 }  // namespace protrain::passes
