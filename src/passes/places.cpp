@@ -127,6 +127,19 @@ bool Places::in_sum(const Node &node, const Place &place, std::string &reason) c
   return true;
 }
 
+// A number for each channel, and what comes of the product gets another for each: x * scale + bias.
+bool Places::scales_before_bias(const Node &node, const Place &place) const {
+  const Shape &shape = graph_.value(place.value).type.shape;
+  const bool one_axis = std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) == 1;
+  const std::vector<NodeId> &readers = readers_[index(node.outputs.at(0))];
+  return one_axis && !readers.empty() && std::ranges::all_of(readers, [&](NodeId reader) {
+           const Node &next = graph_.node(reader);
+           return next.op == "Add" && std::ranges::any_of(next.inputs, [&](ValueId in) {
+                    return kind(in) == Kind::stored && graph_.value(in).type.shape == shape;
+                  });
+         });
+}
+
 // Cosines and sines picked by position: nothing but products with data reads the rows.
 bool Places::gathers_angles(const Node &node) const {
   bool found = false;
@@ -172,6 +185,10 @@ bool Places::holds_weights(const Place &place, std::string &reason) const {
   if (node.op == "Add") return in_sum(node, place, reason);
   if (node.op == "Mul" && along_last_axis(shape)) {
     reason = "scales the last axis in " + where;
+    return true;
+  }
+  if (node.op == "Mul" && scales_before_bias(node, place)) {
+    reason = "scales channels in " + where;
     return true;
   }
   if (node.op == "FusedAttention" && place.input == 3) {

@@ -36,6 +36,7 @@ class Places {
   bool in_sum(const graph::Node &node, const Place &place, std::string &reason) const;
   bool feeds_only_softmax(const graph::Node &node) const;
   bool gathers_angles(const graph::Node &node) const;
+  bool scales_before_bias(const graph::Node &node, const Place &place) const;
 
   const graph::Graph &graph_;
   std::vector<Kind> kinds_;
