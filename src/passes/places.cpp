@@ -135,6 +135,7 @@ bool Places::only_weighs_the_loss(const Node &node) const {
   while (!pending.empty()) {
     const ValueId at = pending.back();
     pending.pop_back();
+    if (readers_[index(at)].empty() && element_count(graph_.value(at).type.shape) != 1) return false;
     for (NodeId reader : readers_[index(at)]) {
       const Node &next = graph_.node(reader);
       const bool square = next.op == "Mul" && next.inputs[0] == next.inputs[1];
@@ -176,6 +177,10 @@ bool Places::in_scale(const Node &node, const Place &place, std::string &reason)
     reason = "scales the last axis in " + name_of_node(node);
     return true;
   }
+  if (scales_before_bias(node, place)) {
+    reason = "scales channels in " + name_of_node(node);
+    return true;
+  }
   if (!scales_normalized(node, place.input)) return false;
   reason = "scales what " + name_of_node(node) + " finds normalized";
   return true;
@@ -185,6 +190,19 @@ bool Places::in_scale(const Node &node, const Place &place, std::string &reason)
 bool Places::in_choice(const Node &node, const Place &place) const {
   if (place.input == 0) return false;
   return feeds_only_softmax(node) ? place.through_gather : along_last_axis(graph_.value(place.value).type.shape);
+}
+
+// A number for each channel, and what comes of the product gets another for each: x * scale + bias.
+bool Places::scales_before_bias(const Node &node, const Place &place) const {
+  const Shape &shape = graph_.value(place.value).type.shape;
+  const bool one_axis = std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) == 1;
+  const std::vector<NodeId> &readers = readers_[index(node.outputs.at(0))];
+  return one_axis && !readers.empty() && std::ranges::all_of(readers, [&](NodeId reader) {
+           const Node &next = graph_.node(reader);
+           return next.op == "Add" && std::ranges::any_of(next.inputs, [&](ValueId in) {
+                    return kind(in) == Kind::stored && graph_.value(in).type.shape == shape;
+                  });
+         });
 }
 
 // Cosines and sines picked by position: nothing but products with data reads the rows.

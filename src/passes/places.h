@@ -42,6 +42,7 @@ class Places {
   bool feeds_only_softmax(const graph::Node &node) const;
   bool only_weighs_the_loss(const graph::Node &node) const;
   bool gathers_angles(const graph::Node &node) const;
+  bool scales_before_bias(const graph::Node &node, const Place &place) const;
 
   const graph::Graph &graph_;
   std::vector<Kind> kinds_;
