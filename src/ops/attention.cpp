@@ -204,23 +204,33 @@ double product_flops(const NodeTypes &types, std::size_t first, double of_width,
 double flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 0, 1, 1); }
 double gradient_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 1, 3, 2); }
 
-// ONNX's Attention of opset 23: (B, H, S, D) operands, or (B, S, H * D) with the numbers of heads as attributes.
+// (B, H, S, D), of an operand that may be (B, S, H * D).
+Shape heads_of(const NodeTypes &types, std::size_t operand, const char *count) {
+  const Shape &shape = types.input(operand).shape;
+  if (shape.size() == 4) return shape;
+  const std::int64_t heads = types.node.attributes.integer(count, 0);
+  require(shape.size() == 3 && heads > 0 && shape[2] % heads == 0, Code::graph, types.subject(),
+          "{} {} does not divide operand {} of {}", count, heads, operand, to_text(shape));
+  return {shape[0], heads, shape[1], shape[2] / heads};
+}
+
+// ONNX's Attention: q, k, v[, mask, past keys, past values, lengths] -> y, keys, values, scores; operands (B, H, S, D),
+// or (B, S, H * D) with the numbers of heads as attributes.
 std::vector<Type> infer_file_form(const NodeTypes &types) {
   const Type &q = types.input(0);
-  const Shape &v = types.input(2).shape;
-  require(q.shape.size() == v.size() && (q.shape.size() == 3 || q.shape.size() == 4), Code::shape, types.subject(),
-          "Attention takes operands of rank 3 or 4, not {}", to_text(q));
+  const Shape queries = heads_of(types, 0, "q_num_heads");
+  Shape keys = heads_of(types, 1, "kv_num_heads"), values = heads_of(types, 2, "kv_num_heads");
   Type out = q;
-  if (q.shape.size() == 4) {
-    out.shape[3] = v[3];
-    return {out};
+  if (q.shape.size() == 4)
+    out.shape[3] = values[3];
+  else
+    out.shape[2] = element_count({values[3], queries[1]});
+  if (types.has(4)) {
+    require(types.input(4).shape.size() == 4, Code::shape, types.subject(), "past keys {} are not (B, H, S, D)",
+            to_text(types.input(4)));
+    keys[2] = values[2] = keys[2] + types.input(4).shape[2];
   }
-  const std::int64_t heads = types.node.attributes.integer("q_num_heads", 0);
-  const std::int64_t kv_heads = types.node.attributes.integer("kv_num_heads", 0);
-  require(heads > 0 && kv_heads > 0 && v[2] % kv_heads == 0 && q.shape[2] % heads == 0, Code::graph, types.subject(),
-          "q_num_heads {} and kv_num_heads {} do not divide {} and {}", heads, kv_heads, q.shape[2], v[2]);
-  out.shape[2] = element_count({v[2] / kv_heads, heads});
-  return {out};
+  return {out, {q.dtype, keys}, {q.dtype, values}, {q.dtype, {queries[0], queries[1], queries[2], keys[2]}}};
 }
 
 }  // namespace

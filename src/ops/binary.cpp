@@ -290,6 +290,7 @@ Family binary_family() {
   arithmetic("Sum", nullptr);  // becomes a chain of Add
   family.push_back({.name = "Mean", .infer = infer_arithmetic, .evaluate = evaluate_mean});
   family.push_back({.name = "Pow", .infer = infer_pow, .evaluate = evaluate_pow, .gradient = differentiate_pow});
+  family.push_back({.name = "PRelu", .infer = infer_pair});
   for (const char *name : {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
     family.push_back({.name = name, .infer = infer_comparison, .evaluate = evaluate_comparison});
   for (const char *name : {"And", "Or", "Xor"})

@@ -21,6 +21,10 @@ Family rotary_family();         // ONNX's RotaryEmbedding; Rotary
 Family loss_family();           // SoftmaxCrossEntropyLoss; CrossEntropy, LinearCrossEntropy and gradients
 Family dropout_family();        // Dropout
 Family accumulate_family();     // Accumulate, CountTargets, CountedLoss: micro-batches joined into one step
+Family windows_family();        // Conv, ConvTranspose, pooling: result types alone
+Family topk_family();           // TopK
+Family einsum_family();         // Einsum
+Family resize_family();         // Resize
 Family norm_family();           // SquaredNorm, GlobalNorm, ScaledNorm, GradientScale
 
 }  // namespace protrain::ops

@@ -102,6 +102,15 @@ std::vector<Array> evaluate_gather_gradient(const Node &node, std::span<const Ar
   return {array_of(out[0], dx)};
 }
 
+// What a gradient adds up is linear in it: read again where it was added.
+void differentiate_gather_gradient(GradientBuilder &builder, const Node &node) {
+  const ValueId dy = gradient_for(builder, node);
+  if (dy == ValueId::none) return;
+  const std::string read = node.op.substr(0, node.op.size() - std::string_view("Grad").size());
+  builder.contribute(node.inputs[0],
+                     builder.emit(read, {dy, node.inputs[1]}, {{"axis", node.attributes.integer("axis", 0)}}));
+}
+
 std::vector<Type> infer_gather_elements(const NodeTypes &types) {
   require_indices(types.input(1), types.subject());
   const Shape &x = types.input(0).shape, &indices = types.input(1).shape;
@@ -218,15 +227,21 @@ std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *c
 Family gather_family() {
   return {
       {.name = "Gather", .infer = infer_gather, .evaluate = evaluate_gather, .gradient = differentiate_gather},
-      {.name = "GatherGrad", .infer = infer_gather_gradient, .evaluate = evaluate_gather_gradient},
+      {.name = "GatherGrad",
+       .infer = infer_gather_gradient,
+       .evaluate = evaluate_gather_gradient,
+       .gradient = differentiate_gather_gradient},
       {.name = "GatherElements",
        .infer = infer_gather_elements,
        .evaluate = evaluate_gather_elements,
        .gradient = differentiate_gather},
       {.name = "GatherElementsGrad",
        .infer = infer_gather_elements_gradient,
-       .evaluate = evaluate_gather_elements_gradient},
+       .evaluate = evaluate_gather_elements_gradient,
+       .gradient = differentiate_gather_gradient},
       {.name = "GatherND", .infer = infer_gather_nd, .evaluate = evaluate_gather_nd},
+      {.name = "ScatterElements", .infer = same_as_input},
+      {.name = "ScatterND", .infer = same_as_input},
   };
 }
 

@@ -112,6 +112,15 @@ std::vector<Array> evaluate_cumsum(const Node &node, std::span<const Array *cons
                                  : cumulate<std::int64_t>(node, *in[0], out[0])};
 }
 
+// What an element is added to: the sums behind it, or in front of it where they run backwards.
+void differentiate_cumsum(GradientBuilder &builder, const Node &node) {
+  const graph::ValueId dy = gradient_for(builder, node);
+  if (dy == graph::ValueId::none) return;
+  Attributes attributes = node.attributes;
+  attributes.set("reverse", std::int64_t{node.attributes.integer("reverse", 0) == 0});
+  builder.contribute(node.inputs[0], builder.emit("CumSum", {dy}, attributes));
+}
+
 std::vector<Type> infer_eye_like(const NodeTypes &types) {
   require(types.input(0).shape.size() == 2, Code::shape, types.subject(), "EyeLike takes a matrix, not {}",
           to_text(types.input(0)));
@@ -202,7 +211,11 @@ Family generator_family() {
        .evaluate = evaluate_constant_of_shape,
        .absorbed = {{0, "shape"}}},
       {.name = "Range", .infer = infer_range, .evaluate = evaluate_range},
-      {.name = "CumSum", .infer = infer_cumsum, .evaluate = evaluate_cumsum, .absorbed = {{1, "axis"}}},
+      {.name = "CumSum",
+       .infer = infer_cumsum,
+       .evaluate = evaluate_cumsum,
+       .gradient = differentiate_cumsum,
+       .absorbed = {{1, "axis"}}},
       {.name = "EyeLike", .infer = infer_eye_like, .evaluate = evaluate_eye_like},
   };
 }

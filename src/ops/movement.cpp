@@ -331,6 +331,21 @@ void differentiate_trilu(GradientBuilder &builder, const Node &node) {
   if (dy != ValueId::none) builder.contribute(node.inputs[0], builder.emit("Trilu", {dy}, node.attributes));
 }
 
+// (N, C, H, W) <-> (N, C b b, H / b, W / b)
+std::vector<Type> infer_depth_and_space(const NodeTypes &types) {
+  Type out = types.input(0);
+  const std::int64_t b = types.node.attributes.integer("blocksize", 0);
+  const bool to_space = types.node.op == "DepthToSpace";
+  const bool fits = out.shape.size() == 4 && b > 0 && b < 1 << 16 &&
+                    (to_space ? out.shape[1] % (b * b) == 0 : out.shape[2] % b == 0 && out.shape[3] % b == 0);
+  require(fits, Code::shape, types.subject(), "{} with blocks of {} does not take {}", types.node.op, b,
+          to_text(out.shape));
+  Shape &s = out.shape;
+  s = to_space ? Shape{s[0], s[1] / (b * b), element_count({s[2], b}), element_count({s[3], b})}
+               : Shape{s[0], element_count({s[1], b, b}), s[2] / b, s[3] / b};
+  return {out};
+}
+
 // A sequence of equal pieces is typed as one of them; canonicalization turns it and its readers into Split.
 std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   Type out = types.input(0);
@@ -374,6 +389,8 @@ Family movement_family() {
        .evaluate = evaluate_trilu,
        .gradient = differentiate_trilu,
        .absorbed = {{1, "k"}}},
+      {.name = "DepthToSpace", .infer = infer_depth_and_space},
+      {.name = "SpaceToDepth", .infer = infer_depth_and_space},
       {.name = "SplitToSequence", .infer = infer_split_to_sequence, .absorbed = {{1, "split"}}},
       {.name = "SequenceAt", .infer = same_as_input},
   };

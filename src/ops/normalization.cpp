@@ -135,6 +135,9 @@ Family normalization_family() {
                       .flops = flops});
   for (const char *name : {"LayerNormalizationGrad", "RMSNormalizationGrad"})
     family.push_back({.name = name, .infer = infer_gradient, .evaluate = evaluate_gradient, .flops = flops});
+  for (const char *name : {"GroupNormalization", "InstanceNormalization", "BatchNormalization",
+                           "MeanVarianceNormalization", "LpNormalization"})
+    family.push_back({.name = name, .infer = same_as_input});
   return family;
 }
 

@@ -230,6 +230,7 @@ Family unary_family() {
     family.push_back(std::move(op));
     if (!flat) family.push_back({.name = function.gradient_name, .infer = infer_slope, .evaluate = evaluate_slope});
   }
+  family.push_back({.name = "Shrink", .infer = same_as_input});
   family.push_back({.name = "Not", .infer = infer_not, .evaluate = evaluate_not});
   family.push_back({.name = "IsNaN", .infer = infer_test, .evaluate = evaluate_is_nan});
   family.push_back({.name = "IsInf", .infer = infer_test, .evaluate = evaluate_is_inf});

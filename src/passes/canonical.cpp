@@ -12,6 +12,13 @@ const Rules &all_rules() {
     Rules all = shape_rules();
     all.merge(arithmetic_rules());
     all.merge(layer_rules());
+    all.merge(loss_rules());
+    all.merge(window_rules());
+    all.merge(channel_rules());
+    all.merge(einsum_rules());
+    all.merge(index_rules());
+    all.merge(gather_rules());
+    all.merge(resize_rules());
     all.merge(random_rules());
     return all;
   }();
@@ -19,23 +26,34 @@ const Rules &all_rules() {
 }
 
 // Known operators that nothing runs: they must fold away or be rewritten.
-const std::set<std::string_view> kFileOnly = {"ArgMax",
-                                              "ArgMin",
-                                              "Attention",
+const std::set<std::string_view> kFileOnly = {"Attention",
+                                              "AveragePool",
+                                              "BatchNormalization",
                                               "CastLike",
                                               "ConstantOfShape",
                                               "Constant",
-                                              "CumSum",
+                                              "Conv",
+                                              "ConvTranspose",
+                                              "DepthToSpace",
+                                              "Einsum",
                                               "EyeLike",
                                               "Flatten",
                                               "GatherND",
                                               "Gemm",
+                                              "GlobalAveragePool",
+                                              "GlobalMaxPool",
+                                              "GroupNormalization",
                                               "Identity",
+                                              "InstanceNormalization",
+                                              "LpNormalization",
+                                              "MaxPool",
                                               "Mean",
+                                              "MeanVarianceNormalization",
                                               "Mod",
                                               "NegativeLogLikelihoodLoss",
                                               "NonZero",
                                               "OneHot",
+                                              "PRelu",
                                               "Range",
                                               "ReduceL1",
                                               "ReduceL2",
@@ -43,11 +61,16 @@ const std::set<std::string_view> kFileOnly = {"ArgMax",
                                               "ReduceLogSumExp",
                                               "ReduceProd",
                                               "ReduceSumSquare",
+                                              "Resize",
                                               "RotaryEmbedding",
+                                              "ScatterElements",
+                                              "ScatterND",
                                               "SequenceAt",
                                               "Shape",
+                                              "Shrink",
                                               "Size",
                                               "SoftmaxCrossEntropyLoss",
+                                              "SpaceToDepth",
                                               "SplitToSequence",
                                               "Squeeze",
                                               "Sum",

@@ -61,7 +61,14 @@ using Rules = std::map<std::string_view, Rule>;
 
 Rules shape_rules();                 // Reshape and its kin, Split, Slice, Cast, ...
 Rules arithmetic_rules();            // reductions, variadic operators, MatMul and Gemm
-Rules layer_rules();                 // normalizations, attention, rotary embeddings, losses
+Rules layer_rules();                 // normalizations, attention, rotary embeddings
+Rules loss_rules();                  // SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
+Rules channel_rules();               // normalizations of channels, with statistics of their own or given ones
+Rules einsum_rules();                // Einsum
+Rules index_rules();                 // GatherND, scatters, OneHot, Pad by copies
+Rules gather_rules();                // Gather at constant places
+Rules resize_rules();                // Resize
+Rules window_rules();                // convolution and pooling
 Rules random_rules();                // Dropout
 Rule rule_for(std::string_view op);  // nullptr where there is none
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "passes/canonical.h"
 
 namespace protrain::passes {
@@ -107,6 +108,75 @@ bool mean(Canonical &c, Node &node) {
   return true;
 }
 
+// One factor after the other: no factor of 0 stands in the way of a gradient.
+bool reduce_prod(Canonical &c, Node &node) {
+  constexpr std::int64_t kMostFactors = 256;
+  if (!is_float_reduction(c, node)) return reduce(c, node);
+  const Shape result = c.infer(node).at(0).shape;
+  ValueId product = node.inputs[0];
+  if (c.constant_of(product) != nullptr) return reduce(c, node);  // folds
+  for (std::int64_t axis : reduced_axes(node, c.shape(product).size())) {
+    const std::int64_t count = c.shape(product)[static_cast<std::size_t>(axis)];
+    require(count > 0 && count <= kMostFactors, Code::unsupported, node.name, "a product of {} factors on data", count);
+    const std::vector<ValueId> factors =
+        count == 1
+            ? std::vector<ValueId>{product}
+            : c.add_all("Split", {product}, {{"axis", axis}, {"split", Integers(static_cast<std::size_t>(count), 1)}},
+                        static_cast<std::size_t>(count));
+    product = factors[0];
+    for (std::size_t i = 1; i < factors.size(); ++i) product = c.add("Mul", {product, factors[i]});
+  }
+  c.become(node, "Reshape", {product}, {{"shape", result}});
+  return true;
+}
+
+// The exponent in the type of the base.
+bool pow(Canonical &c, Node &node) {
+  const DType base = c.type(node.inputs.at(0)).dtype, exponent = c.type(node.inputs.at(1)).dtype;
+  if (!is_float(base) || base == exponent) return false;
+  const ValueId power = c.add("Cast", {node.inputs[1]}, {{"to", std::string(name_of(base))}});
+  c.become(node, "Pow", {node.inputs[0], power});
+  return true;
+}
+
+// x - y floor(x / y), or, where the result has the sign of x, the same of magnitudes.
+bool mod(Canonical &c, Node &node) {
+  ValueId x = node.inputs.at(0), y = node.inputs.at(1);
+  if (!is_float(c.type(x).dtype) || (c.constant_of(x) != nullptr && c.constant_of(y) != nullptr)) return false;
+  const bool signed_like_x = node.attributes.integer("fmod", 0) != 0;
+  const ValueId sign = signed_like_x ? c.add("Sign", {x}) : ValueId::none;
+  if (signed_like_x) {
+    x = c.add("Abs", {x});
+    y = c.add("Abs", {y});
+  }
+  const ValueId whole = c.add("Floor", {c.add("Div", {x, y})});
+  const ValueId rest = c.add("Sub", {x, c.add("Mul", {y, whole})});
+  if (signed_like_x)
+    c.become(node, "Mul", {rest, sign});
+  else
+    c.pass(node, rest);
+  return true;
+}
+
+bool prelu(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const ValueId negative = c.add("Less", {x, c.scalar(c.type(x).dtype, 0)});
+  c.become(node, "Where", {negative, c.add("Mul", {x, node.inputs.at(1)}), x});
+  return true;
+}
+
+// Towards 0 by `bias`, and 0 within `lambd` of it.
+bool shrink(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const DType dtype = c.type(x).dtype;
+  if (!is_float(dtype)) return false;
+  const double limit = node.attributes.real("lambd", 0.5), bias = node.attributes.real("bias", 0);
+  const ValueId low = c.add("Less", {x, c.scalar(dtype, -limit)}), high = c.add("Greater", {x, c.scalar(dtype, limit)});
+  const ValueId above = c.add("Where", {high, c.add("Sub", {x, c.scalar(dtype, bias)}), c.scalar(dtype, 0)});
+  c.become(node, "Where", {low, c.add("Add", {x, c.scalar(dtype, bias)}), above});
+  return true;
+}
+
 bool swish(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const double alpha = node.attributes.real("alpha", 1.0);
@@ -176,7 +246,7 @@ Rules arithmetic_rules() {
           {"ReduceMean", reduce},
           {"ReduceMax", reduce},
           {"ReduceMin", reduce},
-          {"ReduceProd", reduce},
+          {"ReduceProd", reduce_prod},
           {"ReduceSumSquare", reduce_sum_square},
           {"ReduceL1", reduce_l1},
           {"ReduceL2", reduce_l2},
@@ -186,6 +256,10 @@ Rules arithmetic_rules() {
           {"Min", chain},
           {"Sum", chain},
           {"Mean", mean},
+          {"Pow", pow},
+          {"Mod", mod},
+          {"PRelu", prelu},
+          {"Shrink", shrink},
           {"Swish", swish},
           {"Clip", clip},
           {"MatMul", matmul},

@@ -1,17 +1,41 @@
-// Rules for whole layers: normalizations, attention, rotary embeddings, losses.
+// Rules for whole layers: normalizations over the last axes, attention, rotary embeddings.
 #include <cmath>
 #include <limits>
 
 #include "passes/canonical.h"
+#include "passes/pattern.h"
 
 namespace protrain::passes {
 
 namespace {
 
 constexpr ValueId kNone = ValueId::none;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool is_read(Canonical &c, const Node &node, std::size_t output) {
   return output < node.outputs.size() && node.outputs[output] != kNone && c.rewriter().uses(node.outputs[output]) > 0;
+}
+
+// A scale or bias that differs from row to row: the plain normalization first, then what it is multiplied by and what
+// is added.
+bool normalization_by_rows(Canonical &c, const Node &node, std::int64_t axis) {
+  const Shape shape = c.shape(node.inputs[0]);
+  const Shape row(shape.begin() + axis, shape.end());
+  const bool plain = c.shape(node.inputs.at(1)) == row && (!has(node, 2) || c.shape(node.inputs[2]) == row);
+  if (plain) return false;
+  const ValueId ones = c.rewriter().constant(graph::Array::filled({c.type(node.inputs[0]).dtype, row}, 1));
+  const std::vector<ValueId> parts =
+      c.add_all(node.op, {node.inputs[0], ones}, node.attributes, node.outputs.size());
+  ValueId y = c.add("Mul", {parts[0], node.inputs[1]});
+  if (has(node, 2)) y = c.add("Add", {y, node.inputs[2]});
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    if (!is_read(c, node, i)) continue;
+    Node statistic = node;
+    statistic.outputs = {node.outputs[i]};
+    c.pass(statistic, parts[i]);
+  }
+  c.pass(node, y);
+  return true;
 }
 
 // Every normalization gives all its outputs: gradients need the statistics.
@@ -19,6 +43,7 @@ bool normalization(Canonical &c, Node &node) {
   const std::size_t outputs = node.op == "LayerNormalization" ? 3 : 2;
   const std::size_t rank = c.shape(node.inputs.at(0)).size();
   const auto axis = static_cast<std::int64_t>(resolve_axis(node.attributes.integer("axis", -1), rank, node.name));
+  if (normalization_by_rows(c, node, axis)) return true;
   const Attributes attributes = {{"axis", axis}, {"epsilon", node.attributes.real("epsilon", 1e-5)}};
   bool complete = node.outputs.size() == outputs && same(node.attributes, attributes);
   node.outputs.resize(outputs, kNone);
@@ -49,56 +74,151 @@ void become_like_input(Canonical &c, const Node &node, ValueId y) {
     c.become(node, "Reshape", {y}, {{"shape", Shape{shape[0], shape[1], shape[2] * shape[3]}}});
 }
 
-// 0 where query i may see key j <= i, counted from the first of each; -inf elsewhere. (queries, keys)
-graph::Array upper_left_causal(DType dtype, std::int64_t queries, std::int64_t keys) {
+// 0 where `visible(query, key)`, else -inf. (1, 1, queries, keys)
+template <typename Visible>
+ValueId fixed_mask(Canonical &c, DType dtype, std::int64_t queries, std::int64_t keys, Visible visible) {
   std::vector<double> values(static_cast<std::size_t>(
       checked_multiply(static_cast<std::uint64_t>(queries), static_cast<std::uint64_t>(keys))));
   for (std::int64_t i = 0; i < queries; ++i)
-    for (std::int64_t j = i + 1; j < keys; ++j)
-      values[static_cast<std::size_t>(i * keys + j)] = -std::numeric_limits<double>::infinity();
-  return graph::Array::from_doubles({dtype, {1, 1, queries, keys}}, values);
+    for (std::int64_t j = 0; j < keys; ++j)
+      if (!visible(i, j)) values[static_cast<std::size_t>(i * keys + j)] = -kInfinity;
+  return c.rewriter().constant(graph::Array::from_doubles({dtype, {1, 1, queries, keys}}, values).compact());
 }
 
-// A mask as what is added to scores of shape `scores` (B, H, Sq, Sk); none where it does not fit.
+// Truth as what is added to scores: 0 or -inf.
+ValueId as_bias(Canonical &c, ValueId visible, DType dtype) {
+  return c.add("Where", {visible, c.scalar(dtype, 0), c.scalar(dtype, -kInfinity)});
+}
+
+// A mask as what is added to scores of shape `scores` (B, H, Sq, Sk); keys that it does not reach are masked. None
+// where it does not fit.
 ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scores) {
   Shape shape = c.shape(mask);
-  if (shape.size() > 4) return kNone;
+  if (shape.size() > 4 || shape.empty()) return kNone;
   shape.insert(shape.begin(), 4 - shape.size(), 1);
+  if (c.type(mask).dtype == DType::boolean) mask = as_bias(c, mask, dtype);
+  mask = c.reshape(mask, shape);
+  if (shape[3] > 1 && shape[3] < scores[3]) {
+    mask =
+        c.add("Pad", {mask},
+              {{"pads", std::vector<std::int64_t>{0, 0, 0, 0, 0, 0, 0, scores[3] - shape[3]}}, {"value", -kInfinity}});
+    shape[3] = scores[3];
+  }
   for (std::size_t i = 0; i < 4; ++i)
     if (shape[i] != 1 && shape[i] != scores[i]) return kNone;
-  if (c.type(mask).dtype == DType::boolean)
-    mask = c.add("Where", {mask, c.scalar(dtype, 0), c.scalar(dtype, -std::numeric_limits<double>::infinity())});
-  return c.reshape(mask, shape);
+  return mask;
+}
+
+// Keys as far as each sample has any, of which, where `causal`, the last one belongs to the last query.
+ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, const Shape &scores) {
+  const std::int64_t queries = causal ? scores[2] : 1, keys = scores[3];
+  std::vector<std::int64_t> least;  // the length from which on query i sees key j
+  for (std::int64_t i = 0; i < queries; ++i)
+    for (std::int64_t j = 0; j < keys; ++j) least.push_back(causal ? j - i + queries : j + 1);
+  const DType counts = c.type(lengths).dtype;
+  const ValueId bound = c.rewriter().constant(graph::Array::from_integers({counts, {1, 1, queries, keys}}, least));
+  lengths = c.reshape(lengths, {element_count(c.shape(lengths)), 1, 1, 1});
+  return as_bias(c, c.add("LessOrEqual", {bound, lengths}), dtype);
+}
+
+struct Heads {
+  ValueId q, k, v;        // (B, S, H, D)
+  std::int64_t past = 0;  // keys of earlier tokens, in front
+  ValueId bias = kNone;   // what is added to scores
+  bool causal = false;    // the last query sees all keys, and each one before it one less
+  double scale = 1, softcap = 0;
+};
+
+// Scores as one of ONNX's four: products; after the soft cap; after the mask; probabilities.
+ValueId visible_scores(Canonical &c, const Heads &h, std::int64_t mode) {
+  const Shape q = c.shape(h.q), k = c.shape(h.k);
+  const DType dtype = c.type(h.q).dtype;
+  const Shape grouped = {q[0], k[2], q[2] / k[2], q[1], q[3]};
+  const ValueId queries = c.reshape(c.transpose(h.q, {0, 2, 1, 3}), grouped);
+  const ValueId keys = c.reshape(c.transpose(h.k, {0, 2, 1, 3}), {k[0], k[2], 1, k[1], k[3]});
+  ValueId scores = c.add("MatMul", {queries, keys}, {{"trans_b", std::int64_t{1}}, {"alpha", h.scale}});
+  scores = c.reshape(scores, {q[0], q[2], q[1], k[1]});
+  if (mode >= 1 && h.softcap > 0) {
+    const ValueId bounded = c.add("Tanh", {c.add("Mul", {scores, c.scalar(dtype, 1 / h.softcap)})});
+    scores = c.add("Mul", {bounded, c.scalar(dtype, h.softcap)});
+  }
+  if (mode >= 2 && h.bias != kNone) scores = c.add("Add", {scores, h.bias});
+  if (mode < 3) return scores;
+  scores = c.add("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
+  return c.add("Where", {c.add("IsNaN", {scores}), c.scalar(dtype, 0), scores});  // a query that sees nothing
+}
+
+// q, k and v in our layout; false where they do not fit.
+bool split_heads(Canonical &c, const Node &node, Heads &h) {
+  const auto &in = node.inputs;
+  if (!has(node, 2) || has(node, 4) != has(node, 5)) return false;
+  const std::int64_t kv_heads = node.attributes.integer("kv_num_heads", 0);
+  h.q = sequence_first(c, in[0], node.attributes.integer("q_num_heads", 0));
+  h.k = sequence_first(c, in[1], kv_heads);
+  h.v = sequence_first(c, in[2], kv_heads);
+  if (h.q == kNone || h.k == kNone || h.v == kNone) return false;
+  if (has(node, 4)) {
+    h.past = c.shape(in[4]).at(2);
+    h.k = c.add("Concat", {c.transpose(in[4], {0, 2, 1, 3}), h.k}, {{"axis", std::int64_t{1}}});
+    h.v = c.add("Concat", {c.transpose(in[5], {0, 2, 1, 3}), h.v}, {{"axis", std::int64_t{1}}});
+  }
+  h.scale = node.attributes.real("scale", 1.0 / std::sqrt(static_cast<double>(c.shape(h.q)[3])));
+  h.softcap = node.attributes.real("softcap", 0.0);
+  return true;
+}
+
+// Everything that is added to scores; `causal` stays a word where it says the same and no scores are shown.
+bool collect_bias(Canonical &c, const Node &node, Heads &h, bool shows_scores) {
+  const DType dtype = c.type(h.q).dtype;
+  const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};
+  std::vector<ValueId> parts;
+  if (has(node, 3)) parts.push_back(additive_mask(c, node.inputs[3], dtype, scores));
+  if (!parts.empty() && parts[0] == kNone) return false;
+  const bool causal = node.attributes.integer("is_causal", 0) != 0;
+  if (has(node, 6))
+    parts.push_back(length_mask(c, node.inputs[6], causal, dtype, scores));
+  else if (causal && !shows_scores && h.past == scores[3] - scores[2])
+    h.causal = true;
+  else if (causal)
+    parts.push_back(
+        fixed_mask(c, dtype, scores[2], scores[3], [&](std::int64_t i, std::int64_t j) { return j <= i + h.past; }));
+  for (ValueId part : parts) h.bias = h.bias == kNone ? part : c.add("Add", {h.bias, part});
+  return true;
+}
+
+Node with_output(const Node &node, std::size_t output) {
+  Node one = node;
+  one.outputs = {node.outputs[output]};
+  return one;
+}
+
+// Attention whose bias is trained, in pieces that have a gradient to it. (B, Sq, H, Dv)
+ValueId attention_in_pieces(Canonical &c, const Heads &h) {
+  const Shape q = c.shape(h.q), v = c.shape(h.v);
+  const ValueId p = c.reshape(visible_scores(c, h, 3), {q[0], v[2], q[2] / v[2], q[1], v[1]});
+  const ValueId values = c.reshape(c.transpose(h.v, {0, 2, 1, 3}), {v[0], v[2], 1, v[1], v[3]});
+  const ValueId y = c.reshape(c.add("MatMul", {p, values}), {q[0], q[2], q[1], v[3]});
+  return c.transpose(y, {0, 2, 1, 3});
 }
 
 bool attention(Canonical &c, Node &node) {
-  const auto &in = node.inputs;
-  if (!has(node, 2) || has(node, 4) || has(node, 5) || has(node, 6)) return false;  // a cache of past keys
-  if (is_read(c, node, 1) || is_read(c, node, 2) || is_read(c, node, 3)) return false;
-  const std::int64_t q_heads = node.attributes.integer("q_num_heads", 0);
-  const std::int64_t kv_heads = node.attributes.integer("kv_num_heads", 0);
-  const ValueId q = sequence_first(c, in[0], q_heads), k = sequence_first(c, in[1], kv_heads);
-  const ValueId v = sequence_first(c, in[2], kv_heads);
-  if (q == kNone || k == kNone || v == kNone) return false;
-  const DType dtype = c.type(q).dtype;
-  const Shape scores = {c.shape(q)[0], c.shape(q)[2], c.shape(q)[1], c.shape(k)[1]};
-
-  ValueId bias = has(node, 3) ? additive_mask(c, in[3], dtype, scores) : kNone;
-  if (has(node, 3) && bias == kNone) return false;
-  bool causal = node.attributes.integer("is_causal", 0) != 0;
-  if (causal && scores[2] != scores[3]) {  // FusedAttention aligns the last query with the last key
-    const ValueId mask = c.rewriter().constant(upper_left_causal(dtype, scores[2], scores[3]));
-    bias = bias == kNone ? mask : c.add("Add", {bias, mask});
-    causal = false;
+  Heads h;
+  const bool shows_scores = is_read(c, node, 3);
+  if (!split_heads(c, node, h) || !collect_bias(c, node, h, shows_scores)) return false;
+  const Attributes heads_first = {{"perm", std::vector<std::int64_t>{0, 2, 1, 3}}};
+  if (is_read(c, node, 1)) c.become(with_output(node, 1), "Transpose", {h.k}, heads_first);
+  if (is_read(c, node, 2)) c.become(with_output(node, 2), "Transpose", {h.v}, heads_first);
+  if (shows_scores)
+    c.pass(with_output(node, 3), visible_scores(c, h, node.attributes.integer("qk_matmul_output_mode", 0)));
+  if (h.bias != kNone && !h.causal && trained(c.rewriter(), h.bias)) {
+    become_like_input(c, with_output(node, 0), attention_in_pieces(c, h));
+    return true;
   }
-  const double head_size = static_cast<double>(c.shape(q)[3]);
-  Attributes attributes = {{"scale", node.attributes.real("scale", 1.0 / std::sqrt(head_size))},
-                           {"causal", std::int64_t{causal}},
-                           {"window", std::int64_t{0}},
-                           {"softcap", node.attributes.real("softcap", 0.0)}};
-  std::vector<ValueId> inputs = {q, k, v};
-  if (bias != kNone) inputs.push_back(bias);
-  become_like_input(c, node, c.add_all("FusedAttention", inputs, attributes, 2)[0]);
+  std::vector<ValueId> inputs = {h.q, h.k, h.v};
+  if (h.bias != kNone) inputs.push_back(h.bias);
+  const Attributes attributes = {
+      {"scale", h.scale}, {"causal", std::int64_t{h.causal}}, {"window", std::int64_t{0}}, {"softcap", h.softcap}};
+  become_like_input(c, with_output(node, 0), c.add_all("FusedAttention", inputs, attributes, 2)[0]);
   return true;
 }
 
@@ -119,64 +239,13 @@ bool rotary_embedding(Canonical &c, Node &node) {
   return true;
 }
 
-// CrossEntropy over (M, C) of scores (N, C, d...) and labels (N, d...); the node's first output.
-void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueId labels) {
-  const Shape shape = c.shape(scores);
-  if (shape.size() > 2) {
-    std::vector<std::int64_t> perm = {0};
-    for (std::size_t i = 2; i < shape.size(); ++i) perm.push_back(static_cast<std::int64_t>(i));
-    perm.push_back(1);
-    scores = c.transpose(scores, perm);
-  }
-  const Shape label_shape = c.shape(labels);
-  const std::int64_t rows = element_count(label_shape);
-  scores = c.reshape(scores, {rows, shape.at(1)});
-  labels = c.reshape(labels, {rows});
-  Attributes attributes = {{"reduction", node.attributes.text("reduction", "mean")}};
-  if (node.attributes.has("ignore_index")) attributes.set("ignore_index", node.attributes.integer("ignore_index", 0));
-  if (node.attributes.text("reduction", "mean") == "none" && label_shape.size() != 1) {
-    const ValueId loss = c.add_all("CrossEntropy", {scores, labels}, attributes, 2)[0];
-    Node first = node;
-    first.outputs.resize(1);
-    c.become(first, "Reshape", {loss}, {{"shape", label_shape}});
-    return;
-  }
-  Node both = node;
-  both.outputs = {node.outputs.at(0), c.rewriter().new_value()};
-  c.become(both, "CrossEntropy", {scores, labels}, attributes);
-}
-
-bool cross_entropy_loss(Canonical &c, Node &node) {
-  if (has(node, 2)) return false;  // weights of the classes
-  const ValueId scores = node.inputs.at(0);
-  if (is_read(c, node, 1)) {
-    Node log_probabilities = node;
-    log_probabilities.outputs = {node.outputs[1]};
-    c.become(log_probabilities, "LogSoftmax", {scores}, {{"axis", std::int64_t{1}}});
-  }
-  become_cross_entropy(c, node, scores, node.inputs.at(1));
-  return true;
-}
-
-// Of log probabilities that a LogSoftmax made: the cross entropy of what that was given.
-bool negative_log_likelihood(Canonical &c, Node &node) {
-  const Node *made = c.rewriter().producer(node.inputs.at(0));
-  if (has(node, 2) || made == nullptr || made->op != "LogSoftmax") return false;
-  const std::size_t rank = c.shape(node.inputs[0]).size();
-  if (resolve_axis(made->attributes.integer("axis", -1), rank, node.name) != 1) return false;
-  become_cross_entropy(c, node, made->inputs.at(0), node.inputs.at(1));
-  return true;
-}
-
 }  // namespace
 
 Rules layer_rules() {
   return {{"LayerNormalization", normalization},
           {"RMSNormalization", normalization},
           {"Attention", attention},
-          {"RotaryEmbedding", rotary_embedding},
-          {"SoftmaxCrossEntropyLoss", cross_entropy_loss},
-          {"NegativeLogLikelihoodLoss", negative_log_likelihood}};
+          {"RotaryEmbedding", rotary_embedding}};
 }
 
 }  // namespace protrain::passes

@@ -52,6 +52,27 @@ bool tile(Canonical &c, Node &node) {
   return true;
 }
 
+// Blocks of b by b places lie behind one another in the channels, before them (DCR) or after them (CRD).
+bool depth_to_space(Canonical &c, Node &node) {
+  const Shape result = c.infer(node).at(0).shape, s = c.shape(node.inputs.at(0));
+  const std::int64_t b = node.attributes.integer("blocksize", 1), channels = result[1];
+  const bool blocks_first = node.attributes.text("mode", "DCR") == "DCR";
+  const Shape apart = blocks_first ? Shape{s[0], b, b, channels, s[2], s[3]} : Shape{s[0], channels, b, b, s[2], s[3]};
+  const Integers perm = blocks_first ? Integers{0, 3, 4, 1, 5, 2} : Integers{0, 1, 4, 2, 5, 3};
+  c.become(node, "Reshape", {c.transpose(c.reshape(node.inputs[0], apart), perm)}, {{"shape", result}});
+  return true;
+}
+
+bool space_to_depth(Canonical &c, Node &node) {
+  const Shape result = c.infer(node).at(0).shape, s = c.shape(node.inputs.at(0));
+  const std::int64_t b = node.attributes.integer("blocksize", 1);
+  const bool blocks_first = node.attributes.text("mode", "DCR") == "DCR";
+  const ValueId apart = c.reshape(node.inputs[0], {s[0], s[1], result[2], b, result[3], b});
+  const Integers perm = blocks_first ? Integers{0, 3, 5, 1, 2, 4} : Integers{0, 1, 3, 5, 2, 4};
+  c.become(node, "Reshape", {c.transpose(apart, perm)}, {{"shape", result}});
+  return true;
+}
+
 bool shape_of(Canonical &c, Node &node) {
   const Shape shape = c.shape(node.inputs.at(0));
   const auto rank = static_cast<std::int64_t>(shape.size());
@@ -164,6 +185,8 @@ Rules shape_rules() {
           {"Flatten", to_reshape},
           {"Expand", expand},
           {"Tile", tile},
+          {"DepthToSpace", depth_to_space},
+          {"SpaceToDepth", space_to_depth},
           {"Shape", shape_of},
           {"Size", size_of_value},
           {"CastLike", cast_like},

@@ -1,6 +1,7 @@
 // What a constant mask hides, read from its values: the lower triangle and bands along it need no array at all.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "passes/fuse.h"
 
@@ -74,7 +75,7 @@ Mask read_mask(const graph::Array &array) {
     mask.empty_row |= !rows.back().sees;
   }
   const std::size_t rank = shape.size();
-  bool shared = rank >= 2 && array.dtype() != DType::boolean && !rows.empty();
+  bool shared = rank >= 2 && !rows.empty();
   for (std::size_t i = 0; i + 2 < rank; ++i) shared = shared && stored[i] == 1;
   if (!shared) return mask;
   for (Row &row : rows)
@@ -83,6 +84,84 @@ Mask read_mask(const graph::Array &array) {
   if (static_cast<std::int64_t>(rows.size()) == shape[rank - 2] && !rows.empty())
     recognise(rows, shape[rank - 1], mask);
   return mask;
+}
+
+bool is_banded(const Node &attention) {
+  return attention.attributes.integer("causal", 0) != 0 || attention.attributes.integer("window", 0) != 0;
+}
+
+// Whether `causal` and `window` say of all scores what the mask says.
+bool says_all(const Rewriter &r, const Node &attention, ValueId id, const Mask &mask) {
+  const Shape shape = r.shape(id);
+  const std::size_t rank = shape.size();
+  const bool whole = rank >= 2 && shape[rank - 2] == r.shape(attention.inputs[0])[1] &&
+                     shape[rank - 1] == r.shape(attention.inputs[1])[1];
+  return mask.regular && (!mask.masks || whole);
+}
+
+void become_banded(Rewriter &r, const Node &attention, const Mask &mask, ValueId bias) {
+  Attributes attributes = attention.attributes;
+  attributes.set("causal", std::int64_t{mask.causal});
+  attributes.set("window", mask.window);
+  std::vector<ValueId> inputs(attention.inputs.begin(), attention.inputs.begin() + 3);
+  if (bias != ValueId::none) inputs.push_back(bias);
+  r.become(attention, "FusedAttention", inputs, attributes);
+}
+
+// One of several things that are added to scores. With `hidden`, a condition: where it is false (negated: true) the
+// score is `hidden`.
+struct Term {
+  ValueId value = ValueId::none;
+  std::optional<double> hidden;
+  bool negated = false;
+};
+
+// The conditions that are joined in `id`.
+void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
+  const Node *node = r.producer(id);
+  if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);
+  if (node != nullptr && node->op == "Expand" && r.shape(node->inputs[0]).size() == 4)
+    return add_conditions(r, node->inputs[0], hidden, negated, terms);
+  if (node != nullptr && node->op == (negated ? "Or" : "And")) {
+    for (ValueId in : node->inputs) add_conditions(r, in, hidden, negated, terms);
+    return;
+  }
+  terms.push_back({id, hidden, negated});
+}
+
+// What is added up in `id`.
+void add_terms(const Rewriter &r, ValueId id, std::vector<Term> &terms) {
+  const Node *node = r.producer(id);
+  if (node != nullptr && node->op == "Expand" && r.shape(node->inputs[0]).size() == 4)
+    return add_terms(r, node->inputs[0], terms);
+  if (node != nullptr && node->op == "Add") {
+    for (ValueId in : node->inputs) add_terms(r, in, terms);
+    return;
+  }
+  if (node != nullptr && node->op == "Where")
+    for (std::size_t i : {1, 2}) {
+      const auto hidden = uniform(r, node->inputs[i]);
+      if (!hidden || *hidden > kHidden) continue;
+      add_conditions(r, node->inputs[0], *hidden, i == 1, terms);
+      const ValueId other = node->inputs[3 - i];
+      if (uniform(r, other) != 0.0) add_terms(r, other, terms);
+      return;
+    }
+  terms.push_back({id, std::nullopt, false});
+}
+
+// A term as what is added to scores, of rank 4.
+ValueId as_bias(Rewriter &r, const Term &term, DType dtype) {
+  ValueId value = term.value;
+  if (term.hidden) {
+    const ValueId shown = r.constant(graph::Array::scalar(dtype, 0));
+    const ValueId hidden = r.constant(graph::Array::scalar(dtype, *term.hidden));
+    value = term.negated ? r.emit("Where", {value, hidden, shown}) : r.emit("Where", {value, shown, hidden});
+  }
+  Shape shape = r.shape(value);
+  if (shape.size() == 4) return value;
+  shape.insert(shape.begin(), 4 - shape.size(), 1);
+  return r.emit("Reshape", {value}, {{"shape", shape}});
 }
 
 }  // namespace
@@ -97,16 +176,36 @@ const Mask &mask_of(Fusion &fusion, ValueId constant) {
 bool fuse_mask(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) == nullptr) return false;
-  if (attention.attributes.integer("causal", 0) != 0 || attention.attributes.integer("window", 0) != 0) return false;
+  if (is_banded(attention)) return false;
   const Mask &mask = mask_of(fusion, attention.inputs[3]);
-  const Shape q = r.shape(attention.inputs[0]), k = r.shape(attention.inputs[1]), bias = r.shape(attention.inputs[3]);
-  const bool whole = bias[2] == q[1] && bias[3] == k[1];
-  if (!mask.regular || (mask.masks && !whole)) return false;
-  Attributes attributes = attention.attributes;
-  attributes.set("causal", std::int64_t{mask.causal});
-  attributes.set("window", mask.window);
-  std::vector<ValueId> inputs(attention.inputs.begin(), attention.inputs.begin() + 3);
-  r.become(attention, "FusedAttention", inputs, attributes);
+  if (!says_all(r, attention, attention.inputs[3], mask)) return false;
+  become_banded(r, attention, mask, ValueId::none);
+  return true;
+}
+
+// A bias that hides what a constant hides and what data hides: the constant becomes `causal` and `window`, and what is
+// left of a padding mask is one row a sample. Exact for every query that sees a key. Where a finite score hides, one that
+// sees none (padding before the first token) averaged over all keys, and averages over those behind it now.
+bool fuse_data_mask(Fusion &fusion, const Node &attention) {
+  Rewriter &r = fusion.r;
+  if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention)) return false;
+  std::vector<Term> terms;
+  add_terms(r, attention.inputs[3], terms);
+  if (terms.size() < 2) return false;
+  const auto known = std::ranges::find_if(terms, [&](const Term &term) {
+    if (r.constant_of(term.value) == nullptr || term.negated) return false;
+    return says_all(r, attention, term.value, mask_of(fusion, term.value));
+  });
+  if (known == terms.end()) return false;
+  const Mask mask = mask_of(fusion, known->value);
+  const DType dtype = r.type(attention.inputs[3]).dtype;
+  terms.erase(known);
+  ValueId bias = ValueId::none;
+  for (const Term &term : terms) {
+    const ValueId value = as_bias(r, term, dtype);
+    bias = bias == ValueId::none ? value : r.emit("Add", {bias, value});
+  }
+  become_banded(r, attention, mask, bias);
   return true;
 }
 

@@ -107,9 +107,10 @@ bool Places::feeds_only_softmax(const Node &node) const {
     pending.pop_back();
     for (NodeId reader : readers_[index(at)]) {
       const Node &next = graph_.node(reader);
-      if (next.op == "Softmax")
+      const bool bias = next.op == "FusedAttention" && std::ranges::find(next.inputs, at) == next.inputs.begin() + 3;
+      if (next.op == "Softmax" || bias)
         found = true;
-      else if (one_of(next.op, {"Add", "Max", "Where", "Reshape", "Transpose", "Cast"}))
+      else if (one_of(next.op, {"Add", "Max", "Where", "Reshape", "Transpose", "Cast", "Expand"}))
         pending.push_back(next.outputs.at(0));
       else
         return false;
@@ -125,6 +126,83 @@ bool Places::in_sum(const Node &node, const Place &place, std::string &reason) c
   }
   reason = "is added to data in " + name_of_node(node);
   return true;
+}
+
+// Weights of classes and elements: all the way to the loss there are but sums, and products with other things.
+bool Places::only_weighs_the_loss(const Node &node) const {
+  std::set<ValueId> met = {node.outputs.at(0)};
+  std::vector<ValueId> pending(met.begin(), met.end());
+  while (!pending.empty()) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    if (readers_[index(at)].empty() && element_count(graph_.value(at).type.shape) != 1) return false;
+    for (NodeId reader : readers_[index(at)]) {
+      const Node &next = graph_.node(reader);
+      const bool square = next.op == "Mul" && next.inputs[0] == next.inputs[1];
+      if (square || !one_of(next.op, {"Add", "Sub", "Neg", "Mul", "Div", "Where", "Cast", "Reshape", "Transpose",
+                                      "Expand", "Slice", "ReduceSum", "ReduceMean"}))
+        return false;
+      if (met.insert(next.outputs.at(0)).second) pending.push_back(next.outputs[0]);
+    }
+  }
+  return true;
+}
+
+// The other factor was divided by its deviation just before.
+bool Places::scales_normalized(const Node &node, std::size_t input) const {
+  const auto maker = [&](ValueId id) -> const Node * {
+    const NodeId producer = id == kNone ? NodeId::none : graph_.value(id).producer;
+    return producer == NodeId::none ? nullptr : &graph_.node(producer);
+  };
+  const Node *other = maker(node.inputs[1 - input]);
+  while (other != nullptr && other->op == "Cast") other = maker(other->inputs[0]);
+  if (other == nullptr) return false;
+  if (one_of(other->op, {"LayerNormalization", "RMSNormalization"})) return true;
+  if (!one_of(other->op, {"Mul", "Div"})) return false;
+  const auto width = [&](ValueId id) {
+    const Shape &shape = graph_.value(id).type.shape;
+    return shape.empty() ? 0 : shape.back();
+  };
+  const std::int64_t a = width(other->inputs[0]), b = width(other->inputs[1]);
+  return (b == 1 && a > 1) || (other->op == "Mul" && a == 1 && b > 1);
+}
+
+bool Places::in_scale(const Node &node, const Place &place, std::string &reason) const {
+  const Shape &shape = graph_.value(place.value).type.shape;
+  if (only_weighs_the_loss(node)) {
+    reason = "weighs the loss in " + name_of_node(node);
+    return false;
+  }
+  if (along_last_axis(shape)) {
+    reason = "scales the last axis in " + name_of_node(node);
+    return true;
+  }
+  if (scales_before_bias(node, place)) {
+    reason = "scales channels in " + name_of_node(node);
+    return true;
+  }
+  if (!scales_normalized(node, place.input)) return false;
+  reason = "scales what " + name_of_node(node) + " finds normalized";
+  return true;
+}
+
+// What data takes the place of: a learned bias of scores, or an embedding of what is hidden.
+bool Places::in_choice(const Node &node, const Place &place) const {
+  if (place.input == 0) return false;
+  return feeds_only_softmax(node) ? place.through_gather : along_last_axis(graph_.value(place.value).type.shape);
+}
+
+// A number for each channel, and what comes of the product gets another for each: x * scale + bias.
+bool Places::scales_before_bias(const Node &node, const Place &place) const {
+  const Shape &shape = graph_.value(place.value).type.shape;
+  const bool one_axis = std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) == 1;
+  const std::vector<NodeId> &readers = readers_[index(node.outputs.at(0))];
+  return one_axis && !readers.empty() && std::ranges::all_of(readers, [&](NodeId reader) {
+           const Node &next = graph_.node(reader);
+           return next.op == "Add" && std::ranges::any_of(next.inputs, [&](ValueId in) {
+                    return kind(in) == Kind::stored && graph_.value(in).type.shape == shape;
+                  });
+         });
 }
 
 // Cosines and sines picked by position: nothing but products with data reads the rows.
@@ -162,16 +240,17 @@ bool Places::holds_weights(const Place &place, std::string &reason) const {
       node.op == "Add" && shape == Shape{1} && graph_.value(node.outputs.at(0)).type.shape.back() == 1;
   if (place.single && !one_column) return false;
   if (node.op == "Gather" && place.input == 0) {
-    reason = "table of " + where;
-    return !gathers_angles(node);
+    reason = (shape.size() < 2 ? "single numbers are read by " : "table of ") + where;
+    return shape.size() > 1 && !gathers_angles(node) && !only_weighs_the_loss(node);
   }
   if (one_of(node.op, {"LayerNormalization", "RMSNormalization"})) {
     reason = (place.input == 2 ? "bias of " : "scale of ") + where;
     return place.input > 0;
   }
   if (node.op == "Add") return in_sum(node, place, reason);
-  if (node.op == "Mul" && along_last_axis(shape)) {
-    reason = "scales the last axis in " + where;
+  if (node.op == "Mul") return in_scale(node, place, reason);
+  if (node.op == "Where" && in_choice(node, place)) {
+    reason = "is chosen by data in " + where;
     return true;
   }
   if (node.op == "FusedAttention" && place.input == 3) {

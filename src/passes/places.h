@@ -26,6 +26,8 @@ class Places {
   std::vector<Place> of(graph::ValueId initializer) const;
   // Whether weights stand at the place; `reason` says why or why not.
   bool holds_weights(const Place &place, std::string &reason) const;
+  bool is_sum(const Place &place) const { return graph_.node(place.node).op == "Add"; }
+  bool is_table(const Place &place) const { return graph_.node(place.node).op == "Gather"; }
   const std::vector<graph::NodeId> &readers(graph::ValueId value) const { return readers_[index(value)]; }
 
  private:
@@ -34,8 +36,13 @@ class Places {
   bool meets(const graph::Node &node, std::size_t input) const;
   bool in_product(const graph::Node &node, const Place &place) const;
   bool in_sum(const graph::Node &node, const Place &place, std::string &reason) const;
+  bool in_scale(const graph::Node &node, const Place &place, std::string &reason) const;
+  bool in_choice(const graph::Node &node, const Place &place) const;
+  bool scales_normalized(const graph::Node &node, std::size_t input) const;
   bool feeds_only_softmax(const graph::Node &node) const;
+  bool only_weighs_the_loss(const graph::Node &node) const;
   bool gathers_angles(const graph::Node &node) const;
+  bool scales_before_bias(const graph::Node &node, const Place &place) const;
 
   const graph::Graph &graph_;
   std::vector<Kind> kinds_;

@@ -1,6 +1,8 @@
 // What is trainable is found, not named.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "base/error.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
@@ -58,6 +60,27 @@ TEST(Parameters, StandWhereWeightsStand) {
   EXPECT_TRUE(found.loaded.empty());
   EXPECT_EQ(found.graph.parameters.size(), 7u);
   EXPECT_EQ(found.graph.value(found.graph.parameters[0]).name, "table");
+}
+
+TEST(Parameters, WeightsOfConvolutionsWhateverTheirGroups) {
+  for (const auto &[groups, kernel, stride] : {std::tuple{1, 4, 4}, std::tuple{1, 3, 1}, std::tuple{8, 3, 2}}) {
+    HandBuilt b;
+    const ValueId image = b.input("image", {2, 8, 16, 16});
+    const ValueId w = b.initializer("w", {8, 8 / groups, kernel, kernel});
+    b.graph.outputs = {b.add("Conv", {image, w, b.initializer("bias", {8})},
+                             {{"group", std::int64_t{groups}}, {"strides", Integers{stride, stride}}})};
+    EXPECT_EQ(find(std::move(b.graph)).parameters(), (Names{"w", "bias"})) << groups << " groups";
+  }
+}
+
+TEST(Parameters, ScalesOfChannelsButNotTheirStatistics) {
+  HandBuilt b;
+  ValueId x = b.input("image", {2, 8, 6, 6});
+  x = b.add("GroupNormalization", {x, b.initializer("group_scale", {8}), b.initializer("group_bias", {8})},
+            {{"num_groups", std::int64_t{2}}});
+  b.graph.outputs = {b.add("BatchNormalization", {x, b.initializer("scale", {8}), b.initializer("bias", {8}),
+                                                  b.initializer("mean", {8}), b.initializer("variance", {8})})};
+  EXPECT_EQ(find(std::move(b.graph)).parameters(), (Names{"group_scale", "group_bias", "scale", "bias"}));
 }
 
 TEST(Parameters, MasksFrequenciesAndScalarsAreConstants) {

@@ -1,20 +1,17 @@
 // The command follows PyTorch: losses of ten AdamW steps, gradient norms of the first, for every model of the fixtures.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
-#include "base/error.h"
-#include "fixtures.h"
 #include "session/session.h"
+#include "train/command.h"
 
 namespace protrain {
 namespace {
 
-using Json = nlohmann::json;
+using test::expect_losses;
+using test::Json;
+using test::train;
 
 class Golden : public testing::TestWithParam<std::string> {
  protected:
@@ -22,32 +19,7 @@ class Golden : public testing::TestWithParam<std::string> {
   Json expected() const { return test::golden(test::family_of(GetParam())); }
 };
 
-// The metrics lines of `protrain train` on the fixtures' inputs.
-std::vector<Json> train(const std::string &model) {
-  const std::filesystem::path metrics =
-      std::filesystem::temp_directory_path() / ("protrain-golden-" + std::to_string(getpid()) + ".jsonl");
-  const std::string command = std::string(PROTRAIN_COMMAND) + " train " + model +
-                              " --steps 10 --input input_ids=" + test::fixture("input_ids.npy") +
-                              " --input labels=" + test::fixture("labels.npy") +
-                              " --learning-rate 1e-3 --beta1 0.9 --beta2 0.95 --epsilon 1e-8 --weight-decay 0.1" +
-                              " --metrics " + metrics.string() + " > /dev/null";
-  EXPECT_EQ(std::system(command.c_str()), 0) << command;
-  std::vector<Json> lines;
-  std::ifstream file(metrics);
-  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
-  std::filesystem::remove(metrics);
-  return lines;
-}
-
-TEST_P(Golden, CommandFollowsTheLossesOfTenSteps) {
-  const std::vector<Json> lines = train(model());
-  const std::vector<double> losses = expected()["losses"];
-  ASSERT_EQ(lines.size(), losses.size());
-  for (std::size_t i = 0; i < losses.size(); ++i) {
-    const double tolerance = (i == 0 ? 2e-6 : 5e-4) * losses[i];
-    EXPECT_NEAR(lines[i]["loss"].get<double>(), losses[i], tolerance) << "step " << i + 1;
-  }
-}
+TEST_P(Golden, CommandFollowsTheLossesOfTenSteps) { expect_losses(train(model()), expected()); }
 
 // The exporter calls a tied table by its last name, PyTorch by its first: the one name that is left over.
 std::string pytorch_name(const std::string &name, const Json &norms) {

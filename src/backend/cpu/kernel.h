@@ -79,8 +79,13 @@ std::unique_ptr<CpuKernel> make_gather(const KernelRequest &request, int team_si
 std::unique_ptr<CpuKernel> make_gather_grad(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_gather_elements(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_gather_elements_grad(const KernelRequest &request, int team_size);
-// reduce.cpp
+// reduce.cpp; reduce_integers.cpp
 std::unique_ptr<CpuKernel> make_reduce(const KernelRequest &request, int team_size);
+std::unique_ptr<CpuKernel> make_reduce_integers(const KernelRequest &request);
+// along_axis.cpp: CumSum; ArgMax, ArgMin; TopK
+std::unique_ptr<CpuKernel> make_cumsum(const KernelRequest &request, int team_size);
+std::unique_ptr<CpuKernel> make_arg(const KernelRequest &request, int team_size);
+std::unique_ptr<CpuKernel> make_topk(const KernelRequest &request, int team_size);
 // softmax.cpp: Softmax, LogSoftmax; SoftmaxGrad, LogSoftmaxGrad
 std::unique_ptr<CpuKernel> make_softmax(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_softmax_grad(const KernelRequest &request, int team_size);

@@ -164,7 +164,9 @@ class ReduceKernel : public CpuKernel {
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_reduce(const KernelRequest &request, int) {
-  require_dtype(request, request.inputs.at(0), DType::f32);
+  const DType dtype = request.inputs.at(0).dtype;
+  if (dtype == DType::i64 || dtype == DType::i32) return make_reduce_integers(request);
+  require_dtype(request, request.inputs[0], DType::f32);
   const std::string &op = request.node.op;
   const Loops &loops = op == "ReduceMax" ? kLoops<Larger> : (op == "ReduceMin" ? kLoops<Smaller> : kLoops<Plus>);
   return std::make_unique<ReduceKernel>(request, loops);

@@ -1,0 +1,25 @@
+// Einsum's equation, resolved against the shapes of its operands.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace protrain::ops {
+
+// A label is a letter, or, for an axis that an ellipsis stands for, a code above all letters. Labels of an operand
+// may repeat: its diagonal.
+struct Einsum {
+  std::vector<std::u32string> operands;
+  std::u32string output;
+  std::map<char32_t, std::int64_t> dims;
+
+  Shape shape_of(const std::u32string &labels) const;
+};
+
+// Code::graph, Code::shape with the node's name.
+Einsum resolve_einsum(const Node &node, const std::vector<Shape> &shapes);
+
+}  // namespace protrain::ops

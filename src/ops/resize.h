@@ -1,0 +1,20 @@
+// What Resize does along each axis: a matrix that makes the new elements of the old ones.
+#pragma once
+
+#include <vector>
+
+#include "ops/op.h"
+
+namespace protrain::ops {
+
+struct ResizedAxis {
+  std::int64_t from = 1, to = 1;
+  double scale = 1;
+};
+
+// One entry an axis of x; scales or sizes is nullptr. Code::graph, Code::shape, Code::unsupported with the node's name.
+std::vector<ResizedAxis> resized_axes(const Node &node, const Shape &x, const Array *scales, const Array *sizes);
+// (to, from), row-major: what each new element takes of each old one.
+std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis);
+
+}  // namespace protrain::ops

@@ -1,0 +1,226 @@
+// Geometry and result types of convolution and pooling. Nothing runs these operators: passes/canonical_windows.cpp
+// expresses them by products, reductions and reads at constant places.
+#include "ops/windows.h"
+
+#include <algorithm>
+
+#include "ops/evaluate.h"
+#include "ops/families.h"
+
+namespace protrain::ops {
+
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+constexpr std::int64_t kMostIndices = std::int64_t{1} << 27;
+
+// Calls visit(position) for every position of `shape`, in row-major order.
+template <typename Visit>
+void for_each_position(const Shape &shape, Visit visit) {
+  Integers position(shape.size(), 0);
+  for (std::int64_t left = element_count(shape); left > 0; --left) {
+    visit(position);
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+      if (++position[axis] < shape[axis]) break;
+      position[axis] = 0;
+    }
+  }
+}
+
+Integers list_of(const Node &node, const char *name, std::size_t count, std::int64_t fallback, std::int64_t least) {
+  Integers list = node.attributes.integers(name);
+  if (!node.attributes.has(name)) list.assign(count, fallback);
+  require(list.size() == count && std::ranges::all_of(list, [&](std::int64_t n) { return n >= least; }), Code::graph,
+          subject_of(node), "{} {} of {} do not fit {} spatial axes", name, to_text(list), node.op, count);
+  return list;
+}
+
+Shape spatial(const Node &node, const Shape &x, const Shape &kernel) {
+  require(x.size() >= 3 && kernel.size() == x.size() - 2 &&
+              std::ranges::all_of(kernel, [](std::int64_t k) { return k > 0; }),
+          Code::shape, subject_of(node), "{} with windows of {} does not take {}", node.op, to_text(kernel),
+          to_text(x));
+  return {x.begin() + 2, x.end()};
+}
+
+Windows common_parts(const Node &node, Shape kernel) {
+  Windows w;
+  const std::size_t axes = kernel.size();
+  w.strides = list_of(node, "strides", axes, 1, 1);
+  w.dilations = list_of(node, "dilations", axes, 1, 1);
+  const Integers pads = list_of(node, "pads", 2 * axes, 0, 0);
+  w.before.assign(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(axes));
+  w.after.assign(pads.begin() + static_cast<std::ptrdiff_t>(axes), pads.end());
+  w.kernel = std::move(kernel);
+  return w;
+}
+
+// Pads that auto_pad asks for: half in front and half behind, the odd one where the name says.
+void pad_evenly(Windows &w, std::size_t axis, std::int64_t total, bool more_behind) {
+  w.before[axis] = more_behind ? total / 2 : total - total / 2;
+  w.after[axis] = total - w.before[axis];
+}
+
+std::int64_t groups_of(const Node &node) { return node.attributes.integer("group", 1); }
+
+// x (N, C, d...), w (M, C / groups, k...)[, bias (M)] -> (N, M, output...)
+std::vector<Type> infer_conv(const NodeTypes &types) {
+  const Type x = float_input(types, 0), &w = types.input(1);
+  const std::int64_t groups = groups_of(types.node);
+  const bool fits = w.dtype == x.dtype && w.shape.size() == x.shape.size() && x.shape.size() >= 3 && groups > 0 &&
+                    w.shape[1] * groups == x.shape[1] && w.shape[0] % groups == 0;
+  require(fits, Code::shape, types.subject(), "weights {} in {} groups do not fit {}", to_text(w), groups, to_text(x));
+  require(!types.has(2) || types.input(2) == Type({x.dtype, {w.shape[0]}}), Code::shape, types.subject(),
+          "the bias is not one number for each of {} channels", w.shape[0]);
+  const Windows windows = windows_of(types.node, x.shape, {w.shape.begin() + 2, w.shape.end()});
+  Shape shape = {x.shape[0], w.shape[0]};
+  shape.insert(shape.end(), windows.output.begin(), windows.output.end());
+  return {{x.dtype, shape}};
+}
+
+// x (N, C, d...), w (C, M / groups, k...)[, bias (M)] -> (N, M, output...)
+std::vector<Type> infer_conv_transpose(const NodeTypes &types) {
+  const Type x = float_input(types, 0), &w = types.input(1);
+  const std::int64_t groups = groups_of(types.node);
+  const bool fits = w.dtype == x.dtype && w.shape.size() == x.shape.size() && x.shape.size() >= 3 && groups > 0 &&
+                    w.shape[0] == x.shape[1] && x.shape[1] % groups == 0;
+  require(fits, Code::shape, types.subject(), "weights {} in {} groups do not fit {}", to_text(w), groups, to_text(x));
+  const std::int64_t channels = element_count({w.shape[1], groups});
+  require(!types.has(2) || types.input(2) == Type({x.dtype, {channels}}), Code::shape, types.subject(),
+          "the bias is not one number for each of {} channels", channels);
+  const Windows windows = transposed_windows_of(types.node, x.shape, {w.shape.begin() + 2, w.shape.end()});
+  Shape shape = {x.shape[0], channels};
+  shape.insert(shape.end(), windows.input.begin(), windows.input.end());
+  return {{x.dtype, shape}};
+}
+
+// x (N, C, d...) -> (N, C, output...)[, places of the largest]
+std::vector<Type> infer_pool(const NodeTypes &types) {
+  const Type x = float_input(types, 0);
+  const Windows windows = windows_of(types.node, x.shape, types.node.attributes.integers("kernel_shape"));
+  Shape shape = {x.shape[0], x.shape[1]};
+  shape.insert(shape.end(), windows.output.begin(), windows.output.end());
+  if (types.node.op == "MaxPool") return {{x.dtype, shape}, {DType::i64, shape}};
+  return {{x.dtype, shape}};
+}
+
+std::vector<Type> infer_global_pool(const NodeTypes &types) {
+  Type x = float_input(types, 0);
+  require(x.shape.size() >= 2, Code::shape, types.subject(), "{} does not take {}", types.node.op, to_text(x));
+  std::fill(x.shape.begin() + 2, x.shape.end(), 1);
+  return {x};
+}
+
+}  // namespace
+
+std::int64_t Windows::padded(std::size_t axis) const {
+  const std::int64_t reach = (output[axis] - 1) * strides[axis] + extent(axis);
+  return std::max(before[axis] + input[axis] + after[axis], reach);
+}
+
+bool Windows::tile() const {
+  for (std::size_t i = 0; i < kernel.size(); ++i)
+    if (kernel[i] != strides[i] || (kernel[i] > 1 && dilations[i] != 1) || before[i] != 0 ||
+        output[i] * kernel[i] > input[i])
+      return false;
+  return true;
+}
+
+Windows windows_of(const Node &node, const Shape &x, Shape kernel) {
+  const Shape input = spatial(node, x, kernel);
+  Windows w = common_parts(node, std::move(kernel));
+  w.input = input;
+  const std::string automatic = node.attributes.text("auto_pad", "NOTSET");
+  const bool rounds_up = node.attributes.integer("ceil_mode", 0) != 0;
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    if (automatic == "VALID") w.before[i] = w.after[i] = 0;
+    if (automatic.starts_with("SAME")) {
+      const std::int64_t count = (input[i] + w.strides[i] - 1) / w.strides[i];
+      const std::int64_t total = std::max<std::int64_t>(0, (count - 1) * w.strides[i] + w.extent(i) - input[i]);
+      pad_evenly(w, i, total, automatic == "SAME_UPPER");
+    }
+    const std::int64_t room = input[i] + w.before[i] + w.after[i] - w.extent(i);
+    require(room >= 0, Code::shape, subject_of(node), "a window of {} does not fit axis {} of {}", w.extent(i), i + 2,
+            to_text(x));
+    std::int64_t count = room / w.strides[i] + 1;
+    if (rounds_up && room % w.strides[i] != 0 && count * w.strides[i] < input[i] + w.before[i]) ++count;
+    w.output.push_back(count);
+  }
+  return w;
+}
+
+Windows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
+  const Shape count = spatial(node, x, kernel);
+  Windows w = common_parts(node, std::move(kernel));
+  w.output = count;
+  const Integers extra = list_of(node, "output_padding", count.size(), 0, 0);
+  const Integers given = node.attributes.integers("output_shape");
+  const std::string automatic = node.attributes.text("auto_pad", "NOTSET");
+  for (std::size_t i = 0; i < count.size(); ++i) {
+    const std::int64_t reach = (count[i] - 1) * w.strides[i] + w.extent(i) + extra[i];
+    if (automatic == "VALID") w.before[i] = w.after[i] = 0;
+    if (!given.empty() || automatic.starts_with("SAME")) {
+      const std::int64_t wanted = given.empty() ? count[i] * w.strides[i] : given.at(given.size() - count.size() + i);
+      pad_evenly(w, i, std::max<std::int64_t>(0, reach - wanted), automatic == "SAME_UPPER");
+      w.after[i] = reach - wanted - w.before[i];  // below 0: room behind that no window reaches
+    }
+    w.input.push_back(reach - w.before[i] - w.after[i]);
+    require(w.input[i] >= 0, Code::shape, subject_of(node), "pads cut off all of axis {}", i + 2);
+  }
+  return w;
+}
+
+std::vector<std::int64_t> window_indices(const Windows &windows, bool window_first) {
+  Shape padded;
+  for (std::size_t i = 0; i < windows.kernel.size(); ++i) padded.push_back(windows.padded(i));
+  const Integers along = row_major_strides(padded);
+  const std::int64_t total =
+      static_cast<std::int64_t>(checked_multiply(static_cast<std::uint64_t>(element_count(windows.kernel)),
+                                                 static_cast<std::uint64_t>(element_count(windows.output))));
+  require(total <= kMostIndices, Code::limit, "", "{} elements in all windows are too many", total);
+  Integers indices;
+  indices.reserve(static_cast<std::size_t>(total));
+  const auto add = [&](const Integers &window, const Integers &element) {
+    std::int64_t at = 0;
+    for (std::size_t i = 0; i < along.size(); ++i)
+      at += (window[i] * windows.strides[i] + element[i] * windows.dilations[i]) * along[i];
+    indices.push_back(at);
+  };
+  const Shape &outer = window_first ? windows.output : windows.kernel;
+  const Shape &inner = window_first ? windows.kernel : windows.output;
+  for_each_position(outer, [&](const Integers &a) {
+    for_each_position(inner, [&](const Integers &b) { window_first ? add(a, b) : add(b, a); });
+  });
+  return indices;
+}
+
+std::vector<double> window_counts(const Windows &windows, bool with_pads) {
+  std::vector<double> counts;
+  for_each_position(windows.output, [&](const Integers &window) {
+    double count = 1;
+    for (std::size_t i = 0; i < window.size(); ++i) {
+      const std::int64_t low = with_pads ? 0 : windows.before[i];
+      const std::int64_t high = windows.before[i] + windows.input[i] + (with_pads ? windows.after[i] : 0);
+      double inside = 0;
+      for (std::int64_t k = 0; k < windows.kernel[i]; ++k) {
+        const std::int64_t at = window[i] * windows.strides[i] + k * windows.dilations[i];
+        inside += at >= low && at < high ? 1 : 0;
+      }
+      count *= inside;
+    }
+    counts.push_back(count);
+  });
+  return counts;
+}
+
+Family windows_family() {
+  return {{.name = "Conv", .infer = infer_conv},
+          {.name = "ConvTranspose", .infer = infer_conv_transpose},
+          {.name = "AveragePool", .infer = infer_pool},
+          {.name = "MaxPool", .infer = infer_pool},
+          {.name = "GlobalAveragePool", .infer = infer_global_pool},
+          {.name = "GlobalMaxPool", .infer = infer_global_pool}};
+}
+
+}  // namespace protrain::ops

@@ -1,0 +1,95 @@
+// Rules for normalizations whose scale and bias belong to channels, axis 1 of x (N, C, d...), and for those of a
+// vector's length.
+#include "base/error.h"
+#include "passes/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+// (C) as what stretches over (N, C, d...); one number for each group is repeated for its channels.
+ValueId along_channels(Canonical &c, ValueId values, const Shape &x) {
+  const std::int64_t count = element_count(c.shape(values)), channels = x[1];
+  if (count != channels) {
+    values = c.add("Expand", {c.reshape(values, {count, 1})}, {{"shape", Shape{count, channels / count}}});
+  }
+  Shape shape(x.size() - 1, 1);
+  shape[0] = channels;
+  return c.reshape(values, shape);
+}
+
+// Each of `groups` of channels to zero mean and unit variance, then scale and bias.
+void become_group_normalization(Canonical &c, const Node &node, std::int64_t groups) {
+  const ValueId x = node.inputs.at(0);
+  const Type type = c.type(x);
+  const Shape &shape = type.shape;
+  require(shape.size() >= 2 && groups > 0 && shape[1] % groups == 0, Code::shape, node.name,
+          "{} groups of channels of {}", groups, to_text(shape));
+  const std::int64_t width = element_count(shape) / std::max<std::int64_t>(1, shape[0] * groups);
+  const ValueId one = c.rewriter().constant(graph::Array::filled({type.dtype, {width}}, 1));
+  const Attributes attributes = {{"axis", std::int64_t{2}}, {"epsilon", node.attributes.real("epsilon", 1e-5)}};
+  const ValueId rows = c.reshape(x, {shape[0], groups, width});
+  const ValueId normal = c.reshape(c.add_all("LayerNormalization", {rows, one}, attributes, 3)[0], shape);
+  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node.inputs.at(1), shape)});
+  c.become(node, "Add", {scaled, along_channels(c, node.inputs.at(2), shape)});
+}
+
+bool group_normalization(Canonical &c, Node &node) {
+  become_group_normalization(c, node, node.attributes.integer("num_groups", 1));
+  return true;
+}
+
+bool instance_normalization(Canonical &c, Node &node) {
+  become_group_normalization(c, node, c.shape(node.inputs.at(0)).at(1));
+  return true;
+}
+
+// With the statistics that the model holds; in training mode it would have to change them.
+bool batch_normalization(Canonical &c, Node &node) {
+  if (node.attributes.integer("training_mode", 0) != 0 || !has(node, 4)) return false;
+  const ValueId x = node.inputs[0];
+  const Shape shape = c.shape(x);
+  const DType dtype = c.type(x).dtype;
+  const ValueId variance = c.add("Add", {node.inputs[4], c.scalar(dtype, node.attributes.real("epsilon", 1e-5))});
+  const ValueId inverse = c.add("Reciprocal", {c.add("Sqrt", {variance})});
+  ValueId normal = c.add("Sub", {x, along_channels(c, node.inputs[3], shape)});
+  normal = c.add("Mul", {normal, along_channels(c, inverse, shape)});
+  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node.inputs[1], shape)});
+  Node first = node;
+  first.outputs.resize(1);
+  c.become(first, "Add", {scaled, along_channels(c, node.inputs[2], shape)});
+  return true;
+}
+
+bool mean_variance_normalization(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const Integers axes = node.attributes.has("axes") ? node.attributes.integers("axes") : Integers{0, 2, 3};
+  const Attributes along = {{"axes", axes}, {"keepdims", std::int64_t{1}}};
+  const ValueId centred = c.add("Sub", {x, c.add("ReduceMean", {x}, along)});
+  const ValueId deviation = c.add("Sqrt", {c.add("ReduceMean", {c.add("Mul", {centred, centred})}, along)});
+  constexpr double kLeast = 1e-9;  // ONNX's
+  c.become(node, "Div", {centred, c.add("Add", {deviation, c.scalar(c.type(x).dtype, kLeast)})});
+  return true;
+}
+
+bool lp_normalization(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const Attributes along = {{"axes", Integers{node.attributes.integer("axis", -1)}}, {"keepdims", std::int64_t{1}}};
+  const char *length = node.attributes.integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2";
+  c.become(node, "Div", {x, c.add(length, {x}, along)});
+  return true;
+}
+
+}  // namespace
+
+Rules channel_rules() {
+  return {{"GroupNormalization", group_normalization},
+          {"InstanceNormalization", instance_normalization},
+          {"BatchNormalization", batch_normalization},
+          {"MeanVarianceNormalization", mean_variance_normalization},
+          {"LpNormalization", lp_normalization}};
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,50 @@
+// Every operator against ONNX's own cases; docs/operators.md is what comes out.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "operators/table.h"
+#include "operators/ways.h"
+
+namespace protrain::test {
+namespace {
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases = installed_cases();
+  for (Case &packed : packed_cases(std::string(PROTRAIN_FIXTURES) + "/../operators/cases-18-24.bin"))
+    cases.push_back(std::move(packed));
+  return cases;
+}
+
+const std::vector<Tried> &tried() {
+  static const std::vector<Tried> all = [] {
+    std::vector<Tried> made;
+    for (Case &one : all_cases()) {
+      const Result result = run(one);
+      made.push_back({std::move(one), result});
+    }
+    return made;
+  }();
+  return all;
+}
+
+TEST(NodeCases, GiveWhatIsExpectedOrAreRefused) {
+  ASSERT_FALSE(tried().empty());
+  for (const Tried &one : tried())
+    EXPECT_NE(one.result.outcome, Outcome::wrong) << one.given.name << ": " << one.result.reason;
+}
+
+TEST(Table, IsTheOneInDocs) {
+  if (installed_cases().empty()) GTEST_SKIP() << "the table counts the cases of Debian's libonnx-testdata as well";
+  const std::string table = table_of(tried());
+  std::ostringstream docs;
+  docs << std::ifstream(PROTRAIN_FIXTURES "/../../docs/operators.md").rdbuf();
+  if (docs.str() == table) return;
+  const std::string made = testing::TempDir() + "operators.md";
+  std::ofstream(made) << table;
+  FAIL() << "docs/operators.md is not what the cases give; compare it with " << made << " and copy that over it";
+}
+
+}  // namespace
+}  // namespace protrain::test

@@ -1,0 +1,138 @@
+#include "operators/slopes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "grad/training.h"
+#include "operators/ways.h"
+#include "ops/op.h"
+#include "passes/hand_built.h"
+
+namespace protrain::test {
+
+namespace {
+
+using graph::Node;
+using graph::Type;
+using Values = std::map<ValueId, Array>;
+
+constexpr double kStep = 1e-5, kTolerance = 2e-6;  // of float64; relative to the larger of 1 and the slope
+constexpr std::int64_t kMostElements = 12;         // that are moved, of each input
+
+// Appends nodes to a graph that is typed.
+class Appender {
+ public:
+  explicit Appender(Graph &graph) : graph_(graph) {}
+  ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    Node node{.op = op, .name = op, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = {}};
+    const Type type = ops::infer(graph_, node).at(0);
+    const ValueId out = graph_.node(graph_.add_node(std::move(node), {"loss"})).outputs[0];
+    graph_.value(out).type = type;
+    return out;
+  }
+
+ private:
+  Graph &graph_;
+};
+
+// The sum of outputs, weighted; none where none is computed from floats.
+ValueId add_loss(Graph &graph, std::size_t most_outputs) {
+  Appender appender(graph);
+  ValueId loss = ValueId::none;
+  const std::vector<ValueId> outputs = graph.outputs;
+  for (std::size_t i = 0; i < std::min(most_outputs, outputs.size()); ++i) {
+    const graph::Value value = graph.value(outputs[i]);
+    if (!is_float(value.type.dtype) || value.origin == Origin::constant) continue;
+    const ValueId weights = graph.add_constant("weights", some_values(value.type, i + 77));
+    std::vector<std::int64_t> axes;
+    for (std::size_t axis = 0; axis < value.type.shape.size(); ++axis) axes.push_back(static_cast<std::int64_t>(axis));
+    ValueId sum = appender.add("Mul", {outputs[i], weights});
+    if (!axes.empty()) sum = appender.add("ReduceSum", {sum}, {{"axes", axes}, {"keepdims", std::int64_t{0}}});
+    loss = loss == ValueId::none ? sum : appender.add("Add", {loss, sum});
+  }
+  return loss;
+}
+
+// Empty, or where the gradient is not what moving the elements of `input` gives.
+std::string compare(const Graph &graph, ValueId loss, Values at, ValueId input, const std::vector<double> &gradient) {
+  const Array array = at.at(input);
+  const std::vector<double> values = array.doubles();
+  const auto count = static_cast<std::int64_t>(values.size());
+  const std::int64_t stride = std::max<std::int64_t>(1, count / kMostElements);
+  for (std::int64_t n = 0; n < count; n += stride) {
+    const auto i = static_cast<std::size_t>(n);
+    const auto loss_at = [&](double offset) {
+      std::vector<double> moved = values;
+      moved[i] += offset;
+      at[input] = Array::from_doubles(array.type(), moved);
+      return ops::interpret(graph, at)[index(loss)].doubles().at(0);
+    };
+    const double step = kStep * std::max(1.0, std::abs(values[i]));
+    const double expected = (loss_at(step) - loss_at(-step)) / (2 * step);
+    if (!(std::abs(gradient[i] - expected) <= kTolerance * std::max(1.0, std::abs(expected))))
+      return fmt::format("gradient of {} at {}: {}, finite differences give {}", graph.value(input).name, i,
+                         gradient[i], expected);
+  }
+  return "";
+}
+
+Slope check(Bound bound, std::size_t most_outputs, std::string &reason) {
+  Graph &graph = bound.graph;
+  for (ValueId in : graph.inputs) {
+    if (!is_float(graph.value(in).type.dtype)) continue;
+    graph.value(in).origin = Origin::parameter;
+    graph.parameters.push_back(in);
+  }
+  std::erase_if(graph.inputs, [&](ValueId id) { return graph.value(id).origin == Origin::parameter; });
+  const ValueId loss = add_loss(graph, most_outputs);
+  if (loss == ValueId::none || graph.parameters.empty()) return Slope::none;
+  graph.outputs = {loss};
+  const Graph forward = graph;
+  const grad::Training training = grad::build(std::move(graph), loss);
+  const std::vector<Array> values = ops::interpret(training.graph, bound.values);
+  bool any = false;
+  for (std::size_t i = 0; i < forward.parameters.size(); ++i) {
+    const ValueId input = forward.parameters[i], gradient = training.gradients.at(i);
+    any = any || gradient != ValueId::none;
+    const std::vector<double> zeros(static_cast<std::size_t>(element_count(forward.value(input).type.shape)), 0.0);
+    reason = compare(forward, loss, bound.values, input,
+                     gradient == ValueId::none ? zeros : values[index(gradient)].doubles());
+    if (!reason.empty()) return Slope::wrong;
+  }
+  return any ? Slope::checked : Slope::none;
+}
+
+}  // namespace
+
+void widen(Bound &bound) {
+  for (std::size_t i = 0; i < bound.graph.value_count(); ++i) {
+    graph::Value &value = bound.graph.value(static_cast<ValueId>(i));
+    if (value.type.dtype != DType::f32) continue;
+    value.type.dtype = DType::f64;
+    if (value.origin == Origin::constant) value.array = Array::from_doubles(value.type, value.array.doubles());
+  }
+  for (auto &[id, array] : bound.values)
+    if (array.dtype() == DType::f32) array = Array::from_doubles({DType::f64, array.shape()}, array.doubles());
+  std::vector<Node> nodes = bound.graph.nodes();
+  for (Node &node : nodes)
+    for (const char *key : {"to", "dtype"})
+      if (node.attributes.has(key) && node.attributes.text(key, "") == "float32") node.attributes.set(key, "float64");
+  bound.graph.set_nodes(std::move(nodes));
+}
+
+Slope check_slopes(const std::function<Bound()> &make, std::string &reason) {
+  for (std::size_t most_outputs : {std::size_t{64}, std::size_t{1}}) {  // statistics have no gradient
+    try {
+      return check(make(), most_outputs, reason);
+    } catch (const Error &error) {
+      reason = error.text;
+      if (error.code == Code::internal) return Slope::wrong;
+    }
+  }
+  return Slope::refused;
+}
+
+}  // namespace protrain::test

@@ -1,0 +1,128 @@
+#include "operators/table.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "onnx_import/wire.h"
+#include "ops/op.h"
+
+namespace protrain::test {
+
+namespace {
+
+constexpr std::int64_t kFirst = 13, kLast = 28, kOldCases = 17;
+
+struct Count {
+  int passed = 0, all = 0;
+  std::string text() const { return all == 0 ? "" : fmt::format("{} of {}", passed, all); }
+};
+
+struct Row {
+  Count until, after;  // cases of opsets until kOldCases, and after
+  bool checked = false, refused = false, computed = false;
+  std::string opsets;
+  std::map<std::string, std::vector<std::string>> missing;  // reason -> cases
+};
+
+// "13-24, 26": the opsets under which the importer takes the case's model.
+std::string opsets_of(const Case &given) {
+  const Scratch scratch;
+  std::string text;
+  std::int64_t begin = 0;
+  for (std::int64_t opset = kFirst; opset <= kLast + 1; ++opset) {
+    bool accepted = opset <= kLast;
+    try {
+      if (accepted) open_bytes(scratch, with_opset(given.model, opset));
+    } catch (const Error &error) {
+      accepted = error.code != Code::version && error.code != Code::unsupported;
+    }
+    if (accepted && begin == 0) begin = opset;
+    if (accepted || begin == 0) continue;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", begin);
+    if (opset - 1 > begin) text += fmt::format(" to {}", opset - 1);
+    begin = 0;
+  }
+  return text;
+}
+
+// Cases with a function written out count for the operator whose case they were made from.
+std::map<std::string, std::string> operators_by_case(const std::vector<Tried> &tried) {
+  std::map<std::string, std::string> found;
+  for (const Tried &one : tried)
+    if (one.given.node_count == 1) found[one.given.name] = one.given.op;
+  return found;
+}
+
+std::string operator_of(const Case &given, const std::map<std::string, std::string> &by_case) {
+  if (given.node_count == 1) return given.op;
+  const auto found = by_case.find(given.name.substr(0, given.name.find("_expanded")));
+  return found == by_case.end() ? "" : found->second;
+}
+
+void count(const Tried &one, Row &row) {
+  const Result &result = one.result;
+  if (result.outcome == Outcome::inapplicable) return;
+  Count &counted = one.given.opset <= kOldCases ? row.until : row.after;
+  ++counted.all;
+  const bool passed = result.outcome == Outcome::computed || result.outcome == Outcome::folded;
+  counted.passed += passed ? 1 : 0;
+  if (!passed) row.missing[result.reason].push_back(one.given.name);
+  row.computed |= result.outcome == Outcome::computed;
+  row.checked |= result.slope == Slope::checked;
+  row.refused |= result.slope == Slope::refused;
+}
+
+const char *gradient_of(const Row &row) {
+  if (row.checked) return "yes";
+  return row.refused ? "no" : row.computed ? "none" : "";
+}
+
+const char *const kHead =
+    "# Operators\n"
+    "Of ONNX's default domain. Made by `test_operators` from ONNX's node tests, and compared with them by it.\n"
+    "\n"
+    "- *Opsets*: those of the files in which the operator is read. After 24 only what has not changed since is.\n"
+    "- *Gradient*: yes: the cases' gradients equal finite differences in float64; none: the operator has none, or it\n"
+    "  is zero wherever it is defined; empty: the operator is evaluated when a model is opened and not in a step.\n"
+    "- *Cases*: how many of ONNX's own give what ONNX expects, up to opset 17 (Debian's libonnx-testdata, with "
+    "functions\n"
+    "  written out) and of opsets 18 to 24 (`tests/operators/cases-18-24.bin`). In float32 they run on the kernels of "
+    "the\n"
+    "  CPU; other types, and what depends on constants alone, are evaluated once. Cases of strings, sequences, float8 "
+    "and\n"
+    "  four-bit types, and those that draw random numbers, are not counted.\n"
+    "\n"
+    "| operator | opsets | gradient | cases to 17 | cases 18 to 24 |\n"
+    "|---|---|---|---|---|\n";
+
+}  // namespace
+
+std::string table_of(const std::vector<Tried> &tried) {
+  const std::map<std::string, std::string> by_case = operators_by_case(tried);
+  std::map<std::string, Row> rows;
+  std::map<std::string, const Case *> newest;
+  for (const Tried &one : tried) {
+    const std::string op = operator_of(one.given, by_case);
+    if (op.empty() || op.find("::") != std::string::npos) continue;
+    count(one, rows[op]);
+    if (one.given.node_count == 1) newest[op] = &one.given;
+  }
+  std::string table, unknown, missing;
+  for (auto &[op, row] : rows) {
+    if (row.until.passed + row.after.passed == 0) {
+      unknown += (unknown.empty() ? "" : ", ") + op;
+      continue;
+    }
+    table += fmt::format("| {} | {} | {} | {} | {} |\n", op, opsets_of(*newest.at(op)), gradient_of(row),
+                         row.until.text(), row.after.text());
+    for (const auto &[reason, names] : row.missing)
+      for (const std::string &name : names) missing += fmt::format("- {}, `{}`: {}\n", op, name, reason);
+  }
+  return kHead + table + "\n## Cases that are refused\n" + missing +
+         "\n## Operators of ONNX's cases that are not read\n" + unknown + ".\n";
+}
+
+}  // namespace protrain::test

@@ -1,0 +1,18 @@
+// docs/operators.md, made of what the cases gave.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "operators/ways.h"
+
+namespace protrain::test {
+
+struct Tried {
+  Case given;
+  Result result;
+};
+
+std::string table_of(const std::vector<Tried> &tried);
+
+}  // namespace protrain::test

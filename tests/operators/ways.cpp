@@ -1,0 +1,209 @@
+// A case goes the way of every model: import, fold, fuse, kernels. What the model computes its shapes from is made a
+// constant, first integers, then numbers that stand alone: models have it stored.
+#include "operators/ways.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+
+#include "backend/kernel_check.h"
+#include "onnx_import/wire.h"
+#include "operators/slopes.h"
+#include "passes/canonical.h"
+#include "passes/passes.h"
+
+namespace protrain::test {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Origin;
+using graph::ValueId;
+using Arrays = std::vector<Array>;
+
+constexpr int kThreads = 2;
+constexpr int kMostFusions = 5;
+
+onnx_import::DimBindings bindings_of(const onnx_import::Model &model, const Arrays &inputs) {
+  onnx_import::DimBindings dims;
+  for (std::size_t i = 0; i < model.inputs().size(); ++i)
+    for (std::size_t axis = 0; axis < model.inputs()[i].dims.size(); ++axis)
+      if (const auto *name = std::get_if<std::string>(&model.inputs()[i].dims[axis]))
+        dims[*name] = inputs.at(i).shape().at(axis);
+  return dims;
+}
+
+void require_core(const Graph &graph) {
+  for (const Node &node : graph.nodes()) {
+    const ops::Op *op = ops::find(node.op);
+    require(op != nullptr, Code::unsupported, node.op, "{} is unknown", node.op);
+    const bool open =
+        std::ranges::any_of(op->absorbed, [&](const auto &item) { return passes::has(node, item.input); });
+    require(passes::is_core(node.op) && !open, Code::unsupported, node.op,
+            "{} has a form that is not supported on data", node.op);
+  }
+}
+
+// Values by kernels, node by node; `bound` gives the graph's inputs.
+std::map<ValueId, Array> compute(const Graph &graph, std::map<ValueId, Array> values) {
+  for (const Node &node : graph.nodes()) {
+    OneNode one{.op = node.op, .attributes = node.attributes, .inputs = {}, .outputs = {}};
+    for (ValueId in : node.inputs) {
+      const bool stored = in != ValueId::none && graph.value(in).origin == Origin::constant;
+      one.inputs.push_back(in == ValueId::none ? Array() : stored ? graph.value(in).array : values.at(in));
+    }
+    for (ValueId out : node.outputs) one.outputs.push_back(out != ValueId::none);
+    if (node.op == "Reshape") {  // an alias, without a kernel
+      values[node.outputs[0]] = one.inputs[0].reshaped(graph.value(node.outputs[0]).type.shape);
+      continue;
+    }
+    const Arrays results = run_on_cpu(one, kThreads);
+    for (std::size_t i = 0; i < results.size(); ++i)
+      if (one.outputs[i]) values[node.outputs[i]] = results[i];
+  }
+  return values;
+}
+
+// What differs between found and expected; empty where nothing does. ONNX's own tolerance is 1e-3.
+std::string difference(const Arrays &found, const Arrays &expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (found.at(i).type() != expected[i].type())
+      return fmt::format("output {} is {}, not {}", i, to_text(found[i].type()), to_text(expected[i].type()));
+    const bool narrow = expected[i].dtype() == DType::f16 || expected[i].dtype() == DType::bf16;
+    const double tolerance = !is_float(expected[i].dtype()) ? 0 : narrow ? 1e-2 : 2e-5;
+    const double error = largest_error(found[i], expected[i]);
+    if (error > tolerance) return fmt::format("output {} is off by {:.3g}", i, error);
+  }
+  return "";
+}
+
+class Trial {
+ public:
+  explicit Trial(const Case &given)
+      : model_(open_bytes(scratch_, given.model)),
+        inputs_(arrays_of(given.inputs)),
+        expected_(arrays_of(given.outputs)) {}
+
+  // The graph with these inputs as constants, in core operators.
+  Bound prepared(const std::function<bool(const Array &)> &is_constant, bool wide) const {
+    Bound bound{.graph = model_->graph(bindings_of(*model_, inputs_)), .values = {}};
+    Graph &graph = bound.graph;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const ValueId id = graph.inputs.at(i);
+      graph::Value &value = graph.value(id);
+      value.type = inputs_[i].type();
+      if (is_constant(inputs_[i])) {
+        value.origin = Origin::constant;
+        value.array = inputs_[i];
+      } else {
+        bound.values[id] = inputs_[i];
+      }
+    }
+    std::erase_if(graph.inputs, [&](ValueId id) { return !bound.values.contains(id); });
+    for (std::size_t i = 0; i < graph.value_count(); ++i) {
+      graph::Value &value = graph.value(static_cast<ValueId>(i));
+      if (value.origin != Origin::initializer) continue;
+      value.array = model_->load(value.name);
+      value.origin = Origin::constant;
+    }
+    if (wide) widen(bound);
+    passes::fold(graph);
+    passes::clean_up(graph);
+    for (int round = 0; round < kMostFusions && passes::fuse(graph); ++round) {
+      passes::fold(graph);
+      passes::clean_up(graph);
+    }
+    require_core(graph);
+    return bound;
+  }
+
+  // Empty, or what is wrong; throws what the library refuses. Nothing where no node is left to compute.
+  std::optional<std::string> computed(const std::function<bool(const Array &)> &is_constant) const {
+    const Bound bound = prepared(is_constant, false);
+    const bool random = std::ranges::any_of(bound.graph.nodes(), [](const Node &n) { return n.op == "Dropout"; });
+    require(!random, Code::type, "", "draws random numbers");
+    if (bound.graph.node_count() == 0) return std::nullopt;
+    return difference(results(bound.graph, compute(bound.graph, bound.values)), expected_);
+  }
+  std::string folded() const {
+    const Bound bound = prepared([](const Array &) { return true; }, false);
+    require(bound.graph.node_count() == 0, Code::unsupported, "", "does not fold");
+    return difference(results(bound.graph, {}), expected_);
+  }
+  const Arrays &inputs() const { return inputs_; }
+
+ private:
+  Arrays results(const Graph &graph, const std::map<ValueId, Array> &values) const {
+    Arrays found;
+    for (ValueId out : graph.outputs)
+      found.push_back(graph.value(out).origin == Origin::constant ? graph.value(out).array : values.at(out));
+    return found;
+  }
+
+  Scratch scratch_;
+  std::unique_ptr<onnx_import::Model> model_;
+  Arrays inputs_, expected_;
+};
+
+// What is made a constant, from nothing on.
+const std::vector<std::function<bool(const Array &)>> &known_inputs() {
+  static const std::vector<std::function<bool(const Array &)>> ways = {
+      [](const Array &) { return false; },
+      [](const Array &array) { return !is_float(array.dtype()); },
+      [](const Array &array) { return !is_float(array.dtype()) || element_count(array.shape()) <= 2; },
+  };
+  return ways;
+}
+
+Result run_forwards(const Trial &trial, std::size_t &way) {
+  std::string refusal;
+  for (way = 0; way < known_inputs().size(); ++way) {
+    try {
+      const std::optional<std::string> wrong = trial.computed(known_inputs()[way]);
+      if (wrong.has_value() && !wrong->empty()) return {.outcome = Outcome::wrong, .reason = "computed: " + *wrong};
+      if (wrong.has_value()) return {.outcome = Outcome::computed};
+    } catch (const Error &error) {
+      if (error.code == Code::type && error.text == "draws random numbers")
+        return {.outcome = Outcome::inapplicable, .reason = error.text};
+      if (error.code == Code::internal) return {.outcome = Outcome::wrong, .reason = error.text};
+      refusal = error.text;
+    }
+  }
+  return {.outcome = Outcome::refused, .reason = refusal};
+}
+
+}  // namespace
+
+Result run(const Case &given) {
+  if (!given.only_tensors) return {.outcome = Outcome::inapplicable, .reason = "values that are no tensors"};
+  std::optional<Trial> trial;
+  try {
+    arrays_of(given.inputs);
+    arrays_of(given.outputs);
+  } catch (const Error &error) {
+    return {.outcome = Outcome::inapplicable, .reason = error.text};
+  }
+  try {
+    trial.emplace(given);
+  } catch (const Error &error) {
+    return {.outcome = Outcome::refused, .reason = error.text};
+  }
+  std::size_t way = 0;
+  Result result = run_forwards(*trial, way);
+  if (result.outcome == Outcome::wrong || result.outcome == Outcome::inapplicable) return result;
+  try {
+    const std::string wrong = trial->folded();
+    if (!wrong.empty()) return {.outcome = Outcome::wrong, .reason = "folded: " + wrong};
+    if (result.outcome == Outcome::refused) return {.outcome = Outcome::folded, .reason = result.reason};
+  } catch (const Error &error) {
+    if (result.outcome == Outcome::refused) result.reason = error.text;
+  }
+  if (result.outcome == Outcome::computed && given.node_count == 1)
+    result.slope = check_slopes([&] { return trial->prepared(known_inputs()[way], true); }, result.reason);
+  if (result.slope == Slope::wrong) result.outcome = Outcome::wrong;
+  return result;
+}
+
+}  // namespace protrain::test
