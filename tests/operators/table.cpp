@@ -118,7 +118,7 @@ std::string table_of(const std::vector<Tried> &tried) {
   }
   std::string table, unknown, missing;
   for (auto &[op, row] : rows) {
-    if (row.until.passed + row.after.passed == 0) {
+    if (ops::find(op) == nullptr || row.until.passed + row.after.passed == 0) {
       unknown += (unknown.empty() ? "" : ", ") + op;
       continue;
     }
