@@ -1,4 +1,5 @@
 // Attention as one operator, so that no (S, S) matrix need ever exist.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/evaluate.h"
@@ -180,7 +181,9 @@ std::vector<Array> evaluate_attention_gradient(const Node &node, std::span<const
 }
 
 void differentiate(GradientBuilder &builder, const Node &node) {
-  if (!builder.wants(node.inputs[0]) && !builder.wants(node.inputs[1]) && !builder.wants(node.inputs[2])) return;
+  if (std::ranges::none_of(node.inputs, [&](ValueId in) { return builder.wants(in); })) return;
+  require(node.inputs.size() <= 3 || !builder.wants(node.inputs[3]), Code::unsupported, node.name,
+          "{} has no gradient to a learned bias of its scores", node.op);
   std::vector<ValueId> inputs = {builder.gradient_of(node.outputs[0]),
                                  node.inputs[0],
                                  node.inputs[1],

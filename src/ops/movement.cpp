@@ -267,6 +267,8 @@ std::vector<Type> infer_pad(const NodeTypes &types) {
   Type out = types.input(0);
   require(types.node.attributes.text("mode", "constant") == "constant", Code::unsupported, types.subject(),
           "Pad with mode {} is not supported, only constant", types.node.attributes.text("mode", ""));
+  require(!types.has(1), Code::unsupported, types.subject(),
+          "the pads of Pad are computed from data; shapes that depend on data are not supported");
   const auto [before, after] = pads_of(types.node, out.shape.size());
   for (std::size_t i = 0; i < out.shape.size(); ++i) {
     out.shape[i] = static_cast<std::int64_t>(

@@ -119,6 +119,11 @@ void differentiate(GradientBuilder &builder, const Node &node) {
   if (has_bias) builder.contribute(node.inputs[2], made[2]);
 }
 
+// x, scale, bias, mean, variance -> y[, mean, variance]
+std::vector<Type> infer_batch_normalization(const NodeTypes &types) {
+  return {types.input(0), types.input(3), types.input(4)};
+}
+
 double flops(const NodeTypes &types, std::span<const Type>) {
   return 8.0 * static_cast<double>(element_count(types.input(0).shape));
 }
@@ -135,9 +140,10 @@ Family normalization_family() {
                       .flops = flops});
   for (const char *name : {"LayerNormalizationGrad", "RMSNormalizationGrad"})
     family.push_back({.name = name, .infer = infer_gradient, .evaluate = evaluate_gradient, .flops = flops});
-  for (const char *name : {"GroupNormalization", "InstanceNormalization", "BatchNormalization",
-                           "MeanVarianceNormalization", "LpNormalization"})
+  for (const char *name :
+       {"GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LpNormalization"})
     family.push_back({.name = name, .infer = same_as_input});
+  family.push_back({.name = "BatchNormalization", .infer = infer_batch_normalization});
   return family;
 }
 

@@ -127,6 +127,11 @@ Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type
 
 std::vector<Array> evaluate_reduce(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Reduction &reduction = *std::ranges::find(kReductions, std::string_view(node.op), &Reduction::name);
+  if (in[0]->dtype() == DType::boolean) {  // of nothing: the largest is false, the smallest true
+    Steps<std::int64_t> steps = reduction.integers;
+    steps.start = node.op == "ReduceMin" ? 1 : 0;
+    return {reduce(node, steps, *in[0], out[0])};
+  }
   if (is_float(in[0]->dtype()) || reduction.integers.add == nullptr)
     return {reduce(node, reduction.reals, *in[0], out[0])};
   return {reduce(node, reduction.integers, *in[0], out[0])};

@@ -49,8 +49,10 @@ std::vector<Array> evaluate_rotary(const Node &node, std::span<const Array *cons
   return {array_of(out[0], y)};
 }
 
-// A rotation's transpose is the rotation back. The tables are constants of the model.
+// A rotation's transpose is the rotation back.
 void differentiate(GradientBuilder &builder, const Node &node) {
+  require(!builder.wants(node.inputs[1]) && !builder.wants(node.inputs[2]), Code::unsupported, node.name,
+          "{} has no gradient to its tables of cosines and sines", node.op);
   if (!builder.wants(node.inputs[0])) return;
   Attributes attributes = node.attributes;
   attributes.set("inverse", std::int64_t{node.attributes.integer("inverse", 0) == 0});

@@ -116,7 +116,7 @@ std::vector<Type> infer_global_pool(const NodeTypes &types) {
 
 std::int64_t Windows::padded(std::size_t axis) const {
   const std::int64_t reach = (output[axis] - 1) * strides[axis] + extent(axis);
-  return std::max(before[axis] + input[axis] + after[axis], reach);
+  return std::max(before[axis] + input[axis] + std::max<std::int64_t>(after[axis], 0), reach);
 }
 
 bool Windows::tile() const {

@@ -48,6 +48,7 @@ class Canonical {
   bool replace(Node &node);
   void share_small_constants(Node &node);
   bool evaluate(const Node &node, const ops::Op &op);
+  void make_constant(ValueId id, graph::Array array);  // of a value that a node was to make
 
   Rewriter &rewriter_;
   FoldBudget &budget_;

@@ -78,7 +78,9 @@ bool lp_normalization(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Attributes along = {{"axes", Integers{node.attributes.integer("axis", -1)}}, {"keepdims", std::int64_t{1}}};
   const char *length = node.attributes.integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2";
-  c.become(node, "Div", {x, c.add(length, {x}, along)});
+  const ValueId found = c.add(length, {x}, along);
+  const ValueId zero = c.scalar(c.type(x).dtype, 0), one = c.scalar(c.type(x).dtype, 1);
+  c.become(node, "Div", {x, c.add("Where", {c.add("Equal", {found, zero}), one, found})});  // 0 has no direction
   return true;
 }
 

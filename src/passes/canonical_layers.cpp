@@ -144,8 +144,12 @@ ValueId visible_scores(Canonical &c, const Heads &h, std::int64_t mode) {
   }
   if (mode >= 2 && h.bias != kNone) scores = c.add("Add", {scores, h.bias});
   if (mode < 3) return scores;
-  scores = c.add("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
-  return c.add("Where", {c.add("IsNaN", {scores}), c.scalar(dtype, 0), scores});  // a query that sees nothing
+  // A query that sees nothing has probabilities of 0.
+  const Attributes over_keys = {{"axes", std::vector<std::int64_t>{3}}, {"keepdims", std::int64_t{1}}};
+  const ValueId blind = c.add("Equal", {c.add("ReduceMax", {scores}, over_keys), c.scalar(dtype, -kInfinity)});
+  const ValueId zero = c.scalar(dtype, 0);
+  scores = c.add("Softmax", {c.add("Where", {blind, zero, scores})}, {{"axis", std::int64_t{-1}}});
+  return c.add("Where", {blind, zero, scores});
 }
 
 // q, k and v in our layout; false where they do not fit.

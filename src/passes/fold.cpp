@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "ops/evaluate.h"
@@ -77,6 +78,9 @@ bool Canonical::replace(Node &node) {
     if (error.code == Code::unsupported) return false;  // depends on data: prepare() names all of them at once
     if (error.subject.empty() || error.subject == node.op) error.subject = node.name.empty() ? node.op : node.name;
     throw;
+  } catch (const std::out_of_range &) {  // rules ask for operands, axes and attributes that the operator must have
+    fail(Code::graph, node.name.empty() ? node.op : node.name, "{} lacks inputs, outputs or axes that it must have",
+         node.op);
   }
 }
 
@@ -113,6 +117,14 @@ void Canonical::share_small_constants(Node &node) {
   }
 }
 
+void Canonical::make_constant(ValueId id, Array array) {
+  graph::Value &value = rewriter_.graph().value(id);
+  value.type = array.type();
+  value.origin = graph::Origin::constant;
+  value.producer = graph::NodeId::none;
+  value.array = std::move(array);
+}
+
 bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   std::vector<const Array *> arrays;
   std::string key = node.op + "(" + node.attributes.print() + ")";
@@ -136,11 +148,7 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   const std::vector<Array> results = op.evaluate(node, arrays, types);
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] == kNone) continue;
-    graph::Value &value = rewriter_.graph().value(node.outputs[i]);
-    value.type = types.at(i);
-    value.origin = graph::Origin::constant;
-    value.producer = graph::NodeId::none;
-    value.array = results.at(i);
+    make_constant(node.outputs[i], results.at(i));
   }
   if (!has_array(node.attributes)) evaluated_.insert_or_assign(key, node.outputs);
   return true;
@@ -183,6 +191,7 @@ void Canonical::become(const Node &node, const std::string &op, std::vector<Valu
 
 void Canonical::pass(const Node &node, ValueId x) {
   if (rewriter_.forward(node.outputs.at(0), x)) return;
+  if (const graph::Array *array = constant_of(x)) return make_constant(node.outputs[0], *array);
   rewriter_.become({.op = node.op,
                     .name = node.name,
                     .attributes = {},

@@ -21,7 +21,7 @@ struct Bound {
 void widen(Bound &bound);
 
 // Of sums over the outputs of the graph that `make` gives, weighted at random. Each float input is differentiated at
-// some of its elements. `reason`: what was refused or is wrong.
+// some of its elements. `reason`: what was refused or is wrong; where it is checked, inputs to which there is none.
 Slope check_slopes(const std::function<Bound()> &make, std::string &reason);
 
 }  // namespace protrain::test

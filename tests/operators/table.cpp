@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "onnx_import/wire.h"
 #include "ops/op.h"
@@ -23,8 +23,9 @@ struct Count {
 struct Row {
   Count until, after;  // cases of opsets until kOldCases, and after
   bool checked = false, refused = false, computed = false;
+  std::set<std::string> without;  // inputs that no gradient goes to
   std::string opsets;
-  std::map<std::string, std::vector<std::string>> missing;  // reason -> cases
+  std::map<std::string, std::set<std::string>> missing;  // reason -> cases
 };
 
 // "13-24, 26": the opsets under which the importer takes the case's model.
@@ -69,14 +70,19 @@ void count(const Tried &one, Row &row) {
   ++counted.all;
   const bool passed = result.outcome == Outcome::computed || result.outcome == Outcome::folded;
   counted.passed += passed ? 1 : 0;
-  if (!passed) row.missing[result.reason].push_back(one.given.name);
+  if (!passed) row.missing[result.reason].insert(one.given.name);
+  if (result.slope == Slope::checked && !result.without.empty()) row.without.insert(result.without);
   row.computed |= result.outcome == Outcome::computed;
   row.checked |= result.slope == Slope::checked;
   row.refused |= result.slope == Slope::refused;
 }
 
-const char *gradient_of(const Row &row) {
-  if (row.checked) return "yes";
+// What no case of floats shows, the registry knows; tests/ops checks those.
+std::string gradient_of(const std::string &op, const Row &row) {
+  const ops::Op *known = ops::find(op);
+  const bool listed = known != nullptr && known->gradient != nullptr;
+  if (row.checked || (listed && !row.refused))
+    return row.without.empty() ? "yes" : "yes, not to " + fmt::format("{}", fmt::join(row.without, ", "));
   return row.refused ? "no" : row.computed ? "none" : "";
 }
 
@@ -112,11 +118,11 @@ std::string table_of(const std::vector<Tried> &tried) {
   }
   std::string table, unknown, missing;
   for (auto &[op, row] : rows) {
-    if (row.until.passed + row.after.passed == 0) {
+    if (ops::find(op) == nullptr || row.until.passed + row.after.passed == 0) {
       unknown += (unknown.empty() ? "" : ", ") + op;
       continue;
     }
-    table += fmt::format("| {} | {} | {} | {} | {} |\n", op, opsets_of(*newest.at(op)), gradient_of(row),
+    table += fmt::format("| {} | {} | {} | {} | {} |\n", op, opsets_of(*newest.at(op)), gradient_of(op, row),
                          row.until.text(), row.after.text());
     for (const auto &[reason, names] : row.missing)
       for (const std::string &name : names) missing += fmt::format("- {}, `{}`: {}\n", op, name, reason);

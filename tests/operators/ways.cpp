@@ -66,13 +66,20 @@ std::map<ValueId, Array> compute(const Graph &graph, std::map<ValueId, Array> va
   return values;
 }
 
+// Debian's files hold bfloat16 as uint16.
+Array as_bfloat16(const Array &array) {
+  const Array dense = array.densified();
+  return Array::dense({DType::bf16, array.shape()}, {dense.bytes(), dense.bytes() + dense.stored_bytes()});
+}
+
 // What differs between found and expected; empty where nothing does. ONNX's own tolerance is 1e-3.
-std::string difference(const Arrays &found, const Arrays &expected) {
+std::string difference(const Arrays &found, Arrays expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (found.at(i).type() != expected[i].type())
+    if (found.at(i).dtype() == DType::bf16 && expected[i].dtype() == DType::u16) expected[i] = as_bfloat16(expected[i]);
+    if (found[i].type() != expected[i].type())
       return fmt::format("output {} is {}, not {}", i, to_text(found[i].type()), to_text(expected[i].type()));
     const bool narrow = expected[i].dtype() == DType::f16 || expected[i].dtype() == DType::bf16;
-    const double tolerance = !is_float(expected[i].dtype()) ? 0 : narrow ? 1e-2 : 2e-5;
+    const double tolerance = !is_float(expected[i].dtype()) ? 0 : narrow ? 1e-2 : 1e-4;
     const double error = largest_error(found[i], expected[i]);
     if (error > tolerance) return fmt::format("output {} is off by {:.3g}", i, error);
   }
@@ -84,7 +91,11 @@ class Trial {
   explicit Trial(const Case &given)
       : model_(open_bytes(scratch_, given.model)),
         inputs_(arrays_of(given.inputs)),
-        expected_(arrays_of(given.outputs)) {}
+        expected_(arrays_of(given.outputs)) {
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (model_->inputs().at(i).dtype == DType::bf16 && inputs_[i].dtype() == DType::u16)
+        inputs_[i] = as_bfloat16(inputs_[i]);
+  }
 
   // The graph with these inputs as constants, in core operators.
   Bound prepared(const std::function<bool(const Array &)> &is_constant, bool wide) const {
@@ -157,11 +168,11 @@ const std::vector<std::function<bool(const Array &)>> &known_inputs() {
   return ways;
 }
 
-Result run_forwards(const Trial &trial, std::size_t &way) {
+Result run_forwards(const Trial &trial) {
   std::string refusal;
-  for (way = 0; way < known_inputs().size(); ++way) {
+  for (const auto &is_constant : known_inputs()) {
     try {
-      const std::optional<std::string> wrong = trial.computed(known_inputs()[way]);
+      const std::optional<std::string> wrong = trial.computed(is_constant);
       if (wrong.has_value() && !wrong->empty()) return {.outcome = Outcome::wrong, .reason = "computed: " + *wrong};
       if (wrong.has_value()) return {.outcome = Outcome::computed};
     } catch (const Error &error) {
@@ -174,9 +185,26 @@ Result run_forwards(const Trial &trial, std::size_t &way) {
   return {.outcome = Outcome::refused, .reason = refusal};
 }
 
-}  // namespace
+// With the fewest constants that leave it something to compute; in float64, so without kernels.
+void check_slopes_of(const Trial &trial, Result &result) {
+  if (result.outcome != Outcome::computed && result.outcome != Outcome::folded) return;
+  for (const auto &is_constant : known_inputs()) {
+    const auto make = [&] { return trial.prepared(is_constant, true); };
+    try {
+      if (make().graph.node_count() == 0) return;
+    } catch (const Error &error) {
+      if (error.code == Code::unsupported) continue;
+      throw;
+    }
+    std::string reason;
+    result.slope = check_slopes(make, reason);
+    (result.slope == Slope::wrong ? result.reason : result.without) = reason;
+    if (result.slope == Slope::wrong) result.outcome = Outcome::wrong;
+    return;
+  }
+}
 
-Result run(const Case &given) {
+Result run_all(const Case &given) {
   if (!given.only_tensors) return {.outcome = Outcome::inapplicable, .reason = "values that are no tensors"};
   std::optional<Trial> trial;
   try {
@@ -190,20 +218,27 @@ Result run(const Case &given) {
   } catch (const Error &error) {
     return {.outcome = Outcome::refused, .reason = error.text};
   }
-  std::size_t way = 0;
-  Result result = run_forwards(*trial, way);
+  Result result = run_forwards(*trial);
   if (result.outcome == Outcome::wrong || result.outcome == Outcome::inapplicable) return result;
   try {
     const std::string wrong = trial->folded();
     if (!wrong.empty()) return {.outcome = Outcome::wrong, .reason = "folded: " + wrong};
-    if (result.outcome == Outcome::refused) return {.outcome = Outcome::folded, .reason = result.reason};
+    if (result.outcome == Outcome::refused) result = {.outcome = Outcome::folded};
   } catch (const Error &error) {
     if (result.outcome == Outcome::refused) result.reason = error.text;
   }
-  if (result.outcome == Outcome::computed && given.node_count == 1)
-    result.slope = check_slopes([&] { return trial->prepared(known_inputs()[way], true); }, result.reason);
-  if (result.slope == Slope::wrong) result.outcome = Outcome::wrong;
+  if (given.node_count == 1) check_slopes_of(*trial, result);
   return result;
+}
+
+}  // namespace
+
+Result run(const Case &given) {
+  try {
+    return run_all(given);
+  } catch (const std::exception &exception) {
+    return {.outcome = Outcome::wrong, .reason = exception.what()};
+  }
 }
 
 }  // namespace protrain::test

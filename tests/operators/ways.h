@@ -27,9 +27,10 @@ enum class Slope {
 struct Result {
   Outcome outcome = Outcome::refused;
   Slope slope = Slope::none;
-  std::string reason;  // of refused, inapplicable and wrong
+  std::string reason;   // of refused, inapplicable and wrong
+  std::string without;  // inputs that no gradient goes to, of those that are floats
 };
 
-Result run(const Case &given);
+Result run(const Case &given);  // what the library throws but an Error is wrong
 
 }  // namespace protrain::test
