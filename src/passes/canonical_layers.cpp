@@ -24,8 +24,7 @@ bool normalization_by_rows(Canonical &c, const Node &node, std::int64_t axis) {
   const bool plain = c.shape(node.inputs.at(1)) == row && (!has(node, 2) || c.shape(node.inputs[2]) == row);
   if (plain) return false;
   const ValueId ones = c.rewriter().constant(graph::Array::filled({c.type(node.inputs[0]).dtype, row}, 1));
-  const std::vector<ValueId> parts =
-      c.add_all(node.op, {node.inputs[0], ones}, node.attributes, node.outputs.size());
+  const std::vector<ValueId> parts = c.add_all(node.op, {node.inputs[0], ones}, node.attributes, node.outputs.size());
   ValueId y = c.add("Mul", {parts[0], node.inputs[1]});
   if (has(node, 2)) y = c.add("Add", {y, node.inputs[2]});
   for (std::size_t i = 1; i < parts.size(); ++i) {

@@ -184,11 +184,12 @@ bool fuse_mask(Fusion &fusion, const Node &attention) {
 }
 
 // A bias that hides what a constant hides and what data hides: the constant becomes `causal` and `window`, and what is
-// left of a padding mask is one row a sample. Exact for every query that sees a key. Where a finite score hides, one that
-// sees none (padding before the first token) averaged over all keys, and averages over those behind it now.
+// left of a padding mask is one row a sample. Exact for every query that sees a key. Where a finite score hides, one
+// that sees none (padding before the first token) averaged over all keys, and averages over those behind it now.
 bool fuse_data_mask(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
-  if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention)) return false;
+  if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention))
+    return false;
   std::vector<Term> terms;
   add_terms(r, attention.inputs[3], terms);
   if (terms.size() < 2) return false;

@@ -154,10 +154,10 @@ TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
       for (double value : causal_mask(1, window).doubles()) visible.push_back(value == 0);
       const ValueId fixed = p.b.constant(Array::from_integers({DType::boolean, {1, 1, kQueries, kQueries}}, visible));
       const ValueId late = p.b.input("late", {kBatch, 1, 1, kQueries}, DType::boolean);
-      const ValueId first = p.b.constant(Array::from_integers({DType::boolean, {1, 1, 1, kQueries}}, {1, 1, 1, 1, 0, 0}));
+      const ValueId first =
+          p.b.constant(Array::from_integers({DType::boolean, {1, 1, 1, kQueries}}, {1, 1, 1, 1, 0, 0}));
       const ValueId padding = p.b.add("Or", {late, first});  // every query sees a key
-      const ValueId bias =
-          p.b.add("Where", {p.b.add("And", {fixed, padding}), p.b.number(0), p.b.number(hidden)});
+      const ValueId bias = p.b.add("Where", {p.b.add("And", {fixed, padding}), p.b.number(0), p.b.number(hidden)});
       const Graph graph = fused(finish(p, p.b.add("Add", {scores(p, {}), bias}), {}));
       if (window == 0) expect_attention(graph, 1, 0, 4);
       const auto attention = std::ranges::find(graph.nodes(), "FusedAttention", &graph::Node::op);

@@ -169,8 +169,8 @@ TEST(Parameters, ChosenByData) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 3, 4}), shown = b.input("shown", {2, 3, 1}, DType::boolean);
   const ValueId hidden = b.add("Where", {shown, x, b.initializer("token", {1, 1, 4})});
-  const ValueId bias = b.add("Gather", {b.initializer("by_distance", {8, 3}), b.integers({0, 1, 2})},
-                             {{"axis", std::int64_t{0}}});
+  const ValueId bias =
+      b.add("Gather", {b.initializer("by_distance", {8, 3}), b.integers({0, 1, 2})}, {{"axis", std::int64_t{0}}});
   const ValueId scores = b.add("MatMul", {hidden, b.transpose(hidden, {0, 2, 1})});
   const ValueId masked = b.add("Add", {scores, b.add("Where", {shown, bias, b.initializer("low", {3, 3})})});
   b.graph.outputs = {b.add("Softmax", {masked}, {{"axis", std::int64_t{-1}}})};
@@ -228,7 +228,8 @@ TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
 TEST(Parameters, ATableMultipliedByAMaskIsLearned) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {2, 3}, DType::i64), mask = b.input("mask", {2, 3, 1});
-  const ValueId x = b.add("Mul", {b.add("Gather", {b.initializer("table", {9, 4}), ids}, {{"axis", std::int64_t{0}}}), mask});
+  const ValueId x =
+      b.add("Mul", {b.add("Gather", {b.initializer("table", {9, 4}), ids}, {{"axis", std::int64_t{0}}}), mask});
   const ValueId cos = b.add("Gather", {b.initializer("cos", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
   b.graph.outputs = {b.add("Mul", {b.add("Tanh", {x}), cos})};
   EXPECT_EQ(find(b.graph).parameters(), Names{"table"});

@@ -1,6 +1,6 @@
-// Families beyond the four: models that fixtures/export_families.py exported, each with its loss inside, follow PyTorch's
-// losses for ten AdamW steps, and their parameters are PyTorch's: as many, with gradients of the same norms. Exporters
-// rename parameters, so norms are compared as sorted lists.
+// Families beyond the four: models that fixtures/export_families.py exported, each with its loss inside, follow
+// PyTorch's losses for ten AdamW steps, and their parameters are PyTorch's: as many, with gradients of the same norms.
+// Exporters rename parameters, so norms are compared as sorted lists.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -57,7 +57,8 @@ std::unique_ptr<session::Session> open(const std::string &name, const Json &gold
   options.set("beta2", "0.95");
   options.set("epsilon", "1e-8");
   options.set("weight_decay", "0.1");
-  for (const auto &[dim, size] : golden["dims"].items()) options.set("dim", dim + "=" + std::to_string(size.get<int>()));
+  for (const auto &[dim, size] : golden["dims"].items())
+    options.set("dim", dim + "=" + std::to_string(size.get<int>()));
   return session::Session::create(options, test::fixture("families/" + name + ".onnx"), nullptr);
 }
 
@@ -72,8 +73,7 @@ TEST_P(Families, FollowPyTorch) {
   const std::vector<double> losses = golden["losses"];
   const double global = golden["grad_norms"][0];
   for (std::size_t step = 0; step < losses.size(); ++step) {
-    for (const auto &[name, values] : inputs)
-      session->set_input(name, values.dtype, values.batch(), values.at(step));
+    for (const auto &[name, values] : inputs) session->set_input(name, values.dtype, values.batch(), values.at(step));
     const session::StepResult result = session->step();
     const double tolerance = (step == 0 ? 2e-6 : 5e-4) * std::abs(losses[step]);
     EXPECT_NEAR(result.loss, losses[step], tolerance) << "step " << step + 1;

@@ -1,5 +1,5 @@
-// The fixtures' models as other exporters wrote them: with the exporter's own optimizer, weights transposed and renamed,
-// and by the older exporter. fixtures/restored holds them without their weights, which other fixtures have.
+// The fixtures' models as other exporters wrote them: with the exporter's own optimizer, weights transposed and
+// renamed, and by the older exporter. fixtures/restored holds them without their weights, which other fixtures have.
 #include <gtest/gtest.h>
 
 #include "onnx_import/model.h"
@@ -44,7 +44,8 @@ class Restored : public testing::TestWithParam<std::string> {
       if (tensor[1])
         write_transposed(weights, array);
       else
-        weights.write(reinterpret_cast<const char *>(array.bytes()), static_cast<std::streamsize>(array.stored_bytes()));
+        weights.write(reinterpret_cast<const char *>(array.bytes()),
+                      static_cast<std::streamsize>(array.stored_bytes()));
     }
   }
   ~Restored() override { fs::remove_all(folder_); }
