@@ -35,8 +35,8 @@ bool fuse_gelu(Fusion &, const Node &product);
 bool fuse_silu(Fusion &, const Node &mul);
 bool fuse_rotary(Fusion &, const Node &add);
 bool fuse_partial_rotary(Fusion &, const Node &concat);
-bool fuse_attention(Fusion &, const Node &matmul);      // softmax(q k^T) v
-bool fuse_mask(Fusion &, const Node &fused_attention);  // constant bias -> causal, window
+bool fuse_attention(Fusion &, const Node &matmul);           // softmax(q k^T) v
+bool fuse_mask(Fusion &, const Node &fused_attention);       // constant bias -> causal, window
 bool fuse_data_mask(Fusion &, const Node &fused_attention);  // the constant part of a bias -> causal, window
 bool fuse_scaled_operands(Fusion &, const Node &fused_attention);
 bool fuse_grouped_heads(Fusion &, const Node &fused_attention);

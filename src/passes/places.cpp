@@ -205,7 +205,8 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
          });
 }
 
-// Cosines and sines picked by position: nothing but products with data reads the rows.
+// Cosines and sines picked by position: nothing but products of whole rows with data reads them. (A mask has one number
+// for a row.)
 bool Places::gathers_angles(const Node &node) const {
   bool found = false;
   std::vector<ValueId> pending = {node.outputs.at(0)};
@@ -214,7 +215,10 @@ bool Places::gathers_angles(const Node &node) const {
     pending.pop_back();
     for (NodeId reader : readers_[index(at)]) {
       const Node &next = graph_.node(reader);
-      const auto is_data = [&](ValueId in) { return in == at || (in != kNone && kind(in) == Kind::data); };
+      const auto is_data = [&](ValueId in) {
+        const Shape &shape = graph_.value(in).type.shape;
+        return in == at || (kind(in) == Kind::data && !shape.empty() && shape.back() > 1);
+      };
       if (next.op == "Rotary" || (next.op == "Mul" && std::ranges::all_of(next.inputs, is_data)))
         found = true;
       else if (one_of(next.op, {"Reshape", "Transpose", "Cast", "Slice", "Concat"}))

@@ -1,6 +1,7 @@
 // Attention and rotary embeddings in pieces, as exporters write them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "passes/hand_built.h"
@@ -142,6 +143,27 @@ TEST(FuseAttention, TakesMasksThatArriveAtRunTime) {
   Pieces p = heads({});
   const ValueId mask = p.b.input("mask", {kBatch, 1, 1, kQueries});
   expect_attention(fused(finish(p, p.b.add("Add", {scores(p, {}), mask}), {})), 0, 0, 4);
+}
+
+// What a constant hides leaves the bias, and what is left of a padding mask is one row a sample.
+TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
+  for (const double hidden : {-kInfinity, kLowest})
+    for (const std::int64_t window : {0, 3}) {
+      Pieces p = heads({});
+      Integers visible;
+      for (double value : causal_mask(1, window).doubles()) visible.push_back(value == 0);
+      const ValueId fixed = p.b.constant(Array::from_integers({DType::boolean, {1, 1, kQueries, kQueries}}, visible));
+      const ValueId late = p.b.input("late", {kBatch, 1, 1, kQueries}, DType::boolean);
+      const ValueId first =
+          p.b.constant(Array::from_integers({DType::boolean, {1, 1, 1, kQueries}}, {1, 1, 1, 1, 0, 0}));
+      const ValueId padding = p.b.add("Or", {late, first});  // every query sees a key
+      const ValueId bias = p.b.add("Where", {p.b.add("And", {fixed, padding}), p.b.number(0), p.b.number(hidden)});
+      const Graph graph = fused(finish(p, p.b.add("Add", {scores(p, {}), bias}), {}));
+      if (window == 0) expect_attention(graph, 1, 0, 4);
+      const auto attention = std::ranges::find(graph.nodes(), "FusedAttention", &graph::Node::op);
+      ASSERT_NE(attention, graph.nodes().end());
+      EXPECT_EQ(graph.value(attention->inputs.at(3)).type.shape, (Shape{kBatch, 1, 1, kQueries}));
+    }
 }
 
 TEST(FuseAttention, TakesBooleanMasksByWhere) {

@@ -1,6 +1,8 @@
 // What is trainable is found, not named.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <tuple>
 
 #include "base/error.h"
@@ -160,6 +162,77 @@ TEST(Parameters, AHeadThatEqualsTheTableTransposedIsTheTable) {
   const Values constant = {{"table", Array::filled({DType::f64, {9, 4}}, 1)},
                            {"head", Array::filled({DType::f64, {4, 9}}, 1)}};
   EXPECT_EQ(find(b.graph, {}, constant).parameters(), (Names{"table", "head"}));
+}
+
+// T5's biases by distance meet scores through a choice by data; BEiT's token stands where data hides others.
+TEST(Parameters, ChosenByData) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3, 4}), shown = b.input("shown", {2, 3, 1}, DType::boolean);
+  const ValueId hidden = b.add("Where", {shown, x, b.initializer("token", {1, 1, 4})});
+  const ValueId bias =
+      b.add("Gather", {b.initializer("by_distance", {8, 3}), b.integers({0, 1, 2})}, {{"axis", std::int64_t{0}}});
+  const ValueId scores = b.add("MatMul", {hidden, b.transpose(hidden, {0, 2, 1})});
+  const ValueId masked = b.add("Add", {scores, b.add("Where", {shown, bias, b.initializer("low", {3, 3})})});
+  b.graph.outputs = {b.add("Softmax", {masked}, {{"axis", std::int64_t{-1}}})};
+  EXPECT_EQ(find(b.graph).parameters(), (Names{"token", "by_distance"}));
+}
+
+TEST(Parameters, ScalesOfHeadsStandRightAfterTheirNormalization) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 3, 4, 6});  // (B, S, H, D)
+  const ValueId ones = b.constant(Array::filled({DType::f64, {6}}, 1));
+  const ValueId norm = b.add_all("RMSNormalization", {x, ones}, {{"axis", std::int64_t{-1}}}, 2)[0];
+  const ValueId scaled = b.add("Mul", {norm, b.initializer("heads", {4, 6})});
+  b.graph.outputs = {b.add("Mul", {scaled, b.initializer("angles", {4, 6})})};
+  EXPECT_EQ(find(b.graph).parameters(), Names{"heads"});
+}
+
+TEST(Parameters, WeightsOfALossAreConstants) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("head", {4, 5})});
+  const ValueId likely = b.add("LogSoftmax", {x}, {{"axis", std::int64_t{-1}}});
+  const ValueId weighed = b.add("Mul", {likely, b.initializer("classes", {5})});
+  const ValueId picked = b.add("Gather", {b.initializer("by_label", {5}), b.input("labels", {2, 1}, DType::i64)},
+                               {{"axis", std::int64_t{0}}});
+  b.graph.outputs = {
+      b.add("ReduceMean", {b.add("Neg", {b.add("Mul", {weighed, picked})})}, {{"keepdims", std::int64_t{0}}})};
+  EXPECT_EQ(find(b.graph).parameters(), Names{"head"});
+}
+
+TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
+  HandBuilt b;
+  const ValueId ids = b.input("ids", {2, 3}, DType::i64);
+  const auto table = [&](const char *name) {
+    return b.add("Gather", {b.initializer(name, {5, 4}), ids}, {{"axis", std::int64_t{0}}});
+  };
+  ValueId x = b.add("Add", {table("learned"), b.add("Add", {table("halves"), table("turns")})});
+  x = b.add("Add", {x, b.initializer("row", {1, 4})});
+  x = b.add("Add", {x, b.initializer("full_row", {1, 4})});
+  b.graph.outputs = {b.add("Add", {x, b.initializer("zeros", {4})})};
+  std::vector<double> halves(20, 0.0), turns(20, 0.0);  // the first row stands for padding
+  for (std::size_t row = 1; row < 5; ++row)
+    for (std::size_t i = 0; i < 2; ++i) {
+      const double angle = static_cast<double>(row) / (i == 0 ? 1 : 7);
+      halves[row * 4 + i] = turns[row * 4 + 2 * i] = std::sin(angle);
+      halves[row * 4 + 2 + i] = turns[row * 4 + 2 * i + 1] = std::cos(angle);
+    }
+  const graph::Type type = {DType::f64, {5, 4}};
+  const Values values = {{"halves", Array::from_doubles(type, halves)},
+                         {"turns", Array::from_doubles(type, turns)},
+                         {"row", Array::filled({DType::f64, {1, 4}}, 0)},
+                         {"zeros", Array::filled({DType::f64, {4}}, 0)}};
+  EXPECT_EQ(find(b.graph, {}, values).parameters(), (Names{"learned", "full_row", "zeros"}));
+}
+
+// Rows that a padding mask multiplies are embeddings; cosines are multiplied by what the model computes.
+TEST(Parameters, ATableMultipliedByAMaskIsLearned) {
+  HandBuilt b;
+  const ValueId ids = b.input("ids", {2, 3}, DType::i64), mask = b.input("mask", {2, 3, 1});
+  const ValueId x =
+      b.add("Mul", {b.add("Gather", {b.initializer("table", {9, 4}), ids}, {{"axis", std::int64_t{0}}}), mask});
+  const ValueId cos = b.add("Gather", {b.initializer("cos", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
+  b.graph.outputs = {b.add("Mul", {b.add("Tanh", {x}), cos})};
+  EXPECT_EQ(find(b.graph).parameters(), Names{"table"});
 }
 
 TEST(Prepare, NamesEverythingThatCannotBeTrainedAtOnce) {

@@ -51,6 +51,7 @@ struct Values {
 std::unique_ptr<session::Session> open(const std::string &name, const Json &golden) {
   session::Options options;
   options.set("keep_gradients", "*");
+  options.set("threads", "1");
   options.set("learning_rate", "1e-3");
   options.set("beta1", "0.9");
   options.set("beta2", "0.95");
