@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace protrain::session {
 
@@ -87,10 +88,26 @@ void Machine::make_executors(const run::Trial &trial) {
   }
 }
 
-// Memory comes zeroed from the system; what the disk holds must have been written before it is read.
+// Memory comes zeroed from the system, which takes longer than copying a file out of its cache: chunks that are read to
+// where they rest are shared out. What the disk holds must have been written before it is read.
 void Machine::fill() {
   for (std::size_t b = 0; b < blueprint_.served.size(); ++b) fill_values(b);
-  for (std::size_t c = 0; c < blueprint_.chosen.plan.chunks.size(); ++c) fill_chunk(c);
+  std::vector<std::size_t> in_place;
+  for (std::size_t c = 0; c < blueprint_.chosen.plan.chunks.size(); ++c)
+    if (rests_in_memory(c))
+      in_place.push_back(c);
+    else
+      fill_through_memory(c);
+  Team readers(std::max(device().threads, 1), "protrain-read");
+  readers.enter([&] {
+    readers.run([&](Member &member) {
+      const Range mine = share(static_cast<std::int64_t>(in_place.size()), 1, member);
+      for (std::int64_t i = mine.begin; i < mine.end; ++i) {
+        const std::size_t c = in_place[static_cast<std::size_t>(i)];
+        read_weights(c, store_->address(weights(c)));
+      }
+    });
+  });
 }
 
 void Machine::fill_values(std::size_t binding) {
@@ -105,17 +122,31 @@ void Machine::fill_values(std::size_t binding) {
   }
 }
 
-void Machine::fill_chunk(std::size_t c) {
+const program::Buffer &Machine::weights(std::size_t chunk) const {
   const program::State &state = blueprint_.draft.state;
-  const program::Buffer &weights = state.buffers[index(state.chunks[c].weights)];
+  return state.buffers[index(state.chunks[chunk].weights)];
+}
+
+// Where the file's bytes can be read to at once.
+bool Machine::rests_in_memory(std::size_t chunk) const {
+  const Tier tier = weights(chunk).tier;
+  return tier == Tier::host || (tier == Tier::device && device().shares_memory);
+}
+
+void Machine::read_weights(std::size_t chunk, std::byte *to) const {
   const graph::Graph &graph = blueprint_.first().training.graph;
-  const bool straight = weights.tier == Tier::host || (weights.tier == Tier::device && device().shares_memory);
-  std::byte *at = straight ? store_->address(weights) : store_->staging(weights.bytes);
-  for (std::size_t p : blueprint_.chosen.plan.chunks[c].parameters)
+  for (std::size_t p : blueprint_.chosen.plan.chunks[chunk].parameters)
     blueprint_.file->read(blueprint_.in_file(graph.value(graph.parameters[p]).name),
-                          at + state.parameters[p].weights_at);
-  if (weights.tier == Tier::device && !straight) store_->write(weights, 0, at, weights.bytes);
-  if (weights.tier != Tier::disk) return;
+                          to + blueprint_.draft.state.parameters[p].weights_at);
+}
+
+void Machine::fill_through_memory(std::size_t c) {
+  const program::State &state = blueprint_.draft.state;
+  const program::Buffer &weights = this->weights(c);
+  const graph::Graph &graph = blueprint_.first().training.graph;
+  std::byte *at = store_->staging(weights.bytes);
+  read_weights(c, at);
+  if (weights.tier == Tier::device) return store_->write(weights, 0, at, weights.bytes);
   store_->write_disk(weights.offset, at, weights.bytes);
   for (program::BufferId array : state.chunks[c].optimizer)
     store_->clear_disk(state.buffers[index(array)].offset, state.buffers[index(array)].bytes);

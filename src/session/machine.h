@@ -44,7 +44,10 @@ class Machine {
   void make_executors(const run::Trial &trial);
   void fill();
   void fill_values(std::size_t binding);
-  void fill_chunk(std::size_t chunk);
+  void fill_through_memory(std::size_t chunk);
+  void read_weights(std::size_t chunk, std::byte *to) const;
+  const program::Buffer &weights(std::size_t chunk) const;
+  bool rests_in_memory(std::size_t chunk) const;
 
   std::unique_ptr<backend::Device> device_;
   run::Kernels kernels_;
