@@ -39,6 +39,14 @@ def run(words):
     return subprocess.run(words, capture_output=True, text=True)
 
 
+def run_measured(words):
+    """(exit status, negative for a signal, and the largest resident size)"""
+    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return child.returncode, usage.ru_maxrss << 10
+
+
 def plan(protrain, model, options):
     """What `protrain plan --json` says, whether or not anything fits."""
     done = run([protrain, "plan", model, "--json"] + options)

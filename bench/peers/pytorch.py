@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""The peer of bench/step.py: the same model in PyTorch, on the same machine.
+
+    pytorch.py step MODEL BATCH SEQUENCE fp32|compiled|autocast|bf16 STEPS   prints the seconds of each step, and the
+                                                                              largest resident size, as JSON
+    pytorch.py export MODEL OUT.onnx                                         the same model for us, weights in OUT.onnx.data
+
+MODEL: gpt2-124m, gpt2-350m, llama-134m, or FAMILY:LAYERS:WIDTH:HEADS:VOCABULARY. AdamW, random tokens, no dropout.
+autocast: bf16 arithmetic over fp32 weights; bf16: weights and moments in bf16, no master copy. Needs torch and
+transformers (and onnxscript to export), all from PyPI."""
+import json
+import resource
+import sys
+import time
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+MODELS = {"gpt2-124m": "gpt2:12:768:12:50257", "gpt2-350m": "gpt2:24:1024:16:50257", "llama-134m": "llama:12:768:12:32000"}
+LONGEST = 4096
+
+
+def make(name):
+    family, *sizes = MODELS.get(name, name).split(":")
+    layers, width, heads, vocabulary = map(int, sizes)
+    torch.manual_seed(0)
+    if family == "gpt2":
+        config = AutoConfig.for_model("gpt2", n_embd=width, n_layer=layers, n_head=heads, vocab_size=vocabulary,
+                                      resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    else:
+        config = AutoConfig.for_model("llama", hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
+                                      num_key_value_heads=heads, intermediate_size=width * 8 // 3 // 64 * 64,
+                                      vocab_size=vocabulary, max_position_embeddings=LONGEST)
+    config.use_cache = False
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").train(), vocabulary
+
+
+class WithLoss(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, labels):
+        logits = self.model(input_ids=input_ids, use_cache=False).logits.float()
+        return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+def step(name, batch, sequence, mode, steps):
+    model, vocabulary = make(name)
+    if mode == "bf16":
+        model = model.bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    with_loss = WithLoss(model)
+    forward = torch.compile(with_loss) if mode == "compiled" else with_loss
+    ids = torch.randint(3, vocabulary, (batch, sequence))
+    seconds = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
+            loss = forward(ids, ids)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        seconds.append(time.perf_counter() - start)
+    print(json.dumps({"seconds": seconds, "resident_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+                      "threads": torch.get_num_threads(), "torch": torch.__version__}))
+
+
+def export(name, path):
+    model, vocabulary = make(name)
+    ids = torch.randint(3, vocabulary, (2, 16))
+    sizes = {0: torch.export.Dim("batch", max=1024), 1: torch.export.Dim("sequence", max=1024)}
+    torch.onnx.export(WithLoss(model), (ids, ids), path, input_names=["input_ids", "labels"], output_names=["loss"],
+                      dynamic_shapes={"input_ids": sizes, "labels": sizes}, dynamo=True, external_data=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 7 and sys.argv[1] == "step":
+        step(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], int(sys.argv[6]))
+    elif len(sys.argv) == 4 and sys.argv[1] == "export":
+        export(sys.argv[2], sys.argv[3])
+    else:
+        sys.exit(__doc__)
