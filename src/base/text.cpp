@@ -149,6 +149,11 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   return pattern.find_first_not_of('*', p) == kNone;
 }
 
+bool any_glob(std::string_view patterns, std::string_view text) {
+  const std::vector<std::string> all = split(patterns, '|');
+  return std::any_of(all.begin(), all.end(), [&](const std::string &pattern) { return glob_match(pattern, text); });
+}
+
 std::uint64_t fnv1a(std::string_view text, std::uint64_t state) {
   for (const char c : text) state = (state ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
   return state;

@@ -28,6 +28,7 @@ std::string nearest_word(std::string_view word, const std::vector<std::string_vi
 
 // `*` stands for any run of characters, `?` for any one; everything else, '.' and '/' too, for itself.
 bool glob_match(std::string_view pattern, std::string_view text);
+bool any_glob(std::string_view patterns, std::string_view text);  // of several patterns with '|' between them
 
 // The 64-bit FNV-1a hash, the same on every machine for ever; `state` continues that of the text before.
 std::uint64_t fnv1a(std::string_view text, std::uint64_t state = 0xCBF29CE484222325u);

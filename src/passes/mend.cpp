@@ -4,6 +4,9 @@
 #include <cstring>
 #include <set>
 
+#include "base/error.h"
+#include "base/text.h"
+
 namespace protrain::passes {
 
 namespace {
@@ -39,7 +42,8 @@ std::vector<ValueId> all_of(const Graph &graph, ValueId (*find)(const Graph &, c
 
 bool may_be_transposes(const Graph &graph, ValueId a, ValueId b) {
   const graph::Type &left = graph.value(a).type, &right = graph.value(b).type;
-  return a != b && left.dtype == right.dtype && left.shape[0] == right.shape[1] && left.shape[1] == right.shape[0];
+  return a != b && left.dtype == right.dtype && left.shape.size() == 2 && right.shape.size() == 2 &&
+         left.shape[0] == right.shape[1] && left.shape[1] == right.shape[0];
 }
 
 bool is_transpose(const Array &table, const Array &matrix) {
@@ -53,32 +57,81 @@ bool is_transpose(const Array &table, const Array &matrix) {
   return true;
 }
 
+// `copy` is `original` from here on, or its transpose, which a node makes that goes before all others.
+class Ties {
+ public:
+  Ties(Graph &graph, std::vector<Finding> &findings) : graph_(graph), findings_(findings) {}
+
+  void add(ValueId original, ValueId copy, bool turned, const std::string &reason) {
+    const std::string name = graph_.value(copy).name;  // a copy: adding values moves them
+    const auto finding = std::ranges::find(findings_, name, &Finding::initializer);
+    finding->parameter = finding->frozen = false;
+    finding->tied_to = graph_.value(original).name;
+    finding->turned = turned;
+    finding->reason = reason + finding->tied_to;
+    ValueId again = original;
+    if (turned) {
+      again = graph_.add_value({.name = name + "/tied", .type = graph_.value(copy).type, .array = {}});
+      turned_.push_back({.op = "Transpose",
+                         .name = name,
+                         .attributes = {{"perm", std::vector<std::int64_t>{1, 0}}},
+                         .inputs = {original},
+                         .outputs = {again}});
+    }
+    graph_.replace_uses(copy, again);
+    graph_.value(copy).origin = Origin::initializer;
+  }
+
+  // Puts the transposes into the graph, once all are known.
+  void finish() {
+    if (turned_.empty()) return;
+    turned_.insert(turned_.end(), graph_.nodes().begin(), graph_.nodes().end());
+    graph_.set_nodes(std::move(turned_));
+  }
+
+ private:
+  Graph &graph_;
+  std::vector<Finding> &findings_;
+  std::vector<Node> turned_;
+};
+
 }  // namespace
+
+void tie(Graph &graph, const std::vector<std::string> &groups, std::vector<Finding> &findings) {
+  Ties ties(graph, findings);
+  for (const std::string &group : groups) {
+    ValueId first = ValueId::none;
+    std::size_t count = 0;
+    for (const Finding &finding : findings) {
+      if (!finding.parameter || !any_glob(group, finding.initializer)) continue;
+      const ValueId id = graph.find(finding.initializer);
+      if (count++ == 0) {
+        first = id;
+        continue;
+      }
+      const graph::Type &original = graph.value(first).type, &copy = graph.value(id).type;
+      const bool turned = original != copy;
+      require(!turned || may_be_transposes(graph, first, id), Code::shape, finding.initializer,
+              "tied to {}, which is {}; this is {}: they must be equal, or a matrix and its transpose",
+              graph.value(first).name, to_text(original), to_text(copy));
+      ties.add(first, id, turned, turned ? "by the option `tie` the transpose of " : "by the option `tie` ");
+    }
+    require(count > 1, Code::arg, "tie", "the pattern \"{}\" matches {}; it must match at least two", printable(group),
+            count == 0 ? "no parameter" : "one parameter");
+  }
+  ties.finish();
+}
 
 void retie_transposes(Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings) {
   const std::vector<ValueId> tables = all_of(graph, table_of), matrices = all_of(graph, operand_of);
-  std::vector<Node> turned;
+  Ties ties(graph, findings);
   for (ValueId table : tables)
     for (ValueId matrix : matrices) {
       if (!is_matrix_parameter(graph, matrix) || !may_be_transposes(graph, table, matrix)) continue;
-      const std::string name = graph.value(matrix).name;  // a copy: adding values moves them
-      if (!is_transpose(load(graph.value(table).name), load(name).compact())) continue;
-      const auto finding = std::ranges::find(findings, name, &Finding::initializer);
-      finding->parameter = finding->frozen = false;
-      finding->tied_to = graph.value(table).name;
-      finding->reason = "equals the transpose of " + finding->tied_to;
-      const ValueId again = graph.add_value({.name = name + "/tied", .type = graph.value(matrix).type, .array = {}});
-      graph.replace_uses(matrix, again);
-      graph.value(matrix).origin = Origin::initializer;
-      turned.push_back({.op = "Transpose",
-                        .name = name,
-                        .attributes = {{"perm", std::vector<std::int64_t>{1, 0}}},
-                        .inputs = {table},
-                        .outputs = {again}});
+      if (is_transpose(load(graph.value(table).name), load(graph.value(matrix).name).compact()))
+        ties.add(table, matrix, true, "equals the transpose of ");
     }
-  if (turned.empty()) return;
-  turned.insert(turned.end(), graph.nodes().begin(), graph.nodes().end());
-  graph.set_nodes(std::move(turned));
+  ties.finish();
 }
 
 }  // namespace protrain::passes

@@ -73,7 +73,8 @@ bool holds_angles(const Value &value, const LoadInitializer &load) {
 
 Finding judge(const Places &places, ValueId id, const Value &value, const LoadInitializer &load) {
   const std::string unmet = is_read(places, id) ? "meets no data" : "is read by nothing";
-  Finding finding{.initializer = value.name, .parameter = false, .frozen = false, .reason = unmet, .tied_to = ""};
+  Finding finding{
+      .initializer = value.name, .parameter = false, .frozen = false, .reason = unmet, .tied_to = "", .turned = false};
   for (const Place &place : places.of(id)) {
     std::string reason;
     finding.parameter = places.holds_weights(place, reason);
@@ -139,6 +140,7 @@ std::vector<Finding> find_parameters(Graph &graph, const LoadInitializer &load, 
   }
   require_used(choices.trainable, findings, "trainable");
   require_used(choices.frozen, findings, "frozen");
+  tie(graph, choices.ties, findings);
   retie_transposes(graph, load, findings);
   order_parameters(graph);
   return findings;

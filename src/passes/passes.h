@@ -34,6 +34,7 @@ struct Loss {
 struct Choices {
   std::vector<std::string> trainable;  // parameters whatever the rules say
   std::vector<std::string> frozen;     // parameters that are not trained
+  std::vector<std::string> ties;       // of each, patterns joined by "|": the parameters it matches are one, the first
   std::optional<Loss> loss;            // none: the graph has one
 };
 
@@ -44,7 +45,8 @@ struct Finding {
   bool frozen = false;
   std::string
       reason;  // "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]"
-  std::string tied_to;  // not empty: no parameter of its own but the transpose of this one; written as such on export
+  std::string tied_to;  // not empty: no parameter of its own but this one again, written as such on export
+  bool turned = false;  // or its transpose
 };
 
 struct Prepared {

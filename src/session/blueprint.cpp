@@ -83,7 +83,8 @@ class Drawing {
       blueprint_.file = std::move(loaded.file);
       blueprint_.splits = std::move(loaded.prepared.splits);
       for (const passes::Finding &finding : loaded.prepared.findings)
-        if (!finding.tied_to.empty()) blueprint_.tied.emplace(finding.initializer, finding.tied_to);
+        if (!finding.tied_to.empty())
+          blueprint_.tied.emplace(finding.initializer, Tied{finding.tied_to, finding.turned});
       blueprint_.accumulation = accumulation_of(options_, served->forward);
     }
     served->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,

@@ -22,10 +22,16 @@ enum class NonfinitePolicy : std::uint8_t {
   rollback,  // an error, and everything is as before the step
 };
 
+// An initializer of the file that is a parameter again, or its transpose.
+struct Tied {
+  std::string parameter;
+  bool turned = false;
+};
+
 struct Blueprint {
   std::unique_ptr<onnx_import::Model> file;
-  std::vector<graph::Split> splits;         // parameters that the file has once for several
-  std::map<std::string, std::string> tied;  // initializers of the file that are a parameter's transpose
+  std::vector<graph::Split> splits;  // parameters that the file has once for several
+  std::map<std::string, Tied> tied;  // by the initializer's name
   backend::Optimizer optimizer;
   NonfinitePolicy policy = NonfinitePolicy::stop;
   std::uint64_t accumulation = 1;               // micro-batches of a step

@@ -81,8 +81,11 @@ LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Mode
   const std::optional<passes::Loss> loss = loss_of(options);
   if (!loss) keep_loss_output(graph);
   const auto load = [&](const std::string &name) { return loaded.file->load(name); };
-  loaded.prepared = passes::prepare(
-      std::move(graph), load, {.trainable = options.list("trainable"), .frozen = options.list("frozen"), .loss = loss});
+  loaded.prepared = passes::prepare(std::move(graph), load,
+                                    {.trainable = options.list("trainable"),
+                                     .frozen = options.list("frozen"),
+                                     .ties = options.list("tie"),
+                                     .loss = loss});
   loaded.loss = find_loss(loaded.prepared.graph);
   if (precision_of(options) == DType::bf16) passes::to_bf16(loaded.prepared.graph, loaded.loss);
   return loaded;

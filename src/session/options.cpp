@@ -40,11 +40,6 @@ bool holds(std::string_view condition, double number) {
                         : number < bound;
 }
 
-bool any_glob(std::string_view globs, const std::string &value) {
-  const std::vector<std::string> patterns = split(globs, '|');
-  return std::any_of(patterns.begin(), patterns.end(), [&](const auto &glob) { return glob_match(glob, value); });
-}
-
 template <typename Number>
 void check_number(const OptionRow &row, const std::string &value, Number number) {
   require(number.has_value(), Code::arg, std::string(row.key), "'{}' is not {} {}", printable(value),
@@ -104,7 +99,8 @@ const std::vector<OptionRow> &option_table() {
       // What is trained.
       {"trainable", list, "", "GLOB", "initializers that are parameters whatever the rules say"},
       {"frozen", list, "", "GLOB", "parameters that are not trained"},
-      {"tie", list, "", "GLOB", "initializers that are one parameter", "*"},
+      {"tie", list, "", "GLOB|GLOB",
+       "parameters that are one, the first of them: of the same shape, or a matrix and its transpose"},
       {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},
       // The loss, for graphs that end in logits.
       {"loss", choice, "", "cross_entropy|mse|l1|bce",

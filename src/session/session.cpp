@@ -359,11 +359,11 @@ class LiveSession final : public Session {
   // False for what is no parameter and no transpose of one.
   bool export_initializer(const std::string &name, std::byte *out) {
     const auto tied = blueprint_.tied.find(name);
-    const ValueId id = parameter_named(tied != blueprint_.tied.end() ? tied->second : name);
+    const ValueId id = parameter_named(tied != blueprint_.tied.end() ? tied->second.parameter : name);
     if (id == ValueId::none) return false;
     const graph::Type &type = forward().value(id).type;
     const std::span<std::byte> bytes(out, byte_count(type.dtype, type.shape));
-    if (tied == blueprint_.tied.end()) {
+    if (tied == blueprint_.tied.end() || !tied->second.turned) {
       machine_.read_array(position_of(id), 0, 0, bytes);
       return true;
     }

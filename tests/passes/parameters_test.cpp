@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "errors.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
@@ -162,6 +163,31 @@ TEST(Parameters, AHeadThatEqualsTheTableTransposedIsTheTable) {
   const Values constant = {{"table", Array::filled({DType::f64, {9, 4}}, 1)},
                            {"head", Array::filled({DType::f64, {4, 9}}, 1)}};
   EXPECT_EQ(find(b.graph, {}, constant).parameters(), (Names{"table", "head"}));
+}
+
+TEST(Parameters, TiesMakeOneOfSeveral) {
+  HandBuilt b;
+  const ValueId ids = b.input("ids", {3}, DType::i64);
+  const ValueId x = b.add("Gather", {b.initializer("table", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
+  const ValueId y = b.add("Gather", {b.initializer("decoder.table", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
+  b.graph.outputs = {b.add("MatMul", {b.add("Add", {x, y}), b.initializer("head", {4, 9})})};
+  const Found tied = find(b.graph, {.ties = {"*table|head"}});
+  EXPECT_EQ(tied.parameters(), Names{"table"});
+  EXPECT_EQ(tied.findings[1].tied_to, "table");
+  EXPECT_FALSE(tied.findings[1].turned);
+  EXPECT_EQ(tied.findings[2].tied_to, "table");
+  EXPECT_TRUE(tied.findings[2].turned);
+  EXPECT_EQ(tied.findings[2].reason, "by the option `tie` the transpose of table");
+  EXPECT_EQ(find(b.graph, {.ties = {"table|decoder.table"}}).parameters(), (Names{"table", "head"}));
+}
+
+TEST(Parameters, TiesOfNothingAndOfOtherShapesAreRefused) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {3, 4}), b.initializer("a", {4, 9})});
+  b.graph.outputs = {b.add("Add", {x, b.initializer("b", {9})})};
+  EXPECT_EQ(code_of([&] { find(b.graph, {.ties = {"a|b"}}); }), Code::shape);
+  EXPECT_EQ(code_of([&] { find(b.graph, {.ties = {"a|c"}}); }), Code::arg);
+  EXPECT_EQ(code_of([&] { find(b.graph, {.ties = {"c*"}}); }), Code::arg);
 }
 
 // T5's biases by distance meet scores through a choice by data; BEiT's token stands where data hides others.

@@ -88,6 +88,35 @@ TEST(TiedHead, IsWrittenIntoBothTensors) {
   EXPECT_FALSE(after->load(table).same_as(before->load(table)));
 }
 
+// Weights that are one have the gradients of two that are equal, added up.
+TEST(TiedByOption, AreTrainedAndExportedAsOne) {
+  const std::string model = test::fixture("llama-dynamic-opset18.onnx"), table = "m.model.embed_tokens.weight",
+                    head = "m.lm_head.weight";
+  Options apart = options_of(kLanguage), tied = options_of(kLanguage);
+  apart.set("keep_gradients", "m.*d*.weight");
+  tied.set("keep_gradients", table);
+  tied.set("tie", table + "|" + head);
+  const auto two = Session::create(apart, model, nullptr), one = Session::create(tied, model, nullptr);
+  ASSERT_EQ(one->parameter_count() + 1, two->parameter_count());
+  std::vector<float> weights(512 * 64), of_table = weights, of_head = weights, of_both = weights;
+  two->read_parameter(table, weights.data(), weights.size());
+  two->write_parameter(head, weights.data(), weights.size());
+  EXPECT_EQ(step(*one, kLanguage), step(*two, kLanguage));
+  two->read_gradient(table, of_table.data(), of_table.size());
+  two->read_gradient(head, of_head.data(), of_head.size());
+  one->read_gradient(table, of_both.data(), of_both.size());
+  for (std::size_t i = 0; i < of_both.size(); ++i) ASSERT_NEAR(of_both[i], of_table[i] + of_head[i], 1e-6) << i;
+
+  const test::Scratch scratch;
+  one->export_model(scratch / "once.onnx");
+  const auto exported = onnx_import::Model::open(scratch / "once.onnx");
+  EXPECT_TRUE(exported->load(head).same_as(exported->load(table)));
+  one->read_parameter(table, weights.data(), weights.size());
+  EXPECT_TRUE(exported->load(table).same_as(graph::Array::dense(
+      {DType::f32, {512, 64}}, {reinterpret_cast<const std::byte *>(weights.data()),
+                                reinterpret_cast<const std::byte *>(weights.data() + weights.size())})));
+}
+
 class MergedNorms : public testing::Test {
  protected:
   static constexpr int kCount = test::kMergedRows * test::kMergedWidth;
