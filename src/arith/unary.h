@@ -49,6 +49,15 @@ PROTRAIN_UNARY(HardSwish, x *limited(x *(1 / 6.0f) + 0.5f, 0, 1),
                x <= -3 ? 0.0f : (x >= 3 ? 1.0f : x * (1 / 3.0f) + 0.5f));
 PROTRAIN_UNARY(Sin, __builtin_sinf(x), __builtin_cosf(x));
 PROTRAIN_UNARY(Cos, __builtin_cosf(x), -__builtin_sinf(x));
+PROTRAIN_UNARY(Tan, __builtin_tanf(x), 1.0f / (__builtin_cosf(x) * __builtin_cosf(x)));
+PROTRAIN_UNARY(Asin, __builtin_asinf(x), 1.0f / __builtin_sqrtf(fma(-x, x, 1.0f)));
+PROTRAIN_UNARY(Acos, __builtin_acosf(x), -1.0f / __builtin_sqrtf(fma(-x, x, 1.0f)));
+PROTRAIN_UNARY(Atan, __builtin_atanf(x), 1.0f / fma(x, x, 1.0f));
+PROTRAIN_UNARY(Sinh, __builtin_sinhf(x), __builtin_coshf(x));
+PROTRAIN_UNARY(Cosh, __builtin_coshf(x), __builtin_sinhf(x));
+PROTRAIN_UNARY(Asinh, __builtin_asinhf(x), 1.0f / __builtin_sqrtf(fma(x, x, 1.0f)));
+PROTRAIN_UNARY(Acosh, __builtin_acoshf(x), 1.0f / __builtin_sqrtf(fma(x, x, -1.0f)));
+PROTRAIN_UNARY(Atanh, __builtin_atanhf(x), 1.0f / fma(-x, x, 1.0f));
 PROTRAIN_UNARY(Silu, x *sigmoid(x), sigmoid(x) * fma(x, sigmoid(-x), 1.0f));
 PROTRAIN_UNARY(Clip, limited(x, k.a, k.b), one_if(!(x < k.a) && !(x > k.b)));
 PROTRAIN_UNARY(ThresholdedRelu, x <= k.a ? 0.0f : x, one_if(x > k.a));

@@ -32,6 +32,15 @@ TEST(Unary, SlopesOfSmoothOperatorsMatchDifferences) {
   expect_slope<arith::Mish>("Mish", -5, 5);
   expect_slope<arith::Sin>("Sin", -4, 4);
   expect_slope<arith::Cos>("Cos", -4, 4);
+  expect_slope<arith::Tan>("Tan", -1.2f, 1.2f);
+  expect_slope<arith::Asin>("Asin", -0.8f, 0.8f);
+  expect_slope<arith::Acos>("Acos", -0.8f, 0.8f);
+  expect_slope<arith::Atan>("Atan", -4, 4);
+  expect_slope<arith::Sinh>("Sinh", -3, 3);
+  expect_slope<arith::Cosh>("Cosh", -3, 3);
+  expect_slope<arith::Asinh>("Asinh", -4, 4);
+  expect_slope<arith::Acosh>("Acosh", 1.2f, 5);
+  expect_slope<arith::Atanh>("Atanh", -0.8f, 0.8f);
   expect_slope<arith::Gelu>("Gelu", -4, 4);
   expect_slope<arith::GeluTanh>("GeluTanh", -4, 4);
   expect_slope<arith::Silu>("Silu", -5, 5);

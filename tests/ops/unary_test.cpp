@@ -16,6 +16,11 @@ TEST(UnaryOps, GradientsMatchFiniteDifferences) {
                          "Sin", "Cos",  "Gelu", "Silu",     "Clip",     "ThresholdedRelu"})
     for (const Shape &shape : {Shape{7}, Shape{2, 1, 3}, Shape{}})
       expect_gradient({.op = op, .attributes = {}, .inputs = {spread(shape)}});
+  for (const char *op : {"Atan", "Sinh", "Cosh", "Asinh"})
+    expect_gradient({.op = op, .attributes = {}, .inputs = {spread({7})}});
+  for (const char *op : {"Tan", "Asin", "Acos", "Atanh"})
+    expect_gradient({.op = op, .attributes = {}, .inputs = {random_doubles({11}, 6, -0.8, 0.8)}});
+  expect_gradient({.op = "Acosh", .attributes = {}, .inputs = {random_doubles({11}, 6, 1.2, 5)}});
   for (const char *op : {"Log", "Sqrt", "Reciprocal"})
     expect_gradient({.op = op, .attributes = {}, .inputs = {random_doubles({11}, 6, 0.3, 3)}});
 }
