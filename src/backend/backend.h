@@ -21,6 +21,7 @@ struct DeviceInfo {
   bool shares_memory;          // device and host are the same memory
   bool shares_cores;           // device and host are the same cores
   int threads;                 // team size; 0 where the idea does not apply
+  bool asynchronous = false;   // launch and copy only append to a queue of the device, which runs later
 };
 
 // Numbers that change from step to step; kernels read them, no Program holds them.
@@ -100,6 +101,15 @@ class Device {
   // Only for updates and copies, whose bits do not depend on who does them.
   virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
   virtual void copy_alone(const Copy &copy) = 0;
+
+  // Of asynchronous devices. Events are numbered from 0; each stands for a place in a queue, where it was last
+  // recorded.
+  virtual void reserve_events(std::size_t count);
+  virtual void record(Queue queue, std::size_t event);  // after all that was appended
+  virtual void wait(Queue queue, std::size_t event);    // what is appended from here on waits for it
+  virtual void wait_here(std::size_t event);            // this thread does; failures of the device may come out
+  // When the event was reached in the last run_step, since its begin.
+  virtual std::int64_t event_ns(std::size_t event);
 };
 
 // Opens "cpu" (or, once there is a plugin, "cuda:0"). threads 0: as many as the process may use.

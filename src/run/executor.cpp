@@ -12,6 +12,7 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
+constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
 constexpr int kPoison = 0xFF;  // a NaN in every float type, -1 in integers
 
 std::int64_t nanoseconds_since(Time::time_point start) {
@@ -33,7 +34,9 @@ Executor::Executor(backend::Device &device, const graph::Graph &graph, const pro
     : device_(device), graph_(graph), program_(program), store_(store), lanes_(lanes) {
   report_.peak_bytes = program.arena_bytes;
   report_.spans.resize(program.instructions.size());
-  for (std::size_t q = 0; q < kQueueCount; ++q) report_.beside[q] = lanes.has(static_cast<Queue>(q));
+  for (std::size_t q = 0; q < kQueueCount; ++q)
+    report_.beside[q] =
+        lanes.has(static_cast<Queue>(q)) || (device.info().asynchronous && static_cast<Queue>(q) != Queue::compute);
 }
 
 backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Kernels &kernels,
@@ -57,9 +60,13 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
   for (const program::Operand &operand : instruction.inputs) issue.inputs.push_back(address(operand));
   for (const program::Operand &operand : instruction.outputs) issue.outputs.push_back(address(operand));
   if (instruction.scratch != program::BufferId::none) issue.scratch = store_.address(buffer(instruction.scratch));
-  for (std::size_t wait : instruction.waits) issue.waits.push_back({program_.instructions[wait].queue, wait});
+  for (std::size_t wait : instruction.waits)
+    if (const Queue queue = program_.instructions[wait].queue; runs_ahead(queue))
+      issue.events.push_back(wait);
+    else
+      issue.waits.push_back({queue, wait});
   for (program::BufferId id : instruction.releases)
-    if (trial.poison && buffer(id).tier != Tier::disk)
+    if (trial.poison && buffer(id).tier != Tier::disk && !runs_ahead(instruction.queue))
       issue.poison.emplace_back(store_.address(buffer(id)), buffer(id).bytes);
   if (!program::moves(instruction.kind)) {
     issue.kernel = &kernel_of(instruction, kernels, optimizer);
@@ -75,6 +82,7 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
 
 void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial) {
   trial_ = trial;
+  if (device_.info().asynchronous) device_.reserve_events(program_.instructions.size());
   issues_.clear();
   for (auto &list : lists_) list.clear();
   for (const program::Instruction &instruction : program_.instructions) {
@@ -101,6 +109,9 @@ void Executor::move(const Issue &issue, bool alone) {
 
 void Executor::perform(std::size_t instruction, bool alone) {
   const Issue &issue = issues_[instruction];
+  const bool ahead = !alone && device_.info().asynchronous;
+  if (ahead)
+    for (std::size_t event : issue.events) device_.wait(issue.queue, event);
   if (issue.commits) committed_.store(true, std::memory_order_relaxed);
   if (trial_.delays) sleep_now_and_then(runs_, instruction);
   const std::int64_t start_ns = nanoseconds_since(start_);
@@ -112,8 +123,14 @@ void Executor::perform(std::size_t instruction, bool alone) {
     device_.launch_alone(*issue.kernel, launch);
   else
     device_.launch(issue.queue, *issue.kernel, launch);
+  if (ahead) return device_.record(issue.queue, instruction);
   for (const auto &[at, bytes] : issue.poison) std::memset(at, kPoison, bytes);
   report_.spans[instruction] = {start_ns, nanoseconds_since(start_)};
+}
+
+void Executor::execute(std::size_t instruction) {
+  for (std::size_t event : issues_[instruction].events) device_.wait_here(event);
+  perform(instruction, true);
 }
 
 void Executor::issue() {
@@ -132,7 +149,22 @@ void Executor::issue() {
     } catch (...) {
       return lanes_.fail(i, std::current_exception());
     }
-    lanes_.over(i, issue.queue);
+    if (!runs_ahead(issue.queue)) lanes_.over(i, issue.queue);
+  }
+}
+
+// Of what the device ran by itself only the ends are known: it began when nothing was left to wait for.
+void Executor::note_spans() {
+  std::array<std::int64_t, kQueueCount> free{};
+  for (std::size_t i = 0; i < issues_.size(); ++i) {
+    const Queue queue = issues_[i].queue;
+    std::int64_t &queue_free = free[static_cast<std::size_t>(queue)];
+    if (runs_ahead(queue)) {
+      std::int64_t start = queue_free;
+      for (std::size_t wait : program_.instructions[i].waits) start = std::max(start, report_.spans[wait].end_ns);
+      report_.spans[i] = {start, std::max(start, device_.event_ns(i))};
+    }
+    queue_free = report_.spans[i].end_ns;
   }
 }
 
@@ -141,6 +173,10 @@ void Executor::rethrow(const Lanes::Outcome &outcome) const {
     std::rethrow_exception(outcome.error);
   } catch (Error &error) {
     if (error.code == Code::cancelled) throw;
+    if (error.aftermath == Aftermath::lost) {
+      error.text += kLost;
+      throw;
+    }
     error.text += " [at instruction " + describe(program_, graph_, outcome.instruction) + "]";
     if (!committed_) throw;
     // Updates that had begun on other queues ran to their end or did not begin; of what was on its way to or from a
@@ -148,8 +184,7 @@ void Executor::rethrow(const Lanes::Outcome &outcome) const {
     error.aftermath = Aftermath::half_applied;
     if (program_.norm == program::BufferId::none) throw;
     if (program_.instructions[outcome.instruction].queue == Queue::disk) error.aftermath = Aftermath::lost;
-    error.text += error.aftermath == Aftermath::lost ? "; the session is lost: go on from a checkpoint"
-                                                     : "; some parameters took the step and others did not";
+    error.text += error.aftermath == Aftermath::lost ? kLost : "; some parameters took the step and others did not";
     throw;
   }
 }
@@ -163,9 +198,15 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   std::ranges::fill(report_.spans, program::Span{});
   start_ = Time::now();
   lanes_.begin(*this);
-  device_.run_step(&Executor::issue_all, this);
+  try {
+    device_.run_step(&Executor::issue_all, this);
+  } catch (Error &error) {  // nobody knows what an asynchronous device had done by then
+    error.aftermath = Aftermath::lost;
+    lanes_.fail(issues_.size() - 1, std::current_exception());
+  }
   const Lanes::Outcome outcome = lanes_.end(issues_.size());
   if (outcome.error) rethrow(outcome);
+  if (device_.info().asynchronous) note_spans();
   report_.seconds = static_cast<double>(nanoseconds_since(start_)) * 1e-9;
 }
 

@@ -1,5 +1,7 @@
 // Executor: runs one Program. Everything it needs is resolved when it is made; a run is one loop over a list of
-// instructions, which hands those of queues with a worker to their worker and runs the others itself.
+// instructions, which hands those of queues with a worker to their worker and runs the others itself; or, where the
+// device is asynchronous, appends them to its queues and does not wait. What waits for what is said there by events,
+// one for each instruction.
 #pragma once
 
 #include <atomic>
@@ -52,14 +54,17 @@ class Executor final : public Job {
     void *scratch = nullptr;
     std::uint64_t bytes = 0, disk_offset = 0;
     Tier from = Tier::device, to = Tier::device;
-    bool commits = false;  // once it has begun, the step cannot be as if it had never been
-    std::vector<Wait> waits;
+    bool commits = false;             // once it has begun, the step cannot be as if it had never been
+    std::vector<Wait> waits;          // for what threads run
+    std::vector<std::size_t> events;  // for what queues of the device run by themselves: instructions
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
   };
 
   const std::vector<std::size_t> &list(Queue queue) const override { return lists_[static_cast<std::size_t>(queue)]; }
   const std::vector<Wait> &waits(std::size_t instruction) const override { return issues_[instruction].waits; }
-  void execute(std::size_t instruction) override { perform(instruction, true); }
+  void execute(std::size_t instruction) override;
+  // The device runs the queue by itself, some time after the thread that issues has appended to it.
+  bool runs_ahead(Queue queue) const { return device_.info().asynchronous && !lanes_.has(queue); }
 
   Issue resolve(const program::Instruction &instruction, Kernels &kernels, const backend::Optimizer &optimizer,
                 const Trial &trial) const;
@@ -69,6 +74,7 @@ class Executor final : public Job {
   void issue();
   void perform(std::size_t instruction, bool alone);
   void move(const Issue &issue, bool alone);
+  void note_spans();
   [[noreturn]] void rethrow(const Lanes::Outcome &outcome) const;
 
   backend::Device &device_;

@@ -22,11 +22,13 @@ bool on_trial(const Options &options, const char *what) {
 std::array<bool, kQueueCount> own_workers(const Options &options, const Blueprint &blueprint,
                                           const backend::DeviceInfo &device) {
   std::array<bool, kQueueCount> own{};
-  const bool all = on_trial(options, "workers") || !device.shares_cores;
+  // An asynchronous device runs its queues by itself; the host's are not among them.
+  const bool all = !device.asynchronous && (on_trial(options, "workers") || !device.shares_cores);
   for (const Draft::Programs &programs : blueprint.draft.programs)
     for (const program::Program *program : {&programs.step, &programs.accumulate, &programs.evaluation})
       for (const program::Instruction &instruction : program->instructions)
-        if (instruction.queue != Queue::compute && (all || instruction.queue == Queue::disk))
+        if (const Queue queue = instruction.queue;
+            queue == Queue::disk || (queue == Queue::host && device.asynchronous) || (all && queue != Queue::compute))
           own[static_cast<std::size_t>(instruction.queue)] = true;
   return own;
 }

@@ -27,13 +27,16 @@ class Bench {
   const program::Program &program() const { return blueprint().draft.programs[0].step; }
   run::Store &store() { return machine_.store(); }
 
-  // Takes `program` in place of the session's; `workers`: one for each queue beside compute.
+  // Takes `program` in place of the session's; `workers`: one for each queue beside compute. Those that an asynchronous
+  // device does not run have one.
   void load(const program::Program &program, bool workers, const run::Trial &trial = {}) {
     executor_.reset();
     program_ = program;
     std::array<bool, kQueueCount> own{};
     for (const program::Instruction &instruction : program.instructions)
-      own[static_cast<std::size_t>(instruction.queue)] = workers && instruction.queue != Queue::compute;
+      own[static_cast<std::size_t>(instruction.queue)] =
+          device_->info().asynchronous ? instruction.queue == Queue::host || instruction.queue == Queue::disk
+                                       : workers && instruction.queue != Queue::compute;
     lanes_ = std::make_unique<run::Lanes>(own);
     executor_ = std::make_unique<run::Executor>(*device_, graph(), program_, store(), *lanes_);
     executor_->bind(kernels_, blueprint().optimizer, trial);

@@ -1,7 +1,13 @@
 // Devices that compute as the CPU does and do a little more around it.
 #pragma once
 
+#include <condition_variable>
+#include <deque>
 #include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 #include "base/memory.h"
@@ -68,6 +74,122 @@ class Sheltered final : public Forwarding {
 
  private:
   Block scratch_;
+};
+
+// An asynchronous device: a thread for each of its queues, which takes what was appended in order. Sleeps now and then,
+// so that what is not waited for is not there. `before` is called with each kernel, on the queue's thread.
+class Streams final : public Forwarding {
+ public:
+  explicit Streams(std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {})
+      : before_(std::move(before)) {}
+  ~Streams() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread &thread : threads_) thread.join();
+  }
+
+  const backend::DeviceInfo &info() const override { return info_; }
+  void reserve_events(std::size_t count) override { events_.resize(std::max(count, events_.size())); }
+
+  void run_step(void (*issue)(void *), void *argument) override {
+    issue(argument);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return pending_ == 0; });
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
+    append(queue, [this, &kernel, launch] {
+      before_(kernel);
+      auto work = [&] { Forwarding::launch(Queue::compute, kernel, launch); };
+      Forwarding::run_step([](void *self) { (*static_cast<decltype(work) *>(self))(); }, &work);
+    });
+  }
+  void copy(Queue queue, const backend::Copy &copy) override {
+    append(queue, [this, copy] { copy_alone(copy); });
+  }
+  void record(Queue queue, std::size_t event) override {
+    const std::uint64_t time = [&] {
+      const std::lock_guard lock(mutex_);
+      return ++events_[event].recorded;
+    }();
+    append(queue, [this, event, time] {
+      const std::lock_guard lock(mutex_);
+      events_[event].reached = time;
+    });
+  }
+  void wait(Queue queue, std::size_t event) override {
+    append(queue, [this, event, time = recorded(event)] { wait_for(event, time); });
+  }
+  void wait_here(std::size_t event) override { wait_for(event, recorded(event)); }
+  std::int64_t event_ns(std::size_t event) override { return static_cast<std::int64_t>(event); }
+
+ private:
+  struct Event {
+    std::uint64_t recorded = 0, reached = 0;  // times
+  };
+
+  std::uint64_t recorded(std::size_t event) {
+    const std::lock_guard lock(mutex_);
+    return events_[event].recorded;
+  }
+  void wait_for(std::size_t event, std::uint64_t time) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return events_[event].reached >= time; });
+  }
+  void append(Queue queue, std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      queues_[static_cast<std::size_t>(queue)].push_back(std::move(work));
+      ++pending_;
+    }
+    changed_.notify_all();
+  }
+  void serve(std::size_t queue) {
+    for (std::uint64_t count = queue + 1;; ++count) {
+      std::function<void()> work;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return closed_ || !queues_[queue].empty(); });
+        if (queues_[queue].empty()) return;
+        work = std::move(queues_[queue].front());
+        queues_[queue].pop_front();
+      }
+      if (count % 7 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+      try {
+        work();
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        if (!error_) error_ = std::current_exception();
+      }
+      {
+        const std::lock_guard lock(mutex_);
+        --pending_;
+      }
+      changed_.notify_all();
+    }
+  }
+
+  const backend::DeviceInfo info_ = [this] {
+    backend::DeviceInfo info = Forwarding::info();
+    info.asynchronous = true;
+    return info;
+  }();
+  const std::function<void(backend::Kernel &)> before_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::array<std::deque<std::function<void()>>, kQueueCount> queues_;
+  std::vector<Event> events_;
+  std::size_t pending_ = 0;
+  bool closed_ = false;
+  std::exception_ptr error_;
+  std::vector<std::thread> threads_ = [this] {
+    std::vector<std::thread> threads;
+    for (std::size_t q = 0; q < kQueueCount; ++q) threads.emplace_back([this, q] { serve(q); });
+    return threads;
+  }();
 };
 
 }  // namespace protrain::test

@@ -136,6 +136,36 @@ TEST(Executor, ChangesNothingThatHoldsWhenItFailsBeforeTheCommit) {
   EXPECT_EQ(step.state(), before);
 }
 
+// Nothing is waited for but what events and workers say.
+TEST(Executor, LeavesTheSameBitsOnAnAsynchronousDevice) {
+  const Trace expected = unlimited(kModel, 2);
+  Draw draw(11);
+  for (int i = 0; i < 6; ++i) {
+    const Scratch scratch;
+    const plan::Plan plan = draw.plan(training_graph(kModel), std::nullopt);
+    Bench bench(kModel, following(plan, scratch), std::make_unique<Streams>());
+    bench.load(bench.program(), false);
+    ASSERT_TRUE(bench.train(2) == expected) << plan::to_json(plan);
+    const auto &spans = bench.report().spans;
+    EXPECT_TRUE(std::ranges::all_of(spans, [](const program::Span &span) { return span.end_ns >= span.start_ns; }));
+  }
+}
+
+// What fails on the device comes out some time later.
+TEST(Executor, IsLostWhereAnAsynchronousDeviceFails) {
+  Bench bench(kModel, {},
+              std::make_unique<Streams>([](backend::Kernel &) { fail(Code::device, "adder", "it is gone"); }));
+  bench.load(bench.program(), false);
+  bench.feed();
+  try {
+    bench.step();
+    FAIL() << "nothing failed";
+  } catch (const Error &error) {
+    EXPECT_EQ(error.text, "it is gone; the session is lost: go on from a checkpoint");
+    EXPECT_EQ(error.aftermath, Aftermath::lost);
+  }
+}
+
 // Whatever is copied beside compute fails.
 class Broken final : public Forwarding {
  public:
