@@ -244,7 +244,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *                   says more
  *   resume          the checkpoint to go on from, as protrain_session_save left it, or a directory of them: its newest.
  *                   The seed is the checkpoint's; the learning rate is not part of it
- * A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains one item with each call; any other option is replaced.
+ * A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains one item with each call; any other option is
+ * replaced.
  * Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
  *   UNSUPPORTED for options and values that are known but not available yet: nothing is ever ignored.
  * Since: 0.1 */
