@@ -177,7 +177,7 @@ bool Places::in_scale(const Node &node, const Place &place, std::string &reason)
     reason = "scales the last axis in " + name_of_node(node);
     return true;
   }
-  if (scales_before_bias(node, place)) {
+  if (scales_before_bias(node, place) || scales_channels(node, place)) {
     reason = "scales channels in " + name_of_node(node);
     return true;
   }
@@ -203,6 +203,22 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
                     return kind(in) == Kind::stored && graph_.value(in).type.shape == shape;
                   });
          });
+}
+
+// A number for each channel of images, or head of scores, that are there before it (slopes of ALiBi make the heads), and
+// as it stands in the file: what is computed of one may be a statistic.
+bool Places::scales_channels(const Node &node, const Place &place) const {
+  for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
+    const Node &maker = graph_.node(graph_.value(at).producer);
+    if (!one_of(maker.op, {"Reshape", "Transpose", "Cast"})) return false;
+    at = maker.inputs[0];
+  }
+  const ValueId data = node.inputs[1 - place.input];
+  const Shape &shape = graph_.value(place.value).type.shape, &scaled = graph_.value(data).type.shape;
+  if (kind(data) != Kind::data || scaled.size() != 4 || shape.size() < 3 || scaled[1] == 1) return false;
+  Shape along(shape.size(), 1);
+  along[shape.size() - 3] = scaled[1];
+  return shape == along;
 }
 
 // Cosines and sines picked by position: nothing but products of whole rows with data reads them. (A mask has one number

@@ -43,6 +43,7 @@ class Places {
   bool only_weighs_the_loss(const graph::Node &node) const;
   bool gathers_angles(const graph::Node &node) const;
   bool scales_before_bias(const graph::Node &node, const Place &place) const;
+  bool scales_channels(const graph::Node &node, const Place &place) const;
 
   const graph::Graph &graph_;
   std::vector<Kind> kinds_;

@@ -122,6 +122,15 @@ TEST(Parameters, CachesOfAnglesPickedByPositionAreConstants) {
   EXPECT_EQ(find(b.graph).parameters(), Names{});
 }
 
+TEST(Parameters, ScaleChannelsAndHeadsThatAreThere) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4, 3, 3}), distances = b.input("distances", {2, 1, 3, 3});
+  const auto along_heads = [&](const char *name) { return b.reshape(b.initializer(name, {4}), {4, 1, 1}); };
+  const ValueId scaled = b.add("Mul", {x, along_heads("scale")});
+  b.graph.outputs = {b.add("Add", {scaled, b.add("Mul", {along_heads("slopes"), distances})})};
+  EXPECT_EQ(find(b.graph).parameters(), Names{"scale"});
+}
+
 TEST(Parameters, UnreadInitializersAreNotLoaded) {
   HandBuilt b;
   b.initializer("unread", {100});
