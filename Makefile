@@ -1,9 +1,10 @@
 # The front door. Everything is done by CMake's presets and by scripts/.
 .PHONY: all test check format asan tsan clean
 
+# What is installed; the tests are built where they are run.
 all:
 	cmake --preset release
-	cmake --build --preset release
+	cmake --build --preset release --target protrain protrain_static protrain_command
 
 test:
 	scripts/test.sh

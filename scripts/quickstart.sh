@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is needed, builds, and trains the repository's small GPT-2 on the texts of this machine's licenses.
-# usage: quickstart.sh [more arguments for `protrain train`]
+# usage: quickstart.sh [more options of `protrain train`, none of those below]
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -194,7 +194,7 @@ DType dtype_of(std::int32_t dtype) {
 }
 
 Shape shape_of(const char *name, std::span<const std::int64_t> dims) {
-  require(dims.size() <= kRankLimit, Code::arg, "dims_len", "{} dimensions; no tensor has more than {}", dims.size(),
+  require(dims.size() <= kRankLimit, Code::arg, name, "{} dimensions; no tensor has more than {}", dims.size(),
           kRankLimit);
   const bool legal = std::none_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; });
   const Shape shape(dims.begin(), dims.end());
@@ -211,10 +211,10 @@ std::uint64_t bytes_of(const char *name, DType dtype, const Shape &shape) {
   }
 }
 
-void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t data_len) {
+void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t given) {
   const std::uint64_t expected = bytes_of(name, dtype, shape);
-  require(data_len == expected, Code::shape, name, "{} elements {} take {} bytes, data_len is {}",
-          protrain::name_of(dtype), protrain::to_text(shape), expected, data_len);
+  require(given == expected, Code::shape, name, "{} elements {} take {} bytes, and {} were given",
+          protrain::name_of(dtype), protrain::to_text(shape), expected, given);
 }
 
 // What is logged meanwhile waits for a listener.

@@ -20,6 +20,15 @@ void add_missing(CLI::App &app, int &status) {
   }
 }
 
+// A misspelt flag is named before what is missing, which may be what it was meant to be.
+int refuse(const CLI::App &app, const CLI::ParseError &error) {
+  for (const std::string &word : app.remaining(true))
+    if (error.get_exit_code() != 0 && word.size() > 1 && word.front() == '-')
+      throw tool::UsageError(
+          fmt::format("there is no option {}; --help lists those that there are", word.substr(0, word.find('='))));
+  return app.exit(error) == 0 ? tool::kOk : tool::kUsage;
+}
+
 int run(int argc, char **argv) {
   int status = tool::kOk;
   CLI::App app("Trains a model from an ONNX file.");
@@ -34,7 +43,7 @@ int run(int argc, char **argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {
-    return app.exit(error) == 0 ? tool::kOk : tool::kUsage;
+    return refuse(app, error);
   }
   return status;
 }

@@ -103,10 +103,13 @@ int main(int argc, char **argv) {
   protrain_session *session = open_model(model, memory, directory, NULL);
   train(session, text, run, 1, steps / 2, steps);
   check(protrain_session_save(session, directory));
+  uint64_t taken = 0; /* the checkpoint's folder is named after it */
+  check(protrain_session_step_count(session, &taken));
   protrain_session_destroy(session);
 
   /* This could be another process, another day: the checkpoint holds all but inputs and options. */
-  session = open_model(model, memory, directory, directory);
+  snprintf(path, sizeof path, "%s/step-%010" PRIu64, directory, taken);
+  session = open_model(model, memory, directory, path);
   train(session, text, run, steps / 2 + 1, steps, steps);
   snprintf(path, sizeof path, "%s/trained.onnx", directory);
   check(protrain_session_export(session, path));

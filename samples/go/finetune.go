@@ -79,10 +79,15 @@ func finetune(ctx context.Context, model, textFile string, steps int, memory, di
 	if err := session.Save(directory); err != nil {
 		return err
 	}
+	taken, err := session.StepCount() // the checkpoint's folder is named after it
+	if err != nil {
+		return err
+	}
 	session.Close() // its memory is needed for the next
 
 	// The second half, from there. This could be another process, another day.
-	if err := options.Set("resume", directory); err != nil {
+	checkpoint := filepath.Join(directory, fmt.Sprintf("step-%010d", taken))
+	if err := options.Set("resume", checkpoint); err != nil {
 		return err
 	}
 	if session, err = open(options, model); err != nil {

@@ -61,12 +61,14 @@ public final class Finetune {
       Finetune training = new Finetune(text.readAllBytes(), run, steps);
       if (training.text.length == 0) throw new IOException("there is nothing to read in the text");
 
+      Path checkpoint;
       try (Session session = new Session(options, model)) {
         training.train(session, 1, steps / 2);
         session.save(directory);
+        checkpoint = directory.resolve(String.format(Locale.ROOT, "step-%010d", session.stepCount()));
       }
       // This could be another process, another day: the checkpoint holds all but inputs and options.
-      try (Session session = new Session(options.resume(directory), model)) {
+      try (Session session = new Session(options.resume(checkpoint), model)) {
         training.train(session, steps / 2 + 1, steps);
         session.export(directory.resolve("trained.onnx"));
       }

@@ -161,10 +161,13 @@ class Explanation {
       say("Nothing is busy all of the step ({}): what would help most is not to wait {}.", all, longest.front().second);
   }
 
+  // Whether a change, in percent, would be printed as none.
+  static bool as_long(double change) { return std::abs(change) < 0.5; }
+
   void say_change(const Alternative &other) {
     const double chosen = blueprint_.chosen.found.best->laid_out.seconds;
     const double change = (other.seconds / other.tokens * tokens_ / chosen - 1) * 100;
-    if (std::abs(change) < 0.5) return say("With {}, planned anew, a token would take as long.", other.change);
+    if (as_long(change)) return say("With {}, planned anew, a token would take as long as now.", other.change);
     say("With {}, planned anew, a token would take {:.0f} % {} time.", other.change, std::abs(change),
         change < 0 ? "less" : "more");
   }
@@ -176,15 +179,19 @@ class Explanation {
     const auto slower = [&](double seconds) { return (seconds / chosen - 1) * 100; };
     if (found.next) {
       const plan::Choice &next = found.next->choice;
+      const double change = slower(found.next->laid_out.seconds);
       say("Of {} plans that were ranked and {} laid out and simulated, the next best (n_persist {}, n_buffer {}, "
-          "n_checkpoint {}, n_swap {}) takes {:.1f} % longer.",
+          "n_checkpoint {}, n_swap {}) takes {}.",
           found.ranked, found.laid_out, next.n_persist, next.n_buffer, next.n_checkpoint, next.n_swap,
-          slower(found.next->laid_out.seconds));
+          change < 0.05 ? "as long as this one" : fmt::format("{:.1f} % longer", change));
     }
-    if (found.resident && found.resident->laid_out.bytes != found.best->laid_out.bytes)
-      say("If {} had {} nothing would move and nothing be computed again: {} a step ({:+.0f} %).",
+    if (found.resident && found.resident->laid_out.bytes != found.best->laid_out.bytes) {
+      const double change = slower(found.resident->laid_out.seconds);
+      say("If {} had {} nothing would move and nothing be computed again: {} a step ({}).",
           plan_.shared_memory ? "memory" : "the device", bytes_text(found.resident->laid_out.bytes[0]),
-          seconds_text(found.resident->laid_out.seconds), slower(found.resident->laid_out.seconds));
+          seconds_text(found.resident->laid_out.seconds),
+          as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
+    }
     for (const Alternative &other : alternatives)
       if (other.seconds > 0)
         say_change(other);

@@ -58,7 +58,7 @@ static void inputs_are_refused_with_reasons(protrain_session *session) {
   FAILS(protrain_session_set_input(session, "labels", PROTRAIN_INT64, dims, 2, tokens, size - 1), PROTRAIN_ERROR_SHAPE,
         "labels");
   FAILS(protrain_session_set_input(session, "labels", PROTRAIN_INT64, dims, (size_t)-1, tokens, size),
-        PROTRAIN_ERROR_ARG, "dims_len");
+        PROTRAIN_ERROR_ARG, "labels");
   const int64_t endless[2] = {INT64_MAX, 8};
   FAILS(protrain_session_set_input(session, "labels", PROTRAIN_INT64, endless, 2, tokens, size), PROTRAIN_ERROR_SHAPE,
         "labels");

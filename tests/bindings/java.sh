@@ -18,16 +18,20 @@ fail() {
 command -v javac >/dev/null || fail "needs a JDK; apt-get install openjdk-17-jdk-headless"
 [ -e $jars/junit-platform-console.jar ] || fail "needs JUnit 5; apt-get install junit5"
 
-cmake --install "$build" --prefix "$work/first" >/dev/null
-mv "$work/first" "$work/prefix"  # what is installed can be moved
-PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
 XDG_CACHE_HOME=$build/cache # as the other tests have it: kernels are measured once
-export PKG_CONFIG_PATH XDG_CACHE_HOME
+export XDG_CACHE_HOME
+make_jar() { # PREFIX
+  PKG_CONFIG_PATH=$(dirname "$(find "$1" -name protrain.pc)")
+  export PKG_CONFIG_PATH
+  make -s -C "$binding" OUT="$work/java" CXXFLAGS='-Wall -Wextra -Werror' \
+    JAVACFLAGS='-Xlint:all -Xdoclint:all/protected -Xdoclint/package:ai.protrain -Werror'
+}
+cmake --install "$build" --prefix "$work/first" >/dev/null
+make_jar "$work/first"
+mv "$work/first" "$work/prefix"  # what is installed can be moved, and the jar be made for where it went
+make_jar "$work/prefix"
 cd "$work"
 libdir=$(pkg-config --variable=libdir protrain)
-
-make -s -C "$binding" OUT="$work/java" CXXFLAGS='-Wall -Wextra -Werror' \
-  JAVACFLAGS='-Xlint:all -Xdoclint:all/protected -Xdoclint/package:ai.protrain -Werror'
 jar=$work/java/protrain.jar
 
 # JUnit's own tests; a warning of -Xcheck:jni is a failure. every_code.c makes errors that cannot be provoked.

@@ -46,6 +46,15 @@ for other in samples/rust bench/bindings/rust; do
   cargo clippy --locked -- -D warnings
 done
 
+# Statically, where the library was built so: the program starts where no libprotrain.so is to be found.
+if [ -e "$LD_LIBRARY_PATH/libprotrain.a" ]; then
+  cd "$source/samples/rust"
+  PROTRAIN_STATIC=1 cargo build --locked --target-dir "$work/static"
+  code=0
+  env -u LD_LIBRARY_PATH "$work/static/debug/finetune" 2>"$work/log" || code=$?
+  grep -q '^usage' "$work/log" && test $code = 2 || { cat "$work/log"; fail "PROTRAIN_STATIC does not link statically"; }
+fi
+
 # The page as it is written, in a home of its own and a tree that looks like a fresh one. Only what installs packages
 # and compiles the library does nothing: the build is there.
 mkdir -p "$work/home" "$work/tree/build" "$work/idle"
@@ -60,5 +69,5 @@ awk '/^```sh$/ {inside = 1; next} /^```$/ {inside = 0} inside' "$source/docs/rus
 unset PKG_CONFIG_PATH LD_LIBRARY_PATH CARGO_TARGET_DIR
 cd "$work/tree"
 HOME=$work/home PATH=$work/idle:$PATH sh -eu "$work/page" >"$work/log" 2>&1 &&
-  grep -q '^step 50  loss 3' "$work/log" && test -s "$work/home/trainer/trained.onnx" ||
+  grep -q '^step 50  loss 3' "$work/log" && test -s "$work/home/train-rust/trained.onnx" ||
   { cat "$work/log"; fail "docs/rust.md does not do what it says"; }

@@ -131,6 +131,18 @@ TEST(Explanation, MentionsWhatBinds) {
   }
 }
 
+// "-0 %" and "0.0 % longer" are what the eye stops at.
+TEST(Explanation, SaysInWordsThatNothingChanges) {
+  const Scratch scratch;
+  Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
+  machine["upload"] = machine["download"] = 1e15;
+  machine["host_optimizer"] = 1e6;  // so that it runs on the device, as it does where nothing moves
+  const Json plan = planned(tightened({{"hardware", scratch.file("swift.json", machine.dump())}}, "device_memory"));
+  EXPECT_TRUE(mentions(plan, "takes as long as this one.")) << plan["explanation"].dump(1);
+  EXPECT_TRUE(mentions(plan, "a step (as now).")) << plan["explanation"].dump(1);
+  EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "a token would take as long as now."));
+}
+
 TEST(Explanation, SaysWhereEverythingIsAndWhatElseThereWould) {
   const Json all = planned({{"hardware", "rtx3090"}});
   EXPECT_TRUE(mentions(all, "stay in memory"));

@@ -23,7 +23,10 @@ done
 refused 2 'subcommand'
 refused 2 'steps' train "$model"
 refused 2 'MODEL' train --steps 1
-train 2 'nonsense' --nonsense 1
+train 2 'no option --nonsense' --nonsense 1
+refused 2 'no option --step;' train "$model" --step 3
+refused 2 'no option --jsn;' check --jsn=1
+refused 2 'not expected: two.onnx' check "$model" two.onnx
 train 2 "did you mean 'learning_rate'" --set learning_rat=1
 train 2 'key=value' --set seed
 train 2 'learning_rate' --learning-rate -1

@@ -71,10 +71,11 @@ fn finetune(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let mut session = open(arguments, None)?;
     train(&mut session, &mut tokens, &mut run, 1..=half, arguments.steps)?;
     session.save(&arguments.directory)?;
+    let checkpoint = arguments.directory.join(format!("step-{:010}", session.step_count()?));
     drop(session);
 
     // This could be another process, another day: the checkpoint holds all but inputs and options.
-    let mut session = open(arguments, Some(&arguments.directory))?;
+    let mut session = open(arguments, Some(&checkpoint))?;
     train(&mut session, &mut tokens, &mut run, half + 1..=arguments.steps, arguments.steps)?;
     session.export(arguments.directory.join("trained.onnx"))?;
     Ok(())
@@ -89,8 +90,8 @@ fn open(arguments: &Arguments, resume: Option<&Path>) -> protrain::Result<Sessio
         .set("weight_decay", 0.1)?
         .set("memory", &arguments.memory)?
         .set_path("offload_dir", &arguments.directory)?;
-    if let Some(directory) = resume {
-        options.set_path("resume", directory)?;
+    if let Some(checkpoint) = resume {
+        options.set_path("resume", checkpoint)?;
     }
     let mut session = options.open(&arguments.model)?;
     session.set_log(show_progress)?;

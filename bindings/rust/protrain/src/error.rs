@@ -76,7 +76,7 @@ numbered! {
 /// assert!(error.to_string().contains("learning_rate")); // the text names the nearest option
 /// # Ok::<(), protrain::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     code: Code,
     text: String,
@@ -114,6 +114,13 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
+    }
+}
+
+/// The text as well: this is what a program prints whose `main` returns the error, and what `unwrap` says.
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

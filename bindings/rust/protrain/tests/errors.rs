@@ -16,6 +16,7 @@ fn fails<T: std::fmt::Debug>(result: Result<T, Error>, code: Code, subject: &str
     assert!(error.subject().contains(subject), "{} does not contain {subject}", error.subject());
     assert!(error.usable(), "{error}");
     assert!(error.to_string().contains(error.subject()) && error.to_string().ends_with(error.text()));
+    assert_eq!(format!("{error:?}"), error.text()); // what `main` prints of an error that it returns
     error.text().to_owned()
 }
 
