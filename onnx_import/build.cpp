@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "onnx_import/arity.h"
 #include "onnx_import/attributes.h"
 #include "onnx_import/names.h"
 #include "onnx_import/versions.h"
@@ -153,7 +154,10 @@ void Builder::add_outputs(const NodeProto &node) {
   check_text(node.name(), subject);
   check_name(node.op_type(), subject, "operator");
   check_text(node.domain(), subject);
-  if (is_default_domain(node.domain())) check_operator(node.op_type(), opset_, subject);
+  if (is_default_domain(node.domain())) {
+    check_operator(node.op_type(), opset_, subject);
+    if (!is_constant(node)) check_arity(node, subject);
+  }
   bool any = false;
   for (const std::string &output : node.output()) {
     check_text(output, subject);

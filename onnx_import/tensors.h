@@ -49,9 +49,14 @@ class Storage {
 
  private:
   File open_data(const Tensor &tensor) const;  // of an external tensor; the range is inside
+  std::optional<std::uint64_t> size_of_data(const Tensor &tensor) const;
+  void check_range(const Tensor &tensor, std::uint64_t file_bytes) const;
+  void check_sum(const Tensor &tensor, const File &file) const;
 
   File model_;
   std::vector<std::string> roots_;
+  mutable std::map<std::string, std::string> sums_;  // of the files that were read for it, by location
+  mutable std::uint64_t external_bytes_ = 0;         // of all tensors
 };
 
 }  // namespace protrain::onnx_import

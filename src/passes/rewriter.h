@@ -61,7 +61,7 @@ class Rewriter {
     bool alive = true;
   };
   void grow();
-  void infer_outputs(const Node &node);
+  void infer_outputs(Node &node);
   void release(const std::vector<ValueId> &inputs);
   void take_over(ValueId from, ValueId to);
   void install();
