@@ -24,10 +24,11 @@ static_assert(std::endian::native == std::endian::little, "tensor data is copied
 namespace {
 
 constexpr std::int32_t kExternalLocation = 1;
-constexpr std::uint64_t kPieceBytes = 1 << 20;     // that a checksum reads at a time
-constexpr std::uint64_t kMostSpare = 32 << 20;     // bytes beside the tensors in a file whose checksum is asked for
-constexpr std::size_t kMostFiles = 1 << 16;        // of external data
-constexpr std::uint64_t kAlwaysLoaded = 64 << 20;  // bytes of a constant that need no look at the memory left
+constexpr std::uint64_t kPieceBytes = 1 << 20;      // that a checksum reads at a time
+constexpr std::uint64_t kMostSpare = 32 << 20;      // bytes beside the tensors in a file whose checksum is asked for
+constexpr std::uint64_t kSummedAtOnce = 256 << 20;  // bytes of a file, for one constant in it
+constexpr std::size_t kMostFiles = 1 << 16;         // of external data
+constexpr std::uint64_t kAlwaysLoaded = 64 << 20;   // bytes of a constant that need no look at the memory left
 
 // ONNX's element types by number: ours, its name, and the typed field that may hold it.
 struct ElementType {
@@ -274,6 +275,11 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject) {
   return tensor;
 }
 
+void require_room(std::uint64_t bytes, const std::string &subject) {
+  require(bytes <= kAlwaysLoaded || bytes <= available_memory() / 2, Code::limit, subject,
+          "constants of {} bytes, more than half of the memory that is left", bytes);
+}
+
 Storage::Storage(const Source &source)
     : model_(source.bytes() ? File::in_memory(source.path(), source.bytes()) : File::open(source.path())) {
   if (!source.bytes()) {
@@ -336,10 +342,13 @@ void Storage::check_sum(const Tensor &tensor, const File &file) const {
 }
 
 void Storage::read(const Tensor &tensor, std::byte *out) const {
+  if (tensor.external) check_sum(tensor, open_data(tensor));
+  copy(tensor, out);
+}
+
+void Storage::copy(const Tensor &tensor, std::byte *out) const {
   if (tensor.external) {
-    const File file = open_data(tensor);
-    check_sum(tensor, file);
-    file.read(tensor.external->offset, std::span(out, tensor.bytes));
+    open_data(tensor).read(tensor.external->offset, std::span(out, tensor.bytes));
   } else if (tensor.proto->has_payload_field()) {
     read_payload(model_, tensor, out);
   } else {
@@ -349,11 +358,13 @@ void Storage::read(const Tensor &tensor, std::byte *out) const {
 }
 
 graph::Array Storage::load(const Tensor &tensor) const {
-  if (tensor.external) open_data(tensor);
-  require(tensor.bytes <= kAlwaysLoaded || tensor.bytes <= available_memory() / 2, Code::limit, tensor.subject,
-          "a constant of {} bytes, more than half of the memory that is left", tensor.bytes);
+  if (tensor.external) {
+    const File file = open_data(tensor);
+    if (file.size() <= kSummedAtOnce) check_sum(tensor, file);  // larger ones once their weights are known to have room
+  }
+  require_room(tensor.bytes, tensor.subject);
   std::vector<std::byte> bytes(tensor.bytes);
-  read(tensor, bytes.data());
+  copy(tensor, bytes.data());
   return graph::Array::dense(tensor.type, std::move(bytes));
 }
 

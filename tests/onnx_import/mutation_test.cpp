@@ -29,8 +29,18 @@ using onnx_import::TensorProto;
 
 // One to four changes: of bytes, which the wire format may not survive, or of what messages say.
 class Mutation {
+  std::mt19937 random_;
+
+  std::size_t below(std::size_t count) {
+    return count == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, count - 1)(random_);
+  }
+  template <typename Repeated>
+  auto any(Repeated *list) {
+    return list->Mutable(static_cast<int>(below(static_cast<std::size_t>(list->size()))));
+  }
+
  public:
-  Mutation(const std::string &model, std::uint32_t seed) : model_(model), random_(seed) {}
+  Mutation(const std::string &model, std::uint32_t seed) : random_(seed), model_(model) {}
 
   std::string make() {
     const bool of_bytes = below(4) == 0;
@@ -39,6 +49,8 @@ class Mutation {
     for (std::size_t n = 1 + below(4); n > 0; --n) {
       if (of_bytes)
         bytes[below(bytes.size())] = static_cast<char>(below(256));
+      else if (proto_.functions_size() > 0 && below(2) == 0)
+        change(*any(any(proto_.mutable_functions())->mutable_node()), *proto_.mutable_graph());
       else
         change(*proto_.mutable_graph());
     }
@@ -46,9 +58,6 @@ class Mutation {
   }
 
  private:
-  std::size_t below(std::size_t count) {
-    return count == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, count - 1)(random_);
-  }
   std::int64_t telling() {
     constexpr std::int64_t kTelling[] = {0,
                                          1,
@@ -67,12 +76,8 @@ class Mutation {
                                          std::numeric_limits<std::int64_t>::min()};
     return kTelling[below(std::size(kTelling))];
   }
-  template <typename Repeated>
-  auto any(Repeated *list) {
-    return list->Mutable(static_cast<int>(below(static_cast<std::size_t>(list->size()))));
-  }
-
   std::string any_name(GraphProto &graph) {
+    if (below(8) == 0) return "";
     if (below(4) == 0) return any(graph.mutable_initializer())->name();
     const NodeProto &node = *any(graph.mutable_node());
     return node.output(0);
@@ -105,6 +110,8 @@ class Mutation {
     if (attribute.has_i()) attribute.set_i(telling());
     if (attribute.has_f()) attribute.set_f(below(2) == 0 ? std::numeric_limits<float>::quiet_NaN() : -1e30f);
     if (attribute.has_s()) attribute.set_s("none");
+    if (below(8) == 0) attribute.set_type(static_cast<std::int32_t>(below(16)));
+    if (below(8) == 0) attribute.set_name("axis");
   }
 
   void change(NodeProto &node, GraphProto &graph) {
@@ -145,7 +152,6 @@ class Mutation {
 
   const std::string &model_;
   ModelProto proto_;
-  std::mt19937 random_;
 };
 
 // True where a training graph came of it.
@@ -191,7 +197,7 @@ TEST_P(Mutated, ModelsAreSurvived) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Mutated,
                          testing::Values("gpt2-static-opset18", "llama-dynamic-opset23", "mistral-dynamic-opset18",
-                                         "torchscript-gpt2-opset13", "dropout-gpt", "root"),
+                                         "torchscript-gpt2-opset13", "dropout-gpt", "root", "functions"),
                          [](const auto &info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');
