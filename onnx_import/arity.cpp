@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kAny = std::numeric_limits<int>::max();
 
-// Operators by the least and the most inputs they take, and the most outputs; each between spaces.
+// Operators by the least and the most inputs they take, and the most outputs; each between spaces. Those that are least
+// needed come first, and where there may be any number all are.
 struct Arity {
   int least, most, outputs;
   std::string_view operators;
@@ -25,6 +26,7 @@ struct Arity {
 constexpr auto kArities = std::to_array<Arity>({
     {0, 0, 1, " Constant RandomNormal RandomUniform SequenceEmpty "},
     {0, 1, 1, " Optional OptionalHasElement "},
+    {0, kAny, kAny, " Loop "},
     {1, kAny, kAny, " Scan SequenceMap "},
     {1, kAny, 1, " Concat Einsum Max Mean Min SequenceConstruct Sum "},
     {1, 1, kAny, " If "},
@@ -47,7 +49,6 @@ constexpr auto kArities = std::to_array<Arity>({
     {1, 3, 1, " Clip DFT "},
     {1, 3, 2, " Dropout "},
     {1, 4, 1, " Resize "},
-    {2, kAny, kAny, " Loop "},
     {2, 2, 1,
      " Add AffineGrid And BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike CenterCropPad Compress CumSum "
      "Div Equal Expand Gather GatherElements GatherND Greater GreaterOrEqual GridSample Less LessOrEqual "
@@ -96,6 +97,9 @@ void check_arity(const NodeProto &node, const std::string &subject) {
           inputs);
   require(inputs <= row->most, Code::graph, subject, "{} takes {} inputs at most, not {}", node.op_type(), row->most,
           inputs);
+  for (int i = 0; i < (row->most == kAny && row->least > 0 ? inputs : row->least); ++i)
+    require(!node.input(i).empty(), Code::graph, subject, "input {} of {} is not optional, and absent", i,
+            node.op_type());
   require(outputs <= row->outputs, Code::graph, subject, "{} makes {} outputs at most, not {}", node.op_type(),
           row->outputs, outputs);
 }

@@ -1,5 +1,8 @@
 // Malformed and malicious model files: each is refused with its code, and the message names what is wrong.
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "onnx_import/hostile_cases.h"
 
@@ -46,10 +49,27 @@ TEST(HostileFile, BeyondTwoGibibytesIsOverTheLimit) {
 TEST(HostileFile, WhatIsNoFileIsNotOpened) {
   const Scratch scratch;
   ASSERT_EQ(::mkfifo((scratch / "fifo").c_str(), 0600), 0);
-  for (const std::string &path : {scratch / "fifo", std::string("/dev/zero"), std::string("/proc/self/mem")})
+  const int bound = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  (scratch / "socket").copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(bound, reinterpret_cast<const sockaddr *>(&address), sizeof address), 0);
+  ::close(bound);
+  for (const std::string &path :
+       {scratch / "fifo", scratch / "socket", std::string("/dev/zero"), std::string("/proc/self/mem")})
     EXPECT_EQ(test::error_of([&] { Model::open(path); }).code, Code::path) << path;
   EXPECT_EQ(test::error_of([&] { Model::open(scratch / "none"); }).code, Code::io);
   EXPECT_EQ(test::error_of([&] { Model::open(scratch.path()); }).code, Code::io);
+}
+
+// Read, never mapped: a mapping would end the process.
+TEST(HostileFile, ThatShrinksWhileItIsOpenIsAnError) {
+  const Scratch scratch;
+  const std::string bytes = test::weight(tensor("w", kFloat, {500}, raw_data(std::string(2000, '\0'))))();
+  const auto model = test::open_bytes(scratch, bytes);
+  std::filesystem::resize_file(scratch / "model.onnx", 1000);
+  const Error error = test::error_of([&] { model->load("w"); });
+  EXPECT_EQ(error.code, Code::io);
+  EXPECT_EQ(error.subject, scratch / "model.onnx");
 }
 
 TEST(HostileFile, EmptyTensorsAreLegal) {
