@@ -18,6 +18,8 @@ namespace {
 // AttributeProto.AttributeType.
 enum Kind : std::int32_t { kFloat = 1, kInt, kString, kTensor, kGraph, kFloats, kInts };
 
+constexpr std::uint64_t kMaxAttributeBytes = 1 << 10;  // of a tensor; those of Constant nodes are no attributes here
+
 struct KindName {
   std::int32_t kind;
   std::string_view name;
@@ -65,8 +67,12 @@ graph::Attribute read_value(const AttributeProto &attribute, const std::string &
     case kString:
       check_text(attribute.s(), subject);
       return attribute.s();
-    case kTensor:
-      return storage.load(parse_tensor(attribute.t(), subject));
+    case kTensor: {
+      const Tensor tensor = parse_tensor(attribute.t(), subject);
+      require(tensor.bytes <= kMaxAttributeBytes, Code::limit, subject, "a tensor of {} bytes; at most {} are allowed",
+              tensor.bytes, kMaxAttributeBytes);
+      return storage.load(tensor);
+    }
     case kFloats:
       return std::vector<double>(attribute.floats().begin(), attribute.floats().end());
     case kInts:

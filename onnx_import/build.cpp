@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "onnx_import/arity.h"
 #include "onnx_import/attributes.h"
 #include "onnx_import/names.h"
 #include "onnx_import/versions.h"
@@ -74,8 +75,6 @@ class Builder {
 };
 
 void Builder::refuse_parts() const {
-  require(proto_.functions_size() == 0, Code::unsupported, path_,
-          "{} model-local functions; export without them or inline them (onnx.inliner)", proto_.functions_size());
   require(proto_.training_info_size() == 0, Code::unsupported, path_,
           "training_info, ONNX's own training graph; give the model without it, gradients are built here");
   require(graph_.sparse_initializer_size() == 0, Code::unsupported, path_, "{} sparse initializers; store them densely",
@@ -153,7 +152,10 @@ void Builder::add_outputs(const NodeProto &node) {
   check_text(node.name(), subject);
   check_name(node.op_type(), subject, "operator");
   check_text(node.domain(), subject);
-  if (is_default_domain(node.domain())) check_operator(node.op_type(), opset_, subject);
+  if (is_default_domain(node.domain())) {
+    check_operator(node.op_type(), opset_, subject);
+    if (!is_constant(node)) check_arity(node, subject);
+  }
   bool any = false;
   for (const std::string &output : node.output()) {
     check_text(output, subject);
@@ -201,9 +203,7 @@ void Builder::add_node(const NodeProto &proto) {
   node.name = proto.name();
   if (!is_default_domain(proto.domain())) {
     node.op = proto.domain() + "::" + proto.op_type();
-    const auto &imports = proto_.opset_import();
-    const auto imported = [&](const OpsetImport &import) { return import.domain() == proto.domain(); };
-    require(std::any_of(imports.begin(), imports.end(), imported), Code::unsupported, subject,
+    require(imported(proto_.opset_import(), proto.domain(), path_).has_value(), Code::unsupported, subject,
             "{} is of a domain that opset_import does not name", node.op);
   }
   node.attributes = read_attributes(proto, subject, storage_);

@@ -20,7 +20,8 @@ struct Draft {
   std::string half;  // an initializer in float16 or bfloat16, if the graph reads one
 };
 
-// `proto` is lent to the result. Code::graph, format, type, shape, limit, version, unsupported, path, io.
+// `proto`, which has no functions, is lent to the result. Code::graph, format, type, shape, limit, version,
+// unsupported, path, io.
 Draft build_draft(const ModelProto &proto, const Storage &storage);
 
 // The tensor of a Constant node's "value"; nullptr where the node is none or has another form.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string_view>
 
 #include "base/error.h"
@@ -49,11 +50,19 @@ std::uint64_t check_number(const StringPair &entry, const std::string &subject) 
   return static_cast<std::uint64_t>(*value);
 }
 
+std::string check_digest(std::string text, const std::string &subject) {
+  constexpr std::size_t kDigits = 40;
+  for (char &c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  require(text.size() == kDigits && text.find_first_not_of("0123456789abcdef") == text.npos, Code::format, subject,
+          "external data checksum \"{}\" is not a SHA-1 of 40 digits", printable(text));
+  return text;
+}
+
 }  // namespace
 
 ExternalData parse_external(const TensorProto &tensor, const std::string &subject) {
-  constexpr std::array<std::string_view, 3> kKeys{"location", "offset", "length"};
-  std::array<const StringPair *, 3> found{};
+  constexpr std::array<std::string_view, 4> kKeys{"location", "offset", "length", "checksum"};
+  std::array<const StringPair *, 4> found{};
   for (const StringPair &entry : tensor.external_data()) {
     const auto key = static_cast<std::size_t>(std::find(kKeys.begin(), kKeys.end(), entry.key()) - kKeys.begin());
     if (key == kKeys.size()) continue;
@@ -65,6 +74,7 @@ ExternalData parse_external(const TensorProto &tensor, const std::string &subjec
   external.location = check_location(found[0]->value(), subject);
   if (found[1] != nullptr) external.offset = check_number(*found[1], subject);
   if (found[2] != nullptr) external.length = check_number(*found[2], subject);
+  if (found[3] != nullptr) external.checksum = check_digest(found[3]->value(), subject);
   return external;
 }
 

@@ -15,6 +15,7 @@ struct ExternalData {
   std::string location;  // relative, without "." or ".." or empty parts
   std::uint64_t offset = 0;
   std::optional<std::uint64_t> length;  // absent: up to the end of the file
+  std::string checksum;                 // SHA-1 of the whole file, 40 hexadecimal digits; empty where there is none
 };
 
 // Reads the entries; Code::format for malformed ones, Code::path for a location that could lead out of the model's

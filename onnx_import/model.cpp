@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "onnx_import/build.h"
+#include "onnx_import/functions.h"
 #include "onnx_import/save.h"
 #include "onnx_import/skeleton.h"
 #include "onnx_import/split_model.h"
@@ -22,6 +23,7 @@ ModelProto parse(const File &file) {
   require(proto.ParseFromString(read_skeleton(file)), Code::format, file.path(),
           "not an ONNX model, or a damaged one: its parts do not parse");
   require(proto.has_graph(), Code::format, file.path(), "no graph; not an ONNX model");
+  inline_functions(proto, file.path());
   return proto;
 }
 
@@ -104,6 +106,9 @@ graph::Graph OpenModel::graph(const DimBindings &dims) const {
     byte_count(draft_.inputs[i].dtype, shape);  // Code::shape, Code::limit where no machine could address it
     graph.value(graph.inputs[i]).type.shape = std::move(shape);
   }
+  std::uint64_t bytes = 0;  // more than the files have, where many lie in one place
+  for (const auto &[id, tensor] : draft_.deferred) bytes = checked_add(bytes, tensor.bytes);
+  require_room(bytes, storage_.model().path());
   for (const auto &[id, tensor] : draft_.deferred) {
     require_full_floats(tensor.type.dtype, tensor.subject);
     graph.value(id).array = storage_.load(tensor);

@@ -29,11 +29,12 @@ enum class Message : std::uint8_t {
 // How a length-delimited field is treated.
 enum class Rule : std::uint8_t {
   bytes,    // copied: strings and all fields not listed
-  numbers,  // copied: packed numbers, of which each byte may become eight
+  numbers,  // copied: packed numbers, of which each byte may become eight, in a list that doubles as it grows
   leaf,     // copied: a message without inner ones
   walk,     // a message walked field by field
   drop,     // walked, then left empty: only its presence matters
   payload,  // tensor data: left in the file when long
+  varints,  // tensor data that are packed numbers as well
 };
 
 struct Field {
@@ -55,7 +56,7 @@ constexpr std::array kFields{
     Field{Message::model, 7, Rule::walk, Message::graph, kMemory<GraphProto>, true, "graph"},
     Field{Message::model, 8, Rule::leaf, kNone, kMemory<OpsetImport>, false, "opset_import"},
     Field{Message::model, 20, Rule::drop, Message::training, 40, false, "training_info"},
-    Field{Message::model, 25, Rule::drop, Message::function, 40, false, "functions"},
+    Field{Message::model, 25, Rule::walk, Message::function, kMemory<FunctionProto>, false, "functions"},
     Field{Message::graph, 1, Rule::walk, Message::node, kMemory<NodeProto>, false, "node"},
     Field{Message::graph, 5, Rule::walk, Message::tensor, kMemory<TensorProto>, false, "initializer"},
     Field{Message::graph, 11, Rule::walk, Message::value, kMemory<ValueInfo>, false, "input"},
@@ -72,11 +73,11 @@ constexpr std::array kFields{
     Field{Message::attribute, 23, Rule::drop, Message::sparse, 40, false, "sparse_tensors"},
     Field{Message::tensor, 1, Rule::numbers, kNone, 0, false, "dims"},
     Field{Message::tensor, 4, Rule::payload, kNone, 0, true, "float_data"},
-    Field{Message::tensor, 5, Rule::payload, kNone, 0, true, "int32_data"},
-    Field{Message::tensor, 7, Rule::payload, kNone, 0, true, "int64_data"},
+    Field{Message::tensor, 5, Rule::varints, kNone, 0, true, "int32_data"},
+    Field{Message::tensor, 7, Rule::varints, kNone, 0, true, "int64_data"},
     Field{Message::tensor, 9, Rule::payload, kNone, 0, true, "raw_data"},
     Field{Message::tensor, 10, Rule::payload, kNone, 0, true, "double_data"},
-    Field{Message::tensor, 11, Rule::payload, kNone, 0, true, "uint64_data"},
+    Field{Message::tensor, 11, Rule::varints, kNone, 0, true, "uint64_data"},
     Field{Message::tensor, 13, Rule::leaf, kNone, kMemory<StringPair>, false, "external_data"},
     Field{Message::sparse, 1, Rule::walk, Message::tensor, 0, true, "values"},
     Field{Message::sparse, 2, Rule::walk, Message::tensor, 0, true, "indices"},
@@ -86,8 +87,9 @@ constexpr std::array kFields{
     Field{Message::shape, 1, Rule::leaf, kNone, kMemory<Dimension>, false, "dim"},
     Field{Message::training, 1, Rule::walk, Message::graph, 0, true, "initialization"},
     Field{Message::training, 2, Rule::walk, Message::graph, 0, true, "algorithm"},
-    Field{Message::function, 7, Rule::walk, Message::node, 0, false, "node"},
-    Field{Message::function, 11, Rule::walk, Message::attribute, 0, false, "attribute_proto"},
+    Field{Message::function, 7, Rule::walk, Message::node, kMemory<NodeProto>, false, "node"},
+    Field{Message::function, 9, Rule::leaf, kNone, kMemory<OpsetImport>, false, "opset_import"},
+    Field{Message::function, 11, Rule::walk, Message::attribute, kMemory<AttributeProto>, false, "attribute_proto"},
 };
 
 const Field *find_field(Message in, std::uint64_t number) {
@@ -221,7 +223,7 @@ void Walker::length_delimited(const Field *field, std::uint64_t tag, std::uint64
   const std::uint64_t count = within(stream_.varint(end), end);
   const Rule rule = field != nullptr ? field->rule : Rule::bytes;
   if (rule == Rule::walk || rule == Rule::drop) return child(*field, tag, stream_.position() + count, depth);
-  if (rule == Rule::payload && count > kPayloadBytes) {
+  if ((rule == Rule::payload || rule == Rule::varints) && count > kPayloadBytes) {
     const auto mark = [&](int number, std::uint64_t value) {
       put(static_cast<std::uint64_t>(number) << 3 | kVarint);
       put(value);
@@ -234,7 +236,8 @@ void Walker::length_delimited(const Field *field, std::uint64_t tag, std::uint64
   put(tag);
   put(count);
   keep(count);
-  charge(rule == Rule::leaf ? field->memory + 2 * count : rule == Rule::bytes ? 48 + 2 * count : 16 * count);
+  const bool numbers = rule == Rule::numbers || rule == Rule::varints;
+  charge(rule == Rule::leaf ? field->memory + 2 * count : numbers ? 16 * count : 48 + 2 * count);
 }
 
 void Walker::walk(Message kind, std::uint64_t end, int depth) {
@@ -255,7 +258,8 @@ void Walker::walk(Message kind, std::uint64_t end, int depth) {
     }
     if (wire == kBytes) {
       length_delimited(field, tag, end, depth);
-    } else if (field != nullptr && field->rule != Rule::numbers && field->rule != Rule::payload) {
+    } else if (field != nullptr && field->rule != Rule::numbers && field->rule != Rule::payload &&
+               field->rule != Rule::varints) {
       fail_malformed(stream_.file(), at, fmt::format("wire type {} for {}", wire, field->name));
     } else if (wire == kVarint || wire == kFixed64 || wire == kFixed32) {
       put(tag);

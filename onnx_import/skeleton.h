@@ -2,10 +2,11 @@
 //
 // The walker knows the wire format and ONNX's field numbers, nothing else. It copies a model field by field but leaves
 // tensor data of more than kPayloadBytes where it is and notes the place in TensorProto.payload_*. Parts that are
-// refused later (subgraphs, functions, training_info, sparse tensors) are walked and left empty.
+// refused later (subgraphs, training_info, sparse tensors) are walked and left empty.
 //
 // Memory: the skeleton has at most kMaxSkeletonBytes, and what protobuf makes of it at most
-// kParseBytes + kParseBytesPerByte * (its size); both are checked before protobuf sees a byte.
+// kParseBytes + kParseBytesPerByte * (its size); both are checked before protobuf sees a byte. That is room for long
+// texts and for about 150,000 nodes, which take twice as much again once they are a graph.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ inline constexpr std::uint64_t kPayloadBytes = 1 << 10;
 inline constexpr std::uint64_t kMaxFileBytes = 0x7fffffff - 1;  // protobuf's limit; larger files hold no model
 inline constexpr std::uint64_t kMaxSkeletonBytes = 32 << 20;
 inline constexpr std::uint64_t kParseBytes = 64 << 20;
-inline constexpr std::uint64_t kParseBytesPerByte = 8;
+inline constexpr std::uint64_t kParseBytesPerByte = 2;
 inline constexpr int kMaxSubgraphDepth = 32;
 inline constexpr int kMaxGroupDepth = 32;
 

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/sha1.h"
 #include "base/text.h"
 #include "onnx_import/byte_stream.h"
 
@@ -23,7 +24,11 @@ static_assert(std::endian::native == std::endian::little, "tensor data is copied
 namespace {
 
 constexpr std::int32_t kExternalLocation = 1;
-constexpr std::uint64_t kAlwaysLoaded = 64 << 20;  // bytes of a constant that need no look at the memory left
+constexpr std::uint64_t kPieceBytes = 1 << 20;      // that a checksum reads at a time
+constexpr std::uint64_t kMostSpare = 32 << 20;      // bytes beside the tensors in a file whose checksum is asked for
+constexpr std::uint64_t kSummedAtOnce = 256 << 20;  // bytes of a file, for one constant in it
+constexpr std::size_t kMostFiles = 1 << 16;         // of external data
+constexpr std::uint64_t kAlwaysLoaded = 64 << 20;   // bytes of a constant that need no look at the memory left
 
 // ONNX's element types by number: ours, its name, and the typed field that may hold it.
 struct ElementType {
@@ -270,6 +275,11 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject) {
   return tensor;
 }
 
+void require_room(std::uint64_t bytes, const std::string &subject) {
+  require(bytes <= kAlwaysLoaded || bytes <= available_memory() / 2, Code::limit, subject,
+          "constants of {} bytes, more than half of the memory that is left", bytes);
+}
+
 Storage::Storage(const Source &source)
     : model_(source.bytes() ? File::in_memory(source.path(), source.bytes()) : File::open(source.path())) {
   if (!source.bytes()) {
@@ -282,56 +292,99 @@ Storage::Storage(const Source &source)
 }
 
 File Storage::open_data(const Tensor &tensor) const {
-  const ExternalData &external = *tensor.external;
-  File file = open_external(roots_, external.location, tensor.subject);
+  File file = open_external(roots_, tensor.external->location, tensor.subject);
   require(file.identity() != model_.identity(), Code::path, tensor.subject,
-          "external data \"{}\" is the model file itself", printable(external.location));
-  const std::uint64_t size = file.size();
+          "external data \"{}\" is the model file itself", printable(tensor.external->location));
+  check_range(tensor, file.size());
+  return file;
+}
+
+void Storage::check_range(const Tensor &tensor, std::uint64_t size) const {
+  const ExternalData &external = *tensor.external;
   require(external.offset <= size && tensor.bytes <= size - external.offset, Code::shape, tensor.subject,
           "external data range: {} bytes at {} of {}, which has {}", tensor.bytes, external.offset,
           printable(external.location), size);
   require(external.length || size - external.offset == tensor.bytes, Code::shape, tensor.subject,
           "external data range: {} bytes from {} to the end of {}, expected {}", size - external.offset,
           external.offset, printable(external.location), tensor.bytes);
-  return file;
+}
+
+// None where there is no such file (yet): planning needs no weights, and reading them says what is wrong.
+std::optional<std::uint64_t> Storage::size_of_data(const Tensor &tensor) const {
+  try {
+    return open_data(tensor).size();
+  } catch (const Error &error) {
+    if (error.code != Code::io) throw;
+    return std::nullopt;
+  }
+}
+
+// Reads the whole file, once.
+void Storage::check_sum(const Tensor &tensor, const File &file) const {
+  const ExternalData &external = *tensor.external;
+  if (external.checksum.empty()) return;
+  require(file.size() / 2 <= external_bytes_ + kMostSpare, Code::limit, tensor.subject,
+          "{} has {} bytes, far more than the {} of all tensors; its SHA-1 is not computed",
+          printable(external.location), file.size(), external_bytes_);
+  std::string &sum = sums_[external.location];
+  if (sum.empty()) {
+    Sha1 sha1;
+    std::vector<std::byte> piece(kPieceBytes);
+    for (std::uint64_t at = 0; at < file.size(); at += piece.size()) {
+      piece.resize(std::min<std::uint64_t>(kPieceBytes, file.size() - at));
+      file.read(at, piece);
+      sha1.add(piece);
+    }
+    sum = sha1.hex();
+  }
+  require(sum == external.checksum, Code::corrupt, tensor.subject, "the SHA-1 of {} is {}, and the model says {}",
+          printable(external.location), sum, external.checksum);
 }
 
 void Storage::read(const Tensor &tensor, std::byte *out) const {
-  if (tensor.external)
+  if (tensor.external) check_sum(tensor, open_data(tensor));
+  copy(tensor, out);
+}
+
+void Storage::copy(const Tensor &tensor, std::byte *out) const {
+  if (tensor.external) {
     open_data(tensor).read(tensor.external->offset, std::span(out, tensor.bytes));
-  else if (tensor.proto->has_payload_field())
+  } else if (tensor.proto->has_payload_field()) {
     read_payload(model_, tensor, out);
-  else
+  } else {
     read_inline(tensor, out);
+  }
   if (tensor.type.dtype == DType::boolean) check_bools(tensor, out);
 }
 
 graph::Array Storage::load(const Tensor &tensor) const {
-  if (tensor.external) open_data(tensor);
-  require(tensor.bytes <= kAlwaysLoaded || tensor.bytes <= available_memory() / 2, Code::limit, tensor.subject,
-          "a constant of {} bytes, more than half of the memory that is left", tensor.bytes);
+  if (tensor.external) {
+    const File file = open_data(tensor);
+    if (file.size() <= kSummedAtOnce) check_sum(tensor, file);  // larger ones once their weights are known to have room
+  }
+  require_room(tensor.bytes, tensor.subject);
   std::vector<std::byte> bytes(tensor.bytes);
-  read(tensor, bytes.data());
+  copy(tensor, bytes.data());
   return graph::Array::dense(tensor.type, std::move(bytes));
 }
 
 void Storage::check_ranges(const std::map<std::string, Tensor> &tensors) const {
   std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t, const Tensor *>> ranges;
-  std::string missing;  // location seen last that could not be opened
+  std::map<std::string, std::optional<std::uint64_t>> sizes;  // of files by location; none where it could not be opened
   for (const auto &[name, tensor] : tensors) {
     if (!tensor.external) continue;
     const ExternalData &external = *tensor.external;
     std::uint64_t end = 0;
     require(!__builtin_add_overflow(external.offset, tensor.bytes, &end), Code::shape, tensor.subject,
             "external data range: {} bytes at {} end beyond 64 bits", tensor.bytes, external.offset);
+    external_bytes_ += tensor.bytes;
     if (tensor.bytes > 0) ranges.emplace_back(external.location, external.offset, end, &tensor);
-    if (external.location == missing) continue;
-    try {
-      open_data(tensor);
-    } catch (const Error &error) {
-      if (error.code != Code::io) throw;
-      missing = external.location;  // planning needs no weights; reading them says what is wrong
-    }
+    const auto [size, fresh] = sizes.emplace(external.location, std::nullopt);
+    require(sizes.size() <= kMostFiles, Code::limit, model_.path(), "external data in more than {} files", kMostFiles);
+    if (fresh)
+      size->second = size_of_data(tensor);
+    else if (size->second)
+      check_range(tensor, *size->second);
   }
   std::sort(ranges.begin(), ranges.end());
   for (std::size_t i = 1; i < ranges.size(); ++i) {

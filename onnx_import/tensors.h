@@ -33,6 +33,9 @@ std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown
 // Checks everything that can be told without reading large data: Code::type, shape, limit, format, path.
 Tensor parse_tensor(const TensorProto &proto, const std::string &subject);
 
+// Code::limit where constants of so many bytes would take more than half of the memory that is left.
+void require_room(std::uint64_t bytes, const std::string &subject);
+
 // The model file and what lies beside it.
 class Storage {
  public:
@@ -49,9 +52,15 @@ class Storage {
 
  private:
   File open_data(const Tensor &tensor) const;  // of an external tensor; the range is inside
+  std::optional<std::uint64_t> size_of_data(const Tensor &tensor) const;
+  void check_range(const Tensor &tensor, std::uint64_t file_bytes) const;
+  void copy(const Tensor &tensor, std::byte *out) const;
+  void check_sum(const Tensor &tensor, const File &file) const;
 
   File model_;
   std::vector<std::string> roots_;
+  mutable std::map<std::string, std::string> sums_;  // of the files that were read for it, by location
+  mutable std::uint64_t external_bytes_ = 0;         // of all tensors
 };
 
 }  // namespace protrain::onnx_import

@@ -15,6 +15,7 @@ namespace protrain::onnx_import {
 namespace {
 
 constexpr std::int64_t kOldestIr = 3, kNewestIr = 14;
+constexpr int kMostImports = 1024;
 constexpr std::int64_t kOldestOpset = 13, kKnownOpset = 24, kNewestOpset = 28;
 
 // Operators by the opset that introduced or changed them, each between spaces.
@@ -66,10 +67,24 @@ std::int64_t check_versions(const ModelProto &model, const std::string &path) {
   }
   const auto found = versions.find("");
   require(found != versions.end(), Code::version, path, "opset-import: none for the default domain");
-  require(found->second >= kOldestOpset && found->second <= kNewestOpset, Code::version, path,
-          "opset-import: version {}; this library reads {} to {} (onnx.version_converter converts)", found->second,
-          kOldestOpset, kNewestOpset);
+  check_opset(found->second, path);
   return found->second;
+}
+
+std::optional<std::int64_t> imported(const OpsetImports &imports, const std::string &domain,
+                                     const std::string &subject) {
+  require(imports.size() <= kMostImports, Code::limit, subject, "opset-import: {} of them; at most {} are allowed",
+          imports.size(), kMostImports);
+  const auto plain = [](const std::string &name) { return is_default_domain(name) ? std::string_view() : name; };
+  for (const OpsetImport &import : imports)
+    if (plain(import.domain()) == plain(domain)) return import.version();
+  return std::nullopt;
+}
+
+void check_opset(std::int64_t version, const std::string &subject) {
+  require(version >= kOldestOpset && version <= kNewestOpset, Code::version, subject,
+          "opset-import: version {}; this library reads {} to {} (onnx.version_converter converts)", version,
+          kOldestOpset, kNewestOpset);
 }
 
 void check_operator(const std::string &op, std::int64_t opset, const std::string &node) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 namespace protrain::test {
@@ -13,21 +14,29 @@ class Scratch {
  public:
   Scratch() {
     std::string pattern = (std::filesystem::temp_directory_path() / "protrain-test-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
+    path_ = std::filesystem::canonical(mkdtemp(pattern.data())).string();
   }
   Scratch(const Scratch &) = delete;
   Scratch &operator=(const Scratch &) = delete;
   ~Scratch() { std::filesystem::remove_all(path_); }
 
-  std::string path() const { return path_.string(); }
-  std::string file(const std::string &name) const { return (path_ / name).string(); }
-  std::string file(const std::string &name, const std::string &text) const {
-    std::ofstream(path_ / name) << text;
-    return file(name);
+  const std::string &path() const { return path_; }
+  std::string operator/(const std::string &name) const { return path_ + "/" + name; }
+  std::string file(const std::string &name) const { return *this / name; }
+  std::string file(const std::string &name, const std::string &text) const { return put(name, text); }
+  std::string put(const std::string &name, const std::string &bytes) const {
+    std::filesystem::remove(*this / name);  // some file systems write a truncated file out at once
+    std::ofstream(*this / name, std::ios::binary) << bytes;
+    return *this / name;
+  }
+  std::string get(const std::string &name) const {
+    std::ostringstream out;
+    out << std::ifstream(*this / name, std::ios::binary).rdbuf();
+    return out.str();
   }
 
  private:
-  std::filesystem::path path_;
+  std::string path_;
 };
 
 }  // namespace protrain::test

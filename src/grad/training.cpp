@@ -139,6 +139,11 @@ class Builder final : public ops::GradientBuilder {
     sums_[index(loss)] = constant(type(loss), 1.0);
   }
 
+  // Nothing comes back from behind an operator whose gradient is zero, such as Round.
+  bool reaches(const Node &node) {
+    return std::ranges::any_of(node.outputs, [this](ValueId id) { return gradient_of(id) != kNone; });
+  }
+
   void visit(const Node &node) {
     current_ = node;  // a copy: emitting moves the node list
     current_name_ = node.name.empty() ? node.op : node.name;
@@ -249,10 +254,13 @@ Training build(Graph forward, ValueId loss, const Settings &settings) {
   if (settings.accumulate) builder.weigh(loss);
   builder.start_at(loss);
   for (std::size_t i = completed_by.size(); i-- > 0;) {
-    if (path.crosses(graph.nodes()[i])) builder.visit(graph.nodes()[i]);
+    const Node &node = graph.nodes()[i];
+    if (path.crosses(node) && builder.reaches(node)) builder.visit(node);
     for (std::size_t parameter : completed_by[i]) builder.finish(parameter);
   }
 
+  require(std::ranges::any_of(training.gradients, [](ValueId id) { return id != kNone; }), Code::graph,
+          graph.value(loss).name, "the gradients of all trained parameters are zero wherever they are defined");
   builder.join(settings.clip_norm);
   graph.outputs = {training.loss};
   std::ranges::copy_if(training.gradients, std::back_inserter(graph.outputs), [](ValueId id) { return id != kNone; });

@@ -14,7 +14,7 @@ const T *get(const std::map<std::string, Attribute> &items, const std::string &k
   const auto found = items.find(key);
   if (found == items.end()) return nullptr;
   const T *value = std::get_if<T>(&found->second);
-  require(value != nullptr, Code::graph, key, "attribute {} has another type than its operator expects", key);
+  require(value != nullptr, Code::graph, "", "attribute {} has another type than its operator expects", key);
   return value;
 }
 

@@ -35,10 +35,16 @@ const Op &require_op(const Node &node) {
 }
 
 // Types that `op` gives; every size fits 64 bits.
+constexpr std::size_t kMaxRank = 64;  // as of tensors in files
+
 std::vector<Type> checked_types(const Op &op, const NodeTypes &types) {
   try {
     std::vector<Type> outputs = op.infer(types);
-    for (const Type &type : outputs) byte_count(type.dtype, type.shape);
+    for (const Type &type : outputs) {
+      require(type.shape.size() <= kMaxRank, Code::limit, "", "rank {}; at most {} is allowed", type.shape.size(),
+              kMaxRank);
+      byte_count(type.dtype, type.shape);
+    }
     return outputs;
   } catch (Error &error) {
     if (error.subject.empty()) error.subject = types.subject();

@@ -14,6 +14,7 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMostIndices = std::int64_t{1} << 27;
+constexpr std::int64_t kLongest = std::int64_t{1} << 30;  // of an axis, a stride, a pad: no product leaves 64 bits
 
 // Calls visit(position) for every position of `shape`, in row-major order.
 template <typename Visit>
@@ -31,14 +32,16 @@ void for_each_position(const Shape &shape, Visit visit) {
 Integers list_of(const Node &node, const char *name, std::size_t count, std::int64_t fallback, std::int64_t least) {
   Integers list = node.attributes.integers(name);
   if (!node.attributes.has(name)) list.assign(count, fallback);
-  require(list.size() == count && std::ranges::all_of(list, [&](std::int64_t n) { return n >= least; }), Code::graph,
-          subject_of(node), "{} {} of {} do not fit {} spatial axes", name, to_text(list), node.op, count);
+  const auto fits = [&](std::int64_t n) { return n >= least && n <= kLongest; };
+  require(list.size() == count && std::ranges::all_of(list, fits), Code::graph, subject_of(node),
+          "{} {} of {} do not fit {} spatial axes", name, to_text(list), node.op, count);
   return list;
 }
 
 Shape spatial(const Node &node, const Shape &x, const Shape &kernel) {
   require(x.size() >= 3 && kernel.size() == x.size() - 2 &&
-              std::ranges::all_of(kernel, [](std::int64_t k) { return k > 0; }),
+              std::ranges::all_of(kernel, [](std::int64_t k) { return k > 0 && k <= kLongest; }) &&
+              std::ranges::all_of(x.begin() + 2, x.end(), [](std::int64_t n) { return n <= kLongest; }),
           Code::shape, subject_of(node), "{} with windows of {} does not take {}", node.op, to_text(kernel),
           to_text(x));
   return {x.begin() + 2, x.end()};
@@ -56,6 +59,22 @@ Windows common_parts(const Node &node, Shape kernel) {
   return w;
 }
 
+std::string auto_pad_of(const Node &node) {
+  const std::string name = node.attributes.text("auto_pad", "NOTSET");
+  require(name == "NOTSET" || name == "VALID" || name == "SAME_UPPER" || name == "SAME_LOWER", Code::graph,
+          subject_of(node), "auto_pad \"{}\" of {} is none of ONNX's", name, node.op);
+  return name;
+}
+
+// The weights' windows, which kernel_shape repeats if it is there.
+Shape kernel_of(const Node &node, const Shape &weights) {
+  const Shape kernel(weights.begin() + 2, weights.end());
+  require(!node.attributes.has("kernel_shape") || node.attributes.integers("kernel_shape") == kernel, Code::shape,
+          subject_of(node), "kernel_shape {}, and weights of {}", to_text(node.attributes.integers("kernel_shape")),
+          to_text(weights));
+  return kernel;
+}
+
 // Pads that auto_pad asks for: half in front and half behind, the odd one where the name says.
 void pad_evenly(Windows &w, std::size_t axis, std::int64_t total, bool more_behind) {
   w.before[axis] = more_behind ? total / 2 : total - total / 2;
@@ -69,11 +88,11 @@ std::vector<Type> infer_conv(const NodeTypes &types) {
   const Type x = float_input(types, 0), &w = types.input(1);
   const std::int64_t groups = groups_of(types.node);
   const bool fits = w.dtype == x.dtype && w.shape.size() == x.shape.size() && x.shape.size() >= 3 && groups > 0 &&
-                    w.shape[1] * groups == x.shape[1] && w.shape[0] % groups == 0;
+                    x.shape[1] % groups == 0 && w.shape[1] == x.shape[1] / groups && w.shape[0] % groups == 0;
   require(fits, Code::shape, types.subject(), "weights {} in {} groups do not fit {}", to_text(w), groups, to_text(x));
   require(!types.has(2) || types.input(2) == Type({x.dtype, {w.shape[0]}}), Code::shape, types.subject(),
           "the bias is not one number for each of {} channels", w.shape[0]);
-  const Windows windows = windows_of(types.node, x.shape, {w.shape.begin() + 2, w.shape.end()});
+  const Windows windows = windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
   Shape shape = {x.shape[0], w.shape[0]};
   shape.insert(shape.end(), windows.output.begin(), windows.output.end());
   return {{x.dtype, shape}};
@@ -89,7 +108,7 @@ std::vector<Type> infer_conv_transpose(const NodeTypes &types) {
   const std::int64_t channels = element_count({w.shape[1], groups});
   require(!types.has(2) || types.input(2) == Type({x.dtype, {channels}}), Code::shape, types.subject(),
           "the bias is not one number for each of {} channels", channels);
-  const Windows windows = transposed_windows_of(types.node, x.shape, {w.shape.begin() + 2, w.shape.end()});
+  const Windows windows = transposed_windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
   Shape shape = {x.shape[0], channels};
   shape.insert(shape.end(), windows.input.begin(), windows.input.end());
   return {{x.dtype, shape}};
@@ -131,7 +150,7 @@ Windows windows_of(const Node &node, const Shape &x, Shape kernel) {
   const Shape input = spatial(node, x, kernel);
   Windows w = common_parts(node, std::move(kernel));
   w.input = input;
-  const std::string automatic = node.attributes.text("auto_pad", "NOTSET");
+  const std::string automatic = auto_pad_of(node);
   const bool rounds_up = node.attributes.integer("ceil_mode", 0) != 0;
   for (std::size_t i = 0; i < input.size(); ++i) {
     if (automatic == "VALID") w.before[i] = w.after[i] = 0;
@@ -155,13 +174,16 @@ Windows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
   Windows w = common_parts(node, std::move(kernel));
   w.output = count;
   const Integers extra = list_of(node, "output_padding", count.size(), 0, 0);
-  const Integers given = node.attributes.integers("output_shape");
-  const std::string automatic = node.attributes.text("auto_pad", "NOTSET");
+  const Integers given = node.attributes.integers("output_shape");  // of the spatial axes, or of all
+  require(given.empty() || given.size() == count.size() || given.size() == x.size(), Code::graph, subject_of(node),
+          "output_shape {} does not fit {}", to_text(given), to_text(x));
+  const std::string automatic = auto_pad_of(node);
   for (std::size_t i = 0; i < count.size(); ++i) {
     const std::int64_t reach = (count[i] - 1) * w.strides[i] + w.extent(i) + extra[i];
     if (automatic == "VALID") w.before[i] = w.after[i] = 0;
     if (!given.empty() || automatic.starts_with("SAME")) {
       const std::int64_t wanted = given.empty() ? count[i] * w.strides[i] : given.at(given.size() - count.size() + i);
+      require(wanted > 0 && wanted <= kLongest, Code::shape, subject_of(node), "an axis of {} cannot be made", wanted);
       pad_evenly(w, i, std::max<std::int64_t>(0, reach - wanted), automatic == "SAME_UPPER");
       w.after[i] = reach - wanted - w.before[i];  // below 0: room behind that no window reaches
     }

@@ -120,7 +120,10 @@ bool slice(Canonical &c, Node &node) {
   return false;
 }
 
-bool concat(Canonical &c, Node &node) { return node.inputs.size() == 1 && pass_input(c, node); }
+bool concat(Canonical &c, Node &node) {
+  require(node.attributes.has("axis"), Code::graph, node.name.empty() ? node.op : node.name, "Concat without an axis");
+  return node.inputs.size() == 1 && pass_input(c, node);
+}
 
 // The sizes are written out, whether they came as a number of pieces, as a list or not at all.
 bool split(Canonical &c, Node &node) {

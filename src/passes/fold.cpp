@@ -135,6 +135,7 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   }
   if (op.evaluate == nullptr) return false;
   const std::vector<Type> types = infer(node);
+  if (types.size() < node.outputs.size()) return false;  // Rewriter::keep says which
   const auto known = evaluated_.find(key);
   if (known != evaluated_.end() && known->second.size() == 1 && node.outputs.size() == 1 &&
       rewriter_.forward(node.outputs[0], known->second[0]))

@@ -205,8 +205,8 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
          });
 }
 
-// A number for each channel of images, or head of scores, that are there before it (slopes of ALiBi make the heads), and
-// as it stands in the file: what is computed of one may be a statistic.
+// A number for each channel of images, or head of scores, that are there before it (slopes of ALiBi make the heads),
+// and as it stands in the file: what is computed of one may be a statistic.
 bool Places::scales_channels(const Node &node, const Place &place) const {
   for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
     const Node &maker = graph_.node(graph_.value(at).producer);

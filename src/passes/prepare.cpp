@@ -93,6 +93,17 @@ void require_none(const std::vector<Problem> &problems) {
        problems.size(), problems.size() == 1 ? "" : "s", list);
 }
 
+// What could not be typed though no operator is missing: inferring it again says why.
+void require_typed(const Graph &graph) {
+  const auto typed = [&](ValueId id) { return id == kNone || graph.value(id).type.dtype != DType::none; };
+  for (const Node &node : graph.nodes()) {
+    if (std::ranges::all_of(node.outputs, typed) || !std::ranges::all_of(node.inputs, typed)) continue;
+    const std::vector<Type> types = ops::infer(graph, node);
+    fail(Code::unsupported, node.name.empty() ? node.op : node.name, "{} of the {} outputs of {} are known here",
+         types.size(), node.outputs.size(), node.op);
+  }
+}
+
 void say_what_was_split(Prepared &prepared) {
   for (const graph::Split &split : prepared.splits) {
     const auto finding = std::ranges::find(prepared.findings, split.name, &Finding::initializer);
@@ -122,6 +133,7 @@ Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choic
   collect_without_core_form(graph, problems);
   if (!problems.empty()) collect_without_gradient(graph, problems);
   require_none(problems);
+  require_typed(graph);
   require(complete, Code::unsupported, "loss_output",
           "the type of output {} depends on weights: no loss can be attached", graph.value(graph.outputs[0]).name);
 

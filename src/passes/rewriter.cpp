@@ -50,15 +50,18 @@ void Rewriter::keep(Node node) {
   kept_.push_back({std::move(node)});
 }
 
-void Rewriter::infer_outputs(const Node &node) {
+// Outputs that the operator has in files and not here may stand there as long as nobody reads them.
+void Rewriter::infer_outputs(Node &node) {
   try {
     const std::vector<Type> types = ops::infer(graph_, node);
+    while (node.outputs.size() > types.size()) {
+      const ValueId last = node.outputs.back();
+      require(last == kNone || uses(last) == 0, Code::unsupported, node.name, "output {} of {} is not supported",
+              node.outputs.size() - 1, node.op);
+      node.outputs.pop_back();
+    }
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
-      if (node.outputs[i] != kNone) {
-        require(i < types.size(), Code::graph, node.name.empty() ? node.op : node.name, "{} has no output {}", node.op,
-                i);
-        graph_.value(node.outputs[i]).type = types[i];
-      }
+      if (node.outputs[i] != kNone) graph_.value(node.outputs[i]).type = types[i];
   } catch (const Error &error) {  // a shape that depends on data: prepare() names all of them at once
     if (error.code != Code::unsupported) throw;
   }

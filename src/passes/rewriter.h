@@ -48,8 +48,9 @@ class Rewriter {
   bool is_output(ValueId id) const;
   const std::string &base_name() const { return base_name_; }  // of the node being visited
   // By value: adding a value moves the others.
-  Type type(ValueId id) const { return graph_.value(id).type; }
-  Shape shape(ValueId id) const { return graph_.value(id).type.shape; }
+  // std::out_of_range for an input that is absent: rules need not ask for those that no operator can do without.
+  Type type(ValueId id) const { return graph_.values().at(index(id)).type; }
+  Shape shape(ValueId id) const { return graph_.values().at(index(id)).type.shape; }
   const graph::Array *constant_of(ValueId id) const;  // nullptr where it is none; valid until a value is added
   const graph::Value &value(ValueId id) const { return graph_.value(id); }  // valid until a value is added
   Graph &graph() { return graph_; }
@@ -61,7 +62,7 @@ class Rewriter {
     bool alive = true;
   };
   void grow();
-  void infer_outputs(const Node &node);
+  void infer_outputs(Node &node);
   void release(const std::vector<ValueId> &inputs);
   void take_over(ValueId from, ValueId to);
   void install();

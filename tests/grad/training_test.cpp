@@ -154,6 +154,27 @@ Sketch scaled_loss(DType dtype, ValueId &loss) {
   return s;
 }
 
+// What lies behind Round, whose gradient is zero, has none, and the rest has its own.
+TEST(Training, GoesOnBesideWhatHasNoGradient) {
+  const auto loss_behind_round = [](Sketch &sketch) {
+    const ValueId w = sketch.parameter("w", {2, 3}), m = sketch.parameter("m", {3, 3});
+    return sketch.run("Round", {sketch.run("MatMul", {w, m})});
+  };
+  Sketch both;
+  const ValueId rounded = loss_behind_round(both), v = both.parameter("v", {2, 3});
+  const ValueId sum = both.sum(both.run("Mul", {rounded, v}));
+  const Training training = build(std::move(both.graph), sum);
+  EXPECT_EQ(training.gradients[0], ValueId::none);
+  EXPECT_EQ(training.gradients[1], ValueId::none);
+  EXPECT_NE(training.gradients[2], ValueId::none);
+
+  Sketch alone;
+  const ValueId loss = alone.sum(loss_behind_round(alone));
+  const Error error = error_of([&] { build(std::move(alone.graph), loss); });
+  EXPECT_EQ(error.code, Code::graph);
+  EXPECT_EQ(error.subject, "ReduceSum");
+}
+
 TEST(Training, RoundsGradientsToTheTypeOfTheParameterWhereTheLossIsWider) {
   ValueId wide_loss = ValueId::none, loss = ValueId::none;
   const Sketch wide = scaled_loss(DType::f64, wide_loss), narrow = scaled_loss(DType::bf16, loss);

@@ -1,6 +1,12 @@
 // External data: what may be read, and every way out of the model's directory that was ever tried.
 #include <sys/stat.h>
 
+#include <atomic>
+#include <cctype>
+#include <span>
+#include <thread>
+
+#include "base/sha1.h"
 #include "onnx_import/wire.h"
 
 namespace protrain::onnx_import {
@@ -165,6 +171,108 @@ TEST_F(External, NumbersArePlainDecimals) {
     EXPECT_NE(offset.text.find("offset"), std::string::npos) << offset.text;
     EXPECT_EQ(error(external("w", "0", number)).code, Code::format) << number;
   }
+}
+
+TEST_F(External, ChecksumsAreCompared) {
+  const auto with = [](const std::string &sum) { return external("w", "0", "48") + entry("checksum", sum); };
+  Sha1 sha1;
+  sha1.add(std::as_bytes(std::span(kValues)));
+  std::string sum = sha1.hex();
+  expect_loads(with(sum));
+  for (char &c : sum) c = static_cast<char>(std::toupper(c));
+  expect_loads(with(sum));
+  sum[7] = sum[7] == '0' ? '1' : '0';
+  const Error wrong = error(with(sum));
+  EXPECT_EQ(wrong.code, Code::corrupt);
+  EXPECT_EQ(wrong.subject, "w");
+  EXPECT_NE(wrong.text.find("SHA-1 of w"), std::string::npos) << wrong.text;
+  for (const char *none : {"", "abc", "zz01f5e0d2dc1a5ae04bd8e4bbaef1e0a3a22a0a"})
+    EXPECT_EQ(error(with(none)).code, Code::format) << none;
+  fs::resize_file(scratch_ / "m/w", std::uint64_t{1} << 40);  // sparse: never read for its sum
+  std::vector<std::byte> out(48);
+  EXPECT_EQ(test::error_of([&] { open(with(sum))->read("w", out.data()); }).code, Code::limit);
+}
+
+// Somebody who swaps file and link all the time: what is read is the file, or nothing.
+TEST_F(External, SwappedLinksAreNeverFollowed) {
+  scratch_.put("secret", raw(std::vector<float>(12, -1)));
+  fs::create_symlink("../secret", scratch_ / "m/link");
+  const auto opened = open(external("w", "0", "48"));
+  std::atomic<bool> done = false;
+  std::thread swapping([&] {
+    while (!done) {
+      fs::create_symlink("../secret", scratch_ / "m/new");
+      fs::rename(scratch_ / "m/new", scratch_ / "m/w");
+      scratch_.put("m/new", raw(kValues));
+      fs::rename(scratch_ / "m/new", scratch_ / "m/w");
+    }
+  });
+  int read = 0, refused = 0;
+  for (int i = 0; i < 100'000 && (read < 50 || refused < 50); ++i) {
+    try {
+      EXPECT_EQ(opened->load("w").doubles()[0], 1);
+      ++read;
+    } catch (const Error &error) {
+      EXPECT_TRUE(error.code == Code::path || error.code == Code::io) << error.text;
+      ++refused;
+    }
+  }
+  done = true;
+  swapping.join();
+  EXPECT_GT(read, 0);
+}
+
+TEST_F(External, FilesThatShrinkAreAnError) {
+  const auto opened = open(external("w", "0", "48"));
+  fs::resize_file(scratch_ / "m/w", 47);
+  EXPECT_EQ(test::error_of([&] { opened->load("w"); }).code, Code::shape);
+}
+
+// Terabytes of holes: what is declared of them is there, but no constant of that size is loaded.
+TEST_F(External, HugeConstantsAreNotLoaded) {
+  const std::int64_t elements = std::int64_t{1} << 40;
+  std::ofstream(scratch_ / "m/huge").close();
+  fs::resize_file(scratch_ / "m/huge", std::uint64_t{1} << 43);
+  Wire wire;
+  wire.initializers.push_back(tensor("i", test::kInt64, {elements}, entry("location", "huge") + kIsExternal));
+  wire.nodes.push_back(test::node("Reshape", {"x", "i"}, {"r"}));
+  const auto opened = Model::open(scratch_.put("m/model.onnx", wire.bytes()));
+  const Error found = test::error_of([&] { opened->graph({}); });
+  EXPECT_EQ(found.code, Code::limit);
+  EXPECT_EQ(found.subject, scratch_ / "m/model.onnx");
+}
+
+// Each of them is small, and all of them together are one file.
+TEST_F(External, ConstantsThatShareAFileAreCountedEach) {
+  fs::resize_file(scratch_ / "m/w", 60 << 20);
+  Wire wire;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string name = "i" + std::to_string(i);
+    wire.initializers.push_back(tensor(name, test::kInt64, {60 << 17}, entry("location", "w") + kIsExternal));
+    wire.nodes.push_back(test::node("Neg", {name}, {"n" + std::to_string(i)}));
+  }
+  const auto opened = Model::open(scratch_.put("m/model.onnx", wire.bytes()));
+  const Error found = test::error_of([&] { opened->graph({}); });
+  EXPECT_EQ(found.code, Code::limit) << found.text;
+}
+
+TEST_F(External, AttributesHoldSmallTensors) {
+  fs::resize_file(scratch_ / "m/w", 4096);
+  Wire wire;
+  wire.nodes.push_back(
+      test::node("Odd", {"x"}, {"z"},
+                 {test::tensor_attribute("value", tensor("", kFloat, {1024}, entry("location", "w") + kIsExternal))}));
+  const Error found = test::error_of([&] { Model::open(scratch_.put("m/model.onnx", wire.bytes())); });
+  EXPECT_EQ(found.code, Code::limit) << found.text;
+  EXPECT_EQ(found.subject, "make_z.value");
+}
+
+TEST_F(External, ManyFilesAreTooMany) {
+  Wire wire;
+  for (int i = 0; i < 66'000; ++i)
+    wire.initializers.push_back(
+        tensor("t" + std::to_string(i), kFloat, {1}, entry("location", "f" + std::to_string(i)) + kIsExternal));
+  EXPECT_EQ(test::error_of([&] { Model::open(scratch_.put("m/model.onnx", wire.bytes())); }).code, Code::limit);
 }
 
 TEST_F(External, RangesLieInsideTheFile) {

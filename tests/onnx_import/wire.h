@@ -1,21 +1,19 @@
-// ONNX models written byte by byte, legal or not, and a directory to put them in.
+// ONNX models written byte by byte, legal or not.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <initializer_list>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "errors.h"
 #include "onnx_import/model.h"
+#include "scratch.h"
 
 namespace protrain::test {
 
@@ -127,48 +125,8 @@ struct Wire {
   std::string bytes() const { return head + field(7, graph()) + opset + tail; }
 };
 
-// A directory that goes away with its owner.
-class Scratch {
- public:
-  Scratch() {
-    std::string pattern = testing::TempDir() + "/protrain-XXXXXX";
-    path_ = std::filesystem::canonical(mkdtemp(pattern.data())).string();
-  }
-  Scratch(const Scratch &) = delete;
-  Scratch &operator=(const Scratch &) = delete;
-  ~Scratch() { std::filesystem::remove_all(path_); }
-
-  const std::string &path() const { return path_; }
-  std::string operator/(const std::string &name) const { return path_ + "/" + name; }
-  std::string put(const std::string &name, const std::string &bytes) const {
-    std::filesystem::remove(*this / name);  // some file systems write a truncated file out at once
-    std::ofstream(*this / name, std::ios::binary) << bytes;
-    return *this / name;
-  }
-  std::string get(const std::string &name) const {
-    std::ostringstream out;
-    out << std::ifstream(*this / name, std::ios::binary).rdbuf();
-    return out.str();
-  }
-
- private:
-  std::string path_;
-};
-
 inline std::unique_ptr<onnx_import::Model> open_bytes(const Scratch &scratch, const std::string &bytes) {
   return onnx_import::Model::open(scratch.put("model.onnx", bytes));
-}
-
-// Runs `body` and gives its Error; the test fails where there is none.
-template <typename Body>
-Error error_of(const Body &body) {
-  try {
-    body();
-  } catch (const Error &error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(Code::ok, "", "");
 }
 
 }  // namespace protrain::test

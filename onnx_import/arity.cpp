@@ -1,0 +1,107 @@
+// Taken from ONNX's own list of operators, opsets 13 to 24.
+#include "onnx_import/arity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace protrain::onnx_import {
+
+namespace {
+
+constexpr int kAny = std::numeric_limits<int>::max();
+
+// Operators by the least and the most inputs they take, and the most outputs; each between spaces. Those that are least
+// needed come first, and where there may be any number all are.
+struct Arity {
+  int least, most, outputs;
+  std::string_view operators;
+};
+
+constexpr auto kArities = std::to_array<Arity>({
+    {0, 0, 1, " Constant RandomNormal RandomUniform SequenceEmpty "},
+    {0, 1, 1, " Optional OptionalHasElement "},
+    {0, kAny, kAny, " Loop "},
+    {1, kAny, kAny, " Scan SequenceMap "},
+    {1, kAny, 1, " Concat Einsum Max Mean Min SequenceConstruct Sum "},
+    {1, 1, kAny, " If "},
+    {1, 1, 1,
+     " Abs Acos Acosh ArgMax ArgMin Asin Asinh Atan Atanh AveragePool Bernoulli BitwiseNot BlackmanWindow "
+     "Cast Ceil Celu ConcatFromSequence ConstantOfShape Cos Cosh DepthToSpace Det Elu Erf Exp EyeLike "
+     "Flatten Floor Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool HammingWindow HannWindow HardSigmoid "
+     "HardSwish Hardmax Identity ImageDecoder IsInf IsNaN LRN LeakyRelu Log LogSoftmax LpNormalization "
+     "LpPool MeanVarianceNormalization Mish Multinomial Neg NonZero Not OptionalGetElement "
+     "RandomNormalLike RandomUniformLike Reciprocal RegexFullMatch Relu Round Selu SequenceLength Shape "
+     "Shrink Sigmoid Sign Sin Sinh Size Softmax Softplus Softsign SpaceToDepth Sqrt StringNormalizer Swish "
+     "Tan Tanh TfIdfVectorizer ThresholdedRelu Transpose "},
+    {1, 1, 2, " MaxPool StringSplit "},
+    {1, 1, 3, " DynamicQuantizeLinear "},
+    {1, 1, 4, " Unique "},
+    {1, 2, kAny, " Split "},
+    {1, 2, 1,
+     " ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+     "ReduceSumSquare SequenceErase SplitToSequence Squeeze Trilu "},
+    {1, 3, 1, " Clip DFT "},
+    {1, 3, 2, " Dropout "},
+    {1, 4, 1, " Resize "},
+    {2, 2, 1,
+     " Add AffineGrid And BitShift BitwiseAnd BitwiseOr BitwiseXor CastLike CenterCropPad Compress CumSum "
+     "Div Equal Expand Gather GatherElements GatherND Greater GreaterOrEqual GridSample Less LessOrEqual "
+     "MatMul MaxRoiPool Mod Mul Or PRelu Pow RMSNormalization Reshape ReverseSequence SequenceAt "
+     "StringConcat Sub Tile Unsqueeze Xor "},
+    {2, 2, 2, " TopK "},
+    {2, 3, 1,
+     " Conv ConvTranspose DequantizeLinear Gemm MaxUnpool NegativeLogLikelihoodLoss QuantizeLinear "
+     "SequenceInsert TensorScatter "},
+    {2, 3, 2, " SoftmaxCrossEntropyLoss "},
+    {2, 3, 3, " LayerNormalization "},
+    {2, 4, 1, " ConvInteger MatMulInteger Pad STFT "},
+    {2, 5, 1, " NonMaxSuppression "},
+    {3, 3, 1,
+     " Col2Im GroupNormalization InstanceNormalization OneHot Range RoiAlign ScatterElements ScatterND "
+     "Where "},
+    {3, 4, 1, " RotaryEmbedding "},
+    {3, 5, 1, " DeformConv Slice "},
+    {3, 6, 2, " GRU RNN "},
+    {3, 7, 4, " Attention "},
+    {3, 8, 3, " LSTM "},
+    {5, 5, 1, " MelWeightMatrix "},
+    {5, 5, 5, " BatchNormalization "},
+    {8, 8, 1, " QLinearMatMul "},
+    {8, 9, 1, " QLinearConv "},
+
+});
+
+// Empty names at the end say the same as no names.
+template <typename Names>
+int count(const Names &names) {
+  int size = names.size();
+  while (size > 0 && names[size - 1].empty()) --size;
+  return size;
+}
+
+}  // namespace
+
+void check_arity(const NodeProto &node, const std::string &subject) {
+  const std::string name = " " + node.op_type() + " ";
+  const auto has = [&](const Arity &row) { return row.operators.find(name) != std::string_view::npos; };
+  const auto row = std::find_if(kArities.begin(), kArities.end(), has);
+  if (row == kArities.end()) return;
+  const int inputs = count(node.input()), outputs = count(node.output());
+  require(inputs >= row->least, Code::graph, subject, "{} takes {} inputs at least, not {}", node.op_type(), row->least,
+          inputs);
+  require(inputs <= row->most, Code::graph, subject, "{} takes {} inputs at most, not {}", node.op_type(), row->most,
+          inputs);
+  for (int i = 0; i < (row->most == kAny && row->least > 0 ? inputs : row->least); ++i)
+    require(!node.input(i).empty(), Code::graph, subject, "input {} of {} is not optional, and absent", i,
+            node.op_type());
+  require(outputs <= row->outputs, Code::graph, subject, "{} makes {} outputs at most, not {}", node.op_type(),
+          row->outputs, outputs);
+}
+
+}  // namespace protrain::onnx_import

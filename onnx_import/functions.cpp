@@ -1,0 +1,259 @@
+// Each call is replaced by a copy of the function's nodes, and calls among these likewise, innermost last. Nothing is
+// copied before it is counted.
+#include "onnx_import/functions.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "onnx_import/names.h"
+#include "onnx_import/versions.h"
+
+namespace protrain::onnx_import {
+
+namespace {
+
+struct Function {
+  const FunctionProto *proto;
+  std::string title;                                                        // for messages
+  std::unordered_map<std::string_view, const AttributeProto *> attributes;  // nullptr: without a preset value
+};
+
+// A function in the middle of being copied.
+struct Call {
+  const NodeProto &node;
+  const Function &function;
+  std::string scope;                                                        // stands before the names of what it makes
+  std::unordered_map<std::string, std::string> names;                       // of values: in the function, in the graph
+  std::unordered_map<std::string_view, const AttributeProto *> attributes;  // those that are given
+};
+
+template <typename Proto>
+std::string key_of(const Proto &proto, const std::string &name) {
+  return (is_default_domain(proto.domain()) ? "" : proto.domain()) + '\0' + name + '\0' + proto.overload();
+}
+
+std::uint64_t parts_of(const AttributeProto &attribute) {
+  const TensorProto &tensor = attribute.t();
+  return 2 + static_cast<std::uint64_t>(attribute.strings_size() + attribute.tensors_size() + attribute.graphs_size() +
+                                        attribute.sparse_tensors_size() + tensor.string_data_size() +
+                                        tensor.external_data_size());
+}
+
+class Inliner {
+ public:
+  Inliner(ModelProto &model, const std::string &path) : model_(model), path_(path) {}
+
+  void run() {
+    for (const FunctionProto &proto : model_.functions()) add_function(proto);
+    GraphProto &graph = *model_.mutable_graph();
+    for (const TensorProto &tensor : graph.initializer()) taken_.insert(tensor.name());
+    for (const ValueInfo &input : graph.input()) taken_.insert(input.name());
+    for (const NodeProto &node : graph.node()) taken_.insert(node.output().begin(), node.output().end());
+    google::protobuf::RepeatedPtrField<NodeProto> nodes;
+    nodes.Swap(graph.mutable_node());
+    for (NodeProto &node : nodes) {
+      charge(static_cast<std::uint64_t>(1 + node.input_size() + node.output_size() + node.attribute_size()), 0);
+      add(std::move(node));
+    }
+    import_domains();
+    model_.clear_functions();
+  }
+
+ private:
+  void add_function(const FunctionProto &proto);
+  void add(NodeProto node);
+  void expand(const NodeProto &node, const Function &function);
+  void bind_names(Call &call);
+  void copy(const NodeProto &body, const Call &call);
+  void copy_attribute(const AttributeProto &body, const Call &call, NodeProto &to);
+  void check_operator_of(const NodeProto &body, const Call &call, const std::string &subject) const;
+  void import_domains();
+  std::string unique(const std::string &name);
+  void charge(std::uint64_t parts, std::uint64_t bytes);
+
+  ModelProto &model_;
+  const std::string &path_;
+  std::map<std::string, Function> functions_;
+  std::vector<const Function *> open_;  // calls that are being expanded
+  std::unordered_set<std::string> taken_;
+  std::unordered_map<std::string, int> suffixes_;  // the last one given
+  std::uint64_t parts_ = 0, bytes_ = 0;
+};
+
+void Inliner::add_function(const FunctionProto &proto) {
+  check_name(proto.name(), path_, "function");
+  check_text(proto.domain(), path_);
+  check_text(proto.overload(), path_);
+  const std::string title = is_default_domain(proto.domain()) ? proto.name() : proto.domain() + "::" + proto.name();
+  if (const auto version = imported(proto.opset_import(), "", title)) check_opset(*version, title);
+  Function function{&proto, title, {}};
+  for (const std::string &name : proto.attribute()) function.attributes.emplace(name, nullptr);
+  for (const AttributeProto &preset : proto.attribute_proto())
+    require(function.attributes.emplace(preset.name(), &preset).second, Code::graph, title,
+            "attribute \"{}\" is listed twice", printable(preset.name()));
+  require(functions_.emplace(key_of(proto, proto.name()), std::move(function)).second, Code::graph, title,
+          "duplicate function: two of them have that domain, name and overload");
+}
+
+void Inliner::charge(std::uint64_t parts, std::uint64_t bytes) {
+  parts_ += parts;
+  bytes_ += bytes;
+  require(parts_ <= kMaxInlinedParts && bytes_ <= kMaxInlinedBytes, Code::limit, path_,
+          "inlined nodes: its functions would become more than {} parts or {} MiB", kMaxInlinedParts,
+          kMaxInlinedBytes >> 20);
+}
+
+std::string Inliner::unique(const std::string &name) {
+  if (taken_.insert(name).second) return name;
+  for (int &suffix = suffixes_[name];;) {
+    std::string other = fmt::format("{}_{}", name, ++suffix);
+    if (taken_.insert(other).second) return other;
+  }
+}
+
+void Inliner::add(NodeProto node) {
+  const auto found = functions_.find(key_of(node, node.op_type()));
+  if (found != functions_.end()) return expand(node, found->second);
+  node.clear_overload();
+  *model_.mutable_graph()->add_node() = std::move(node);
+}
+
+void Inliner::expand(const NodeProto &node, const Function &function) {
+  if (std::ranges::find(open_, &function) != open_.end()) {
+    std::vector<std::string> titles;
+    for (const Function *one : open_) titles.push_back(one->title);
+    fail(Code::graph, function.title, "call cycle: {} -> {}", printable(fmt::format("{}", fmt::join(titles, " -> "))),
+         function.title);
+  }
+  require(open_.size() < kMaxCallDepth, Code::limit, function.title, "calls nested deeper than {}", kMaxCallDepth);
+  charge(1, 0);
+  check_text(node.name(), function.title);
+  Call call{node, function, unique(node.name().empty() ? function.proto->name() : node.name()), {}, {}};
+  bind_names(call);
+  for (const AttributeProto &attribute : node.attribute())
+    require(call.attributes.emplace(attribute.name(), &attribute).second, Code::graph, call.scope,
+            "attribute \"{}\" is given twice", printable(attribute.name()));
+  open_.push_back(&function);
+  for (const NodeProto &body : function.proto->node()) copy(body, call);
+  open_.pop_back();
+  // Outputs that are inputs, or listed twice.
+  for (int i = 0; i < node.output_size(); ++i) {
+    const std::string &made = call.names.at(function.proto->output(i));
+    if (node.output(i).empty() || node.output(i) == made) continue;
+    NodeProto identity;
+    identity.set_op_type("Identity");
+    identity.set_name(call.scope);
+    identity.add_input(made);
+    identity.add_output(node.output(i));
+    *model_.mutable_graph()->add_node() = std::move(identity);
+  }
+}
+
+void Inliner::bind_names(Call &call) {
+  const FunctionProto &function = *call.function.proto;
+  const std::string &subject = call.scope;
+  require(call.node.input_size() <= function.input_size(), Code::graph, subject, "{} takes {} inputs at most, not {}",
+          call.function.title, function.input_size(), call.node.input_size());
+  require(call.node.output_size() <= function.output_size(), Code::graph, subject,
+          "{} makes {} outputs at most, not {}", call.function.title, function.output_size(), call.node.output_size());
+  const auto define = [&](const std::string &name, const std::string &outside) {
+    check_text(name, call.function.title);
+    require(call.names.emplace(name, outside).second, Code::graph, call.function.title,
+            "duplicate value: \"{}\" is defined twice", name);
+  };
+  charge(static_cast<std::uint64_t>(function.input_size() + function.output_size()), 0);
+  for (int i = 0; i < function.input_size(); ++i)
+    define(function.input(i), i < call.node.input_size() ? call.node.input(i) : "");
+  std::unordered_map<std::string, std::string> outputs;
+  for (int i = 0; i < call.node.output_size(); ++i)
+    if (!call.node.output(i).empty()) outputs.emplace(function.output(i), call.node.output(i));
+  for (const NodeProto &body : function.node())
+    for (const std::string &output : body.output()) {
+      if (output.empty()) continue;
+      charge(1, call.scope.size() + output.size());
+      const auto found = outputs.find(output);
+      define(output, found != outputs.end() ? found->second : unique(call.scope + "/" + output));
+    }
+  for (const std::string &output : function.output())
+    require(call.names.contains(output), Code::graph, call.function.title,
+            "an output of the function that nothing produces: \"{}\"", printable(output));
+}
+
+// Values go by their names in the graph, attributes that stand for the call's by their values.
+void Inliner::copy(const NodeProto &body, const Call &call) {
+  check_text(body.name(), call.function.title);
+  check_text(body.op_type(), call.function.title);
+  NodeProto node;
+  node.set_op_type(body.op_type());
+  node.set_domain(body.domain());
+  node.set_overload(body.overload());
+  node.set_name(call.scope + "/" + (body.name().empty() ? body.op_type() : body.name()));
+  charge(static_cast<std::uint64_t>(1 + body.input_size() + body.output_size()), node.ByteSizeLong());
+  check_operator_of(body, call, node.name());
+  for (const std::string &input : body.input()) {
+    const auto found = call.names.find(input);
+    require(input.empty() || found != call.names.end(), Code::graph, node.name(),
+            "reads \"{}\", which nothing defines in {}", printable(input), call.function.title);
+    charge(0, input.empty() ? 0 : found->second.size());
+    node.add_input(input.empty() ? "" : found->second);
+  }
+  for (const std::string &output : body.output()) node.add_output(output.empty() ? "" : call.names.at(output));
+  for (const AttributeProto &attribute : body.attribute()) copy_attribute(attribute, call, node);
+  add(std::move(node));
+}
+
+void Inliner::copy_attribute(const AttributeProto &body, const Call &call, NodeProto &to) {
+  const AttributeProto *from = &body;
+  charge(1, 0);
+  if (body.has_ref_attr_name()) {
+    const std::string &name = body.ref_attr_name(), subject = to.name() + "." + printable(body.name());
+    const auto known = call.function.attributes.find(name);
+    require(known != call.function.attributes.end(), Code::graph, subject,
+            "ref_attr_name \"{}\", an attribute that {} does not have", printable(name), call.function.title);
+    const auto given = call.attributes.find(name);
+    from = given != call.attributes.end() ? given->second : known->second;
+    if (from == nullptr) return;  // left out by the caller, hence here
+    require(from->type() == body.type(), Code::graph, subject, "of type {}; the \"{}\" that it stands for is of {}",
+            body.type(), printable(name), from->type());
+  }
+  charge(parts_of(*from), from->ByteSizeLong());
+  AttributeProto &attribute = *to.add_attribute();
+  attribute = *from;
+  attribute.set_name(body.name());
+}
+
+void Inliner::check_operator_of(const NodeProto &body, const Call &call, const std::string &subject) const {
+  if (functions_.contains(key_of(body, body.op_type()))) return;
+  const auto version = imported(call.function.proto->opset_import(), body.domain(), subject);
+  require(version.has_value(), Code::unsupported, subject, "{} is of a domain that {} does not import",
+          printable(body.op_type()), call.function.title);
+  if (is_default_domain(body.domain())) check_operator(body.op_type(), *version, subject);
+}
+
+// What its functions import, the flat model imports itself.
+void Inliner::import_domains() {
+  const auto plain = [](const std::string &domain) { return is_default_domain(domain) ? "" : domain; };
+  std::set<std::string> known;
+  for (const OpsetImport &import : model_.opset_import()) known.insert(plain(import.domain()));
+  for (const FunctionProto &function : model_.functions())
+    for (const OpsetImport &import : function.opset_import())
+      if (known.insert(plain(import.domain())).second) *model_.add_opset_import() = import;
+}
+
+}  // namespace
+
+void inline_functions(ModelProto &model, const std::string &path) {
+  if (model.functions_size() > 0) Inliner(model, path).run();
+}
+
+}  // namespace protrain::onnx_import

@@ -1,0 +1,91 @@
+// Graphs that are well-formed and mean harm, or nothing: each is refused with its code, about its node, before anything
+// large is taken. What the file says is refused in tests/onnx_import/hostile_test.cpp.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "session/hostile_cases.h"
+#include "session/session.h"
+
+namespace protrain::session {
+namespace {
+
+using test::HostileGraph;
+using test::node;
+using test::Wire;
+using Json = nlohmann::json;
+
+Json check(const Wire &wire) {
+  const test::Scratch scratch;
+  Options options;
+  options.set("loss", "mse");
+  return Json::parse(check_model(options, scratch.put("model.onnx", wire.bytes())));
+}
+
+class Hostile : public testing::TestWithParam<HostileGraph> {};
+
+TEST_P(Hostile, IsRefusedByName) {
+  Wire wire;
+  GetParam().change(wire);
+  const Json about = check(wire);
+  EXPECT_FALSE(about["trainable"]);
+  ASSERT_EQ(about["problems"].size(), 1u) << about;
+  const Json &problem = about["problems"][0];
+  EXPECT_EQ(problem["code"], static_cast<int>(GetParam().code)) << problem;
+  EXPECT_EQ(problem["subject"], GetParam().subject) << problem;
+  EXPECT_NE(problem["text"].get<std::string>().find(GetParam().text), std::string::npos) << problem;
+  EXPECT_LT(problem["text"].get<std::string>().size(), 600u);
+}
+
+const auto kCaseName = [](const testing::TestParamInfo<HostileGraph> &info) { return std::string(info.param.name); };
+INSTANTIATE_TEST_SUITE_P(Shape, Hostile, testing::ValuesIn(test::shape_cases()), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Window, Hostile, testing::ValuesIn(test::window_cases()), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Attribute, Hostile, testing::ValuesIn(test::attribute_cases()), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Constant, Hostile, testing::ValuesIn(test::constant_cases()), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Meaning, Hostile, testing::ValuesIn(test::meaning_cases()), kCaseName);
+
+// ONNX's LayerNormalization has a mean and a deviation too.
+TEST(UnreadOutputs, AreNoMatter) {
+  Wire wire;
+  const auto normalized = [&](const test::Names &more) {
+    Wire changed;
+    test::after({node("LayerNormalization", {"y", "v"}, {"n", "mean", "deviation"})},
+                {test::floats("v", {4}, {1, 2, 3, 4})})(changed);
+    changed.nodes.push_back(node("Add", more, {"z"}));
+    return check(changed);
+  };
+  EXPECT_TRUE(normalized({"n", "y"})["trainable"]) << normalized({"n", "y"})["problems"];
+  const Json read = normalized({"n", "mean"});
+  ASSERT_EQ(read["problems"].size(), 1u);
+  EXPECT_EQ(read["problems"][0]["code"], static_cast<int>(Code::unsupported)) << read["problems"];
+  EXPECT_EQ(read["problems"][0]["subject"], "make_n");
+}
+
+// What would take more than anybody has is a matter of the budget, before any of it is taken.
+TEST(Planets, AreOverEveryBudget) {
+  const test::Scratch scratch;
+  Wire wire;
+  test::after({node("Expand", {"y", "s"}, {"z"})}, {test::integers("s", {std::int64_t{1} << 50, 1, 1})})(wire);
+  Options options;
+  options.set("loss", "mse");
+  const std::string model = scratch.put("model.onnx", wire.bytes());
+  const Error error = test::error_of([&] { Session::create(options, model, nullptr); });
+  EXPECT_EQ(error.code, Code::budget) << error.text;
+}
+
+// A long model is read in a time that grows as it does.
+TEST(LongModels, AreRead) {
+  Wire wire;
+  wire.initializers.push_back(test::floats("one", {1, 4}, {1, 1, 1, 1}));
+  std::string last = "y";
+  for (int i = 0; i < 3000; ++i) {
+    const std::string next = i == 2999 ? "z" : "n" + std::to_string(i);
+    wire.nodes.push_back(node("Tanh", {last}, {next}));
+    last = next;
+  }
+  wire.outputs = {test::value("z", test::kFloat, {})};
+  EXPECT_TRUE(check(wire)["trainable"]);
+}
+
+}  // namespace
+}  // namespace protrain::session
