@@ -2,7 +2,7 @@
 """One training step beside PyTorch's, in turn, on the same machine.
 
     bench/step.py PROTRAIN PYTHON MODEL.onnx [--model gpt2-124m] [--batch 4] [--sequence 256] [--rounds 5] [--steps 4]
-                  [--modes fp32] [--name step] [-- OPTION ...]
+                  [--modes fp32] [--device cpu] [--name step] [-- OPTION ...]
 
 PYTHON has torch and transformers; `PYTHON bench/peers/pytorch.py export gpt2-124m MODEL.onnx` writes the model.
 OPTIONs go to `protrain train`. A round runs every contender once, in a process of its own, one after the other; the
@@ -23,18 +23,19 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def ours(args, tokens, folder):
     metrics = os.path.join(folder, "metrics.jsonl")
     words = [args.protrain, "train", args.onnx, "--steps", str(args.steps), "--tokens", tokens, "--labels", args.labels,
-             "--batch", str(args.batch), "--sequence", str(args.sequence), "--learning-rate", "1e-4", "--metrics", metrics]
+             "--batch", str(args.batch), "--sequence", str(args.sequence), "--learning-rate", "1e-4", "--metrics", metrics, "--device", args.device]
     done, peak = support.run_measured(words + args.options)
     if done != 0:
         raise SystemExit(f"protrain left with {done}")
     rows = [json.loads(line) for line in open(metrics)]
-    return {"seconds": [row["seconds"] for row in rows], "resident_peak_bytes": peak,
-            "planned_bytes": rows[-1]["device_peak_bytes"] + rows[-1]["host_peak_bytes"]}
+    planned = rows[-1]["device_peak_bytes"]
+    return {"seconds": [row["seconds"] for row in rows], "peak_bytes": peak if args.device == "cpu" else planned,
+            "planned_bytes": planned + rows[-1]["host_peak_bytes"]}
 
 
 def theirs(args, mode):
     done = support.run([args.python, os.path.join(HERE, "peers", "pytorch.py"), "step", args.model, str(args.batch),
-                        str(args.sequence), mode, str(args.steps)])
+                        str(args.sequence), mode, str(args.steps), args.device])
     if done.returncode != 0:
         return {"error": support.last_line(done.stderr)}
     return json.loads(support.last_line(done.stdout))
@@ -50,6 +51,7 @@ def main():
     for name, default in (("batch", 4), ("sequence", 256), ("rounds", 5), ("steps", 4)):
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--modes", default="fp32", help="of PyTorch, with commas: fp32, compiled, autocast, bf16")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--name", default="step")
     parser.add_argument("options", nargs="*")
     args = parser.parse_args()
@@ -61,18 +63,18 @@ def main():
         for _ in range(args.rounds):
             row = {who: ours(args, tokens, folder) if who == "ours" else theirs(args, who) for who in contenders}
             rows.append(row)
-            print("   ".join(f"{who} {min(of['seconds'][1:]):.2f} s, {support.size(of['resident_peak_bytes'])}"
+            print("   ".join(f"{who} {min(of['seconds'][1:]):.2f} s, {support.size(of['peak_bytes'])}"
                              if "seconds" in of else f"{who}: {of['error']}" for who, of in row.items()), flush=True)
     ratios = {}
     for mode in contenders[1:]:
         of = [min(row[mode]["seconds"][1:]) / min(row["ours"]["seconds"][1:]) for row in rows if "seconds" in row[mode]]
         if of:
-            memory = max(row["ours"]["resident_peak_bytes"] for row in rows) / min(
-                row[mode]["resident_peak_bytes"] for row in rows if "seconds" in row[mode])
-            ratios[mode] = {"median": statistics.median(of), "least": min(of), "most": max(of), "resident": memory}
+            memory = max(row["ours"]["peak_bytes"] for row in rows) / min(
+                row[mode]["peak_bytes"] for row in rows if "seconds" in row[mode])
+            ratios[mode] = {"median": statistics.median(of), "least": min(of), "most": max(of), "peak": memory}
             print(f"PyTorch {mode}: {ratios[mode]['median']:.2f} times our step's time ({min(of):.2f} to {max(of):.2f}); "
                   f"our peak is {memory:.2f} of its")
-    support.save(args.name, {"model": args.model, "batch": args.batch, "sequence": args.sequence, "options": args.options,
+    support.save(args.name, {"model": args.model, "batch": args.batch, "sequence": args.sequence, "device": args.device, "options": args.options,
                              "ratios": ratios, "rounds": rows})
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The peer of bench/step.py: the same model in PyTorch, on the same machine.
 
-    pytorch.py step MODEL BATCH SEQUENCE fp32|compiled|autocast|bf16 STEPS   prints the seconds of each step, and the
-                                                                              largest resident size, as JSON
-    pytorch.py export MODEL OUT.onnx                                         the same model for us, weights in OUT.onnx.data
+    pytorch.py step MODEL BATCH SEQUENCE fp32|compiled|autocast|bf16 STEPS DEVICE
+        prints the seconds of each step and the peak of memory, resident or on the device, as JSON
+    pytorch.py export MODEL OUT.onnx
+        the same model for us, weights in OUT.onnx.data
 
 MODEL: gpt2-124m, gpt2-350m, llama-134m, or FAMILY:LAYERS:WIDTH:HEADS:VOCABULARY. AdamW, random tokens, no dropout.
 autocast: bf16 arithmetic over fp32 weights; bf16: weights and moments in bf16, no master copy. Needs torch and
@@ -45,25 +46,29 @@ class WithLoss(torch.nn.Module):
         return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
 
-def step(name, batch, sequence, mode, steps):
+def step(name, batch, sequence, mode, steps, device):
     model, vocabulary = make(name)
+    on_gpu = device != "cpu"
+    model = model.to(device)
     if mode == "bf16":
         model = model.bfloat16()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     with_loss = WithLoss(model)
     forward = torch.compile(with_loss) if mode == "compiled" else with_loss
-    ids = torch.randint(3, vocabulary, (batch, sequence))
+    ids = torch.randint(3, vocabulary, (batch, sequence), device=device)
     seconds = []
     for _ in range(steps):
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
+        with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=mode == "autocast"):
             loss = forward(ids, ids)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        if on_gpu:
+            torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    print(json.dumps({"seconds": seconds, "resident_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
-                      "threads": torch.get_num_threads(), "torch": torch.__version__}))
+    peak = torch.cuda.max_memory_reserved() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    print(json.dumps({"seconds": seconds, "peak_bytes": peak, "threads": torch.get_num_threads(), "torch": torch.__version__}))
 
 
 def export(name, path):
@@ -75,8 +80,8 @@ def export(name, path):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 7 and sys.argv[1] == "step":
-        step(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], int(sys.argv[6]))
+    if len(sys.argv) == 8 and sys.argv[1] == "step":
+        step(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], int(sys.argv[6]), sys.argv[7])
     elif len(sys.argv) == 4 and sys.argv[1] == "export":
         export(sys.argv[2], sys.argv[3])
     else:

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""The checks that need a GPU, in parts of less than nine minutes each; all is built beforehand.
+
+    tests/gpu/check.py BUILD [--device cuda:0] [--gpt2 MODEL.onnx] [--peer PYTHON] [PART ...]
+
+BUILD is a build folder with the command, the plugin and test_conformance. PARTs, all if none is named:
+  conformance  every kernel against the reference, by test_conformance
+  golden       the fixtures' losses: in fp32 as the CPU's test has them, in bf16 within 1 % at every step
+  invariance   the same bits of loss and norm under 50 random plans of two models
+  budget       a session fits the memory that is left beside a process that holds all the rest of the card
+  sanitizer    a short run under compute-sanitizer, where there is one
+  step         a step of --gpt2 beside PyTorch's on the same card, in turn (--peer: a Python with torch, transformers)
+With `--device cpu` golden and invariance check this script itself. Prints a line per check, leaves with 1 if one failed,
+and writes bench/results/gpu.json: each part's rows replace those of an earlier run on a machine of the same name."""
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FIXTURES = os.path.join(ROOT, "tests", "fixtures")
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import support  # noqa: E402
+
+GOLDEN = [f"{family}-{form}" for family in ("gpt2", "llama", "mistral", "opt")
+          for form in ("dynamic-opset18", "dynamic-opset23", "static-opset18")]
+PLANNED = ("gpt2-dynamic-opset18", "llama-dynamic-opset23")
+PLANS = 50
+OPTIMIZER = ["--learning-rate", "1e-3", "--beta2", "0.95", "--weight-decay", "0.1"]
+
+
+class Checks:
+    def __init__(self, arguments):
+        self.arguments, self.rows, self.failed = arguments, [], 0
+        self.protrain = os.path.join(arguments.build, "tools", "protrain")
+
+    def note(self, name, holds, **figures):
+        self.rows.append(dict(check=name, holds=bool(holds), **figures))
+        self.failed += not holds
+        print(f"{'ok    ' if holds else 'FAILED'} {name} {figures if figures else ''}", flush=True)
+
+    def train(self, model, folder, more, steps=10, before=()):
+        """The metrics of a run, or the words it left with."""
+        metrics = os.path.join(folder, "metrics.jsonl")
+        inputs = [word for name in ("input_ids", "labels") for word in ("--input", f"{name}={FIXTURES}/{name}.npy")]
+        done = subprocess.run([*before, self.protrain, "train", os.path.join(FIXTURES, model + ".onnx"), "--device",
+                               self.arguments.device, "--steps", str(steps), "--metrics", metrics, *inputs, *OPTIMIZER,
+                               *more], capture_output=True, text=True)
+        if done.returncode != 0:
+            return None, (done.stdout + done.stderr)[-500:]
+        return [json.loads(line) for line in open(metrics)], ""
+
+    # The parts.
+
+    def conformance(self):
+        test = os.path.join(self.arguments.build, "tests", "test_conformance")
+        done = subprocess.run([test, "--gtest_brief=1"], capture_output=True, text=True)
+        self.note("conformance", done.returncode == 0, said=done.stdout[-1500:] if done.returncode else "")
+
+    def golden(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for model in GOLDEN:
+                expected = json.load(open(os.path.join(FIXTURES, model.split("-")[0] + ".json")))["losses"]
+                for precision, first, later in (("fp32", 2e-6, 5e-4), ("bf16", 1e-2, 1e-2)):
+                    if precision == "bf16" and self.arguments.device == "cpu":
+                        continue
+                    rows, said = self.train(model, folder, ["--precision", precision])
+                    if rows is None:
+                        self.note(f"golden {model} {precision}", False, said=said)
+                        continue
+                    errors = [abs(row["loss"] / loss - 1) for row, loss in zip(rows, expected)]
+                    self.note(f"golden {model} {precision}", errors[0] <= first and max(errors) <= later,
+                              first=errors[0], worst=max(errors))
+
+    def invariance(self):
+        draw = random.Random(5)
+        with tempfile.TemporaryDirectory() as folder:
+            for model in PLANNED:
+                kept = self.bits(model, folder, [])
+                if kept is None:
+                    continue
+                for number in range(PLANS):
+                    plan = {"n_persist": draw.randrange(12), "n_buffer": draw.randrange(1, 4),
+                            "n_checkpoint": draw.randrange(3), "n_swap": draw.randrange(3), "chunk_bytes": 16384,
+                            "n_host": draw.randrange(12), "update": draw.choice(("host", "device")),
+                            "slack": draw.randrange(4)}
+                    path = os.path.join(folder, "plan.json")
+                    json.dump(plan, open(path, "w"))
+                    memory = ["--device-memory", "1GiB", "--host-memory", "1GiB", "--offload-dir", folder]
+                    found = self.bits(model, folder, ["--plan", path, *memory])
+                    if found != kept:
+                        self.note(f"invariance {model} plan {number}", False, plan=plan)
+                        break
+                else:
+                    self.note(f"invariance {model}", True, plans=PLANS)
+
+    def bits(self, model, folder, more):
+        rows, said = self.train(model, folder, more, steps=3)
+        if rows is None:
+            self.note(f"invariance {model}", False, said=said)
+            return None
+        return [(row["loss_bits"], row["grad_norm_bits"]) for row in rows]
+
+    def budget(self):
+        """A ballast holds the card but for what the refusal of a tiny budget asks for, and one step of slack."""
+        ballast = os.path.join(self.arguments.build, "tests", "gpu_ballast")
+        with tempfile.TemporaryDirectory() as folder:
+            for model in PLANNED:
+                _, said = self.train(model, folder, ["--device-memory", "64KiB", "--host-memory", "1GiB"], steps=1)
+                refusal = support.REFUSAL.search(said)
+                if not refusal:
+                    self.note(f"budget {model}", False, said=said)
+                    continue
+                smallest = int(refusal.group(1))
+                holder = subprocess.Popen([ballast, self.arguments.device, str(smallest)], stdin=subprocess.PIPE,
+                                          stdout=subprocess.PIPE, text=True)
+                left = holder.stdout.readline().strip()
+                rows, said = self.train(model, folder, ["--device-memory", str(smallest), "--host-memory", "1GiB"])
+                holder.communicate("\n")
+                self.note(f"budget {model}", rows is not None and rows[-1]["device_peak_bytes"] <= smallest,
+                          smallest=smallest, left_on_the_card=left, said=said)
+
+    def sanitizer(self):
+        tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        if not os.path.exists(tool):
+            print("skipped sanitizer: there is no compute-sanitizer")
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            for check in ("memcheck", "racecheck", "initcheck"):
+                rows, said = self.train(PLANNED[0], folder, [], steps=2,
+                                        before=[tool, "--tool", check, "--error-exitcode", "9"])
+                self.note(f"sanitizer {check}", rows is not None, said=said)
+
+    def step(self):
+        if not self.arguments.gpt2 or not self.arguments.peer:
+            print("skipped step: it needs --gpt2 and --peer")
+            return
+        for precision, mode in (("fp32", "fp32"), ("bf16", "autocast")):
+            name = f"gpu-step-{precision}"
+            done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "step.py"), self.protrain,
+                                   self.arguments.peer, self.arguments.gpt2, "--batch", "8", "--sequence", "1024", "--modes",
+                                   mode, "--device", self.arguments.device, "--name", name, "--rounds", "3", "--",
+                                   "--precision", precision], capture_output=True, text=True)
+            self.note(f"step {precision}", done.returncode == 0, said=(done.stdout + done.stderr)[-700:])
+
+
+PARTS = ("conformance", "golden", "invariance", "budget", "sanitizer", "step")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--gpt2")
+    parser.add_argument("--peer")
+    arguments = parser.parse_intermixed_args()
+    unknown = set(arguments.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    checks, parts = Checks(arguments), {}
+    for part in arguments.parts or PARTS:
+        begin = time.monotonic()
+        checks.rows = []
+        getattr(checks, part)()
+        parts[part] = {"seconds": round(time.monotonic() - begin, 1), "checks": checks.rows}
+    if arguments.device != "cpu":
+        support.save("gpu", {"device": arguments.device, "parts": dict(earlier_parts(), **parts)})
+    print(f"{checks.failed} failed" if checks.failed else "all hold")
+    return 1 if checks.failed else 0
+
+
+def earlier_parts():
+    try:
+        earlier = json.load(open(os.path.join(ROOT, "bench", "results", "gpu.json")))
+    except FileNotFoundError:
+        return {}
+    return earlier["parts"] if earlier["machine"] == support.machine() else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
