@@ -14,6 +14,7 @@ namespace protrain::test {
 namespace {
 
 constexpr const char *kInstalled = "/usr/share/libonnx-testdata/data/node";
+constexpr const char *kLeftOver = "test_unsqueeze_axis_3";  // of opset 11, whose axes were an attribute
 constexpr std::int64_t kOldestOpset = 13;
 
 std::string contents(const std::filesystem::path &path) {
@@ -49,7 +50,7 @@ bool is_tensor(std::string_view value_info) {
 }
 
 // What the model says of itself. An operator of an older opset than the library reads is one that has not changed
-// until then: these cases are of the newest form of their time.
+// until then: these cases are of the newest form of their time, but for kLeftOver.
 void read_model(std::string bytes, Case &made) {
   for (const Field &field : fields(bytes)) {
     if (field.number == 8 && only_field(field.bytes, 1).empty())
@@ -103,6 +104,7 @@ std::vector<Case> installed_cases() {
   std::vector<Case> cases;
   if (!std::filesystem::exists(kInstalled)) return cases;
   for (const auto &entry : std::filesystem::directory_iterator(kInstalled)) {
+    if (entry.path().filename() == kLeftOver) continue;
     Case made{.name = entry.path().filename(), .op = {}, .model = {}, .inputs = {}, .outputs = {}, .names = {}};
     read_model(contents(entry.path() / "model.onnx"), made);
     const std::filesystem::path data = entry.path() / "test_data_set_0";
