@@ -20,11 +20,11 @@ test:
 check: test
 	python3 scripts/layers.py
 	python3 scripts/sizes.py
-	git ls-files '*.cpp' '*.h' '*.c' ':!bindings/java/jni' | xargs clang-format --dry-run --Werror
+	git ls-files '*.cpp' '*.h' '*.c' '*.cu' ':!bindings/java/jni' | xargs clang-format --dry-run --Werror
 	scripts/test.sh asan
 
 format:
-	git ls-files '*.cpp' '*.h' '*.c' ':!bindings/java/jni' | xargs clang-format -i
+	git ls-files '*.cpp' '*.h' '*.c' '*.cu' ':!bindings/java/jni' | xargs clang-format -i
 
 asan:
 	scripts/test.sh asan

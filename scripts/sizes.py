@@ -92,7 +92,7 @@ def comment_share(path):
 
 def main():
     files = [f for top in ("include", "src", "onnx_import", "tools", "samples", "tests", "bench")
-             for f in sorted((ROOT / top).rglob("*")) if f.suffix in (".h", ".c", ".cpp")]
+             for f in sorted((ROOT / top).rglob("*")) if f.suffix in (".h", ".c", ".cpp", ".cu")]
     wrong = [f"{file}: {text}" for path in files for file, name, kind, text in check_file(path)
              if (file, name, kind) not in WAIVED]
     share = comment_share(ROOT / "include/protrain.h")

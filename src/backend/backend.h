@@ -21,7 +21,7 @@ struct DeviceInfo {
   bool shares_memory;          // device and host are the same memory
   bool shares_cores;           // device and host are the same cores
   int threads;                 // team size; 0 where the idea does not apply
-  bool asynchronous = false;   // launch and copy only append to a queue of the device, which runs later
+  bool asynchronous = false;   // launch and copy only append: the work is done later, queue beside queue
 };
 
 // Numbers that change from step to step; kernels read them, no Program holds them.
@@ -91,6 +91,11 @@ class Device {
   virtual void write(void *device, const void *host, std::uint64_t bytes) = 0;
   virtual void read(void *host, const void *device, std::uint64_t bytes) = 0;
 
+  // Host memory that copies are to reach at full speed, for as long as it is not unpinned. False: the system refused,
+  // it stays pageable and copies are slower.
+  virtual bool pin(void *host, std::uint64_t bytes);
+  virtual void unpin(void *host);
+
   // Runs `issue` where launches are cheapest (on the CPU: on the team's first member, so that none is handed over
   // between threads), then waits for all queues. Exceptions come out here.
   virtual void run_step(void (*issue)(void *), void *argument) = 0;
@@ -102,17 +107,19 @@ class Device {
   virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
   virtual void copy_alone(const Copy &copy) = 0;
 
-  // Of asynchronous devices. Events are numbered from 0; each stands for a place in a queue, where it was last
-  // recorded.
+  // Asynchronous devices only. Events 0 .. count - 1, outside of steps; an event that was never recorded is over.
   virtual void reserve_events(std::size_t count);
-  virtual void record(Queue queue, std::size_t event);  // after all that was appended
-  virtual void wait(Queue queue, std::size_t event);    // what is appended from here on waits for it
-  virtual void wait_here(std::size_t event);            // this thread does; failures of the device may come out
-  // When the event was reached in the last run_step, since its begin.
+  // The event is over once all is done that the queue holds now.
+  virtual void record(Queue queue, std::size_t event);
+  // What is appended to the queue from now on waits for the event as it was recorded last.
+  virtual void wait(Queue queue, std::size_t event);
+  // This thread waits; an error of anything that was appended before comes out here. On any thread.
+  virtual void wait_here(std::size_t event);
+  // When the event was over in the last run_step, counted from its begin.
   virtual std::int64_t event_ns(std::size_t event);
 };
 
-// Opens "cpu" (or, once there is a plugin, "cuda:0"). threads 0: as many as the process may use.
+// Opens "cpu" or "cuda:0". threads 0: as many as the process may use.
 std::unique_ptr<Device> open(const std::string &device, int threads);
 
 }  // namespace protrain::backend

@@ -1,24 +1,61 @@
-// Which devices there are.
+// Which devices there are. Those that are not the cpu come from a plugin, so that the library needs no vendor's files.
+#include <dlfcn.h>
+
+#include <filesystem>
+
 #include "backend/cpu/device.h"
+#include "backend/plugin.h"
 #include "base/error.h"
 
 namespace protrain::backend {
 
 namespace {
-[[noreturn]] void no_events() {
-  fail(Code::internal, "device", "it has no events: its queues do not run by themselves");
+constexpr const char *kCudaPlugin = "libprotrain_cuda.so";
+
+// The folder that this code was loaded from: of libprotrain.so, or of the program it is linked into.
+std::filesystem::path own_folder() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<const void *>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
+  return std::filesystem::path(info.dli_fname).parent_path();
+}
+
+// Opened once and never closed: exceptions and kernels of it may be anywhere. Beside the library first, for what is
+// installed together belongs together; then wherever the system looks.
+void *open_plugin(const char *file) {
+  std::error_code unreadable;
+  const std::filesystem::path beside = own_folder() / file;
+  const bool is_there = std::filesystem::exists(beside, unreadable);
+  void *plugin = dlopen(is_there ? beside.c_str() : file, RTLD_NOW | RTLD_LOCAL);
+  if (plugin != nullptr) return plugin;
+  const char *reason = dlerror();
+  fail(Code::unsupported, "device", "the plugin for CUDA cannot be loaded: {}", reason != nullptr ? reason : file);
+}
+
+template <typename Function>
+Function *symbol(void *plugin, const char *name) {
+  auto *found = reinterpret_cast<Function *>(dlsym(plugin, name));
+  require(found != nullptr, Code::version, "device", "the plugin for CUDA is not one of this library's: it lacks {}",
+          name);
+  return found;
+}
+
+std::unique_ptr<Device> open_cuda(const std::string &device) {
+  static void *const plugin = open_plugin(kCudaPlugin);  // tried again after a failure
+  const char *build = symbol<BuildId>(plugin, kBuildIdSymbol)();
+  require(std::string_view(build) == PROTRAIN_BUILD_ID, Code::version, "device",
+          "the plugin for CUDA is of another build ({}) than the library ({}): install both from one", build,
+          PROTRAIN_BUILD_ID);
+  Error error(Code::internal, "device", "the plugin for CUDA gave no device");
+  std::unique_ptr<Device> opened(symbol<OpenDevice>(plugin, kOpenSymbol)(device, error));
+  if (!opened) throw error;
+  return opened;
 }
 }  // namespace
 
-void Device::reserve_events(std::size_t) { no_events(); }
-void Device::record(Queue, std::size_t) { no_events(); }
-void Device::wait(Queue, std::size_t) { no_events(); }
-void Device::wait_here(std::size_t) { no_events(); }
-std::int64_t Device::event_ns(std::size_t) { no_events(); }
-
 std::unique_ptr<Device> open(const std::string &device, int threads) {
   if (device == "cpu") return open_cpu(threads);
-  fail(Code::unsupported, "device", "there is no device \"{}\"; this build knows: cpu", device);
+  if (device.starts_with("cuda:")) return open_cuda(device);
+  fail(Code::unsupported, "device", "there is no device \"{}\"; there are cpu, and cuda:0, cuda:1, ...", device);
 }
 
 }  // namespace protrain::backend

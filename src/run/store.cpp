@@ -12,11 +12,18 @@ namespace protrain::run {
 Store::Store(backend::Device &device, Room room) : device_(device), room_(std::move(room)) {
   const auto bytes = [&](Tier tier) { return room_.bytes[static_cast<std::size_t>(tier)]; };
   device_arena_ = static_cast<std::byte *>(device.allocate_arena(bytes(Tier::device)));
-  if (bytes(Tier::host) > 0) host_ = Block(bytes(Tier::host), "host slab");
+  if (bytes(Tier::host) > 0) {
+    host_ = Block(bytes(Tier::host), "host slab");
+    pinned_ = device.pin(host_.data(), host_.size());
+  }
   if (bytes(Tier::disk) == 0) return;
   require(!room_.directory.empty(), Code::arg, "offload_dir",
           "the plan puts state on disk; say where with offload_dir");
   disk_ = std::make_unique<SpillFile>(room_.directory, bytes(Tier::disk));
+}
+
+Store::~Store() {
+  if (pinned_) device_.unpin(host_.data());
 }
 
 std::byte *Store::address(const program::Buffer &buffer, std::uint64_t offset) const {

@@ -26,6 +26,9 @@ class Store {
     std::string directory = {};  // where the file on disk lies, without a name; "": there is none
   };
   Store(backend::Device &device, Room room);
+  ~Store();
+  Store(const Store &) = delete;
+  Store &operator=(const Store &) = delete;
 
   // Device and host only.
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
@@ -81,6 +84,7 @@ class Store {
   backend::Device &device_;
   std::byte *device_arena_ = nullptr;
   Block host_;
+  bool pinned_ = false;  // the device copies to and from it without stops
   std::unique_ptr<SpillFile> disk_;
   const Room room_;
   Block staging_;

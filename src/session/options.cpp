@@ -79,7 +79,7 @@ void check_value(const OptionRow &row, const std::string &value) {
 const std::vector<OptionRow> &option_table() {
   static const std::vector<OptionRow> table = {
       // Where and how a step is computed.
-      {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed", "cuda:*"},
+      {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed"},
       {"threads", integer, "0", ">= 0, <= 1024", "size of the team of threads; 0: as many as the process may use"},
       {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step", "fp16"},
       {"seed", integer, "0", ">= 0", "start of all random numbers"},

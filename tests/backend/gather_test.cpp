@@ -1,4 +1,4 @@
-#include "backend/any_team.h"
+#include "backend/kernel_check.h"
 
 namespace protrain::test {
 namespace {
@@ -22,26 +22,6 @@ Shape gathered(const Case &c) {
 }
 std::int64_t extent(const Case &c) { return c.table[resolve_axis(c.axis, c.table.size(), "")]; }
 
-TEST(GatherKernel, ReadsRowsOfAnyType) {
-  for (const Case &c : kCases)
-    for (DType index : {DType::i64, DType::i32}) {
-      const Array indices = random_integers(c.indices, 1, -extent(c), extent(c), index);
-      expect_reference_whatever_the_team({"Gather", {{"axis", c.axis}}, {random_floats(c.table, 2), indices}}, 0);
-      expect_reference_whatever_the_team({"Gather", {{"axis", c.axis}}, {random_integers(c.table, 3, 0, 99), indices}});
-      expect_reference_whatever_the_team(
-          {"Gather", {{"axis", c.axis}}, {random_integers(c.table, 3, 0, 2, DType::boolean), indices}});
-    }
-}
-
-TEST(GatherGradKernel, AddsInTheOrderOfTheIndicesWhateverTheTeam) {
-  for (const Case &c : kCases)
-    for (DType index : {DType::i64, DType::i32})
-      expect_reference_whatever_the_team(
-          {"GatherGrad",
-           {{"axis", c.axis}, {"shape", c.table}},
-           {random_floats(gathered(c), 4), random_integers(c.indices, 5, -extent(c), extent(c), index)}});
-}
-
 const Case kElementCases[] = {
     {{7}, {5}, 0},
     {{7}, {50}, 0},
@@ -53,25 +33,6 @@ const Case kElementCases[] = {
     {{4, 3}, {0, 3}, 0},
     {{4, 3}, {4, 0}, 1},
 };
-
-TEST(GatherElementsKernel, ReadsElementsOfAnyType) {
-  for (const Case &c : kElementCases)
-    for (DType index : {DType::i64, DType::i32}) {
-      const Array indices = random_integers(c.indices, 6, -extent(c), extent(c), index);
-      expect_reference_whatever_the_team({"GatherElements", {{"axis", c.axis}}, {random_floats(c.table, 7), indices}},
-                                         0);
-      expect_reference_whatever_the_team(
-          {"GatherElements", {{"axis", c.axis}}, {random_integers(c.table, 8, 0, 99), indices}});
-    }
-}
-
-TEST(GatherElementsGradKernel, AddsInTheOrderOfTheIndicesWhateverTheTeam) {
-  for (const Case &c : kElementCases)
-    expect_reference_whatever_the_team(
-        {"GatherElementsGrad",
-         {{"axis", c.axis}, {"shape", c.table}},
-         {random_floats(c.indices, 9), random_integers(c.indices, 10, -extent(c), extent(c))}});
-}
 
 TEST(GatherKernel, IndicesOutsideTheTableAreAnError) {
   for (std::int64_t index : {-8, 7, 700})
@@ -90,7 +51,7 @@ TEST(GatherKernel, IndicesOutsideTheTableAreAnError) {
 }
 
 TEST(GatherKernel, TheErrorNamesTheIndexAndTheRange) {
-  Bench bench({"Gather", {}, {random_floats({512, 3}, 14), Array::integers({700})}}, 1);
+  CpuBench bench({"Gather", {}, {random_floats({512, 3}, 14), Array::integers({700})}}, 1);
   try {
     bench.run();
     FAIL() << "nothing was thrown";

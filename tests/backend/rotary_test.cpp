@@ -1,4 +1,4 @@
-#include "backend/any_team.h"
+#include "backend/kernel_check.h"
 
 namespace protrain::test {
 namespace {
@@ -18,20 +18,6 @@ OneNode rotary(const Case &c, std::int64_t interleaved, std::int64_t inverse) {
   return {"Rotary",
           {{"interleaved", interleaved}, {"rotary_dim", c.turned}, {"inverse", inverse}},
           {random_floats(c.x, 1), random_floats(angles, 2), random_floats(angles, 3)}};
-}
-
-TEST(RotaryKernel, EveryLayoutMatchesTheReference) {
-  for (const Case &c : kCases)
-    for (std::int64_t interleaved : {0, 1})
-      for (std::int64_t inverse : {0, 1}) expect_reference_whatever_the_team(rotary(c, interleaved, inverse), 1e-6);
-}
-
-TEST(RotaryKernel, EitherTableMayBeSharedByTheBatch) {
-  OneNode one = rotary({{2, 5, 3, 8}, 8, true}, 0, 0);
-  one.inputs[1] = random_floats({1, 5, 4}, 4);
-  expect_reference_whatever_the_team(one, 1e-6);
-  std::swap(one.inputs[1], one.inputs[2]);
-  expect_reference_whatever_the_team(one, 1e-6);
 }
 
 TEST(RotaryKernel, TheInverseTurnsBack) {

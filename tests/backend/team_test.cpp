@@ -37,7 +37,7 @@ TEST(CpuDevice, SaysWhatItIs) {
 }
 
 TEST(CpuDevice, RefusesWhatIsNotThere) {
-  EXPECT_THROW(open("cuda:0", 1), Error);
+  EXPECT_THROW(open("tpu:0", 1), Error);
   EXPECT_THROW(open("cpu", -1), Error);
   EXPECT_THROW(open("cpu", 1 << 20), Error);
   graph::Node node;

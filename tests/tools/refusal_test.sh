@@ -14,7 +14,6 @@ train() { # STATUS SENTENCE ARGS...
 train 2 'trace step is not available yet' --trace step
 train 2 'precision fp16 is not available yet' --precision fp16
 train 1 'training in bf16 is not available yet' --precision bf16
-train 2 'device cuda:0 is not available yet' --device cuda:0
 for name in bench; do
   refused 2 "$name is not available yet" $name "$model"
 done
@@ -38,6 +37,8 @@ refused 2 "the model's inputs are input_ids, labels" train "$model" --steps 1
 refused 2 'needs --batch' train "$model" --steps 1 --tokens "$model"
 
 # Errors.
+train 1 'CUDA' --device cuda:4096
+refused 1 'CUDA' check "$model" --device cuda:4096
 train 1 'it must match at least two' --tie 'transformer.wte.weight|nothing'
 refused 1 'no-such.onnx' train no-such.onnx --steps 1
 refused 1 'no-such.npy' train "$model" --steps 1 --input input_ids=no-such.npy

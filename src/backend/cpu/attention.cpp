@@ -71,7 +71,7 @@ class Attention : public CpuKernel {
         values_(shape_, team_size, [this](std::int64_t queries, std::int64_t keys) {
           return GemmShape{.m = shape_.value_depth, .n = queries, .k = keys, .accumulate = true};
         }) {
-    const AttentionShape &a = shape_;
+    const TiledAttention &a = shape_;
     ScratchLayout layout;
     at_ = {layout.floats(a.keys * a.depth),
            layout.floats(a.value_depth * (a.keys + kTile)),
@@ -86,7 +86,7 @@ class Attention : public CpuKernel {
   }
 
   void run(Member &member, const Launch &launch) override {
-    const AttentionShape &a = shape_;
+    const TiledAttention &a = shape_;
     const std::int64_t tiles = a.query_tiles(), group = a.heads / a.kv_heads;
     const Range own = share(a.batch * a.heads * tiles, 1, member);
     std::int64_t packed = -1;
@@ -116,7 +116,7 @@ class Attention : public CpuKernel {
 
   // Keys and values of one head (b * Hk + kv head), dense.
   void pack(const Member &member, const Launch &launch, std::int64_t head) const {
-    const AttentionShape &a = shape_;
+    const TiledAttention &a = shape_;
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads;
     const float *k = input<float>(launch, 1) + (b * a.keys * a.kv_heads + h) * a.depth;
     const float *v = input<float>(launch, 2) + (b * a.keys * a.kv_heads + h) * a.value_depth;
@@ -130,7 +130,7 @@ class Attention : public CpuKernel {
   }
 
   void run_tile(const Member &member, const Launch &launch, std::int64_t head, Range tile) {
-    const AttentionShape &a = shape_;
+    const TiledAttention &a = shape_;
     const std::int64_t b = head / a.heads, h = head % a.heads, lanes = tile.size();
     auto at = [&](std::uint64_t offset) { return place(member, launch, offset); };
     const float *q = input<float>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.depth;
@@ -157,7 +157,7 @@ class Attention : public CpuKernel {
         lse[head * a.queries + tile.begin + i] = running.most[i] + std::log(running.sum[i]);
   }
 
-  const AttentionShape shape_;
+  const TiledAttention shape_;
   TileProducts scores_, values_;
   Offsets at_{};
   std::uint64_t member_bytes_ = 0;

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "backend/attention_shape.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/kernel.h"
 
@@ -13,9 +14,8 @@ namespace protrain::backend {
 
 inline constexpr std::int64_t kTile = 64;
 
-struct AttentionShape {
-  // `first`: the index of q among the inputs; k and v follow. `bias`: the index of the bias.
-  AttentionShape(const KernelRequest &request, std::size_t first, std::size_t bias);
+struct TiledAttention : AttentionShape {
+  TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias);
 
   // Tiles of a row of queries, and queries or keys of the one that starts at `at`.
   std::int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
@@ -23,12 +23,6 @@ struct AttentionShape {
   Range key_tile(std::int64_t tile) const { return {tile * kTile, std::min(keys, (tile + 1) * kTile)}; }
   // Key tiles that some query of the tile sees.
   Range visible_key_tiles(Range tile) const;
-
-  std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth;
-  float scale, softcap;
-  bool causal;
-  std::int64_t window;
-  std::int64_t bias_b = 0, bias_h = 0, bias_q = 0, bias_k = 0;  // strides; 0 where the bias repeats
 };
 
 // One product for each combination of full and last tiles.
@@ -36,7 +30,7 @@ class TileProducts {
  public:
   // `shape` gives the product of a tile of (queries, keys).
   template <typename ShapeOf>
-  TileProducts(const AttentionShape &a, int seats, ShapeOf &&shape) : full_queries_(kTile), full_keys_(kTile) {
+  TileProducts(const TiledAttention &a, int seats, ShapeOf &&shape) : full_queries_(kTile), full_keys_(kTile) {
     for (std::int64_t queries : {std::min(a.queries, kTile), a.queries % kTile})
       for (std::int64_t keys : {std::min(a.keys, kTile), a.keys % kTile})
         products_.emplace_back(shape(queries, keys), seats);
@@ -63,7 +57,7 @@ struct ScoreTile {
   float *slope;       // derivative of the softcap, (keys, queries); nullptr: not wanted
 };
 // Scales, caps, adds the bias, and sets what is not visible to -inf.
-void finish_scores(const AttentionShape &shape, const ScoreTile &tile);
+void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
 
 // Hands out pieces of a member's scratch, in floats; each starts on a line of its own.
 class ScratchLayout {

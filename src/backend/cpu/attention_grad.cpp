@@ -118,7 +118,7 @@ class AttentionGrad : public CpuKernel {
   }
 
   void run_head(const Bound &m, std::int64_t head) {
-    const AttentionShape &a = shape_;
+    const TiledAttention &a = shape_;
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads, group = a.heads / a.kv_heads;
     const std::int64_t first = b * a.keys * a.kv_heads + h, ld = a.kv_heads * a.depth, ldv = a.kv_heads * a.value_depth;
     const float *k = input<float>(m.launch, 2) + first * a.depth;
@@ -141,7 +141,7 @@ class AttentionGrad : public CpuKernel {
 
   // Brings in what belongs to a tile of queries of head h.
   void load_tile(const Bound &m, std::int64_t b, std::int64_t h, Range tile) const {
-    const AttentionShape &a = shape_;
+    const TiledAttention &a = shape_;
     const std::int64_t lanes = tile.size(), first = (b * a.queries + tile.begin) * a.heads + h;
     const ConstRows q{input<float>(m.launch, 1) + first * a.depth, a.heads * a.depth};
     const ConstRows dout{input<float>(m.launch, 0) + first * a.value_depth, a.heads * a.value_depth};
@@ -159,7 +159,7 @@ class AttentionGrad : public CpuKernel {
   }
 
   void run_tile(const Bound &m, std::int64_t b, std::int64_t h, Range tile) {
-    const AttentionShape &a = shape_;
+    const TiledAttention &a = shape_;
     const std::int64_t lanes = tile.size();
     const float *bias = optional_input<float>(m.launch, 6);
     load_tile(m, b, h, tile);
@@ -185,7 +185,7 @@ class AttentionGrad : public CpuKernel {
                 {dq + ((b * a.queries + tile.begin) * a.heads + h) * a.depth, a.heads * a.depth});
   }
 
-  const AttentionShape shape_;
+  const TiledAttention shape_;
   TileProducts scores_, probabilities_, dq_, dk_, dv_;
   Offsets at_{};
   std::uint64_t member_bytes_ = 0;

@@ -4,70 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "backend/cpu/clones.h"
 #include "backend/cpu/kernel.h"
-#include "base/shape.h"
+#include "backend/layout.h"
 
 namespace protrain::backend {
 
-using Strides = std::vector<std::int64_t>;           // in elements
-inline constexpr std::size_t kMostDims = 16;         // that are left when neighbours are merged
 inline constexpr std::int64_t kElementGrain = 1024;  // least elements worth a member's while; a multiple of cache lines
-
-// N operands walked together, outermost dim first.
-template <std::size_t N>
-struct Layout {
-  Shape dims;
-  std::array<Strides, N> strides;
-
-  std::int64_t count() const { return element_count(dims); }
-  std::int64_t inner_stride(std::size_t operand) const { return strides[operand].back(); }
-};
-
-// The same walk in as few dims as possible, at least one: dims of 1 go, neighbours that every operand lays end to end
-// become one.
-template <std::size_t N>
-Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
-  Layout<N> out;
-  for (std::size_t axis = 0; axis < layout.dims.size(); ++axis) {
-    if (layout.dims[axis] == 1) continue;
-    bool joins = !out.dims.empty();
-    for (std::size_t n = 0; n < N && joins; ++n)
-      joins = out.strides[n].back() == layout.strides[n][axis] * layout.dims[axis];
-    if (joins)
-      out.dims.back() *= layout.dims[axis];
-    else
-      out.dims.push_back(layout.dims[axis]);
-    for (std::size_t n = 0; n < N; ++n) {
-      if (joins) out.strides[n].pop_back();
-      out.strides[n].push_back(layout.strides[n][axis]);
-    }
-  }
-  if (out.dims.empty()) {
-    out.dims = {1};
-    out.strides.fill({1});
-  }
-  require(out.dims.size() <= kMostDims, Code::unsupported, subject, "{} dims that cannot be merged, the cpu walks {}",
-          out.dims.size(), kMostDims);
-  return out;
-}
-
-// Strides of an operand of `shape` in a walk over `target`, which it broadcasts to: 0 where it is stretched.
-inline Strides broadcast_strides(const Shape &shape, const Shape &target, const std::string &subject) {
-  require(shape.size() <= target.size(), Code::shape, subject, "{} does not broadcast to {}", to_text(shape),
-          to_text(target));
-  const Strides own = row_major_strides(shape);
-  Strides out(target.size(), 0);
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    const std::size_t axis = target.size() - shape.size() + i;
-    require(shape[i] == 1 || shape[i] == target[axis], Code::shape, subject, "{} does not broadcast to {}",
-            to_text(shape), to_text(target));
-    if (shape[i] != 1) out[axis] = own[i];
-  }
-  return out;
-}
 
 // Calls body(first, offsets, count) for the runs along the innermost dim that make up elements [range.begin, range.end)
 // of the walk: `first` is the run's first element in walk order, offsets where each operand has it.

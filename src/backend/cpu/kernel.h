@@ -10,7 +10,7 @@
 #include <memory>
 #include <string_view>
 
-#include "backend/backend.h"
+#include "backend/request.h"
 #include "base/error.h"
 #include "base/threads.h"
 
@@ -25,32 +25,6 @@ class CpuKernel : public Kernel {
 using Factory = std::unique_ptr<CpuKernel> (*)(const KernelRequest &request, int team_size);
 Factory find_kernel(std::string_view op);  // nullptr: no kernel
 
-template <typename T>
-const T *input(const Launch &launch, std::size_t i) {
-  return static_cast<const T *>(launch.inputs[i]);
-}
-template <typename T>
-T *output(const Launch &launch, std::size_t i) {
-  return static_cast<T *>(launch.outputs[i]);
-}
-// nullptr where the operand is absent, or the list ends before it.
-template <typename T>
-const T *optional_input(const Launch &launch, std::size_t i) {
-  return i < launch.inputs.size() ? input<T>(launch, i) : nullptr;
-}
-template <typename T>
-T *optional_output(const Launch &launch, std::size_t i) {
-  return i < launch.outputs.size() ? output<T>(launch, i) : nullptr;
-}
-inline bool has_input(const KernelRequest &request, std::size_t i) {
-  return i < request.inputs.size() && request.inputs[i].dtype != DType::none;
-}
-inline bool has_output(const KernelRequest &request, std::size_t i) {
-  return i < request.outputs.size() && request.outputs[i].dtype != DType::none;
-}
-inline const std::string &subject(const KernelRequest &request) {
-  return request.node.name.empty() ? request.node.op : request.node.name;
-}
 // Code::unsupported where the operand is not of the type the kernel was written for.
 inline void require_dtype(const KernelRequest &request, const graph::Type &type, DType expected) {
   require(type.dtype == expected, Code::unsupported, subject(request), "{} on the cpu takes {}, this operand is {}",
@@ -67,12 +41,7 @@ std::unique_ptr<CpuKernel> make_where(const KernelRequest &request, int team_siz
 std::unique_ptr<CpuKernel> make_cast(const KernelRequest &request, int team_size);
 // movement.cpp
 std::unique_ptr<CpuKernel> make_transpose(const KernelRequest &request, int team_size);
-std::unique_ptr<CpuKernel> make_slice(const KernelRequest &request, int team_size);
-std::unique_ptr<CpuKernel> make_slice_grad(const KernelRequest &request, int team_size);
-std::unique_ptr<CpuKernel> make_concat(const KernelRequest &request, int team_size);
-std::unique_ptr<CpuKernel> make_split(const KernelRequest &request, int team_size);
-std::unique_ptr<CpuKernel> make_expand(const KernelRequest &request, int team_size);
-std::unique_ptr<CpuKernel> make_pad(const KernelRequest &request, int team_size);
+std::unique_ptr<CpuKernel> make_moves(const KernelRequest &request, int team_size);  // what backend/moves.h lists
 std::unique_ptr<CpuKernel> make_trilu(const KernelRequest &request, int team_size);
 // gather.cpp
 std::unique_ptr<CpuKernel> make_gather(const KernelRequest &request, int team_size);

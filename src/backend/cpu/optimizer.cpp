@@ -3,6 +3,7 @@
 
 #include "backend/cpu/clones.h"
 #include "backend/cpu/device.h"
+#include "backend/optimizer_step.h"
 
 namespace protrain::backend {
 
@@ -44,17 +45,6 @@ void plain_sgd(const arith::Sgd &step, const Spans &at, Range range) {
   for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, arith::treated(t, g[i]), w[i]);
 }
 
-arith::AdamW adamw_step(const Optimizer &o, const StepScalars &s) {
-  return {static_cast<float>(1 - s.learning_rate * o.weight_decay),
-          static_cast<float>(o.beta1),
-          static_cast<float>(1 - o.beta1),
-          static_cast<float>(o.beta2),
-          static_cast<float>(1 - o.beta2),
-          static_cast<float>(std::sqrt(1 - s.beta2_power)),
-          static_cast<float>(o.epsilon),
-          static_cast<float>(-s.learning_rate / (1 - s.beta1_power))};
-}
-
 class Update : public CpuKernel {
  public:
   Update(const Optimizer &optimizer, std::int64_t elements) : optimizer_(optimizer), elements_(elements) {}
@@ -62,23 +52,15 @@ class Update : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     if (*input<std::uint32_t>(launch, 1) != 0) return;
     const int states = optimizer_.state_count();
-    const Spans at{treatment(launch), input<float>(launch, 0), output<float>(launch, 0),
-                   optional_output<float>(launch, 1), optional_output<float>(launch, 2)};
+    const Spans at{treatment_of(optimizer_.clip_value, optional_input<float>(launch, 2)), input<float>(launch, 0),
+                   output<float>(launch, 0), optional_output<float>(launch, 1), optional_output<float>(launch, 2)};
     const Range range = share(elements_, kLine, member);
     if (optimizer_.kind == Optimizer::Kind::adamw) return adamw(adamw_step(optimizer_, *launch.scalars), at, range);
-    const arith::Sgd step{static_cast<float>(launch.scalars->learning_rate),
-                          static_cast<float>(optimizer_.weight_decay), static_cast<float>(optimizer_.momentum)};
+    const arith::Sgd step = sgd_step(optimizer_, *launch.scalars);
     states > 0 ? momentum_sgd(step, at, range) : plain_sgd(step, at, range);
   }
 
  private:
-  arith::Treatment treatment(const Launch &launch) const {
-    arith::Treatment treatment;
-    if (const auto *scale = optional_input<float>(launch, 2)) treatment.scale = *scale;
-    if (optimizer_.clip_value > 0) treatment.limit = static_cast<float>(optimizer_.clip_value);
-    return treatment;
-  }
-
   const Optimizer optimizer_;
   const std::int64_t elements_;
 };

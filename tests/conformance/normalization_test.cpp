@@ -1,7 +1,10 @@
-#include "backend/any_team.h"
+#include "conformance/contest.h"
 
 namespace protrain::test {
 namespace {
+
+PROTRAIN_FAMILY(NormalizationKernel);
+PROTRAIN_FAMILY(NormalizationGradKernel);
 
 struct Case {
   Shape shape;
@@ -17,7 +20,7 @@ Shape tail(const Case &c) {
 }
 Attributes attributes(const Case &c, double epsilon = 1e-5) { return {{"axis", c.axis}, {"epsilon", epsilon}}; }
 
-TEST(NormalizationKernel, LayerNormalizationMatchesTheReference) {
+TEST_P(NormalizationKernel, LayerNormalizationMatchesTheReference) {
   for (const Case &c : kCases)
     for (bool with_bias : {true, false}) {
       OneNode one{"LayerNormalization",
@@ -25,32 +28,32 @@ TEST(NormalizationKernel, LayerNormalizationMatchesTheReference) {
                   {random_floats(c.shape, 1, -2, 3), random_floats(tail(c), 2, 0.5, 2)},
                   {true, true, true}};
       if (with_bias) one.inputs.push_back(random_floats(tail(c), 3));
-      expect_reference_whatever_the_team(one, 5e-5);
+      expect_reference(one, 5e-5);
     }
 }
 
-TEST(NormalizationKernel, RmsNormalizationMatchesTheReference) {
+TEST_P(NormalizationKernel, RmsNormalizationMatchesTheReference) {
   for (const Case &c : kCases)
-    expect_reference_whatever_the_team({"RMSNormalization",
-                                        attributes(c, 1e-6),
-                                        {random_floats(c.shape, 4, -2, 3), random_floats(tail(c), 5, 0.5, 2)},
-                                        {true, true}},
-                                       2e-5);
+    expect_reference({"RMSNormalization",
+                      attributes(c, 1e-6),
+                      {random_floats(c.shape, 4, -2, 3), random_floats(tail(c), 5, 0.5, 2)},
+                      {true, true}},
+                     2e-5);
 }
 
-TEST(NormalizationKernel, MomentsThatNobodyWantsAreSkipped) {
+TEST_P(NormalizationKernel, MomentsThatNobodyWantsAreSkipped) {
   const Case c{{31, 67}, -1};
   const std::vector<Array> operands{random_floats(c.shape, 6), random_floats(tail(c), 7)};
-  expect_reference_whatever_the_team({"LayerNormalization", attributes(c), operands, {true, false, false}}, 2e-5);
-  expect_reference_whatever_the_team({"RMSNormalization", attributes(c), operands, {true, false}}, 2e-5);
+  expect_reference({"LayerNormalization", attributes(c), operands, {true, false, false}}, 2e-5);
+  expect_reference({"RMSNormalization", attributes(c), operands, {true, false}}, 2e-5);
 }
 
-TEST(NormalizationKernel, AMeanFarFromZeroDoesNotSpoilTheVariance) {
-  expect_reference_whatever_the_team({"LayerNormalization",
-                                      attributes({{5, 257}, -1}),
-                                      {random_floats({5, 257}, 8, 1000, 1001), random_floats({257}, 9)},
-                                      {true, true, true}},
-                                     1e-3);
+TEST_P(NormalizationKernel, AMeanFarFromZeroDoesNotSpoilTheVariance) {
+  expect_reference({"LayerNormalization",
+                    attributes({{5, 257}, -1}),
+                    {random_floats({5, 257}, 8, 1000, 1001), random_floats({257}, 9)},
+                    {true, true, true}},
+                   1e-3);
 }
 
 // A gradient node whose moments are the reference's.
@@ -65,19 +68,19 @@ OneNode rms_grad(const Case &c, std::vector<bool> outputs) {
   return {"RMSNormalizationGrad", attributes(c), {random_floats(c.shape, 15), x, scale, y[1]}, outputs};
 }
 
-TEST(NormalizationGradKernel, MatchesTheReferenceWhateverTheTeam) {
+TEST_P(NormalizationGradKernel, MatchesTheReferenceWhateverTheTeam) {
   for (const Case &c : kCases) {
-    expect_reference_whatever_the_team(layer_grad(c, {true, true, true}), 5e-5);
-    expect_reference_whatever_the_team(rms_grad(c, {true, true}), 5e-5);
+    expect_reference(layer_grad(c, {true, true, true}), 5e-5);
+    expect_reference(rms_grad(c, {true, true}), 5e-5);
   }
 }
 
-TEST(NormalizationGradKernel, GradientsThatNobodyWantsAreSkipped) {
+TEST_P(NormalizationGradKernel, GradientsThatNobodyWantsAreSkipped) {
   const Case c{{67, 33}, -1};
   for (int wanted = 1; wanted < 8; ++wanted)
-    expect_reference_whatever_the_team(layer_grad(c, {(wanted & 1) != 0, (wanted & 2) != 0, (wanted & 4) != 0}), 5e-5);
+    expect_reference(layer_grad(c, {(wanted & 1) != 0, (wanted & 2) != 0, (wanted & 4) != 0}), 5e-5);
   for (int wanted = 1; wanted < 4; ++wanted)
-    expect_reference_whatever_the_team(rms_grad(c, {(wanted & 1) != 0, (wanted & 2) != 0}), 5e-5);
+    expect_reference(rms_grad(c, {(wanted & 1) != 0, (wanted & 2) != 0}), 5e-5);
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+# libprotrain_cuda.so: the backend for NVIDIA's GPUs, a plugin that the library loads when a device "cuda:N" is asked for.
+# Left out, with a line that says so, where there is no nvcc. It links neither the driver nor the library: the driver is
+# found by the runtime inside it when it is opened, so that it can be built and loaded on machines without a GPU.
+option(PROTRAIN_CUDA "Build the CUDA plugin where nvcc is found" ON)
+set(PROTRAIN_CUDA_ARCHITECTURES "80-real;90" CACHE STRING
+    "GPUs the plugin is compiled for; the last one as PTX too, for newer ones. One alone, \"90-real\", is quicker to build")
+
+if(NOT PROTRAIN_CUDA OR PROTRAIN_SANITIZE)
+  return()
+endif()
+include(CheckLanguage)
+if(NOT CMAKE_CUDA_COMPILER)
+  find_program(PROTRAIN_NVCC nvcc PATHS /usr/local/cuda/bin)
+  if(PROTRAIN_NVCC)
+    set(CMAKE_CUDA_COMPILER ${PROTRAIN_NVCC})
+  endif()
+endif()
+if(NOT CMAKE_CUDA_COMPILER)
+  message(STATUS "The CUDA plugin is left out: there is no nvcc")
+  return()
+endif()
+set(CMAKE_CUDA_ARCHITECTURES ${PROTRAIN_CUDA_ARCHITECTURES})
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+find_package(CUDAToolkit REQUIRED)
+
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cu)
+add_library(protrain_cuda MODULE ${cuda_sources} src/backend/cpu/optimizer.cpp src/backend/device.cpp
+            src/backend/moves.cpp src/backend/attention_shape.cpp)
+target_link_libraries(protrain_cuda PRIVATE room_graph CUDA::cublasLt CUDA::cudart_static)
+set_target_properties(protrain_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden
+                      CUDA_RUNTIME_LIBRARY Static INSTALL_RPATH "")
+target_compile_definitions(protrain_cuda PRIVATE PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
+# No product is contracted but where fma is written, as everywhere. fmt's checks at compile time are not for nvcc.
+target_compile_options(protrain_cuda PRIVATE
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --extended-lambda --expt-relaxed-constexpr -diag-suppress=20208
+    -DFMT_CONSTEVAL= -DFMT_USE_CONSTEXPR=1 -Xcompiler=-ffp-contract=off>)
+target_link_options(protrain_cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+install(TARGETS protrain_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)

@@ -1,0 +1,34 @@
+// bfloat16: the upper half of a float32. Rounded to nearest, ties to even; a NaN stays one and becomes quiet.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "arith/math.h"
+
+namespace protrain::arith {
+
+struct bf16 {
+  std::uint16_t bits;
+};
+
+PROTRAIN_HD float widened(bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+PROTRAIN_HD float widened(float x) { return x; }
+
+PROTRAIN_HD bf16 to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  return {static_cast<std::uint16_t>(x != x ? (bits >> 16) | 0x40u : rounded)};
+}
+
+// A result in the type it is stored in.
+template <typename T>
+PROTRAIN_HD T narrowed(float x) {
+  return x;
+}
+template <>
+PROTRAIN_HD bf16 narrowed<bf16>(float x) {
+  return to_bf16(x);
+}
+
+}  // namespace protrain::arith

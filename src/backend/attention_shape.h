@@ -1,0 +1,25 @@
+// What FusedAttention and its gradient work on: q (B, Sq, H, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv).
+#pragma once
+
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "base/threads.h"
+
+namespace protrain::backend {
+
+struct AttentionShape {
+  // `first`: the index of q among the inputs; k and v follow. `bias`: the index of the bias.
+  AttentionShape(const KernelRequest &request, std::size_t first, std::size_t bias);
+
+  // Keys that some query of [first_query, end_query) sees.
+  Range visible_keys(std::int64_t first_query, std::int64_t end_query) const;
+
+  std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth;
+  float scale, softcap;
+  bool causal;
+  std::int64_t window;
+  std::int64_t bias_b = 0, bias_h = 0, bias_q = 0, bias_k = 0;  // strides; 0 where the bias repeats
+};
+
+}  // namespace protrain::backend

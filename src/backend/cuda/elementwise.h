@@ -1,0 +1,145 @@
+// The one engine under everything that is computed element by element: walks over broadcast operands, packs of
+// neighbours that are loaded at once.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/launch.h"
+#include "backend/layout.h"
+
+namespace protrain::backend::cuda {
+
+using arith::narrowed;
+using arith::widened;
+
+// What is computed with for an element, and what is stored of a result: bfloat16 is computed in float32.
+template <typename T>
+PROTRAIN_HD auto operand(T x) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return widened(x);
+  else
+    return x;
+}
+
+template <typename R, typename V>
+PROTRAIN_HD R result(V value) {
+  if constexpr (std::is_same_v<R, bf16>)
+    return narrowed<bf16>(value);
+  else
+    return value;
+}
+
+inline constexpr std::int64_t kMostBlocks = 8192;  // of a grid whose threads go on to further elements
+
+inline Grid grid_of(std::int64_t elements) { return {std::min(divided_up(elements, kBlock), kMostBlocks)}; }
+
+template <typename Body>
+__global__ void each_element(std::int64_t count, Body body) {
+  for (std::int64_t i = thread_index(); i < count; i += thread_count()) body(i);
+}
+
+// body(i) for i < count. The body is a __device__ lambda that captures values, never `this`.
+template <typename Body>
+void each(Stream stream, std::int64_t count, Body body) {
+  launch(stream, each_element<Body>, grid_of(count), count, body);
+}
+
+// Neighbours that are loaded and stored at once; arrays begin at multiples of kAlignment.
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T at[kCount];
+};
+inline constexpr int kPack = 4;
+
+template <int kCount>
+using Width = std::integral_constant<int, kCount>;
+
+// body(first, Width) for packs of elements, and for what is left over one by one.
+template <typename Body>
+__device__ void for_packs(std::int64_t count, Body body) {
+  const std::int64_t packs = count / kPack;
+  for (std::int64_t p = thread_index(); p < packs; p += thread_count()) body(p * kPack, Width<kPack>{});
+  const std::int64_t rest = packs * kPack + thread_index();
+  if (rest < count) body(rest, Width<1>{});
+}
+inline Grid pack_grid(std::int64_t elements) {
+  return {std::min(divided_up(divided_up(elements, kPack), kBlock), kMostBlocks)};
+}
+
+template <int kCount, typename T>
+__device__ Pack<T, kCount> load(const T *at) {
+  return *reinterpret_cast<const Pack<T, kCount> *>(at);
+}
+template <int kCount, typename T>
+__device__ void store(T *at, const Pack<T, kCount> &pack) {
+  *reinterpret_cast<Pack<T, kCount> *>(at) = pack;
+}
+
+// N operands walked together, as a kernel takes it.
+template <int N>
+struct Walk {
+  int rank;
+  std::int64_t dims[kMostDims];
+  std::int64_t strides[N][kMostDims];
+};
+
+template <std::size_t N>
+Walk<static_cast<int>(N)> walk_of(const Layout<N> &layout) {  // merged
+  Walk<static_cast<int>(N)> walk{static_cast<int>(layout.dims.size()), {}, {}};
+  for (std::size_t axis = 0; axis < layout.dims.size(); ++axis) {
+    walk.dims[axis] = layout.dims[axis];
+    for (std::size_t n = 0; n < N; ++n) walk.strides[n][axis] = layout.strides[n][axis];
+  }
+  return walk;
+}
+
+template <int N>
+struct Places {
+  std::int64_t at[N];
+};
+
+// quotient and remainder; by 32 bits where that is enough, which is several times as fast
+__device__ inline std::int64_t divide(std::int64_t a, std::int64_t b, std::int64_t &remainder) {
+  if (((a | b) >> 32) == 0) {
+    const auto x = static_cast<std::uint32_t>(a), y = static_cast<std::uint32_t>(b), quotient = x / y;
+    remainder = x - quotient * y;
+    return quotient;
+  }
+  remainder = a % b;
+  return a / b;
+}
+
+// Where each operand has element `index` of the walk.
+template <int N>
+__device__ Places<N> places(const Walk<N> &walk, std::int64_t index) {
+  Places<N> found{};
+  for (int axis = walk.rank - 1; axis > 0; --axis) {
+    std::int64_t position = 0;
+    index = divide(index, walk.dims[axis], position);
+    for (int n = 0; n < N; ++n) found.at[n] += position * walk.strides[n][axis];
+  }
+  for (int n = 0; n < N; ++n) found.at[n] += index * walk.strides[n][0];
+  return found;
+}
+
+__device__ inline void note(const Note &to, std::int64_t value, std::int64_t row) {
+  if (atomicCAS(&to.at->source, std::uint32_t{0}, to.source) != 0) return;
+  to.at->value = value;
+  to.at->row = row;
+}
+
+// A share of what stands for a value that could not be computed.
+template <typename T>
+__device__ T not_a_value() {
+  if constexpr (std::is_same_v<T, float>)
+    return NAN;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return bf16{0x7FC0};
+  else
+    return T{};
+}
+
+}  // namespace protrain::backend::cuda

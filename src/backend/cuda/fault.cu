@@ -1,0 +1,32 @@
+#include "backend/cuda/fault.h"
+
+#include <utility>
+
+#include "backend/cuda/runtime.h"
+#include "base/error.h"
+
+namespace protrain::backend::cuda {
+
+Faults::Faults() : fault_(static_cast<Fault *>(allocate_reachable(sizeof(Fault)))) {}
+Faults::~Faults() { release_reachable(fault_); }
+
+Note Faults::source(FaultKind kind, const std::string &subject, std::int64_t extent) {
+  sources_.push_back({kind, subject, extent});
+  return {fault_, static_cast<std::uint32_t>(sources_.size())};
+}
+
+void Faults::raise() {
+  if (*static_cast<volatile std::uint32_t *>(&fault_->source) == 0) return;
+  const Fault fault = std::exchange(*fault_, Fault{});
+  const Source &source = sources_.at(fault.source - 1);
+  switch (source.kind) {
+    case FaultKind::index:
+      fail(Code::arg, source.subject, "index {} is outside 0..{}", fault.value, source.extent - 1);
+    case FaultKind::label:
+      fail(Code::arg, source.subject, "label {} of row {} is outside 0..{}", fault.value, fault.row, source.extent - 1);
+    case FaultKind::division:
+      fail(Code::arg, source.subject, "an integer is divided by 0");
+  }
+}
+
+}  // namespace protrain::backend::cuda

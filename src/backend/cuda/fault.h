@@ -1,0 +1,48 @@
+// Errors that only the values in memory can show: an index outside its table, a label that is no class, an integer
+// divided by 0. A kernel that meets one notes it, puts NaN (or 0) in place of what it cannot compute and goes on;
+// whoever next waits for the device gets the error.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace protrain::backend::cuda {
+
+struct Fault {
+  std::uint32_t source = 0;  // 0: nothing happened; else whose fault it was
+  std::int64_t value = 0, row = 0;
+};
+
+enum class FaultKind : std::uint8_t { index, label, division };
+
+// What a kernel notes its faults with.
+struct Note {
+  Fault *at;
+  std::uint32_t source;
+};
+
+// One a device.
+class Faults {
+ public:
+  Faults();
+  ~Faults();
+  Faults(const Faults &) = delete;
+  Faults &operator=(const Faults &) = delete;
+
+  // Values are legal in [0, extent).
+  Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
+  // Throws what was noted, once. The device must be at rest, or past what is asked about.
+  void raise();
+
+ private:
+  struct Source {
+    FaultKind kind;
+    std::string subject;
+    std::int64_t extent;
+  };
+  Fault *fault_;
+  std::vector<Source> sources_;
+};
+
+}  // namespace protrain::backend::cuda

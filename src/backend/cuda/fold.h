@@ -1,0 +1,73 @@
+// What a block's threads have, joined into one value that all of them get. The order is a fixed tree over the threads,
+// so that the bits depend on the block's size alone.
+#pragma once
+
+#include <limits>
+#include <type_traits>
+
+#include "arith/math.h"
+#include "backend/cuda/launch.h"
+
+namespace protrain::backend::cuda {
+
+struct Plus {
+  template <typename T>
+  PROTRAIN_HD static T start() {
+    return 0;
+  }
+  template <typename T>
+  PROTRAIN_HD static T of(T a, T b) {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));  // wraps
+    else
+      return a + b;
+  }
+};
+struct Larger {  // a NaN wins
+  template <typename T>
+  PROTRAIN_HD static T start() {
+    return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
+  }
+  template <typename T>
+  PROTRAIN_HD static T of(T a, T b) {
+    return b > a || b != b ? b : a;
+  }
+};
+struct Smaller {  // likewise
+  template <typename T>
+  PROTRAIN_HD static T start() {
+    return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+  }
+  template <typename T>
+  PROTRAIN_HD static T of(T a, T b) {
+    return b < a || b != b ? b : a;
+  }
+};
+
+// All threads of the block call it together.
+template <typename Join, typename T>
+__device__ T block_fold(T value) {
+  __shared__ T warps[1024 / kWarp];
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value = Join::of(value, from_lane_xor(value, mask));
+  const int count = static_cast<int>(blockDim.x) / kWarp;
+  if (count == 1) return from_lane(value, 0);
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  value = warps[0];
+  for (int warp = 1; warp < count; ++warp) value = Join::of(value, warps[warp]);
+  __syncthreads();  // the next fold may use the same memory
+  return value;
+}
+
+// Joins term(0) ... term(count - 1) over the block's threads.
+template <typename Join, typename T, typename Term>
+__device__ T fold_terms(std::int64_t count, Term term) {
+  T value = Join::template start<T>();
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) value = Join::of(value, static_cast<T>(term(i)));
+  return block_fold<Join>(value);
+}
+
+// Threads of a block that works on one row of that width.
+inline int row_threads(std::int64_t width) { return width <= 64 ? 32 : width <= 256 ? 64 : width <= 1024 ? 128 : 256; }
+
+}  // namespace protrain::backend::cuda

@@ -1,0 +1,271 @@
+// Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients add in the order of
+// the indices: of each row that is named more than once, the first to name it adds up all of them.
+#include <algorithm>
+#include <numeric>
+
+#include "backend/cuda/elementwise.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+// The indices among a kernel's operands (input 1), counting into an axis of `extent`.
+struct Indices {
+  const void *at;
+  bool wide;  // int64, else int32
+  std::int64_t extent;
+  Note note;
+
+  // -1 where the index names nothing.
+  __device__ std::int64_t operator[](std::int64_t i) const {
+    const std::int64_t given =
+        wide ? static_cast<const std::int64_t *>(at)[i] : static_cast<const std::int32_t *>(at)[i];
+    const std::int64_t index = given < 0 ? given + extent : given;
+    if (index >= 0 && index < extent) return index;
+    cuda::note(note, given, i);
+    return -1;
+  }
+};
+
+Indices indices_of(const KernelRequest &request, Site &site, std::int64_t extent) {
+  const DType dtype = request.inputs.at(1).dtype;
+  require(dtype == DType::i64 || dtype == DType::i32, Code::unsupported, subject(request),
+          "indices are int64 or int32, not {}", name_of(dtype));
+  return {nullptr, dtype == DType::i64, extent, site.faults.source(FaultKind::index, subject(request), extent)};
+}
+
+// A table as (outer, extent, inner) around the axis.
+struct Table {
+  std::int64_t outer, extent, inner;
+
+  Table(const KernelRequest &request, const Shape &shape) {
+    const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", 0), shape.size(), subject(request));
+    const auto at = shape.begin() + static_cast<std::ptrdiff_t>(axis);
+    outer = element_count({shape.begin(), at});
+    extent = *at;
+    inner = element_count({at + 1, shape.end()});
+  }
+};
+
+// What a row is moved by: as much at once as divides it. T: an element, which decides what a missing row holds.
+template <typename T, int kCount>
+class Gather : public CudaKernel {
+ public:
+  Gather(const KernelRequest &request, const Table &table, const Indices &indices)
+      : table_(table), indices_(indices), named_(element_count(request.inputs[1].shape)) {
+    table_.inner /= kCount;
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    using Unit = Pack<T, kCount>;
+    const Unit *from = input<Unit>(launch, 0);
+    Unit *to = output<Unit>(launch, 0);
+    Indices indices = indices_;
+    indices.at = launch.inputs[1];
+    each(stream, table_.outer * named_ * table_.inner,
+         [from, to, indices, table = table_, named = named_] __device__(std::int64_t i) {
+           std::int64_t column = 0, name = 0;
+           const std::int64_t outer = divide(divide(i, table.inner, column), named, name);
+           const std::int64_t row = indices[name];
+           if (row >= 0) {
+             to[i] = from[(outer * table.extent + row) * table.inner + column];
+           } else {
+             for (int j = 0; j < kCount; ++j) to[i].at[j] = not_a_value<T>();
+           }
+         });
+  }
+
+ private:
+  Table table_;
+  const Indices indices_;
+  const std::int64_t named_;
+};
+
+template <typename T>
+Made made_gather(const KernelRequest &request, Site &site) {
+  const Table table(request, request.inputs.at(0).shape);
+  const Indices indices = indices_of(request, site, table.extent);
+  constexpr int kMost = 16 / sizeof(T);
+  if (table.inner % kMost == 0) return std::make_unique<Gather<T, kMost>>(request, table, indices);
+  return std::make_unique<Gather<T, 1>>(request, table, indices);
+}
+
+// For each index: the next one that names the same row (-1: none), or kNotFirst in `first` where an earlier one does.
+constexpr std::int64_t kNone = -1;
+
+__global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *next, std::int64_t *first) {
+  __shared__ std::int64_t others[kBlock];
+  const std::int64_t own = thread_index();
+  const std::int64_t row = own < count ? indices[own] : kNone;
+  std::int64_t after = kNone;
+  bool leads = row != kNone;
+  for (std::int64_t base = 0; base < count; base += kBlock) {
+    __syncthreads();
+    others[threadIdx.x] = base + threadIdx.x < count ? indices[base + threadIdx.x] : kNone;
+    __syncthreads();
+    const std::int64_t size = std::int64_t{kBlock} < count - base ? std::int64_t{kBlock} : count - base;
+    for (std::int64_t j = 0; j < size; ++j) {
+      if (others[j] != row) continue;
+      leads = leads && base + j >= own;
+      if (base + j > own && after == kNone) after = base + j;
+    }
+  }
+  if (own >= count) return;
+  next[own] = after;
+  first[own] = leads ? row : kNone;
+}
+
+template <typename T>
+__global__ void add_rows_kernel(Table table, std::int64_t named, const std::int64_t *next, const std::int64_t *first,
+                                const T *dy, T *dx) {
+  std::int64_t name = 0;
+  const std::int64_t outer = divide(blockIdx.x, named, name);
+  const std::int64_t row = first[name];
+  if (row == kNone) return;
+  for (std::int64_t column = threadIdx.x; column < table.inner; column += blockDim.x) {
+    float sum = 0;
+    for (std::int64_t i = name; i != kNone; i = next[i]) sum += widened(dy[(outer * named + i) * table.inner + column]);
+    dx[(outer * table.extent + row) * table.inner + column] = narrowed<T>(sum);
+  }
+}
+
+template <typename T>
+class GatherGrad : public CudaKernel {
+ public:
+  GatherGrad(const KernelRequest &request, Site &site)
+      : table_(request, request.outputs[0].shape),
+        indices_(indices_of(request, site, table_.extent)),
+        named_(element_count(request.inputs[1].shape)),
+        bytes_(byte_count(request.outputs[0].dtype, request.outputs[0].shape)) {
+    scratch_bytes = checked_multiply(2 * sizeof(std::int64_t), static_cast<std::uint64_t>(named_));
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    Indices indices = indices_;
+    indices.at = launch.inputs[1];
+    auto *next = static_cast<std::int64_t *>(launch.scratch), *first = next + named_;
+    clear(stream, launch.outputs[0], bytes_);
+    cuda::launch(stream, chain_kernel, {divided_up(named_, kBlock)}, indices, named_, next, first);
+    const int threads = table_.inner >= kBlock ? kBlock : static_cast<int>(divided_up(table_.inner, kWarp)) * kWarp;
+    if (bytes_ > 0)
+      cuda::launch(stream, add_rows_kernel<T>, {table_.outer * named_, threads}, table_, named_,
+                   static_cast<const std::int64_t *>(next), static_cast<const std::int64_t *>(first),
+                   input<T>(launch, 0), output<T>(launch, 0));
+  }
+
+ private:
+  const Table table_;
+  const Indices indices_;
+  const std::int64_t named_;
+  const std::uint64_t bytes_;
+};
+
+// The lines along the axis in a walk over the indices of GatherElements: where each begins in the indices and in the
+// tensor they point into, of which the indices may cover a part.
+struct Lines {
+  Walk<2> walk;
+  std::int64_t lines, length, index_stride, stride, extent;
+};
+
+Lines lines_of(const KernelRequest &request, const Shape &tensor) {
+  const Shape &indices = request.inputs.at(1).shape;
+  const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", 0), tensor.size(), subject(request));
+  Layout<2> layout{indices, {row_major_strides(indices), row_major_strides(tensor)}};
+  for (std::size_t i = 0; i < tensor.size(); ++i)
+    require(i == axis || layout.dims.at(i) <= tensor[i], Code::shape, subject(request),
+            "indices {} reach over axis {} of {}", to_text(indices), i, to_text(tensor));
+  Lines lines{{}, 0, indices.at(axis), layout.strides[0][axis], layout.strides[1][axis], tensor[axis]};
+  layout.dims[axis] = 1;
+  lines.lines = lines.length == 0 ? 0 : element_count(layout.dims);
+  lines.walk = walk_of(merged(layout, subject(request)));
+  return lines;
+}
+
+template <typename T>
+class GatherElements : public CudaKernel {
+ public:
+  GatherElements(const KernelRequest &request, Site &site)
+      : lines_(lines_of(request, request.inputs.at(0).shape)), indices_(indices_of(request, site, lines_.extent)) {}
+
+  void run(Stream stream, const Launch &launch) override {
+    const T *x = input<T>(launch, 0);
+    T *y = output<T>(launch, 0);
+    Indices indices = indices_;
+    indices.at = launch.inputs[1];
+    each(stream, lines_.lines * lines_.length, [x, y, indices, lines = lines_] __device__(std::int64_t i) {
+      std::int64_t step = 0;
+      const Places<2> at = places(lines.walk, divide(i, lines.length, step));
+      const std::int64_t place = at.at[0] + step * lines.index_stride, index = indices[place];
+      y[place] = index >= 0 ? x[at.at[1] + index * lines.stride] : not_a_value<T>();
+    });
+  }
+
+ private:
+  const Lines lines_;
+  const Indices indices_;
+};
+
+// Of indices of a line that name the same element, the first adds up all of them.
+template <typename T>
+class GatherElementsGrad : public CudaKernel {
+ public:
+  GatherElementsGrad(const KernelRequest &request, Site &site)
+      : lines_(lines_of(request, request.outputs[0].shape)),
+        indices_(indices_of(request, site, lines_.extent)),
+        bytes_(byte_count(request.outputs[0].dtype, request.outputs[0].shape)) {}
+
+  void run(Stream stream, const Launch &launch) override {
+    const T *dy = input<T>(launch, 0);
+    T *dx = output<T>(launch, 0);
+    Indices indices = indices_;
+    indices.at = launch.inputs[1];
+    clear(stream, dx, bytes_);
+    each(stream, lines_.lines * lines_.length, [dy, dx, indices, lines = lines_] __device__(std::int64_t i) {
+      std::int64_t step = 0;
+      const Places<2> at = places(lines.walk, divide(i, lines.length, step));
+      const auto named = [&](std::int64_t other) { return indices[at.at[0] + other * lines.index_stride]; };
+      const std::int64_t index = named(step);
+      if (index < 0) return;
+      for (std::int64_t other = 0; other < step; ++other)
+        if (named(other) == index) return;
+      float sum = 0;
+      for (std::int64_t other = step; other < lines.length; ++other)
+        if (named(other) == index) sum += widened(dy[at.at[0] + other * lines.index_stride]);
+      dx[at.at[1] + index * lines.stride] = narrowed<T>(sum);
+    });
+  }
+
+ private:
+  const Lines lines_;
+  const Indices indices_;
+  const std::uint64_t bytes_;
+};
+
+// make(element): floats as such, so that what is missing can be NaN; else by size.
+template <typename Make>
+Made by_element(const KernelRequest &request, Make make) {
+  const DType dtype = request.inputs.at(0).dtype;
+  if (dtype == DType::f32) return make(float{});
+  if (dtype == DType::bf16) return make(bf16{});
+  return by_size(request, dtype, make);
+}
+}  // namespace
+
+Made make_gather(const KernelRequest &request, Site &site) {
+  return by_element(request, [&]<typename T>(T) -> Made { return made_gather<T>(request, site); });
+}
+
+Made make_gather_grad(const KernelRequest &request, Site &site) {
+  return by_float(request, request.inputs.at(0),
+                  [&]<typename T>(T) -> Made { return std::make_unique<GatherGrad<T>>(request, site); });
+}
+
+Made make_gather_elements(const KernelRequest &request, Site &site) {
+  return by_element(request, [&]<typename T>(T) -> Made { return std::make_unique<GatherElements<T>>(request, site); });
+}
+
+Made make_gather_elements_grad(const KernelRequest &request, Site &site) {
+  return by_float(request, request.inputs.at(0),
+                  [&]<typename T>(T) -> Made { return std::make_unique<GatherElementsGrad<T>>(request, site); });
+}
+
+}  // namespace protrain::backend::cuda

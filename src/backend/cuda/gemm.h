@@ -1,0 +1,61 @@
+// Matrix products by cuBLASLt: the algorithm is chosen once, when a product is made ready; what it needs beside its
+// operands comes from the arena. Tests have a twin without a GPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/cuda/runtime.h"
+#include "base/dtype.h"
+
+namespace protrain::backend::cuda {
+
+// The library's handle; one a device.
+class Blas {
+ public:
+  Blas();
+  ~Blas();
+  Blas(const Blas &) = delete;
+  Blas &operator=(const Blas &) = delete;
+  void *handle() const { return handle_; }
+
+ private:
+  void *handle_ = nullptr;
+};
+
+// c (M, N) = alpha * op(a) op(b) [+ c] [+ bias], all dense and row-major; a is (M, K), or (K, M) where trans_a; b is
+// (K, N), or (N, K) where trans_b. Sums are float32, TensorFloat32 is never used.
+struct GemmShape {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  bool accumulate = false;  // added to what c holds
+  bool bias = false;        // (N), of c's type, added to every row
+  float alpha = 1;
+  DType in = DType::f32, out = DType::f32;  // of a and b; of c
+  std::int64_t batch = 1;
+  std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements from one product of the batch to the next
+  std::uint64_t alignment = 64;                           // bytes that every operand's address is a multiple of
+};
+
+struct GemmOperands {
+  const void *a;
+  const void *b;
+  void *c;
+  const void *bias = nullptr;
+};
+
+class Gemm {
+ public:
+  Gemm(Blas &blas, const GemmShape &shape);
+  ~Gemm();
+  Gemm(Gemm &&) noexcept;
+
+  std::uint64_t scratch_bytes() const;
+  void run(Stream stream, const GemmOperands &operands, void *scratch) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace protrain::backend::cuda

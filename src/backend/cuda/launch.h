@@ -1,0 +1,88 @@
+// How a kernel is written and launched, in one place: compiled by nvcc it is CUDA. Compiled by the host's compiler, in
+// tests alone, the words mean what the header PROTRAIN_EMULATION makes of them, so that every kernel's logic runs on
+// machines without a GPU. Grids and blocks have one dimension; blocks are whole warps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#else
+#include PROTRAIN_EMULATION
+#endif
+
+#include "backend/cuda/runtime.h"
+
+namespace protrain::backend::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr int kBlock = 256;  // threads, where nothing speaks for another number
+
+struct Grid {
+  std::int64_t blocks;  // 0: nothing is launched
+  int threads = kBlock;
+  std::size_t shared_bytes = 0;  // beside what the kernel declares
+};
+
+inline std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
+
+#if defined(__CUDACC__)
+inline constexpr bool kEmulated = false;  // there, sizes at which work is cut are small, so that small tests see cuts
+inline constexpr std::size_t kSharedAtHand = 48 << 10;  // more must be asked for
+
+template <typename... Parameters, typename... Arguments>
+void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
+  if (grid.blocks == 0) return;
+  if (grid.shared_bytes > kSharedAtHand) allow_shared(reinterpret_cast<const void *>(kernel), grid.shared_bytes);
+  kernel<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads), grid.shared_bytes, stream>>>(
+      static_cast<Parameters>(arguments)...);
+  check_launch();
+}
+
+// The shared memory that the launch asked for.
+template <typename T>
+__device__ T *shared_memory() {
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  return reinterpret_cast<T *>(shared_bytes);
+}
+
+template <typename T>
+__device__ T from_lane(T value, int lane) {  // of the same warp; all its threads call it together
+  return __shfl_sync(0xFFFFFFFFu, value, lane);
+}
+template <typename T>
+__device__ T from_lane_xor(T value, int mask) {
+  return __shfl_xor_sync(0xFFFFFFFFu, value, mask);
+}
+#else
+inline constexpr bool kEmulated = true;
+template <typename... Parameters, typename... Arguments>
+void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
+  if (grid.blocks == 0) return;
+  emulation::append(stream, [=] {
+    emulation::run({grid.blocks, grid.threads, grid.shared_bytes},
+                   [=] { kernel(static_cast<Parameters>(arguments)...); });
+  });
+}
+
+template <typename T>
+T *shared_memory() {
+  return static_cast<T *>(emulation::shared_memory());
+}
+template <typename T>
+T from_lane(T value, int lane) {
+  return emulation::exchanged(value, lane);
+}
+template <typename T>
+T from_lane_xor(T value, int mask) {
+  return emulation::exchanged(value, static_cast<int>(threadIdx.x) % kWarp ^ mask);
+}
+#endif
+
+__device__ inline std::int64_t thread_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline std::int64_t thread_count() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x; }
+
+}  // namespace protrain::backend::cuda

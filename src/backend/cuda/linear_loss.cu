@@ -1,0 +1,213 @@
+// LinearCrossEntropy: the logits of a few rows at a time, so that (M, V) never exists. The gradient form turns each
+// slice of logits into its gradient and multiplies on: dx by rows, dw summed over slices in their order. Logits and
+// sums over slices are float32 whatever the operands are.
+#include <algorithm>
+
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/targets.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+constexpr std::int64_t kSliceBytes = kEmulated ? 1 << 10 : 256 << 20;  // of logits
+constexpr std::int64_t kLeastRows = kEmulated ? 16 : 256;              // below, products are too thin
+constexpr std::int64_t kRowGrain = kEmulated ? 8 : 64;
+
+// Rows of a slice, by shapes alone; all slices but the last have as many.
+std::int64_t slice_rows(std::int64_t rows, std::int64_t classes) {
+  const std::int64_t most = std::max(kSliceBytes / (4 * std::max<std::int64_t>(classes, 1)), kLeastRows);
+  const std::int64_t slices = std::max<std::int64_t>(divided_up(rows, most), 1);
+  return std::min(rows, divided_up(divided_up(rows, slices), kRowGrain) * kRowGrain);
+}
+
+// Losses of a slice's rows; where `gradients` is given, they become factor * (softmax - one at the label). T: of the
+// gradients, which may lie where the logits are if they are float32.
+template <typename T>
+__global__ void finish_kernel(Targets targets, std::int64_t first, float *logits, double *losses, const double *counted,
+                              T *gradients) {
+  const std::int64_t row = first + blockIdx.x, classes = targets.classes, label = targets[row];
+  float *x = logits + blockIdx.x * classes;
+  const double sum = log_sum_exp(x, classes);
+  if (threadIdx.x == 0)
+    losses[row] = label >= 0 ? sum - static_cast<double>(x[label]) : (label == Targets::kWrong ? NAN : 0);
+  if (gradients == nullptr) return;
+  __syncthreads();  // the label's logit was read
+  const float factor = counted != nullptr ? 1.0f / static_cast<float>(*counted) : 1.0f, lse = static_cast<float>(sum);
+  T *to = gradients + blockIdx.x * classes;
+  for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
+    const float slope = factor * arith::exp(x[i] - lse) - (i == label ? factor : 0.0f);
+    to[i] = narrowed<T>(label == Targets::kIgnored ? 0.0f : (label == Targets::kWrong ? NAN : slope));
+  }
+}
+
+// sums (classes) = the sums over rows, added to what is there unless it is the first slice.
+template <typename T>
+__global__ void sum_columns_kernel(const T *rows, std::int64_t count, std::int64_t columns, bool first, float *sums) {
+  for (std::int64_t j = thread_index(); j < columns; j += thread_count()) {
+    double sum = first ? 0 : static_cast<double>(sums[j]);
+    for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(widened(rows[i * columns + j]));
+    sums[j] = static_cast<float>(sum);
+  }
+}
+
+template <typename T>
+void add_bias(Stream stream, const T *bias, std::int64_t rows, std::int64_t columns, float *logits) {
+  each(stream, rows * columns, [logits, bias, columns] __device__(std::int64_t i) {
+    std::int64_t column = 0;
+    divide(i, columns, column);
+    logits[i] += widened(bias[column]);
+  });
+}
+
+template <typename T>
+void round_to(Stream stream, const float *sums, std::int64_t count, T *to) {
+  each(stream, count, [sums, to] __device__(std::int64_t i) { to[i] = narrowed<T>(sums[i]); });
+}
+
+template <typename T>
+class LinearCrossEntropy : public CudaKernel {
+ public:
+  LinearCrossEntropy(const KernelRequest &request, Site &site)
+      : gradient_(request.node.op == "LinearCrossEntropyGrad"),
+        trans_w_(request.node.attributes.integer("trans_w", 1) != 0),
+        rows_(request.inputs.at(0).shape.at(0)),
+        depth_(request.inputs[0].shape.at(1)),
+        classes_(request.inputs.at(1).shape.at(trans_w_ ? 0 : 1)),
+        bias_(has_input(request, 3)),
+        targets_(request, 2, classes_, site),
+        reduction_(reduction_of(request)),
+        slice_rows_(slice_rows(rows_, classes_)) {
+    require_dtype(request, request.inputs[1], request.inputs[0].dtype);
+    require(reduction_ != Reduction::none, Code::unsupported, subject(request), "reduction none keeps no rows apart");
+    // Slices differ in their rows (the last) and in whether dw starts or goes on (the first).
+    for (std::int64_t first = 0; first < rows_; first += slice_rows_) {
+      const std::int64_t rows = std::min(slice_rows_, rows_ - first);
+      if (products_.size() < 2 || rows != slice_rows_) products_.push_back(make_products(site.blas, rows, first > 0));
+      slices_.push_back({first, rows, products_.size() - 1});
+    }
+    lay_out(request);
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    const Targets targets = targets_.from(launch.inputs[2]);
+    auto *losses = at<double>(launch, losses_at_), *counted = at<double>(launch, counted_at_);
+    cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
+    for (const Slice &slice : slices_) run_slice(stream, launch, slice, targets);
+    if (gradient_) finish_gradients(stream, launch);
+    cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), rows_,
+                 static_cast<const double *>(counted), reduction_ == Reduction::mean, output<float>(launch, 0));
+  }
+
+ private:
+  struct Products {
+    Gemm logits, dx, dw;
+  };
+  struct Slice {
+    std::int64_t first, rows;
+    std::size_t products;
+  };
+  static constexpr bool kNarrow = !std::is_same_v<T, float>;
+  static constexpr DType kType = kNarrow ? DType::bf16 : DType::f32;
+
+  Products make_products(Blas &blas, std::int64_t rows, bool accumulate) const {
+    GemmShape logits{.m = rows, .n = classes_, .k = depth_, .trans_b = trans_w_, .in = kType};
+    GemmShape dx{.m = rows, .n = depth_, .k = classes_, .trans_b = !trans_w_, .in = kType, .out = kType};
+    GemmShape dw{.m = trans_w_ ? classes_ : depth_,
+                 .n = trans_w_ ? depth_ : classes_,
+                 .k = rows,
+                 .trans_a = true,
+                 .accumulate = accumulate,
+                 .in = kType};
+    if (!gradient_) dx = dw = {};
+    // A slice begins at a whole number of rows of x.
+    const auto row_bytes = static_cast<std::uint64_t>(kRowGrain * depth_) * sizeof(T);
+    for (GemmShape *shape : {&logits, &dx, &dw})
+      while (row_bytes % shape->alignment != 0) shape->alignment /= 2;
+    return {Gemm(blas, logits), Gemm(blas, dx), Gemm(blas, dw)};
+  }
+
+  // Scratch: logits of a slice, their gradients where they are of another type, dw and dbias where their sums are.
+  void lay_out(const KernelRequest &request) {
+    std::uint64_t total = 0;
+    const auto place = [&](std::uint64_t count, std::uint64_t size) {
+      const std::uint64_t begin = total;
+      total = round_up(checked_add(total, checked_multiply(count, size)), kAlignment);
+      return begin;
+    };
+    const auto logits = static_cast<std::uint64_t>(slice_rows_ * classes_);
+    logits_at_ = place(logits, sizeof(float));
+    if (gradient_ && kNarrow) gradients_at_ = place(logits, sizeof(T));
+    if (has_output(request, 2) && kNarrow) dw_at_ = place(static_cast<std::uint64_t>(classes_ * depth_), sizeof(float));
+    if (has_output(request, 3) && kNarrow) dbias_at_ = place(static_cast<std::uint64_t>(classes_), sizeof(float));
+    losses_at_ = place(static_cast<std::uint64_t>(rows_), sizeof(double));
+    counted_at_ = place(1, sizeof(double));
+    std::uint64_t gemm = 0;
+    for (const Products &made : products_)
+      gemm = std::max({gemm, made.logits.scratch_bytes(), made.dx.scratch_bytes(), made.dw.scratch_bytes()});
+    gemm_at_ = place(gemm, 1);
+    scratch_bytes = total;
+  }
+
+  template <typename E>
+  static E *at(const Launch &launch, std::uint64_t offset) {
+    return reinterpret_cast<E *>(static_cast<std::byte *>(launch.scratch) + offset);
+  }
+  // Where float32 sums are kept for an output.
+  float *sums(const Launch &launch, std::size_t i, std::uint64_t offset) const {
+    if (optional_output<T>(launch, i) == nullptr) return nullptr;
+    return kNarrow ? at<float>(launch, offset) : output<float>(launch, i);
+  }
+
+  void run_slice(Stream stream, const Launch &launch, const Slice &slice, const Targets &targets) {
+    auto *logits = at<float>(launch, logits_at_);
+    T *gradients = gradient_ ? at<T>(launch, kNarrow ? gradients_at_ : logits_at_) : nullptr;
+    void *scratch = at<void *>(launch, gemm_at_);
+    const Products &products = products_[slice.products];
+    const T *x = input<T>(launch, 0) + slice.first * depth_, *w = input<T>(launch, 1);
+    products.logits.run(stream, {x, w, logits}, scratch);
+    if (bias_) add_bias(stream, optional_input<T>(launch, 3), slice.rows, classes_, logits);
+    cuda::launch(stream, finish_kernel<T>, {slice.rows, row_threads(classes_)}, targets, slice.first, logits,
+                 at<double>(launch, losses_at_),
+                 reduction_ == Reduction::mean ? at<double>(launch, counted_at_) : nullptr, gradients);
+    if (!gradient_) return;
+    if (T *dx = optional_output<T>(launch, 1))
+      products.dx.run(stream, {gradients, w, dx + slice.first * depth_}, scratch);
+    if (float *dw = sums(launch, 2, dw_at_))
+      products.dw.run(stream, trans_w_ ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw}, scratch);
+    if (float *dbias = sums(launch, 3, dbias_at_))
+      cuda::launch(stream, sum_columns_kernel<T>, grid_of(classes_), static_cast<const T *>(gradients), slice.rows,
+                   classes_, slice.first == 0, dbias);
+  }
+
+  // Sums of no rows are 0; those of another type are rounded, once.
+  void finish_gradients(Stream stream, const Launch &launch) const {
+    finish_sums(stream, sums(launch, 2, dw_at_), optional_output<T>(launch, 2), classes_ * depth_);
+    finish_sums(stream, sums(launch, 3, dbias_at_), optional_output<T>(launch, 3), classes_);
+  }
+  void finish_sums(Stream stream, const float *sums, T *to, std::int64_t count) const {
+    if (to == nullptr) return;
+    if (slices_.empty())
+      clear(stream, to, static_cast<std::uint64_t>(count) * sizeof(T));
+    else if (kNarrow)
+      round_to(stream, sums, count, to);
+  }
+
+  const bool gradient_, trans_w_;
+  const std::int64_t rows_, depth_, classes_;
+  const bool bias_;
+  const Targets targets_;
+  const Reduction reduction_;
+  const std::int64_t slice_rows_;
+  std::vector<Products> products_;
+  std::vector<Slice> slices_;
+  std::uint64_t logits_at_ = 0, gradients_at_ = 0, dw_at_ = 0, dbias_at_ = 0, losses_at_ = 0, counted_at_ = 0,
+                gemm_at_ = 0;  // in scratch
+};
+}  // namespace
+
+Made make_linear_cross_entropy(const KernelRequest &request, Site &site) {
+  return by_float(request, request.inputs.at(0),
+                  [&]<typename T>(T) -> Made { return std::make_unique<LinearCrossEntropy<T>>(request, site); });
+}
+
+}  // namespace protrain::backend::cuda

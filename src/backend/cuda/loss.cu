@@ -1,0 +1,107 @@
+// CrossEntropy over given logits, and its gradient: a block for each row.
+#include "backend/cuda/targets.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+// loss (rows), of each row where it is wanted; losses (rows) in double otherwise.
+template <typename T>
+__global__ void rows_kernel(Targets targets, const T *logits, double *losses, float *loss, float *lse) {
+  const std::int64_t row = blockIdx.x, classes = targets.classes;
+  const T *x = logits + row * classes;
+  const double sum = log_sum_exp(x, classes);
+  if (threadIdx.x != 0) return;
+  const std::int64_t label = targets[row];
+  double own = 0;
+  if (label == Targets::kWrong) own = NAN;
+  if (label >= 0) own = sum - static_cast<double>(widened(x[label]));
+  if (lse != nullptr) lse[row] = static_cast<float>(sum);
+  if (losses != nullptr) losses[row] = own;
+  if (loss != nullptr) loss[row] = static_cast<float>(own);
+}
+
+// What a row's gradient is multiplied by.
+struct Factor {
+  const float *upstream;
+  bool per_row;           // else one for all
+  const double *counted;  // nullptr: not divided
+
+  __device__ float of(std::int64_t row) const {
+    const float given = per_row ? upstream[row] : *upstream;
+    return counted != nullptr ? given / static_cast<float>(*counted) : given;
+  }
+};
+
+// dx = factor * (softmax - one at the label)
+template <typename T>
+__global__ void gradient_kernel(Targets targets, const T *logits, const float *lse, Factor upstream, T *dx) {
+  const std::int64_t row = blockIdx.x, classes = targets.classes, label = targets[row];
+  const float factor = upstream.of(row);
+  for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
+    const float p = arith::exp(widened(logits[row * classes + i]) - lse[row]);
+    const float slope = factor * p - (i == label ? factor : 0.0f);
+    dx[row * classes + i] = narrowed<T>(label == Targets::kIgnored ? 0.0f : (label == Targets::kWrong ? NAN : slope));
+  }
+}
+
+template <typename T>
+class CrossEntropy : public CudaKernel {
+ public:
+  CrossEntropy(const KernelRequest &request, Site &site)
+      : targets_(request, 1, request.inputs.at(0).shape.at(1), site), reduction_(reduction_of(request)) {
+    scratch_bytes = checked_multiply(static_cast<std::uint64_t>(targets_.rows + 1), sizeof(double));
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    const Targets targets = targets_.from(launch.inputs[1]);
+    auto *counted = static_cast<double *>(launch.scratch), *losses = counted + 1;
+    const bool per_row = reduction_ == Reduction::none;
+    float *loss = output<float>(launch, 0);
+    cuda::launch(stream, rows_kernel<T>, {targets.rows, row_threads(targets.classes)}, targets, input<T>(launch, 0),
+                 per_row ? nullptr : losses, per_row ? loss : nullptr, optional_output<float>(launch, 1));
+    if (per_row) return;
+    cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
+    cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), targets.rows,
+                 static_cast<const double *>(counted), reduction_ == Reduction::mean, loss);
+  }
+
+ private:
+  const Targets targets_;
+  const Reduction reduction_;
+};
+
+template <typename T>
+class CrossEntropyGrad : public CudaKernel {
+ public:
+  CrossEntropyGrad(const KernelRequest &request, Site &site)
+      : targets_(request, 2, request.inputs.at(1).shape.at(1), site), reduction_(reduction_of(request)) {
+    for (std::size_t i : {0, 3}) require_dtype(request, request.inputs.at(i), DType::f32);
+    scratch_bytes = sizeof(double);
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    const Targets targets = targets_.from(launch.inputs[2]);
+    double *counted = reduction_ == Reduction::mean ? static_cast<double *>(launch.scratch) : nullptr;
+    if (counted != nullptr) cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
+    cuda::launch(stream, gradient_kernel<T>, {targets.rows, row_threads(targets.classes)}, targets, input<T>(launch, 1),
+                 input<float>(launch, 3), Factor{input<float>(launch, 0), reduction_ == Reduction::none, counted},
+                 output<T>(launch, 0));
+  }
+
+ private:
+  const Targets targets_;
+  const Reduction reduction_;
+};
+}  // namespace
+
+Made make_cross_entropy(const KernelRequest &request, Site &site) {
+  return by_float(request, request.inputs.at(0),
+                  [&]<typename T>(T) -> Made { return std::make_unique<CrossEntropy<T>>(request, site); });
+}
+
+Made make_cross_entropy_grad(const KernelRequest &request, Site &site) {
+  return by_float(request, request.inputs.at(1),
+                  [&]<typename T>(T) -> Made { return std::make_unique<CrossEntropyGrad<T>>(request, site); });
+}
+
+}  // namespace protrain::backend::cuda

@@ -1,0 +1,160 @@
+// What only moves elements, of any type: strided copies, tiles of them where reads and writes run along different dims,
+// Trilu.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cuda/elementwise.h"
+#include "backend/moves.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+template <typename T>
+__global__ void move_kernel(Walk<2> walk, const T *from, T *to, std::int64_t count) {
+  for (std::int64_t i = thread_index(); i < count; i += thread_count()) {
+    const Places<2> at = places(walk, i);
+    to[at.at[1]] = from[at.at[0]];
+  }
+}
+
+// One (rows, columns) matrix a step of the outer walk: to[column * to_ld + row] = from[row * from_ld + column], by
+// tiles that are turned in shared memory, so that both sides are read and written along their neighbours.
+struct Turn {
+  Walk<2> outer;
+  std::int64_t rows, columns, from_ld, to_ld, row_tiles, column_tiles;
+};
+constexpr int kTile = 32, kTileRows = kBlock / kTile;
+
+template <typename T>
+__global__ void turn_kernel(Turn turn, const T *from, T *to) {
+  __shared__ T tile[kTile][kTile + 1];  // one more, so that columns lie in different banks
+  std::int64_t column_tile = 0, row_tile = 0;
+  std::int64_t rest = divide(blockIdx.x, turn.column_tiles, column_tile);
+  rest = divide(rest, turn.row_tiles, row_tile);
+  const Places<2> base = places(turn.outer, rest);
+  const int x = static_cast<int>(threadIdx.x) % kTile, y = static_cast<int>(threadIdx.x) / kTile;
+  const std::int64_t row = row_tile * kTile, column = column_tile * kTile;
+  for (int j = y; j < kTile; j += kTileRows)
+    if (row + j < turn.rows && column + x < turn.columns)
+      tile[j][x] = from[base.at[0] + (row + j) * turn.from_ld + column + x];
+  __syncthreads();
+  for (int j = y; j < kTile; j += kTileRows)
+    if (column + j < turn.columns && row + x < turn.rows)
+      to[base.at[1] + (column + j) * turn.to_ld + row + x] = tile[x][j];
+}
+
+// The matrices of a walk whose innermost dim is contiguous in what is written and not in what is read.
+Turn turn_of(const Layout<2> &layout, std::size_t column_axis) {
+  const std::size_t last = layout.dims.size() - 1;
+  Layout<2> outer;
+  for (std::size_t axis = 0; axis < last; ++axis) {
+    if (axis == column_axis) continue;
+    outer.dims.push_back(layout.dims[axis]);
+    for (std::size_t n : {0, 1}) outer.strides[n].push_back(layout.strides[n][axis]);
+  }
+  if (outer.dims.empty()) outer = {{1}, {Strides{0}, Strides{0}}};
+  return {walk_of(outer),
+          layout.dims[last],
+          layout.dims[column_axis],
+          layout.strides[0][last],
+          layout.strides[1][column_axis],
+          divided_up(layout.dims[last], kTile),
+          divided_up(layout.dims[column_axis], kTile)};
+}
+
+template <typename T>
+class MovesKernel : public CudaKernel {
+ public:
+  explicit MovesKernel(const KernelRequest &request) {
+    const Moves moves = moves_of(request);
+    if (moves.fill) {
+      fills_ = element_count(request.outputs[0].shape);
+      std::memcpy(&fill_, moves.fill->data(), sizeof fill_);
+    }
+    for (const Move &move : moves.list) steps_.push_back(step_of(move));
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    if (fills_ > 0) {
+      T *to = output<T>(launch, 0);
+      each(stream, fills_, [to, fill = fill_] __device__(std::int64_t i) { to[i] = fill; });
+    }
+    for (const Step &step : steps_) {
+      const T *from = input<T>(launch, step.move.from) + step.move.from_offset;
+      T *to = output<T>(launch, step.move.to) + step.move.to_offset;
+      if (step.tiles > 0)
+        cuda::launch(stream, turn_kernel<T>, {step.tiles}, step.turn, from, to);
+      else
+        cuda::launch(stream, move_kernel<T>, grid_of(step.count), step.walk, from, to, step.count);
+    }
+  }
+
+ private:
+  struct Step {
+    Move move;
+    std::int64_t count;
+    Walk<2> walk;
+    std::int64_t tiles;  // 0: element by element
+    Turn turn;
+  };
+
+  static Step step_of(const Move &move) {
+    const Layout<2> &layout = move.layout;
+    Step step{move, layout.count(), walk_of(layout), 0, {}};
+    const auto column = std::find(layout.strides[0].begin(), layout.strides[0].end(), 1);
+    const bool turns = layout.inner_stride(0) != 1 && layout.inner_stride(1) == 1;
+    if (step.count == 0 || !turns || column == layout.strides[0].end()) return step;
+    step.turn = turn_of(layout, static_cast<std::size_t>(column - layout.strides[0].begin()));
+    step.tiles = step.count / (step.turn.rows * step.turn.columns) * step.turn.row_tiles * step.turn.column_tiles;
+    return step;
+  }
+
+  std::vector<Step> steps_;
+  std::int64_t fills_ = 0;
+  T fill_ = 0;
+};
+
+// Keeps the upper (column >= row + k) or lower (column <= row + k) part of the last two dims, zeroes the other.
+template <typename T>
+class Trilu : public CudaKernel {
+ public:
+  explicit Trilu(const KernelRequest &request)
+      : upper_(request.node.attributes.integer("upper", 1) != 0),
+        k_(request.node.attributes.integer("k", 0)),
+        count_(element_count(request.outputs[0].shape)) {
+    const Shape &shape = request.outputs[0].shape;
+    require(shape.size() >= 2, Code::shape, subject(request), "{} has no last two dims", to_text(shape));
+    rows_ = shape[shape.size() - 2];
+    columns_ = shape.back();
+    k_ = std::clamp(k_, -rows_, columns_);  // beyond, nothing changes
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    const T *x = input<T>(launch, 0);
+    T *y = output<T>(launch, 0);
+    each(stream, count_, [x, y, rows = rows_, columns = columns_, k = k_, upper = upper_] __device__(std::int64_t i) {
+      std::int64_t column = 0, row = 0;
+      divide(divide(i, columns, column), rows, row);
+      y[i] = (upper ? column >= row + k : column <= row + k) ? x[i] : T{0};
+    });
+  }
+
+ private:
+  const bool upper_;
+  std::int64_t k_;
+  const std::int64_t count_;
+  std::int64_t rows_, columns_;
+};
+}  // namespace
+
+Made make_moves(const KernelRequest &request, Site &) {
+  return by_size(request, request.inputs.at(0).dtype,
+                 [&]<typename T>(T) -> Made { return std::make_unique<MovesKernel<T>>(request); });
+}
+
+Made make_trilu(const KernelRequest &request, Site &) {
+  return by_size(request, request.outputs[0].dtype,
+                 [&]<typename T>(T) -> Made { return std::make_unique<Trilu<T>>(request); });
+}
+
+}  // namespace protrain::backend::cuda

@@ -1,0 +1,126 @@
+// SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over parts of fixed length and then
+// over the parts in a fixed tree: the bits depend on the number of elements alone.
+#include <algorithm>
+
+#include "backend/cuda/elementwise.h"
+#include "backend/cuda/fold.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+constexpr std::int64_t kPart = 16384;
+
+template <typename T>
+__global__ void squares_kernel(const T *x, std::int64_t count, double *sums) {
+  const std::int64_t first = blockIdx.x * kPart, rest = count - first;
+  const auto sum = fold_terms<Plus, double>(rest < kPart ? rest : kPart, [&](std::int64_t i) {
+    const auto value = static_cast<double>(widened(x[first + i]));
+    return value * value;
+  });
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+__global__ void total_kernel(const double *sums, std::int64_t count, double *total) {
+  const auto sum = fold_terms<Plus, double>(count, [&](std::int64_t i) { return sums[i]; });
+  if (threadIdx.x == 0) *total = sum;
+}
+
+template <typename T>
+class SquaredNorm : public CudaKernel {
+ public:
+  explicit SquaredNorm(const KernelRequest &request)
+      : elements_(element_count(request.inputs.at(0).shape)), parts_(divided_up(elements_, kPart)) {
+    scratch_bytes = static_cast<std::uint64_t>(parts_) * sizeof(double);
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    auto *sums = static_cast<double *>(launch.scratch);
+    cuda::launch(stream, squares_kernel<T>, {parts_}, input<T>(launch, 0), elements_, sums);
+    cuda::launch(stream, total_kernel, {1}, static_cast<const double *>(sums), parts_, output<double>(launch, 0));
+  }
+
+ private:
+  const std::int64_t elements_, parts_;
+};
+
+// As many scalars as a launch can name at once.
+constexpr int kScalars = 256;
+struct Scalars {
+  const double *at[kScalars];
+};
+
+__global__ void add_scalars_kernel(Scalars scalars, int count, bool first, bool last, double *to) {
+  __shared__ double values[kScalars];
+  if (static_cast<int>(threadIdx.x) < count) values[threadIdx.x] = *scalars.at[threadIdx.x];
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  double sum = first ? 0 : *to;
+  for (int i = 0; i < count; ++i) sum += values[i];
+  *to = last ? sqrt(sum) : sum;
+}
+
+class GlobalNorm : public CudaKernel {
+ public:
+  explicit GlobalNorm(const KernelRequest &request) {
+    for (const graph::Type &type : request.inputs) require_dtype(request, type, DType::f64);
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    const std::size_t count = launch.inputs.size();
+    for (std::size_t first = 0; first == 0 || first < count; first += kScalars) {
+      Scalars scalars{};
+      const std::size_t size = std::min<std::size_t>(kScalars, count - first);
+      for (std::size_t i = 0; i < size; ++i) scalars.at[i] = input<double>(launch, first + i);
+      cuda::launch(stream, add_scalars_kernel, {1, kScalars}, scalars, static_cast<int>(size), first == 0,
+                   first + size == count, output<double>(launch, 0));
+    }
+  }
+};
+
+class ScaledNorm : public CudaKernel {
+ public:
+  explicit ScaledNorm(const KernelRequest &request) {
+    for (const graph::Type &type : request.inputs) require_dtype(request, type, DType::f64);
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    const double *norm = input<double>(launch, 0), *weights = input<double>(launch, 1);
+    double *to = output<double>(launch, 0);
+    each(stream, 1, [norm, weights, to] __device__(std::int64_t) { *to = *norm / *weights; });
+  }
+};
+
+class GradientScale : public CudaKernel {
+ public:
+  explicit GradientScale(const KernelRequest &request) : max_norm_(request.node.attributes.real("max_norm", 0)) {
+    for (const graph::Type &type : request.inputs) require_dtype(request, type, DType::f64);
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    const double *norm = input<double>(launch, 0), *weights = optional_input<double>(launch, 1);
+    float *to = output<float>(launch, 0);
+    each(stream, 1, [norm, weights, to, max_norm = max_norm_] __device__(std::int64_t) {
+      double scale = weights != nullptr ? 1 / *weights : 1;
+      const double most = max_norm / (*norm + 1e-6);
+      if (max_norm > 0) scale *= most < 1.0 ? most : 1.0;
+      *to = static_cast<float>(scale);
+    });
+  }
+
+ private:
+  const double max_norm_;
+};
+}  // namespace
+
+Made make_squared_norm(const KernelRequest &request, Site &) {
+  return by_float(request, request.inputs.at(0),
+                  [&]<typename T>(T) -> Made { return std::make_unique<SquaredNorm<T>>(request); });
+}
+
+Made make_global_norm(const KernelRequest &request, Site &) { return std::make_unique<GlobalNorm>(request); }
+
+Made make_scaled_norm(const KernelRequest &request, Site &) { return std::make_unique<ScaledNorm>(request); }
+
+Made make_gradient_scale(const KernelRequest &request, Site &) { return std::make_unique<GradientScale>(request); }
+
+}  // namespace protrain::backend::cuda

@@ -1,0 +1,98 @@
+// Updates of weights in place, and the check that a scalar is finite. The arithmetic is the CPU's, bit for bit: this
+// file, like all of this folder, is compiled without contraction of products.
+#include "arith/optimizer.h"
+
+#include <optional>
+
+#include "backend/cpu/device.h"
+#include "backend/cuda/elementwise.h"
+#include "backend/optimizer_step.h"
+#include "base/threads.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+struct Arrays {
+  const float *gradient;
+  const std::uint32_t *status;
+  const float *scale;
+  float *weights, *first, *second;
+};
+
+// kStates: arrays beside the weights.
+template <int kStates, typename Step>
+__global__ void update_kernel(Arrays arrays, Step step, double clip_value, std::int64_t count) {
+  if (*arrays.status != 0) return;
+  const arith::Treatment treatment = treatment_of(clip_value, arrays.scale);
+  for (std::int64_t i = thread_index(); i < count; i += thread_count()) {
+    const float g = arith::treated(treatment, arrays.gradient[i]);
+    if constexpr (kStates == 2) arith::update(step, g, arrays.weights[i], arrays.first[i], arrays.second[i]);
+    if constexpr (kStates == 1) arith::update(step, g, arrays.weights[i], arrays.first[i]);
+    if constexpr (kStates == 0) arith::update(step, g, arrays.weights[i]);
+  }
+}
+
+class Update : public CudaKernel {
+ public:
+  Update(const Optimizer &optimizer, std::int64_t elements)
+      : optimizer_(optimizer), elements_(elements), on_host_(backend::make_update(optimizer, elements)) {}
+
+  void run(Stream stream, const Launch &launch) override {
+    const Arrays arrays{input<float>(launch, 0),  input<std::uint32_t>(launch, 1),   optional_input<float>(launch, 2),
+                        output<float>(launch, 0), optional_output<float>(launch, 1), optional_output<float>(launch, 2)};
+    const StepScalars &now = *launch.scalars;
+    const double clip = optimizer_.clip_value;
+    if (optimizer_.kind == Optimizer::Kind::adamw)
+      cuda::launch(stream, update_kernel<2, arith::AdamW>, grid_of(elements_), arrays, adamw_step(optimizer_, now),
+                   clip, elements_);
+    else if (optimizer_.state_count() > 0)
+      cuda::launch(stream, update_kernel<1, arith::Sgd>, grid_of(elements_), arrays, sgd_step(optimizer_, now), clip,
+                   elements_);
+    else
+      cuda::launch(stream, update_kernel<0, arith::Sgd>, grid_of(elements_), arrays, sgd_step(optimizer_, now), clip,
+                   elements_);
+  }
+
+  void run_on_host(const Launch &launch) override {
+    Member member(0, 1, nullptr);
+    on_host_->run(member, launch);
+  }
+
+ private:
+  const Optimizer optimizer_;
+  const std::int64_t elements_;
+  const std::unique_ptr<CpuKernel> on_host_;
+};
+
+template <typename T>
+class Check : public CudaKernel {
+ public:
+  explicit Check(std::uint32_t mark) : mark_(mark) {}
+
+  void run(Stream stream, const Launch &launch) override {
+    const T *value = input<T>(launch, 0);
+    auto *status = output<std::uint32_t>(launch, 0), *copy = optional_output<std::uint32_t>(launch, 1);
+    each(stream, 1, [value, status, copy, mark = mark_] __device__(std::int64_t) {
+      const T distance = *value - *value;  // 0 where it is finite, else NaN
+      if (distance != 0 && *status == 0) *status = mark;
+      if (copy != nullptr) *copy = *status;
+    });
+  }
+
+ private:
+  const std::uint32_t mark_;
+};
+}  // namespace
+
+Made make_update(const Optimizer &optimizer, std::int64_t elements) {
+  return std::make_unique<Update>(optimizer, elements);
+}
+
+Made make_check(DType dtype, std::uint32_t mark) {
+  if (dtype == DType::f64) return std::make_unique<Check<double>>(mark);
+  require(dtype == DType::f32, Code::unsupported, "check", "cuda checks float32 and float64 scalars, this one is {}",
+          name_of(dtype));
+  return std::make_unique<Check<float>>(mark);
+}
+
+}  // namespace protrain::backend::cuda

@@ -1,0 +1,19 @@
+// The two functions that libprotrain_cuda.so exports.
+#include "backend/plugin.h"
+
+#include "backend/cuda/device.h"
+
+#define PROTRAIN_EXPORT extern "C" __attribute__((visibility("default")))
+
+PROTRAIN_EXPORT const char *protrain_plugin_build_id() { return PROTRAIN_BUILD_ID; }
+
+PROTRAIN_EXPORT protrain::backend::Device *protrain_plugin_open(const std::string &device, protrain::Error &error) {
+  try {
+    return protrain::backend::cuda::open(device).release();
+  } catch (const protrain::Error &found) {
+    error = found;
+  } catch (const std::exception &found) {
+    error = protrain::Error(protrain::Code::internal, "device", found.what());
+  }
+  return nullptr;
+}

@@ -1,0 +1,139 @@
+// ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in an order that depends on shapes alone. Sums of floats
+// are kept in double.
+//
+// Axes that are kept and axes that are reduced are walked apart. Where neighbours in memory belong to one result, a
+// block's threads share that result; else each thread has one of its own. What is reduced is cut into parts, whose
+// results are joined in order by a second kernel. Sums of integers wrap.
+#include <algorithm>
+
+#include "backend/cuda/elementwise.h"
+#include "backend/cuda/fold.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+constexpr std::int64_t kMostParts = 256;  // of one result
+constexpr std::int64_t kSharedPart =
+    kEmulated ? 300 : 8192;                            // elements that a block's threads reduce together, at least
+constexpr std::int64_t kOwnPart = kEmulated ? 5 : 64;  // elements that one thread reduces by itself, at least
+constexpr std::int64_t kEnough = 132 * 2048;  // threads that keep a large device busy: more parts bring nothing
+
+struct Reduction {
+  Walk<1> kept, reduced;
+  std::int64_t results, elements;  // of one result
+  std::int64_t part, parts;        // elements of a part; parts of a result
+  float divisor;
+};
+
+template <typename Join, typename T, typename A>
+__global__ void shared_kernel(Reduction r, const T *x, A *partial) {
+  std::int64_t part = 0;
+  const std::int64_t result = divide(blockIdx.x, r.parts, part), first = part * r.part;
+  const T *from = x + places(r.kept, result).at[0];
+  const std::int64_t count = r.part < r.elements - first ? r.part : r.elements - first;
+  const A value = fold_terms<Join, A>(
+      count, [&](std::int64_t i) { return static_cast<A>(operand(from[places(r.reduced, first + i).at[0]])); });
+  if (threadIdx.x == 0) partial[blockIdx.x] = value;
+}
+
+// Parts are the outer dim, so that neighbouring threads have neighbouring results.
+template <typename Join, typename T, typename A>
+__global__ void own_kernel(Reduction r, const T *x, A *partial) {
+  for (std::int64_t i = thread_index(); i < r.results * r.parts; i += thread_count()) {
+    std::int64_t result = 0;
+    const std::int64_t part = divide(i, r.results, result), first = part * r.part;
+    const T *from = x + places(r.kept, result).at[0];
+    const std::int64_t end = first + r.part < r.elements ? first + r.part : r.elements;
+    A value = Join::template start<A>();
+    for (std::int64_t j = first; j < end; ++j)
+      value = Join::of(value, static_cast<A>(operand(from[places(r.reduced, j).at[0]])));
+    partial[result * r.parts + part] = value;
+  }
+}
+
+template <typename Join, typename T, typename A>
+__global__ void join_kernel(Reduction r, const A *partial, T *y) {
+  for (std::int64_t i = thread_index(); i < r.results; i += thread_count()) {
+    A value = partial[i * r.parts];
+    for (std::int64_t part = 1; part < r.parts; ++part) value = Join::of(value, partial[i * r.parts + part]);
+    if constexpr (std::is_floating_point_v<A>)
+      y[i] = narrowed<T>(static_cast<float>(value / static_cast<A>(r.divisor)));
+    else
+      y[i] = value;
+  }
+}
+
+// The axes that are reduced, as flags.
+std::vector<bool> reduced_axes(const KernelRequest &request) {
+  const std::size_t rank = request.inputs.at(0).shape.size();
+  const std::vector<std::int64_t> axes = request.node.attributes.integers("axes");
+  const bool all = axes.empty() && request.node.attributes.integer("noop_with_empty_axes", 0) == 0;
+  std::vector<bool> reduced(rank, all);
+  for (std::int64_t axis : axes) reduced[resolve_axis(axis, rank, subject(request))] = true;
+  return reduced;
+}
+
+// T: elements; A: what they are joined in.
+template <typename Join, typename T, typename A>
+class Reduce : public CudaKernel {
+ public:
+  explicit Reduce(const KernelRequest &request) {
+    const Shape &shape = request.inputs[0].shape;
+    const Strides strides = row_major_strides(shape);
+    const std::vector<bool> reduced = reduced_axes(request);
+    Layout<1> kept, rest;
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+      Layout<1> &layout = reduced[axis] ? rest : kept;
+      layout.dims.push_back(shape[axis]);
+      layout.strides[0].push_back(strides[axis]);
+      if (shape[axis] > 1) shares_ = reduced[axis];
+    }
+    kept = merged(kept, subject(request));
+    rest = merged(rest, subject(request));
+    const std::int64_t results = kept.count(), elements = rest.count(), least = shares_ ? kSharedPart : kOwnPart;
+    const std::int64_t useful = std::max<std::int64_t>(1, kEnough / std::max<std::int64_t>(1, results));
+    std::int64_t parts = std::clamp<std::int64_t>(divided_up(elements, least), 1, std::min(kMostParts, useful));
+    const std::int64_t part = std::max<std::int64_t>(1, divided_up(elements, parts));
+    parts = std::max<std::int64_t>(1, divided_up(elements, part));
+    const bool mean = request.node.op == "ReduceMean";
+    plan_ = {walk_of(kept), walk_of(rest), results, elements, part, parts, mean ? static_cast<float>(elements) : 1.0f};
+    scratch_bytes = checked_multiply(static_cast<std::uint64_t>(results * parts), sizeof(A));
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    const T *x = input<T>(launch, 0);
+    auto *partial = static_cast<A *>(launch.scratch);
+    if (shares_)
+      cuda::launch(stream, shared_kernel<Join, T, A>, {plan_.results * plan_.parts, row_threads(plan_.part / 4)}, plan_,
+                   x, partial);
+    else
+      cuda::launch(stream, own_kernel<Join, T, A>, grid_of(plan_.results * plan_.parts), plan_, x, partial);
+    cuda::launch(stream, join_kernel<Join, T, A>, grid_of(plan_.results), plan_, static_cast<const A *>(partial),
+                 output<T>(launch, 0));
+  }
+
+ private:
+  Reduction plan_;
+  bool shares_ = false;  // neighbours in memory belong to one result
+};
+
+template <typename T, typename Sum, typename Extreme>
+Made made(const KernelRequest &request) {
+  const std::string &op = request.node.op;
+  if (op == "ReduceMax") return std::make_unique<Reduce<Larger, T, Extreme>>(request);
+  if (op == "ReduceMin") return std::make_unique<Reduce<Smaller, T, Extreme>>(request);
+  return std::make_unique<Reduce<Plus, T, Sum>>(request);
+}
+}  // namespace
+
+Made make_reduce(const KernelRequest &request, Site &) {
+  const DType dtype = request.inputs.at(0).dtype;
+  if (dtype == DType::i64 || dtype == DType::i32) {
+    require(request.node.op != "ReduceMean", Code::unsupported, subject(request), "cuda has no mean of integers");
+    if (dtype == DType::i64) return made<std::int64_t, std::int64_t, std::int64_t>(request);
+    return made<std::int32_t, std::int32_t, std::int32_t>(request);
+  }
+  return by_float(request, request.inputs[0], [&]<typename T>(T) -> Made { return made<T, double, float>(request); });
+}
+
+}  // namespace protrain::backend::cuda

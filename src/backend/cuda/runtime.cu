@@ -1,0 +1,122 @@
+#include "backend/cuda/runtime.h"
+
+#include <cuda_runtime.h>
+
+#include <string_view>
+
+#include "base/error.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+void check(cudaError_t status, const char *doing) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // where it can be cleared, it is
+  fail(status == cudaErrorMemoryAllocation ? Code::nomem : Code::device, "device", "{}: {} ({})", doing,
+       cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+}  // namespace
+
+Facts open_device(int index) {
+  int driver = 0;
+  require(cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0, Code::device, "device",
+          "no driver of NVIDIA's is installed, or none that this build (CUDA {}) can talk to",
+          version_text(CUDART_VERSION));
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "the devices could not be counted");
+  require(index < count, Code::device, "device", "there is no device cuda:{}; this machine has {} of CUDA's", index,
+          count);
+  use_device(index);
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, index), "the device could not be described");
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "the device's memory could not be asked for");
+  return {fmt::format("{}, compute capability {}.{}, driver {}", std::string_view(properties.name), properties.major,
+                      properties.minor, version_text(driver)),
+          free};
+}
+
+void use_device(int index) { check(cudaSetDevice(index), "the device cannot be used"); }
+
+void *allocate(std::uint64_t bytes) {
+  void *memory = nullptr;
+  if (bytes == 0) bytes = 1;
+  const cudaError_t status = cudaMalloc(&memory, bytes);
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    fail(status == cudaErrorMemoryAllocation ? Code::nomem : Code::device, "device arena",
+         "{} bytes of the device's memory were refused: {}", bytes, cudaGetErrorString(status));
+  }
+  check(cudaMemset(memory, 0, bytes), "memory could not be cleared");
+  check(cudaDeviceSynchronize(),
+        "memory could not be cleared");  // streams of ours do not wait for the one it is cleared in
+  return memory;
+}
+
+void release(void *memory) { cudaFree(memory); }
+
+void *allocate_reachable(std::uint64_t bytes) {
+  void *memory = nullptr;
+  check(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "memory of the host");
+  for (std::uint64_t i = 0; i < bytes; ++i) static_cast<unsigned char *>(memory)[i] = 0;
+  return memory;
+}
+
+void release_reachable(void *memory) { cudaFreeHost(memory); }
+
+bool pin(void *host, std::uint64_t bytes) {
+  if (cudaHostRegister(host, bytes, cudaHostRegisterPortable) == cudaSuccess) return true;
+  cudaGetLastError();
+  return false;
+}
+
+void unpin(void *host) {
+  if (cudaHostUnregister(host) != cudaSuccess) cudaGetLastError();
+}
+
+Stream make_stream() {
+  Stream stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream could not be made");
+  return stream;
+}
+void destroy(Stream stream) { cudaStreamDestroy(stream); }
+void finish(Stream stream) { check(cudaStreamSynchronize(stream), "the device's work failed"); }
+
+Event make_event() {
+  Event event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "an event could not be made");
+  return event;
+}
+void destroy(Event event) { cudaEventDestroy(event); }
+void record(Event event, Stream stream) { check(cudaEventRecord(event, stream), "an event could not be recorded"); }
+void wait(Stream stream, Event event) { check(cudaStreamWaitEvent(stream, event, 0), "an event cannot be waited for"); }
+void finish(Event event) { check(cudaEventSynchronize(event), "the device's work failed"); }
+std::int64_t ns_between(Event begin, Event end) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, begin, end), "the time between two events is not known");
+  return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
+}
+
+void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
+  if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "a copy could not be issued");
+}
+// By the thread's own stream; cudaMemcpy may return while the last bytes are on their way.
+void copy_now(void *to, const void *from, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  copy(cudaStreamPerThread, to, from, bytes);
+  check(cudaStreamSynchronize(cudaStreamPerThread), "a copy failed");
+}
+void clear(Stream stream, void *memory, std::uint64_t bytes) {
+  if (bytes > 0) check(cudaMemsetAsync(memory, 0, bytes, stream), "memory could not be cleared");
+}
+
+void check_launch() { check(cudaGetLastError(), "a kernel could not be launched"); }
+
+void allow_shared(const void *kernel, std::size_t bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "a kernel's shared memory was refused");
+}
+
+}  // namespace protrain::backend::cuda

@@ -1,0 +1,21 @@
+// What a device does not have to have.
+#include "backend/backend.h"
+#include "base/error.h"
+
+namespace protrain::backend {
+
+namespace {
+[[noreturn]] void not_asynchronous(const Device &device) {
+  fail(Code::internal, device.info().name, "events belong to asynchronous devices");
+}
+}  // namespace
+
+bool Device::pin(void *, std::uint64_t) { return true; }
+void Device::unpin(void *) {}
+void Device::reserve_events(std::size_t) { not_asynchronous(*this); }
+void Device::record(Queue, std::size_t) { not_asynchronous(*this); }
+void Device::wait(Queue, std::size_t) { not_asynchronous(*this); }
+void Device::wait_here(std::size_t) { not_asynchronous(*this); }
+std::int64_t Device::event_ns(std::size_t) { not_asynchronous(*this); }
+
+}  // namespace protrain::backend

@@ -1,0 +1,27 @@
+// CountTargets, GradientScale and ScaledNorm.
+#include <cmath>
+
+#include "conformance/contest.h"
+
+namespace protrain::test {
+namespace {
+
+PROTRAIN_FAMILY(CountTargetsKernel);
+PROTRAIN_FAMILY(GradientScaleKernel);
+
+TEST_P(CountTargetsKernel, CountsLabelsThatAreNotIgnored) {
+  expect_reference({"CountTargets", {}, {random_integers({37}, 1, 0, 5)}}, 0);
+  expect_reference({"CountTargets", {{"ignore_index", std::int64_t{2}}}, {random_integers({4, 9}, 2, 0, 5)}}, 0);
+}
+
+TEST_P(GradientScaleKernel, DividesByTheWeightsAndCutsToTheNorm) {
+  const Array norm = Array::scalar(DType::f64, 4), weights = Array::scalar(DType::f64, 16);
+  for (double most : {0.0, 0.5, 3.9, 4.1}) {
+    expect_reference({"GradientScale", {{"max_norm", most}}, {norm}}, 1e-7);
+    expect_reference({"GradientScale", {{"max_norm", most}}, {norm, weights}}, 1e-7);
+  }
+  expect_reference({"ScaledNorm", {}, {norm, weights}}, 0);
+}
+
+}  // namespace
+}  // namespace protrain::test

@@ -1,0 +1,24 @@
+#include <limits>
+
+#include "conformance/contest.h"
+
+namespace protrain::test {
+namespace {
+
+PROTRAIN_FAMILY(CastKernel);
+
+const DType kTypes[] = {DType::f32, DType::f64, DType::i64, DType::i32, DType::boolean};
+
+TEST_P(CastKernel, EveryPairOfTypesMatchesTheReference) {
+  for (DType from : kTypes)
+    for (DType to : kTypes)
+      for (const Shape &shape : {Shape{}, Shape{0}, Shape{3, 1031}}) {
+        const Array x = is_float(from) ? Array::from_doubles({from, shape}, random_floats(shape, 1, -50, 50).doubles())
+                                       : random_integers(shape, 2, from == DType::boolean ? 0 : -50,
+                                                         from == DType::boolean ? 2 : 50, from);
+        expect_reference({"Cast", {{"to", std::string(name_of(to))}}, {x}});
+      }
+}
+
+}  // namespace
+}  // namespace protrain::test

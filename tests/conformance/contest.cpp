@@ -1,0 +1,128 @@
+#include "conformance/contest.h"
+
+#include <algorithm>
+
+namespace protrain::test {
+
+namespace {
+// Inputs that are float32 beside bfloat16 data: statistics, and what comes from a float32 loss.
+bool stays_wide(std::string_view op, std::size_t input) {
+  struct Wide {
+    std::string_view op;
+    std::vector<std::size_t> inputs;
+  };
+  static const std::vector<Wide> rows = {{"FusedAttentionGrad", {5}},
+                                         {"LayerNormalizationGrad", {3, 4}},
+                                         {"RMSNormalizationGrad", {3}},
+                                         {"CrossEntropyGrad", {0, 3}},
+                                         {"CountedLoss", {0}}};
+  return std::ranges::any_of(
+      rows, [&](const Wide &row) { return row.op == op && std::ranges::find(row.inputs, input) != row.inputs.end(); });
+}
+
+// The node with its float32 operands rounded; the same one where it has none.
+OneNode in_bf16(OneNode one) {
+  for (std::size_t i = 0; i < one.inputs.size(); ++i) {
+    Array &input = one.inputs[i];
+    if (input.dtype() != DType::f32 || stays_wide(one.op, i)) continue;
+    input = Array::from_doubles({DType::bf16, input.shape()}, input.doubles());
+  }
+  if (one.op == "Cast" && one.attributes.text("to", "") == "float32") one.attributes.set("to", std::string("bfloat16"));
+  return one;
+}
+
+const Exception *find(const std::vector<Exception> &list, std::string_view op, std::string_view precision) {
+  const auto found = std::ranges::find_if(list, [&](const Exception &e) {
+    return (e.op == "*" || e.op == op) && (e.precision == "*" || e.precision == precision);
+  });
+  return found == list.end() ? nullptr : &*found;
+}
+
+// One step between two bfloat16, for the reference may be rounded the other way, and what float32 loses.
+constexpr double kNarrowStep = 0x1p-7 + 0x1p-11;
+
+std::vector<Array> run(const OneNode &one, const Contender::Way &way, std::size_t shift) {
+  if (way.prepare != nullptr) way.prepare();
+  Bench bench(one, *way.machine, shift);
+  bench.run();
+  bench.expect_guards();
+  return bench.results();
+}
+
+// What is wrong with the results; "" if nothing is.
+std::string fault_of(const OneNode &one, const std::vector<Array> &expected, const std::vector<Array> &found,
+                     double tolerance) {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!one.outputs[i]) continue;
+    if (found[i].type() != expected[i].type()) return fmt::format("output {} is {}", i, to_text(found[i].type()));
+    const bool narrow = expected[i].dtype() == DType::bf16;
+    const double most = !is_float(expected[i].dtype()) ? 0 : narrow ? std::max(tolerance, kNarrowStep) : tolerance;
+    const double error = largest_error(found[i], expected[i]);
+    if (!(error <= most)) return fmt::format("output {} is wrong by {}, {} is allowed", i, error, most);
+  }
+  return "";
+}
+}  // namespace
+
+void Conformance::expect_in(const OneNode &one, std::string_view precision, double tolerance) const {
+  const Contender &contender = *GetParam();
+  SCOPED_TRACE(fmt::format("{} in {} on {}, attributes {}, first input {}", one.op, precision, contender.name,
+                           one.attributes.print(), one.inputs.empty() ? "none" : to_text(one.inputs[0].type())));
+  const Exception *unsupported = find(contender.unsupported, one.op, precision);
+  const Exception *failure = find(contender.expected_failures, one.op, precision);
+  const std::vector<Array> expected = reference(one);
+  std::vector<Array> first;
+  std::string fault;
+  for (std::size_t w = 0; w < contender.ways.size() && fault.empty(); ++w) {
+    const Contender::Way &way = contender.ways[w];
+    SCOPED_TRACE(way.name);
+    std::vector<Array> found;
+    try {
+      found = run(one, way, w * kAlignment);
+    } catch (const Error &error) {
+      if (unsupported != nullptr && error.code == Code::unsupported) return;
+      ADD_FAILURE() << error.subject << ": " << error.text;
+      return;
+    }
+    ASSERT_EQ(unsupported, nullptr) << "is listed as unsupported, but runs: " << unsupported->reason;
+    fault = fault_of(one, expected, found, tolerance);
+    if (w == 0) first = found;
+    if (std::ranges::find(contender.other_bits, one.op) != contender.other_bits.end()) continue;
+    for (std::size_t i = 0; fault.empty() && i < found.size(); ++i)
+      if (one.outputs[i] && !found[i].same_as(first[i]))
+        fault = fmt::format("output {} has other bits in {}", i, way.name);
+  }
+  if (failure != nullptr)
+    EXPECT_NE(fault, "") << "is listed as a failure, but goes well: " << failure->reason;
+  else
+    EXPECT_EQ(fault, "");
+}
+
+void Conformance::expect_reference(const OneNode &one, double tolerance) const {
+  expect_in(one, "fp32", tolerance);
+  const OneNode narrow = in_bf16(one);
+  for (std::size_t i = 0; i < one.inputs.size(); ++i)
+    if (narrow.inputs[i].type() != one.inputs[i].type()) return expect_in(narrow, "bf16", tolerance);
+}
+
+void Conformance::expect_error(const OneNode &one, const std::string &text) const {
+  for (const Contender::Way &way : GetParam()->ways) {
+    try {
+      run(one, way, 0);
+      ADD_FAILURE() << one.op << " went well on " << GetParam()->name << ", " << way.name;
+    } catch (const Error &error) {
+      EXPECT_EQ(error.code, Code::arg);
+      EXPECT_EQ(error.text, text);
+    }
+  }
+}
+
+std::vector<const Contender *> entered() {
+  std::vector<const Contender *> all;
+  for (const Contender &contender : contenders()) all.push_back(&contender);
+  return all;
+}
+
+std::string name_of_contender(const testing::TestParamInfo<const Contender *> &info) { return info.param->name; }
+
+}  // namespace protrain::test

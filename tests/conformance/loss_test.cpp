@@ -1,0 +1,93 @@
+// The losses and their gradients against their references. Largest error allowed: 1e-5.
+#include "conformance/contest.h"
+
+namespace protrain::test {
+namespace {
+
+PROTRAIN_FAMILY(CrossEntropyKernel);
+PROTRAIN_FAMILY(LinearCrossEntropyKernel);
+
+Attributes form(const std::string &reduction, bool ignore) {
+  Attributes attributes{{"reduction", reduction}};
+  if (ignore) attributes.set("ignore_index", std::int64_t{-100});
+  return attributes;
+}
+
+Array labels(std::int64_t rows, std::int64_t classes, bool ignore, DType dtype = DType::i64) {
+  std::vector<std::int64_t> values = random_integers({rows}, 5, 0, classes).integers();
+  for (std::size_t i = 0; ignore && i < values.size(); i += 3) values[i] = -100;
+  return Array::from_integers({dtype, {rows}}, values);
+}
+
+TEST_P(CrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
+  for (const Shape &shape : {Shape{1, 1}, Shape{7, 5}, Shape{33, 1000}, Shape{3, 5003}})
+    for (const char *reduction : {"mean", "sum", "none"})
+      for (bool ignore : {false, true}) {
+        const Array logits = random_floats(shape, 1, -8, 8);
+        const Array targets = labels(shape[0], shape[1], ignore, ignore ? DType::i32 : DType::i64);
+        const OneNode node{"CrossEntropy", form(reduction, ignore), {logits, targets}, {true, true}};
+        expect_reference(node);
+        const std::vector<Array> results = reference(node);
+        expect_reference(
+            {"CrossEntropyGrad", node.attributes, {random_floats(results[0].shape(), 3), logits, targets, results[1]}});
+      }
+}
+
+struct Linear {
+  std::int64_t rows, depth, classes;
+};
+
+OneNode linear(const Linear &s, bool trans_w, const char *reduction, bool ignore, bool bias) {
+  Attributes attributes = form(reduction, ignore);
+  attributes.set("trans_w", std::int64_t{trans_w});
+  const Shape w = trans_w ? Shape{s.classes, s.depth} : Shape{s.depth, s.classes};
+  OneNode node{"LinearCrossEntropyGrad",
+               attributes,
+               {random_floats({s.rows, s.depth}, 1), random_floats(w, 2), labels(s.rows, s.classes, ignore)},
+               {true, true, true}};
+  if (bias) node.inputs.push_back(random_floats({s.classes}, 4)), node.outputs.push_back(true);
+  return node;
+}
+
+OneNode loss_of(OneNode node) {
+  node.op = "LinearCrossEntropy";
+  node.outputs = {true};
+  return node;
+}
+
+TEST_P(LinearCrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
+  for (const Linear &sizes : {Linear{1, 3, 4}, Linear{37, 16, 50}, Linear{100, 8, 33}})
+    for (bool trans_w : {true, false})
+      for (const char *reduction : {"mean", "sum"})
+        for (bool ignore : {false, true})
+          for (bool bias : {false, true}) {
+            const OneNode node = linear(sizes, trans_w, reduction, ignore, bias);
+            expect_reference(node);
+            expect_reference(loss_of(node));
+          }
+}
+
+TEST_P(LinearCrossEntropyKernel, SlicesAddUpToTheWhole) {
+  for (bool trans_w : {true, false})  // three slices, the last one short
+    expect_reference(linear({150, 2, 270'001}, trans_w, "mean", true, true));
+}
+
+TEST_P(LinearCrossEntropyKernel, FrozenWeightsCostNoGradient) {
+  OneNode node = linear({20, 8, 30}, true, "mean", false, false);
+  node.outputs = {true, true, false};
+  expect_reference(node);
+  node.outputs = {true, false, true};
+  expect_reference(node);
+}
+
+TEST_P(CrossEntropyKernel, LabelOutsideTheClassesIsAnErrorThatNamesIt) {
+  for (std::int64_t label : {std::int64_t{700}, std::int64_t{-1}})
+    expect_error({"CrossEntropy",
+                  form("mean", false),
+                  {random_floats({3, 512}, 1), Array::from_integers({DType::i64, {3}}, {1, label, 0})},
+                  {true, true}},
+                 "label " + std::to_string(label) + " of row 1 is outside 0..511");
+}
+
+}  // namespace
+}  // namespace protrain::test

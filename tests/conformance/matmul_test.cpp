@@ -1,0 +1,51 @@
+// MatMul's kernel against its reference.
+#include "conformance/contest.h"
+
+namespace protrain::test {
+namespace {
+
+PROTRAIN_FAMILY(MatMulKernel);
+
+struct Case {
+  Shape a, b;
+};
+
+Shape transposed(Shape shape, bool yes) {
+  if (yes) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+  return shape;
+}
+
+TEST_P(MatMulKernel, IsTheReferenceForAllTranspositionsBatchesAndBroadcasts) {
+  const std::vector<Case> cases = {
+      {{16, 24}, {24, 40}},          {{2, 3, 16, 8}, {8, 33}},   {{5, 7, 9}, {5, 9, 4}}, {{2, 3, 20, 8}, {3, 8, 10}},
+      {{3, 1, 6, 8}, {1, 4, 8, 10}}, {{2, 33, 65}, {1, 65, 17}}, {{6, 8}, {2, 2, 8, 3}}, {{1, 1, 5, 4}, {1, 4, 6}}};
+  unsigned seed = 0;
+  for (const Case &c : cases)
+    for (int form = 0; form < 4; ++form)
+      for (double alpha : {1.0, -1.7})
+        for (bool bias : {false, true}) {
+          OneNode one{
+              "MatMul",
+              {{"trans_a", std::int64_t{form & 1}}, {"trans_b", std::int64_t{form >> 1}}, {"alpha", alpha}},
+              {random_floats(transposed(c.a, form & 1), ++seed), random_floats(transposed(c.b, form >> 1), ++seed)}};
+          if (bias) one.inputs.push_back(random_floats({c.b.back()}, ++seed));
+          expect_reference(one, 5e-6);
+        }
+}
+
+TEST_P(MatMulKernel, OfNothingIsZero) {
+  expect_reference({"MatMul", {}, {random_floats({4, 0}, 1), random_floats({0, 3}, 2)}});
+  expect_reference({"MatMul", {}, {random_floats({0, 4}, 1), random_floats({4, 3}, 2)}});
+}
+
+TEST_P(MatMulKernel, IsTheReferenceAtAModelsSize) {
+  expect_reference({"MatMul",
+                    {{"trans_b", std::int64_t{1}}},
+                    {random_floats({2, 96, 256}, 1), random_floats({512, 256}, 2), random_floats({512}, 3)}},
+                   2e-5);
+  expect_reference(
+      {"MatMul", {{"trans_a", std::int64_t{1}}}, {random_floats({300, 256}, 1), random_floats({300, 128}, 2)}}, 2e-5);
+}
+
+}  // namespace
+}  // namespace protrain::test

@@ -1,0 +1,91 @@
+#include <limits>
+
+#include "conformance/contest.h"
+
+namespace protrain::test {
+namespace {
+
+PROTRAIN_FAMILY(UnaryKernel);
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+const Shape kShapes[] = {{}, {0}, {1}, {7}, {3, 0, 5}, {5, 1031}};
+
+struct Operator {
+  const char *name;
+  double low = -4, high = 4;
+  Attributes attributes = {};
+  bool differentiable = true;
+};
+const Operator kOperators[] = {
+    {"Neg"},
+    {"Abs"},
+    {"Exp"},
+    {"Log", 0.01, 9},
+    {"Sqrt", 0.01, 9},
+    {"Reciprocal", 0.3, 9},
+    {"Erf"},
+    {"Tanh"},
+    {"Sigmoid", -20, 20},
+    {"Relu"},
+    {"LeakyRelu"},
+    {"LeakyRelu", -4, 4, {{"alpha", 0.3}}},
+    {"Elu"},
+    {"Elu", -4, 4, {{"alpha", 0.5}}},
+    {"Celu"},
+    {"Celu", -4, 4, {{"alpha", 2.0}}},
+    {"Selu"},
+    {"Selu", -4, 4, {{"alpha", 1.5}, {"gamma", 2.0}}},
+    {"Softplus", -30, 30},
+    {"Softsign"},
+    {"HardSigmoid"},
+    {"HardSigmoid", -4, 4, {{"alpha", 0.25}, {"beta", 0.4}}},
+    {"HardSwish"},
+    {"Mish", -30, 30},
+    {"Sin", -50, 50},
+    {"Cos", -50, 50},
+    {"Gelu"},
+    {"Gelu", -6, 6, {{"approximate", std::string("tanh")}}},
+    {"Silu", -30, 30},
+    {"Clip"},
+    {"Clip", -4, 4, {{"min", -1.0}}},
+    {"Clip", -4, 4, {{"max", 1.5}}},
+    {"Clip", -4, 4, {{"min", -0.5}, {"max", 2.0}}},
+    {"ThresholdedRelu"},
+    {"ThresholdedRelu", -4, 4, {{"alpha", 0.25}}},
+    {"Floor", -4, 4, {}, false},
+    {"Ceil", -4, 4, {}, false},
+    {"Round", -4, 4, {}, false},
+    {"Sign", -4, 4, {}, false},
+};
+
+TEST_P(UnaryKernel, ValuesMatchTheReference) {
+  for (const Operator &op : kOperators)
+    for (const Shape &shape : {Shape{}, Shape{5, 1031}})
+      expect_reference({op.name, op.attributes, {random_floats(shape, 1, op.low, op.high)}});
+}
+
+TEST_P(UnaryKernel, GradientsMatchTheReference) {
+  for (const Operator &op : kOperators)
+    if (op.differentiable)
+      expect_reference({std::string(op.name) + "Grad",
+                        op.attributes,
+                        {random_floats({5, 1031}, 2), random_floats({5, 1031}, 3, op.low, op.high)}});
+}
+
+TEST_P(UnaryKernel, AnyShapeIsTaken) {
+  for (const Shape &shape : kShapes) {
+    expect_reference({"Tanh", {}, {random_floats(shape, 4)}});
+    expect_reference({"TanhGrad", {}, {random_floats(shape, 5), random_floats(shape, 6)}});
+    expect_reference({"Not", {}, {random_integers(shape, 7, 0, 2, DType::boolean)}});
+  }
+}
+
+TEST_P(UnaryKernel, SpecialValues) {
+  const Array x = floats({6}, {kNaN, kInfinity, -kInfinity, 0, 3e38, -0.5});
+  for (const char *op : {"Relu", "IsNaN", "IsInf"}) expect_reference({op, {}, {x}});
+  expect_reference({"IsInf", {{"detect_positive", std::int64_t{0}}}, {x}});
+}
+
+}  // namespace
+}  // namespace protrain::test

@@ -1,0 +1,70 @@
+// CUDA's words for the host's compiler. A block's threads are fibers on one thread of the system: each runs until it
+// waits for the others, so that __syncthreads and shuffles meet where they would meet on a GPU. Blocks run one after
+// another. What a GPU would leave undefined ends the test: threads that wait at different places, or that leave while
+// others wait.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __launch_bounds__(...)
+
+struct CUstream_st;
+
+namespace protrain::emulation {
+
+struct Coordinate {
+  unsigned x = 0;
+};
+
+struct Grid {
+  std::int64_t blocks;
+  int threads;
+  std::size_t shared_bytes;
+};
+
+// Appends work to a stream; it is done when somebody waits for it (tests/cuda/runtime.cpp).
+void append(CUstream_st *stream, std::function<void()> work);
+
+// Runs `thread` for every thread of the grid.
+void run(const Grid &grid, const std::function<void()> &thread);
+
+void *shared_memory();
+void meet_block();
+void meet_warp();
+void *exchange_place(int lane);  // 8 bytes of a lane of this thread's warp
+
+// The value that `lane` of this thread's warp brings; all its threads call it together.
+template <typename T>
+T exchanged(T value, int lane) {
+  static_assert(sizeof(T) <= 8);
+  std::memcpy(exchange_place(-1), &value, sizeof(T));
+  meet_warp();
+  T other;
+  std::memcpy(&other, exchange_place(lane), sizeof(T));
+  meet_warp();
+  return other;
+}
+
+// Threads of a block run in ascending order, or in descending: what depends on it is a race.
+void run_backwards(bool backwards);
+
+}  // namespace protrain::emulation
+
+extern protrain::emulation::Coordinate threadIdx, blockIdx, blockDim, gridDim;
+
+inline void __syncthreads() { protrain::emulation::meet_block(); }
+inline void __syncwarp() { protrain::emulation::meet_warp(); }
+
+template <typename T>
+T atomicCAS(T *at, T expected, T desired) {
+  const T old = *at;
+  if (old == expected) *at = desired;
+  return old;
+}

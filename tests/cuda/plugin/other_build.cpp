@@ -1,0 +1,7 @@
+// A plugin of another build; nothing of it but its build id may be asked for.
+#include <cstdlib>
+
+#define PROTRAIN_EXPORT extern "C" __attribute__((visibility("default")))
+
+PROTRAIN_EXPORT const char *protrain_plugin_build_id() { return "0.0.9-somebody-elses"; }
+PROTRAIN_EXPORT void *protrain_plugin_open() { std::abort(); }
