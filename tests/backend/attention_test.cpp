@@ -32,10 +32,6 @@ Attributes form(std::int64_t causal, std::int64_t window = 0, double softcap = 0
   return {{"scale", scale}, {"causal", causal}, {"window", window}, {"softcap", softcap}};
 }
 
-const std::vector<Sizes> kSizes = {{1, 1, 1, 1, 1, 4, 4},     {2, 9, 9, 3, 3, 8, 8},       {1, 64, 64, 2, 1, 16, 16},
-                                   {2, 70, 70, 4, 2, 12, 20}, {1, 130, 130, 2, 2, 32, 16}, {1, 65, 200, 2, 1, 16, 16},
-                                   {1, 1, 150, 4, 4, 16, 16}, {3, 5, 2, 2, 2, 8, 8}};
-
 TEST(FusedAttentionKernel, RowsWithoutKeysAreZeroAndTheirLseIsMinusInfinity) {
   const OneNode node = forward({1, 5, 2, 1, 1, 4, 4}, form(1), 1);  // queries 0, 1, 2 stand before the first key
   const std::vector<Array> results = run_on_cpu(node, 2);

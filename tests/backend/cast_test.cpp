@@ -5,8 +5,6 @@
 namespace protrain::test {
 namespace {
 
-const DType kTypes[] = {DType::f32, DType::f64, DType::i64, DType::i32, DType::boolean};
-
 TEST(CastKernel, FloatsOutsideTheRangeSaturate) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const Array x =

@@ -10,12 +10,6 @@ Attributes form(const std::string &reduction, bool ignore) {
   return attributes;
 }
 
-Array labels(std::int64_t rows, std::int64_t classes, bool ignore, DType dtype = DType::i64) {
-  std::vector<std::int64_t> values = random_integers({rows}, 5, 0, classes).integers();
-  for (std::size_t i = 0; ignore && i < values.size(); i += 3) values[i] = -100;
-  return Array::from_integers({dtype, {rows}}, values);
-}
-
 TEST(CrossEntropyKernel, MeanOverNothingIsNotANumber) {
   const Array targets = Array::from_integers({DType::i64, {3}}, {-100, -100, -100});
   EXPECT_TRUE(std::isnan(
@@ -32,28 +26,6 @@ TEST(CrossEntropyKernel, LabelOutsideTheClassesIsAnErrorThatNamesIt) {
       EXPECT_EQ(error.code, Code::arg);
       EXPECT_EQ(error.text, "label " + std::to_string(label) + " of row 1 is outside 0..511");
     }
-}
-
-struct Linear {
-  std::int64_t rows, depth, classes;
-};
-
-OneNode linear(const Linear &s, bool trans_w, const char *reduction, bool ignore, bool bias) {
-  Attributes attributes = form(reduction, ignore);
-  attributes.set("trans_w", std::int64_t{trans_w});
-  const Shape w = trans_w ? Shape{s.classes, s.depth} : Shape{s.depth, s.classes};
-  OneNode node{"LinearCrossEntropyGrad",
-               attributes,
-               {random_floats({s.rows, s.depth}, 1), random_floats(w, 2), labels(s.rows, s.classes, ignore)},
-               {true, true, true}};
-  if (bias) node.inputs.push_back(random_floats({s.classes}, 4)), node.outputs.push_back(true);
-  return node;
-}
-
-OneNode loss_of(OneNode node) {
-  node.op = "LinearCrossEntropy";
-  node.outputs = {true};
-  return node;
 }
 
 TEST(LinearCrossEntropyKernel, NeverHoldsAllLogits) {

@@ -4,15 +4,6 @@
 namespace protrain::test {
 namespace {
 
-struct Case {
-  Shape a, b;
-};
-
-Shape transposed(Shape shape, bool yes) {
-  if (yes) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
-  return shape;
-}
-
 TEST(MatMulKernel, RefusesOtherTypes) {
   graph::Node node;
   node.op = "MatMul";

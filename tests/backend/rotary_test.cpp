@@ -8,10 +8,6 @@ struct Case {
   std::int64_t turned;  // dims that turn
   bool per_batch;       // angles of each batch row
 };
-const Case kCases[] = {
-    {{1, 1, 1, 2}, 2, false},    {{2, 5, 3, 8}, 8, false},   {{2, 5, 3, 8}, 8, true},  {{3, 7, 2, 10}, 6, true},
-    {{2, 11, 4, 64}, 64, false}, {{2, 11, 4, 33}, 32, true}, {{0, 5, 3, 8}, 8, false},
-};
 
 OneNode rotary(const Case &c, std::int64_t interleaved, std::int64_t inverse) {
   const Shape angles{c.per_batch ? c.x[0] : 1, c.x[1], c.turned / 2};

@@ -7,6 +7,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+<<<<<<< HEAD
 const Shape kShapes[] = {{}, {0}, {1}, {7}, {3, 0, 5}, {5, 1031}};
 
 struct Operator {
@@ -65,6 +66,8 @@ const Operator kOperators[] = {
     {"Round", -4, 4, {}, false},
     {"Sign", -4, 4, {}, false},
 };
+=======
+>>>>>>> cuda
 
 TEST(UnaryKernel, NotANumberAndInfinityComeThroughRelu) {
   const OneNode relu{"Relu", {}, {floats({4}, {kNaN, kInfinity, -kInfinity, -0.5})}};
