@@ -36,7 +36,7 @@ func NewOptions(pairs ...string) (*Options, error) {
 // Close frees the options; what sessions took of them stays. Closing again does nothing.
 func (o *Options) Close() error { return o.c.close() }
 
-// Set sets one option; protrain.h and Help list the keys. A list (dim, shapes, trainable, frozen, keep_gradients) gains
+// Set sets one option; protrain.h and Help list the keys. A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains
 // one item with each call, any other option is replaced.
 func (o *Options) Set(key, value string) error {
 	if err := checkTexts(key, value); err != nil {

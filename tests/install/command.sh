@@ -33,6 +33,6 @@ completes "--beta1 --beta2" protrain plan model.onnx --be
 completes "same next" protrain train model.onnx --labels ""
 completes "bf16" protrain plan --precision b
 completes "cross_entropy mse l1 bce" protrain train --loss ""
-completes "" protrain train --ti    # known, but not available
+completes "--tie" protrain train --ti
 completes "" protrain train ""      # a file
 [ "$(complete -p protrain)" = "complete -o default -F _protrain protrain" ] || fail "files are not completed"

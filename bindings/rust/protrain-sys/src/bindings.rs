@@ -245,6 +245,8 @@ extern "C" {
     ///   optimizer       adamw or sgd, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum
     ///   trainable       patterns with * and ?, over initializers' names: parameters whatever the rules say
     ///   frozen          likewise: parameters that are not trained
+    ///   tie             NAME|NAME, likewise: parameters that are one. The first in the file's order stands for all, with
+    ///                   its values; they have the same shape, or are a matrix and its transpose. All are exported
     ///   keep_gradients  likewise: parameters whose gradients protrain_session_gradient_read can read
     ///   accumulation    batches that make one step; or tokens_per_step, from which the number of batches follows
     ///   clip_norm       largest global L2 norm of the gradients, beyond which all are scaled down
@@ -253,7 +255,8 @@ extern "C" {
     ///                   says more
     ///   resume          the checkpoint to go on from, as protrain_session_save left it, or a directory of them: its newest.
     ///                   The seed is the checkpoint's; the learning rate is not part of it
-    /// A list (dim, shapes, trainable, frozen, keep_gradients) gains one item with each call; any other option is replaced.
+    /// A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains one item with each call; any other option is
+    /// replaced.
     /// Errors: ARG for a key that does not exist (the text names the nearest), a value of another type or out of range;
     ///   UNSUPPORTED for options and values that are known but not available yet: nothing is ever ignored.
     /// Since: 0.1

@@ -53,7 +53,7 @@ impl Options {
     /// Sets one option, to a number or a text. [`Options::help`] lists the keys; `protrain.h` has those most used:
     /// `memory`, `learning_rate`, `optimizer`, `threads`, `accumulation`, `frozen` and so on.
     ///
-    /// A list (`dim`, `shapes`, `trainable`, `frozen`, `keep_gradients`) gains one item with each call; any other
+    /// A list (`dim`, `shapes`, `trainable`, `frozen`, `tie`, `keep_gradients`) gains one item with each call; any other
     /// option is replaced.
     ///
     /// # Errors

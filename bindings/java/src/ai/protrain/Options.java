@@ -20,7 +20,7 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Sets an option. The lists (dim, shapes, trainable, frozen, keep_gradients) gain one item with each call; any other
+   * Sets an option. The lists (dim, shapes, trainable, frozen, tie, keep_gradients) gain one item with each call; any other
    * option is replaced.
    *
    * @param key its name, such as "memory"
