@@ -1,6 +1,5 @@
 // Holds a device's memory but for so many bytes until a line comes in: gpu_ballast cuda:0 BYTES
-// The context of the process that is tested is not memory of its plan, nor is this one's: both are there when BYTES are
-// counted, this one's by itself, the other's as a margin that is measured with a process of the same kind.
+// The context of the process that is tested is no memory of its plan: kContext is left for it as well.
 #include <cuda_runtime.h>
 
 #include <cstdio>
