@@ -4,7 +4,7 @@
 # What is installed; the tests are built where they are run.
 all:
 	cmake --preset release
-	cmake --build --preset release --target protrain protrain_static protrain_command
+	cmake --build --preset release --target installed
 
 # What each room is asked alone: less than a minute, once they are built.
 rooms = base graph arith ops onnx_import passes grad backend profile program state
