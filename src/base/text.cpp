@@ -129,6 +129,10 @@ std::string nearest_word(std::string_view word, const std::vector<std::string_vi
   return std::string(nearest);
 }
 
+bool one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 bool glob_match(std::string_view pattern, std::string_view text) {
   constexpr std::size_t kNone = std::string_view::npos;
   std::size_t p = 0, t = 0, star = kNone, retry = 0;  // retry: where the run of the last star ends at present

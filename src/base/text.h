@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ std::vector<std::string> split(std::string_view text, char separator);  // "" gi
 
 // The candidate with the least edit distance; "" where none is closer than half the word.
 std::string nearest_word(std::string_view word, const std::vector<std::string_view> &candidates);
+
+bool one_of(std::string_view word, std::initializer_list<std::string_view> words);
 
 // `*` stands for any run of characters, `?` for any one; everything else, '.' and '/' too, for itself.
 bool glob_match(std::string_view pattern, std::string_view text);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
+
 namespace protrain::passes {
 
 namespace {
@@ -15,10 +17,6 @@ using graph::Origin;
 using graph::ValueId;
 
 constexpr ValueId kNone = ValueId::none;
-
-bool one_of(const std::string &op, std::initializer_list<std::string_view> ops) {
-  return std::ranges::find(ops, op) != ops.end();
-}
 
 // All axes but the last have one element, and the last more.
 bool along_last_axis(const Shape &shape) {

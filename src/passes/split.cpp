@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text.h"
+
 namespace protrain::passes {
 
 namespace {
@@ -27,10 +29,6 @@ constexpr std::size_t kMostVisited = 256;  // nodes on the way to the nearest ma
 // A node that applies a stored matrix to data.
 using Product = std::pair<ValueId, NodeId>;
 using Products = std::set<Product>;
-
-bool one_of(const std::string &op, std::initializer_list<std::string_view> ops) {
-  return std::ranges::find(ops, op) != ops.end();
-}
 
 // Moves elements and changes none: no distance.
 bool moves(const Node &node) {

@@ -109,7 +109,7 @@ void Executor::move(const Issue &issue, bool alone) {
 
 void Executor::perform(std::size_t instruction, bool alone) {
   const Issue &issue = issues_[instruction];
-  const bool ahead = !alone && device_.info().asynchronous;
+  const bool ahead = runs_ahead(issue.queue);
   if (ahead)
     for (std::size_t event : issue.events) device_.wait(issue.queue, event);
   if (issue.commits) committed_.store(true, std::memory_order_relaxed);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -100,7 +101,9 @@ void Machine::fill() {
       in_place.push_back(c);
     else
       fill_through_memory(c);
-  Team readers(std::max(device().threads, 1), "protrain-read");
+  if (in_place.empty()) return;
+  const auto most = static_cast<int>(std::min<std::size_t>(in_place.size(), std::numeric_limits<int>::max()));
+  Team readers(std::clamp(device().threads, 1, most), "protrain-read");
   readers.enter([&] {
     readers.run([&](Member &member) {
       const Range mine = share(static_cast<std::int64_t>(in_place.size()), 1, member);

@@ -1,36 +1,9 @@
 // FusedAttention and its gradient against their references. Largest error allowed: 5e-6 forward, 2e-5 backward.
 #include "backend/kernel_check.h"
+#include "kernel_nodes.h"
 
 namespace protrain::test {
 namespace {
-
-struct Sizes {
-  std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth;
-};
-
-std::vector<Array> operands(const Sizes &s, unsigned seed) {
-  return {random_floats({s.batch, s.queries, s.heads, s.depth}, seed, -2, 2),
-          random_floats({s.batch, s.keys, s.kv_heads, s.depth}, seed + 1, -2, 2),
-          random_floats({s.batch, s.keys, s.kv_heads, s.value_depth}, seed + 2)};
-}
-
-OneNode forward(const Sizes &sizes, const Attributes &attributes, unsigned seed) {
-  return {"FusedAttention", attributes, operands(sizes, seed), {true, true}};
-}
-
-// The gradient of the same node; out and lse come from the reference.
-OneNode backward(const OneNode &node, unsigned seed) {
-  const std::vector<Array> results = reference(node);
-  OneNode grad{"FusedAttentionGrad", node.attributes, {random_floats(results[0].shape(), seed)}, {true, true, true}};
-  grad.inputs.insert(grad.inputs.end(), node.inputs.begin(), node.inputs.begin() + 3);
-  grad.inputs.insert(grad.inputs.end(), results.begin(), results.end());
-  if (node.inputs.size() > 3) grad.inputs.push_back(node.inputs[3]);
-  return grad;
-}
-
-Attributes form(std::int64_t causal, std::int64_t window = 0, double softcap = 0, double scale = 0.3) {
-  return {{"scale", scale}, {"causal", causal}, {"window", window}, {"softcap", softcap}};
-}
 
 TEST(FusedAttentionKernel, RowsWithoutKeysAreZeroAndTheirLseIsMinusInfinity) {
   const OneNode node = forward({1, 5, 2, 1, 1, 4, 4}, form(1), 1);  // queries 0, 1, 2 stand before the first key

@@ -1,20 +1,8 @@
 #include "backend/kernel_check.h"
+#include "kernel_nodes.h"
 
 namespace protrain::test {
 namespace {
-
-struct Case {
-  Shape x;              // (B, S, H, D)
-  std::int64_t turned;  // dims that turn
-  bool per_batch;       // angles of each batch row
-};
-
-OneNode rotary(const Case &c, std::int64_t interleaved, std::int64_t inverse) {
-  const Shape angles{c.per_batch ? c.x[0] : 1, c.x[1], c.turned / 2};
-  return {"Rotary",
-          {{"interleaved", interleaved}, {"rotary_dim", c.turned}, {"inverse", inverse}},
-          {random_floats(c.x, 1), random_floats(angles, 2), random_floats(angles, 3)}};
-}
 
 TEST(RotaryKernel, TheInverseTurnsBack) {
   std::vector<double> cosines, sines;

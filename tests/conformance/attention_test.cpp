@@ -1,62 +1,35 @@
 // FusedAttention and its gradient against their references. Largest error allowed: 5e-6 forward, 2e-5 backward.
 #include "conformance/contest.h"
+#include "kernel_nodes.h"
 
 namespace protrain::test {
 namespace {
 
 PROTRAIN_FAMILY(FusedAttentionKernel);
 
-struct Sizes {
-  std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth;
-};
-
-std::vector<Array> operands(const Sizes &s, unsigned seed) {
-  return {random_floats({s.batch, s.queries, s.heads, s.depth}, seed, -2, 2),
-          random_floats({s.batch, s.keys, s.kv_heads, s.depth}, seed + 1, -2, 2),
-          random_floats({s.batch, s.keys, s.kv_heads, s.value_depth}, seed + 2)};
-}
-
-OneNode forward(const Sizes &sizes, const Attributes &attributes, unsigned seed) {
-  return {"FusedAttention", attributes, operands(sizes, seed), {true, true}};
-}
-
-// The gradient of the same node; out and lse come from the reference.
-OneNode backward(const OneNode &node, unsigned seed) {
-  const std::vector<Array> results = reference(node);
-  OneNode grad{"FusedAttentionGrad", node.attributes, {random_floats(results[0].shape(), seed)}, {true, true, true}};
-  grad.inputs.insert(grad.inputs.end(), node.inputs.begin(), node.inputs.begin() + 3);
-  grad.inputs.insert(grad.inputs.end(), results.begin(), results.end());
-  if (node.inputs.size() > 3) grad.inputs.push_back(node.inputs[3]);
-  return grad;
-}
-
 void expect_both(Conformance &backend, const OneNode &node) {
   backend.expect_reference(node, 5e-6);
   backend.expect_reference(backward(node, 77), 2e-5);
 }
 
-Attributes form(std::int64_t causal, std::int64_t window = 0, double softcap = 0, double scale = 0.3) {
-  return {{"scale", scale}, {"causal", causal}, {"window", window}, {"softcap", softcap}};
-}
-
-const std::vector<Sizes> kSizes = {{1, 1, 1, 1, 1, 4, 4},     {2, 9, 9, 3, 3, 8, 8},       {1, 64, 64, 2, 1, 16, 16},
-                                   {2, 70, 70, 4, 2, 12, 20}, {1, 130, 130, 2, 2, 32, 16}, {1, 65, 200, 2, 1, 16, 16},
-                                   {1, 1, 150, 4, 4, 16, 16}, {3, 5, 2, 2, 2, 8, 8}};
+const std::vector<AttentionSizes> kSizes = {
+    {1, 1, 1, 1, 1, 4, 4},       {2, 9, 9, 3, 3, 8, 8},      {1, 64, 64, 2, 1, 16, 16}, {2, 70, 70, 4, 2, 12, 20},
+    {1, 130, 130, 2, 2, 32, 16}, {1, 65, 200, 2, 1, 16, 16}, {1, 1, 150, 4, 4, 16, 16}, {3, 5, 2, 2, 2, 8, 8}};
 
 TEST_P(FusedAttentionKernel, IsTheReferenceForAllSizesAndMasks) {
   unsigned seed = 0;
-  for (const Sizes &sizes : kSizes)
+  for (const AttentionSizes &sizes : kSizes)
     for (std::int64_t causal : {0, 1})
       for (std::int64_t window : {0, 1, 7, 80}) expect_both(*this, forward(sizes, form(causal, window), seed += 3));
 }
 
 TEST_P(FusedAttentionKernel, CapsItsScores) {
-  for (const Sizes &sizes : {kSizes[1], kSizes[3]})
+  for (const AttentionSizes &sizes : {kSizes[1], kSizes[3]})
     for (std::int64_t causal : {0, 1}) expect_both(*this, forward(sizes, form(causal, 0, 1.5), 5));
 }
 
 TEST_P(FusedAttentionKernel, AddsABiasOfAnyBroadcastShape) {
-  const Sizes sizes = kSizes[3];
+  const AttentionSizes sizes = kSizes[3];
   for (int repeated = 0; repeated < 16; ++repeated) {
     OneNode node = forward(sizes, form(repeated & 1, 0, repeated & 2 ? 2.0 : 0.0), 5);
     const Shape full = {sizes.batch, sizes.heads, sizes.queries, sizes.keys};
@@ -69,7 +42,7 @@ TEST_P(FusedAttentionKernel, AddsABiasOfAnyBroadcastShape) {
 }
 
 TEST_P(FusedAttentionKernel, KeysHiddenByTheBiasCountForNothing) {
-  const Sizes sizes{1, 70, 70, 1, 1, 8, 8};
+  const AttentionSizes sizes{1, 70, 70, 1, 1, 8, 8};
   OneNode node = forward(sizes, form(1), 5);
   std::vector<double> bias(70 * 70, 0);
   for (std::size_t i = 0; i < 70; ++i)

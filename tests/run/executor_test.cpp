@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "errors.h"
 #include "plans/bench.h"
 #include "plans/devices.h"
 
@@ -37,12 +38,7 @@ class Step {
   }
 
   Error run() {
-    try {
-      bench.step();
-    } catch (const Error &error) {
-      return error;
-    }
-    return {Code::ok, "", ""};
+    return error_of([&] { bench.step(); });
   }
 
   // Everything that holds from step to step in memory.
@@ -157,13 +153,9 @@ TEST(Executor, IsLostWhereAnAsynchronousDeviceFails) {
               std::make_unique<Streams>([](backend::Kernel &) { fail(Code::device, "adder", "it is gone"); }));
   bench.load(bench.program(), false);
   bench.feed();
-  try {
-    bench.step();
-    FAIL() << "nothing failed";
-  } catch (const Error &error) {
-    EXPECT_EQ(error.text, "it is gone; the session is lost: go on from a checkpoint");
-    EXPECT_EQ(error.aftermath, Aftermath::lost);
-  }
+  const Error error = error_of([&] { bench.step(); });
+  EXPECT_EQ(error.text, "it is gone; the session is lost: go on from a checkpoint");
+  EXPECT_EQ(error.aftermath, Aftermath::lost);
 }
 
 // Whatever is copied beside compute fails.
@@ -181,13 +173,9 @@ TEST(Executor, NamesTheInstructionThatFailedOnAWorker) {
   const auto at = static_cast<std::size_t>(first - instructions.begin());
   bench.load(bench.program(), true);
   bench.feed();
-  try {
-    bench.step();
-    FAIL() << "nothing failed";
-  } catch (const Error &error) {
-    EXPECT_EQ(error.text, "it is gone [at instruction " + describe(bench.program(), bench.graph(), at) + "]");
-    EXPECT_EQ(error.aftermath, Aftermath::unchanged);
-  }
+  const Error error = error_of([&] { bench.step(); });
+  EXPECT_EQ(error.text, "it is gone [at instruction " + describe(bench.program(), bench.graph(), at) + "]");
+  EXPECT_EQ(error.aftermath, Aftermath::unchanged);
 }
 
 }  // namespace

@@ -1,34 +1,17 @@
 // CumSum, ArgMax, ArgMin and TopK: each lane along one axis is walked by one member, from one end to the other.
 #include <algorithm>
 
+#include "backend/axes.h"
 #include "backend/cpu/elementwise.h"
 
 namespace protrain::backend {
 
 namespace {
-// Lanes of x (outer, length, inner).
-struct Lanes {
-  Lanes(const KernelRequest &request, std::int64_t default_axis) {
-    const Shape &shape = request.inputs.at(0).shape;
-    const std::size_t axis =
-        resolve_axis(request.node.attributes.integer("axis", default_axis), shape.size(), subject(request));
-    length = shape[axis];
-    inner = row_major_strides(shape)[axis];
-    count = length == 0 ? 0 : element_count(shape) / length;
-  }
-  // Where a lane of an array begins that is `length` long along the axis.
-  std::int64_t begin(std::int64_t lane, std::int64_t of_length) const {
-    return lane / inner * of_length * inner + lane % inner;
-  }
-
-  std::int64_t length, inner, count;
-};
-
 template <typename T>
 class CumSumKernel : public CpuKernel {
  public:
   explicit CumSumKernel(const KernelRequest &request)
-      : lanes_(request, 0),
+      : lanes_(request, request.inputs.at(0).shape, 0),
         exclusive_(request.node.attributes.integer("exclusive", 0) != 0),
         reverse_(request.node.attributes.integer("reverse", 0) != 0) {}
 
@@ -56,7 +39,7 @@ template <typename T>
 class ArgKernel : public CpuKernel {
  public:
   explicit ArgKernel(const KernelRequest &request)
-      : lanes_(request, 0),
+      : lanes_(request, request.inputs.at(0).shape, 0),
         largest_(request.node.op == "ArgMax"),
         last_(request.node.attributes.integer("select_last_index", 0) != 0) {}
 
@@ -82,7 +65,7 @@ class ArgKernel : public CpuKernel {
 class TopKKernel : public CpuKernel {
  public:
   TopKKernel(const KernelRequest &request, int team_size)
-      : lanes_(request, -1),
+      : lanes_(request, request.inputs.at(0).shape, -1),
         k_(request.node.attributes.integer("k", 0)),
         largest_(request.node.attributes.integer("largest", 1) != 0) {
     require_dtype(request, request.inputs.at(0), DType::f32);

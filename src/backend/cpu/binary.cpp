@@ -3,7 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "arith/math.h"
+#include "arith/binary.h"
 #include "backend/cpu/elementwise.h"
 
 namespace protrain::backend {
@@ -13,47 +13,20 @@ namespace {
 using Loop = void (*)(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
                       std::int64_t count);
 
-// Integers wrap around.
-template <typename T>
-struct Wrapping {
-  using type = T;
-};
-template <std::integral T>
-struct Wrapping<T> {
-  using type = std::make_unsigned_t<T>;
-};
-
-#define PROTRAIN_OPERATION(NAME, RESULT)                     \
-  struct NAME {                                              \
-    template <typename T>                                    \
-    PROTRAIN_INLINE static auto of(T a, T b) {               \
-      using W [[maybe_unused]] = typename Wrapping<T>::type; \
-      return RESULT;                                         \
-    }                                                        \
-  }
-PROTRAIN_OPERATION(Add, static_cast<T>(static_cast<W>(a) + static_cast<W>(b)));
-PROTRAIN_OPERATION(Sub, static_cast<T>(static_cast<W>(a) - static_cast<W>(b)));
-PROTRAIN_OPERATION(Mul, static_cast<T>(static_cast<W>(a) * static_cast<W>(b)));
-PROTRAIN_OPERATION(Max, a != a || a > b ? a : b);  // a NaN on either side is the result
-PROTRAIN_OPERATION(Min, a != a || a < b ? a : b);
-PROTRAIN_OPERATION(Equal, a == b);
-PROTRAIN_OPERATION(Less, a < b);
-PROTRAIN_OPERATION(LessOrEqual, a <= b);
-PROTRAIN_OPERATION(Greater, a > b);
-PROTRAIN_OPERATION(GreaterOrEqual, a >= b);
-PROTRAIN_OPERATION(And, a != 0 && b != 0);
-PROTRAIN_OPERATION(Or, a != 0 || b != 0);
-PROTRAIN_OPERATION(Xor, (a != 0) != (b != 0));
-#undef PROTRAIN_OPERATION
-
-struct Div {
-  template <typename T>
-  PROTRAIN_INLINE static T of(T a, T b) {
-    if constexpr (std::integral<T>)
-      if (b == -1) return Sub::of(T{0}, a);  // the least number over -1 traps
-    return a / b;                            // the kernel has refused integers over 0
-  }
-};
+using arith::Add;
+using arith::And;
+using arith::Div;
+using arith::Equal;
+using arith::Greater;
+using arith::GreaterOrEqual;
+using arith::Less;
+using arith::LessOrEqual;
+using arith::Max;
+using arith::Min;
+using arith::Mul;
+using arith::Or;
+using arith::Sub;
+using arith::Xor;
 
 struct Pow {
   template <typename T>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/axes.h"
 #include "backend/cpu/elementwise.h"
 
 namespace protrain::backend {
@@ -36,24 +37,11 @@ class Indices {
   std::string subject_;
 };
 
-// A table as (outer, extent, inner) around the axis.
-struct Table {
-  std::int64_t outer, extent, inner;
-
-  Table(const KernelRequest &request, const Shape &shape) {
-    const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", 0), shape.size(), subject(request));
-    const auto at = shape.begin() + static_cast<std::ptrdiff_t>(axis);
-    outer = element_count({shape.begin(), at});
-    extent = *at;
-    inner = element_count({at + 1, shape.end()});
-  }
-};
-
 class GatherKernel : public CpuKernel {
  public:
   explicit GatherKernel(const KernelRequest &request)
-      : table_(request, request.inputs.at(0).shape),
-        indices_(request, table_.extent),
+      : table_(request, request.inputs.at(0).shape, 0),
+        indices_(request, table_.length),
         row_bytes_(table_.inner * static_cast<std::int64_t>(size_of(request.inputs[0].dtype))) {}
 
   void run(Member &member, const Launch &launch) override {
@@ -61,13 +49,13 @@ class GatherKernel : public CpuKernel {
     std::byte *to = output<std::byte>(launch, 0);
     const Range rows = share(table_.outer * indices_.count(), 1, member);
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-      const std::int64_t source = row / indices_.count() * table_.extent + indices_.at(launch, row % indices_.count());
+      const std::int64_t source = row / indices_.count() * table_.length + indices_.at(launch, row % indices_.count());
       std::memcpy(to + row * row_bytes_, from + source * row_bytes_, static_cast<std::size_t>(row_bytes_));
     }
   }
 
  private:
-  const Table table_;
+  const Lanes table_;
   const Indices indices_;
   const std::int64_t row_bytes_;
 };
@@ -80,8 +68,8 @@ PROTRAIN_CLONES void add(const float *x, float *into, std::int64_t count) {
 class GatherGradKernel : public CpuKernel {
  public:
   explicit GatherGradKernel(const KernelRequest &request)
-      : table_(request, request.outputs[0].shape),
-        indices_(request, table_.extent),
+      : table_(request, request.outputs[0].shape, 0),
+        indices_(request, table_.length),
         elements_(element_count(request.outputs[0].shape)) {
     require_dtype(request, request.inputs.at(0), DType::f32);
   }
@@ -92,8 +80,8 @@ class GatherGradKernel : public CpuKernel {
     member.barrier();
     // Members own columns where there are enough for all of them, else rows of the table.
     const bool by_columns = table_.inner >= kColumns * member.size;
-    const Range all_columns{0, table_.inner}, all_rows{0, table_.extent};
-    add_rows(launch, by_columns ? all_rows : share(table_.extent, 1, member),
+    const Range all_columns{0, table_.inner}, all_rows{0, table_.length};
+    add_rows(launch, by_columns ? all_rows : share(table_.length, 1, member),
              by_columns ? share(table_.inner, kColumns, member) : all_columns);
   }
 
@@ -107,11 +95,11 @@ class GatherGradKernel : public CpuKernel {
       for (std::int64_t i = 0; i < indices_.count(); ++i, dy += table_.inner) {
         const std::int64_t row = indices_.at(launch, i);
         if (row < rows.begin || row >= rows.end) continue;
-        add(dy + columns.begin, dx + (outer * table_.extent + row) * table_.inner + columns.begin, columns.size());
+        add(dy + columns.begin, dx + (outer * table_.length + row) * table_.inner + columns.begin, columns.size());
       }
   }
 
-  const Table table_;
+  const Lanes table_;
   const Indices indices_;
   const std::int64_t elements_;
 };

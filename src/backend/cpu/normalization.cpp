@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/axes.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/lanes.h"
 #include "base/shape.h"
@@ -10,17 +11,7 @@
 namespace protrain::backend {
 
 namespace {
-struct Dims {
-  std::int64_t rows = 0, width = 0;
-
-  Dims(const KernelRequest &request, const Shape &shape) {
-    const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", -1), shape.size(), subject(request));
-    width = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()});
-    rows = element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)});
-  }
-};
-
-void require_operands(const KernelRequest &request, std::size_t scale, const Dims &dims) {
+void require_operands(const KernelRequest &request, std::size_t scale, const NormalizedRows &dims) {
   for (const graph::Type &operand : request.inputs)
     if (operand.dtype != DType::none) require_dtype(request, operand, DType::f32);
   const std::int64_t scales = element_count(request.inputs.at(scale).shape);
@@ -131,7 +122,7 @@ class NormalizationKernel : public CpuKernel {
 
  private:
   const bool centered_;
-  const Dims dims_;
+  const NormalizedRows dims_;
   const float epsilon_;
   const bool has_bias_;
 };
@@ -192,7 +183,7 @@ class NormalizationGradKernel : public CpuKernel {
   }
 
   const bool centered_;
-  const Dims dims_;
+  const NormalizedRows dims_;
   const std::int64_t block_, blocks_;  // rows in a block; blocks
   std::int64_t sums_ = 0;              // of dscale and dbias, those that are wanted
 };

@@ -5,6 +5,7 @@
 // one result is cut into blocks of rows or segments; members take blocks, and the blocks' results are joined in order.
 #include <algorithm>
 
+#include "backend/axes.h"
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/lanes.h"
 
@@ -35,16 +36,6 @@ struct LoopsOf {
 };
 template <typename Join>
 const Loops kLoops = {LoopsOf<Join>::join, LoopsOf<Join>::fold, LoopsOf<Join>::join_two, Join::kStart};
-
-// The axes that are reduced, as flags.
-std::vector<bool> reduced_axes(const KernelRequest &request) {
-  const std::size_t rank = request.inputs.at(0).shape.size();
-  const std::vector<std::int64_t> axes = request.node.attributes.integers("axes");
-  const bool all = axes.empty() && request.node.attributes.integer("noop_with_empty_axes", 0) == 0;
-  std::vector<bool> reduced(rank, all);
-  for (std::int64_t axis : axes) reduced[resolve_axis(axis, rank, subject(request))] = true;
-  return reduced;
-}
 
 // Where element `index` of a walk lies.
 std::int64_t offset_of(const Layout<1> &layout, std::int64_t index) {

@@ -1,6 +1,7 @@
 // Softmax, LogSoftmax and their gradients. Lines along the axis are shared out; where they are not contiguous, they are
 // copied to scratch and back.
 #include "arith/math.h"
+#include "backend/axes.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/lanes.h"
 #include "base/shape.h"
@@ -44,17 +45,10 @@ void log_softmax_grad_line(const float *dy, const float *y, float *dx, std::int6
   for (std::int64_t i = 0; i < count; ++i) dx[i] = dy[i] - arith::exp(y[i]) * sum;
 }
 
-// The lines of a tensor along one axis: line i begins at `begin(i)`, its elements are `inner` apart.
-class Lines {
+// The lanes along the axis, and room for lines of them.
+class Lines : public Lanes {
  public:
-  explicit Lines(const KernelRequest &request) {
-    const Shape &shape = request.outputs[0].shape;
-    const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", -1), shape.size(), subject(request));
-    length = shape[axis];
-    inner = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end()});
-    count = length == 0 ? 0 : element_count(shape) / length;
-  }
-  std::int64_t begin(std::int64_t line) const { return line / inner * inner * length + line % inner; }
+  explicit Lines(const KernelRequest &request) : Lanes(request, request.outputs[0].shape, -1) {}
   // Room for `copies` lines of each member, where lines are not contiguous.
   std::uint64_t scratch_bytes(int copies, int team_size) const {
     return inner == 1 ? 0 : checked_multiply(line_bytes(), static_cast<std::uint64_t>(copies * team_size));
@@ -70,8 +64,6 @@ class Lines {
   void scatter(const float *line, float *to) const {
     for (std::int64_t i = 0; i < length; ++i) to[i * inner] = line[i];
   }
-
-  std::int64_t length, inner, count;
 
  private:
   std::uint64_t line_bytes() const { return round_up(byte_count(DType::f32, {length}), kAlignment); }

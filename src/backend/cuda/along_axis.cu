@@ -1,32 +1,15 @@
 // CumSum, ArgMax, ArgMin and TopK: each lane along one axis is walked by one thread, from one end to the other.
+#include "backend/axes.h"
 #include "backend/cuda/elementwise.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// Lanes of x (outer, length, inner).
-struct Lanes {
-  std::int64_t length, inner, count;
-
-  Lanes(const KernelRequest &request, std::int64_t default_axis) {
-    const Shape &shape = request.inputs.at(0).shape;
-    const std::size_t axis =
-        resolve_axis(request.node.attributes.integer("axis", default_axis), shape.size(), subject(request));
-    length = shape[axis];
-    inner = row_major_strides(shape)[axis];
-    count = length == 0 ? 0 : element_count(shape) / length;
-  }
-  // Where a lane of an array begins that is `of_length` long along the axis.
-  __device__ std::int64_t begin(std::int64_t lane, std::int64_t of_length) const {
-    return lane / inner * of_length * inner + lane % inner;
-  }
-};
-
 template <typename T>
 class CumSum : public CudaKernel {
  public:
   explicit CumSum(const KernelRequest &request)
-      : lanes_(request, 0),
+      : lanes_(request, request.inputs.at(0).shape, 0),
         exclusive_(request.node.attributes.integer("exclusive", 0) != 0),
         reverse_(request.node.attributes.integer("reverse", 0) != 0) {}
 
@@ -55,7 +38,7 @@ template <typename T>
 class Arg : public CudaKernel {
  public:
   explicit Arg(const KernelRequest &request)
-      : lanes_(request, 0),
+      : lanes_(request, request.inputs.at(0).shape, 0),
         largest_(request.node.op == "ArgMax"),
         last_(request.node.attributes.integer("select_last_index", 0) != 0) {}
 
@@ -84,7 +67,7 @@ template <typename T>
 class TopK : public CudaKernel {
  public:
   explicit TopK(const KernelRequest &request)
-      : lanes_(request, -1),
+      : lanes_(request, request.inputs.at(0).shape, -1),
         k_(request.node.attributes.integer("k", 0)),
         largest_(request.node.attributes.integer("largest", 1) != 0) {}
 

@@ -1,54 +1,26 @@
 // Broadcasting arithmetic, comparison and logic; Where.
 #include <algorithm>
 
+#include "arith/binary.h"
 #include "backend/cuda/elementwise.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// Integers wrap around.
-template <typename T>
-struct Wrapping {
-  using type = T;
-};
-template <std::integral T>
-struct Wrapping<T> {
-  using type = std::make_unsigned_t<T>;
-};
-
-#define PROTRAIN_OPERATION(NAME, RESULT)                     \
-  struct NAME {                                              \
-    template <typename T>                                    \
-    PROTRAIN_HD static auto of(T a, T b) {                   \
-      using W [[maybe_unused]] = typename Wrapping<T>::type; \
-      return RESULT;                                         \
-    }                                                        \
-  }
-PROTRAIN_OPERATION(Add, static_cast<T>(static_cast<W>(a) + static_cast<W>(b)));
-PROTRAIN_OPERATION(Sub, static_cast<T>(static_cast<W>(a) - static_cast<W>(b)));
-PROTRAIN_OPERATION(Mul, static_cast<T>(static_cast<W>(a) * static_cast<W>(b)));
-PROTRAIN_OPERATION(Max, a != a || a > b ? a : b);  // a NaN on either side is the result
-PROTRAIN_OPERATION(Min, a != a || a < b ? a : b);
-PROTRAIN_OPERATION(Equal, a == b);
-PROTRAIN_OPERATION(Less, a < b);
-PROTRAIN_OPERATION(LessOrEqual, a <= b);
-PROTRAIN_OPERATION(Greater, a > b);
-PROTRAIN_OPERATION(GreaterOrEqual, a >= b);
-PROTRAIN_OPERATION(And, a != 0 && b != 0);
-PROTRAIN_OPERATION(Or, a != 0 || b != 0);
-PROTRAIN_OPERATION(Xor, (a != 0) != (b != 0));
-#undef PROTRAIN_OPERATION
-
-struct Div {
-  template <typename T>
-  PROTRAIN_HD static T of(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {
-      if (b == 0) return 0;  // has been noted
-      if (b == -1) return Sub::of(T{0}, a);
-    }
-    return a / b;
-  }
-};
+using arith::Add;
+using arith::And;
+using arith::Div;
+using arith::Equal;
+using arith::Greater;
+using arith::GreaterOrEqual;
+using arith::Less;
+using arith::LessOrEqual;
+using arith::Max;
+using arith::Min;
+using arith::Mul;
+using arith::Or;
+using arith::Sub;
+using arith::Xor;
 
 struct Pow {
   PROTRAIN_HD static float of(float a, float b) {

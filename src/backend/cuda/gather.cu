@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backend/axes.h"
 #include "backend/cuda/elementwise.h"
 
 namespace protrain::backend::cuda {
@@ -33,24 +34,11 @@ Indices indices_of(const KernelRequest &request, Site &site, std::int64_t extent
   return {nullptr, dtype == DType::i64, extent, site.faults.source(FaultKind::index, subject(request), extent)};
 }
 
-// A table as (outer, extent, inner) around the axis.
-struct Table {
-  std::int64_t outer, extent, inner;
-
-  Table(const KernelRequest &request, const Shape &shape) {
-    const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", 0), shape.size(), subject(request));
-    const auto at = shape.begin() + static_cast<std::ptrdiff_t>(axis);
-    outer = element_count({shape.begin(), at});
-    extent = *at;
-    inner = element_count({at + 1, shape.end()});
-  }
-};
-
 // What a row is moved by: as much at once as divides it. T: an element, which decides what a missing row holds.
 template <typename T, int kCount>
 class Gather : public CudaKernel {
  public:
-  Gather(const KernelRequest &request, const Table &table, const Indices &indices)
+  Gather(const KernelRequest &request, const Lanes &table, const Indices &indices)
       : table_(table), indices_(indices), named_(element_count(request.inputs[1].shape)) {
     table_.inner /= kCount;
   }
@@ -67,7 +55,7 @@ class Gather : public CudaKernel {
            const std::int64_t outer = divide(divide(i, table.inner, column), named, name);
            const std::int64_t row = indices[name];
            if (row >= 0) {
-             to[i] = from[(outer * table.extent + row) * table.inner + column];
+             to[i] = from[(outer * table.length + row) * table.inner + column];
            } else {
              for (int j = 0; j < kCount; ++j) to[i].at[j] = not_a_value<T>();
            }
@@ -75,15 +63,15 @@ class Gather : public CudaKernel {
   }
 
  private:
-  Table table_;
+  Lanes table_;
   const Indices indices_;
   const std::int64_t named_;
 };
 
 template <typename T>
 Made made_gather(const KernelRequest &request, Site &site) {
-  const Table table(request, request.inputs.at(0).shape);
-  const Indices indices = indices_of(request, site, table.extent);
+  const Lanes table(request, request.inputs.at(0).shape, 0);
+  const Indices indices = indices_of(request, site, table.length);
   constexpr int kMost = 16 / sizeof(T);
   if (table.inner % kMost == 0) return std::make_unique<Gather<T, kMost>>(request, table, indices);
   return std::make_unique<Gather<T, 1>>(request, table, indices);
@@ -115,7 +103,7 @@ __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *
 }
 
 template <typename T>
-__global__ void add_rows_kernel(Table table, std::int64_t named, const std::int64_t *next, const std::int64_t *first,
+__global__ void add_rows_kernel(Lanes table, std::int64_t named, const std::int64_t *next, const std::int64_t *first,
                                 const T *dy, T *dx) {
   std::int64_t name = 0;
   const std::int64_t outer = divide(blockIdx.x, named, name);
@@ -124,7 +112,7 @@ __global__ void add_rows_kernel(Table table, std::int64_t named, const std::int6
   for (std::int64_t column = threadIdx.x; column < table.inner; column += blockDim.x) {
     float sum = 0;
     for (std::int64_t i = name; i != kNone; i = next[i]) sum += widened(dy[(outer * named + i) * table.inner + column]);
-    dx[(outer * table.extent + row) * table.inner + column] = narrowed<T>(sum);
+    dx[(outer * table.length + row) * table.inner + column] = narrowed<T>(sum);
   }
 }
 
@@ -132,8 +120,8 @@ template <typename T>
 class GatherGrad : public CudaKernel {
  public:
   GatherGrad(const KernelRequest &request, Site &site)
-      : table_(request, request.outputs[0].shape),
-        indices_(indices_of(request, site, table_.extent)),
+      : table_(request, request.outputs[0].shape, 0),
+        indices_(indices_of(request, site, table_.length)),
         named_(element_count(request.inputs[1].shape)),
         bytes_(byte_count(request.outputs[0].dtype, request.outputs[0].shape)) {
     scratch_bytes = checked_multiply(2 * sizeof(std::int64_t), static_cast<std::uint64_t>(named_));
@@ -153,7 +141,7 @@ class GatherGrad : public CudaKernel {
   }
 
  private:
-  const Table table_;
+  const Lanes table_;
   const Indices indices_;
   const std::int64_t named_;
   const std::uint64_t bytes_;

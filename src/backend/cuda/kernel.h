@@ -72,6 +72,7 @@ Made make_binary(const KernelRequest &request, Site &site);
 Made make_where(const KernelRequest &request, Site &site);
 Made make_cast(const KernelRequest &request, Site &site);
 Made make_moves(const KernelRequest &request, Site &site);
+inline constexpr Factory make_transpose = make_moves;
 Made make_trilu(const KernelRequest &request, Site &site);
 Made make_gather(const KernelRequest &request, Site &site);
 Made make_gather_grad(const KernelRequest &request, Site &site);

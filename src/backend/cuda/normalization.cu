@@ -2,23 +2,14 @@
 // row; gradients of scale and bias are summed over parts of rows fixed by the shape, then over the parts in order.
 #include <algorithm>
 
+#include "backend/axes.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/fold.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-struct Dims {
-  std::int64_t rows = 0, width = 0;
-
-  Dims(const KernelRequest &request, const Shape &shape) {
-    const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", -1), shape.size(), subject(request));
-    width = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()});
-    rows = element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)});
-  }
-};
-
-void require_scale(const KernelRequest &request, std::size_t scale, const Dims &dims) {
+void require_scale(const KernelRequest &request, std::size_t scale, const NormalizedRows &dims) {
   const std::int64_t scales = element_count(request.inputs.at(scale).shape);
   require(scales == dims.width, Code::unsupported, subject(request),
           "a scale of {} elements for rows of {}: cuda wants one for each", scales, dims.width);
@@ -33,7 +24,7 @@ struct Operands {
 };
 
 template <typename T, bool kCentered>
-__global__ void normalize_kernel(Dims dims, float epsilon, Operands<T> o) {
+__global__ void normalize_kernel(NormalizedRows dims, float epsilon, Operands<T> o) {
   const T *x = o.x + blockIdx.x * dims.width;
   T *y = o.y + blockIdx.x * dims.width;
   const auto count = static_cast<float>(dims.width);
@@ -62,7 +53,7 @@ struct GradOperands {
 // With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)). Without centering,
 // mean(g) is left out.
 template <typename T, bool kCentered>
-__global__ void normalize_grad_kernel(Dims dims, GradOperands<T> o, T *dx) {
+__global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T *dx) {
   const std::int64_t begin = blockIdx.x * dims.width;
   const float mean = kCentered ? o.mean[blockIdx.x] : 0.0f, inverse = o.inverse[blockIdx.x];
   const auto count = static_cast<float>(dims.width);
@@ -76,7 +67,8 @@ __global__ void normalize_grad_kernel(Dims dims, GradOperands<T> o, T *dx) {
 
 // partial (2, parts, width): sums over a part's rows of dy * n, and of dy.
 template <typename T>
-__global__ void sums_kernel(Dims dims, GradOperands<T> o, std::int64_t part, std::int64_t parts, float *partial) {
+__global__ void sums_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, std::int64_t parts,
+                            float *partial) {
   for (std::int64_t at = thread_index(); at < parts * dims.width; at += thread_count()) {
     std::int64_t column = 0;
     const std::int64_t first = divide(at, dims.width, column) * part;
@@ -124,7 +116,7 @@ class Normalization : public CudaKernel {
   }
 
  private:
-  const Dims dims_;
+  const NormalizedRows dims_;
   const float epsilon_;
 };
 
@@ -165,7 +157,7 @@ class NormalizationGrad : public CudaKernel {
     cuda::launch(stream, join_kernel<T>, grid_of(dims_.width), dims_.width, parts_, partial, to);
   }
 
-  const Dims dims_;
+  const NormalizedRows dims_;
   const std::int64_t part_, parts_;  // rows in a part; parts
   bool sums_;                        // of dscale or dbias, at least one is wanted
 };

@@ -6,6 +6,7 @@
 // results are joined in order by a second kernel. Sums of integers wrap.
 #include <algorithm>
 
+#include "backend/axes.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/fold.h"
 
@@ -61,16 +62,6 @@ __global__ void join_kernel(Reduction r, const A *partial, T *y) {
     else
       y[i] = value;
   }
-}
-
-// The axes that are reduced, as flags.
-std::vector<bool> reduced_axes(const KernelRequest &request) {
-  const std::size_t rank = request.inputs.at(0).shape.size();
-  const std::vector<std::int64_t> axes = request.node.attributes.integers("axes");
-  const bool all = axes.empty() && request.node.attributes.integer("noop_with_empty_axes", 0) == 0;
-  std::vector<bool> reduced(rank, all);
-  for (std::int64_t axis : axes) reduced[resolve_axis(axis, rank, subject(request))] = true;
-  return reduced;
 }
 
 // T: elements; A: what they are joined in.

@@ -1,27 +1,14 @@
 // Softmax, LogSoftmax and their gradients: a block for each line along the axis.
 #include "arith/math.h"
+#include "backend/axes.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/fold.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// The lines of a tensor along one axis; elements of a line are `inner` apart.
-struct Lines {
-  std::int64_t length, inner, count;
-
-  explicit Lines(const KernelRequest &request) {
-    const Shape &shape = request.outputs[0].shape;
-    const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", -1), shape.size(), subject(request));
-    length = shape[axis];
-    inner = element_count({shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end()});
-    count = length == 0 ? 0 : element_count(shape) / length;
-  }
-  __device__ std::int64_t begin(std::int64_t line) const { return line / inner * inner * length + line % inner; }
-};
-
 template <typename T, bool kLog>
-__global__ void softmax_kernel(Lines lines, const T *from, T *to) {
+__global__ void softmax_kernel(Lanes lines, const T *from, T *to) {
   const T *x = from + lines.begin(blockIdx.x);
   T *y = to + lines.begin(blockIdx.x);
   const auto element = [&](std::int64_t i) { return widened(x[i * lines.inner]); };
@@ -34,7 +21,7 @@ __global__ void softmax_kernel(Lines lines, const T *from, T *to) {
 }
 
 template <typename T, bool kLog>
-__global__ void softmax_grad_kernel(Lines lines, const T *upstream, const T *result, T *to) {
+__global__ void softmax_grad_kernel(Lanes lines, const T *upstream, const T *result, T *to) {
   const std::int64_t begin = lines.begin(blockIdx.x);
   const T *dy = upstream + begin, *y = result + begin;
   const auto sum = fold_terms<Plus, float>(lines.length, [&](std::int64_t i) {
@@ -49,27 +36,27 @@ __global__ void softmax_grad_kernel(Lines lines, const T *upstream, const T *res
 template <typename T, bool kLog>
 class Softmax : public CudaKernel {
  public:
-  explicit Softmax(const KernelRequest &request) : lines_(request) {}
+  explicit Softmax(const KernelRequest &request) : lines_(request, request.outputs[0].shape, -1) {}
   void run(Stream stream, const Launch &launch) override {
     cuda::launch(stream, softmax_kernel<T, kLog>, {lines_.count, row_threads(lines_.length)}, lines_,
                  input<T>(launch, 0), output<T>(launch, 0));
   }
 
  private:
-  const Lines lines_;
+  const Lanes lines_;
 };
 
 template <typename T, bool kLog>
 class SoftmaxGrad : public CudaKernel {
  public:
-  explicit SoftmaxGrad(const KernelRequest &request) : lines_(request) {}
+  explicit SoftmaxGrad(const KernelRequest &request) : lines_(request, request.outputs[0].shape, -1) {}
   void run(Stream stream, const Launch &launch) override {
     cuda::launch(stream, softmax_grad_kernel<T, kLog>, {lines_.count, row_threads(lines_.length)}, lines_,
                  input<T>(launch, 0), input<T>(launch, 1), output<T>(launch, 0));
   }
 
  private:
-  const Lines lines_;
+  const Lanes lines_;
 };
 }  // namespace
 
