@@ -37,7 +37,9 @@ class OpenModel : public Model {
   std::vector<std::string> symbolic_dims() const override;
   graph::Graph graph(const DimBindings &dims) const override;
   graph::Array load(const std::string &initializer) const override { return storage_.load(weights(initializer)); }
-  void read(const std::string &initializer, std::byte *out) const override { storage_.read(weights(initializer), out); }
+  void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override {
+    storage_.read_floats(weights(initializer), offset, out);
+  }
   void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
             const std::vector<graph::Split> &splits) const override {
     if (splits.empty()) return save_model({proto_, draft_.initializers, storage_}, path, weights, inline_bytes);

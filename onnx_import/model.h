@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -76,7 +77,8 @@ class Model {
   // Values of an initializer in its own dtype, element_count * size bytes. Code::arg for an unknown name,
   // Code::unsupported for float16 and bfloat16.
   virtual graph::Array load(const std::string &initializer) const = 0;
-  virtual void read(const std::string &initializer, std::byte *out) const = 0;
+  // `out.size()` of those bytes, from `offset`.
+  virtual void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const = 0;
 
   // Gives the bytes of a trained initializer, or false where the file's own bytes are to be copied.
   using Weights = std::function<bool(const std::string &initializer, std::byte *out)>;

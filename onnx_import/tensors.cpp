@@ -207,15 +207,20 @@ void read_payload(const File &model, const Tensor &tensor, std::byte *out) {
   sink.finish();
 }
 
+// Where the message holds the tensor's bytes as they are; nullptr where it holds integers in a wider form.
+const void *inline_bytes(const Tensor &tensor) {
+  const TensorProto &proto = *tensor.proto;
+  if (proto.has_raw_data()) return proto.raw_data().data();
+  if (tensor.type.dtype == DType::f32) return proto.float_data().data();
+  if (tensor.type.dtype == DType::f64) return proto.double_data().data();
+  return nullptr;
+}
+
 void read_inline(const Tensor &tensor, std::byte *out) {
   const TensorProto &proto = *tensor.proto;
   if (tensor.bytes == 0) return;
-  if (proto.has_raw_data()) {
-    std::memcpy(out, proto.raw_data().data(), tensor.bytes);
-  } else if (tensor.type.dtype == DType::f32) {
-    std::memcpy(out, proto.float_data().data(), tensor.bytes);
-  } else if (tensor.type.dtype == DType::f64) {
-    std::memcpy(out, proto.double_data().data(), tensor.bytes);
+  if (const void *bytes = inline_bytes(tensor)) {
+    std::memcpy(out, bytes, tensor.bytes);
   } else {
     IntegerSink sink(tensor, out);
     for (const std::int32_t value : proto.int32_data()) sink.put(value);
@@ -326,6 +331,7 @@ void Storage::check_sum(const Tensor &tensor, const File &file) const {
   require(file.size() / 2 <= external_bytes_ + kMostSpare, Code::limit, tensor.subject,
           "{} has {} bytes, far more than the {} of all tensors; its SHA-1 is not computed",
           printable(external.location), file.size(), external_bytes_);
+  const std::lock_guard lock(summing_);
   std::string &sum = sums_[external.location];
   if (sum.empty()) {
     Sha1 sha1;
@@ -355,6 +361,21 @@ void Storage::copy(const Tensor &tensor, std::byte *out) const {
     read_inline(tensor, out);
   }
   if (tensor.type.dtype == DType::boolean) check_bools(tensor, out);
+}
+
+void Storage::read_floats(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const {
+  require(is_float(tensor.type.dtype) && offset <= tensor.bytes && out.size() <= tensor.bytes - offset, Code::internal,
+          tensor.subject, "bytes {} to {} of {}", offset, offset + out.size(), to_text(tensor.type));
+  if (out.empty()) return;
+  if (tensor.external) {
+    const File file = open_data(tensor);
+    check_sum(tensor, file);
+    file.read(tensor.external->offset + offset, out);
+  } else if (tensor.proto->has_payload_field()) {
+    model_.read(tensor.proto->payload_offset() + offset, out);
+  } else {
+    std::memcpy(out.data(), static_cast<const std::byte *>(inline_bytes(tensor)) + offset, out.size());
+  }
 }
 
 graph::Array Storage::load(const Tensor &tensor) const {

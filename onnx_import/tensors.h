@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,8 @@ class Storage {
   const std::vector<std::string> &roots() const { return roots_; }
   // The tensor's bytes, type.dtype, row-major; tensor.bytes of them. Code::format, shape, path, io.
   void read(const Tensor &tensor, std::byte *out) const;
+  // A part of them, of a tensor of float32 or float64. On any thread.
+  void read_floats(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const;
   graph::Array load(const Tensor &tensor) const;  // memory is taken only once the data is known to be there
   // Checks external ranges against files that exist: within the file, and no two of them partly over each other.
   void check_ranges(const std::map<std::string, Tensor> &tensors) const;
@@ -59,6 +63,7 @@ class Storage {
 
   File model_;
   std::vector<std::string> roots_;
+  mutable std::mutex summing_;
   mutable std::map<std::string, std::string> sums_;  // of the files that were read for it, by location
   mutable std::uint64_t external_bytes_ = 0;         // of all tensors
 };

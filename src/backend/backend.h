@@ -43,6 +43,15 @@ struct Optimizer {
   int state_count() const { return kind == Kind::adamw ? 2 : (momentum != 0 ? 1 : 0); }  // arrays beside the weights
 };
 
+// The update of one parameter, or of a piece of it.
+struct UpdateRequest {
+  Optimizer optimizer;
+  std::int64_t elements;
+  // Element types: of the weights, float32, or bfloat16 for the upper plane of split masters (arith/planes.h); of the
+  // gradient, the weights' or float32.
+  DType weights = DType::f32, gradient = DType::f32;
+};
+
 // What one launch works on; every pointer is aligned to kAlignment, absent operands are nullptr.
 struct Launch {
   std::span<void *const> inputs;
@@ -78,10 +87,10 @@ class Device {
 
   // The kernel for a node; Code::unsupported with the reason where there is none.
   virtual std::unique_ptr<Kernel> compile(const KernelRequest &request) = 0;
-  // Update of `elements` float32 weights in place. Launch: inputs = {gradient, status[, scale]}, outputs =
-  // {weights, state...}; gradients are multiplied by the scale (float32), then cut to clip_value.
-  // Does nothing where the status word (uint32) is not 0.
-  virtual std::unique_ptr<Kernel> compile_update(const Optimizer &optimizer, std::int64_t elements) = 0;
+  // Update of weights in place. Launch: inputs = {gradient, status[, scale]}, outputs = {weights, state...}, the state
+  // of bfloat16 weights being their lower plane first; gradients are multiplied by the scale (float32), then cut to
+  // clip_value. Does nothing where the status word (uint32) is not 0.
+  virtual std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) = 0;
   // Launch: inputs = {scalar of `dtype`}, outputs = {status[, copy]}. Sets status to `mark` where the scalar is not
   // finite and status is still 0; the copy gets status as it is then.
   virtual std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) = 0;

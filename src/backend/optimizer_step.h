@@ -1,10 +1,12 @@
-// A step's numbers as the optimizers' arithmetic takes them: worked out in double, once, for every device alike.
+// An update as every device makes it: a step's numbers worked out in double, once, and what becomes of one element.
 #pragma once
 
 #include <cmath>
 
 #include "arith/optimizer.h"
+#include "arith/planes.h"
 #include "backend/backend.h"
+#include "backend/request.h"
 
 namespace protrain::backend {
 
@@ -29,6 +31,66 @@ PROTRAIN_HD arith::Treatment treatment_of(double clip_value, const float *scale)
   if (scale != nullptr) treatment.scale = *scale;
   if (clip_value > 0) treatment.limit = static_cast<float>(clip_value);
   return treatment;
+}
+
+// Weights in float32.
+struct WholeWeights {
+  float *__restrict at;
+  explicit WholeWeights(const Launch &launch) : at(output<float>(launch, 0)) {}
+
+  static constexpr std::size_t kState = 1;  // the output that the optimizer's state begins at
+  PROTRAIN_HD float get(std::int64_t i) const { return at[i]; }
+  PROTRAIN_HD void set(std::int64_t i, float w) const { at[i] = w; }
+};
+
+// Weights in bfloat16, and the lower plane of the masters.
+struct SplitWeights {
+  arith::bf16 *__restrict high;
+  std::uint16_t *__restrict low;
+  explicit SplitWeights(const Launch &launch)
+      : high(output<arith::bf16>(launch, 0)), low(output<std::uint16_t>(launch, 1)) {}
+
+  static constexpr std::size_t kState = 2;
+  PROTRAIN_HD float get(std::int64_t i) const { return arith::joined(high[i], low[i]); }
+  PROTRAIN_HD void set(std::int64_t i, float w) const {
+    const arith::Planes planes = arith::split(w);
+    high[i].bits = planes.high.bits;  // a copy of the struct would not be vectorised
+    low[i] = planes.low;
+  }
+};
+
+// What an update works on; of the state's arrays, those that the optimizer has.
+template <typename Weights, typename Gradient>
+struct UpdateArrays {
+  explicit UpdateArrays(const Launch &launch)
+      : gradient(input<Gradient>(launch, 0)),
+        weights(launch),
+        first(optional_output<float>(launch, Weights::kState)),
+        second(optional_output<float>(launch, Weights::kState + 1)) {}
+
+  const Gradient *__restrict gradient;
+  Weights weights;
+  float *__restrict first;
+  float *__restrict second;
+};
+
+template <typename Weights, typename Gradient>
+PROTRAIN_HD void update(const arith::AdamW &step, const arith::Treatment &t, const UpdateArrays<Weights, Gradient> &at,
+                        std::int64_t i) {
+  float w = at.weights.get(i);
+  arith::update(step, arith::treated(t, arith::widened(at.gradient[i])), w, at.first[i], at.second[i]);
+  at.weights.set(i, w);
+}
+template <typename Weights, typename Gradient>
+PROTRAIN_HD void update(const arith::Sgd &step, const arith::Treatment &t, const UpdateArrays<Weights, Gradient> &at,
+                        std::int64_t i) {
+  float w = at.weights.get(i);
+  const float g = arith::treated(t, arith::widened(at.gradient[i]));
+  if (at.first != nullptr)
+    arith::update(step, g, w, at.first[i]);
+  else
+    arith::update(step, g, w);
+  at.weights.set(i, w);
 }
 
 }  // namespace protrain::backend

@@ -162,7 +162,7 @@ class Measuring {
     std::memset(status, 0, sizeof(std::uint32_t));
     Launch launch{.inputs = {memory.data(), status}};
     for (std::size_t i = 0; i <= state; ++i) launch.outputs.push_back(memory.data() + (i + 1) * bytes);
-    backend::Kernel &kernel = kernels_.of_update(request_.optimizer, elements);
+    backend::Kernel &kernel = kernels_.of_update({.optimizer = request_.optimizer, .elements = elements});
     const double seconds = stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
     // The gradient is read, weights and state are read and written.
     const double traffic = static_cast<double>(bytes) * (3 + 2 * static_cast<double>(state));

@@ -74,6 +74,7 @@ struct Instruction {
   graph::NodeId node = graph::NodeId::none;  // run
   bool again = false;                        // run: a forward node that runs a second time
   std::size_t parameter = 0;                 // update
+  DType gradient = DType::f32;               // update: element type of its gradient
   std::uint32_t mark = 0;                    // check: 1 the loss (or its mean), 2 + p the gradient of parameter p
   std::uint64_t bytes = 0;                   // of what moves: fetch and all after it; of weights: update
   std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
@@ -91,7 +92,7 @@ struct OptimizerArray {
   bool operator==(const OptimizerArray &) const = default;
 };
 
-// AdamW has 2 moments. Weights in bfloat16 are the upper halves of the master weights: the lower halves come first.
+// AdamW has 2 moments. Weights in bfloat16 are the upper plane of the masters (arith/planes.h): the lower one comes first.
 std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments);
 
 // The arenas' lower parts, common to every Program of a session.

@@ -204,6 +204,7 @@ void Updates::emit_update(std::size_t p, const Arrays &at, const std::vector<Ope
   Instruction update{.kind = Kind::update,
                      .queue = optimizer_place(chunk_of(p)) == Tier::host ? Queue::host : Queue::compute,
                      .parameter = p,
+                     .gradient = source_.graph.value(source_.gradients[p]).type.dtype,
                      .bytes = bytes,
                      .inputs = {at.gradient},
                      .outputs = {at.weights}};

@@ -46,7 +46,10 @@ backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Ke
   if (instruction.kind == program::Kind::check)
     return kernels.of_check(instruction.mark == 1 ? DType::f32 : DType::f64, instruction.mark);
   const DType weights = graph_.value(graph_.parameters.at(instruction.parameter)).type.dtype;
-  return kernels.of_update(optimizer, static_cast<std::int64_t>(instruction.bytes / size_of(weights)));
+  return kernels.of_update({.optimizer = optimizer,
+                            .elements = static_cast<std::int64_t>(instruction.bytes / size_of(weights)),
+                            .weights = weights,
+                            .gradient = instruction.gradient});
 }
 
 Executor::Issue Executor::resolve(const program::Instruction &instruction, Kernels &kernels,

@@ -34,9 +34,10 @@ backend::Kernel &Kernels::of_check(DType dtype, std::uint32_t mark) {
   return *kernel;
 }
 
-backend::Kernel &Kernels::of_update(const backend::Optimizer &optimizer, std::int64_t elements) {
-  std::unique_ptr<backend::Kernel> &kernel = by_signature_[fmt::format("update {}", elements)];
-  if (!kernel) kernel = device_.compile_update(optimizer, elements);
+backend::Kernel &Kernels::of_update(const backend::UpdateRequest &request) {
+  std::unique_ptr<backend::Kernel> &kernel = by_signature_[fmt::format(
+      "update {} {} {}", request.elements, name_of(request.weights), name_of(request.gradient))];
+  if (!kernel) kernel = device_.compile_update(request);
   return *kernel;
 }
 

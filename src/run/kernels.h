@@ -21,7 +21,7 @@ class Kernels {
 
   backend::Kernel &of_node(const graph::Graph &graph, const graph::Node &node);
   backend::Kernel &of_check(DType dtype, std::uint32_t mark);
-  backend::Kernel &of_update(const backend::Optimizer &optimizer, std::int64_t elements);
+  backend::Kernel &of_update(const backend::UpdateRequest &request);
 
  private:
   backend::Device &device_;

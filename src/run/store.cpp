@@ -71,9 +71,10 @@ void Store::read(const program::Buffer &buffer, std::uint64_t offset, void *out,
   if (buffer.tier != Tier::disk) return device_.read(out, address(buffer, offset), bytes);
   const std::uint64_t end = offset + bytes;
   for (std::uint64_t at = offset; at < end;) {
-    const Held piece = {&buffer, at / room_.piece_bytes * room_.piece_bytes};
+    const Piece piece = {&buffer, at / room_.piece_bytes * room_.piece_bytes};
     const std::uint64_t part = std::min(end, piece.begin + room_.piece_bytes) - at;
-    std::memcpy(static_cast<std::byte *>(out) + (at - offset), hold(piece, false) + (at - piece.begin), part);
+    const std::byte *from = place(hold(piece, false));
+    std::memcpy(static_cast<std::byte *>(out) + (at - offset), from + (at - piece.begin), part);
     at += part;
   }
 }
@@ -83,41 +84,50 @@ void Store::write(const program::Buffer &buffer, std::uint64_t offset, const voi
   if (buffer.tier != Tier::disk) return device_.write(address(buffer, offset), from, bytes);
   const std::uint64_t end = offset + bytes;
   for (std::uint64_t at = offset; at < end;) {
-    const Held piece = {&buffer, at / room_.piece_bytes * room_.piece_bytes};
+    const Piece piece = {&buffer, at / room_.piece_bytes * room_.piece_bytes};
     const std::uint64_t part = std::min(end, piece.begin + room_.piece_bytes) - at;
-    std::byte *to = hold(piece, part == piece_bytes(piece)) + (at - piece.begin);
-    std::memcpy(to, static_cast<const std::byte *>(from) + (at - offset), part);
-    held_ = piece;
-    changed_ = true;
-    if (!sweeping_) write_back();
+    const std::size_t which = hold(piece, part == piece_bytes(piece));
+    std::memcpy(place(which) + (at - piece.begin), static_cast<const std::byte *>(from) + (at - offset), part);
+    held_[which].changed = true;
+    if (!sweeping_) write_back(which);
     at += part;
   }
 }
 
-std::uint64_t Store::piece_bytes(const Held &piece) const {
+std::uint64_t Store::piece_bytes(const Piece &piece) const {
   return std::min(room_.piece_bytes, piece.buffer->bytes - piece.begin);
 }
 
-// The piece, in staging memory. `overwritten`: what it holds is of no use.
-std::byte *Store::hold(const Held &piece, bool overwritten) {
-  std::byte *at = staging(piece_bytes(piece));
-  if (held_ == piece) return at;
-  write_back();
-  if (!overwritten) read_disk(piece.buffer->offset + piece.begin, at, piece_bytes(piece));
-  if (sweeping_) held_ = piece;
-  return at;
+std::byte *Store::place(std::size_t which) {
+  return staging(held_.size() * room_.piece_bytes) + which * room_.piece_bytes;
 }
 
-void Store::write_back() {
-  const Held held = std::exchange(held_, {});
-  if (!std::exchange(changed_, false)) return;
-  const std::uint64_t bytes = piece_bytes(held);
+// The piece comes to staging memory, in place of the one that was not asked for last. `overwritten`: what it holds is
+// of no use.
+std::size_t Store::hold(const Piece &piece, bool overwritten) {
+  for (std::size_t which = 0; which < held_.size(); ++which)
+    if (sweeping_ && held_[which].piece == piece) return latest_ = which;
+  latest_ = 1 - latest_;
+  write_back(latest_);
+  if (!overwritten) read_disk(piece.buffer->offset + piece.begin, place(latest_), piece_bytes(piece));
+  held_[latest_] = {piece};
+  return latest_;
+}
+
+// The piece is not held any more.
+void Store::write_back(std::size_t which) {
+  const auto [piece, changed] = std::exchange(held_[which], Held{});
+  if (!changed) return;
   try {
-    write_disk(held.buffer->offset + held.begin, staging(bytes), bytes);
+    write_disk(piece.buffer->offset + piece.begin, place(which), piece_bytes(piece));
   } catch (Error &error) {  // what the piece held is gone, more of it than was to be written
     error.aftermath = Aftermath::lost;
     throw;
   }
+}
+
+void Store::write_back_all() {
+  for (std::size_t which = 0; which < held_.size(); ++which) write_back(which);
 }
 
 }  // namespace protrain::run

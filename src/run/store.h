@@ -50,36 +50,50 @@ class Store {
   void read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes);
   void write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes);
 
-  // For reading or writing everything, part by part: while a sweep lives, a piece of the disk stays in staging memory
-  // and is moved once, however many of its parts are asked for in a row. Nothing else may use that memory meanwhile.
+  // For reading or writing everything, part by part: while a sweep lives, a piece of each of two arrays on disk
+  // (weights in two planes are such) stays in staging memory and is moved once, however many of its parts are asked for
+  // in a row. Nothing else may use that memory meanwhile.
   class Sweep {
    public:
-    explicit Sweep(Store &store) : store_(store) { store_.sweeping_ = true; }
+    explicit Sweep(Store &store) : store_(store), outermost_(!store.sweeping_) {
+      if (outermost_) store_.held_ = {};
+      store_.sweeping_ = true;
+    }
     Sweep(const Sweep &) = delete;
     Sweep &operator=(const Sweep &) = delete;
     ~Sweep() {
-      store_.sweeping_ = store_.changed_ = false;
-      store_.held_ = {};
+      if (outermost_) store_.sweeping_ = false;
     }
-    void finish() { store_.write_back(); }  // what was written is on disk; without it the last piece is not
+    // What was written is on disk; without it the last pieces are not.
+    void finish() {
+      if (outermost_) store_.write_back_all();
+    }
 
    private:
     Store &store_;
+    const bool outermost_;  // one within another is part of it
   };
 
  private:
-  // A piece of a buffer on disk that staging memory has.
-  struct Held {
+  // A piece of a buffer on disk.
+  struct Piece {
     const program::Buffer *buffer = nullptr;
     std::uint64_t begin = 0;  // from the buffer's start
-    bool operator==(const Held &) const = default;
+    bool operator==(const Piece &) const = default;
+  };
+  // One that staging memory has.
+  struct Held {
+    Piece piece = {};
+    bool changed = false;  // since it came from the disk
   };
 
   template <typename Do>
   void each_piece(std::uint64_t bytes, Do &&act) const;
-  std::uint64_t piece_bytes(const Held &piece) const;
-  std::byte *hold(const Held &piece, bool overwritten);
-  void write_back();
+  std::uint64_t piece_bytes(const Piece &piece) const;
+  std::byte *place(std::size_t which);  // of a held piece
+  std::size_t hold(const Piece &piece, bool overwritten);
+  void write_back(std::size_t which);
+  void write_back_all();
 
   backend::Device &device_;
   std::byte *device_arena_ = nullptr;
@@ -89,8 +103,8 @@ class Store {
   const Room room_;
   Block staging_;
   bool sweeping_ = false;
-  Held held_;
-  bool changed_ = false;  // what is held, since it came from the disk
+  std::array<Held, 2> held_;
+  std::size_t latest_ = 0;  // of held_: what was asked for last
 };
 
 }  // namespace protrain::run

@@ -102,9 +102,6 @@ std::string check_model(const Options &options, const std::string &model_path) {
     describe_graph(loaded.prepared, json);
     json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
     const grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
-    require(precision_of(options) == DType::f32, Code::unsupported, "precision",
-            "the graph is complete in {}, but training in it is not available yet: there are no kernels for it",
-            options.text("precision"));
     run::Kernels(*device).compile(training.graph);
     json["trainable"] = true;
   } catch (const Error &error) {

@@ -39,7 +39,7 @@ std::string save(Machine &machine, const Counters &counters, const std::string &
   if (machine.blueprint().micro_batch > 0) description.counters[kMicroBatch] = machine.blueprint().micro_batch;
   const run::Store::Sweep sweep(machine.store());
   return state::save(directory, description, [&](auto parameter, auto array, auto offset, auto out) {
-    machine.read_array(parameter, array, offset, out);
+    machine.parameters().read(parameter, array, offset, out);
   });
 }
 
@@ -68,7 +68,7 @@ Counters resume(Machine &machine, const Options &options) {
           options.integer("seed"), checkpoint.path(), counters.seed);
   run::Store::Sweep sweep(machine.store());
   checkpoint.load(describe(machine.blueprint()), [&](auto parameter, auto array, auto offset, auto bytes) {
-    machine.write_array(parameter, array, offset, bytes);
+    machine.parameters().write(parameter, array, offset, bytes);
   });
   sweep.finish();
   return counters;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "run/executor.h"
-#include "session/blueprint.h"
+#include "session/parameters.h"
 
 namespace protrain::session {
 
@@ -33,26 +33,18 @@ class Machine {
   std::uint32_t status();
   void set_status(std::uint32_t status);
 
-  // A parameter's arrays: 0 the weights, 1 and on the optimizer's state. Bytes from `offset`.
-  void read_array(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
-  void write_array(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
-  void read_gradient(std::size_t parameter, std::span<std::byte> out);
+  Parameters &parameters() { return *parameters_; }
 
  private:
-  program::Operand array(std::size_t parameter, std::size_t which) const;
   void declare_disk();
   void make_executors(const run::Trial &trial);
-  void fill();
   void fill_values(std::size_t binding);
-  void fill_through_memory(std::size_t chunk);
-  void read_weights(std::size_t chunk, std::byte *to) const;
-  const program::Buffer &weights(std::size_t chunk) const;
-  bool rests_in_memory(std::size_t chunk) const;
 
   std::unique_ptr<backend::Device> device_;
   run::Kernels kernels_;
   Blueprint blueprint_;
   std::unique_ptr<run::Store> store_;
+  std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<run::Lanes> lanes_;
   std::vector<Executors> executors_;
 };

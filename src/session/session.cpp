@@ -81,11 +81,13 @@ class LiveSession final : public Session {
 
   void read_parameter(const std::string &name, float *out, std::size_t count) override {
     require_usable();
-    machine_.read_array(find_parameter(name, count), 0, 0, std::as_writable_bytes(std::span(out, count)));
+    machine_.parameters().read(find_parameter(name, count), 0, 0, std::as_writable_bytes(std::span(out, count)));
   }
 
   void write_parameter(const std::string &name, const float *values, std::size_t count) override {
-    told([&] { machine_.write_array(find_parameter(name, count), 0, 0, std::as_bytes(std::span(values, count))); });
+    told([&] {
+      machine_.parameters().write(find_parameter(name, count), 0, 0, std::as_bytes(std::span(values, count)));
+    });
   }
 
   std::size_t parameters_elements() const override {
@@ -98,14 +100,14 @@ class LiveSession final : public Session {
     require_usable();
     require_all_elements(count);
     for (std::size_t p = 0; p < parameter_count(); out += elements_of(p++))
-      machine_.read_array(p, 0, 0, std::as_writable_bytes(std::span(out, elements_of(p))));
+      machine_.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(out, elements_of(p))));
   }
 
   void write_parameters(const float *values, std::size_t count) override {
     require_all_elements(count);
     told([&] {
       for (std::size_t p = 0; p < parameter_count(); values += elements_of(p++))
-        machine_.write_array(p, 0, 0, std::as_bytes(std::span(values, elements_of(p))));
+        machine_.parameters().write(p, 0, 0, std::as_bytes(std::span(values, elements_of(p))));
     });
   }
 
@@ -119,7 +121,7 @@ class LiveSession final : public Session {
             blueprint_.accumulation);
     require(gradients_hold_, Code::state, name,
             "the gradients of the last step went with the call that failed after it");
-    machine_.read_gradient(p, std::as_writable_bytes(std::span(out, count)));
+    machine_.parameters().read_gradient(p, std::span(out, count));
     if (blueprint_.accumulation == 1) return;
     for (float &value : std::span(out, count)) value *= static_cast<float>(1 / last_weight_);
   }
@@ -361,16 +363,16 @@ class LiveSession final : public Session {
     const auto tied = blueprint_.tied.find(name);
     const ValueId id = parameter_named(tied != blueprint_.tied.end() ? tied->second.parameter : name);
     if (id == ValueId::none) return false;
-    const graph::Type &type = forward().value(id).type;
-    const std::span<std::byte> bytes(out, byte_count(type.dtype, type.shape));
+    const Shape &shape = forward().value(id).type.shape;
+    const std::span<std::byte> bytes(out, byte_count(DType::f32, shape));
     if (tied == blueprint_.tied.end() || !tied->second.turned) {
-      machine_.read_array(position_of(id), 0, 0, bytes);
+      machine_.parameters().read(position_of(id), 0, 0, bytes);
       return true;
     }
     std::vector<std::byte> straight(bytes.size());
-    machine_.read_array(position_of(id), 0, 0, straight);
-    const auto rows = static_cast<std::size_t>(type.shape[0]), columns = static_cast<std::size_t>(type.shape[1]);
-    const std::size_t size = size_of(type.dtype);
+    machine_.parameters().read(position_of(id), 0, 0, straight);
+    const auto rows = static_cast<std::size_t>(shape[0]), columns = static_cast<std::size_t>(shape[1]);
+    constexpr std::size_t size = sizeof(float);
     for (std::size_t i = 0; i < rows; ++i)
       for (std::size_t j = 0; j < columns; ++j)
         std::memcpy(&bytes[(j * rows + i) * size], &straight[(i * columns + j) * size], size);
@@ -427,8 +429,6 @@ std::unique_ptr<Session> Session::create(const Options &options, const onnx_impo
                                          const Log &progress) {
   require(!options.is_set("hardware"), Code::arg, "hardware",
           "a session runs on this machine; hardware is for planning alone");
-  require(precision_of(options) == DType::f32, Code::unsupported, "precision",
-          "training in {} is not available yet; planning and checking a model in it are", options.text("precision"));
   return std::make_unique<LiveSession>(options, model, std::move(log), progress);
 }
 

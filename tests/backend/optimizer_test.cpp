@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "arith/planes.h"
 #include "backend/backend.h"
 #include "base/error.h"
 
@@ -45,7 +46,7 @@ void run(Device &device, Kernel &kernel, const Launch &launch) {
 State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t status = 0,
               const float *scale = nullptr) {
   const auto device = open("cpu", threads);
-  const auto kernel = device->compile_update(optimizer, kElements);
+  const auto kernel = device->compile_update({.optimizer = optimizer, .elements = kElements});
   State s{wave(0.7), std::vector<float>(kElements), std::vector<float>(kElements)};
   StepScalars scalars{.learning_rate = 0.01};
   for (int t = 1; t <= steps; ++t) {
@@ -131,6 +132,58 @@ TEST(Update, ScalesGradientsAndThenCutsThem) {
     ASSERT_NEAR(double(state.weights[i]), double(start[i]) - 0.01 * g, 1e-7) << i;
   }
   EXPECT_EQ(trained(never, 3, 2, 0, &one).weights, trained(plain, 3, 2).weights);
+}
+
+// Weights in two planes take the step that their masters would: with gradients in either type.
+template <typename Gradient>
+void expect_masters_step(const Optimizer &optimizer, DType gradient_type) {
+  const auto device = open("cpu", 2);
+  const StepScalars scalars{.learning_rate = 0.01, .beta1_power = 0.9, .beta2_power = 0.999};
+  std::uint32_t status = 0;
+  std::vector<Gradient> gradient;
+  std::vector<float> masters = wave(0.7), widened;
+  std::vector<arith::bf16> high;
+  std::vector<std::uint16_t> low;
+  for (float master : masters) {
+    const arith::Planes planes = arith::split(master);
+    high.push_back(planes.high), low.push_back(planes.low);
+  }
+  for (float g : wave(0.3)) {
+    gradient.push_back(arith::narrowed<Gradient>(g));
+    widened.push_back(arith::widened(gradient.back()));
+  }
+  std::vector<float> first(kElements), second(kElements), other_first(kElements), other_second(kElements);
+  const auto whole = device->compile_update({.optimizer = optimizer, .elements = kElements});
+  const auto split = device->compile_update(
+      {.optimizer = optimizer, .elements = kElements, .weights = DType::bf16, .gradient = gradient_type});
+  std::vector<void *> inputs = {widened.data(), &status}, outputs = {masters.data(), first.data(), second.data()};
+  std::vector<void *> of_split = {gradient.data(), &status};
+  std::vector<void *> planes = {high.data(), low.data(), other_first.data(), other_second.data()};
+  outputs.resize(1 + static_cast<std::size_t>(optimizer.state_count()));
+  planes.resize(2 + static_cast<std::size_t>(optimizer.state_count()));
+  for (int t = 0; t < 3; ++t) {
+    run(*device, *whole, {inputs, outputs, nullptr, &scalars});
+    run(*device, *split, {of_split, planes, nullptr, &scalars});
+  }
+  for (std::size_t i = 0; i < masters.size(); ++i) ASSERT_EQ(arith::joined(high[i], low[i]), masters[i]) << i;
+  EXPECT_EQ(first, other_first);
+  EXPECT_EQ(second, other_second);
+  EXPECT_NE(masters, wave(0.7));
+}
+
+TEST(Update, OfWeightsInTwoPlanesIsThatOfTheirMasters) {
+  for (const Optimizer &optimizer : kOptimizers) {
+    expect_masters_step<float>(optimizer, DType::f32);
+    expect_masters_step<arith::bf16>(optimizer, DType::bf16);
+  }
+}
+
+TEST(Update, OfWeightsOfOtherTypesIsRefused) {
+  EXPECT_THROW(open("cpu", 1)->compile_update({.optimizer = {}, .elements = 1, .weights = DType::f64}), Error);
+  EXPECT_THROW(open("cpu", 1)->compile_update({.optimizer = {}, .elements = 1, .gradient = DType::bf16}), Error);
+  EXPECT_THROW(open("cpu", 1)->compile_update(
+                   {.optimizer = {}, .elements = 1, .weights = DType::bf16, .gradient = DType::f16}),
+               Error);
 }
 
 std::uint32_t checked(double value, DType dtype, std::uint32_t status) {

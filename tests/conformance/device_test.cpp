@@ -60,7 +60,7 @@ struct Trained {
 // Three steps; `alone`: by the calling thread, in the host's memory.
 Trained trained(const Machine &machine, const Optimizer &optimizer, std::uint32_t status, bool alone) {
   Device &device = *machine.device;
-  const auto kernel = device.compile_update(optimizer, 1003);
+  const auto kernel = device.compile_update({.optimizer = optimizer, .elements = 1003});
   Arena arena(machine);
   Trained host{wave(0.7), std::vector<float>(1003), std::vector<float>(1003)};
   std::vector<float> gradient = wave(0.3);

@@ -114,6 +114,28 @@ TEST_F(External, DownloadCachesThatLinkBothFilesToOnePlaceWork) {
   EXPECT_EQ(opened->load("w").doubles()[11], 12);
 }
 
+// Wherever the values stand: beside the model, in it, and in it so large that it is left in the file.
+TEST_F(External, PartsOfWeightsAreReadByThemselves) {
+  std::vector<float> many(70'000);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);
+  for (const auto &[data, values] :
+       std::vector<std::pair<std::string, std::vector<float>>>{{external("w", "0", "48"), kValues},
+                                                               {test::raw_data(raw(kValues)), kValues},
+                                                               {field(4, raw(kValues)), kValues}}) {
+    std::vector<float> part(5);
+    open(data)->read("w", 3 * sizeof(float), std::as_writable_bytes(std::span(part)));
+    EXPECT_EQ(part, std::vector<float>(values.begin() + 3, values.begin() + 8));
+    EXPECT_EQ(test::error_of([&] { open(data)->read("w", 40, std::as_writable_bytes(std::span(part))); }).code,
+              Code::internal);
+  }
+  Wire wire;
+  wire.initializers = {tensor("w", kFloat, {70'000}, test::raw_data(raw(many)))};
+  std::vector<float> part(20'000);
+  Model::open(scratch_.put("m/large.onnx", wire.bytes()))
+      ->read("w", 50'000 * sizeof(float), std::as_writable_bytes(std::span(part)));
+  EXPECT_EQ(part, std::vector<float>(many.begin() + 50'000, many.end()));
+}
+
 // Bytes in memory: external data lie in the directory that comes with them, and nowhere else.
 TEST_F(External, ModelInMemoryReadsOnlyTheDirectoryItIsGiven) {
   const auto from = [&](const std::string &data, const std::string &directory) {
@@ -190,7 +212,7 @@ TEST_F(External, ChecksumsAreCompared) {
     EXPECT_EQ(error(with(none)).code, Code::format) << none;
   fs::resize_file(scratch_ / "m/w", std::uint64_t{1} << 40);  // sparse: never read for its sum
   std::vector<std::byte> out(48);
-  EXPECT_EQ(test::error_of([&] { open(with(sum))->read("w", out.data()); }).code, Code::limit);
+  EXPECT_EQ(test::error_of([&] { open(with(sum))->read("w", 0, out); }).code, Code::limit);
 }
 
 // Somebody who swaps file and link all the time: what is read is the file, or nothing.

@@ -19,7 +19,7 @@ class Bench {
         kernels_(*device_) {
     for (std::size_t p = 0; p < machine_.blueprint().draft.state.parameters.size(); ++p) {
       initial_.emplace_back(bytes_of_parameter(p));
-      machine_.read_array(p, 0, 0, initial_.back());
+      machine_.parameters().read(p, 0, 0, initial_.back());
     }
   }
 
@@ -98,7 +98,7 @@ class Bench {
   void note_weights(Trace &trace) {
     for (std::size_t p = 0; p < initial_.size(); ++p) {
       std::vector<float> &values = trace.parameters.emplace_back(initial_[p].size() / sizeof(float));
-      machine_.read_array(p, 0, 0, std::as_writable_bytes(std::span(values)));
+      machine_.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(values)));
     }
   }
 

@@ -20,8 +20,8 @@ class Forwarding : public backend::Device {
   std::unique_ptr<backend::Kernel> compile(const backend::KernelRequest &request) override {
     return device_->compile(request);
   }
-  std::unique_ptr<backend::Kernel> compile_update(const backend::Optimizer &optimizer, std::int64_t count) override {
-    return device_->compile_update(optimizer, count);
+  std::unique_ptr<backend::Kernel> compile_update(const backend::UpdateRequest &request) override {
+    return device_->compile_update(request);
   }
   std::unique_ptr<backend::Kernel> compile_check(DType dtype, std::uint32_t mark) override {
     return device_->compile_check(dtype, mark);

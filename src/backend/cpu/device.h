@@ -11,7 +11,7 @@ namespace protrain::backend {
 std::unique_ptr<Device> open_cpu(int threads);
 
 // optimizer.cpp
-std::unique_ptr<CpuKernel> make_update(const Optimizer &optimizer, std::int64_t elements);
+std::unique_ptr<CpuKernel> make_update(const UpdateRequest &request);
 std::unique_ptr<CpuKernel> make_check(DType dtype, std::uint32_t mark);
 
 }  // namespace protrain::backend

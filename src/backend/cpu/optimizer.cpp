@@ -8,56 +8,44 @@
 namespace protrain::backend {
 
 namespace {
-constexpr std::int64_t kLine = 16;  // floats of a cache line: no two members write to one
+constexpr std::int64_t kLine = 32;  // 16-bit numbers of a cache line: no two members write to one
 
-struct Spans {
-  arith::Treatment treatment;
-  const float *__restrict gradient;
-  float *__restrict weights;
-  float *__restrict first;
-  float *__restrict second;
-};
-
-PROTRAIN_CLONES
-void adamw(const arith::AdamW &step, const Spans &at, Range range) {
-  const arith::AdamW c = step;
-  const arith::Treatment t = at.treatment;
-  const float *__restrict g = at.gradient;
-  float *__restrict w = at.weights, *__restrict m = at.first, *__restrict v = at.second;
-  for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, arith::treated(t, g[i]), w[i], m[i], v[i]);
+template <typename Step, typename At>
+PROTRAIN_INLINE void update_range(const Step &step, const arith::Treatment &treatment, const At &arrays, Range range) {
+  const Step s = step;
+  const arith::Treatment t = treatment;
+  const At at = arrays;
+#pragma GCC ivdep  // the arrays lie apart
+  for (std::int64_t i = range.begin; i < range.end; ++i) update(s, t, at, i);
 }
 
-PROTRAIN_CLONES
-void momentum_sgd(const arith::Sgd &step, const Spans &at, Range range) {
-  const arith::Sgd c = step;
-  const arith::Treatment t = at.treatment;
-  const float *__restrict g = at.gradient;
-  float *__restrict w = at.weights, *__restrict b = at.first;
-  for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, arith::treated(t, g[i]), w[i], b[i]);
-}
+#define PROTRAIN_UPDATE(STEP, ...)                                                                                   \
+  PROTRAIN_CLONES void update_all(const STEP &step, const arith::Treatment &t, const __VA_ARGS__ &at, Range range) { \
+    update_range(step, t, at, range);                                                                                \
+  }
+#define PROTRAIN_UPDATES(...)                \
+  PROTRAIN_UPDATE(arith::AdamW, __VA_ARGS__) \
+  PROTRAIN_UPDATE(arith::Sgd, __VA_ARGS__)
+PROTRAIN_UPDATES(UpdateArrays<WholeWeights, float>)
+PROTRAIN_UPDATES(UpdateArrays<SplitWeights, float>)
+PROTRAIN_UPDATES(UpdateArrays<SplitWeights, arith::bf16>)
+#undef PROTRAIN_UPDATES
+#undef PROTRAIN_UPDATE
 
-PROTRAIN_CLONES
-void plain_sgd(const arith::Sgd &step, const Spans &at, Range range) {
-  const arith::Sgd c = step;
-  const arith::Treatment t = at.treatment;
-  const float *__restrict g = at.gradient;
-  float *__restrict w = at.weights;
-  for (std::int64_t i = range.begin; i < range.end; ++i) arith::update(c, arith::treated(t, g[i]), w[i]);
-}
-
+template <typename Weights, typename Gradient>
 class Update : public CpuKernel {
  public:
-  Update(const Optimizer &optimizer, std::int64_t elements) : optimizer_(optimizer), elements_(elements) {}
+  explicit Update(const UpdateRequest &request) : optimizer_(request.optimizer), elements_(request.elements) {}
 
   void run(Member &member, const Launch &launch) override {
     if (*input<std::uint32_t>(launch, 1) != 0) return;
-    const int states = optimizer_.state_count();
-    const Spans at{treatment_of(optimizer_.clip_value, optional_input<float>(launch, 2)), input<float>(launch, 0),
-                   output<float>(launch, 0), optional_output<float>(launch, 1), optional_output<float>(launch, 2)};
+    const arith::Treatment treatment = treatment_of(optimizer_.clip_value, optional_input<float>(launch, 2));
+    const UpdateArrays<Weights, Gradient> at(launch);
     const Range range = share(elements_, kLine, member);
-    if (optimizer_.kind == Optimizer::Kind::adamw) return adamw(adamw_step(optimizer_, *launch.scalars), at, range);
-    const arith::Sgd step = sgd_step(optimizer_, *launch.scalars);
-    states > 0 ? momentum_sgd(step, at, range) : plain_sgd(step, at, range);
+    if (optimizer_.kind == Optimizer::Kind::adamw)
+      update_all(adamw_step(optimizer_, *launch.scalars), treatment, at, range);
+    else
+      update_all(sgd_step(optimizer_, *launch.scalars), treatment, at, range);
   }
 
  private:
@@ -86,9 +74,15 @@ class Check : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_update(const Optimizer &optimizer, std::int64_t elements) {
-  require(elements >= 0, Code::internal, "update", "{} elements", elements);
-  return std::make_unique<Update>(optimizer, elements);
+std::unique_ptr<CpuKernel> make_update(const UpdateRequest &request) {
+  require(request.elements >= 0, Code::internal, "update", "{} elements", request.elements);
+  if (request.weights == DType::f32 && request.gradient == DType::f32)
+    return std::make_unique<Update<WholeWeights, float>>(request);
+  const bool narrow = request.gradient == DType::bf16;
+  require(request.weights == DType::bf16 && (narrow || request.gradient == DType::f32), Code::unsupported, "update",
+          "of {} weights by {} gradients", name_of(request.weights), name_of(request.gradient));
+  if (narrow) return std::make_unique<Update<SplitWeights, arith::bf16>>(request);
+  return std::make_unique<Update<SplitWeights, float>>(request);
 }
 
 std::unique_ptr<CpuKernel> make_check(DType dtype, std::uint32_t mark) { return std::make_unique<Check>(dtype, mark); }

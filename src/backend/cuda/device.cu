@@ -39,9 +39,7 @@ class CudaDevice : public Device {
     require(make != nullptr, Code::unsupported, subject(request), "cuda has no kernel for {}", request.node.op);
     return make(request, *site_);
   }
-  std::unique_ptr<Kernel> compile_update(const Optimizer &optimizer, std::int64_t elements) override {
-    return make_update(optimizer, elements);
-  }
+  std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) override { return make_update(request); }
   std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) override { return make_check(dtype, mark); }
 
   void *allocate_arena(std::uint64_t bytes) override {

@@ -103,7 +103,7 @@ Made make_count_targets(const KernelRequest &request, Site &site);
 Made make_counted_loss(const KernelRequest &request, Site &site);
 
 // optimizer.cu
-Made make_update(const Optimizer &optimizer, std::int64_t elements);
+Made make_update(const UpdateRequest &request);
 Made make_check(DType dtype, std::uint32_t mark);
 
 }  // namespace protrain::backend::cuda

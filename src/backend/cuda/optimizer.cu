@@ -2,8 +2,6 @@
 // file, like all of this folder, is compiled without contraction of products.
 #include "arith/optimizer.h"
 
-#include <optional>
-
 #include "backend/cpu/device.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/optimizer_step.h"
@@ -12,45 +10,25 @@
 namespace protrain::backend::cuda {
 
 namespace {
-struct Arrays {
-  const float *gradient;
-  const std::uint32_t *status;
-  const float *scale;
-  float *weights, *first, *second;
-};
-
-// kStates: arrays beside the weights.
-template <int kStates, typename Step>
-__global__ void update_kernel(Arrays arrays, Step step, double clip_value, std::int64_t count) {
-  if (*arrays.status != 0) return;
-  const arith::Treatment treatment = treatment_of(clip_value, arrays.scale);
-  for (std::int64_t i = thread_index(); i < count; i += thread_count()) {
-    const float g = arith::treated(treatment, arrays.gradient[i]);
-    if constexpr (kStates == 2) arith::update(step, g, arrays.weights[i], arrays.first[i], arrays.second[i]);
-    if constexpr (kStates == 1) arith::update(step, g, arrays.weights[i], arrays.first[i]);
-    if constexpr (kStates == 0) arith::update(step, g, arrays.weights[i]);
-  }
+template <typename Step, typename Weights, typename Gradient>
+__global__ void update_kernel(UpdateArrays<Weights, Gradient> at, const std::uint32_t *status, const float *scale,
+                              Step step, double clip_value, std::int64_t count) {
+  if (*status != 0) return;
+  const arith::Treatment treatment = treatment_of(clip_value, scale);
+  for (std::int64_t i = thread_index(); i < count; i += thread_count()) update(step, treatment, at, i);
 }
 
+template <typename Weights, typename Gradient>
 class Update : public CudaKernel {
  public:
-  Update(const Optimizer &optimizer, std::int64_t elements)
-      : optimizer_(optimizer), elements_(elements), on_host_(backend::make_update(optimizer, elements)) {}
+  explicit Update(const UpdateRequest &request)
+      : optimizer_(request.optimizer), elements_(request.elements), on_host_(backend::make_update(request)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    const Arrays arrays{input<float>(launch, 0),  input<std::uint32_t>(launch, 1),   optional_input<float>(launch, 2),
-                        output<float>(launch, 0), optional_output<float>(launch, 1), optional_output<float>(launch, 2)};
-    const StepScalars &now = *launch.scalars;
-    const double clip = optimizer_.clip_value;
     if (optimizer_.kind == Optimizer::Kind::adamw)
-      cuda::launch(stream, update_kernel<2, arith::AdamW>, grid_of(elements_), arrays, adamw_step(optimizer_, now),
-                   clip, elements_);
-    else if (optimizer_.state_count() > 0)
-      cuda::launch(stream, update_kernel<1, arith::Sgd>, grid_of(elements_), arrays, sgd_step(optimizer_, now), clip,
-                   elements_);
+      run(stream, launch, adamw_step(optimizer_, *launch.scalars));
     else
-      cuda::launch(stream, update_kernel<0, arith::Sgd>, grid_of(elements_), arrays, sgd_step(optimizer_, now), clip,
-                   elements_);
+      run(stream, launch, sgd_step(optimizer_, *launch.scalars));
   }
 
   void run_on_host(const Launch &launch) override {
@@ -59,6 +37,13 @@ class Update : public CudaKernel {
   }
 
  private:
+  template <typename Step>
+  void run(Stream stream, const Launch &launch, const Step &step) {
+    cuda::launch(stream, update_kernel<Step, Weights, Gradient>, grid_of(elements_),
+                 UpdateArrays<Weights, Gradient>(launch), input<std::uint32_t>(launch, 1),
+                 optional_input<float>(launch, 2), step, optimizer_.clip_value, elements_);
+  }
+
   const Optimizer optimizer_;
   const std::int64_t elements_;
   const std::unique_ptr<CpuKernel> on_host_;
@@ -84,8 +69,11 @@ class Check : public CudaKernel {
 };
 }  // namespace
 
-Made make_update(const Optimizer &optimizer, std::int64_t elements) {
-  return std::make_unique<Update>(optimizer, elements);
+// The CPU's kernel, made for the host, has refused what there is none for.
+Made make_update(const UpdateRequest &request) {
+  if (request.weights == DType::f32) return std::make_unique<Update<WholeWeights, float>>(request);
+  if (request.gradient == DType::f32) return std::make_unique<Update<SplitWeights, float>>(request);
+  return std::make_unique<Update<SplitWeights, bf16>>(request);
 }
 
 Made make_check(DType dtype, std::uint32_t mark) {

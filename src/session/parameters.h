@@ -1,0 +1,56 @@
+// Parameters: what a session holds of each one, as float32, wherever it rests and whatever a step computes with:
+// masters in two planes (arith/planes.h) are split on their way in and joined on their way out. Outside of steps.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "run/store.h"
+#include "session/blueprint.h"
+
+namespace protrain::session {
+
+class Parameters {
+ public:
+  // Both must outlive it.
+  Parameters(const Blueprint &blueprint, run::Store &store) : blueprint_(blueprint), store_(store) {}
+
+  // Weights from the file, optimizer state of zeros, by as many threads as there is use for up to `threads`.
+  // `reachable`: the host can write to the device's memory.
+  void fill(int threads, bool reachable);
+
+  // An array of a parameter: 0 the weights, 1 and on the optimizer's moments; whole elements from `offset` bytes on.
+  void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
+  void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
+  void read_gradient(std::size_t parameter, std::span<float> out);
+
+ private:
+  // Where a chunk's weights are read to.
+  struct Planes {
+    std::byte *weights;
+    std::byte *low;  // nullptr: there is none
+  };
+
+  const program::State &state() const { return blueprint_.draft.state; }
+  const program::Buffer &buffer(program::BufferId id) const { return state().buffers[index(id)]; }
+  const graph::Value &value(std::size_t parameter) const;
+  bool is_split(std::size_t parameter) const { return value(parameter).type.dtype == DType::bf16; }
+  // How many of the optimizer's arrays are no moments: the lower plane.
+  std::size_t planes_below() const;
+  const program::Buffer *low_plane(std::size_t chunk) const;
+
+  void fill_in_place(const std::vector<std::size_t> &chunks, int threads);
+  void fill_through_memory(std::size_t chunk);
+  void read_chunk(std::size_t chunk, const Planes &to) const;
+  void read_masters(std::size_t parameter, const Planes &to) const;
+
+  void read_at(const program::Operand &at, std::uint64_t offset, std::span<std::byte> out);
+  void write_at(const program::Operand &at, std::uint64_t offset, std::span<const std::byte> in);
+  template <typename Act>
+  void each_block(std::size_t parameter, std::uint64_t bytes, Act &&act);
+
+  const Blueprint &blueprint_;
+  run::Store &store_;
+};
+
+}  // namespace protrain::session

@@ -1,0 +1,55 @@
+// Master weights in two planes.
+#include "arith/planes.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace {
+
+namespace arith = protrain::arith;
+
+float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+std::uint32_t there_and_back(std::uint32_t bits) {
+  const arith::Planes planes = arith::split(from_bits(bits));
+  return std::bit_cast<std::uint32_t>(arith::joined(planes.high, planes.low));
+}
+
+// A step over all bit patterns that no power of two divides, and every pattern near the places where the upper plane
+// changes.
+TEST(Planes, LoseNothing) {
+  for (std::uint64_t bits = 0; bits < 1ull << 32; bits += 251) {
+    const auto b = static_cast<std::uint32_t>(bits);
+    if (std::isnan(from_bits(b))) continue;
+    ASSERT_EQ(there_and_back(b), b);
+  }
+  for (std::uint64_t high = 0; high < 1ull << 16; ++high)
+    for (std::uint32_t low : {0x0000u, 0x0001u, 0x7FFEu, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) {
+      const auto b = static_cast<std::uint32_t>(high << 16 | low);
+      if (std::isnan(from_bits(b))) continue;
+      ASSERT_EQ(there_and_back(b), b);
+    }
+}
+
+TEST(Planes, TheUpperOneIsTheNearestBfloat16) {
+  for (std::uint64_t bits = 0; bits < 1ull << 32; bits += 251) {
+    const float master = from_bits(static_cast<std::uint32_t>(bits));
+    const arith::bf16 high = arith::split(master).high, even = arith::to_bf16(master);
+    if (!std::isfinite(master) || high.bits == even.bits) continue;
+    ASSERT_EQ(bits & 0xFFFF, 0x8000u) << "other than to_bf16, and no tie";
+    ASSERT_GT(std::abs(arith::widened(high)), std::abs(master));
+  }
+  EXPECT_EQ(arith::split(from_bits(0x3F808000u)).high.bits, 0x3F81u);  // a tie, away from zero
+  EXPECT_EQ(arith::split(from_bits(0xBF808000u)).high.bits, 0xBF81u);
+  EXPECT_EQ(arith::split(from_bits(0x7F7FFFFFu)).high.bits, 0x7F80u);  // the largest float32 is nearer to infinity
+}
+
+TEST(Planes, HoldOneNaN) {
+  for (std::uint32_t bits : {0x7F800001u, 0x7FC00000u, 0x7FFF8000u, 0x7FFFFFFFu, 0xFF800001u, 0xFFFFFFFFu}) {
+    EXPECT_EQ(there_and_back(bits), 0x7FC00000u);
+    EXPECT_TRUE(std::isnan(arith::widened(arith::split(from_bits(bits)).high)));
+  }
+}
+
+}  // namespace
