@@ -32,9 +32,6 @@ static void sessions_are_refused_with_reasons(void) {
   FAILS(protrain_session_create(unbound, gpt2_path(), &session), PROTRAIN_ERROR_SHAPE, NULL);
   OK(protrain_options_set(options, "memory", "64KiB"));
   FAILS(protrain_session_create(options, gpt2_path(), &session), PROTRAIN_ERROR_BUDGET, NULL);
-  OK(protrain_options_set(options, "precision", "bf16"));
-  FAILS(protrain_session_create(options, gpt2_path(), &session), PROTRAIN_ERROR_UNSUPPORTED, "precision");
-  FAILS(protrain_session_create(options, "no-such-file.onnx", &session), PROTRAIN_ERROR_UNSUPPORTED, "precision");
   CHECK(session == NULL);
   protrain_options_destroy(unbound);
   protrain_options_destroy(options);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "arith/planes.h"
 #include "conformance/contest.h"
 
 namespace protrain::test {
@@ -52,25 +53,55 @@ std::vector<float> wave(double frequency, std::size_t count = 1003) {
   return values;
 }
 
-struct Trained {
-  std::vector<float> weights, first, second;
-  bool operator==(const Trained &) const = default;
+using Bytes = std::vector<std::byte>;
+template <typename T>
+Bytes bytes_of(const std::vector<T> &values) {
+  const auto *begin = reinterpret_cast<const std::byte *>(values.data());
+  return {begin, begin + values.size() * sizeof(T)};
+}
+Bytes narrowed(const std::vector<float> &values) {
+  std::vector<arith::bf16> narrow;
+  for (float value : values) narrow.push_back(arith::to_bf16(value));
+  return bytes_of(narrow);
+}
+
+// Element types of weights and gradient.
+struct Form {
+  DType weights, gradient;
 };
 
+// What an update changes before it: weights (in bfloat16 both planes) and as many arrays of zeros as it keeps.
+std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
+  std::vector<Bytes> arrays;
+  if (form.weights == DType::bf16) {
+    std::vector<arith::bf16> high;
+    std::vector<std::uint16_t> low;
+    for (float master : wave(0.7)) {
+      const arith::Planes planes = arith::split(master);
+      high.push_back(planes.high), low.push_back(planes.low);
+    }
+    arrays = {bytes_of(high), bytes_of(low)};
+  } else {
+    arrays = {bytes_of(wave(0.7))};
+  }
+  for (int i = 0; i < optimizer.state_count(); ++i) arrays.push_back(bytes_of(std::vector<float>(1003)));
+  return arrays;
+}
+
 // Three steps; `alone`: by the calling thread, in the host's memory.
-Trained trained(const Machine &machine, const Optimizer &optimizer, std::uint32_t status, bool alone) {
+std::vector<Bytes> trained(const Machine &machine, const Optimizer &optimizer, const Form &form, std::uint32_t status,
+                           bool alone) {
   Device &device = *machine.device;
-  const auto kernel = device.compile_update({.optimizer = optimizer, .elements = 1003});
+  const auto kernel = device.compile_update(
+      {.optimizer = optimizer, .elements = 1003, .weights = form.weights, .gradient = form.gradient});
   Arena arena(machine);
-  Trained host{wave(0.7), std::vector<float>(1003), std::vector<float>(1003)};
-  std::vector<float> gradient = wave(0.3);
-  float scale = 0.75F;
-  const auto place = [&](auto &values) { return alone ? values.data() : arena.put(values); };
-  std::vector<float> scales = {scale};
+  std::vector<Bytes> host = untrained(optimizer, form);
+  Bytes gradient = form.gradient == DType::bf16 ? narrowed(wave(0.3)) : bytes_of(wave(0.3));
+  std::vector<float> scales = {0.75F};
   std::vector<std::uint32_t> statuses = {status};
-  std::vector<void *> inputs = {place(gradient), place(statuses), place(scales)};
-  std::vector<void *> outputs = {place(host.weights), place(host.first), place(host.second)};
-  outputs.resize(1 + static_cast<std::size_t>(optimizer.state_count()));
+  const auto place = [&](auto &values) -> void * { return alone ? values.data() : arena.put(values); };
+  std::vector<void *> inputs = {place(gradient), place(statuses), place(scales)}, outputs;
+  for (Bytes &array : host) outputs.push_back(place(array));
   for (int t = 1; t <= 3; ++t) {
     const backend::StepScalars scalars{.learning_rate = 0.01,
                                        .beta1_power = std::pow(optimizer.beta1, t),
@@ -82,11 +113,12 @@ Trained trained(const Machine &machine, const Optimizer &optimizer, std::uint32_
       step(device, [&] { device.launch(Queue::compute, *kernel, launch); });
   }
   if (alone) return host;
-  std::vector<float> *arrays[] = {&host.weights, &host.first, &host.second};
-  for (std::size_t i = 0; i < outputs.size(); ++i) *arrays[i] = arena.take(static_cast<float *>(outputs[i]), 1003);
+  for (std::size_t i = 0; i < host.size(); ++i)
+    host[i] = arena.take(static_cast<const std::byte *>(outputs[i]), host[i].size());
   return host;
 }
 
+constexpr Form kForms[] = {{DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}};
 const std::vector<Optimizer> kOptimizers = {
     {},
     {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1, .clip_value = 0.4},
@@ -96,13 +128,15 @@ const std::vector<Optimizer> kOptimizers = {
 
 TEST_P(UpdateKernel, BitsAreTheCpusWhereverItRuns) {
   const Contender &cpu = contenders()[0];
-  for (const Optimizer &optimizer : kOptimizers)
-    for (std::uint32_t status : {0U, 5U}) {
-      const Trained right = trained(*cpu.ways[0].machine, optimizer, status, false);
-      EXPECT_EQ(right.weights == wave(0.7), status != 0);
-      for (bool alone : {false, true})
-        EXPECT_TRUE(trained(*GetParam()->ways[0].machine, optimizer, status, alone) == right) << "alone: " << alone;
-    }
+  for (const Form &form : kForms)
+    for (const Optimizer &optimizer : kOptimizers)
+      for (std::uint32_t status : {0U, 5U}) {
+        const std::vector<Bytes> right = trained(*cpu.ways[0].machine, optimizer, form, status, false);
+        EXPECT_EQ(right == untrained(optimizer, form), status != 0);
+        for (bool alone : {false, true})
+          EXPECT_TRUE(trained(*GetParam()->ways[0].machine, optimizer, form, status, alone) == right)
+              << name_of(form.weights) << " by " << name_of(form.gradient) << ", alone: " << alone;
+      }
 }
 
 TEST_P(CheckKernel, MarksTheFirstScalarThatIsNotFinite) {

@@ -16,12 +16,7 @@ class Bench {
   Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2))
       : machine_(options(model, std::move(more)), fixture(model + ".onnx"), nullptr),
         device_(std::move(device)),
-        kernels_(*device_) {
-    for (std::size_t p = 0; p < machine_.blueprint().draft.state.parameters.size(); ++p) {
-      initial_.emplace_back(bytes_of_parameter(p));
-      machine_.parameters().read(p, 0, 0, initial_.back());
-    }
-  }
+        kernels_(*device_) {}
 
   const session::Blueprint &blueprint() const { return machine_.blueprint(); }
   const program::Program &program() const { return blueprint().draft.programs[0].step; }
@@ -47,17 +42,12 @@ class Bench {
   // could not be replaced.
   void reset() {
     const program::State &state = blueprint().draft.state;
-    const auto write = [&](program::BufferId id, const std::vector<std::byte> &bytes) {
-      store().write(state.buffers[index(id)], 0, bytes.data(), bytes.size());
-    };
-    for (std::size_t c = 0; c < state.chunks.size(); ++c) {
-      std::vector<std::byte> weights(state.buffers[index(state.chunks[c].weights)].bytes);
-      for (std::size_t p : blueprint().chosen.plan.chunks[c].parameters)
-        std::ranges::copy(initial_[p], weights.begin() + static_cast<std::ptrdiff_t>(state.parameters[p].weights_at));
-      write(state.chunks[c].weights, weights);
-      for (program::BufferId array : state.chunks[c].optimizer)
-        write(array, std::vector<std::byte>(state.buffers[index(array)].bytes));
-    }
+    for (const program::State::Chunk &chunk : state.chunks)
+      for (program::BufferId array : chunk.optimizer) {
+        const program::Buffer &buffer = state.buffers[index(array)];
+        store().write(buffer, 0, std::vector<std::byte>(buffer.bytes).data(), buffer.bytes);
+      }
+    machine_.parameters().fill(1, true);
     steps_ = 0;
   }
 
@@ -96,8 +86,10 @@ class Bench {
     trace.norms.push_back(std::bit_cast<std::uint64_t>(norm));
   }
   void note_weights(Trace &trace) {
-    for (std::size_t p = 0; p < initial_.size(); ++p) {
-      std::vector<float> &values = trace.parameters.emplace_back(initial_[p].size() / sizeof(float));
+    for (graph::ValueId id : graph().parameters) {
+      const std::size_t p = trace.parameters.size();
+      std::vector<float> &values =
+          trace.parameters.emplace_back(static_cast<std::size_t>(element_count(graph().value(id).type.shape)));
       machine_.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(values)));
     }
   }
@@ -125,18 +117,12 @@ class Bench {
     return options_with(pairs);
   }
 
-  std::size_t bytes_of_parameter(std::size_t p) const {
-    const graph::Type &type = graph().value(graph().parameters[p]).type;
-    return byte_count(type.dtype, type.shape);
-  }
-
   session::Machine machine_;
   std::unique_ptr<backend::Device> device_;
   run::Kernels kernels_;
   program::Program program_;
   std::unique_ptr<run::Lanes> lanes_;
   std::unique_ptr<run::Executor> executor_;
-  std::vector<std::vector<std::byte>> initial_;  // weights, per parameter
   int steps_ = 0;
 };
 

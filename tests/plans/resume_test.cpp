@@ -23,16 +23,26 @@ std::string bits_of(const session::StepResult &result) {
                      std::bit_cast<std::uint32_t>(static_cast<float>(result.grad_norm)));
 }
 
-class Resume : public testing::TestWithParam<std::string> {
+struct Case {
+  std::string model, precision;
+};
+
+class Resume : public testing::TestWithParam<Case> {
  protected:
-  Resume() : model_(fixture(GetParam() + ".onnx")) {
-    session::LoadedModel loaded = session::load_model(options_with(base_options(GetParam())), model_);
+  Resume() : model_(fixture(GetParam().model + ".onnx")) {
+    session::LoadedModel loaded = session::load_model(options_with(options()), model_);
     graph_ = grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
+  }
+
+  Pairs options() const {
+    Pairs pairs = base_options(GetParam().model);
+    pairs.emplace_back("precision", GetParam().precision);
+    return pairs;
   }
 
   // Options of a run under a plan of its own.
   Pairs drawn(Draw &draw, const Scratch &scratch) const {
-    Pairs pairs = base_options(GetParam());
+    Pairs pairs = options();
     for (const Pairs &more : {following(draw.plan(graph_), scratch), draw.trial()})
       pairs.insert(pairs.end(), more.begin(), more.end());
     return pairs;
@@ -44,7 +54,7 @@ class Resume : public testing::TestWithParam<std::string> {
 
   // The run that never stops, saved after each of its steps.
   void run_whole() {
-    const auto session = session_of(base_options(GetParam()));
+    const auto session = session_of(options());
     for (int i = 0; i < kLongest; ++i) {
       feed(*session, i);
       expected_.push_back(bits_of(session->step()));
@@ -101,8 +111,9 @@ TEST_P(Resume, UnderAnotherPlanInAnotherProcess) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Resume, testing::Values("gpt2-dynamic-opset18", "dropout-gpt"), [](const auto &info) {
-  std::string name = info.param;
+const Case kCases[] = {{"gpt2-dynamic-opset18", "fp32"}, {"dropout-gpt", "fp32"}, {"llama-dynamic-opset23", "bf16"}};
+INSTANTIATE_TEST_SUITE_P(Models, Resume, testing::ValuesIn(kCases), [](const auto &info) {
+  std::string name = info.param.model + "-" + info.param.precision;
   std::ranges::replace(name, '-', '_');
   return name;
 });

@@ -51,9 +51,15 @@ class SameBits : public testing::TestWithParam<std::string> {
 
 TEST_P(SameBits, UnderTwoHundredRandomPlans) { compare(kPlans, {}, std::nullopt); }
 
-TEST_P(SameBits, WithAccumulationAndClippingToo) {
-  compare(kPlans / 8, {{"accumulation", "2"}, {"clip_norm", "0.5"}, {"clip_value", "0.01"}, {"on_nonfinite", "skip"}},
-          plan::OptimizerOrder::barrier);
+const Pairs kBarrier = {{"accumulation", "2"}, {"clip_norm", "0.5"}, {"clip_value", "0.01"}, {"on_nonfinite", "skip"}};
+
+TEST_P(SameBits, WithAccumulationAndClippingToo) { compare(kPlans / 8, kBarrier, plan::OptimizerOrder::barrier); }
+
+TEST_P(SameBits, InBfloat16Too) {
+  compare(kPlans / 4, {{"precision", "bf16"}}, std::nullopt);
+  Pairs all = kBarrier;
+  all.emplace_back("precision", "bf16");
+  compare(kPlans / 8, all, plan::OptimizerOrder::barrier);
 }
 INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::ValuesIn(kModels), model_name);
 

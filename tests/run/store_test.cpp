@@ -86,6 +86,27 @@ TEST_F(Stores, WriteAPartOfWhatLiesOnDiskAndLeaveTheRest) {
   EXPECT_EQ(read(*store, b, 3990, 20), (std::vector<std::byte>(values.begin() + 3990, values.begin() + 4010)));
 }
 
+// As masters are whose planes are arrays of their own.
+TEST_F(Stores, SweepOverTwoArraysOnDiskInTurn) {
+  const auto store = make(kTierBytes);
+  const Buffer first = buffer(Tier::disk, 20'000), second = buffer(Tier::disk, 20'000, 24 << 10);
+  const std::vector<std::byte> a = counted(20'000, 1), b = counted(20'000, 100);
+  store->write(first, 0, a.data(), a.size());
+  store->write(second, 0, a.data(), a.size());
+  Store::Sweep sweep(*store);
+  for (std::uint64_t at = 0; at < a.size(); at += 500) {
+    const Store::Sweep part(*store);
+    store->write(first, at, &b[at], 500);
+    store->write(second, at, &a[at], 500);
+    std::vector<std::byte> out(500);
+    store->read(first, at, out.data(), out.size());
+    ASSERT_TRUE(std::ranges::equal(out, std::span(b).subspan(at, 500))) << at;
+  }
+  sweep.finish();
+  EXPECT_EQ(read(*store, first, 0, first.bytes), b);
+  EXPECT_EQ(read(*store, second, 0, second.bytes), a);
+}
+
 TEST_F(Stores, LeaveTheMemoryBehindAnOddReadAlone) {
   const auto store = make(kTierBytes);
   const std::vector<std::byte> values = counted(5000, 7);

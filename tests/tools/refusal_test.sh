@@ -13,7 +13,6 @@ train() { # STATUS SENTENCE ARGS...
 # Known, but not available yet: refused by name, never ignored.
 train 2 'trace step is not available yet' --trace step
 train 2 'precision fp16 is not available yet' --precision fp16
-train 1 'training in bf16 is not available yet' --precision bf16
 for name in bench; do
   refused 2 "$name is not available yet" $name "$model"
 done

@@ -16,14 +16,14 @@ namespace protrain::test {
 using Json = nlohmann::json;
 
 // The metrics lines of ten steps.
-inline std::vector<Json> train(const std::string &model) {
+inline std::vector<Json> train(const std::string &model, const std::string &precision = "fp32") {
   const std::filesystem::path metrics =
       std::filesystem::temp_directory_path() / ("protrain-golden-" + std::to_string(getpid()) + ".jsonl");
   const std::string command = std::string(PROTRAIN_COMMAND) + " train " + model +
                               " --steps 10 --input input_ids=" + fixture("input_ids.npy") +
                               " --input labels=" + fixture("labels.npy") +
                               " --learning-rate 1e-3 --beta1 0.9 --beta2 0.95 --epsilon 1e-8 --weight-decay 0.1" +
-                              " --metrics " + metrics.string() + " > /dev/null";
+                              " --precision " + precision + " --metrics " + metrics.string() + " > /dev/null";
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
   std::vector<Json> lines;
   std::ifstream file(metrics);
