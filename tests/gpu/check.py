@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """The checks that need a GPU, in parts of less than nine minutes each; all is built beforehand.
 
-    tests/gpu/check.py BUILD [--device cuda:0] [--gpt2 MODEL.onnx] [--peer PYTHON] [PART ...]
+    tests/gpu/check.py BUILD [--device cuda:0] [--plans N] [--gpt2 MODEL.onnx] [--peer PYTHON] [PART ...]
 
 BUILD is a build folder with the command, the plugin and test_conformance. PARTs, all if none is named:
   conformance  every kernel against the reference, by test_conformance
   golden       the fixtures' losses: in fp32 as the CPU's test has them, in bf16 within 1 % at every step
-  invariance   the same bits of loss and norm under 50 random plans of two models
+  invariance   the same bits of loss and norm under 50 random plans of two models in fp32, and of one of them in bf16
   budget       a session fits the memory that is left beside a process that holds all the rest of the card
   sanitizer    a short run under compute-sanitizer, where there is one
   step         a step of --gpt2 beside PyTorch's on the same card, in turn (--peer: a Python with torch, transformers)
-With `--device cpu` golden and invariance check this script itself. Prints a line per check, leaves with 1 if one failed,
-and writes bench/results/gpu.json: each part's rows replace those of an earlier run on a machine of the same name."""
+Without a GPU golden and invariance run with `--device cpu`, and with `--device emulated`: the plugin's kernels on the
+host's processor, where the tests' folder of BUILD has them. Prints a line per check and leaves with 1 if one failed. On a GPU
+it writes bench/results/gpu.json: each part's rows replace those of an earlier run on a machine of the same name."""
 import argparse
 import json
 import os
@@ -30,7 +31,6 @@ import support  # noqa: E402
 GOLDEN = [f"{family}-{form}" for family in ("gpt2", "llama", "mistral", "opt")
           for form in ("dynamic-opset18", "dynamic-opset23", "static-opset18")]
 PLANNED = ("gpt2-dynamic-opset18", "llama-dynamic-opset23")
-PLANS = 50
 OPTIMIZER = ["--learning-rate", "1e-3", "--beta2", "0.95", "--weight-decay", "0.1"]
 
 
@@ -38,6 +38,11 @@ class Checks:
     def __init__(self, arguments):
         self.arguments, self.rows, self.failed = arguments, [], 0
         self.protrain = os.path.join(arguments.build, "tools", "protrain")
+        self.device, self.environment = arguments.device, dict(os.environ)
+        if arguments.device == "emulated":  # a library looks for its plugin beside itself
+            folder = os.path.join(arguments.build, "tests", "cuda", "plugin", "emulated")
+            shutil.copy2(os.path.join(arguments.build, "libprotrain.so.0"), folder)
+            self.device, self.environment["LD_LIBRARY_PATH"] = "cuda:0", folder
 
     def note(self, name, holds, **figures):
         self.rows.append(dict(check=name, holds=bool(holds), **figures))
@@ -49,8 +54,8 @@ class Checks:
         metrics = os.path.join(folder, "metrics.jsonl")
         inputs = [word for name in ("input_ids", "labels") for word in ("--input", f"{name}={FIXTURES}/{name}.npy")]
         done = subprocess.run([*before, self.protrain, "train", os.path.join(FIXTURES, model + ".onnx"), "--device",
-                               self.arguments.device, "--steps", str(steps), "--metrics", metrics, *inputs, *OPTIMIZER,
-                               *more], capture_output=True, text=True)
+                               self.device, "--steps", str(steps), "--metrics", metrics, *inputs, *OPTIMIZER,
+                               *more], capture_output=True, text=True, env=self.environment)
         if done.returncode != 0:
             return None, (done.stdout + done.stderr)[-500:]
         return [json.loads(line) for line in open(metrics)], ""
@@ -67,8 +72,6 @@ class Checks:
             for model in GOLDEN:
                 expected = json.load(open(os.path.join(FIXTURES, model.split("-")[0] + ".json")))["losses"]
                 for precision, first, later in (("fp32", 2e-6, 5e-4), ("bf16", 1e-2, 1e-2)):
-                    if precision == "bf16" and self.arguments.device == "cpu":
-                        continue
                     rows, said = self.train(model, folder, ["--precision", precision])
                     if rows is None:
                         self.note(f"golden {model} {precision}", False, said=said)
@@ -80,11 +83,12 @@ class Checks:
     def invariance(self):
         draw = random.Random(5)
         with tempfile.TemporaryDirectory() as folder:
-            for model in PLANNED:
-                kept = self.bits(model, folder, [])
+            for model, precision in [(PLANNED[0], "fp32"), (PLANNED[1], "fp32"), (PLANNED[1], "bf16")]:
+                name, form = f"invariance {model} {precision}", ["--precision", precision]
+                kept = self.bits(name, model, folder, form)
                 if kept is None:
                     continue
-                for number in range(PLANS):
+                for number in range(self.arguments.plans):
                     plan = {"n_persist": draw.randrange(12), "n_buffer": draw.randrange(1, 4),
                             "n_checkpoint": draw.randrange(3), "n_swap": draw.randrange(3), "chunk_bytes": 16384,
                             "n_host": draw.randrange(12), "update": draw.choice(("host", "device")),
@@ -92,17 +96,16 @@ class Checks:
                     path = os.path.join(folder, "plan.json")
                     json.dump(plan, open(path, "w"))
                     memory = ["--device-memory", "1GiB", "--host-memory", "1GiB", "--offload-dir", folder]
-                    found = self.bits(model, folder, ["--plan", path, *memory])
-                    if found != kept:
-                        self.note(f"invariance {model} plan {number}", False, plan=plan)
+                    if self.bits(name, model, folder, [*form, "--plan", path, *memory]) != kept:
+                        self.note(f"{name} plan {number}", False, plan=plan)
                         break
                 else:
-                    self.note(f"invariance {model}", True, plans=PLANS)
+                    self.note(name, True, plans=self.arguments.plans)
 
-    def bits(self, model, folder, more):
+    def bits(self, name, model, folder, more):
         rows, said = self.train(model, folder, more, steps=3)
         if rows is None:
-            self.note(f"invariance {model}", False, said=said)
+            self.note(name, False, said=said)
             return None
         return [(row["loss_bits"], row["grad_norm_bits"]) for row in rows]
 
@@ -157,6 +160,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--plans", type=int, default=50, help="of each model, for invariance")
     parser.add_argument("--gpt2")
     parser.add_argument("--peer")
     arguments = parser.parse_intermixed_args()
@@ -169,7 +173,7 @@ def main():
         checks.rows = []
         getattr(checks, part)()
         parts[part] = {"seconds": round(time.monotonic() - begin, 1), "checks": checks.rows}
-    if arguments.device != "cpu":
+    if arguments.device.startswith("cuda"):
         support.save("gpu", {"device": arguments.device, "parts": dict(earlier_parts(), **parts)})
     print(f"{checks.failed} failed" if checks.failed else "all hold")
     return 1 if checks.failed else 0
