@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One training step beside PyTorch's, in turn, on the same machine.
+"""One training step beside PyTorch's and onnxruntime-training's, in turn, on the same machine.
 
     bench/step.py PROTRAIN PYTHON MODEL.onnx [--model gpt2-124m] [--batch 4] [--sequence 256] [--rounds 5] [--steps 4]
-                  [--modes fp32] [--device cpu] [--name step] [-- OPTION ...]
+                  [--modes fp32] [--ort PYTHON] [--device cpu] [--name step] [-- OPTION ...]
 
 PYTHON has torch and transformers; `PYTHON bench/peers/pytorch.py export gpt2-124m MODEL.onnx` writes the model.
-OPTIONs go to `protrain train`. A round runs every contender once, in a process of its own, one after the other; the
+--ort: a Python with onnxruntime-training, which trains the same file in fp32. OPTIONs go to `protrain train`. A round runs every contender once, in a process of its own, one after the other; the
 first step of each is not counted, the fastest of the others is its time. A ratio is the peer's time over ours within one
 round: the machine may be another a minute later. Results: bench/results/NAME.json"""
 import argparse
@@ -17,6 +17,7 @@ import tempfile
 
 import support
 
+ORT = "onnxruntime"
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -34,8 +35,13 @@ def ours(args, tokens, folder):
 
 
 def theirs(args, mode):
-    done = support.run([args.python, os.path.join(HERE, "peers", "pytorch.py"), "step", args.model, str(args.batch),
-                        str(args.sequence), mode, str(args.steps), args.device])
+    sizes = [str(args.batch), str(args.sequence)]
+    if mode == ORT:
+        words = [args.ort, os.path.join(HERE, "peers", "onnxruntime_training.py"), args.onnx, *sizes, str(args.steps)]
+    else:
+        words = [args.python, os.path.join(HERE, "peers", "pytorch.py"), "step", args.model, *sizes, mode,
+                 str(args.steps), args.device]
+    done = support.run(words)
     if done.returncode != 0:
         return {"error": support.last_line(done.stderr)}
     return json.loads(support.last_line(done.stdout))
@@ -51,11 +57,12 @@ def main():
     for name, default in (("batch", 4), ("sequence", 256), ("rounds", 5), ("steps", 4)):
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--modes", default="fp32", help="of PyTorch, with commas: fp32, compiled, autocast, bf16")
+    parser.add_argument("--ort")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--name", default="step")
     parser.add_argument("options", nargs="*")
     args = parser.parse_args()
-    contenders = ["ours"] + args.modes.split(",")
+    contenders = ["ours", *args.modes.split(","), *([ORT] if args.ort else [])]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         tokens = os.path.join(folder, "tokens.bin")
@@ -72,7 +79,7 @@ def main():
             memory = max(row["ours"]["peak_bytes"] for row in rows) / min(
                 row[mode]["peak_bytes"] for row in rows if "seconds" in row[mode])
             ratios[mode] = {"median": statistics.median(of), "least": min(of), "most": max(of), "peak": memory}
-            print(f"PyTorch {mode}: {ratios[mode]['median']:.2f} times our step's time ({min(of):.2f} to {max(of):.2f}); "
+            print(f"{mode if mode == ORT else 'PyTorch ' + mode}: {ratios[mode]['median']:.2f} times our step's time ({min(of):.2f} to {max(of):.2f}); "
                   f"our peak is {memory:.2f} of its")
     support.save(args.name, {"model": args.model, "batch": args.batch, "sequence": args.sequence, "device": args.device, "options": args.options,
                              "ratios": ratios, "rounds": rows})
