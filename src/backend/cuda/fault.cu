@@ -1,6 +1,6 @@
 #include "backend/cuda/fault.h"
 
-#include <utility>
+#include <atomic>
 
 #include "backend/cuda/runtime.h"
 #include "base/error.h"
@@ -16,8 +16,10 @@ Note Faults::source(FaultKind kind, const std::string &subject, std::int64_t ext
 }
 
 void Faults::raise() {
-  if (*static_cast<volatile std::uint32_t *>(&fault_->source) == 0) return;
-  const Fault fault = std::exchange(*fault_, Fault{});
+  if (std::atomic_ref(fault_->source).load(std::memory_order_acquire) == 0) return;
+  const Fault fault = *fault_;
+  fault_->source = 0;
+  std::atomic_ref(fault_->claimed).store(0, std::memory_order_release);  // whoever claims it next finds no source
   const Source &source = sources_.at(fault.source - 1);
   switch (source.kind) {
     case FaultKind::index:
