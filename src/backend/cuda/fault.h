@@ -34,7 +34,7 @@ class Faults {
 
   // Values are legal in [0, extent).
   Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
-  // Throws what was noted, once; work that the device is not done with may have more to note.
+  // Throws what was noted, once. On any thread; work that the device is not done with may have more to note.
   void raise();
 
  private:
