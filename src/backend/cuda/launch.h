@@ -70,8 +70,7 @@ template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
   if (grid.blocks == 0) return;
   emulation::append(stream, [=, blocks = block_count(grid)] {
-    emulation::run({blocks, grid.threads, grid.shared_bytes},
-                   [=] { kernel(static_cast<Parameters>(arguments)...); });
+    emulation::run({blocks, grid.threads, grid.shared_bytes}, [=] { kernel(static_cast<Parameters>(arguments)...); });
   });
 }
 
