@@ -23,6 +23,15 @@ TEST_P(CumSumKernel, EitherWayAlongAnyAxis) {
       }
 }
 
+TEST_P(CumSumKernel, AlongMoreThanAWarpHolds) {
+  for (const Shape &shape : {Shape{3, 64}, Shape{3, 100}, Shape{2, 1}, Shape{2, 0}, Shape{0, 40}})
+    for (std::int64_t reverse : {0, 1}) {
+      const Attributes attributes = {{"axis", std::int64_t{1}}, {"reverse", reverse}};
+      expect_reference({"CumSum", attributes, {random_floats(shape, 1)}});
+      expect_reference({"CumSum", attributes, {random_integers(shape, 2, -9, 9)}});
+    }
+}
+
 TEST_P(ArgKernel, FirstOrLastOfEqualElements) {
   for (const char *op : {"ArgMax", "ArgMin"})
     for (std::int64_t along : {0, 1, 2})
@@ -33,6 +42,28 @@ TEST_P(ArgKernel, FirstOrLastOfEqualElements) {
         expect_reference({op, attributes, {random_integers({4, 9, 5}, 4, 0, 3)}});
         expect_reference({op, attributes, {random_floats({4, 9, 5}, 5)}});
       }
+}
+
+TEST_P(ArgKernel, AmongMoreThanABlockHolds) {
+  for (const char *op : {"ArgMax", "ArgMin"})
+    for (std::int64_t last : {0, 1}) {
+      const Attributes attributes = {
+          {"axis", std::int64_t{1}}, {"select_last_index", last}, {"keepdims", std::int64_t{0}}};
+      for (std::int64_t length : {1, 40, 1500}) {
+        expect_reference({op, attributes, {random_integers({3, length}, 6, -4, 4)}});
+        expect_reference({op, attributes, {random_floats({3, length}, 7)}});
+        expect_reference({op, attributes, {Array::filled({DType::f32, {3, length}}, -HUGE_VAL)}});
+      }
+    }
+}
+
+// As the reference has it: nothing is more than a NaN that comes first, and no other NaN is more than anything.
+TEST_P(ArgKernel, PassesOverNaNsButTheFirstElement) {
+  for (const char *op : {"ArgMax", "ArgMin"})
+    for (std::int64_t last : {0, 1}) {
+      const Attributes attributes = {{"axis", std::int64_t{1}}, {"select_last_index", last}};
+      expect_reference({op, attributes, {floats({3, 3}, {NAN, 1, 2, 1, NAN, 2, 2, 1, NAN})}});
+    }
 }
 
 TEST_P(TopKKernel, ValuesAndPlacesOfEither) {

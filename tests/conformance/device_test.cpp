@@ -252,6 +252,22 @@ TEST_P(Queues, EventsOrderWhatRunsBesideEachOther) {
     for (std::size_t j = 0; j < kElements; ++j) ASSERT_EQ(back[i][j], 2 * there[i][j]) << "round " << i;
 }
 
+// On the emulator alone: nothing runs, and no memory is touched.
+TEST(CudaGrid, OfMoreBlocksThanADeviceCountsIsRefused) {
+  Device &device = *contenders()[1].ways[0].machine->device;
+  const Type lines{DType::f32, {std::int64_t{1} << 31, 1}};
+  const graph::Node node{.op = "Softmax", .name = "thin"};
+  const auto kernel = device.compile({node, {lines}, {lines}});
+  std::vector<void *> operands = {nullptr};
+  try {
+    step(device, [&] { device.launch(Queue::compute, *kernel, {operands, operands}); });
+    FAIL() << "it was launched";
+  } catch (const Error &error) {
+    EXPECT_EQ(error.code, Code::unsupported);
+    EXPECT_EQ(error.text, "a kernel of 2147483648 blocks; a GPU takes 2147483647");
+  }
+}
+
 TEST_P(Queues, AnErrorOfTheDeviceComesOutWhereSomebodyWaits) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;

@@ -1,5 +1,6 @@
 // MatMul's kernel against its reference.
 #include "conformance/contest.h"
+#include "cuda/products.h"
 
 namespace protrain::test {
 namespace {
@@ -45,6 +46,18 @@ TEST_P(MatMulKernel, IsTheReferenceAtAModelsSize) {
                    2e-5);
   expect_reference(
       {"MatMul", {{"trans_a", std::int64_t{1}}}, {random_floats({300, 256}, 1), random_floats({300, 128}, 2)}}, 2e-5);
+}
+
+TEST(CudaMatMul, PromisesAllTheAlignmentThatItsOperandsHave) {
+  const auto promised = [](const Shape &a, const Shape &b) {
+    const Bench bench({"MatMul", {}, {random_floats(a, 1), random_floats(b, 2)}}, *contenders()[1].ways[0].machine);
+    return emulation::last_product().alignment;
+  };
+  EXPECT_EQ(promised({5, 7}, {7, 9}), 64U);
+  EXPECT_EQ(promised({2, 5, 7}, {7, 9}), 64U);
+  EXPECT_EQ(promised({3, 4, 8}, {3, 8, 16}), 64U);
+  EXPECT_EQ(promised({3, 4, 8}, {1, 8, 2}), 32U);  // results are 8 floats apart
+  EXPECT_EQ(promised({3, 5, 7}, {3, 7, 16}), 4U);
 }
 
 }  // namespace

@@ -70,5 +70,17 @@ TEST_P(ReduceKernel, NotANumberIsTheLargestAndTheSmallest) {
     for (std::int64_t axis : {0, 1}) expect_reference({op, {{"axes", Axes{axis}}}, {floats({10, 10}, values)}});
 }
 
+TEST(CudaReduce, TakesScratchOnlyForResultsThatAreMadeInParts) {
+  const auto scratch = [](const Shape &shape, std::int64_t axis, const Shape &result) {
+    const graph::Node node{.op = "ReduceSum", .name = "sum", .attributes = {{"axes", Axes{axis}}}};
+    const auto kernel =
+        contenders()[1].ways[0].machine->device->compile({node, {{DType::f32, shape}}, {{DType::f32, result}}});
+    return kernel->scratch_bytes;
+  };
+  EXPECT_EQ(scratch({4, 100}, 0, {1, 100}), 0U);
+  EXPECT_EQ(scratch({4, 100}, 1, {4, 1}), 0U);
+  EXPECT_EQ(scratch({10, 100}, 0, {1, 100}), 2 * 100 * sizeof(double));
+}
+
 }  // namespace
 }  // namespace protrain::test

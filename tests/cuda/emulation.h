@@ -61,6 +61,7 @@ extern protrain::emulation::Coordinate threadIdx, blockIdx, blockDim, gridDim;
 
 inline void __syncthreads() { protrain::emulation::meet_block(); }
 inline void __syncwarp() { protrain::emulation::meet_warp(); }
+inline void __threadfence_system() {}  // one thread of the system does it all
 
 template <typename T>
 T atomicCAS(T *at, T expected, T desired) {

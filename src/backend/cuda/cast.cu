@@ -11,6 +11,10 @@ template <typename To, typename From>
 __device__ To converted(From value) {
   if constexpr (std::is_same_v<From, bf16>) {
     return converted<To>(widened(value));
+  } else if constexpr (std::is_same_v<To, Bool>) {
+    return value != 0;
+  } else if constexpr (std::is_same_v<From, Bool>) {
+    return converted<To>(value != 0 ? 1 : 0);
   } else if constexpr (std::is_same_v<To, bf16>) {
     if constexpr (std::is_same_v<From, double>) {
       // Rounded once: to odd first, so that what float32 cannot hold still decides between two bfloat16.
@@ -24,10 +28,6 @@ __device__ To converted(From value) {
     } else {
       return converted<bf16>(static_cast<double>(value));
     }
-  } else if constexpr (std::is_same_v<To, Bool>) {
-    return value != 0;
-  } else if constexpr (std::is_same_v<From, Bool>) {
-    return static_cast<To>(value != 0);
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min()), kPast = -kLow;  // powers of two: exact
     const To inside = static_cast<To>(value >= kLow && value < kPast ? value : From{0});

@@ -126,9 +126,11 @@ __device__ Places<N> places(const Walk<N> &walk, std::int64_t index) {
 }
 
 __device__ inline void note(const Note &to, std::int64_t value, std::int64_t row) {
-  if (atomicCAS(&to.at->source, std::uint32_t{0}, to.source) != 0) return;
+  if (atomicCAS(&to.at->claimed, std::uint32_t{0}, std::uint32_t{1}) != 0) return;
   to.at->value = value;
   to.at->row = row;
+  __threadfence_system();
+  *const_cast<volatile std::uint32_t *>(&to.at->source) = to.source;
 }
 
 // A share of what stands for a value that could not be computed.

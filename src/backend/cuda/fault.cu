@@ -1,6 +1,6 @@
 #include "backend/cuda/fault.h"
 
-#include <utility>
+#include <atomic>
 
 #include "backend/cuda/runtime.h"
 #include "base/error.h"
@@ -16,9 +16,13 @@ Note Faults::source(FaultKind kind, const std::string &subject, std::int64_t ext
 }
 
 void Faults::raise() {
-  if (*static_cast<volatile std::uint32_t *>(&fault_->source) == 0) return;
-  const Fault fault = std::exchange(*fault_, Fault{});
-  const Source &source = sources_.at(fault.source - 1);
+  std::atomic_ref number(fault_->source);
+  if (number.load(std::memory_order_acquire) == 0) return;
+  const std::uint32_t whose = number.exchange(0);  // of the threads that wait, one gets it
+  if (whose == 0) return;
+  const Fault fault = *fault_;
+  std::atomic_ref(fault_->claimed).store(0, std::memory_order_release);
+  const Source &source = sources_.at(whose - 1);
   switch (source.kind) {
     case FaultKind::index:
       fail(Code::arg, source.subject, "index {} is outside 0..{}", fault.value, source.extent - 1);

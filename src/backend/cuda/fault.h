@@ -9,8 +9,10 @@
 
 namespace protrain::backend::cuda {
 
+// The host may look while kernels run: one thread claims the place, and says whose fault it was when all else is there.
 struct Fault {
-  std::uint32_t source = 0;  // 0: nothing happened; else whose fault it was
+  std::uint32_t claimed = 0;
+  std::uint32_t source = 0;  // 0: nothing happened yet
   std::int64_t value = 0, row = 0;
 };
 
@@ -32,7 +34,7 @@ class Faults {
 
   // Values are legal in [0, extent).
   Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
-  // Throws what was noted, once. The device must be at rest, or past what is asked about.
+  // Throws what was noted, once. On any thread; work that the device is not done with may have more to note.
   void raise();
 
  private:

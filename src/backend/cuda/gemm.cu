@@ -10,7 +10,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr std::uint64_t kMostWorkspace = 32 << 20;
+constexpr std::uint64_t kMostWorkspace = 32 << 20, kWorkspaceAlignment = 256;
 
 void check(cublasStatus_t status, const char *doing) {
   require(status == CUBLAS_STATUS_SUCCESS, status == CUBLAS_STATUS_ALLOC_FAILED ? Code::nomem : Code::device, "device",
@@ -99,6 +99,8 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : state_(std::make_unique<State>(
   if (shape.bias) {
     set(s.description.handle, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(shape.out));
+    // The search looks at the address for its alignment alone.
+    set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void *>(kAlignment));
   }
   s.a = matrix(shape.in, shape.trans_a ? shape.k : shape.m, shape.trans_a ? shape.m : shape.k, shape.batch,
                shape.stride_a);
@@ -111,17 +113,20 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : state_(std::make_unique<State>(
     check(cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value), "a preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
+  // Sums over k that are cut in parts meet in float32, in an order of their own, and are rounded once.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   const auto alignment = static_cast<std::uint32_t>(shape.alignment);
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     prefer(attribute, alignment);
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(s.handle, s.description.handle, s.b.handle, s.a.handle, s.c.handle, s.c.handle,
-                                       preference.handle, 1, &found, &count),
-        "a product's algorithm");
-  require(count > 0, Code::unsupported, "device", "cuBLASLt has no algorithm for a product of {} x {} x {}", shape.m,
-          shape.k, shape.n);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(s.handle, s.description.handle, s.b.handle, s.a.handle, s.c.handle, s.c.handle,
+                                     preference.handle, 1, &found, &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "a product's algorithm");
+  require(count > 0 && found.state == CUBLAS_STATUS_SUCCESS, Code::unsupported, "device",
+          "cuBLASLt has no algorithm for a product of {} x {} x {}", shape.m, shape.k, shape.n);
   s.algorithm = found.algo;
   s.workspace = found.workspaceSize;
 }
@@ -129,7 +134,10 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : state_(std::make_unique<State>(
 Gemm::~Gemm() = default;
 Gemm::Gemm(Gemm &&) noexcept = default;
 
-std::uint64_t Gemm::scratch_bytes() const { return state_->workspace; }
+// Scratch begins at a multiple of kAlignment, which cuBLASLt's workspace is not satisfied with.
+std::uint64_t Gemm::scratch_bytes() const {
+  return state_->workspace == 0 ? 0 : state_->workspace + kWorkspaceAlignment - kAlignment;
+}
 
 void Gemm::run(Stream stream, const GemmOperands &operands, void *scratch) const {
   const State &s = *state_;
@@ -139,8 +147,9 @@ void Gemm::run(Stream stream, const GemmOperands &operands, void *scratch) const
   }
   if (s.shape.bias) set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
   const float alpha = s.shape.alpha, beta = s.shape.accumulate ? 1.0f : 0.0f;
+  void *workspace = reinterpret_cast<void *>(round_up(reinterpret_cast<std::uintptr_t>(scratch), kWorkspaceAlignment));
   check(cublasLtMatmul(s.handle, s.description.handle, &alpha, operands.b, s.b.handle, operands.a, s.a.handle, &beta,
-                       operands.c, s.c.handle, operands.c, s.c.handle, &s.algorithm, scratch, s.workspace, stream),
+                       operands.c, s.c.handle, operands.c, s.c.handle, &s.algorithm, workspace, s.workspace, stream),
         "a product could not be issued");
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
@@ -13,6 +14,7 @@
 #endif
 
 #include "backend/cuda/runtime.h"
+#include "base/error.h"
 
 namespace protrain::backend::cuda {
 
@@ -25,6 +27,13 @@ struct Grid {
   std::size_t shared_bytes = 0;  // beside what the kernel declares
 };
 
+// Of a grid: as many as a device counts.
+inline unsigned block_count(const Grid &grid) {
+  require(grid.blocks <= std::numeric_limits<std::int32_t>::max(), Code::unsupported, "device",
+          "a kernel of {} blocks; a GPU takes 2147483647", grid.blocks);
+  return static_cast<unsigned>(grid.blocks);
+}
+
 inline std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
 #if defined(__CUDACC__)
@@ -35,7 +44,7 @@ template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
   if (grid.blocks == 0) return;
   if (grid.shared_bytes > kSharedAtHand) allow_shared(reinterpret_cast<const void *>(kernel), grid.shared_bytes);
-  kernel<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads), grid.shared_bytes, stream>>>(
+  kernel<<<block_count(grid), static_cast<unsigned>(grid.threads), grid.shared_bytes, stream>>>(
       static_cast<Parameters>(arguments)...);
   check_launch();
 }
@@ -60,9 +69,8 @@ inline constexpr bool kEmulated = true;
 template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
   if (grid.blocks == 0) return;
-  emulation::append(stream, [=] {
-    emulation::run({grid.blocks, grid.threads, grid.shared_bytes},
-                   [=] { kernel(static_cast<Parameters>(arguments)...); });
+  emulation::append(stream, [=, blocks = block_count(grid)] {
+    emulation::run({blocks, grid.threads, grid.shared_bytes}, [=] { kernel(static_cast<Parameters>(arguments)...); });
   });
 }
 

@@ -70,7 +70,8 @@ class MatMul : public CudaKernel {
     const auto bytes = static_cast<std::int64_t>(size_of(shape.in));
     std::int64_t alignment = kAlignment;
     for (const Strides &strides : layout.strides)
-      for (std::int64_t stride : strides) alignment = std::gcd(alignment, stride * bytes);
+      for (std::size_t axis = 0; axis < strides.size(); ++axis)
+        if (layout.dims[axis] > 1) alignment = std::gcd(alignment, strides[axis] * bytes);
     shape.alignment = static_cast<std::uint64_t>(alignment);
     layout.dims.back() = 1;
     const std::int64_t places = element_count(layout.dims);

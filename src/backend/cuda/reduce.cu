@@ -26,20 +26,42 @@ struct Reduction {
   float divisor;
 };
 
+template <typename T, typename A>
+__device__ T finished(const Reduction &r, A value) {
+  if constexpr (std::is_floating_point_v<A>)
+    return narrowed<T>(static_cast<float>(value / static_cast<A>(r.divisor)));
+  else
+    return value;
+}
+
+// Where values of parts go; that of an only part is the result.
+template <typename T, typename A>
+struct Values {
+  A *partial;  // (results, parts)
+  T *y;
+
+  __device__ void put(const Reduction &r, std::int64_t result, std::int64_t part, A value) const {
+    if (r.parts == 1)
+      y[result] = finished<T>(r, value);
+    else
+      partial[result * r.parts + part] = value;
+  }
+};
+
 template <typename Join, typename T, typename A>
-__global__ void shared_kernel(Reduction r, const T *x, A *partial) {
+__global__ void shared_kernel(Reduction r, const T *x, Values<T, A> to) {
   std::int64_t part = 0;
   const std::int64_t result = divide(blockIdx.x, r.parts, part), first = part * r.part;
   const T *from = x + places(r.kept, result).at[0];
   const std::int64_t count = r.part < r.elements - first ? r.part : r.elements - first;
   const A value = fold_terms<Join, A>(
       count, [&](std::int64_t i) { return static_cast<A>(operand(from[places(r.reduced, first + i).at[0]])); });
-  if (threadIdx.x == 0) partial[blockIdx.x] = value;
+  if (threadIdx.x == 0) to.put(r, result, part, value);
 }
 
 // Parts are the outer dim, so that neighbouring threads have neighbouring results.
 template <typename Join, typename T, typename A>
-__global__ void own_kernel(Reduction r, const T *x, A *partial) {
+__global__ void own_kernel(Reduction r, const T *x, Values<T, A> to) {
   for (std::int64_t i = thread_index(); i < r.results * r.parts; i += thread_count()) {
     std::int64_t result = 0;
     const std::int64_t part = divide(i, r.results, result), first = part * r.part;
@@ -48,19 +70,17 @@ __global__ void own_kernel(Reduction r, const T *x, A *partial) {
     A value = Join::template start<A>();
     for (std::int64_t j = first; j < end; ++j)
       value = Join::of(value, static_cast<A>(operand(from[places(r.reduced, j).at[0]])));
-    partial[result * r.parts + part] = value;
+    to.put(r, result, part, value);
   }
 }
 
 template <typename Join, typename T, typename A>
-__global__ void join_kernel(Reduction r, const A *partial, T *y) {
+__global__ void join_kernel(Reduction r, Values<T, A> of) {
   for (std::int64_t i = thread_index(); i < r.results; i += thread_count()) {
-    A value = partial[i * r.parts];
-    for (std::int64_t part = 1; part < r.parts; ++part) value = Join::of(value, partial[i * r.parts + part]);
-    if constexpr (std::is_floating_point_v<A>)
-      y[i] = narrowed<T>(static_cast<float>(value / static_cast<A>(r.divisor)));
-    else
-      y[i] = value;
+    const A *partial = of.partial + i * r.parts;
+    A value = partial[0];
+    for (std::int64_t part = 1; part < r.parts; ++part) value = Join::of(value, partial[part]);
+    of.y[i] = finished<T>(r, value);
   }
 }
 
@@ -88,19 +108,18 @@ class Reduce : public CudaKernel {
     parts = std::max<std::int64_t>(1, divided_up(elements, part));
     const bool mean = request.node.op == "ReduceMean";
     plan_ = {walk_of(kept), walk_of(rest), results, elements, part, parts, mean ? static_cast<float>(elements) : 1.0f};
-    scratch_bytes = checked_multiply(static_cast<std::uint64_t>(results * parts), sizeof(A));
+    if (parts > 1) scratch_bytes = checked_multiply(static_cast<std::uint64_t>(results * parts), sizeof(A));
   }
 
   void run(Stream stream, const Launch &launch) override {
     const T *x = input<T>(launch, 0);
-    auto *partial = static_cast<A *>(launch.scratch);
+    const Values<T, A> values{static_cast<A *>(launch.scratch), output<T>(launch, 0)};
     if (shares_)
       cuda::launch(stream, shared_kernel<Join, T, A>, {plan_.results * plan_.parts, row_threads(plan_.part / 4)}, plan_,
-                   x, partial);
+                   x, values);
     else
-      cuda::launch(stream, own_kernel<Join, T, A>, grid_of(plan_.results * plan_.parts), plan_, x, partial);
-    cuda::launch(stream, join_kernel<Join, T, A>, grid_of(plan_.results), plan_, static_cast<const A *>(partial),
-                 output<T>(launch, 0));
+      cuda::launch(stream, own_kernel<Join, T, A>, grid_of(plan_.results * plan_.parts), plan_, x, values);
+    if (plan_.parts > 1) cuda::launch(stream, join_kernel<Join, T, A>, grid_of(plan_.results), plan_, values);
   }
 
  private:

@@ -50,8 +50,10 @@ class Rotary : public CudaKernel {
         return;
       }
       const std::int64_t first = r.interleaved ? 2 * at : at, second = r.interleaved ? 2 * at + 1 : r.half + at;
-      const float c = widened(cosines[position % r.table_rows[0] * r.half + at]);
-      const float s = r.sign * widened(sines[position % r.table_rows[1] * r.half + at]);
+      std::int64_t cosine_row = 0, sine_row = 0;
+      divide(position, r.table_rows[0], cosine_row), divide(position, r.table_rows[1], sine_row);
+      const float c = widened(cosines[cosine_row * r.half + at]);
+      const float s = r.sign * widened(sines[sine_row * r.half + at]);
       const float a = widened(from[first]), b = widened(from[second]);
       to[first] = narrowed<T>(a * c - b * s);
       to[second] = narrowed<T>(b * c + a * s);
