@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "arith/math.h"
 
@@ -29,6 +30,23 @@ PROTRAIN_HD T narrowed(float x) {
 template <>
 PROTRAIN_HD bf16 narrowed<bf16>(float x) {
   return to_bf16(x);
+}
+
+// What is computed with for an element of any type, and what is stored of a value: narrow floats are computed in
+// float32, everything else as it is.
+template <typename T>
+PROTRAIN_HD auto operand(T x) {
+  if constexpr (std::is_arithmetic_v<T>)
+    return x;
+  else
+    return widened(x);
+}
+template <typename R, typename V>
+PROTRAIN_HD R result(V value) {
+  if constexpr (std::is_arithmetic_v<R>)
+    return value;
+  else
+    return narrowed<R>(value);
 }
 
 }  // namespace protrain::arith

@@ -1,34 +1,31 @@
 // Accumulate, CountTargets and CountedLoss: element by element, so that no bit depends on the team.
-#include "backend/cpu/clones.h"
-#include "backend/cpu/kernel.h"
+#include <algorithm>
+#include <type_traits>
 
-#include "arith/math.h"
+#include "backend/cpu/floats.h"
 
 namespace protrain::backend {
 
 namespace {
 constexpr std::int64_t kLine = 16;  // elements of a cache line: no two members write to one
 
-PROTRAIN_CLONES
-void scale(const float *__restrict x, float weight, float *__restrict sum, Range range) {
-  for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] = weight * x[i];
-}
-
-PROTRAIN_CLONES
-void add(const float *__restrict x, float weight, float *__restrict sum, Range range) {
-  for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] = arith::fma(weight, x[i], sum[i]);
-}
-
-void scale(const double *x, double weight, double *sum, Range range) {
-  for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] = weight * x[i];
-}
-
-void add(const double *x, double weight, double *sum, Range range) {
-  for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] += weight * x[i];
-}
+// T: of x; S: of the sum.
+template <typename T, typename S>
+struct Loops {
+  PROTRAIN_CLONES static void scale(const T *__restrict x, S weight, S *__restrict sum, Range range) {
+    for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] = weight * operand(x[i]);
+  }
+  PROTRAIN_CLONES static void add(const T *__restrict x, S weight, S *__restrict sum, Range range) {
+    for (std::int64_t i = range.begin; i < range.end; ++i)
+      if constexpr (std::is_same_v<S, float>)
+        sum[i] = arith::fma(weight, operand(x[i]), sum[i]);
+      else
+        sum[i] += weight * operand(x[i]);
+  }
+};
 
 // inputs[0] and outputs[0] are the same memory.
-template <typename T>
+template <typename T, typename S>
 class Accumulate : public CpuKernel {
  public:
   explicit Accumulate(const KernelRequest &request) : elements_(element_count(request.inputs.at(0).shape)) {}
@@ -36,18 +33,21 @@ class Accumulate : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     const Range own = share(elements_, kLine, member);
     const auto *weight = optional_input<double>(launch, 2);
-    const T factor = weight == nullptr ? T{1} : static_cast<T>(*weight);
+    const S factor = weight == nullptr ? S{1} : static_cast<S>(*weight);
     const T *x = input<T>(launch, 1);
-    T *sum = output<T>(launch, 0);
+    S *sum = output<S>(launch, 0);
     const bool first = launch.scalars->micro_batch == 0;
-    if (factor == 0 && first) std::fill(sum + own.begin, sum + own.end, T{0});
+    if (factor == 0 && first) std::fill(sum + own.begin, sum + own.end, S{0});
     if (factor == 0) return;
-    first ? scale(x, factor, sum, own) : add(x, factor, sum, own);
+    (first ? Loops<T, S>::scale : Loops<T, S>::add)(x, factor, sum, own);
   }
 
  private:
   const std::int64_t elements_;
 };
+
+template <typename T>
+using AccumulateFloats = Accumulate<T, float>;
 
 template <typename Label>
 class CountTargets : public CpuKernel {
@@ -83,9 +83,9 @@ class CountedLoss : public CpuKernel {
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_accumulate(const KernelRequest &request, int) {
-  if (request.inputs.at(0).dtype == DType::f64) return std::make_unique<Accumulate<double>>(request);
+  if (request.inputs.at(0).dtype == DType::f64) return std::make_unique<Accumulate<double, double>>(request);
   require_dtype(request, request.inputs[0], DType::f32);
-  return std::make_unique<Accumulate<float>>(request);
+  return make_by_float<AccumulateFloats>(request, request.inputs.at(1));
 }
 
 std::unique_ptr<CpuKernel> make_count_targets(const KernelRequest &request, int) {

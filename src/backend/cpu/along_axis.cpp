@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "backend/axes.h"
-#include "backend/cpu/elementwise.h"
+#include "backend/cpu/floats.h"
 
 namespace protrain::backend {
 
@@ -21,11 +21,12 @@ class CumSumKernel : public CpuKernel {
     for (std::int64_t lane = mine.begin; lane < mine.end; ++lane) {
       std::int64_t at = lanes_.begin(lane, lanes_.length) + (reverse_ ? (lanes_.length - 1) * lanes_.inner : 0);
       const T *x = input<T>(launch, 0);
-      T *y = output<T>(launch, 0), total{};
+      T *y = output<T>(launch, 0);
+      decltype(operand(T{})) total{};
       for (std::int64_t i = 0; i < lanes_.length; ++i, at += step) {
-        const T before = total;
-        total = static_cast<T>(total + x[at]);
-        y[at] = exclusive_ ? before : total;
+        const auto before = total;
+        total += operand(x[at]);
+        y[at] = result<T>(exclusive_ ? before : total);
       }
     }
   }
@@ -49,7 +50,7 @@ class ArgKernel : public CpuKernel {
       const T *x = input<T>(launch, 0) + lanes_.begin(lane, lanes_.length);
       std::int64_t best = 0;
       for (std::int64_t i = 1; i < lanes_.length; ++i) {
-        const T found = x[best * lanes_.inner], next = x[i * lanes_.inner];
+        const auto found = operand(x[best * lanes_.inner]), next = operand(x[i * lanes_.inner]);
         if ((largest_ ? next > found : next < found) || (last_ && next == found)) best = i;
       }
       output<std::int64_t>(launch, 0)[lane] = best;
@@ -62,13 +63,13 @@ class ArgKernel : public CpuKernel {
 };
 
 // Of equal elements the first ones. Scratch holds the places of a lane for each member.
+template <typename T>
 class TopKKernel : public CpuKernel {
  public:
   TopKKernel(const KernelRequest &request, int team_size)
       : lanes_(request, request.inputs.at(0).shape, -1),
         k_(request.node.attributes.integer("k", 0)),
         largest_(request.node.attributes.integer("largest", 1) != 0) {
-    require_dtype(request, request.inputs.at(0), DType::f32);
     scratch_bytes = checked_multiply(static_cast<std::uint64_t>(lanes_.length) * sizeof(std::int64_t),
                                      static_cast<std::uint64_t>(team_size));
   }
@@ -76,13 +77,13 @@ class TopKKernel : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     const Range mine = share(lanes_.count, 1, member);
     std::int64_t *order = static_cast<std::int64_t *>(launch.scratch) + member.index * lanes_.length;
-    float *values = optional_output<float>(launch, 0);
+    T *values = optional_output<T>(launch, 0);
     auto *places = optional_output<std::int64_t>(launch, 1);
     for (std::int64_t lane = mine.begin; lane < mine.end; ++lane) {
-      const float *x = input<float>(launch, 0) + lanes_.begin(lane, lanes_.length);
+      const T *x = input<T>(launch, 0) + lanes_.begin(lane, lanes_.length);
       for (std::int64_t i = 0; i < lanes_.length; ++i) order[i] = i;
       std::partial_sort(order, order + k_, order + lanes_.length, [&](std::int64_t a, std::int64_t b) {
-        const float left = x[a * lanes_.inner], right = x[b * lanes_.inner];
+        const float left = widened(x[a * lanes_.inner]), right = widened(x[b * lanes_.inner]);
         return left == right ? a < b : (largest_ ? left > right : left < right);
       });
       for (std::int64_t i = 0; i < k_; ++i) {
@@ -101,11 +102,10 @@ class TopKKernel : public CpuKernel {
 
 template <template <typename> class KernelOf>
 std::unique_ptr<CpuKernel> make_by_number(const KernelRequest &request) {
-  const DType dtype = request.inputs.at(0).dtype;
-  if (dtype == DType::i64) return std::make_unique<KernelOf<std::int64_t>>(request);
-  if (dtype == DType::i32) return std::make_unique<KernelOf<std::int32_t>>(request);
-  require_dtype(request, request.inputs[0], DType::f32);
-  return std::make_unique<KernelOf<float>>(request);
+  const graph::Type &operand = request.inputs.at(0);
+  if (operand.dtype == DType::i64) return std::make_unique<KernelOf<std::int64_t>>(request);
+  if (operand.dtype == DType::i32) return std::make_unique<KernelOf<std::int32_t>>(request);
+  return make_by_float<KernelOf>(request, operand);
 }
 }  // namespace
 
@@ -116,7 +116,7 @@ std::unique_ptr<CpuKernel> make_cumsum(const KernelRequest &request, int) {
 std::unique_ptr<CpuKernel> make_arg(const KernelRequest &request, int) { return make_by_number<ArgKernel>(request); }
 
 std::unique_ptr<CpuKernel> make_topk(const KernelRequest &request, int team_size) {
-  return std::make_unique<TopKKernel>(request, team_size);
+  return make_by_float<TopKKernel>(request, request.inputs.at(0), team_size);
 }
 
 }  // namespace protrain::backend

@@ -5,6 +5,7 @@
 
 #include "arith/binary.h"
 #include "backend/cpu/elementwise.h"
+#include "backend/cpu/floats.h"
 
 namespace protrain::backend {
 
@@ -29,101 +30,118 @@ using arith::Sub;
 using arith::Xor;
 
 struct Pow {
-  template <typename T>
-  PROTRAIN_INLINE static T of(T a, T b) {
-    return std::pow(a, b);
-  }
+  PROTRAIN_INLINE static float of(float a, float b) { return std::pow(a, b); }
 };
 
-template <typename Op, typename T, typename R>
+template <typename Op, typename A, typename B, typename R>
 PROTRAIN_INLINE void loop_over(const void *a_at, std::int64_t a_stride, const void *b_at, std::int64_t b_stride,
                                void *y_at, std::int64_t count) {
-  const T *a = static_cast<const T *>(a_at), *b = static_cast<const T *>(b_at);
+  const A *a = static_cast<const A *>(a_at);
+  const B *b = static_cast<const B *>(b_at);
   R *y = static_cast<R *>(y_at);
   if (a_stride == 1 && b_stride == 1) {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) y[i] = Op::of(a[i], b[i]);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = result<R>(Op::of(operand(a[i]), operand(b[i])));
   } else if (a_stride == 1 && b_stride == 0) {
-    const T right = *b;
+    const auto right = operand(*b);
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) y[i] = Op::of(a[i], right);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = result<R>(Op::of(operand(a[i]), right));
   } else if (a_stride == 0 && b_stride == 1) {
-    const T left = *a;
+    const auto left = operand(*a);
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) y[i] = Op::of(left, b[i]);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = result<R>(Op::of(left, operand(b[i])));
   } else {
-    for (std::int64_t i = 0; i < count; ++i) y[i] = Op::of(a[i * a_stride], b[i * b_stride]);
+    for (std::int64_t i = 0; i < count; ++i)
+      y[i] = result<R>(Op::of(operand(a[i * a_stride]), operand(b[i * b_stride])));
   }
 }
 
 template <typename Op, typename T>
 struct Loops {
-  using Result = decltype(Op::of(T{}, T{}));
+  using Value = decltype(Op::of(operand(T{}), operand(T{})));
+  using Result = std::conditional_t<std::is_same_v<Value, bool>, bool, T>;
   PROTRAIN_CLONES static void run(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
                                   std::int64_t count) {
-    loop_over<Op, T, Result>(a, a_stride, b, b_stride, y, count);
+    loop_over<Op, T, T, Result>(a, a_stride, b, b_stride, y, count);
   }
 };
 
-// x^2 and x^3, the exponents that models use, without the cost of pow; the exponent is the same along the run.
-template <>
-struct Loops<Pow, float> {
-  PROTRAIN_CLONES static void powers(const float *x, bool cubed, float *y, std::int64_t count) {
+// x^2 and x^3, the exponents that models use, without the cost of pow; the exponent (E) is the same along the run.
+template <typename T, typename E>
+struct Powers {
+  PROTRAIN_CLONES static void known(const T *x, bool cubed, T *y, std::int64_t count) {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * x[i] * (cubed ? x[i] : 1.0f);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float base = widened(x[i]);
+      y[i] = narrowed<T>(base * base * (cubed ? base : 1.0f));
+    }
   }
   static void run(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
                   std::int64_t count) {
-    const float exponent = *static_cast<const float *>(b);
+    const float exponent = widened(*static_cast<const E *>(b));
     if (a_stride == 1 && b_stride == 0 && (exponent == 2 || exponent == 3))
-      return powers(static_cast<const float *>(a), exponent == 3, static_cast<float *>(y), count);
-    loop_over<Pow, float, float>(a, a_stride, b, b_stride, y, count);
+      return known(static_cast<const T *>(a), exponent == 3, static_cast<T *>(y), count);
+    loop_over<Pow, T, E, T>(a, a_stride, b, b_stride, y, count);
   }
 };
 
+// The loops of an operator, by its operands' types; nullptr: none.
+template <typename Op>
+Loop numbers(DType a, DType b) {
+  if (a != b) return nullptr;
+  switch (a) {
+    case DType::f32:
+      return Loops<Op, float>::run;
+    case DType::bf16:
+      return Loops<Op, bf16>::run;
+    case DType::i64:
+      return Loops<Op, std::int64_t>::run;
+    case DType::i32:
+      return Loops<Op, std::int32_t>::run;
+    default:
+      return nullptr;
+  }
+}
+template <typename Op>
+Loop logic(DType a, DType b) {
+  return a == DType::boolean && b == a ? Loops<Op, std::uint8_t>::run : nullptr;
+}
+Loop equality(DType a, DType b) { return a == DType::boolean ? logic<Equal>(a, b) : numbers<Equal>(a, b); }
+Loop powers(DType a, DType b) {
+  if (a == DType::bf16)
+    return b == a ? Powers<bf16, bf16>::run : (b == DType::f32 ? Powers<bf16, float>::run : nullptr);
+  return a == DType::f32 && b == a ? Powers<float, float>::run : nullptr;
+}
+
 struct Row {
   std::string_view op;
-  Loop f32, i64, i32, boolean;  // nullptr: not for this type
+  Loop (*loop)(DType a, DType b);
 };
-template <typename Op>
-constexpr Row numbers(std::string_view op, Loop boolean = nullptr) {
-  return {op, Loops<Op, float>::run, Loops<Op, std::int64_t>::run, Loops<Op, std::int32_t>::run, boolean};
-}
-template <typename Op>
-constexpr Row logic(std::string_view op) {
-  return {op, nullptr, nullptr, nullptr, Loops<Op, std::uint8_t>::run};
-}
 const Row kRows[] = {
-    numbers<Add>("Add"),
-    numbers<Sub>("Sub"),
-    numbers<Mul>("Mul"),
-    numbers<Div>("Div"),
-    {"Pow", Loops<Pow, float>::run, nullptr, nullptr, nullptr},
-    numbers<Max>("Max"),
-    numbers<Min>("Min"),
-    numbers<Equal>("Equal", Loops<Equal, std::uint8_t>::run),
-    numbers<Less>("Less"),
-    numbers<LessOrEqual>("LessOrEqual"),
-    numbers<Greater>("Greater"),
-    numbers<GreaterOrEqual>("GreaterOrEqual"),
-    logic<And>("And"),
-    logic<Or>("Or"),
-    logic<Xor>("Xor"),
+    {"Add", numbers<Add>},
+    {"Sub", numbers<Sub>},
+    {"Mul", numbers<Mul>},
+    {"Div", numbers<Div>},
+    {"Pow", powers},
+    {"Max", numbers<Max>},
+    {"Min", numbers<Min>},
+    {"Equal", equality},
+    {"Less", numbers<Less>},
+    {"LessOrEqual", numbers<LessOrEqual>},
+    {"Greater", numbers<Greater>},
+    {"GreaterOrEqual", numbers<GreaterOrEqual>},
+    {"And", logic<And>},
+    {"Or", logic<Or>},
+    {"Xor", logic<Xor>},
 };
 
 Loop find_loop(const KernelRequest &request) {
-  const DType dtype = request.inputs[0].dtype;
+  const DType a = request.inputs[0].dtype, b = request.inputs[1].dtype;
   const Row *row =
       std::find_if(std::begin(kRows), std::end(kRows), [&](const Row &r) { return r.op == request.node.op; });
-  Loop loop = nullptr;
-  if (row != std::end(kRows))
-    loop = dtype == DType::f32       ? row->f32
-           : dtype == DType::i64     ? row->i64
-           : dtype == DType::i32     ? row->i32
-           : dtype == DType::boolean ? row->boolean
-                                     : nullptr;
-  require(loop != nullptr && request.inputs[1].dtype == dtype, Code::unsupported, subject(request),
-          "the cpu has no {} of {} and {}", request.node.op, name_of(dtype), name_of(request.inputs[1].dtype));
+  const Loop loop = row == std::end(kRows) ? nullptr : row->loop(a, b);
+  require(loop != nullptr, Code::unsupported, subject(request), "the cpu has no {} of {} and {}", request.node.op,
+          name_of(a), name_of(b));
   return loop;
 }
 
@@ -135,16 +153,15 @@ Layout<N> broadcast_layout(const KernelRequest &request) {
   return merged(layout, subject(request));
 }
 
-std::int64_t element_bytes(const graph::Type &type) { return static_cast<std::int64_t>(size_of(type.dtype)); }
-
 class BinaryKernel : public CpuKernel {
  public:
   explicit BinaryKernel(const KernelRequest &request)
       : loop_(find_loop(request)),
         layout_(broadcast_layout<2>(request)),
         count_(layout_.count()),
-        from_bytes_(element_bytes(request.inputs[0])),
-        to_bytes_(element_bytes(request.outputs[0])),
+        a_bytes_(element_bytes(request.inputs[0])),
+        b_bytes_(element_bytes(request.inputs[1])),
+        y_bytes_(element_bytes(request.outputs[0])),
         divides_integers_(request.node.op == "Div" && is_integer(request.inputs[0].dtype)),
         subject_(subject(request)) {}
 
@@ -153,23 +170,23 @@ class BinaryKernel : public CpuKernel {
     std::byte *y = output<std::byte>(launch, 0);
     const std::int64_t a_stride = layout_.inner_stride(0), b_stride = layout_.inner_stride(1);
     for_each_run(layout_, share(count_, kElementGrain, member), [&](std::int64_t at, const auto &from, auto count) {
-      const std::byte *right = b + from[1] * from_bytes_;
+      const std::byte *right = b + from[1] * b_bytes_;
       if (divides_integers_) refuse_zeros(right, b_stride, count);
-      loop_(a + from[0] * from_bytes_, a_stride, right, b_stride, y + at * to_bytes_, count);
+      loop_(a + from[0] * a_bytes_, a_stride, right, b_stride, y + at * y_bytes_, count);
     });
   }
 
  private:
   void refuse_zeros(const std::byte *divisors, std::int64_t stride, std::int64_t count) const {
-    const DType dtype = from_bytes_ == 8 ? DType::i64 : DType::i32;
+    const DType dtype = b_bytes_ == 8 ? DType::i64 : DType::i32;
     for (std::int64_t i = 0; i < count; ++i)
-      require(graph::load_integer(dtype, divisors + i * stride * from_bytes_) != 0, Code::arg, subject_,
+      require(graph::load_integer(dtype, divisors + i * stride * b_bytes_) != 0, Code::arg, subject_,
               "an integer is divided by 0");
   }
 
   const Loop loop_;
   const Layout<2> layout_;
-  const std::int64_t count_, from_bytes_, to_bytes_;
+  const std::int64_t count_, a_bytes_, b_bytes_, y_bytes_;
   const bool divides_integers_;
   const std::string subject_;
 };

@@ -4,6 +4,7 @@
 
 #include "arith/random.h"
 #include "backend/cpu/elementwise.h"
+#include "backend/cpu/floats.h"
 
 namespace protrain::backend {
 
@@ -17,9 +18,10 @@ struct Rule {
 };
 
 // Elements [begin, end) of one sample; x, y and mask point to the sample's first.
+template <typename T>
 struct Piece {
-  const float *x;
-  float *y;
+  const T *x;
+  T *y;
   bool *mask;
   std::int64_t begin, end;
 };
@@ -33,32 +35,37 @@ void draw(arith::Stream stream, std::uint64_t sample, Range quads, std::uint32_t
   }
 }
 
-PROTRAIN_CLONES
-void apply(const std::uint32_t *__restrict number, const float *x, float *y, std::int64_t count, Rule rule) {
+template <typename T>
+struct Loops {
+  PROTRAIN_CLONES static void apply(const std::uint32_t *__restrict number, const T *x, T *y, std::int64_t count,
+                                    Rule rule) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float scaled = x[i] * rule.scale;
-    y[i] = number[i] >= rule.drop_below ? scaled : 0.0f;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float scaled = widened(x[i]) * rule.scale;
+      y[i] = narrowed<T>(number[i] >= rule.drop_below ? scaled : 0.0f);
+    }
   }
-}
+};
 
 PROTRAIN_CLONES
 void compare(const std::uint32_t *__restrict number, bool *__restrict mask, std::int64_t count, Rule rule) {
   for (std::int64_t i = 0; i < count; ++i) mask[i] = number[i] >= rule.drop_below;
 }
 
-void drop(arith::Stream stream, std::uint64_t sample, const Piece &piece, Rule rule) {
+template <typename T>
+void drop(arith::Stream stream, std::uint64_t sample, const Piece<T> &piece, Rule rule) {
   alignas(64) std::uint32_t numbers[kDrawn];
   for (std::int64_t at = piece.begin, next = at; at < piece.end; at = next) {
     const std::int64_t drawn_from = at / 4 * 4;
     next = std::min(drawn_from + kDrawn, piece.end);
     draw(stream, sample, {drawn_from / 4, (next + 3) / 4}, numbers);
     const std::uint32_t *number = numbers + (at - drawn_from);
-    if (piece.y != nullptr) apply(number, piece.x + at, piece.y + at, next - at, rule);
+    if (piece.y != nullptr) Loops<T>::apply(number, piece.x + at, piece.y + at, next - at, rule);
     if (piece.mask != nullptr) compare(number, piece.mask + at, next - at, rule);
   }
 }
 
+template <typename T>
 class DropoutKernel : public CpuKernel {
  public:
   explicit DropoutKernel(const KernelRequest &request)
@@ -75,11 +82,11 @@ class DropoutKernel : public CpuKernel {
     for (std::int64_t at = mine.begin, next = at; at < mine.end; at = next) {
       const std::int64_t sample = at / per_sample_, first = sample * per_sample_;
       next = std::min(first + per_sample_, mine.end);
-      Piece piece{.x = input<float>(launch, 0) + first,
-                  .y = optional_output<float>(launch, 0),
-                  .mask = optional_output<bool>(launch, 1),
-                  .begin = at - first,
-                  .end = next - first};
+      Piece<T> piece{.x = input<T>(launch, 0) + first,
+                     .y = optional_output<T>(launch, 0),
+                     .mask = optional_output<bool>(launch, 1),
+                     .begin = at - first,
+                     .end = next - first};
       if (piece.y != nullptr) piece.y += first;
       if (piece.mask != nullptr) piece.mask += first;
       drop(stream, samples_ == 0 ? 0 : now.first_sample + static_cast<std::uint64_t>(sample), piece, rule_);
@@ -98,8 +105,7 @@ class DropoutKernel : public CpuKernel {
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_dropout(const KernelRequest &request, int) {
-  require_dtype(request, request.inputs[0], DType::f32);
-  return std::make_unique<DropoutKernel>(request);
+  return make_by_float<DropoutKernel>(request, request.inputs[0]);
 }
 
 }  // namespace protrain::backend

@@ -13,6 +13,8 @@ namespace protrain::backend {
 
 inline constexpr std::int64_t kElementGrain = 1024;  // least elements worth a member's while; a multiple of cache lines
 
+inline std::int64_t element_bytes(const graph::Type &type) { return static_cast<std::int64_t>(size_of(type.dtype)); }
+
 // Calls body(first, offsets, count) for the runs along the innermost dim that make up elements [range.begin, range.end)
 // of the walk: `first` is the run's first element in walk order, offsets where each operand has it.
 template <std::size_t N, typename Body>

@@ -1,10 +1,12 @@
-// Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients add in the order of
-// the indices, whoever adds: members own parts of the result.
+// Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients add in float32, in
+// the order of the indices, whoever adds: members own parts of the result.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "backend/axes.h"
 #include "backend/cpu/elementwise.h"
+#include "backend/cpu/floats.h"
 
 namespace protrain::backend {
 
@@ -42,7 +44,7 @@ class GatherKernel : public CpuKernel {
   explicit GatherKernel(const KernelRequest &request)
       : table_(request, request.inputs.at(0).shape, 0),
         indices_(request, table_.length),
-        row_bytes_(table_.inner * static_cast<std::int64_t>(size_of(request.inputs[0].dtype))) {}
+        row_bytes_(table_.inner * element_bytes(request.inputs[0])) {}
 
   void run(Member &member, const Launch &launch) override {
     const std::byte *from = input<std::byte>(launch, 0);
@@ -60,48 +62,69 @@ class GatherKernel : public CpuKernel {
   const std::int64_t row_bytes_;
 };
 
-PROTRAIN_CLONES void add(const float *x, float *into, std::int64_t count) {
+template <typename T>
+struct Loops {
+  PROTRAIN_CLONES static void add(const T *x, float *into, std::int64_t count) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) into[i] += x[i];
-}
+    for (std::int64_t i = 0; i < count; ++i) into[i] += widened(x[i]);
+  }
+};
 
+// Scratch: for each row of the table the first index that names it, for each index the next one that names the same.
+template <typename T>
 class GatherGradKernel : public CpuKernel {
  public:
   explicit GatherGradKernel(const KernelRequest &request)
-      : table_(request, request.outputs[0].shape, 0),
-        indices_(request, table_.length),
-        elements_(element_count(request.outputs[0].shape)) {
-    require_dtype(request, request.inputs.at(0), DType::f32);
+      : table_(request, request.outputs[0].shape, 0), indices_(request, table_.length) {
+    scratch_bytes =
+        checked_multiply(static_cast<std::uint64_t>(table_.length + indices_.count()), sizeof(std::int64_t));
   }
 
   void run(Member &member, const Launch &launch) override {
-    const Range cleared = share(elements_, kElementGrain, member);
-    std::fill_n(output<float>(launch, 0) + cleared.begin, cleared.size(), 0.0f);
+    if (member.index == 0) chain(launch);
     member.barrier();
     // Members own columns where there are enough for all of them, else rows of the table.
-    const bool by_columns = table_.inner >= kColumns * member.size;
-    const Range all_columns{0, table_.inner}, all_rows{0, table_.length};
-    add_rows(launch, by_columns ? all_rows : share(table_.length, 1, member),
-             by_columns ? share(table_.inner, kColumns, member) : all_columns);
+    const bool by_columns = table_.inner >= kLine * member.size;
+    const Range rows = by_columns ? Range{0, table_.length} : share(table_.length, 1, member);
+    const Range columns = by_columns ? share(table_.inner, kLine, member) : Range{0, table_.inner};
+    for (std::int64_t outer = 0; outer < table_.outer; ++outer)
+      for (std::int64_t row = rows.begin; row < rows.end; ++row)
+        for (std::int64_t at = columns.begin; at < columns.end; at += kPiece)
+          add_up(launch, outer, row, {at, std::min(at + kPiece, columns.end)});
   }
 
  private:
-  static constexpr std::int64_t kColumns = 16;  // a cache line
+  static constexpr std::int64_t kNone = -1;
+  static constexpr std::int64_t kLine = 64 / sizeof(T);  // elements of a cache line
+  static constexpr std::int64_t kPiece = 1024;           // columns that are summed at once, on the stack
 
-  void add_rows(const Launch &launch, Range rows, Range columns) const {
-    const float *dy = input<float>(launch, 0);
-    float *dx = output<float>(launch, 0);
-    for (std::int64_t outer = 0; outer < table_.outer; ++outer)
-      for (std::int64_t i = 0; i < indices_.count(); ++i, dy += table_.inner) {
-        const std::int64_t row = indices_.at(launch, i);
-        if (row < rows.begin || row >= rows.end) continue;
-        add(dy + columns.begin, dx + (outer * table_.length + row) * table_.inner + columns.begin, columns.size());
-      }
+  void chain(const Launch &launch) const {
+    auto *first = static_cast<std::int64_t *>(launch.scratch), *next = first + table_.length;
+    std::fill_n(first, table_.length, kNone);
+    for (std::int64_t i = indices_.count(); i-- > 0;) {
+      const std::int64_t row = indices_.at(launch, i);
+      next[i] = first[row];
+      first[row] = i;
+    }
+  }
+
+  void add_up(const Launch &launch, std::int64_t outer, std::int64_t row, Range columns) const {
+    const auto *first = static_cast<const std::int64_t *>(launch.scratch), *next = first + table_.length;
+    const T *dy = input<T>(launch, 0) + outer * indices_.count() * table_.inner + columns.begin;
+    T *dx = output<T>(launch, 0) + (outer * table_.length + row) * table_.inner + columns.begin;
+    if (first[row] == kNone) {
+      std::fill_n(dx, columns.size(), T{});
+      return;
+    }
+    alignas(64) float sums[kPiece];
+    std::fill_n(sums, columns.size(), 0.0f);
+    for (std::int64_t i = first[row]; i != kNone; i = next[i])
+      Loops<T>::add(dy + i * table_.inner, sums, columns.size());
+    narrow(sums, dx, columns.size());
   }
 
   const Lanes table_;
   const Indices indices_;
-  const std::int64_t elements_;
 };
 
 // The lines along the axis in a walk over the indices of GatherElements: where each begins in the indices and in the
@@ -161,26 +184,32 @@ class GatherElementsKernel : public CpuKernel {
   const Indices indices_;
 };
 
+template <typename T>
 class GatherElementsGradKernel : public CpuKernel {
  public:
   explicit GatherElementsGradKernel(const KernelRequest &request)
       : lines_(request, request.outputs[0].shape),
         indices_(request, lines_.extent()),
         elements_(element_count(request.outputs[0].shape)) {
-    require_dtype(request, request.inputs.at(0), DType::f32);
+    if (!kInPlace) scratch_bytes = checked_multiply(static_cast<std::uint64_t>(elements_), sizeof(float));
   }
 
   void run(Member &member, const Launch &launch) override {
-    const float *dy = input<float>(launch, 0);
-    float *dx = output<float>(launch, 0);
-    const Range cleared = share(elements_, kElementGrain, member);
-    std::fill_n(dx + cleared.begin, cleared.size(), 0.0f);
+    const T *dy = input<T>(launch, 0);
+    float *sums = kInPlace ? output<float>(launch, 0) : static_cast<float *>(launch.scratch);
+    const Range own = share(elements_, kElementGrain, member);
+    std::fill_n(sums + own.begin, own.size(), 0.0f);
     member.barrier();
-    lines_.for_each(
-        member, [&](std::int64_t i, std::int64_t at) { dx[at + indices_.at(launch, i) * lines_.stride()] += dy[i]; });
+    lines_.for_each(member, [&](std::int64_t i, std::int64_t at) {
+      sums[at + indices_.at(launch, i) * lines_.stride()] += widened(dy[i]);
+    });
+    if (kInPlace) return;
+    member.barrier();
+    narrow(sums + own.begin, output<T>(launch, 0) + own.begin, own.size());
   }
 
  private:
+  static constexpr bool kInPlace = std::is_same_v<T, float>;
   const Lines lines_;
   const Indices indices_;
   const std::int64_t elements_;
@@ -192,7 +221,7 @@ std::unique_ptr<CpuKernel> make_gather(const KernelRequest &request, int) {
 }
 
 std::unique_ptr<CpuKernel> make_gather_grad(const KernelRequest &request, int) {
-  return std::make_unique<GatherGradKernel>(request);
+  return make_by_float<GatherGradKernel>(request, request.inputs.at(0));
 }
 
 std::unique_ptr<CpuKernel> make_gather_elements(const KernelRequest &request, int) {
@@ -200,7 +229,7 @@ std::unique_ptr<CpuKernel> make_gather_elements(const KernelRequest &request, in
 }
 
 std::unique_ptr<CpuKernel> make_gather_elements_grad(const KernelRequest &request, int) {
-  return std::make_unique<GatherElementsGradKernel>(request);
+  return make_by_float<GatherElementsGradKernel>(request, request.inputs.at(0));
 }
 
 }  // namespace protrain::backend

@@ -1,10 +1,14 @@
 // CrossEntropy over given logits, and its gradient. Rows are shared out; the loss is summed in double in row order.
+#include <algorithm>
+
+#include "backend/cpu/floats.h"
 #include "backend/cpu/targets.h"
 #include "base/shape.h"
 
 namespace protrain::backend {
 
 namespace {
+template <typename T>
 class CrossEntropy : public CpuKernel {
  public:
   explicit CrossEntropy(const KernelRequest &request)
@@ -12,12 +16,11 @@ class CrossEntropy : public CpuKernel {
         classes_(request.inputs[0].shape.at(1)),
         targets_(request, 1, classes_),
         reduction_(reduction_of(request)) {
-    require_dtype(request, request.inputs[0], DType::f32);
     scratch_bytes = checked_multiply(static_cast<std::uint64_t>(rows_), sizeof(double));
   }
 
   void run(Member &member, const Launch &launch) override {
-    const float *logits = input<float>(launch, 0);
+    const T *logits = input<T>(launch, 0);
     auto *losses = static_cast<double *>(launch.scratch);
     float *loss = output<float>(launch, 0);
     float *lse = optional_output<float>(launch, 1);
@@ -26,7 +29,7 @@ class CrossEntropy : public CpuKernel {
       const std::int64_t label = targets_.at(launch, i);
       const double sum = log_sum_exp(logits + i * classes_, classes_);
       if (lse) lse[i] = static_cast<float>(sum);
-      losses[i] = label == Targets::kIgnored ? 0 : sum - logits[i * classes_ + label];
+      losses[i] = label == Targets::kIgnored ? 0 : sum - static_cast<double>(widened(logits[i * classes_ + label]));
       if (reduction_ == Reduction::none) loss[i] = static_cast<float>(losses[i]);
     }
     if (reduction_ == Reduction::none) return;
@@ -44,6 +47,7 @@ class CrossEntropy : public CpuKernel {
   const Reduction reduction_;
 };
 
+template <typename T>
 class CrossEntropyGrad : public CpuKernel {
  public:
   explicit CrossEntropyGrad(const KernelRequest &request)
@@ -51,19 +55,20 @@ class CrossEntropyGrad : public CpuKernel {
         classes_(request.inputs[1].shape.at(1)),
         targets_(request, 2, classes_),
         reduction_(reduction_of(request)) {
-    for (std::size_t i : {0, 1, 3}) require_dtype(request, request.inputs.at(i), DType::f32);
+    for (std::size_t i : {0, 3}) require_dtype(request, request.inputs.at(i), DType::f32);
   }
 
   void run(Member &member, const Launch &launch) override {
-    const float *upstream = input<float>(launch, 0), *logits = input<float>(launch, 1), *lse = input<float>(launch, 3);
+    const float *upstream = input<float>(launch, 0), *lse = input<float>(launch, 3);
+    const T *logits = input<T>(launch, 1);
     const auto counted = reduction_ == Reduction::mean ? static_cast<float>(targets_.counted(launch)) : 1.0F;
     const Range own = share(rows_, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
       const std::int64_t label = targets_.at(launch, i);
-      float *row = output<float>(launch, 0) + i * classes_;
+      T *row = output<T>(launch, 0) + i * classes_;
       const float factor = reduction_ == Reduction::none ? upstream[i] : *upstream / counted;
       if (label == Targets::kIgnored)
-        std::fill_n(row, classes_, 0.0F);
+        std::fill_n(row, classes_, T{});
       else
         softmax_gradient(logits + i * classes_, classes_, lse[i], factor, label, row);
     }
@@ -77,11 +82,11 @@ class CrossEntropyGrad : public CpuKernel {
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_cross_entropy(const KernelRequest &request, int) {
-  return std::make_unique<CrossEntropy>(request);
+  return make_by_float<CrossEntropy>(request, request.inputs.at(0));
 }
 
 std::unique_ptr<CpuKernel> make_cross_entropy_grad(const KernelRequest &request, int) {
-  return std::make_unique<CrossEntropyGrad>(request);
+  return make_by_float<CrossEntropyGrad>(request, request.inputs.at(1));
 }
 
 }  // namespace protrain::backend

@@ -52,7 +52,8 @@ class MovesKernel : public CpuKernel {
   std::int64_t filled_ = 0;
 };
 
-// The tile-wise transpose of dims whose order changes the innermost one, for 4-byte elements.
+// The tile-wise transpose of dims whose order changes the innermost one.
+template <typename T>
 class TiledTranspose : public CpuKernel {
  public:
   // `layout` is merged; `row` is the dim along which the input is contiguous.
@@ -74,11 +75,11 @@ class TiledTranspose : public CpuKernel {
   }
 
   void run(Member &member, const Launch &launch) override {
-    const float *from = input<float>(launch, 0);
-    float *to = output<float>(launch, 0);
+    const T *from = input<T>(launch, 0);
+    T *to = output<T>(launch, 0);
     for_each_run(outer_, share(outer_.count(), 1, member), [&](std::int64_t at, const auto &offsets, auto count) {
       const std::int64_t first = at % strips_ * kStrip, width = std::min(count * kStrip, columns_ - first);
-      transpose({from + offsets[0], from_ld_}, rows_, width, {to + offsets[1], to_ld_});
+      transpose(ConstRowsOf<T>{from + offsets[0], from_ld_}, rows_, width, RowsOf<T>{to + offsets[1], to_ld_});
     });
   }
 
@@ -95,10 +96,12 @@ std::unique_ptr<CpuKernel> make_moves(const KernelRequest &request, int) {
 
 std::unique_ptr<CpuKernel> make_transpose(const KernelRequest &request, int team_size) {
   const Layout<2> layout = moves_of(request).list[0].layout;
-  if (size_of(request.inputs[0].dtype) == sizeof(float) && layout.count() > 0) {
-    const auto row = std::find(layout.strides[0].begin(), layout.strides[0].end(), 1);
-    if (layout.inner_stride(0) != 1 && row != layout.strides[0].end())
-      return std::make_unique<TiledTranspose>(layout, static_cast<std::size_t>(row - layout.strides[0].begin()));
+  const auto contiguous = std::find(layout.strides[0].begin(), layout.strides[0].end(), 1);
+  if (layout.count() > 0 && layout.inner_stride(0) != 1 && contiguous != layout.strides[0].end()) {
+    const auto row = static_cast<std::size_t>(contiguous - layout.strides[0].begin());
+    const std::size_t bytes = size_of(request.inputs[0].dtype);
+    if (bytes == sizeof(float)) return std::make_unique<TiledTranspose<float>>(layout, row);
+    if (bytes == sizeof(std::uint16_t)) return std::make_unique<TiledTranspose<std::uint16_t>>(layout, row);
   }
   return make_moves(request, team_size);
 }

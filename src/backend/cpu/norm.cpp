@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/cpu/clones.h"
-#include "backend/cpu/kernel.h"
+#include "backend/cpu/floats.h"
 
 namespace protrain::backend {
 
@@ -12,33 +11,39 @@ namespace {
 constexpr std::int64_t kBlock = 4096;
 constexpr int kLanes = 16;
 
-PROTRAIN_CLONES
-double block_sum(const float *x, std::int64_t count) {
-  double lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) lanes[l] += static_cast<double>(x[i + l]) * static_cast<double>(x[i + l]);
-  for (int l = 0; i < count; ++i, ++l) lanes[l] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-  return lanes[0];
-}
+template <typename T>
+struct Block {
+  PROTRAIN_CLONES static double sum(const T *x, std::int64_t count) {
+    const auto square = [x](std::int64_t i) {
+      const auto value = static_cast<double>(widened(x[i]));
+      return value * value;
+    };
+    double lanes[kLanes] = {};
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes)
+      for (int l = 0; l < kLanes; ++l) lanes[l] += square(i + l);
+    for (int l = 0; i < count; ++i, ++l) lanes[l] += square(i);
+    for (int width = kLanes / 2; width > 0; width /= 2)
+      for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+    return lanes[0];
+  }
+};
 
+template <typename T>
 class SquaredNorm : public CpuKernel {
  public:
   explicit SquaredNorm(const KernelRequest &request) {
-    require_dtype(request, request.inputs.at(0), DType::f32);
-    elements_ = element_count(request.inputs[0].shape);
+    elements_ = element_count(request.inputs.at(0).shape);
     blocks_ = (elements_ + kBlock - 1) / kBlock;
     scratch_bytes = static_cast<std::uint64_t>(blocks_) * sizeof(double);
   }
 
   void run(Member &member, const Launch &launch) override {
-    const float *x = input<float>(launch, 0);
+    const T *x = input<T>(launch, 0);
     auto *sums = static_cast<double *>(launch.scratch);
     const Range own = share(blocks_, 1, member);
     for (std::int64_t b = own.begin; b < own.end; ++b)
-      sums[b] = block_sum(x + b * kBlock, std::min(kBlock, elements_ - b * kBlock));
+      sums[b] = Block<T>::sum(x + b * kBlock, std::min(kBlock, elements_ - b * kBlock));
     member.barrier();
     if (member.index != 0) return;
     for (std::int64_t width = 1; width < blocks_; width *= 2)
@@ -94,7 +99,7 @@ class GradientScale : public CpuKernel {
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_squared_norm(const KernelRequest &request, int) {
-  return std::make_unique<SquaredNorm>(request);
+  return make_by_float<SquaredNorm>(request, request.inputs.at(0));
 }
 
 std::unique_ptr<CpuKernel> make_global_norm(const KernelRequest &request, int) {

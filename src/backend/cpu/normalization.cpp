@@ -4,16 +4,14 @@
 #include <cmath>
 
 #include "backend/axes.h"
-#include "backend/cpu/kernel.h"
+#include "backend/cpu/floats.h"
 #include "backend/cpu/lanes.h"
 #include "base/shape.h"
 
 namespace protrain::backend {
 
 namespace {
-void require_operands(const KernelRequest &request, std::size_t scale, const NormalizedRows &dims) {
-  for (const graph::Type &operand : request.inputs)
-    if (operand.dtype != DType::none) require_dtype(request, operand, DType::f32);
+void require_scale(const KernelRequest &request, std::size_t scale, const NormalizedRows &dims) {
   const std::int64_t scales = element_count(request.inputs.at(scale).shape);
   require(scales == dims.width, Code::unsupported, subject(request),
           "a scale of {} elements for rows of {}: the cpu wants one for each", scales, dims.width);
@@ -23,78 +21,77 @@ struct Moments {
   float mean = 0, inverse = 0;  // of a row; inverse: 1 / standard deviation, or 1 / root mean square
 };
 
-template <bool centered>
-PROTRAIN_INLINE Moments moments(const float *x, std::int64_t width, float epsilon) {
+template <typename T, bool centered>
+PROTRAIN_INLINE Moments moments(const T *x, std::int64_t width, float epsilon) {
   const float count = static_cast<float>(width);
-  const float mean = centered ? lane_sum(width, [x](std::int64_t i) { return x[i]; }) / count : 0;
-  const float squares = lane_sum(width, [x, mean](std::int64_t i) { return (x[i] - mean) * (x[i] - mean); });
+  const float mean = centered ? lane_sum(width, [x](std::int64_t i) { return widened(x[i]); }) / count : 0;
+  const float squares = lane_sum(width, [x, mean](std::int64_t i) {
+    const float distance = widened(x[i]) - mean;
+    return distance * distance;
+  });
   return {mean, 1.0f / std::sqrt(squares / count + epsilon)};
 }
 
+template <typename T>
 struct RowOperands {
-  const float *x, *scale, *bias;  // bias may be nullptr
-  float *y;
+  const T *x, *scale, *bias;  // bias may be nullptr
+  T *y;
 };
 
-template <bool centered>
-PROTRAIN_INLINE Moments normalize(const RowOperands &row, std::int64_t width, float epsilon) {
-  const auto [x, scale, bias, y] = row;
-  const Moments m = moments<centered>(x, width, epsilon);
-  if (bias) {
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < width; ++i) y[i] = (x[i] - m.mean) * m.inverse * scale[i] + bias[i];
-  } else {
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < width; ++i) y[i] = (x[i] - m.mean) * m.inverse * scale[i];
-  }
-  return m;
-}
-
-PROTRAIN_CLONES Moments layer_row(const RowOperands &row, std::int64_t width, float epsilon) {
-  return normalize<true>(row, width, epsilon);
-}
-PROTRAIN_CLONES Moments rms_row(const RowOperands &row, std::int64_t width, float epsilon) {
-  return normalize<false>(row, width, epsilon);
-}
-
+template <typename T>
 struct GradOperands {
-  const float *dy, *x, *scale;
+  const T *dy, *x, *scale;
   Moments moments;
-  float *dx, *dscale, *dbias;  // any may be nullptr; the last two are added to
+  T *dx;
+  float *dscale, *dbias;  // any of the three may be nullptr; these two are added to
 };
 
-// With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)), dscale += dy * n,
-// dbias += dy. Without centering, mean(g) is left out.
-template <bool centered>
-PROTRAIN_INLINE void normalize_grad(const GradOperands &row, std::int64_t width) {
-  const auto [dy, x, scale, m, dx, dscale, dbias] = row;
-  const float mean = m.mean, inverse = m.inverse, count = static_cast<float>(width);
-  if (dx) {
-    const float sum = centered ? lane_sum(width, [dy, scale](std::int64_t i) { return dy[i] * scale[i]; }) / count : 0;
-    const float dot = lane_sum(width, [dy, scale, x, mean, inverse](
-                                          std::int64_t i) { return dy[i] * scale[i] * ((x[i] - mean) * inverse); }) /
-                      count;
+template <typename T, bool centered>
+struct Row {
+  PROTRAIN_CLONES static Moments normalize(const RowOperands<T> &row, std::int64_t width, float epsilon) {
+    const auto [x, scale, bias, y] = row;
+    const auto [mean, inverse] = moments<T, centered>(x, width, epsilon);
+    if (bias) {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < width; ++i) dx[i] = inverse * (dy[i] * scale[i] - sum - (x[i] - mean) * inverse * dot);
-  }
-  if (dscale) {
+      for (std::int64_t i = 0; i < width; ++i)
+        y[i] = narrowed<T>((widened(x[i]) - mean) * inverse * widened(scale[i]) + widened(bias[i]));
+    } else {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < width; ++i) dscale[i] += dy[i] * ((x[i] - mean) * inverse);
+      for (std::int64_t i = 0; i < width; ++i) y[i] = narrowed<T>((widened(x[i]) - mean) * inverse * widened(scale[i]));
+    }
+    return {mean, inverse};
   }
-  if (dbias) {
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < width; ++i) dbias[i] += dy[i];
-  }
-}
 
-PROTRAIN_CLONES void layer_row_grad(const GradOperands &row, std::int64_t width) { normalize_grad<true>(row, width); }
-PROTRAIN_CLONES void rms_row_grad(const GradOperands &row, std::int64_t width) { normalize_grad<false>(row, width); }
+  // With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)), dscale += dy * n,
+  // dbias += dy. Without centering, mean(g) is left out.
+  PROTRAIN_CLONES static void grad(const GradOperands<T> &row, std::int64_t width) {
+    const auto [dy, x, scale, m, dx, dscale, dbias] = row;
+    const float mean = m.mean, inverse = m.inverse, count = static_cast<float>(width);
+    const auto g = [dy, scale](std::int64_t i) { return widened(dy[i]) * widened(scale[i]); };
+    const auto n = [x, mean, inverse](std::int64_t i) { return (widened(x[i]) - mean) * inverse; };
+    if (dx) {
+      const float sum = centered ? lane_sum(width, g) / count : 0;
+      const float dot = lane_sum(width, [g, n](std::int64_t i) { return g(i) * n(i); }) / count;
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < width; ++i) dx[i] = narrowed<T>(inverse * (g(i) - sum - n(i) * dot));
+    }
+    if (dscale) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < width; ++i) dscale[i] += widened(dy[i]) * n(i);
+    }
+    if (dbias) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < width; ++i) dbias[i] += widened(dy[i]);
+    }
+  }
+};
 
 PROTRAIN_CLONES void add(const float *x, float *into, std::int64_t count) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < count; ++i) into[i] += x[i];
 }
 
+template <typename T>
 class NormalizationKernel : public CpuKernel {
  public:
   explicit NormalizationKernel(const KernelRequest &request)
@@ -102,19 +99,20 @@ class NormalizationKernel : public CpuKernel {
         dims_(request, request.inputs.at(0).shape),
         epsilon_(static_cast<float>(request.node.attributes.real("epsilon", 1e-5))),
         has_bias_(centered_ && has_input(request, 2)) {
-    require_operands(request, 1, dims_);
+    require_scale(request, 1, dims_);
+    for (const graph::Type &operand : request.inputs)
+      if (operand.dtype != DType::none) require_dtype(request, operand, request.inputs[0].dtype);
   }
 
   void run(Member &member, const Launch &launch) override {
-    const float *x = input<float>(launch, 0), *scale = input<float>(launch, 1);
-    const float *bias = has_bias_ ? input<float>(launch, 2) : nullptr;
-    float *y = output<float>(launch, 0);
+    const T *x = input<T>(launch, 0), *scale = input<T>(launch, 1), *bias = has_bias_ ? input<T>(launch, 2) : nullptr;
+    T *y = output<T>(launch, 0);
     float *mean = centered_ ? optional_output<float>(launch, 1) : nullptr;
     float *inverse = optional_output<float>(launch, centered_ ? 2 : 1);
     const Range mine = share(dims_.rows, 1, member);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      const RowOperands row{x + i * dims_.width, scale, bias, y + i * dims_.width};
-      const Moments m = (centered_ ? layer_row : rms_row)(row, dims_.width, epsilon_);
+      const RowOperands<T> row{x + i * dims_.width, scale, bias, y + i * dims_.width};
+      const Moments m = (centered_ ? Row<T, true>::normalize : Row<T, false>::normalize)(row, dims_.width, epsilon_);
       if (mean) mean[i] = m.mean;
       if (inverse) inverse[i] = m.inverse;
     }
@@ -127,14 +125,17 @@ class NormalizationKernel : public CpuKernel {
   const bool has_bias_;
 };
 
+template <typename T>
 class NormalizationGradKernel : public CpuKernel {
  public:
   explicit NormalizationGradKernel(const KernelRequest &request)
       : centered_(request.node.op == "LayerNormalizationGrad"),
         dims_(request, request.inputs.at(1).shape),
         block_(std::max(kLeastBlock, (dims_.rows + kMostBlocks - 1) / kMostBlocks)),
-        blocks_((dims_.rows + block_ - 1) / block_) {
-    require_operands(request, 2, dims_);
+        blocks_(std::max<std::int64_t>((dims_.rows + block_ - 1) / block_, 1)) {
+    require_scale(request, 2, dims_);
+    for (std::size_t i = 0; i < request.inputs.size(); ++i)
+      require_dtype(request, request.inputs[i], i < 3 ? request.inputs[0].dtype : DType::f32);
     for (std::size_t i : {1, 2})
       if (has_output(request, i)) ++sums_;
     const std::uint64_t floats =
@@ -144,7 +145,7 @@ class NormalizationGradKernel : public CpuKernel {
 
   void run(Member &member, const Launch &launch) override {
     const std::int64_t width = dims_.width;
-    float *dscale = optional_output<float>(launch, 1), *dbias = centered_ ? optional_output<float>(launch, 2) : nullptr;
+    T *dscale = optional_output<T>(launch, 1), *dbias = centered_ ? optional_output<T>(launch, 2) : nullptr;
     float *partial = static_cast<float *>(launch.scratch);  // (blocks, sums, width)
     const Range mine = share(blocks_, 1, member);
     for (std::int64_t b = mine.begin; b < mine.end; ++b) {
@@ -164,22 +165,23 @@ class NormalizationGradKernel : public CpuKernel {
   static constexpr std::int64_t kLeastBlock = 32, kMostBlocks = 128;
 
   void run_rows(Range rows, const Launch &launch, float *dscale, float *dbias) const {
-    const float *dy = input<float>(launch, 0), *x = input<float>(launch, 1), *scale = input<float>(launch, 2);
+    const T *dy = input<T>(launch, 0), *x = input<T>(launch, 1), *scale = input<T>(launch, 2);
     const float *mean = centered_ ? input<float>(launch, 3) : nullptr,
                 *inverse = input<float>(launch, centered_ ? 4 : 3);
-    float *dx = optional_output<float>(launch, 0);
+    T *dx = optional_output<T>(launch, 0);
     for (std::int64_t i = rows.begin; i < rows.end; ++i) {
       const std::int64_t at = i * dims_.width;
       const Moments m{mean ? mean[i] : 0, inverse[i]};
-      const GradOperands row{dy + at, x + at, scale, m, dx ? dx + at : nullptr, dscale, dbias};
-      (centered_ ? layer_row_grad : rms_row_grad)(row, dims_.width);
+      const GradOperands<T> row{dy + at, x + at, scale, m, dx ? dx + at : nullptr, dscale, dbias};
+      (centered_ ? Row<T, true>::grad : Row<T, false>::grad)(row, dims_.width);
     }
   }
 
-  void sum_blocks(const float *partial, Range columns, float *to) const {
-    std::fill(to + columns.begin, to + columns.end, 0.0f);
-    for (std::int64_t b = 0; b < blocks_; ++b)
-      add(partial + b * sums_ * dims_.width + columns.begin, to + columns.begin, columns.size());
+  // In the order of blocks, in the place of the first.
+  void sum_blocks(float *partial, Range columns, T *to) const {
+    float *total = partial + columns.begin;
+    for (std::int64_t b = 1; b < blocks_; ++b) add(total + b * sums_ * dims_.width, total, columns.size());
+    narrow(total, to + columns.begin, columns.size());
   }
 
   const bool centered_;
@@ -190,11 +192,11 @@ class NormalizationGradKernel : public CpuKernel {
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_normalization(const KernelRequest &request, int) {
-  return std::make_unique<NormalizationKernel>(request);
+  return make_by_float<NormalizationKernel>(request, request.inputs.at(0));
 }
 
 std::unique_ptr<CpuKernel> make_normalization_grad(const KernelRequest &request, int) {
-  return std::make_unique<NormalizationGradKernel>(request);
+  return make_by_float<NormalizationGradKernel>(request, request.inputs.at(0));
 }
 
 }  // namespace protrain::backend

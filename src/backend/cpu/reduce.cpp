@@ -1,4 +1,4 @@
-// ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in an order that depends on shapes alone.
+// ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in float32 and an order that depends on shapes alone.
 //
 // Neighbouring axes that are both kept or both reduced are merged, the innermost of what results is the row. Rows that
 // are kept are joined element by element; rows that are reduced are folded along lanes, in segments. What belongs to
@@ -7,6 +7,7 @@
 
 #include "backend/axes.h"
 #include "backend/cpu/elementwise.h"
+#include "backend/cpu/floats.h"
 #include "backend/cpu/lanes.h"
 
 namespace protrain::backend {
@@ -16,26 +17,21 @@ constexpr std::int64_t kMostBlocks = 128;  // of one result
 constexpr std::int64_t kPiece = 1024;      // elements of a kept row that one task takes: they stay in the first cache
 constexpr std::int64_t kSegment = 4096;    // elements of a reduced row folded at once
 
+template <typename Join, typename T>
 struct Loops {
-  void (*join)(const float *x, float *into, std::int64_t count);  // into[i] = join(into[i], x[i])
-  float (*fold)(const float *x, std::int64_t count);
-  float (*join_two)(float a, float b);
-  float start;
-};
-
-template <typename Join>
-struct LoopsOf {
-  PROTRAIN_CLONES static void join(const float *x, float *into, std::int64_t count) {
+  // into[i] = join(into[i], x[i])
+  PROTRAIN_CLONES static void join(const T *x, float *into, std::int64_t count) {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) into[i] = Join{}(into[i], x[i]);
+    for (std::int64_t i = 0; i < count; ++i) into[i] = Join{}(into[i], widened(x[i]));
   }
-  PROTRAIN_CLONES static float fold(const float *x, std::int64_t count) {
-    return fold_lanes(count, Join{}, [x](std::int64_t i) { return x[i]; });
+  PROTRAIN_CLONES static float fold(const T *x, std::int64_t count) {
+    return fold_lanes(count, Join{}, [x](std::int64_t i) { return widened(x[i]); });
   }
-  static float join_two(float a, float b) { return Join{}(a, b); }
+  PROTRAIN_CLONES static void divide(const float *x, float divisor, T *y, std::int64_t count) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) y[i] = narrowed<T>(x[i] / divisor);
+  }
 };
-template <typename Join>
-const Loops kLoops = {LoopsOf<Join>::join, LoopsOf<Join>::fold, LoopsOf<Join>::join_two, Join::kStart};
 
 // Where element `index` of a walk lies.
 std::int64_t offset_of(const Layout<1> &layout, std::int64_t index) {
@@ -45,9 +41,10 @@ std::int64_t offset_of(const Layout<1> &layout, std::int64_t index) {
   return offset;
 }
 
+template <typename T, typename Join>
 class ReduceKernel : public CpuKernel {
  public:
-  ReduceKernel(const KernelRequest &request, const Loops &loops) : loops_(loops) {
+  explicit ReduceKernel(const KernelRequest &request) {
     const Shape &shape = request.inputs[0].shape;
     lay_out(shape, reduced_axes(request));
     results_ = kept_.count();
@@ -65,17 +62,18 @@ class ReduceKernel : public CpuKernel {
   }
 
   void run(Member &member, const Launch &launch) override {
-    const float *x = input<float>(launch, 0);
-    float *y = output<float>(launch, 0);
-    float *partial = blocks_ > 1 ? static_cast<float *>(launch.scratch) : y;
+    const T *x = input<T>(launch, 0);
+    T *y = output<T>(launch, 0);
+    float *partial = static_cast<float *>(launch.scratch);  // (results, blocks, width)
     const std::int64_t pieces = (width_ + kPiece - 1) / kPiece;
     const Range tasks = share(results_ * blocks_ * pieces, 1, member);
     for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
       const std::int64_t slot = task / pieces, first = task % pieces * kPiece;
       const Range columns{first, std::min(first + kPiece, width_)};
-      const float *from = x + offset_of(kept_, slot / blocks_);
-      reduce_block(from, slot % blocks_, columns, partial + slot * width_);
-      if (blocks_ == 1) finish(y + slot * width_ + columns.begin, columns.size());
+      alignas(64) float own[kPiece];
+      float *to = blocks_ > 1 ? partial + slot * width_ + first : own;
+      reduce_block(x + offset_of(kept_, slot / blocks_), slot % blocks_, columns, to);
+      if (blocks_ == 1) Loops<Join, T>::divide(own, divisor_, y + slot * width_ + first, columns.size());
     }
     if (blocks_ == 1) return;
     member.barrier();
@@ -106,43 +104,34 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  // One block's rows or segments into columns of `to`.
-  void reduce_block(const float *from, std::int64_t block, Range columns, float *to) const {
+  // One block's rows or segments into `to`, whose first element is column columns.begin.
+  void reduce_block(const T *from, std::int64_t block, Range columns, float *to) const {
     const Range units{block * block_, std::min((block + 1) * block_, rows_ * segments_)};
+    std::fill_n(to, columns.size(), Join::kStart);
     if (row_kept_) {
-      std::fill(to + columns.begin, to + columns.end, loops_.start);
       for (std::int64_t row = units.begin; row < units.end; ++row)
-        loops_.join(from + offset_of(reduced_, row) + columns.begin, to + columns.begin, columns.size());
+        Loops<Join, T>::join(from + offset_of(reduced_, row) + columns.begin, to, columns.size());
       return;
     }
-    float sum = loops_.start;
     for (std::int64_t unit = units.begin; unit < units.end; ++unit) {
       const std::int64_t first = unit % segments_ * kSegment;
-      const float *at = from + offset_of(reduced_, unit / segments_) + first;
-      sum = loops_.join_two(sum, loops_.fold(at, std::min(kSegment, row_ - first)));
+      const T *at = from + offset_of(reduced_, unit / segments_) + first;
+      *to = Join{}(*to, Loops<Join, T>::fold(at, std::min(kSegment, row_ - first)));
     }
-    *to = sum;
   }
 
-  // Joins the blocks of results [range.begin, range.end), in order.
-  void join_blocks(Range range, const float *partial, float *y) const {
+  // Joins the blocks of results [range.begin, range.end), in order, in the place of the first.
+  void join_blocks(Range range, float *partial, T *y) const {
     for (std::int64_t at = range.begin; at < range.end;) {
-      const std::int64_t result = at / width_, column = at % width_;
-      const std::int64_t count = std::min(width_ - column, range.end - at);
-      std::fill_n(y + at, count, loops_.start);
-      for (std::int64_t block = 0; block < blocks_; ++block)
-        loops_.join(partial + (result * blocks_ + block) * width_ + column, y + at, count);
-      finish(y + at, count);
+      const std::int64_t column = at % width_, count = std::min(width_ - column, range.end - at);
+      float *total = partial + at / width_ * blocks_ * width_ + column;
+      for (std::int64_t block = 1; block < blocks_; ++block)
+        Loops<Join, float>::join(total + block * width_, total, count);
+      Loops<Join, T>::divide(total, divisor_, y + at, count);
       at += count;
     }
   }
 
-  void finish(float *y, std::int64_t count) const {
-    if (divisor_ != 1)
-      for (std::int64_t i = 0; i < count; ++i) y[i] /= divisor_;
-  }
-
-  const Loops &loops_;
   Layout<1> kept_, reduced_;  // axes but the row
   std::int64_t row_ = 1;
   bool row_kept_ = true;
@@ -157,10 +146,12 @@ class ReduceKernel : public CpuKernel {
 std::unique_ptr<CpuKernel> make_reduce(const KernelRequest &request, int) {
   const DType dtype = request.inputs.at(0).dtype;
   if (dtype == DType::i64 || dtype == DType::i32) return make_reduce_integers(request);
-  require_dtype(request, request.inputs[0], DType::f32);
-  const std::string &op = request.node.op;
-  const Loops &loops = op == "ReduceMax" ? kLoops<Larger> : (op == "ReduceMin" ? kLoops<Smaller> : kLoops<Plus>);
-  return std::make_unique<ReduceKernel>(request, loops);
+  return by_float(request, request.inputs[0], [&]<typename T>(T) -> std::unique_ptr<CpuKernel> {
+    const std::string &op = request.node.op;
+    if (op == "ReduceMax") return std::make_unique<ReduceKernel<T, Larger>>(request);
+    if (op == "ReduceMin") return std::make_unique<ReduceKernel<T, Smaller>>(request);
+    return std::make_unique<ReduceKernel<T, Plus>>(request);
+  });
 }
 
 }  // namespace protrain::backend

@@ -2,34 +2,35 @@
 // operator with the angle negated.
 #include <algorithm>
 
-#include "backend/cpu/clones.h"
-#include "backend/cpu/kernel.h"
+#include "backend/cpu/floats.h"
 #include "base/shape.h"
 
 namespace protrain::backend {
 
 namespace {
 // One head at one position: `half` pairs. sign is 1, or -1 to turn back.
-PROTRAIN_CLONES
-void turn_halves(const float *x, const float *cosine, const float *sine, float sign, float *y, std::int64_t half) {
+template <typename T>
+struct Turns {
+  PROTRAIN_CLONES static void halves(const T *x, const T *cosine, const T *sine, float sign, T *y, std::int64_t half) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float a = x[i], b = x[half + i], c = cosine[i], s = sign * sine[i];
-    y[i] = a * c - b * s;
-    y[half + i] = b * c + a * s;
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float a = widened(x[i]), b = widened(x[half + i]), c = widened(cosine[i]), s = sign * widened(sine[i]);
+      y[i] = narrowed<T>(a * c - b * s);
+      y[half + i] = narrowed<T>(b * c + a * s);
+    }
   }
-}
-
-PROTRAIN_CLONES
-void turn_neighbours(const float *x, const float *cosine, const float *sine, float sign, float *y, std::int64_t half) {
+  PROTRAIN_CLONES static void neighbours(const T *x, const T *cosine, const T *sine, float sign, T *y,
+                                         std::int64_t half) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float a = x[2 * i], b = x[2 * i + 1], c = cosine[i], s = sign * sine[i];
-    y[2 * i] = a * c - b * s;
-    y[2 * i + 1] = b * c + a * s;
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float a = widened(x[2 * i]), b = widened(x[2 * i + 1]), c = widened(cosine[i]), s = sign * widened(sine[i]);
+      y[2 * i] = narrowed<T>(a * c - b * s);
+      y[2 * i + 1] = narrowed<T>(b * c + a * s);
+    }
   }
-}
+};
 
+template <typename T>
 class RotaryKernel : public CpuKernel {
  public:
   explicit RotaryKernel(const KernelRequest &request) {
@@ -49,19 +50,19 @@ class RotaryKernel : public CpuKernel {
       table_rows_[i] = table[0] * table[1];
     }
     sign_ = attributes.integer("inverse", 0) != 0 ? -1.0f : 1.0f;
-    turn_ = attributes.integer("interleaved", 0) != 0 ? turn_neighbours : turn_halves;
+    turn_ = attributes.integer("interleaved", 0) != 0 ? Turns<T>::neighbours : Turns<T>::halves;
   }
 
   void run(Member &member, const Launch &launch) override {
-    const float *x = input<float>(launch, 0);
-    float *y = output<float>(launch, 0);
+    const T *x = input<T>(launch, 0);
+    T *y = output<T>(launch, 0);
     const Range mine = share(positions_ * heads_, 1, member);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
       const std::int64_t position = i / heads_;  // in all batch rows; a table of one batch row is read again and again
-      const float *cosine = input<float>(launch, 1) + position % table_rows_[0] * half_;
-      const float *sine = input<float>(launch, 2) + position % table_rows_[1] * half_;
-      const float *from = x + i * dims_;
-      float *to = y + i * dims_;
+      const T *cosine = input<T>(launch, 1) + position % table_rows_[0] * half_;
+      const T *sine = input<T>(launch, 2) + position % table_rows_[1] * half_;
+      const T *from = x + i * dims_;
+      T *to = y + i * dims_;
       turn_(from, cosine, sine, sign_, to, half_);
       std::copy(from + 2 * half_, from + dims_, to + 2 * half_);
     }
@@ -71,13 +72,13 @@ class RotaryKernel : public CpuKernel {
   std::int64_t positions_, heads_, dims_, half_;
   std::int64_t table_rows_[2];  // of cosines, of sines
   float sign_;
-  void (*turn_)(const float *, const float *, const float *, float, float *, std::int64_t);
+  void (*turn_)(const T *, const T *, const T *, float, T *, std::int64_t);
 };
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_rotary(const KernelRequest &request, int) {
-  for (const graph::Type &operand : request.inputs) require_dtype(request, operand, DType::f32);
-  return std::make_unique<RotaryKernel>(request);
+  for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
+  return make_by_float<RotaryKernel>(request, request.inputs.at(0));
 }
 
 }  // namespace protrain::backend

@@ -1,8 +1,11 @@
-// Softmax, LogSoftmax and their gradients. Lines along the axis are shared out; where they are not contiguous, they are
-// copied to scratch and back.
+// Softmax, LogSoftmax and their gradients. Lines along the axis are shared out; where they are not contiguous float32,
+// they are copied to scratch and back.
 #include "arith/math.h"
+
+#include <type_traits>
+
 #include "backend/axes.h"
-#include "backend/cpu/kernel.h"
+#include "backend/cpu/floats.h"
 #include "backend/cpu/lanes.h"
 #include "base/shape.h"
 
@@ -45,30 +48,52 @@ void log_softmax_grad_line(const float *dy, const float *y, float *dx, std::int6
   for (std::int64_t i = 0; i < count; ++i) dx[i] = dy[i] - arith::exp(y[i]) * sum;
 }
 
-// The lanes along the axis, and room for lines of them.
+// The lanes along the axis, and room for lines of them in float32.
+template <typename T>
 class Lines : public Lanes {
  public:
-  explicit Lines(const KernelRequest &request) : Lanes(request, request.outputs[0].shape, -1) {}
-  // Room for `copies` lines of each member, where lines are not contiguous.
+  explicit Lines(const KernelRequest &request)
+      : Lanes(request, request.outputs[0].shape, -1), in_place_(std::is_same_v<T, float> && inner == 1) {}
+  // Room for `copies` lines of each member.
   std::uint64_t scratch_bytes(int copies, int team_size) const {
-    return inner == 1 ? 0 : checked_multiply(line_bytes(), static_cast<std::uint64_t>(copies * team_size));
+    return in_place_ ? 0 : checked_multiply(line_bytes(), static_cast<std::uint64_t>(copies * team_size));
   }
-  // The member's copy number `copy` of `copies`.
-  float *copy(const Launch &launch, const Member &member, int copies, int copy) const {
+  // The member's room number `copy` of `copies`.
+  float *room(const Launch &launch, const Member &member, int copies, int copy) const {
     const auto index = static_cast<std::uint64_t>(member.index * copies + copy);
     return reinterpret_cast<float *>(static_cast<std::byte *>(launch.scratch) + index * line_bytes());
   }
-  void gather(const float *from, float *line) const {
-    for (std::int64_t i = 0; i < length; ++i) line[i] = from[i * inner];
+  // The line that begins at `from`, itself or in `room`.
+  const float *read(const T *from, float *room) const {
+    if constexpr (std::is_same_v<T, float>)
+      if (in_place_) return from;
+    if (inner == 1)
+      widen(from, room, length);
+    else
+      for (std::int64_t i = 0; i < length; ++i) room[i] = widened(from[i * inner]);
+    return room;
   }
-  void scatter(const float *line, float *to) const {
-    for (std::int64_t i = 0; i < length; ++i) to[i * inner] = line[i];
+  // Where the line that begins at `to` is computed: there, or in `room`, from where `write` takes it.
+  float *place(T *to, float *room) const {
+    if constexpr (std::is_same_v<T, float>)
+      if (in_place_) return to;
+    return room;
+  }
+  void write(const float *room, T *to) const {
+    if (in_place_) return;
+    if (inner == 1)
+      narrow(room, to, length);
+    else
+      for (std::int64_t i = 0; i < length; ++i) to[i * inner] = narrowed<T>(room[i]);
   }
 
  private:
   std::uint64_t line_bytes() const { return round_up(byte_count(DType::f32, {length}), kAlignment); }
+
+  bool in_place_;  // nothing is copied
 };
 
+template <typename T>
 class SoftmaxKernel : public CpuKernel {
  public:
   SoftmaxKernel(const KernelRequest &request, Line work, int team_size) : lines_(request), work_(work) {
@@ -77,25 +102,21 @@ class SoftmaxKernel : public CpuKernel {
 
   void run(Member &member, const Launch &launch) override {
     const Range mine = share(lines_.count, 1, member);
+    float *room = lines_.room(launch, member, 1, 0);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      const float *x = input<float>(launch, 0) + lines_.begin(i);
-      float *y = output<float>(launch, 0) + lines_.begin(i);
-      if (lines_.inner == 1) {
-        work_(x, y, lines_.length);
-        continue;
-      }
-      float *line = lines_.copy(launch, member, 1, 0);
-      lines_.gather(x, line);
-      work_(line, line, lines_.length);
-      lines_.scatter(line, y);
+      T *y = output<T>(launch, 0) + lines_.begin(i);
+      float *result = lines_.place(y, room);
+      work_(lines_.read(input<T>(launch, 0) + lines_.begin(i), room), result, lines_.length);
+      lines_.write(result, y);
     }
   }
 
  private:
-  const Lines lines_;
+  const Lines<T> lines_;
   const Line work_;
 };
 
+template <typename T>
 class SoftmaxGradKernel : public CpuKernel {
  public:
   SoftmaxGradKernel(const KernelRequest &request, GradLine work, int team_size) : lines_(request), work_(work) {
@@ -104,37 +125,31 @@ class SoftmaxGradKernel : public CpuKernel {
 
   void run(Member &member, const Launch &launch) override {
     const Range mine = share(lines_.count, 1, member);
+    float *dy_room = lines_.room(launch, member, 2, 0), *y_room = lines_.room(launch, member, 2, 1);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      const float *dy = input<float>(launch, 0) + lines_.begin(i), *y = input<float>(launch, 1) + lines_.begin(i);
-      float *dx = output<float>(launch, 0) + lines_.begin(i);
-      if (lines_.inner == 1) {
-        work_(dy, y, dx, lines_.length);
-        continue;
-      }
-      float *dy_line = lines_.copy(launch, member, 2, 0), *y_line = lines_.copy(launch, member, 2, 1);
-      lines_.gather(dy, dy_line);
-      lines_.gather(y, y_line);
-      work_(dy_line, y_line, dy_line, lines_.length);
-      lines_.scatter(dy_line, dx);
+      const T *dy = input<T>(launch, 0) + lines_.begin(i), *y = input<T>(launch, 1) + lines_.begin(i);
+      T *dx = output<T>(launch, 0) + lines_.begin(i);
+      float *result = lines_.place(dx, dy_room);
+      work_(lines_.read(dy, dy_room), lines_.read(y, y_room), result, lines_.length);
+      lines_.write(result, dx);
     }
   }
 
  private:
-  const Lines lines_;
+  const Lines<T> lines_;
   const GradLine work_;
 };
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_softmax(const KernelRequest &request, int team_size) {
-  require_dtype(request, request.inputs.at(0), DType::f32);
-  return std::make_unique<SoftmaxKernel>(request, request.node.op == "Softmax" ? softmax_line : log_softmax_line,
-                                         team_size);
+  const Line work = request.node.op == "Softmax" ? softmax_line : log_softmax_line;
+  return make_by_float<SoftmaxKernel>(request, request.inputs.at(0), work, team_size);
 }
 
 std::unique_ptr<CpuKernel> make_softmax_grad(const KernelRequest &request, int team_size) {
-  for (const graph::Type &operand : request.inputs) require_dtype(request, operand, DType::f32);
-  return std::make_unique<SoftmaxGradKernel>(
-      request, request.node.op == "SoftmaxGrad" ? softmax_grad_line : log_softmax_grad_line, team_size);
+  for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
+  const GradLine work = request.node.op == "SoftmaxGrad" ? softmax_grad_line : log_softmax_grad_line;
+  return make_by_float<SoftmaxGradKernel>(request, request.inputs.at(0), work, team_size);
 }
 
 }  // namespace protrain::backend

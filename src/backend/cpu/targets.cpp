@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "arith/math.h"
-#include "backend/cpu/clones.h"
+#include "backend/cpu/floats.h"
 
 namespace protrain::backend {
 
@@ -46,41 +45,54 @@ namespace {
 constexpr int kLanes = 32;
 constexpr std::int64_t kRun = 2048;  // elements summed in float before double takes over
 
-PROTRAIN_CLONES
-float largest(const float *x, std::int64_t count) {
-  float lanes[kLanes];
-  std::fill_n(lanes, kLanes, -HUGE_VALF);
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
-  for (; i < count; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
-  return *std::max_element(lanes, lanes + kLanes);
-}
-
-PROTRAIN_CLONES
-float sum_of_exp(const float *x, std::int64_t count, float shift) {
-  float lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) lanes[l] += arith::exp(x[i + l] - shift);
-  for (int l = 0; i < count; ++i, ++l) lanes[l] += arith::exp(x[i] - shift);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-  return lanes[0];
-}
+template <typename T>
+struct Loops {
+  PROTRAIN_CLONES static float largest(const T *x, std::int64_t count) {
+    float lanes[kLanes];
+    std::fill_n(lanes, kLanes, -HUGE_VALF);
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes)
+      for (int l = 0; l < kLanes; ++l) lanes[l] = widened(x[i + l]) > lanes[l] ? widened(x[i + l]) : lanes[l];
+    for (; i < count; ++i) lanes[0] = widened(x[i]) > lanes[0] ? widened(x[i]) : lanes[0];
+    return *std::max_element(lanes, lanes + kLanes);
+  }
+  PROTRAIN_CLONES static float sum_of_exp(const T *x, std::int64_t count, float shift) {
+    float lanes[kLanes] = {};
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes)
+      for (int l = 0; l < kLanes; ++l) lanes[l] += arith::exp(widened(x[i + l]) - shift);
+    for (int l = 0; i < count; ++i, ++l) lanes[l] += arith::exp(widened(x[i]) - shift);
+    for (int width = kLanes / 2; width > 0; width /= 2)
+      for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+    return lanes[0];
+  }
+  PROTRAIN_CLONES static void gradient(const T *x, std::int64_t count, float lse, float factor, T *to) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) to[i] = narrowed<T>(factor * arith::exp(widened(x[i]) - lse));
+  }
+};
 }  // namespace
 
-double log_sum_exp(const float *x, std::int64_t count) {
-  const float shift = largest(x, count);
+template <typename T>
+double log_sum_exp(const T *x, std::int64_t count) {
+  const float shift = Loops<T>::largest(x, count);
   double sum = 0;
-  for (std::int64_t i = 0; i < count; i += kRun) sum += sum_of_exp(x + i, std::min(kRun, count - i), shift);
+  for (std::int64_t i = 0; i < count; i += kRun) sum += Loops<T>::sum_of_exp(x + i, std::min(kRun, count - i), shift);
   return shift + std::log(sum);
 }
 
-PROTRAIN_CLONES
-void softmax_gradient(const float *x, std::int64_t count, float lse, float factor, std::int64_t label, float *to) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = factor * arith::exp(x[i] - lse);
-  to[label] -= factor;
+template <typename T>
+void softmax_gradient(const T *x, std::int64_t count, float lse, float factor, std::int64_t label, T *to) {
+  const float at_label = factor * arith::exp(widened(x[label]) - lse) - factor;
+  Loops<T>::gradient(x, count, lse, factor, to);
+  to[label] = narrowed<T>(at_label);
 }
+
+template double log_sum_exp(const float *x, std::int64_t count);
+template double log_sum_exp(const bf16 *x, std::int64_t count);
+template void softmax_gradient(const float *x, std::int64_t count, float lse, float factor, std::int64_t label,
+                               float *to);
+template void softmax_gradient(const bf16 *x, std::int64_t count, float lse, float factor, std::int64_t label,
+                               bf16 *to);
 
 }  // namespace protrain::backend

@@ -31,9 +31,11 @@ class Targets {
 enum class Reduction : std::uint8_t { mean, sum, none };
 Reduction reduction_of(const KernelRequest &request);
 
-// log(sum(exp(x))), the sum in double over runs of fixed length.
-double log_sum_exp(const float *x, std::int64_t count);
+// Of rows of any float type (floats.h). log(sum(exp(x))), the sum in double over runs of fixed length.
+template <typename T>
+double log_sum_exp(const T *x, std::int64_t count);
 // to = factor * exp(x - lse), less `factor` at `label`: the gradient of a row's loss. May be in place.
-void softmax_gradient(const float *x, std::int64_t count, float lse, float factor, std::int64_t label, float *to);
+template <typename T>
+void softmax_gradient(const T *x, std::int64_t count, float lse, float factor, std::int64_t label, T *to);
 
 }  // namespace protrain::backend

@@ -5,17 +5,22 @@
 
 namespace protrain::backend {
 
-struct ConstRows {
-  const float *at;
+template <typename T>
+struct ConstRowsOf {
+  const T *at;
   std::int64_t ld;  // elements from one row to the next
 };
-struct Rows {
-  float *at;
+template <typename T>
+struct RowsOf {
+  T *at;
   std::int64_t ld;
 };
+using ConstRows = ConstRowsOf<float>;
+using Rows = RowsOf<float>;
 
 // to[j][i] = from[i][j] for i < rows, j < columns.
 void transpose(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to);
+void transpose(ConstRowsOf<std::uint16_t> from, std::int64_t rows, std::int64_t columns, RowsOf<std::uint16_t> to);
 // to[i][j] = from[i][j]
 void copy_rows(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to);
 

@@ -5,27 +5,53 @@
 #include <limits>
 
 #include "backend/cpu/elementwise.h"
+#include "backend/cpu/floats.h"
 
 namespace protrain::backend {
 
 namespace {
 using arith::Coefficients;
 using Map = void (*)(const void *x, void *y, std::int64_t count, Coefficients k);
-using GradMap = void (*)(const float *dy, const float *x, float *dx, std::int64_t count, Coefficients k);
+using GradMap = void (*)(const void *dy, const void *x, void *dx, std::int64_t count, Coefficients k);
 
-template <typename F>
+template <typename F, typename T>
 struct Loops {
   PROTRAIN_CLONES static void value(const void *from, void *to, std::int64_t count, Coefficients k) {
-    const float *x = static_cast<const float *>(from);
-    float *y = static_cast<float *>(to);
+    const T *x = static_cast<const T *>(from);
+    T *y = static_cast<T *>(to);
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) y[i] = F::value(x[i], k);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = narrowed<T>(F::value(widened(x[i]), k));
   }
-  PROTRAIN_CLONES static void grad(const float *dy, const float *x, float *dx, std::int64_t count, Coefficients k) {
+  PROTRAIN_CLONES static void grad(const void *upstream, const void *from, void *to, std::int64_t count,
+                                   Coefficients k) {
+    const T *dy = static_cast<const T *>(upstream), *x = static_cast<const T *>(from);
+    T *dx = static_cast<T *>(to);
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) dx[i] = dy[i] * F::slope(x[i], k);
+    for (std::int64_t i = 0; i < count; ++i) dx[i] = narrowed<T>(widened(dy[i]) * F::slope(widened(x[i]), k));
   }
 };
+
+// Operators with a bool result; k of IsInf says whether positive (a) and negative (b) infinities count.
+template <typename T, typename Holds>
+void predicate(const void *from, void *to, std::int64_t count, Holds holds) {
+  const T *x = static_cast<const T *>(from);
+  bool *y = static_cast<bool *>(to);
+  for (std::int64_t i = 0; i < count; ++i) y[i] = holds(operand(x[i]));
+}
+void is_not(const void *x, void *y, std::int64_t count, Coefficients) {
+  predicate<std::uint8_t>(x, y, count, [](std::uint8_t v) { return v == 0; });
+}
+template <typename T>
+void is_nan(const void *x, void *y, std::int64_t count, Coefficients) {
+  predicate<T>(x, y, count, [](float v) { return v != v; });
+}
+template <typename T>
+void is_infinite(const void *x, void *y, std::int64_t count, Coefficients k) {
+  predicate<T>(x, y, count, [k](float v) {
+    return (v == std::numeric_limits<float>::infinity() && k.a != 0) ||
+           (v == -std::numeric_limits<float>::infinity() && k.b != 0);
+  });
+}
 
 struct Setting {
   const char *attribute = nullptr;
@@ -39,8 +65,9 @@ struct Row {
 };
 
 #define PROTRAIN_ROW(NAME, ...) \
-  { #NAME, Loops < arith::NAME> ::value, Loops < arith::NAME> ::grad, __VA_ARGS__ }
+  { #NAME, Loops < arith::NAME, T> ::value, Loops < arith::NAME, T> ::grad, __VA_ARGS__ }
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+template <typename T>
 const Row kRows[] = {
     PROTRAIN_ROW(Neg, {}, {}),
     PROTRAIN_ROW(Abs, {}, {}),
@@ -81,45 +108,18 @@ const Row kRows[] = {
     PROTRAIN_ROW(Ceil, {}, {}),
     PROTRAIN_ROW(Round, {}, {}),
     PROTRAIN_ROW(Sign, {}, {}),
+    {"IsNaN", is_nan<T>, nullptr, {}, {}},
+    {"IsInf", is_infinite<T>, nullptr, {"detect_positive", 1}, {"detect_negative", 1}},
 };
 #undef PROTRAIN_ROW
+const Row kNot = {"Not", is_not, nullptr, {}, {}};
 
-// Operators with a bool result; k of IsInf says whether positive (a) and negative (b) infinities count.
-template <typename T, typename Holds>
-void predicate(const void *from, void *to, std::int64_t count, Holds holds) {
-  const T *x = static_cast<const T *>(from);
-  bool *y = static_cast<bool *>(to);
-  for (std::int64_t i = 0; i < count; ++i) y[i] = holds(x[i]);
-}
-void is_not(const void *x, void *y, std::int64_t count, Coefficients) {
-  predicate<std::uint8_t>(x, y, count, [](std::uint8_t v) { return v == 0; });
-}
-void is_nan(const void *x, void *y, std::int64_t count, Coefficients) {
-  predicate<float>(x, y, count, [](float v) { return v != v; });
-}
-void is_infinite(const void *x, void *y, std::int64_t count, Coefficients k) {
-  predicate<float>(x, y, count, [k](float v) {
-    return (v == std::numeric_limits<float>::infinity() && k.a != 0) ||
-           (v == -std::numeric_limits<float>::infinity() && k.b != 0);
-  });
-}
-const Row kPredicates[] = {
-    {"Not", is_not, nullptr, {}, {}},
-    {"IsNaN", is_nan, nullptr, {}, {}},
-    {"IsInf", is_infinite, nullptr, {"detect_positive", 1}, {"detect_negative", 1}},
-};
-
-template <std::size_t N>
-const Row *find_row(const Row (&rows)[N], std::string_view op) {
-  const Row *row = std::find_if(rows, rows + N, [&](const Row &r) { return r.op == op; });
-  return row == rows + N ? nullptr : row;
-}
-
+template <typename T>
 const Row &row_of(const KernelRequest &request, std::string_view op) {
   if (op == "Gelu" && request.node.attributes.text("approximate", "none") == "tanh") op = "GeluTanh";
-  const Row *row = find_row(kRows, op);
-  if (row == nullptr) row = find_row(kPredicates, op);
-  require(row != nullptr, Code::unsupported, subject(request), "the cpu has no loop for {}", op);
+  const Row *row =
+      std::find_if(std::begin(kRows<T>), std::end(kRows<T>), [&](const Row &each) { return each.op == op; });
+  require(row != std::end(kRows<T>), Code::unsupported, subject(request), "the cpu has no loop for {}", op);
   return *row;
 }
 
@@ -136,8 +136,8 @@ class UnaryKernel : public CpuKernel {
       : map_(row.value),
         k_(coefficients(row, request.node.attributes)),
         count_(element_count(request.outputs[0].shape)),
-        from_bytes_(static_cast<std::int64_t>(size_of(request.inputs[0].dtype))),
-        to_bytes_(static_cast<std::int64_t>(size_of(request.outputs[0].dtype))) {}
+        from_bytes_(element_bytes(request.inputs[0])),
+        to_bytes_(element_bytes(request.outputs[0])) {}
 
   void run(Member &member, const Launch &launch) override {
     const Range mine = share(count_, kElementGrain, member);
@@ -156,32 +156,39 @@ class UnaryGradKernel : public CpuKernel {
   UnaryGradKernel(const KernelRequest &request, const Row &row)
       : map_(row.grad),
         k_(coefficients(row, request.node.attributes)),
-        count_(element_count(request.outputs[0].shape)) {}
+        count_(element_count(request.outputs[0].shape)),
+        bytes_(element_bytes(request.outputs[0])) {}
 
   void run(Member &member, const Launch &launch) override {
     const Range mine = share(count_, kElementGrain, member);
-    map_(input<float>(launch, 0) + mine.begin, input<float>(launch, 1) + mine.begin,
-         output<float>(launch, 0) + mine.begin, mine.size(), k_);
+    const std::int64_t at = mine.begin * bytes_;
+    map_(input<std::byte>(launch, 0) + at, input<std::byte>(launch, 1) + at, output<std::byte>(launch, 0) + at,
+         mine.size(), k_);
   }
 
  private:
   const GradMap map_;
   const Coefficients k_;
-  const std::int64_t count_;
+  const std::int64_t count_, bytes_;
 };
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_unary(const KernelRequest &request, int) {
-  const Row &row = row_of(request, request.node.op);
-  require_dtype(request, request.inputs[0], row.op == "Not" ? DType::boolean : DType::f32);
-  return std::make_unique<UnaryKernel>(request, row);
+  if (request.node.op == "Not") {
+    require_dtype(request, request.inputs[0], DType::boolean);
+    return std::make_unique<UnaryKernel>(request, kNot);
+  }
+  return by_float(request, request.inputs[0], [&]<typename T>(T) {
+    return std::make_unique<UnaryKernel>(request, row_of<T>(request, request.node.op));
+  });
 }
 
 std::unique_ptr<CpuKernel> make_unary_grad(const KernelRequest &request, int) {
   std::string_view op = request.node.op;
   op.remove_suffix(std::string_view("Grad").size());
-  for (const graph::Type &operand : request.inputs) require_dtype(request, operand, DType::f32);
-  return std::make_unique<UnaryGradKernel>(request, row_of(request, op));
+  for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
+  return by_float(request, request.inputs[0],
+                  [&]<typename T>(T) { return std::make_unique<UnaryGradKernel>(request, row_of<T>(request, op)); });
 }
 
 }  // namespace protrain::backend

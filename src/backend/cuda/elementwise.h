@@ -13,24 +13,9 @@
 namespace protrain::backend::cuda {
 
 using arith::narrowed;
+using arith::operand;
+using arith::result;
 using arith::widened;
-
-// What is computed with for an element, and what is stored of a result: bfloat16 is computed in float32.
-template <typename T>
-PROTRAIN_HD auto operand(T x) {
-  if constexpr (std::is_same_v<T, bf16>)
-    return widened(x);
-  else
-    return x;
-}
-
-template <typename R, typename V>
-PROTRAIN_HD R result(V value) {
-  if constexpr (std::is_same_v<R, bf16>)
-    return narrowed<bf16>(value);
-  else
-    return value;
-}
 
 inline constexpr std::int64_t kMostBlocks = 8192;  // of a grid whose threads go on to further elements
 
