@@ -13,10 +13,10 @@ Machine *machine(std::unique_ptr<backend::Device> device, std::uint64_t bytes = 
   return new Machine(std::move(device), bytes, reachable);  // NOLINT: lives as long as the program
 }
 
-// In bfloat16 the cpu moves elements and computes nothing.
+// In bfloat16 the cpu moves elements, and multiplies matrices.
 std::vector<Exception> lacks_of_the_cpu() {
   constexpr std::string_view kMoves[] = {"Transpose", "Slice", "SliceGrad", "Concat",         "Split", "Expand",
-                                         "Pad",       "Trilu", "Gather",    "GatherElements", "Where"};
+                                         "Pad",       "Trilu", "Gather",    "GatherElements", "Where", "MatMul"};
   std::vector<Exception> list;
   for (std::string_view op : ops::names())
     if (std::ranges::find(kMoves, op) == std::end(kMoves))

@@ -3,56 +3,88 @@
 #include <algorithm>
 #include <cstring>
 
+#include "arith/bf16.h"
 #include "backend/cpu/clones.h"
 
 namespace protrain::backend {
 
 namespace {
-constexpr std::int64_t kBlock = 16;  // a cache line of floats either way
+constexpr std::int64_t kLine = 64, kPack = 16;  // bytes of a cache line, and of what is loaded as one
 
-using Four = float __attribute__((vector_size(16), aligned(4), may_alias));
-using Order = int __attribute__((vector_size(16)));
+using Four = std::uint32_t __attribute__((vector_size(kPack)));
+using Eight = std::uint16_t __attribute__((vector_size(kPack)));
 
-PROTRAIN_INLINE Four load(const float *at) { return *reinterpret_cast<const Four *>(at); }
-PROTRAIN_INLINE void store(float *at, Four value) { *reinterpret_cast<Four *>(at) = value; }
+// Elements of a and b in turns, from their lower and their upper halves.
+PROTRAIN_INLINE Four lower(Four a, Four b) { return __builtin_shuffle(a, b, Four{0, 4, 1, 5}); }
+PROTRAIN_INLINE Four upper(Four a, Four b) { return __builtin_shuffle(a, b, Four{2, 6, 3, 7}); }
+PROTRAIN_INLINE Eight lower(Eight a, Eight b) { return __builtin_shuffle(a, b, Eight{0, 8, 1, 9, 2, 10, 3, 11}); }
+PROTRAIN_INLINE Eight upper(Eight a, Eight b) { return __builtin_shuffle(a, b, Eight{4, 12, 5, 13, 6, 14, 7, 15}); }
 
-PROTRAIN_INLINE void block_4(ConstRows from, Rows to) {
-  const Four a = load(from.at), b = load(from.at + from.ld), c = load(from.at + 2 * from.ld),
-             d = load(from.at + 3 * from.ld);
-  constexpr Order kLow = {0, 4, 1, 5}, kHigh = {2, 6, 3, 7};
-  const Four ac_low = __builtin_shuffle(a, c, kLow), ac_high = __builtin_shuffle(a, c, kHigh);
-  const Four bd_low = __builtin_shuffle(b, d, kLow), bd_high = __builtin_shuffle(b, d, kHigh);
-  store(to.at, __builtin_shuffle(ac_low, bd_low, kLow));
-  store(to.at + to.ld, __builtin_shuffle(ac_low, bd_low, kHigh));
-  store(to.at + 2 * to.ld, __builtin_shuffle(ac_high, bd_high, kLow));
-  store(to.at + 3 * to.ld, __builtin_shuffle(ac_high, bd_high, kHigh));
+template <std::size_t kBytes>
+struct PackOf;
+template <>
+struct PackOf<4> {
+  using Type = Four;
+};
+template <>
+struct PackOf<2> {
+  using Type = Eight;
+};
+
+// A square of packs. Joining rows i and i + half in turns, log2(rows) times, is a transpose.
+template <typename T>
+PROTRAIN_INLINE void transpose_square(ConstRows<T> from, Rows<T> to) {
+  constexpr int kRows = kPack / sizeof(T);
+  using Pack = typename PackOf<sizeof(T)>::Type;
+  Pack rows[kRows], joined[kRows];
+  for (int i = 0; i < kRows; ++i) std::memcpy(&rows[i], from.at + i * from.ld, kPack);
+  for (int step = 1; step < kRows; step *= 2) {
+    for (int i = 0; i < kRows / 2; ++i) {
+      joined[2 * i] = lower(rows[i], rows[i + kRows / 2]);
+      joined[2 * i + 1] = upper(rows[i], rows[i + kRows / 2]);
+    }
+    for (int i = 0; i < kRows; ++i) rows[i] = joined[i];
+  }
+  for (int i = 0; i < kRows; ++i) std::memcpy(to.at + i * to.ld, &rows[i], kPack);
 }
 
-PROTRAIN_INLINE void block_16(ConstRows from, Rows to) {
-  for (std::int64_t j = 0; j < kBlock; j += 4)
-    for (std::int64_t i = 0; i < kBlock; i += 4)
-      block_4({from.at + i * from.ld + j, from.ld}, {to.at + j * to.ld + i, to.ld});
+// A square of cache lines.
+template <typename T>
+PROTRAIN_INLINE void transpose_lines(ConstRows<T> from, Rows<T> to) {
+  constexpr std::int64_t kSide = kLine / sizeof(T), kStep = kPack / sizeof(T);
+  for (std::int64_t j = 0; j < kSide; j += kStep)
+    for (std::int64_t i = 0; i < kSide; i += kStep)
+      transpose_square<T>({from.at + i * from.ld + j, from.ld}, {to.at + j * to.ld + i, to.ld});
 }
 }  // namespace
 
-void transpose(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to) {
-  for (std::int64_t i = 0; i < rows; i += kBlock)
-    for (std::int64_t j = 0; j < columns; j += kBlock) {
-      const ConstRows source{from.at + i * from.ld + j, from.ld};
-      const Rows target{to.at + j * to.ld + i, to.ld};
-      if (i + kBlock <= rows && j + kBlock <= columns) {
-        block_16(source, target);
+template <typename T>
+void transpose(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to) {
+  constexpr std::int64_t kSide = kLine / sizeof(T);
+  for (std::int64_t i = 0; i < rows; i += kSide)
+    for (std::int64_t j = 0; j < columns; j += kSide) {
+      const ConstRows<T> source{from.at + i * from.ld + j, from.ld};
+      const Rows<T> target{to.at + j * to.ld + i, to.ld};
+      if (i + kSide <= rows && j + kSide <= columns) {
+        transpose_lines(source, target);
         continue;
       }
-      for (std::int64_t jj = 0; jj < std::min(kBlock, columns - j); ++jj)
-        for (std::int64_t ii = 0; ii < std::min(kBlock, rows - i); ++ii)
+      for (std::int64_t jj = 0; jj < std::min(kSide, columns - j); ++jj)
+        for (std::int64_t ii = 0; ii < std::min(kSide, rows - i); ++ii)
           target.at[jj * to.ld + ii] = source.at[ii * from.ld + jj];
     }
 }
 
-void copy_rows(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to) {
+template <typename T>
+void copy_rows(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to) {
   for (std::int64_t i = 0; i < rows; ++i)
-    std::memcpy(to.at + i * to.ld, from.at + i * from.ld, static_cast<std::size_t>(columns) * sizeof(float));
+    std::memcpy(to.at + i * to.ld, from.at + i * from.ld, static_cast<std::size_t>(columns) * sizeof(T));
 }
+
+template void transpose(ConstRows<float>, std::int64_t, std::int64_t, Rows<float>);
+template void transpose(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
+template void transpose(ConstRows<std::uint16_t>, std::int64_t, std::int64_t, Rows<std::uint16_t>);
+template void copy_rows(ConstRows<float>, std::int64_t, std::int64_t, Rows<float>);
+template void copy_rows(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
 
 }  // namespace protrain::backend

@@ -5,18 +5,22 @@
 
 namespace protrain::backend {
 
+template <typename T>
 struct ConstRows {
-  const float *at;
+  const T *at;
   std::int64_t ld;  // elements from one row to the next
 };
+template <typename T>
 struct Rows {
-  float *at;
+  T *at;
   std::int64_t ld;
 };
 
-// to[j][i] = from[i][j] for i < rows, j < columns.
-void transpose(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to);
+// to[j][i] = from[i][j] for i < rows, j < columns. T: of 4 or 2 bytes.
+template <typename T>
+void transpose(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to);
 // to[i][j] = from[i][j]
-void copy_rows(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to);
+template <typename T>
+void copy_rows(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to);
 
 }  // namespace protrain::backend
