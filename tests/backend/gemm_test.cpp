@@ -1,36 +1,57 @@
-// Product and Gemm against sums in double; bits; what oneDNN chose.
+// Product, Gemm and WidenedProduct against sums in double; bits; what oneDNN chose.
 #include "backend/cpu/gemm.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
+#include "arith/bf16.h"
+#include "backend/cpu/widened_product.h"
 #include "base/memory.h"
+#include "base/shape.h"
 
 namespace protrain::backend {
 namespace {
 
+double value(const void *at, DType type, std::int64_t i) {
+  return static_cast<double>(type == DType::bf16 ? arith::widened(static_cast<const arith::bf16 *>(at)[i])
+                                                 : static_cast<const float *>(at)[i]);
+}
+
 struct Operands {
   explicit Operands(const GemmShape &s, std::size_t shift = 0)
       : block(static_cast<std::uint64_t>(s.m * s.k + s.k * s.n + s.m * s.n + s.n) * 4 + 1024, "operands") {
-    auto *at = reinterpret_cast<float *>(block.data() + shift);
+    std::byte *at = block.data() + shift;
     std::mt19937 bits(7);
-    auto take = [&](std::int64_t count) {
-      float *start = at;
-      for (std::int64_t i = 0; i < count; ++i) start[i] = static_cast<float>(bits()) / 2147483648.0F - 1;
-      at += (count + 15) / 16 * 16;
+    auto take = [&](std::int64_t count, DType type) {
+      void *start = at;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const float x = static_cast<float>(bits()) / 2147483648.0F - 1;
+        if (type == DType::bf16)
+          static_cast<arith::bf16 *>(start)[i] = arith::to_bf16(x);
+        else
+          static_cast<float *>(start)[i] = x;
+      }
+      at += round_up(static_cast<std::uint64_t>(count) * size_of(type), 64);
       return start;
     };
-    a = take(s.m * s.k), b = take(s.k * s.n), bias = take(s.n), c = take(s.m * s.n);
+    a = take(s.m * s.k, s.in), b = take(s.k * s.n, s.in), bias = take(s.n, s.in), c = take(s.m * s.n, s.out);
   }
   Block block;
-  float *a, *b, *bias, *c;
+  void *a, *b, *bias, *c;
 };
 
-std::vector<float> run(const GemmShape &shape, int threads, std::size_t shift = 0) {
+std::vector<double> values(const void *c, const GemmShape &s) {
+  std::vector<double> all;
+  for (std::int64_t i = 0; i < s.m * s.n; ++i) all.push_back(value(c, s.out, i));
+  return all;
+}
+
+std::vector<double> run(const GemmShape &shape, int threads, std::size_t shift = 0) {
   Operands operands(shape, shift);
   Team team(threads, "gemm");
   team.enter([&] {
@@ -42,7 +63,7 @@ std::vector<float> run(const GemmShape &shape, int threads, std::size_t shift = 
                scratch.data() + static_cast<std::uint64_t>(member.index) * gemm.scratch_bytes());
     });
   });
-  return {operands.c, operands.c + shape.m * shape.n};
+  return values(operands.c, shape);
 }
 
 std::vector<double> expected(const GemmShape &s) {
@@ -52,79 +73,148 @@ std::vector<double> expected(const GemmShape &s) {
     for (std::int64_t j = 0; j < s.n; ++j) {
       double sum = 0;
       for (std::int64_t p = 0; p < s.k; ++p)
-        sum += static_cast<double>(s.trans_a ? o.a[p * s.m + i] : o.a[i * s.k + p]) *
-               static_cast<double>(s.trans_b ? o.b[j * s.k + p] : o.b[p * s.n + j]);
-      c.push_back(static_cast<double>(s.alpha) * sum + (s.accumulate ? static_cast<double>(o.c[i * s.n + j]) : 0) +
-                  (s.bias ? static_cast<double>(o.bias[j]) : 0));
+        sum += value(o.a, s.in, s.trans_a ? p * s.m + i : i * s.k + p) *
+               value(o.b, s.in, s.trans_b ? j * s.k + p : p * s.n + j);
+      c.push_back(static_cast<double>(s.alpha) * sum + (s.accumulate ? value(o.c, s.out, i * s.n + j) : 0) +
+                  (s.bias ? value(o.bias, s.in, j) : 0));
     }
   return c;
 }
 
+// What float32 sums lose, and half a step between two results: rounded once.
+void expect_close(const std::vector<double> &c, const std::vector<double> &right, const GemmShape &shape) {
+  double worst = 0;
+  for (std::size_t i = 0; i < c.size(); ++i) {
+    const double half_step = shape.out == DType::bf16 ? std::ldexp(1, std::ilogb(right[i]) - 8) : 0;
+    worst = std::max(worst, std::abs(c[i] - right[i]) - half_step);
+  }
+  EXPECT_LE(worst, 4e-7 * static_cast<double>(shape.k + 10))
+      << shape.m << " x " << shape.k << " x " << shape.n << ", transposed " << shape.trans_a << shape.trans_b << ", "
+      << name_of(shape.in) << " to " << name_of(shape.out) << ", alpha " << shape.alpha;
+}
+
 void expect_product(const GemmShape &shape) {
   const std::vector<double> right = expected(shape);
-  for (int threads : {1, 2, 3, 4}) {
-    const std::vector<float> c = run(shape, threads);
-    double worst = 0;
-    for (std::size_t i = 0; i < c.size(); ++i) worst = std::max(worst, std::abs(static_cast<double>(c[i]) - right[i]));
-    EXPECT_LE(worst, 4e-7 * static_cast<double>(shape.k + 10))
-        << shape.m << " x " << shape.k << " x " << shape.n << " on " << threads << " threads, transposed "
-        << shape.trans_a << shape.trans_b;
+  for (int threads : {1, 3}) {
+    SCOPED_TRACE(threads);
+    expect_close(run(shape, threads), right, shape);
   }
+}
+
+struct Types {
+  DType in, out;
+};
+constexpr Types kTypes[] = {{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
+
+// The shape with either type, transposed and not, and with all that may be done to a sum.
+std::vector<GemmShape> forms(const GemmShape &shape) {
+  std::vector<GemmShape> all;
+  for (const auto &[in, out] : kTypes)
+    for (int form = 0; form < 20; ++form) {
+      GemmShape s = shape;
+      s.in = in, s.out = out, s.trans_a = form & 1, s.trans_b = form & 2;
+      s.accumulate = (form >> 2) == 1, s.bias = (form >> 2) == 2 || (form >> 2) == 4;
+      s.alpha = (form >> 2) >= 3 ? 0.5F : 1.0F;
+      all.push_back(s);
+    }
+  return all;
 }
 
 const std::vector<GemmShape> kShapes = {{64, 48, 32},  {1, 7, 5},    {5, 1, 3},    {33, 17, 70},  {3, 200, 129},
                                         {130, 50, 64}, {200, 96, 8}, {16, 16, 16}, {300, 10, 400}};
 
-TEST(Gemm, IsTheProductInEveryOrientationAndForm) {
-  for (GemmShape shape : kShapes)
-    for (int form = 0; form < 16; ++form) {
-      shape.trans_a = form & 1, shape.trans_b = form & 2;
-      shape.accumulate = (form >> 2) == 1, shape.bias = (form >> 2) == 2, shape.alpha = (form >> 2) == 3 ? 0.5F : 1.0F;
+TEST(Gemm, IsTheProductInEveryTypeOrientationAndForm) {
+  for (const GemmShape &shape : kShapes)
+    for (const GemmShape &form : forms(shape)) expect_product(form);
+}
+
+TEST(Gemm, OfTallTransposedPanelsIsTheProduct) {
+  for (const auto &[in, out] : kTypes)
+    expect_product({.m = 700, .n = 40, .k = 1500, .trans_a = true, .accumulate = true, .in = in, .out = out});
+}
+
+TEST(Gemm, OverNothingIsTheBiasOrWhatWasThere) {
+  for (const auto &[in, out] : kTypes)
+    for (GemmShape shape :
+         {GemmShape{.m = 20, .n = 9, .k = 0}, GemmShape{.m = 20, .n = 9, .k = 0, .bias = true},
+          GemmShape{.m = 20, .n = 9, .k = 0, .accumulate = true}, GemmShape{.m = 0, .n = 4, .k = 3}}) {
+      shape.in = in, shape.out = out;
       expect_product(shape);
     }
 }
 
-TEST(Gemm, OfTallTransposedPanelsIsTheProduct) {
-  expect_product({.m = 700, .n = 40, .k = 1500, .trans_a = true, .accumulate = true});
-}
-
-TEST(Gemm, OverNothingIsTheBiasOrWhatWasThere) {
-  for (const GemmShape &shape :
-       {GemmShape{.m = 20, .n = 9, .k = 0}, GemmShape{.m = 20, .n = 9, .k = 0, .bias = true},
-        GemmShape{.m = 20, .n = 9, .k = 0, .accumulate = true}, GemmShape{.m = 0, .n = 4, .k = 3}})
-    expect_product(shape);
-}
-
 TEST(Gemm, BitsDependNeitherOnTheRunNorOnTheAddress) {
-  for (int orientation = 0; orientation < 4; ++orientation) {
-    const GemmShape shape{.m = 200, .n = 300, .k = 500, .trans_a = (orientation & 1) != 0, .trans_b = orientation >= 2};
-    const std::vector<float> first = run(shape, 2);
-    for (std::size_t shift : {0, 64, 128, 192, 448, 512})
-      EXPECT_EQ(0, std::memcmp(first.data(), run(shape, 2, shift).data(), first.size() * 4)) << shift;
-  }
+  for (DType type : {DType::f32, DType::bf16})
+    for (int orientation = 0; orientation < 4; ++orientation) {
+      const GemmShape shape{.m = 200,
+                            .n = 300,
+                            .k = 500,
+                            .trans_a = (orientation & 1) != 0,
+                            .trans_b = orientation >= 2,
+                            .in = type,
+                            .out = type};
+      const std::vector<double> first = run(shape, 2);
+      for (std::size_t shift : {0, 64, 128, 192, 448, 512}) EXPECT_EQ(first, run(shape, 2, shift)) << shift;
+    }
 }
 
 TEST(Gemm, AlphaOfOneChangesNoBit) {
   const GemmShape shape{.m = 64, .n = 64, .k = 64};
   GemmShape scaled = shape;
   scaled.alpha = 2;
-  const std::vector<float> plain = run(shape, 2), twice = run(scaled, 2);
+  const std::vector<double> plain = run(shape, 2), twice = run(scaled, 2);
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(2 * plain[i], twice[i]);
 }
 
-TEST(Gemm, NeverMeetsTheImplementationThatAllocates) {
+// Whether the processor has it and oneDNN may use it.
+bool has_avx512() {
 #if defined(__x86_64__)
-  const bool avx512 = __builtin_cpu_supports("avx512bw");
+  return __builtin_cpu_supports("avx512bw") && std::getenv("ONEDNN_MAX_CPU_ISA") == nullptr;
 #else
-  const bool avx512 = false;
+  return false;
 #endif
-  if (!avx512) GTEST_SKIP() << "without AVX-512 oneDNN has nothing else";
+}
+bool has_bf16() {
+#if defined(__x86_64__)
+  return has_avx512() && __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+TEST(Gemm, NeverMeetsTheImplementationThatAllocates) {
+  if (!has_avx512()) GTEST_SKIP() << "without AVX-512 oneDNN has nothing else";
   omp_set_num_threads(1);
-  for (GemmShape shape : kShapes)
-    for (int form = 0; form < 8; ++form) {
-      shape.trans_b = form & 1, shape.accumulate = form & 2, shape.alpha = form & 4 ? 0.5F : 1.0F;
-      EXPECT_EQ(Product(shape, 1).implementation(), "brg:avx512_core") << shape.m << " " << shape.n << " " << shape.k;
+  for (const GemmShape &shape : kShapes)
+    for (const GemmShape &form : forms(shape)) {
+      if (form.trans_a) continue;  // Gemm lays panels out
+      const char *narrow = has_bf16() ? "brg:avx512_core_bf16" : "widened";
+      EXPECT_EQ(Product(form, 1).implementation(), form.in == DType::bf16 ? narrow : "brg:avx512_core")
+          << shape.m << " " << shape.n << " " << shape.k;
     }
+}
+
+TEST(WidenedProduct, IsTheProductInEveryForm) {
+  omp_set_num_threads(1);
+  std::vector<GemmShape> shapes = kShapes;
+  shapes.push_back({.m = 300, .n = 520, .k = 700});  // several panels each way, none of them full
+  for (const GemmShape &shape : shapes)
+    for (const GemmShape &form : forms(shape)) {
+      if (form.in != DType::bf16) continue;
+      WidenedProduct product(form, 1);
+      Block scratch(product.scratch_bytes(), "scratch");
+      std::memset(scratch.data(), 0xFF, scratch.size());
+      const Operands operands(form);
+      product.run(0, {operands.a, operands.b, operands.c, operands.bias}, scratch.data());
+      expect_close(values(operands.c, form), expected(form), form);
+    }
+}
+
+TEST(WidenedProduct, TakesNoMoreScratchForMoreOfAnything) {
+  const GemmShape shape{.m = 512, .n = 512, .k = 512, .in = DType::bf16, .out = DType::bf16};
+  GemmShape larger = shape;
+  larger.m *= 64, larger.n *= 64, larger.k *= 64;
+  EXPECT_EQ(WidenedProduct(larger, 1).scratch_bytes(), WidenedProduct(shape, 1).scratch_bytes());
 }
 
 }  // namespace

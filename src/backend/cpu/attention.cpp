@@ -121,11 +121,11 @@ class Attention : public CpuKernel {
     const float *k = input<float>(launch, 1) + (b * a.keys * a.kv_heads + h) * a.depth;
     const float *v = input<float>(launch, 2) + (b * a.keys * a.kv_heads + h) * a.value_depth;
     const std::int64_t ld = a.kv_heads * a.value_depth;
-    copy_rows({k, a.kv_heads * a.depth}, a.keys, a.depth, {place(member, launch, at_.keys), a.depth});
+    copy_rows<float>({k, a.kv_heads * a.depth}, a.keys, a.depth, {place(member, launch, at_.keys), a.depth});
     float *values = place(member, launch, at_.values);
     for (std::int64_t j = 0; j < a.keys; j += kTile) {
       const std::int64_t rows = std::min(kTile, a.keys - j);
-      transpose({v + j * ld, ld}, rows, a.value_depth, {values + j * a.value_depth, rows});
+      transpose<float>({v + j * ld, ld}, rows, a.value_depth, {values + j * a.value_depth, rows});
     }
   }
 
@@ -135,7 +135,7 @@ class Attention : public CpuKernel {
     auto at = [&](std::uint64_t offset) { return place(member, launch, offset); };
     const float *q = input<float>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.depth;
     const float *bias = optional_input<float>(launch, 3);
-    transpose({q, a.heads * a.depth}, lanes, a.depth, {at(at_.query), lanes});
+    transpose<float>({q, a.heads * a.depth}, lanes, a.depth, {at(at_.query), lanes});
     const Running running{at(at_.most), at(at_.sum), at(at_.out), lanes, a.value_depth};
     begin(running);
     const Range visible = a.visible_key_tiles(tile);
@@ -151,7 +151,7 @@ class Attention : public CpuKernel {
     }
     end(running);
     float *out = output<float>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.value_depth;
-    transpose({running.out, lanes}, a.value_depth, lanes, {out, a.heads * a.value_depth});
+    transpose<float>({running.out, lanes}, a.value_depth, lanes, {out, a.heads * a.value_depth});
     if (float *lse = optional_output<float>(launch, 1))
       for (std::int64_t i = 0; i < lanes; ++i)
         lse[head * a.queries + tile.begin + i] = running.most[i] + std::log(running.sum[i]);

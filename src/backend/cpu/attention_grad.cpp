@@ -122,34 +122,34 @@ class AttentionGrad : public CpuKernel {
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads, group = a.heads / a.kv_heads;
     const std::int64_t first = b * a.keys * a.kv_heads + h, ld = a.kv_heads * a.depth, ldv = a.kv_heads * a.value_depth;
     const float *k = input<float>(m.launch, 2) + first * a.depth;
-    copy_rows({k, ld}, a.keys, a.depth, {m.at(at_.k), a.depth});
-    copy_rows({input<float>(m.launch, 3) + first * a.value_depth, ldv}, a.keys, a.value_depth,
+    copy_rows<float>({k, ld}, a.keys, a.depth, {m.at(at_.k), a.depth});
+    copy_rows<float>({input<float>(m.launch, 3) + first * a.value_depth, ldv}, a.keys, a.value_depth,
               {m.at(at_.v), a.value_depth});
     for (std::int64_t j = 0; j < a.keys; j += kTile) {
       const std::int64_t rows = std::min(kTile, a.keys - j);
-      transpose({k + j * ld, ld}, rows, a.depth, {m.at(at_.kt) + j * a.depth, rows});
+      transpose<float>({k + j * ld, ld}, rows, a.depth, {m.at(at_.kt) + j * a.depth, rows});
     }
     std::fill_n(m.at(at_.dk), a.keys * a.depth, 0.0F);
     std::fill_n(m.at(at_.dv), a.keys * a.value_depth, 0.0F);
     for (std::int64_t g = 0; g < group; ++g)
       for (std::int64_t t = 0; t < a.query_tiles(); ++t) run_tile(m, b, h * group + g, a.query_tile(t));
     if (float *dk = optional_output<float>(m.launch, 1))
-      copy_rows({m.at(at_.dk), a.depth}, a.keys, a.depth, {dk + first * a.depth, ld});
+      copy_rows<float>({m.at(at_.dk), a.depth}, a.keys, a.depth, {dk + first * a.depth, ld});
     if (float *dv = optional_output<float>(m.launch, 2))
-      copy_rows({m.at(at_.dv), a.value_depth}, a.keys, a.value_depth, {dv + first * a.value_depth, ldv});
+      copy_rows<float>({m.at(at_.dv), a.value_depth}, a.keys, a.value_depth, {dv + first * a.value_depth, ldv});
   }
 
   // Brings in what belongs to a tile of queries of head h.
   void load_tile(const Bound &m, std::int64_t b, std::int64_t h, Range tile) const {
     const TiledAttention &a = shape_;
     const std::int64_t lanes = tile.size(), first = (b * a.queries + tile.begin) * a.heads + h;
-    const ConstRows q{input<float>(m.launch, 1) + first * a.depth, a.heads * a.depth};
-    const ConstRows dout{input<float>(m.launch, 0) + first * a.value_depth, a.heads * a.value_depth};
-    const ConstRows out{input<float>(m.launch, 4) + first * a.value_depth, a.heads * a.value_depth};
-    copy_rows(q, lanes, a.depth, {m.at(at_.q), a.depth});
-    transpose(q, lanes, a.depth, {m.at(at_.qt), lanes});
-    copy_rows(dout, lanes, a.value_depth, {m.at(at_.dout), a.value_depth});
-    transpose(dout, lanes, a.value_depth, {m.at(at_.doutt), lanes});
+    const ConstRows<float> q{input<float>(m.launch, 1) + first * a.depth, a.heads * a.depth};
+    const ConstRows<float> dout{input<float>(m.launch, 0) + first * a.value_depth, a.heads * a.value_depth};
+    const ConstRows<float> out{input<float>(m.launch, 4) + first * a.value_depth, a.heads * a.value_depth};
+    copy_rows<float>(q, lanes, a.depth, {m.at(at_.q), a.depth});
+    transpose<float>(q, lanes, a.depth, {m.at(at_.qt), lanes});
+    copy_rows<float>(dout, lanes, a.value_depth, {m.at(at_.dout), a.value_depth});
+    transpose<float>(dout, lanes, a.value_depth, {m.at(at_.doutt), lanes});
     std::fill_n(m.at(at_.dqt), lanes * a.depth, 0.0F);
     const float *lse = input<float>(m.launch, 5) + (b * a.heads + h) * a.queries + tile.begin;
     for (std::int64_t i = 0; i < lanes; ++i) {
@@ -181,7 +181,7 @@ class AttentionGrad : public CpuKernel {
       multiply_tiles(dq_, m.at(at_.kt) + k, dp, m.at(at_.dqt));
     }
     if (float *dq = optional_output<float>(m.launch, 0))
-      transpose({m.at(at_.dqt), lanes}, a.depth, lanes,
+      transpose<float>({m.at(at_.dqt), lanes}, a.depth, lanes,
                 {dq + ((b * a.queries + tile.begin) * a.heads + h) * a.depth, a.heads * a.depth});
   }
 

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
+#include <string_view>
 
+#include "backend/cpu/floats.h"
 #include "backend/cpu/transpose.h"
+#include "backend/cpu/widened_product.h"
 #include "base/error.h"
 #include "base/shape.h"
 
@@ -12,7 +17,7 @@ namespace protrain::backend {
 
 namespace {
 constexpr std::int64_t kRowGrain = 16;              // a multiple of what a register tile holds
-constexpr std::int64_t kPanelElements = 256 << 10;  // 1 MiB: a transposed panel stays in a core's cache
+constexpr std::int64_t kPanelElements = 256 << 10;  // 1 MiB at most: a transposed panel stays in a core's cache
 constexpr std::int64_t kLeastPanelRows = 64;        // below, reading b again for each panel costs more
 
 dnnl::engine &engine() {
@@ -24,24 +29,39 @@ dnnl::stream &stream() {  // holds no state on the cpu, so all threads share it
   return cpu;
 }
 
-dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transposed = false) {
+dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, bool transposed = false) {
   return {{rows, columns},
-          dnnl::memory::data_type::f32,
+          type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32,
           transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
+
+// oneDNN scales its own bias with the sum, so one that alpha must not scale is added behind.
+bool adds_bias_behind(const GemmShape &s) { return s.bias && s.alpha != 1; }
 
 dnnl::matmul::primitive_desc describe(const GemmShape &s) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (s.alpha != 1) attributes.set_output_scales(0, {s.alpha});
-  if (s.accumulate) {
-    dnnl::post_ops sum;
-    sum.append_sum(1);
-    attributes.set_post_ops(sum);
+  const auto a = matrix(s.in, s.m, s.k, s.trans_a), b = matrix(s.in, s.k, s.n, s.trans_b);
+  const auto c = matrix(s.out, s.m, s.n), bias = matrix(s.in, 1, s.n);
+  dnnl::post_ops behind;
+  if (s.accumulate) behind.append_sum(1);
+  if (adds_bias_behind(s)) behind.append_binary(dnnl::algorithm::binary_add, bias);
+  attributes.set_post_ops(behind);
+  const bool own_bias = s.bias && !adds_bias_behind(s);
+  return {own_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes, engine()};
+}
+
+// What oneDNN has for the shape. Of bfloat16 only brgemm: anything else allocates or is slower than float32.
+std::optional<dnnl::matmul::primitive_desc> find_implementation(const GemmShape &shape) {
+  if (shape.in == DType::f32) return describe(shape);
+  try {
+    auto found = describe(shape);
+    if (std::string_view(found.impl_info_str()).starts_with("brg:")) return found;
+  } catch (const dnnl::error &error) {
+    if (error.status != dnnl_unimplemented) throw;
   }
-  const auto a = matrix(s.m, s.k, s.trans_a), b = matrix(s.k, s.n, s.trans_b), c = matrix(s.m, s.n);
-  const auto operation = s.bias ? dnnl::matmul::desc(a, b, matrix(1, s.n), c) : dnnl::matmul::desc(a, b, c);
-  return {operation, attributes, engine()};
+  return std::nullopt;
 }
 
 struct Seat {
@@ -56,17 +76,23 @@ struct Product::State {
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
   std::uint64_t scratch_bytes = 0;
-  std::vector<Seat> seats;
+  std::vector<Seat> seats;                  // none where there is nothing to multiply, or
+  std::unique_ptr<WidenedProduct> widened;  // where oneDNN has no such product
 };
 
 Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<State>()) {
   State &s = *state_;
   s.shape = shape;
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) return;
-  require(!shape.bias || (shape.alpha == 1 && !shape.accumulate), Code::internal, "gemm",
-          "a bias goes neither with alpha nor with accumulation");
+  require(!shape.bias || !shape.accumulate, Code::internal, "gemm", "a bias does not go with accumulation");
   try {
-    s.description = describe(shape);
+    const auto found = find_implementation(shape);
+    if (!found) {
+      s.widened = std::make_unique<WidenedProduct>(shape, seats);
+      s.scratch_bytes = s.widened->scratch_bytes();
+      return;
+    }
+    s.description = *found;
     s.primitive = dnnl::matmul(s.description);
     s.scratch_bytes = round_up(s.description.scratchpad_desc().get_size(), 64);
     s.seats.resize(static_cast<std::size_t>(seats));
@@ -79,7 +105,9 @@ Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<St
       add(DNNL_ARG_WEIGHTS, seat.b, s.description.weights_desc());
       add(DNNL_ARG_DST, seat.c, s.description.dst_desc());
       add(DNNL_ARG_SCRATCHPAD, seat.scratch, s.description.scratchpad_desc());
-      if (shape.bias) add(DNNL_ARG_BIAS, seat.bias, s.description.bias_desc());
+      if (shape.bias)
+        add(adds_bias_behind(shape) ? DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1 : DNNL_ARG_BIAS, seat.bias,
+            matrix(shape.in, 1, shape.n));
     }
   } catch (const dnnl::error &error) {
     fail(error.status == dnnl_out_of_memory ? Code::nomem : Code::device, "oneDNN",
@@ -94,24 +122,30 @@ std::uint64_t Product::scratch_bytes() const { return state_->scratch_bytes; }
 
 const GemmShape &Product::shape() const { return state_->shape; }
 
-std::string Product::implementation() const { return state_->description.impl_info_str(); }
+std::string Product::implementation() const {
+  return state_->widened ? "widened" : state_->description.impl_info_str();
+}
 
 namespace {
 // A product over nothing: what is added to it is all there is.
 void fill_rows(const GemmShape &s, const GemmOperands &operands) {
   if (s.accumulate) return;
-  for (std::int64_t i = 0; i < s.m; ++i) {
-    float *row = operands.c + i * s.n;
-    if (s.bias)
-      std::copy_n(operands.bias, s.n, row);
+  const std::size_t row_bytes = static_cast<std::size_t>(s.n) * size_of(s.out);
+  auto *row = static_cast<std::byte *>(operands.c);
+  for (std::int64_t i = 0; i < s.m; ++i, row += row_bytes) {
+    if (!s.bias)
+      std::memset(row, 0, row_bytes);
+    else if (s.in == s.out)
+      std::memcpy(row, operands.bias, row_bytes);
     else
-      std::fill_n(row, s.n, 0.0F);
+      widen(static_cast<const bf16 *>(operands.bias), reinterpret_cast<float *>(row), s.n);
   }
 }
 }  // namespace
 
 void Product::run(int index, const GemmOperands &operands, void *scratch) {
   State &s = *state_;
+  if (s.widened) return s.widened->run(index, operands, scratch);
   if (s.seats.empty()) return fill_rows(s.shape, operands);
   Seat &seat = s.seats[static_cast<std::size_t>(index)];
   auto point = [](dnnl::memory &memory, const void *at) {
@@ -147,7 +181,7 @@ Gemm::Gemm(const GemmShape &shape, int team_size) : shape_(shape) {
       product_bytes_ = std::max(product_bytes_, own.back().product.scratch_bytes());
       if (shape.trans_a)
         panel_bytes_ =
-            std::max(panel_bytes_, round_up(static_cast<std::uint64_t>(piece.m * piece.k) * sizeof(float), 64));
+            std::max(panel_bytes_, round_up(static_cast<std::uint64_t>(piece.m * piece.k) * size_of(shape.in), 64));
     }
   }
 }
@@ -155,19 +189,26 @@ Gemm::Gemm(const GemmShape &shape, int team_size) : shape_(shape) {
 void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch) {
   const auto index = static_cast<std::size_t>(member.index);
   if (index >= members_.size()) return;
-  auto *rows = static_cast<float *>(scratch);
+  const auto in = static_cast<std::int64_t>(size_of(shape_.in)), out = static_cast<std::int64_t>(size_of(shape_.out));
   void *product_scratch = static_cast<std::byte *>(scratch) + panel_bytes_;
   for (Panel &panel : members_[index]) {
     GemmOperands part = operands;
-    part.c += panel.first_row * shape_.n;
-    if (shape_.trans_a) {
-      transpose({operands.a + panel.first_row, shape_.m}, shape_.k, panel.product.shape().m, {rows, shape_.k});
-      part.a = rows;
-    } else {
-      part.a += panel.first_row * shape_.k;
-    }
+    part.c = static_cast<std::byte *>(operands.c) + panel.first_row * shape_.n * out;
+    if (!shape_.trans_a)
+      part.a = static_cast<const std::byte *>(operands.a) + panel.first_row * shape_.k * in;
+    else if (shape_.in == DType::f32)
+      part.a = lay_out_rows<float>(panel, operands.a, scratch);
+    else
+      part.a = lay_out_rows<bf16>(panel, operands.a, scratch);
     panel.product.run(0, part, product_scratch);
   }
+}
+
+template <typename T>
+const void *Gemm::lay_out_rows(const Panel &panel, const void *a, void *rows) const {
+  transpose<T>({static_cast<const T *>(a) + panel.first_row, shape_.m}, shape_.k, panel.product.shape().m,
+               {static_cast<T *>(rows), shape_.k});
+  return rows;
 }
 
 }  // namespace protrain::backend

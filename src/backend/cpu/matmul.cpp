@@ -1,8 +1,7 @@
 // MatMul: y = alpha * op(a) op(b) + bias, leading dimensions broadcast. One product where b is one matrix for all of
 // a's rows; else many small ones, whole ones per member where there are enough of them.
-#include "backend/cpu/clones.h"
+#include "backend/cpu/floats.h"
 #include "backend/cpu/gemm.h"
-#include "backend/cpu/kernel.h"
 #include "base/shape.h"
 
 namespace protrain::backend {
@@ -36,22 +35,18 @@ std::vector<Offsets> batch_offsets(const Shape &a, const Shape &b, const Shape &
   return offsets;
 }
 
-PROTRAIN_CLONES
-void add_bias(float *rows, const float *bias, std::int64_t count, std::int64_t columns) {
-  for (std::int64_t i = 0; i < count; ++i)
-    for (std::int64_t j = 0; j < columns; ++j) rows[i * columns + j] += bias[j];
-}
-
+template <typename T>
 class MatMul : public CpuKernel {
  public:
   MatMul(const KernelRequest &request, int team_size) {
+    const DType dtype = request.inputs.at(0).dtype;
     for (const graph::Type &type : request.inputs)
-      if (type.dtype != DType::none) require_dtype(request, type, DType::f32);
-    Shape a = request.inputs.at(0).shape, b = request.inputs.at(1).shape;
+      if (type.dtype != DType::none) require_dtype(request, type, dtype);
+    Shape a = request.inputs[0].shape, b = request.inputs.at(1).shape;
     const graph::Attributes &attributes = request.node.attributes;
     require(a.size() >= 2 && b.size() >= 2, Code::unsupported, subject(request),
             "MatMul on the cpu takes matrices, these are {} and {}", to_text(a), to_text(b));
-    GemmShape shape;
+    GemmShape shape{.in = dtype, .out = dtype};
     shape.trans_a = attributes.integer("trans_a", 0) != 0;
     shape.trans_b = attributes.integer("trans_b", 0) != 0;
     shape.alpha = static_cast<float>(attributes.real("alpha", 1));
@@ -60,8 +55,7 @@ class MatMul : public CpuKernel {
     shape.m = a[a.size() - (shape.trans_a ? 1 : 2)];
     shape.k = a[a.size() - (shape.trans_a ? 2 : 1)];
     shape.n = b[b.size() - (shape.trans_b ? 2 : 1)];
-    add_bias_after_ = has_input(request, 2) && shape.alpha != 1;
-    shape.bias = has_input(request, 2) && !add_bias_after_;
+    shape.bias = has_input(request, 2);
     offsets_ = batch_offsets(a, b, broadcast({a.begin(), a.end() - 2}, {b.begin(), b.end() - 2}, subject(request)));
     // Whole products per member, unless there are too few to go round.
     whole_ = team_size > 1 && offsets_.size() >= static_cast<std::size_t>(team_size);
@@ -77,18 +71,13 @@ class MatMul : public CpuKernel {
     const Member alone(0, 1, nullptr);
     std::byte *scratch =
         static_cast<std::byte *>(launch.scratch) + static_cast<std::size_t>(member.index) * gemms_[0].scratch_bytes();
-    const float *bias = optional_input<float>(launch, 2);
-    const std::int64_t each = shape_.m * shape_.n;
-    float *y = output<float>(launch, 0);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
       const Offsets &at = offsets_[static_cast<std::size_t>(i)];
       gemms_[index].run(whole_ ? alone : member,
-                        {input<float>(launch, 0) + at.a, input<float>(launch, 1) + at.b, y + i * each, bias}, scratch);
+                        {input<T>(launch, 0) + at.a, input<T>(launch, 1) + at.b,
+                         output<T>(launch, 0) + i * shape_.m * shape_.n, optional_input<T>(launch, 2)},
+                        scratch);
     }
-    if (!add_bias_after_) return;
-    member.barrier();
-    const Range rows = share(batch * shape_.m, 1, member);
-    add_bias(y + rows.begin * shape_.n, bias, rows.size(), shape_.n);
   }
 
  private:
@@ -96,12 +85,11 @@ class MatMul : public CpuKernel {
   std::vector<Offsets> offsets_;
   std::vector<Gemm> gemms_;  // one cut over the team, or one whole for each member
   bool whole_ = false;
-  bool add_bias_after_ = false;  // alpha must not scale it
 };
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_matmul(const KernelRequest &request, int team_size) {
-  return std::make_unique<MatMul>(request, team_size);
+  return make_by_float<MatMul>(request, request.inputs.at(0), team_size);
 }
 
 }  // namespace protrain::backend

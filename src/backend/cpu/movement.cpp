@@ -79,7 +79,7 @@ class TiledTranspose : public CpuKernel {
     T *to = output<T>(launch, 0);
     for_each_run(outer_, share(outer_.count(), 1, member), [&](std::int64_t at, const auto &offsets, auto count) {
       const std::int64_t first = at % strips_ * kStrip, width = std::min(count * kStrip, columns_ - first);
-      transpose(ConstRowsOf<T>{from + offsets[0], from_ld_}, rows_, width, RowsOf<T>{to + offsets[1], to_ld_});
+      transpose<T>({from + offsets[0], from_ld_}, rows_, width, {to + offsets[1], to_ld_});
     });
   }
 

@@ -2,85 +2,89 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
+#include "arith/bf16.h"
 #include "backend/cpu/clones.h"
 
 namespace protrain::backend {
 
 namespace {
-template <typename T>
-struct Vector;
+constexpr std::int64_t kLine = 64, kPack = 16;  // bytes of a cache line, and of what is loaded as one
+
+using Four = std::uint32_t __attribute__((vector_size(kPack)));
+using Eight = std::uint16_t __attribute__((vector_size(kPack)));
+
+// Elements of a and b in turns, from their lower and their upper halves.
+PROTRAIN_INLINE Four lower(Four a, Four b) { return __builtin_shuffle(a, b, Four{0, 4, 1, 5}); }
+PROTRAIN_INLINE Four upper(Four a, Four b) { return __builtin_shuffle(a, b, Four{2, 6, 3, 7}); }
+PROTRAIN_INLINE Eight lower(Eight a, Eight b) { return __builtin_shuffle(a, b, Eight{0, 8, 1, 9, 2, 10, 3, 11}); }
+PROTRAIN_INLINE Eight upper(Eight a, Eight b) { return __builtin_shuffle(a, b, Eight{4, 12, 5, 13, 6, 14, 7, 15}); }
+
+template <std::size_t kBytes>
+struct PackOf;
 template <>
-struct Vector<float> {
-  using Type = float __attribute__((vector_size(16), aligned(4), may_alias));
+struct PackOf<4> {
+  using Type = Four;
 };
 template <>
-struct Vector<std::uint16_t> {
-  using Type = std::uint16_t __attribute__((vector_size(16), aligned(2), may_alias));
+struct PackOf<2> {
+  using Type = Eight;
 };
 
-// A square of as many rows as a vector has elements.
+// A square of packs. Joining rows i and i + half in turns, log2(rows) times, is a transpose.
 template <typename T>
-struct Square {
-  using Row = typename Vector<T>::Type;
-  static constexpr std::int64_t kSide = sizeof(Row) / sizeof(T);
-
-  // Elements of a and b in turns: of their first halves (part 0) or their second halves (part 1).
-  template <std::size_t part, std::size_t... I>
-  PROTRAIN_INLINE static Row zipped(Row a, Row b, std::index_sequence<I...>) {
-    return __builtin_shufflevector(a, b, ((part * kSide + I) / 2 + I % 2 * kSide)...);
-  }
-
-  // Each round zips row i with the one half of the rows below; after log2(kSide) rounds rows are columns.
-  PROTRAIN_INLINE static void transpose(ConstRowsOf<T> from, RowsOf<T> to) {
-    constexpr auto kEach = std::make_index_sequence<kSide>{};
-    Row rows[kSide];
-    for (std::int64_t i = 0; i < kSide; ++i) rows[i] = *reinterpret_cast<const Row *>(from.at + i * from.ld);
-    for (std::int64_t width = 1; width < kSide; width *= 2) {
-      Row next[kSide];
-      for (std::int64_t i = 0; i < kSide / 2; ++i) {
-        next[2 * i] = zipped<0>(rows[i], rows[i + kSide / 2], kEach);
-        next[2 * i + 1] = zipped<1>(rows[i], rows[i + kSide / 2], kEach);
-      }
-      std::copy(next, next + kSide, rows);
+PROTRAIN_INLINE void transpose_square(ConstRows<T> from, Rows<T> to) {
+  constexpr int kRows = kPack / sizeof(T);
+  using Pack = typename PackOf<sizeof(T)>::Type;
+  Pack rows[kRows], joined[kRows];
+  for (int i = 0; i < kRows; ++i) std::memcpy(&rows[i], from.at + i * from.ld, kPack);
+  for (int step = 1; step < kRows; step *= 2) {
+    for (int i = 0; i < kRows / 2; ++i) {
+      joined[2 * i] = lower(rows[i], rows[i + kRows / 2]);
+      joined[2 * i + 1] = upper(rows[i], rows[i + kRows / 2]);
     }
-    for (std::int64_t i = 0; i < kSide; ++i) *reinterpret_cast<Row *>(to.at + i * to.ld) = rows[i];
+    for (int i = 0; i < kRows; ++i) rows[i] = joined[i];
   }
-};
+  for (int i = 0; i < kRows; ++i) std::memcpy(to.at + i * to.ld, &rows[i], kPack);
+}
 
-// Block by block, each a cache line wide either way.
+// A square of cache lines.
 template <typename T>
-PROTRAIN_INLINE void transpose_blocks(ConstRowsOf<T> from, std::int64_t rows, std::int64_t columns, RowsOf<T> to) {
-  constexpr std::int64_t kBlock = 64 / sizeof(T), kSide = Square<T>::kSide;
-  for (std::int64_t i = 0; i < rows; i += kBlock)
-    for (std::int64_t j = 0; j < columns; j += kBlock) {
-      const ConstRowsOf<T> source{from.at + i * from.ld + j, from.ld};
-      const RowsOf<T> target{to.at + j * to.ld + i, to.ld};
-      if (i + kBlock <= rows && j + kBlock <= columns) {
-        for (std::int64_t jj = 0; jj < kBlock; jj += kSide)
-          for (std::int64_t ii = 0; ii < kBlock; ii += kSide)
-            Square<T>::transpose({source.at + ii * from.ld + jj, from.ld}, {target.at + jj * to.ld + ii, to.ld});
-        continue;
-      }
-      for (std::int64_t jj = 0; jj < std::min(kBlock, columns - j); ++jj)
-        for (std::int64_t ii = 0; ii < std::min(kBlock, rows - i); ++ii)
-          target.at[jj * to.ld + ii] = source.at[ii * from.ld + jj];
-    }
+PROTRAIN_INLINE void transpose_lines(ConstRows<T> from, Rows<T> to) {
+  constexpr std::int64_t kSide = kLine / sizeof(T), kStep = kPack / sizeof(T);
+  for (std::int64_t j = 0; j < kSide; j += kStep)
+    for (std::int64_t i = 0; i < kSide; i += kStep)
+      transpose_square<T>({from.at + i * from.ld + j, from.ld}, {to.at + j * to.ld + i, to.ld});
 }
 }  // namespace
 
-void transpose(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to) {
-  transpose_blocks(from, rows, columns, to);
+template <typename T>
+void transpose(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to) {
+  constexpr std::int64_t kSide = kLine / sizeof(T);
+  for (std::int64_t i = 0; i < rows; i += kSide)
+    for (std::int64_t j = 0; j < columns; j += kSide) {
+      const ConstRows<T> source{from.at + i * from.ld + j, from.ld};
+      const Rows<T> target{to.at + j * to.ld + i, to.ld};
+      if (i + kSide <= rows && j + kSide <= columns) {
+        transpose_lines(source, target);
+        continue;
+      }
+      for (std::int64_t jj = 0; jj < std::min(kSide, columns - j); ++jj)
+        for (std::int64_t ii = 0; ii < std::min(kSide, rows - i); ++ii)
+          target.at[jj * to.ld + ii] = source.at[ii * from.ld + jj];
+    }
 }
 
-void transpose(ConstRowsOf<std::uint16_t> from, std::int64_t rows, std::int64_t columns, RowsOf<std::uint16_t> to) {
-  transpose_blocks(from, rows, columns, to);
-}
-
-void copy_rows(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to) {
+template <typename T>
+void copy_rows(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to) {
   for (std::int64_t i = 0; i < rows; ++i)
-    std::memcpy(to.at + i * to.ld, from.at + i * from.ld, static_cast<std::size_t>(columns) * sizeof(float));
+    std::memcpy(to.at + i * to.ld, from.at + i * from.ld, static_cast<std::size_t>(columns) * sizeof(T));
 }
+
+template void transpose(ConstRows<float>, std::int64_t, std::int64_t, Rows<float>);
+template void transpose(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
+template void transpose(ConstRows<std::uint16_t>, std::int64_t, std::int64_t, Rows<std::uint16_t>);
+template void copy_rows(ConstRows<float>, std::int64_t, std::int64_t, Rows<float>);
+template void copy_rows(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
 
 }  // namespace protrain::backend

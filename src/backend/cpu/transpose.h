@@ -6,22 +6,21 @@
 namespace protrain::backend {
 
 template <typename T>
-struct ConstRowsOf {
+struct ConstRows {
   const T *at;
   std::int64_t ld;  // elements from one row to the next
 };
 template <typename T>
-struct RowsOf {
+struct Rows {
   T *at;
   std::int64_t ld;
 };
-using ConstRows = ConstRowsOf<float>;
-using Rows = RowsOf<float>;
 
-// to[j][i] = from[i][j] for i < rows, j < columns.
-void transpose(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to);
-void transpose(ConstRowsOf<std::uint16_t> from, std::int64_t rows, std::int64_t columns, RowsOf<std::uint16_t> to);
+// to[j][i] = from[i][j] for i < rows, j < columns. T: of 4 or 2 bytes.
+template <typename T>
+void transpose(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to);
 // to[i][j] = from[i][j]
-void copy_rows(ConstRows from, std::int64_t rows, std::int64_t columns, Rows to);
+template <typename T>
+void copy_rows(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to);
 
 }  // namespace protrain::backend

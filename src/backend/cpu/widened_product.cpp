@@ -1,0 +1,101 @@
+#include "backend/cpu/widened_product.h"
+
+#include <algorithm>
+
+#include "backend/cpu/floats.h"
+#include "base/shape.h"
+
+namespace protrain::backend {
+
+namespace {
+constexpr std::int64_t kPanel = 256;  // a side: panels of a, b and c stay in a core's cache together
+
+// The side of as few panels as there can be, all alike.
+std::int64_t panel_side(std::int64_t count) {
+  const std::int64_t panels = (count + kPanel - 1) / kPanel;
+  return (count + panels - 1) / panels;
+}
+Range panel_at(std::int64_t begin, std::int64_t side, std::int64_t count) {
+  return {begin, std::min(begin + side, count)};
+}
+
+struct Sides {
+  std::int64_t rows, columns;
+};
+
+std::uint64_t float_bytes(const Sides &panel) {
+  return round_up(static_cast<std::uint64_t>(panel.rows * panel.columns) * sizeof(float), 64);
+}
+
+struct Matrix {
+  const bf16 *at;
+  std::int64_t ld;
+  bool transposed;  // rows lie as columns
+};
+
+// A panel lies as its matrix does; what it is larger than rows x columns is 0.
+void widen_panel(const Matrix &matrix, Range rows, Range columns, Sides panel, float *to) {
+  if (matrix.transposed) std::swap(rows, columns), std::swap(panel.rows, panel.columns);
+  for (std::int64_t i = 0; i < panel.rows; ++i, to += panel.columns) {
+    const std::int64_t count = i < rows.size() ? columns.size() : 0;
+    if (count > 0) widen(matrix.at + (rows.begin + i) * matrix.ld + columns.begin, to, count);
+    std::fill(to + count, to + panel.columns, 0.0F);
+  }
+}
+}  // namespace
+
+WidenedProduct::WidenedProduct(const GemmShape &shape, int seats)
+    : shape_(shape),
+      rows_(panel_side(shape.m)),
+      columns_(panel_side(shape.n)),
+      depth_(panel_side(shape.k)),
+      product_({.m = rows_,
+                .n = columns_,
+                .k = depth_,
+                .trans_a = shape.trans_a,
+                .trans_b = shape.trans_b,
+                .accumulate = true},
+               seats),
+      b_at_(float_bytes({rows_, depth_})),
+      sums_at_(b_at_ + float_bytes({depth_, columns_})),
+      product_at_(sums_at_ + float_bytes({rows_, columns_})) {}
+
+void WidenedProduct::run(int seat, const GemmOperands &operands, void *scratch) {
+  const auto place = [scratch](std::uint64_t at) {
+    return reinterpret_cast<float *>(static_cast<std::byte *>(scratch) + at);
+  };
+  float *a = place(0), *b = place(b_at_), *sums = place(sums_at_);
+  const Matrix left{static_cast<const bf16 *>(operands.a), shape_.trans_a ? shape_.m : shape_.k, shape_.trans_a};
+  const Matrix right{static_cast<const bf16 *>(operands.b), shape_.trans_b ? shape_.k : shape_.n, shape_.trans_b};
+  for (std::int64_t j = 0; j < shape_.n; j += columns_)
+    for (std::int64_t i = 0; i < shape_.m; i += rows_) {
+      const Range rows = panel_at(i, rows_, shape_.m), columns = panel_at(j, columns_, shape_.n);
+      std::fill_n(sums, rows_ * columns_, 0.0F);
+      for (std::int64_t k = 0; k < shape_.k; k += depth_) {
+        const Range depth = panel_at(k, depth_, shape_.k);
+        widen_panel(left, rows, depth, {rows_, depth_}, a);
+        widen_panel(right, depth, columns, {depth_, columns_}, b);
+        product_.run(seat, {a, b, sums}, place(product_at_));
+      }
+      if (shape_.out == DType::f32)
+        finish<float>(sums, rows, columns, operands);
+      else
+        finish<bf16>(sums, rows, columns, operands);
+    }
+}
+
+template <typename T>
+void WidenedProduct::finish(const float *sums, Range rows, Range columns, const GemmOperands &operands) const {
+  const auto *bias = static_cast<const bf16 *>(operands.bias);
+  for (std::int64_t i = rows.begin; i < rows.end; ++i, sums += columns_) {
+    T *c = static_cast<T *>(operands.c) + i * shape_.n;
+    for (std::int64_t j = columns.begin; j < columns.end; ++j) {
+      float x = shape_.alpha * sums[j - columns.begin];
+      if (shape_.bias) x += widened(bias[j]);
+      if (shape_.accumulate) x += widened(c[j]);
+      c[j] = narrowed<T>(x);
+    }
+  }
+}
+
+}  // namespace protrain::backend

@@ -1,0 +1,26 @@
+// A product of bfloat16 where oneDNN has none that keeps to the arena: panels of the operands are widened and
+// multiplied in float32, and a sum is rounded when all of k is in it.
+#pragma once
+
+#include "backend/cpu/gemm.h"
+
+namespace protrain::backend {
+
+class WidenedProduct {
+ public:
+  WidenedProduct(const GemmShape &shape, int seats);
+
+  std::uint64_t scratch_bytes() const { return product_at_ + product_.scratch_bytes(); }
+  void run(int seat, const GemmOperands &operands, void *scratch);
+
+ private:
+  template <typename T>
+  void finish(const float *sums, Range rows, Range columns, const GemmOperands &operands) const;
+
+  GemmShape shape_;
+  std::int64_t rows_, columns_, depth_;        // of a panel
+  Product product_;                            // of panels, added to what is there
+  std::uint64_t b_at_, sums_at_, product_at_;  // in scratch, behind a's panel
+};
+
+}  // namespace protrain::backend
