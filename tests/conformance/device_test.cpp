@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "conformance/arena.h"
 #include "conformance/contest.h"
 
 namespace protrain::test {
@@ -16,48 +17,12 @@ PROTRAIN_FAMILY(Queues);
 using backend::Device;
 using backend::Optimizer;
 
-// Arrays one after another in a device's arena.
-class Arena {
- public:
-  explicit Arena(const Machine &machine) : device_(*machine.device), arena_(machine.arena) {}
-
-  template <typename T>
-  T *put(const std::vector<T> &values) {
-    std::byte *at = arena_ + used_;
-    used_ = round_up(used_ + values.size() * sizeof(T), kAlignment);
-    device_.write(at, values.data(), values.size() * sizeof(T));
-    return reinterpret_cast<T *>(at);
-  }
-  template <typename T>
-  std::vector<T> take(const T *from, std::size_t count) const {
-    std::vector<T> values(count);
-    device_.read(values.data(), from, count * sizeof(T));
-    return values;
-  }
-
- private:
-  Device &device_;
-  std::byte *arena_;
-  std::uint64_t used_ = 0;
-};
-
-template <typename Issue>
-void step(Device &device, Issue issue) {
-  device.run_step([](void *self) { (*static_cast<Issue *>(self))(); }, &issue);
-}
-
-std::vector<float> wave(double frequency, std::size_t count = 1003) {
-  std::vector<float> values;
-  for (std::size_t i = 0; i < count; ++i) values.push_back(static_cast<float>(std::sin(frequency * double(i + 1))));
-  return values;
-}
-
 struct Trained {
   std::vector<float> weights, first, second;
   bool operator==(const Trained &) const = default;
 };
 
-// Three steps; `alone`: by the calling thread, in the host's memory.
+// Three steps; `alone`: beside the device, in the host's memory.
 Trained trained(const Machine &machine, const Optimizer &optimizer, std::uint32_t status, bool alone) {
   Device &device = *machine.device;
   const auto kernel = device.compile_update(optimizer, 1003);
@@ -72,9 +37,7 @@ Trained trained(const Machine &machine, const Optimizer &optimizer, std::uint32_
   std::vector<void *> outputs = {place(host.weights), place(host.first), place(host.second)};
   outputs.resize(1 + static_cast<std::size_t>(optimizer.state_count()));
   for (int t = 1; t <= 3; ++t) {
-    const backend::StepScalars scalars{.learning_rate = 0.01,
-                                       .beta1_power = std::pow(optimizer.beta1, t),
-                                       .beta2_power = std::pow(optimizer.beta2, t)};
+    const backend::StepScalars scalars = numbers(optimizer, t);
     const backend::Launch launch{inputs, outputs, nullptr, &scalars};
     if (alone)
       device.launch_alone(*kernel, launch);

@@ -12,6 +12,9 @@
 namespace protrain::backend::cuda {
 
 namespace {
+constexpr std::int64_t kWorthATeam =
+    kEmulated ? 64 : 64 << 10;  // elements: to wake the team takes as long as thousands
+
 struct Arrays {
   const float *gradient;
   const std::uint32_t *status;
@@ -19,11 +22,22 @@ struct Arrays {
   float *weights, *first, *second;
 };
 
-// kStates: arrays beside the weights.
-template <int kStates, typename Step>
-__global__ void update_kernel(Arrays arrays, Step step, double clip_value, std::int64_t count) {
+// kStates: arrays beside the weights. One thread a block works out the step's numbers: doubles are slow on some
+// devices.
+template <int kStates>
+__global__ void update_kernel(Arrays arrays, Optimizer optimizer, const StepScalars *scalars, std::int64_t count) {
+  using Step = std::conditional_t<kStates == 2, arith::AdamW, arith::Sgd>;
   if (*arrays.status != 0) return;
-  const arith::Treatment treatment = treatment_of(clip_value, arrays.scale);
+  __shared__ Step shared_step;
+  if (threadIdx.x == 0) {
+    if constexpr (kStates == 2)
+      shared_step = adamw_step(optimizer, *scalars);
+    else
+      shared_step = sgd_step(optimizer, *scalars);
+  }
+  __syncthreads();
+  const Step step = shared_step;
+  const arith::Treatment treatment = treatment_of(optimizer.clip_value, arrays.scale);
   for (std::int64_t i = thread_index(); i < count; i += thread_count()) {
     const float g = arith::treated(treatment, arrays.gradient[i]);
     if constexpr (kStates == 2) arith::update(step, g, arrays.weights[i], arrays.first[i], arrays.second[i]);
@@ -40,22 +54,18 @@ class Update : public CudaKernel {
   void run(Stream stream, const Launch &launch) override {
     const Arrays arrays{input<float>(launch, 0),  input<std::uint32_t>(launch, 1),   optional_input<float>(launch, 2),
                         output<float>(launch, 0), optional_output<float>(launch, 1), optional_output<float>(launch, 2)};
-    const StepScalars &now = *launch.scalars;
-    const double clip = optimizer_.clip_value;
-    if (optimizer_.kind == Optimizer::Kind::adamw)
-      cuda::launch(stream, update_kernel<2, arith::AdamW>, grid_of(elements_), arrays, adamw_step(optimizer_, now),
-                   clip, elements_);
-    else if (optimizer_.state_count() > 0)
-      cuda::launch(stream, update_kernel<1, arith::Sgd>, grid_of(elements_), arrays, sgd_step(optimizer_, now), clip,
-                   elements_);
-    else
-      cuda::launch(stream, update_kernel<0, arith::Sgd>, grid_of(elements_), arrays, sgd_step(optimizer_, now), clip,
-                   elements_);
+    const int states = optimizer_.state_count();
+    cuda::launch(stream,
+                 states == 2   ? update_kernel<2>
+                 : states == 1 ? update_kernel<1>
+                               : update_kernel<0>,
+                 grid_of(elements_), arrays, optimizer_, launch.scalars, elements_);
   }
 
-  void run_on_host(const Launch &launch) override {
-    Member member(0, 1, nullptr);
-    on_host_->run(member, launch);
+  void run_on_host(Team &team, const Launch &launch) override {
+    Member alone(0, 1, nullptr);
+    if (elements_ < kWorthATeam) return on_host_->run(alone, launch);
+    team.enter([&] { team.run([&](Member &member) { on_host_->run(member, launch); }); });
   }
 
  private:
