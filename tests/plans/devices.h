@@ -1,6 +1,8 @@
 // Devices that compute as the CPU does and do a little more around it.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -41,6 +43,13 @@ class Forwarding : public backend::Device {
 
  private:
   std::unique_ptr<backend::Device> device_ = backend::open("cpu", 2);
+};
+
+// Memory of the host cannot be pinned for it.
+class Unpinned final : public Forwarding {
+ public:
+  bool pin(void *, std::uint64_t) override { return false; }
+  void unpin(void *) override { ADD_FAILURE() << "what was not pinned is unpinned"; }
 };
 
 // Calls `after` when a launch or a copy is over.
