@@ -366,7 +366,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_create_from_bytes(const protra
 PROTRAIN_API void protrain_session_destroy(protrain_session *session);
 
 /* Sets where the session's log goes: one JSON line when it was created (handed over by the first such call), one per
- * step, one per checkpoint, with its path.
+ * step, one per checkpoint, with its path. "warnings" in the first is a list of sentences, mostly an empty one: what
+ * makes the session slower than it needs to be, and what to do about it.
  *   log:  the function to call, or NULL for none.
  *   user: passed to it as it is; may be NULL.
  * Errors: none of its own.
@@ -458,8 +459,9 @@ PROTRAIN_CHECKED protrain_error *protrain_session_step_count(protrain_session *s
 PROTRAIN_CHECKED protrain_error *protrain_session_set_learning_rate(protrain_session *session, double rate);
 
 /* Asks the call that is inside the session, or else the next step or evaluation, to stop. A step in which no parameter
- * has been updated stops and changes nothing; any other runs to its end. Either way the call returns
- * PROTRAIN_ERROR_CANCELLED, once, and the session stays usable. NULL is allowed. Cannot fail.
+ * has been updated stops and changes nothing; any other runs to its end, and so does one that a GPU has been given
+ * whole: it asks for nothing on its way. Either way the call returns PROTRAIN_ERROR_CANCELLED, once, and the session
+ * stays usable. NULL is allowed. Cannot fail.
  * Threads: any, and signal handlers; not at the same time as protrain_session_destroy.
  * Since: 0.1 */
 PROTRAIN_API void protrain_session_cancel(protrain_session *session);
@@ -584,6 +586,7 @@ PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *sessio
  *   "device_peak_bytes", "host_peak_bytes", "disk_bytes"    the most that the step touches of each
  *   "state_bytes"          what of device, host and disk holds from step to step
  *   "instructions"         how many there are
+ *   "replayed"             whether a GPU did them from what it had recorded of the first step, all at one word
  *   "measured", "predicted"    what it cost, and, where the session predicted it, what it was expected to:
  *       "seconds", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
  *       "overlap"          of the time in which copies, disk or optimizer beside compute were at work, the share (0

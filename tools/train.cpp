@@ -129,6 +129,8 @@ Json announce(protrain_session *session, const std::string &model) {
         about.value("n_persist", 0), about.value("n_chunk", 0), about.value("n_checkpoint", 0),
         about.value("n_block", 0), about.value("n_swap", 0), about.value("predicted_seconds", 0.0));
   std::fflush(stdout);
+  for (const Json &warning : about.value("warnings", Json::array()))
+    fmt::print(stderr, "protrain: warning: {}\n", warning.get<std::string>());
   return about;
 }
 

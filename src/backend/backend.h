@@ -57,7 +57,7 @@ struct Launch {
   std::span<void *const> inputs;
   std::span<void *const> outputs;
   void *scratch = nullptr;
-  const StepScalars *scalars = nullptr;
+  const StepScalars *scalars = nullptr;  // the same numbers in all launches of a step
 };
 
 // `bytes` from one place to another, in memory that the device and the host can reach.
@@ -78,6 +78,12 @@ struct KernelRequest {
   const graph::Node &node;
   std::vector<graph::Type> inputs;  // dtype none: absent
   std::vector<graph::Type> outputs;
+};
+
+// A step that a device has taken down, to do it again. Must not outlive the device, nor what its launches work on.
+class Recording {
+ public:
+  virtual ~Recording() = default;
 };
 
 class Device {
@@ -111,8 +117,8 @@ class Device {
   // Inside run_step, on the thread that issues: appends to a queue. What is appended to one queue runs in order.
   virtual void launch(Queue queue, Kernel &kernel, const Launch &launch) = 0;
   virtual void copy(Queue queue, const Copy &copy) = 0;
-  // Inside run_step, on any other thread: on that thread alone, beside whatever the team does; complete on return.
-  // Only for updates and copies, whose bits do not depend on who does them.
+  // Inside run_step, on any other thread, beside whatever the device does; complete on return. Launches by one thread
+  // at a time. Only for updates and copies, whose bits do not depend on who does them.
   virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
   virtual void copy_alone(const Copy &copy) = 0;
 
@@ -126,6 +132,12 @@ class Device {
   virtual void wait_here(std::size_t event);
   // When the event was over in the last run_step, counted from its begin.
   virtual std::int64_t event_ns(std::size_t event);
+
+  // Takes down what `issue` appends, and does none of it. The same must have run before: what a first time needs, such
+  // as loading kernels, cannot be taken down. nullptr: the device does not do this, or refused it.
+  virtual std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument);
+  // What run_step would do, were it to issue the same with these numbers.
+  virtual void replay_step(Recording &recording, const StepScalars &scalars);
 };
 
 // Opens "cpu" or "cuda:0". threads 0: as many as the process may use.

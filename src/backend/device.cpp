@@ -6,7 +6,7 @@ namespace protrain::backend {
 
 namespace {
 [[noreturn]] void not_asynchronous(const Device &device) {
-  fail(Code::internal, device.info().name, "events belong to asynchronous devices");
+  fail(Code::internal, device.info().name, "events and recordings belong to asynchronous devices");
 }
 }  // namespace
 
@@ -17,5 +17,7 @@ void Device::record(Queue, std::size_t) { not_asynchronous(*this); }
 void Device::wait(Queue, std::size_t) { not_asynchronous(*this); }
 void Device::wait_here(std::size_t) { not_asynchronous(*this); }
 std::int64_t Device::event_ns(std::size_t) { not_asynchronous(*this); }
+std::unique_ptr<Recording> Device::record_step(void (*)(void *), void *) { return nullptr; }
+void Device::replay_step(Recording &, const StepScalars &) { not_asynchronous(*this); }
 
 }  // namespace protrain::backend

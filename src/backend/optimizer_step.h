@@ -1,7 +1,6 @@
-// An update as every device makes it: a step's numbers worked out in double, once, and what becomes of one element.
+// An update as every device makes it: a step's numbers, worked out in double with the same bits everywhere, and what
+// becomes of one element.
 #pragma once
-
-#include <cmath>
 
 #include "arith/optimizer.h"
 #include "arith/planes.h"
@@ -10,18 +9,18 @@
 
 namespace protrain::backend {
 
-inline arith::AdamW adamw_step(const Optimizer &o, const StepScalars &s) {
+PROTRAIN_HD arith::AdamW adamw_step(const Optimizer &o, const StepScalars &s) {
   return {static_cast<float>(1 - s.learning_rate * o.weight_decay),
           static_cast<float>(o.beta1),
           static_cast<float>(1 - o.beta1),
           static_cast<float>(o.beta2),
           static_cast<float>(1 - o.beta2),
-          static_cast<float>(std::sqrt(1 - s.beta2_power)),
+          static_cast<float>(__builtin_sqrt(1 - s.beta2_power)),
           static_cast<float>(o.epsilon),
           static_cast<float>(-s.learning_rate / (1 - s.beta1_power))};
 }
 
-inline arith::Sgd sgd_step(const Optimizer &o, const StepScalars &s) {
+PROTRAIN_HD arith::Sgd sgd_step(const Optimizer &o, const StepScalars &s) {
   return {static_cast<float>(s.learning_rate), static_cast<float>(o.weight_decay), static_cast<float>(o.momentum)};
 }
 

@@ -10,8 +10,8 @@ namespace protrain::backend {
 using BuildId = const char *();
 inline constexpr const char *kBuildIdSymbol = "protrain_plugin_build_id";
 
-// A new device, owned by the caller; nullptr with the reason in `error`.
-using OpenDevice = Device *(const std::string &device, Error &error);
+// A new device with a team of so many threads, owned by the caller; nullptr with the reason in `error`.
+using OpenDevice = Device *(const std::string &device, int threads, Error &error);
 inline constexpr const char *kOpenSymbol = "protrain_plugin_open";
 
 }  // namespace protrain::backend

@@ -1,16 +1,25 @@
 // Which devices there are. Those that are not the cpu come from a plugin, so that the library needs no vendor's files.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "backend/cpu/device.h"
 #include "backend/plugin.h"
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace protrain::backend {
 
 namespace {
 constexpr const char *kCudaPlugin = "libprotrain_cuda.so";
+constexpr int kMostThreads = 1024;
+
+int team_size(int threads) {
+  require(threads >= 0 && threads <= kMostThreads, Code::arg, "threads",
+          "{} threads were asked for; 0 to {} are allowed", threads, kMostThreads);
+  return threads == 0 ? std::min(available_threads(), kMostThreads) : threads;
+}
 
 // The folder that this code was loaded from: of libprotrain.so, or of the program it is linked into.
 std::filesystem::path own_folder() {
@@ -39,22 +48,22 @@ Function *symbol(void *plugin, const char *name) {
   return found;
 }
 
-std::unique_ptr<Device> open_cuda(const std::string &device) {
+std::unique_ptr<Device> open_cuda(const std::string &device, int threads) {
   static void *const plugin = open_plugin(kCudaPlugin);  // tried again after a failure
   const char *build = symbol<BuildId>(plugin, kBuildIdSymbol)();
   require(std::string_view(build) == PROTRAIN_BUILD_ID, Code::version, "device",
           "the plugin for CUDA is of another build ({}) than the library ({}): install both from one", build,
           PROTRAIN_BUILD_ID);
   Error error(Code::internal, "device", "the plugin for CUDA gave no device");
-  std::unique_ptr<Device> opened(symbol<OpenDevice>(plugin, kOpenSymbol)(device, error));
+  std::unique_ptr<Device> opened(symbol<OpenDevice>(plugin, kOpenSymbol)(device, threads, error));
   if (!opened) throw error;
   return opened;
 }
 }  // namespace
 
 std::unique_ptr<Device> open(const std::string &device, int threads) {
-  if (device == "cpu") return open_cpu(threads);
-  if (device.starts_with("cuda:")) return open_cuda(device);
+  if (device == "cpu") return open_cpu(team_size(threads));
+  if (device.starts_with("cuda:")) return open_cuda(device, team_size(threads));
   fail(Code::unsupported, "device", "there is no device \"{}\"; there are cpu, and cuda:0, cuda:1, ...", device);
 }
 

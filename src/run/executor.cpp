@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 
@@ -85,6 +86,9 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
 
 void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial) {
   trial_ = trial;
+  recording_.reset();
+  to_record_ = device_.info().asynchronous && !trial.delays && !trial.poison &&
+               std::ranges::none_of(program_.instructions, [&](const auto &i) { return lanes_.has(i.queue); });
   if (device_.info().asynchronous) device_.reserve_events(program_.instructions.size());
   issues_.clear();
   for (auto &list : lists_) list.clear();
@@ -136,12 +140,22 @@ void Executor::execute(std::size_t instruction) {
   perform(instruction, true);
 }
 
+// Cancelled, while the step can still be as if it had never been.
+bool Executor::stopped(std::size_t instruction) {
+  if (instruction > program_.commit || !cancelled_->load(std::memory_order_relaxed)) return false;
+  lanes_.fail(instruction,
+              std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
+  return true;
+}
+
+void Executor::append() {
+  for (std::size_t i = 0; i < issues_.size(); ++i) perform(i, false);
+}
+
 void Executor::issue() {
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     const Issue &issue = issues_[i];
-    if (i <= program_.commit && cancelled_->load(std::memory_order_relaxed))
-      return lanes_.fail(
-          i, std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
+    if (stopped(i)) return;
     if (lanes_.has(issue.queue)) {
       lanes_.issue(i);
       continue;
@@ -198,11 +212,15 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   ++runs_;
   committed_ = false;
   report_.seconds = 0;
+  report_.replayed = recording_ != nullptr;
   std::ranges::fill(report_.spans, program::Span{});
   start_ = Time::now();
   lanes_.begin(*this);
   try {
-    device_.run_step(&Executor::issue_all, this);
+    if (!recording_)
+      device_.run_step(&Executor::issue_all, this);
+    else if (!stopped(0))
+      device_.replay_step(*recording_, scalars);
   } catch (Error &error) {  // nobody knows what an asynchronous device had done by then
     error.aftermath = Aftermath::lost;
     lanes_.fail(issues_.size() - 1, std::current_exception());
@@ -211,6 +229,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   if (outcome.error) rethrow(outcome);
   if (device_.info().asynchronous) note_spans();
   report_.seconds = static_cast<double>(nanoseconds_since(start_)) * 1e-9;
+  if (std::exchange(to_record_, false)) recording_ = device_.record_step(&Executor::append_all, this);
 }
 
 }  // namespace protrain::run

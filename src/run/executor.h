@@ -1,7 +1,8 @@
 // Executor: runs one Program. Everything it needs is resolved when it is made; a run is one loop over a list of
 // instructions, which hands those of queues with a worker to their worker and runs the others itself; or, where the
 // device is asynchronous, appends them to its queues and does not wait. What waits for what is said there by events,
-// one for each instruction.
+// one for each instruction. Where nothing but the device has a part in it, each run is the first one's repetition: the
+// device records it, if it can, and is told one thing from then on, to replay it.
 #pragma once
 
 #include <atomic>
@@ -22,6 +23,7 @@ struct Report {
   std::array<std::uint64_t, kTierCount> peak_bytes{};
   std::vector<program::Span> spans;  // per instruction of the Program; 0 to 0 for what did not run
   program::Beside beside{};          // the queues that have a worker
+  bool replayed = false;             // from the device's recording
 };
 
 // What tests do to find faults that timing hides.
@@ -40,7 +42,7 @@ class Executor final : public Job {
   void bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial = {});
 
   // Errors name the instruction; their aftermath tells what is left. A cancel that is seen before the Program's point
-  // of commitment stops the run, a later one does not.
+  // of commitment stops the run, a later one does not; a replay sees none once it has begun.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled);
 
   const Report &report() const { return report_; }
@@ -72,6 +74,9 @@ class Executor final : public Job {
                              const backend::Optimizer &optimizer) const;
   static void issue_all(void *self) { static_cast<Executor *>(self)->issue(); }
   void issue();
+  static void append_all(void *self) { static_cast<Executor *>(self)->append(); }
+  void append();
+  bool stopped(std::size_t instruction);
   void perform(std::size_t instruction, bool alone);
   void move(const Issue &issue, bool alone);
   void note_spans();
@@ -87,6 +92,8 @@ class Executor final : public Job {
   std::array<std::vector<std::size_t>, kQueueCount> lists_;  // per queue with a worker: its instructions
   std::atomic<bool> committed_{false};                       // one that commits has begun
   std::uint64_t runs_ = 0;
+  bool to_record_ = false;                         // after the next run
+  std::unique_ptr<backend::Recording> recording_;  // nullptr: each run is issued
   const backend::StepScalars *scalars_ = nullptr;
   const std::atomic<bool> *cancelled_ = nullptr;
   std::chrono::steady_clock::time_point start_;  // of the run

@@ -30,6 +30,9 @@ class Store {
   Store(const Store &) = delete;
   Store &operator=(const Store &) = delete;
 
+  // Of the host's slab, where the system refused to pin it: copies to and from it are slower.
+  std::uint64_t unpinned_bytes() const { return pinned_ ? 0 : host_.size(); }
+
   // Device and host only.
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
   std::byte *arena(Tier tier) const { return tier == Tier::device ? device_arena_ : host_.data(); }

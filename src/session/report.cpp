@@ -1,9 +1,12 @@
 #include "session/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "program/timeline.h"
 
 namespace protrain::session {
@@ -33,9 +36,19 @@ Json operators_json(const run::Report &report, const program::Program &program, 
   return json;
 }
 
+Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_bytes) {
+  Json warnings = Json::array();
+  if (unpinned_bytes > 0)
+    warnings.push_back(fmt::format(
+        "the system refused to pin {} of host memory: copies between it and {} are several times slower and stop what "
+        "runs beside them; raise the limit on locked memory (ulimit -l) to {} bytes at least",
+        bytes_text(unpinned_bytes), device.name, unpinned_bytes));
+  return warnings;
+}
+
 }  // namespace
 
-std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint) {
+std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, std::uint64_t unpinned_bytes) {
   const plan::Plan &plan = blueprint.chosen.plan;
   return Json{{"event", "created"},
               {"device", device.name},
@@ -53,7 +66,8 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"n_buffer", plan.n_buffer},
               {"n_swap", plan.n_swap},
               {"n_checkpoint", plan.n_checkpoint},
-              {"n_block", plan.blocks.size()}}
+              {"n_block", plan.blocks.size()},
+              {"warnings", warnings_json(device, unpinned_bytes)}}
       .dump();
 }
 
@@ -119,6 +133,7 @@ std::string report_json(const run::Report &report, double seconds, const program
                {"disk_bytes", report.peak_bytes[2]},
                {"state_bytes", program.state_bytes},
                {"instructions", program.instructions.size()},
+               {"replayed", report.replayed},
                {"measured", costs_json(summarize(program, report.spans, report.beside, step_ns), report.peak_bytes)}};
   if (prediction != nullptr) json["predicted"] = costs_json(program, *prediction, report.beside);
   json["operators"] = operators_json(report, program, graph);

@@ -13,7 +13,8 @@
 
 namespace protrain::session {
 
-std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint);
+// `unpinned_bytes`: of the host's memory, which the system refused to pin; a warning says so.
+std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, std::uint64_t unpinned_bytes);
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds);
 std::string saved_json(std::uint64_t step, const std::string &path);
 

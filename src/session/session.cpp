@@ -33,7 +33,7 @@ class LiveSession final : public Session {
         learning_rate_(options.real("learning_rate")),
         count_(resume(machine_, options)) {
     input_shapes_.resize(forward().inputs.size());
-    if (log_) log_(created_json(machine_.device(), blueprint_));
+    if (log_) log_(created_json(machine_.device(), blueprint_, machine_.store().unpinned_bytes()));
   }
 
   void set_log(Log log) override { log_ = std::move(log); }

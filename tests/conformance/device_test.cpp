@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "arith/planes.h"
+#include "conformance/arena.h"
 #include "conformance/contest.h"
 
 namespace protrain::test {
@@ -16,42 +17,6 @@ PROTRAIN_FAMILY(Queues);
 
 using backend::Device;
 using backend::Optimizer;
-
-// Arrays one after another in a device's arena.
-class Arena {
- public:
-  explicit Arena(const Machine &machine) : device_(*machine.device), arena_(machine.arena) {}
-
-  template <typename T>
-  T *put(const std::vector<T> &values) {
-    std::byte *at = arena_ + used_;
-    used_ = round_up(used_ + values.size() * sizeof(T), kAlignment);
-    device_.write(at, values.data(), values.size() * sizeof(T));
-    return reinterpret_cast<T *>(at);
-  }
-  template <typename T>
-  std::vector<T> take(const T *from, std::size_t count) const {
-    std::vector<T> values(count);
-    device_.read(values.data(), from, count * sizeof(T));
-    return values;
-  }
-
- private:
-  Device &device_;
-  std::byte *arena_;
-  std::uint64_t used_ = 0;
-};
-
-template <typename Issue>
-void step(Device &device, Issue issue) {
-  device.run_step([](void *self) { (*static_cast<Issue *>(self))(); }, &issue);
-}
-
-std::vector<float> wave(double frequency, std::size_t count = 1003) {
-  std::vector<float> values;
-  for (std::size_t i = 0; i < count; ++i) values.push_back(static_cast<float>(std::sin(frequency * double(i + 1))));
-  return values;
-}
 
 using Bytes = std::vector<std::byte>;
 template <typename T>
@@ -103,9 +68,7 @@ std::vector<Bytes> trained(const Machine &machine, const Optimizer &optimizer, c
   std::vector<void *> inputs = {place(gradient), place(statuses), place(scales)}, outputs;
   for (Bytes &array : host) outputs.push_back(place(array));
   for (int t = 1; t <= 3; ++t) {
-    const backend::StepScalars scalars{.learning_rate = 0.01,
-                                       .beta1_power = std::pow(optimizer.beta1, t),
-                                       .beta2_power = std::pow(optimizer.beta2, t)};
+    const backend::StepScalars scalars = numbers(optimizer, t);
     const backend::Launch launch{inputs, outputs, nullptr, &scalars};
     if (alone)
       device.launch_alone(*kernel, launch);

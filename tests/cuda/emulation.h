@@ -55,6 +55,9 @@ T exchanged(T value, int lane) {
 // Threads of a block run in ascending order, or in descending: what depends on it is a race.
 void run_backwards(bool backwards);
 
+// Captures of streams fail, once they are to end.
+void refuse_captures(bool refuse);
+
 }  // namespace protrain::emulation
 
 extern protrain::emulation::Coordinate threadIdx, blockIdx, blockDim, gridDim;

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -26,6 +28,25 @@ struct CUstream_st {
     bool waits = false;  // else passes
   };
   std::deque<Item> items;
+  CUgraphExec_st *capture = nullptr;  // that it is part of
+};
+
+// What was captured, as calls that append it to streams of its own: a launch makes them all.
+struct CUgraphExec_st {
+  struct Part {
+    CUstream_st *own;
+    std::size_t kept = 0, met = 0;  // calls, and how many of them the first stream has waited for
+  };
+  struct Link {
+    CUevent_st *own;
+    CUstream_st *of;   // recorded in this stream of the caller's last,
+    std::size_t kept;  // after so many calls
+  };
+  CUstream_st *first;
+  std::map<CUstream_st *, Part> parts;  // by the caller's streams
+  std::map<CUevent_st *, Link> links;   // by the caller's events
+  std::vector<std::function<void()>> calls;
+  CUevent_st begin, end;
 };
 
 namespace protrain::backend::cuda {
@@ -34,6 +55,8 @@ namespace {
 std::recursive_mutex mutex;
 std::set<Stream> streams;
 std::uint64_t turns = 1;
+Captured capture = nullptr;  // under way
+bool captures_refused = false;
 
 // The first item of the stream, where nothing holds it up.
 bool step(Stream stream) {
@@ -60,6 +83,25 @@ void run_until(Done done) {
     require(any, Code::internal, "streams", "wait for each other for ever");
   }
 }
+
+void require_no_capture(Stream stream) {
+  require(stream->capture == nullptr, Code::device, "stream", "is captured: nobody can wait for it");
+}
+
+// False where the stream is not captured; else the call is kept, with the stream that will stand for this one.
+template <typename Call>
+bool keep(Stream stream, Call call) {
+  if (stream->capture == nullptr) return false;
+  CUgraphExec_st::Part &part = stream->capture->parts.at(stream);
+  ++part.kept;
+  stream->capture->calls.push_back([own = part.own, call] { call(own); });
+  return true;
+}
+
+void forget_capture() {
+  for (Stream stream : streams) stream->capture = nullptr;
+  capture = nullptr;
+}
 }  // namespace
 
 Facts open_device(int index) {
@@ -85,16 +127,34 @@ void destroy(Stream stream) {
   delete stream;
 }
 void finish(Stream stream) {
+  require_no_capture(stream);
   run_until([stream] { return stream->items.empty(); });
 }
 Event make_event() { return new CUevent_st; }
 void destroy(Event event) { delete event; }
 void record(Event event, Stream stream) {
   const std::lock_guard lock(mutex);
+  if (stream->capture != nullptr) {
+    auto &links = stream->capture->links;
+    const auto link = links.try_emplace(event).first;
+    if (link->second.own == nullptr) link->second.own = make_event();
+    keep(stream, [own_event = link->second.own](Stream own) { record(own_event, own); });
+    link->second.of = stream, link->second.kept = stream->capture->parts.at(stream).kept;
+    return;
+  }
   stream->items.push_back({.event = event, .record = ++event->recorded});
 }
 void wait(Stream stream, Event event) {
   const std::lock_guard lock(mutex);
+  if (capture != nullptr && capture->links.contains(event)) {
+    const CUgraphExec_st::Link &link = capture->links[event];
+    if (stream->capture == nullptr) capture->parts[stream] = {make_stream()};
+    stream->capture = capture;
+    keep(stream, [own_event = link.own](Stream own) { wait(own, own_event); });
+    if (stream == capture->first) capture->parts.at(link.of).met = link.kept;
+    return;
+  }
+  require(stream->capture == nullptr, Code::device, "event", "is none of the capture that waits for it");
   stream->items.push_back({.event = event, .record = event->recorded, .waits = true});
 }
 void finish(Event event) {
@@ -102,6 +162,47 @@ void finish(Event event) {
 }
 std::int64_t ns_between(Event begin, Event end) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(end->at - begin->at).count();
+}
+
+void begin_capture(Stream stream) {
+  const std::lock_guard lock(mutex);
+  require(capture == nullptr && stream->items.empty(), Code::device, "stream", "is at work or captured before");
+  capture = new CUgraphExec_st{.first = stream};
+  capture->parts[stream] = {make_stream()};
+  stream->capture = capture;
+}
+Captured end_capture(Stream stream) {
+  const std::lock_guard lock(mutex);
+  require(stream->capture == capture && stream == capture->first, Code::device, "stream", "did not begin the capture");
+  for (const auto &[part_of, part] : capture->parts)
+    require(part_of == stream || part.met == part.kept, Code::device, "stream", "was captured and not joined");
+  require(!captures_refused, Code::device, "stream", "captures are refused");
+  const Captured captured = capture;
+  forget_capture();
+  return captured;
+}
+void abandon_capture(Stream) {
+  const std::lock_guard lock(mutex);
+  if (capture != nullptr) destroy(capture);
+  forget_capture();
+}
+void record_captured(Event event, Stream stream) {
+  const std::lock_guard lock(mutex);
+  require(keep(stream, [event](Stream own) { record(event, own); }), Code::device, "stream", "is not captured");
+}
+void launch(Captured captured, Stream stream) {
+  const std::lock_guard lock(mutex);
+  record(&captured->begin, stream);
+  for (const auto &[part_of, part] : captured->parts) wait(part.own, &captured->begin);
+  for (const auto &call : captured->calls) call();
+  record(&captured->end, captured->parts.at(captured->first).own);
+  wait(stream, &captured->end);
+}
+void destroy(Captured captured) {
+  const std::lock_guard lock(mutex);
+  for (const auto &[part_of, part] : captured->parts) destroy(part.own);
+  for (const auto &[of, link] : captured->links) destroy(link.own);
+  delete captured;
 }
 
 void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
@@ -121,5 +222,8 @@ void allow_shared(const void *, std::size_t) {}
 
 void protrain::emulation::append(CUstream_st *stream, std::function<void()> work) {
   const std::lock_guard lock(backend::cuda::mutex);
-  stream->items.push_back({.work = std::move(work)});
+  if (!backend::cuda::keep(stream, [work](CUstream_st *own) { append(own, work); }))
+    stream->items.push_back({.work = std::move(work)});
 }
+
+void protrain::emulation::refuse_captures(bool yes) { backend::cuda::captures_refused = yes; }

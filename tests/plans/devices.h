@@ -1,6 +1,8 @@
 // Devices that compute as the CPU does and do a little more around it.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -43,6 +45,13 @@ class Forwarding : public backend::Device {
   std::unique_ptr<backend::Device> device_ = backend::open("cpu", 2);
 };
 
+// Memory of the host cannot be pinned for it.
+class Unpinned final : public Forwarding {
+ public:
+  bool pin(void *, std::uint64_t) override { return false; }
+  void unpin(void *) override { ADD_FAILURE() << "what was not pinned is unpinned"; }
+};
+
 // Calls `after` when a launch or a copy is over.
 class Watched final : public Forwarding {
  public:
@@ -77,7 +86,8 @@ class Sheltered final : public Forwarding {
 };
 
 // An asynchronous device: a thread for each of its queues, which takes what was appended in order. Sleeps now and then,
-// so that what is not waited for is not there. `before` is called with each kernel, on the queue's thread.
+// so that what is not waited for is not there. `before` is called with each kernel, on the queue's thread. Records
+// steps where it is told to.
 class Streams final : public Forwarding {
  public:
   explicit Streams(std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {})
@@ -96,11 +106,37 @@ class Streams final : public Forwarding {
 
   void run_step(void (*issue)(void *), void *argument) override {
     issue(argument);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return pending_ == 0; });
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    settle();
   }
+
+  // What was asked of it, to be asked again.
+  struct Calls final : backend::Recording {
+    std::vector<std::function<void(const backend::StepScalars &)>> calls;
+  };
+  bool records = false;
+  int recorded_steps = 0, replayed_steps = 0;
+  std::unique_ptr<backend::Recording> record_step(void (*issue)(void *), void *argument) override {
+    if (!records) return nullptr;
+    ++recorded_steps;
+    auto recording = std::make_unique<Calls>();
+    recording_ = recording.get();
+    issue(argument);
+    recording_ = nullptr;
+    return recording;
+  }
+  void replay_step(backend::Recording &recording, const backend::StepScalars &scalars) override {
+    ++replayed_steps;
+    for (const auto &call : static_cast<Calls &>(recording).calls) call(scalars);
+    settle();
+  }
+
   void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
+    if (recording_ != nullptr)
+      return recording_->calls.push_back([=, this, &kernel](const backend::StepScalars &scalars) {
+        backend::Launch now = launch;
+        now.scalars = &scalars;
+        this->launch(queue, kernel, now);
+      });
     append(queue, [this, &kernel, launch] {
       before_(kernel);
       auto work = [&] { Forwarding::launch(Queue::compute, kernel, launch); };
@@ -108,9 +144,11 @@ class Streams final : public Forwarding {
     });
   }
   void copy(Queue queue, const backend::Copy &copy) override {
+    if (recording_ != nullptr) return keep([=, this] { this->copy(queue, copy); });
     append(queue, [this, copy] { copy_alone(copy); });
   }
   void record(Queue queue, std::size_t event) override {
+    if (recording_ != nullptr) return keep([=, this] { record(queue, event); });
     const std::uint64_t time = [&] {
       const std::lock_guard lock(mutex_);
       return ++events_[event].recorded;
@@ -121,6 +159,7 @@ class Streams final : public Forwarding {
     });
   }
   void wait(Queue queue, std::size_t event) override {
+    if (recording_ != nullptr) return keep([=, this] { wait(queue, event); });
     append(queue, [this, event, time = recorded(event)] { wait_for(event, time); });
   }
   void wait_here(std::size_t event) override { wait_for(event, recorded(event)); }
@@ -131,6 +170,14 @@ class Streams final : public Forwarding {
     std::uint64_t recorded = 0, reached = 0;  // times
   };
 
+  void settle() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return pending_ == 0; });
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  void keep(std::function<void()> call) {
+    recording_->calls.push_back([call = std::move(call)](const backend::StepScalars &) { call(); });
+  }
   std::uint64_t recorded(std::size_t event) {
     const std::lock_guard lock(mutex_);
     return events_[event].recorded;
@@ -185,6 +232,7 @@ class Streams final : public Forwarding {
   std::size_t pending_ = 0;
   bool closed_ = false;
   std::exception_ptr error_;
+  Calls *recording_ = nullptr;
   std::vector<std::thread> threads_ = [this] {
     std::vector<std::thread> threads;
     for (std::size_t q = 0; q < kQueueCount; ++q) threads.emplace_back([this, q] { serve(q); });

@@ -147,6 +147,114 @@ TEST(Executor, LeavesTheSameBitsOnAnAsynchronousDevice) {
   }
 }
 
+// A step that the device can run by itself, on an asynchronous device that records.
+class Recorded {
+ public:
+  explicit Recorded(
+      const std::string &model, const std::optional<plan::Plan> &plan = std::nullopt,
+      std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {})
+      : streams(new Streams(std::move(before))),
+        bench(model, plan ? following(*plan, scratch_) : Pairs{}, std::unique_ptr<Streams>(streams)) {
+    streams->records = true;
+    bench.load(bench.program(), false);
+  }
+
+  bool uses(Queue queue) const {
+    return std::ranges::any_of(bench.program().instructions, [&](const auto &i) { return i.queue == queue; });
+  }
+
+ private:
+  const Scratch scratch_;
+
+ public:
+  Streams *streams;  // the bench's
+  Bench bench;
+};
+
+TEST(Executor, LeavesTheSameBitsWhereTheDeviceReplaysWhatTheFirstRunDid) {
+  for (const char *model : {kModel, "dropout-gpt"}) {
+    Recorded recorded(model);
+    EXPECT_TRUE(recorded.bench.train(4) == unlimited(model, 4)) << model;
+    EXPECT_EQ(recorded.streams->recorded_steps, 1);
+    EXPECT_EQ(recorded.streams->replayed_steps, 3);
+    EXPECT_TRUE(recorded.bench.report().replayed);
+    EXPECT_GT(recorded.bench.report().spans.back().end_ns, 0);
+  }
+}
+
+TEST(Executor, ReplaysCopiesThatGoBesideCompute) {
+  plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::overlap);
+  for (plan::Chunk &chunk : plan.chunks) chunk.update = Tier::device;
+  Recorded recorded(kModel, plan);
+  ASSERT_TRUE(recorded.uses(Queue::upload) && recorded.uses(Queue::download) && !recorded.uses(Queue::host));
+  EXPECT_TRUE(recorded.bench.train(4) == unlimited(kModel, 4));
+  EXPECT_EQ(recorded.streams->replayed_steps, 3);
+}
+
+TEST(Executor, IssuesEachRunInWhichThreadsOfTheHostHaveAPart) {
+  Recorded recorded(kModel, plan_of(training_graph(kModel), plan::OptimizerOrder::overlap));
+  ASSERT_TRUE(recorded.uses(Queue::host));
+  EXPECT_TRUE(recorded.bench.train(2) == unlimited(kModel, 2));
+  EXPECT_EQ(recorded.streams->recorded_steps, 0);
+}
+
+TEST(Executor, IssuesEachRunOfATrial) {
+  Recorded recorded(kModel);
+  for (const run::Trial trial : {run::Trial{.delays = true}, run::Trial{.poison = true}}) {
+    recorded.bench.load(recorded.bench.program(), false, trial);
+    EXPECT_TRUE(recorded.bench.train(2) == unlimited(kModel, 2));
+  }
+  EXPECT_EQ(recorded.streams->recorded_steps, 0);
+}
+
+TEST(Executor, GoesOnIssuingWhereTheDeviceRefusesToRecord) {
+  Recorded recorded(kModel);
+  recorded.streams->records = false;
+  EXPECT_TRUE(recorded.bench.train(3) == unlimited(kModel, 3));
+  EXPECT_EQ(recorded.streams->replayed_steps, 0);
+  EXPECT_FALSE(recorded.bench.report().replayed);
+}
+
+TEST(Executor, StopsAReplayThatIsCancelledBeforeItBegins) {
+  Recorded recorded(kModel);
+  recorded.bench.train(1);
+  recorded.bench.cancelled = true;
+  EXPECT_EQ(error_of([&] { recorded.bench.step(); }).code, Code::cancelled);
+  EXPECT_EQ(recorded.streams->replayed_steps, 0);
+  recorded.bench.cancelled = false;
+  recorded.bench.reset();
+  EXPECT_TRUE(recorded.bench.train(2) == unlimited(kModel, 2));
+}
+
+TEST(Executor, RunsAReplayToItsEndWhenItIsCancelledMeanwhile) {
+  std::atomic<bool> *cancelled = nullptr;
+  Recorded recorded(kModel, std::nullopt, [&](backend::Kernel &) {
+    if (cancelled != nullptr) *cancelled = true;
+  });
+  Trace trace = recorded.bench.train(1);
+  trace.parameters.clear();
+  recorded.bench.feed();
+  cancelled = &recorded.bench.cancelled;
+  recorded.bench.step();
+  EXPECT_TRUE(recorded.bench.cancelled);
+  recorded.bench.note_step(trace);
+  recorded.bench.note_weights(trace);
+  EXPECT_TRUE(trace == unlimited(kModel, 2));
+}
+
+TEST(Executor, IsLostWhereAReplayFails) {
+  bool fails = false;
+  Recorded recorded(kModel, std::nullopt, [&](backend::Kernel &) {
+    if (fails) fail(Code::device, "adder", "it is gone");
+  });
+  recorded.bench.train(1);
+  fails = true;
+  recorded.bench.feed();
+  const Error error = error_of([&] { recorded.bench.step(); });
+  EXPECT_EQ(error.text, "it is gone; the session is lost: go on from a checkpoint");
+  EXPECT_EQ(error.aftermath, Aftermath::lost);
+}
+
 // What fails on the device comes out some time later.
 TEST(Executor, IsLostWhereAnAsynchronousDeviceFails) {
   Bench bench(kModel, {},

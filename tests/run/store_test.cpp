@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "plans/devices.h"
 #include "scratch.h"
 
 namespace protrain::run {
@@ -128,6 +129,15 @@ TEST_F(Stores, PassThroughTheDiskWithoutRoomInTheArenasAndSpareTheState) {
   EXPECT_EQ(read(*store, buffer(Tier::disk, 6000), 0, 6000), values);
   for (const Tier tier : {Tier::device, Tier::host})
     EXPECT_EQ(read(*store, buffer(tier, kTierBytes), 0, kTierBytes), state);
+}
+
+TEST_F(Stores, SayHowMuchOfTheHostsMemoryCouldNotBePinned) {
+  EXPECT_EQ(make(kTierBytes)->unpinned_bytes(), 0u);
+  device_ = std::make_unique<test::Unpinned>();
+  EXPECT_EQ(make(kTierBytes)->unpinned_bytes(), 2 * kTierBytes);
+  device_ = std::make_unique<test::Unpinned>();
+  const Store without(*device_, {.bytes = {64, 0, 0}, .state_bytes = {64, 0, 0}});
+  EXPECT_EQ(without.unpinned_bytes(), 0u);
 }
 
 TEST_F(Stores, LeaveNoFileBehindInTheDirectory) {

@@ -133,6 +133,18 @@ TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
   EXPECT_TRUE(json["queues"]["comm"].empty());
 }
 
+// One sentence: what was refused, what it costs, what to do.
+TEST(Created, WarnsOfMemoryThatCouldNotBePinned) {
+  Bench bench(kModel, {});
+  const backend::DeviceInfo device = {.name = "cuda:0"};
+  EXPECT_EQ(Json::parse(created_json(device, bench.blueprint(), 0))["warnings"], Json::array());
+  const Json warnings = Json::parse(created_json(device, bench.blueprint(), 3 << 20))["warnings"];
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0],
+            "the system refused to pin 3.00 MiB of host memory: copies between it and cuda:0 are several times slower "
+            "and stop what runs beside them; raise the limit on locked memory (ulimit -l) to 3145728 bytes at least");
+}
+
 TEST(Report, BeforeTheFirstStepHasNoTimesButThePeaks) {
   const auto session = Session::create(test::options_with(test::base_options(kModel)),
                                        test::fixture(std::string(kModel) + ".onnx"), nullptr);

@@ -13,7 +13,6 @@
 namespace protrain::backend {
 
 namespace {
-constexpr int kMostThreads = 1024;
 constexpr std::int64_t kPage = 4096;  // copies are shared out in whole pages
 
 std::string processor_name() {
@@ -34,15 +33,9 @@ const char *instruction_set() {
   return "baseline";
 }
 
-int team_size(int threads) {
-  require(threads >= 0 && threads <= kMostThreads, Code::arg, "threads",
-          "{} threads were asked for; 0 to {} are allowed", threads, kMostThreads);
-  return threads == 0 ? std::min(available_threads(), kMostThreads) : threads;
-}
-
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int threads) : team_(team_size(threads), "protrain") {
+  explicit CpuDevice(int threads) : team_(threads, "protrain") {
     // oneDNN asks OpenMP how many threads to use, when it creates a primitive and when it runs one. Told one, it starts
     // no OpenMP team: libgomp would end the process when it cannot.
     team_.enter([&] { team_.run([](Member &) { omp_set_num_threads(1); }); });

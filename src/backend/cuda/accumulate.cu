@@ -15,8 +15,8 @@ class Accumulate : public CudaKernel {
     const T *x = input<T>(launch, 1);
     const auto *weight = optional_input<double>(launch, 2);
     S *sum = output<S>(launch, 0);
-    const bool first = launch.scalars->micro_batch == 0;
-    each(stream, elements_, [x, weight, sum, first] __device__(std::int64_t i) {
+    each(stream, elements_, [x, weight, sum, scalars = launch.scalars] __device__(std::int64_t i) {
+      const bool first = scalars->micro_batch == 0;
       const S factor = weight == nullptr ? S{1} : static_cast<S>(*weight);
       if (factor == 0) {  // leaves x out, NaN or not
         if (first) sum[i] = 0;

@@ -2,24 +2,55 @@
 
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "backend/cuda/kernel.h"
+#include "base/threads.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
+// A step's numbers where kernels read them. The step begins with a copy of what the host has put in a place that never
+// changes: so a recorded step comes to new numbers.
+class Scalars {
+ public:
+  Scalars()
+      : given_(static_cast<StepScalars *>(allocate_reachable(sizeof(StepScalars)))),
+        there_(static_cast<StepScalars *>(allocate(sizeof(StepScalars)))) {}
+  ~Scalars() {
+    release(there_);
+    release_reachable(given_);
+  }
+  Scalars(const Scalars &) = delete;
+  Scalars &operator=(const Scalars &) = delete;
+
+  void give(const StepScalars &scalars) { *given_ = scalars; }  // between steps, or before they are sent
+  void send(Stream stream) const { copy(stream, there_, given_, sizeof(StepScalars)); }
+  const StepScalars *there() const { return there_; }
+
+ private:
+  StepScalars *given_, *there_;
+};
+
+struct RecordedStep final : Recording {
+  explicit RecordedStep(Captured step) : captured(step) {}
+  ~RecordedStep() override { destroy(captured); }
+  const Captured captured;
+};
+
 class CudaDevice : public Device {
  public:
-  CudaDevice(const std::string &name, int index) : index_(index) {
+  CudaDevice(const std::string &name, int index, int threads) : index_(index), team_(threads, "protrain-host") {
     const Facts facts = open_device(index);
     info_ = {.name = name,
              .description = facts.description,
              .memory_bytes = facts.memory_bytes,
              .shares_memory = false,
              .shares_cores = false,
-             .threads = 0,
+             .threads = team_.size(),
              .asynchronous = true};
     site_ = std::make_unique<Site>();
+    scalars_ = std::make_unique<Scalars>();
     for (Stream &stream : streams_) stream = make_stream();
     begin_ = make_event();
   }
@@ -57,6 +88,7 @@ class CudaDevice : public Device {
 
   void run_step(void (*issue)(void *), void *argument) override {
     use_device(index_);
+    sent_ = false;
     try {
       cuda::record(begin_, stream(Queue::compute));
       issue(argument);
@@ -67,13 +99,22 @@ class CudaDevice : public Device {
     finish_all();
   }
 
+  // Kernels belong to the compute queue, in whose order the numbers arrive.
   void launch(Queue queue, Kernel &kernel, const Launch &launch) override {
-    static_cast<CudaKernel &>(kernel).run(stream(queue), launch);
+    Launch there = launch;
+    if (launch.scalars != nullptr) {
+      if (!std::exchange(sent_, true)) {
+        scalars_->give(*launch.scalars);
+        scalars_->send(stream(Queue::compute));
+      }
+      there.scalars = scalars_->there();
+    }
+    static_cast<CudaKernel &>(kernel).run(stream(queue), there);
   }
   void copy(Queue queue, const Copy &copy) override { cuda::copy(stream(queue), copy.to, copy.from, copy.bytes); }
 
   void launch_alone(Kernel &kernel, const Launch &launch) override {
-    static_cast<CudaKernel &>(kernel).run_on_host(launch);
+    static_cast<CudaKernel &>(kernel).run_on_host(team_, launch);
   }
   void copy_alone(const Copy &copy) override {
     use_device(index_);
@@ -84,8 +125,14 @@ class CudaDevice : public Device {
     use_device(index_);
     while (events_.size() < count) events_.push_back(make_event());
   }
-  void record(Queue queue, std::size_t event) override { cuda::record(events_.at(event), stream(queue)); }
-  void wait(Queue queue, std::size_t event) override { cuda::wait(stream(queue), events_.at(event)); }
+  void record(Queue queue, std::size_t event) override {
+    if (!recording_) return cuda::record(events_.at(event), stream(queue));
+    record_captured(events_.at(event), stream(queue));
+    link(queue, event);
+  }
+  void wait(Queue queue, std::size_t event) override {
+    cuda::wait(stream(queue), recording_ ? links_.at(event) : events_.at(event));
+  }
   void wait_here(std::size_t event) override {
     use_device(index_);
     finish(events_.at(event));
@@ -93,8 +140,59 @@ class CudaDevice : public Device {
   }
   std::int64_t event_ns(std::size_t event) override { return ns_between(begin_, events_.at(event)); }
 
+  // The compute queue is captured, and the others from its begin to its end.
+  std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument) override {
+    use_device(index_);
+    const Stream compute = stream(Queue::compute);
+    std::unique_ptr<Recording> recording;
+    recording_ = true;
+    sent_ = false;
+    links_.assign(events_.size() + kQueueCount, nullptr);
+    try {
+      begin_capture(compute);
+      record_captured(begin_, compute);
+      fork();
+      issue(argument);
+      join();
+      recording = std::make_unique<RecordedStep>(end_capture(compute));
+    } catch (...) {  // a step that is issued will say what it was, or does not mind
+      abandon_capture(compute);
+    }
+    recording_ = false;
+    for (Event event : links_)
+      if (event != nullptr) destroy(event);
+    links_.clear();
+    return recording;
+  }
+  void replay_step(Recording &recording, const StepScalars &scalars) override {
+    use_device(index_);
+    scalars_->give(scalars);
+    cuda::launch(static_cast<RecordedStep &>(recording).captured, stream(Queue::compute));
+    finish_all();
+  }
+
  private:
   Stream stream(Queue queue) const { return streams_[static_cast<std::size_t>(queue)]; }
+
+  // While a step is recorded, an event that others wait for and one that tells the time are two.
+  void link(Queue queue, std::size_t event) {
+    if (links_.at(event) == nullptr) links_[event] = make_event();
+    cuda::record(links_[event], stream(queue));
+  }
+  std::size_t link_of(Queue queue) const { return events_.size() + static_cast<std::size_t>(queue); }
+  void fork() {
+    link(Queue::compute, link_of(Queue::compute));
+    for (Stream other : streams_)
+      if (other != stream(Queue::compute)) cuda::wait(other, links_[link_of(Queue::compute)]);
+  }
+  void join() {
+    for (std::size_t q = 0; q < kQueueCount; ++q) {
+      const auto other = static_cast<Queue>(q);
+      if (other == Queue::compute) continue;
+      link(other, link_of(other));
+      cuda::wait(stream(Queue::compute), links_[link_of(other)]);
+    }
+  }
 
   // A fault of the values says more than what came of it.
   void finish_all() {
@@ -110,22 +208,27 @@ class CudaDevice : public Device {
 
   const int index_;
   DeviceInfo info_;
+  Team team_;  // for Updates on the host
   std::unique_ptr<Site> site_;
+  std::unique_ptr<Scalars> scalars_;
+  bool sent_ = false;  // the numbers of this step
   std::array<Stream, kQueueCount> streams_{};
   std::vector<Event> events_;
   Event begin_ = nullptr;  // of the step
+  bool recording_ = false;
+  std::vector<Event> links_;  // while recording: one for each event, and one for each queue
   void *arena_ = nullptr;
 };
 }  // namespace
 
-std::unique_ptr<Device> open(const std::string &device) {
+std::unique_ptr<Device> open(const std::string &device, int threads) {
   constexpr std::string_view kPrefix = "cuda:";
   int index = -1;
   const char *begin = device.data() + kPrefix.size(), *end = device.data() + device.size();
   const auto [rest, error] = std::from_chars(begin, end, index);
   require(device.starts_with(kPrefix) && error == std::errc() && rest == end && index >= 0, Code::unsupported, "device",
           "\"{}\" is no device of CUDA's; they are cuda:0, cuda:1, ...", device);
-  return std::make_unique<CudaDevice>(device, index);
+  return std::make_unique<CudaDevice>(device, index, threads);
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,7 +1,8 @@
 // What a CUDA kernel is, and the factories of all of them. A file here is the twin of the CPU's of that name.
 //
-// run() appends one or more launches to a stream and returns; everything they need is passed by value. A launch takes
-// no member of the kernel through `this`: the device cannot follow the pointer.
+// run() appends one or more launches to a stream and returns; everything they need is passed by value, but the step's
+// scalars, which lie on the device: launches are recorded once and done again. A launch takes no member of the kernel
+// through `this`: the device cannot follow the pointer.
 #pragma once
 
 #include <memory>
@@ -13,6 +14,7 @@
 #include "backend/cuda/runtime.h"
 #include "backend/request.h"
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace protrain::backend::cuda {
 
@@ -21,8 +23,10 @@ using arith::bf16;
 class CudaKernel : public Kernel {
  public:
   virtual void run(Stream stream, const Launch &launch) = 0;
-  // By the calling thread, in memory of the host; Updates alone can.
-  virtual void run_on_host(const Launch &) { fail(Code::internal, "launch_alone", "only updates run on the host"); }
+  // By the team, in memory of the host; Updates alone can.
+  virtual void run_on_host(Team &, const Launch &) {
+    fail(Code::internal, "launch_alone", "only updates run on the host");
+  }
 };
 
 // What kernels share of the device they are made for.

@@ -10,11 +10,24 @@
 namespace protrain::backend::cuda {
 
 namespace {
+constexpr std::int64_t kWorthATeam =
+    kEmulated ? 64 : 64 << 10;  // elements: to wake the team takes as long as thousands
+
+// One thread a block works out the step's numbers: doubles are slow on some devices.
 template <typename Step, typename Weights, typename Gradient>
 __global__ void update_kernel(UpdateArrays<Weights, Gradient> at, const std::uint32_t *status, const float *scale,
-                              Step step, double clip_value, std::int64_t count) {
+                              Optimizer optimizer, const StepScalars *scalars, std::int64_t count) {
   if (*status != 0) return;
-  const arith::Treatment treatment = treatment_of(clip_value, scale);
+  __shared__ Step shared_step;
+  if (threadIdx.x == 0) {
+    if constexpr (std::is_same_v<Step, arith::AdamW>)
+      shared_step = adamw_step(optimizer, *scalars);
+    else
+      shared_step = sgd_step(optimizer, *scalars);
+  }
+  __syncthreads();
+  const Step step = shared_step;
+  const arith::Treatment treatment = treatment_of(optimizer.clip_value, scale);
   for (std::int64_t i = thread_index(); i < count; i += thread_count()) update(step, treatment, at, i);
 }
 
@@ -25,25 +38,20 @@ class Update : public CudaKernel {
       : optimizer_(request.optimizer), elements_(request.elements), on_host_(backend::make_update(request)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    if (optimizer_.kind == Optimizer::Kind::adamw)
-      run(stream, launch, adamw_step(optimizer_, *launch.scalars));
-    else
-      run(stream, launch, sgd_step(optimizer_, *launch.scalars));
+    const bool adamw = optimizer_.kind == Optimizer::Kind::adamw;
+    cuda::launch(stream,
+                 adamw ? update_kernel<arith::AdamW, Weights, Gradient> : update_kernel<arith::Sgd, Weights, Gradient>,
+                 grid_of(elements_), UpdateArrays<Weights, Gradient>(launch), input<std::uint32_t>(launch, 1),
+                 optional_input<float>(launch, 2), optimizer_, launch.scalars, elements_);
   }
 
-  void run_on_host(const Launch &launch) override {
-    Member member(0, 1, nullptr);
-    on_host_->run(member, launch);
+  void run_on_host(Team &team, const Launch &launch) override {
+    Member alone(0, 1, nullptr);
+    if (elements_ < kWorthATeam) return on_host_->run(alone, launch);
+    team.enter([&] { team.run([&](Member &member) { on_host_->run(member, launch); }); });
   }
 
  private:
-  template <typename Step>
-  void run(Stream stream, const Launch &launch, const Step &step) {
-    cuda::launch(stream, update_kernel<Step, Weights, Gradient>, grid_of(elements_),
-                 UpdateArrays<Weights, Gradient>(launch), input<std::uint32_t>(launch, 1),
-                 optional_input<float>(launch, 2), step, optimizer_.clip_value, elements_);
-  }
-
   const Optimizer optimizer_;
   const std::int64_t elements_;
   const std::unique_ptr<CpuKernel> on_host_;

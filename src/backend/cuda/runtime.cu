@@ -99,6 +99,32 @@ std::int64_t ns_between(Event begin, Event end) {
   return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 
+// Of this thread alone, so that whatever else the process does with CUDA meanwhile neither spoils it nor is refused;
+// what may not be kept, should it ever be called between, is an error all the same (relaxed, it would be done at once).
+void begin_capture(Stream stream) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "a capture could not begin");
+}
+Captured end_capture(Stream stream) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream, &graph), "a capture failed");
+  Captured captured = nullptr;
+  const cudaError_t status = cudaGraphInstantiateWithFlags(&captured, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "a graph could not be made ready");
+  return captured;
+}
+void abandon_capture(Stream stream) {
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(stream, &graph);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();
+}
+void record_captured(Event event, Stream stream) {
+  check(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal), "an event could not be captured");
+}
+void launch(Captured captured, Stream stream) { check(cudaGraphLaunch(captured, stream), "a graph's launch failed"); }
+void destroy(Captured captured) { cudaGraphExecDestroy(captured); }
+
 void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
   if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "a copy could not be issued");
 }

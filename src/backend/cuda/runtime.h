@@ -8,11 +8,13 @@
 
 struct CUstream_st;
 struct CUevent_st;
+struct CUgraphExec_st;
 
 namespace protrain::backend::cuda {
 
 using Stream = CUstream_st *;
 using Event = CUevent_st *;
+using Captured = CUgraphExec_st *;
 
 struct Facts {
   std::string description;     // "NVIDIA H200, compute capability 9.0, driver 13.0"
@@ -39,6 +41,16 @@ void record(Event event, Stream stream);
 void wait(Stream stream, Event event);
 void finish(Event event);
 std::int64_t ns_between(Event begin, Event end);  // both over
+
+// From here on what this thread appends to the stream, and to any other from when that waits for an event of it, is
+// kept and not done. An event that is recorded meanwhile orders what is kept and means nothing to anybody else. At the
+// end the others must have been waited for.
+void begin_capture(Stream stream);
+Captured end_capture(Stream stream);               // ready to be launched
+void abandon_capture(Stream stream);               // after an error, wherever it came
+void record_captured(Event event, Stream stream);  // kept: the event is recorded in each launch, and can be asked then
+void launch(Captured captured, Stream stream);
+void destroy(Captured captured);
 
 void copy(Stream stream, void *to, const void *from, std::uint64_t bytes);  // either end anywhere
 void copy_now(void *to, const void *from, std::uint64_t bytes);

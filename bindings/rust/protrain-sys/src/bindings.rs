@@ -438,7 +438,8 @@ extern "C" {
     pub fn protrain_session_destroy(session: *mut protrain_session);
 
     /// Sets where the session's log goes: one JSON line when it was created (handed over by the first such call), one
-    /// per step, one per checkpoint, with its path.
+    /// per step, one per checkpoint, with its path. "warnings" in the first is a list of sentences, mostly an empty
+    /// one: what makes the session slower than it needs to be, and what to do about it.
     ///
     /// ```text
     ///   log:  the function to call, or NULL for none.
@@ -592,8 +593,9 @@ extern "C" {
     pub fn protrain_session_set_learning_rate(session: *mut protrain_session, rate: f64) -> *mut protrain_error;
 
     /// Asks the call that is inside the session, or else the next step or evaluation, to stop. A step in which no
-    /// parameter has been updated stops and changes nothing; any other runs to its end. Either way the call returns
-    /// PROTRAIN_ERROR_CANCELLED, once, and the session stays usable. NULL is allowed. Cannot fail.
+    /// parameter has been updated stops and changes nothing; any other runs to its end, and so does one that a GPU has
+    /// been given whole: it asks for nothing on its way. Either way the call returns PROTRAIN_ERROR_CANCELLED, once,
+    /// and the session stays usable. NULL is allowed. Cannot fail.
     ///
     /// ```text
     /// Threads: any, and signal handlers; not at the same time as protrain_session_destroy.
@@ -812,6 +814,7 @@ extern "C" {
     ///   "device_peak_bytes", "host_peak_bytes", "disk_bytes"    the most that the step touches of each
     ///   "state_bytes"          what of device, host and disk holds from step to step
     ///   "instructions"         how many there are
+    ///   "replayed"             whether a GPU did them from what it had recorded of the first step, all at one word
     ///   "measured", "predicted"    what it cost, and, where the session predicted it, what it was expected to:
     ///       "seconds", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
     ///       "overlap"          of the time in which copies, disk or optimizer beside compute were at work, the share (0

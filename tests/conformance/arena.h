@@ -1,0 +1,56 @@
+// What tests of a device's queues lay out by themselves: arrays in its arena, a step, and numbers to fill them with.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "one_node.h"
+
+namespace protrain::test {
+
+// Arrays one after another in a device's arena.
+class Arena {
+ public:
+  explicit Arena(const Machine &machine) : device_(*machine.device), arena_(machine.arena) {}
+
+  template <typename T>
+  T *put(const std::vector<T> &values) {
+    std::byte *at = arena_ + used_;
+    used_ = round_up(used_ + values.size() * sizeof(T), kAlignment);
+    device_.write(at, values.data(), values.size() * sizeof(T));
+    return reinterpret_cast<T *>(at);
+  }
+  template <typename T>
+  std::vector<T> take(const T *from, std::size_t count) const {
+    std::vector<T> values(count);
+    device_.read(values.data(), from, count * sizeof(T));
+    return values;
+  }
+
+ private:
+  backend::Device &device_;
+  std::byte *arena_;
+  std::uint64_t used_ = 0;
+};
+
+template <typename Issue>
+void step(backend::Device &device, Issue issue) {
+  device.run_step([](void *self) { (*static_cast<Issue *>(self))(); }, &issue);
+}
+
+inline std::vector<float> wave(double frequency, std::size_t count = 1003) {
+  std::vector<float> values;
+  for (std::size_t i = 0; i < count; ++i) values.push_back(static_cast<float>(std::sin(frequency * double(i + 1))));
+  return values;
+}
+
+// Those of step t, counted from 1.
+inline backend::StepScalars numbers(const backend::Optimizer &optimizer, int t) {
+  return {.learning_rate = 0.01 * t,
+          .beta1_power = std::pow(optimizer.beta1, t),
+          .beta2_power = std::pow(optimizer.beta2, t),
+          .step = static_cast<std::uint64_t>(t),
+          .seed = 11};
+}
+
+}  // namespace protrain::test
