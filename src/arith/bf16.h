@@ -18,8 +18,8 @@ PROTRAIN_HD float widened(float x) { return x; }
 
 PROTRAIN_HD bf16 to_bf16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-  return {static_cast<std::uint16_t>(x != x ? (bits >> 16) | 0x40u : rounded)};
+  const std::uint32_t rounded = x != x ? bits | 0x400000u : bits + 0x7FFFu + ((bits >> 16) & 1u);
+  return {static_cast<std::uint16_t>(rounded >> 16)};
 }
 
 // A result in the type it is stored in.

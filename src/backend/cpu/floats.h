@@ -5,12 +5,15 @@
 // Sums that go on after a block, a row or a micro-batch are float32 whatever T.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "arith/bf16.h"
 #include "backend/cpu/clones.h"
 #include "backend/cpu/kernel.h"
+#include "base/shape.h"
 
 namespace protrain::backend {
 
@@ -43,5 +46,53 @@ template <typename T>
 void widen(const T *from, float *to, std::int64_t count);
 template <typename T>
 void narrow(const float *from, T *to, std::int64_t count);
+
+// Rows of `length` elements that lie `stride` apart, in float32: where they are if they are contiguous float32, else
+// copied to and from rooms in scratch, which every member has `rooms` of.
+template <typename T>
+class FloatRows {
+ public:
+  FloatRows(std::int64_t length, std::int64_t stride, int rooms)
+      : length_(length), stride_(stride), rooms_(rooms), in_place_(std::is_same_v<T, float> && stride == 1) {}
+
+  std::uint64_t scratch_bytes(int team_size) const {
+    return in_place_ ? 0 : checked_multiply(room_bytes(), static_cast<std::uint64_t>(rooms_ * team_size));
+  }
+  // The member's room of that number; nullptr where none is needed.
+  float *room(void *scratch, const Member &member, int number) const {
+    if (in_place_) return nullptr;
+    const auto index = static_cast<std::uint64_t>(member.index * rooms_ + number);
+    return reinterpret_cast<float *>(static_cast<std::byte *>(scratch) + index * room_bytes());
+  }
+  const float *read(const T *row, float *room) const {
+    if constexpr (std::is_same_v<T, float>)
+      if (in_place_) return row;
+    if (stride_ == 1)
+      widen(row, room, length_);
+    else
+      for (std::int64_t i = 0; i < length_; ++i) room[i] = widened(row[i * stride_]);
+    return room;
+  }
+  // Where a row is to be computed: there, or in the room from which `write` takes it.
+  float *place(T *row, float *room) const {
+    if constexpr (std::is_same_v<T, float>)
+      if (in_place_) return row;
+    return room;
+  }
+  void write(const float *room, T *row) const {
+    if (in_place_) return;
+    if (stride_ == 1)
+      narrow(room, row, length_);
+    else
+      for (std::int64_t i = 0; i < length_; ++i) row[i * stride_] = narrowed<T>(room[i]);
+  }
+
+ private:
+  std::uint64_t room_bytes() const { return round_up(byte_count(DType::f32, {length_}), kAlignment); }
+
+  std::int64_t length_, stride_;
+  int rooms_;
+  bool in_place_;
+};
 
 }  // namespace protrain::backend

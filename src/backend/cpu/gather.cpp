@@ -2,7 +2,6 @@
 // the order of the indices, whoever adds: members own parts of the result.
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "backend/axes.h"
 #include "backend/cpu/elementwise.h"
@@ -135,17 +134,17 @@ class Lines {
       : Lines(request, tensor, request.inputs.at(1).shape,
               resolve_axis(request.node.attributes.integer("axis", 0), tensor.size(), subject(request))) {}
 
-  // Calls body(i, at) for every index i of the member's lines, in order; `at` + index * stride() is the element meant.
+  // Calls body(i, at) for each of the member's lines: where it begins in the indices, and in the tensor.
   template <typename Body>
   void for_each(const Member &member, Body &&body) const {
     for_each_run(layout_, share(length_ == 0 ? 0 : layout_.count(), 1, member),
                  [&](std::int64_t, const auto &offsets, std::int64_t count) {
                    for (std::int64_t line = 0; line < count; ++line)
-                     for (std::int64_t i = 0; i < length_; ++i)
-                       body(offsets[0] + line * layout_.inner_stride(0) + i * index_stride_,
-                            offsets[1] + line * layout_.inner_stride(1));
+                     body(offsets[0] + line * layout_.inner_stride(0), offsets[1] + line * layout_.inner_stride(1));
                  });
   }
+  std::int64_t length() const { return length_; }              // of a line, in indices
+  std::int64_t index_stride() const { return index_stride_; }  // from one index of a line to the next
   std::int64_t stride() const { return stride_; }
   std::int64_t extent() const { return extent_; }
 
@@ -175,8 +174,10 @@ class GatherElementsKernel : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     const T *x = input<T>(launch, 0);
     T *y = output<T>(launch, 0);
-    lines_.for_each(member,
-                    [&](std::int64_t i, std::int64_t at) { y[i] = x[at + indices_.at(launch, i) * lines_.stride()]; });
+    lines_.for_each(member, [&](std::int64_t i, std::int64_t at) {
+      for (std::int64_t n = 0; n < lines_.length(); ++n, i += lines_.index_stride())
+        y[i] = x[at + indices_.at(launch, i) * lines_.stride()];
+    });
   }
 
  private:
@@ -184,32 +185,37 @@ class GatherElementsKernel : public CpuKernel {
   const Indices indices_;
 };
 
+// Sums of a line are float32, in the member's part of scratch; only those that are named are looked at.
 template <typename T>
 class GatherElementsGradKernel : public CpuKernel {
  public:
-  explicit GatherElementsGradKernel(const KernelRequest &request)
+  GatherElementsGradKernel(const KernelRequest &request, int team_size)
       : lines_(request, request.outputs[0].shape),
         indices_(request, lines_.extent()),
         elements_(element_count(request.outputs[0].shape)) {
-    if (!kInPlace) scratch_bytes = checked_multiply(static_cast<std::uint64_t>(elements_), sizeof(float));
+    scratch_bytes = checked_multiply(static_cast<std::uint64_t>(lines_.extent()) * sizeof(float),
+                                     static_cast<std::uint64_t>(team_size));
   }
 
   void run(Member &member, const Launch &launch) override {
     const T *dy = input<T>(launch, 0);
-    float *sums = kInPlace ? output<float>(launch, 0) : static_cast<float *>(launch.scratch);
-    const Range own = share(elements_, kElementGrain, member);
-    std::fill_n(sums + own.begin, own.size(), 0.0f);
+    T *dx = output<T>(launch, 0);
+    float *sums = static_cast<float *>(launch.scratch) + member.index * lines_.extent();
+    const Range cleared = share(elements_, kElementGrain, member);
+    std::fill_n(dx + cleared.begin, cleared.size(), T{});
     member.barrier();
-    lines_.for_each(member, [&](std::int64_t i, std::int64_t at) {
-      sums[at + indices_.at(launch, i) * lines_.stride()] += widened(dy[i]);
+    lines_.for_each(member, [&](std::int64_t first, std::int64_t at) {
+      const auto each = [&](auto body) {
+        std::int64_t i = first;
+        for (std::int64_t n = 0; n < lines_.length(); ++n, i += lines_.index_stride()) body(i, indices_.at(launch, i));
+      };
+      each([&](std::int64_t, std::int64_t index) { sums[index] = 0; });
+      each([&](std::int64_t i, std::int64_t index) { sums[index] += widened(dy[i]); });
+      each([&](std::int64_t, std::int64_t index) { dx[at + index * lines_.stride()] = narrowed<T>(sums[index]); });
     });
-    if (kInPlace) return;
-    member.barrier();
-    narrow(sums + own.begin, output<T>(launch, 0) + own.begin, own.size());
   }
 
  private:
-  static constexpr bool kInPlace = std::is_same_v<T, float>;
   const Lines lines_;
   const Indices indices_;
   const std::int64_t elements_;
@@ -228,8 +234,8 @@ std::unique_ptr<CpuKernel> make_gather_elements(const KernelRequest &request, in
   return make_by_size<GatherElementsKernel>(request, request.inputs.at(0).dtype);
 }
 
-std::unique_ptr<CpuKernel> make_gather_elements_grad(const KernelRequest &request, int) {
-  return make_by_float<GatherElementsGradKernel>(request, request.inputs.at(0));
+std::unique_ptr<CpuKernel> make_gather_elements_grad(const KernelRequest &request, int team_size) {
+  return make_by_float<GatherElementsGradKernel>(request, request.inputs.at(0), team_size);
 }
 
 }  // namespace protrain::backend

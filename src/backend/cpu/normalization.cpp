@@ -21,70 +21,73 @@ struct Moments {
   float mean = 0, inverse = 0;  // of a row; inverse: 1 / standard deviation, or 1 / root mean square
 };
 
-template <typename T, bool centered>
-PROTRAIN_INLINE Moments moments(const T *x, std::int64_t width, float epsilon) {
+template <bool centered>
+PROTRAIN_INLINE Moments moments(const float *x, std::int64_t width, float epsilon) {
   const float count = static_cast<float>(width);
-  const float mean = centered ? lane_sum(width, [x](std::int64_t i) { return widened(x[i]); }) / count : 0;
-  const float squares = lane_sum(width, [x, mean](std::int64_t i) {
-    const float distance = widened(x[i]) - mean;
-    return distance * distance;
-  });
+  const float mean = centered ? lane_sum(width, [x](std::int64_t i) { return x[i]; }) / count : 0;
+  const float squares = lane_sum(width, [x, mean](std::int64_t i) { return (x[i] - mean) * (x[i] - mean); });
   return {mean, 1.0f / std::sqrt(squares / count + epsilon)};
 }
 
-template <typename T>
 struct RowOperands {
-  const T *x, *scale, *bias;  // bias may be nullptr
-  T *y;
+  const float *x, *scale, *bias;  // bias may be nullptr
+  float *y;                       // may be x
 };
 
-template <typename T>
+template <bool centered>
+PROTRAIN_INLINE Moments normalize(const RowOperands &row, std::int64_t width, float epsilon) {
+  const auto [x, scale, bias, y] = row;
+  const Moments m = moments<centered>(x, width, epsilon);
+  if (bias) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < width; ++i) y[i] = (x[i] - m.mean) * m.inverse * scale[i] + bias[i];
+  } else {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < width; ++i) y[i] = (x[i] - m.mean) * m.inverse * scale[i];
+  }
+  return m;
+}
+
+PROTRAIN_CLONES Moments layer_row(const RowOperands &row, std::int64_t width, float epsilon) {
+  return normalize<true>(row, width, epsilon);
+}
+PROTRAIN_CLONES Moments rms_row(const RowOperands &row, std::int64_t width, float epsilon) {
+  return normalize<false>(row, width, epsilon);
+}
+
 struct GradOperands {
-  const T *dy, *x, *scale;
-  Moments moments;
-  T *dx;
-  float *dscale, *dbias;  // any of the three may be nullptr; these two are added to
+  const float *dy = nullptr, *x = nullptr, *scale = nullptr;
+  Moments moments = {};
+  float *dx = nullptr, *dscale = nullptr,
+        *dbias = nullptr;  // any may stay nullptr; dx may be dy, the last two are added to
 };
 
-template <typename T, bool centered>
-struct Row {
-  PROTRAIN_CLONES static Moments normalize(const RowOperands<T> &row, std::int64_t width, float epsilon) {
-    const auto [x, scale, bias, y] = row;
-    const auto [mean, inverse] = moments<T, centered>(x, width, epsilon);
-    if (bias) {
+// With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)), dscale += dy * n,
+// dbias += dy. Without centering, mean(g) is left out.
+template <bool centered>
+PROTRAIN_INLINE void normalize_grad(const GradOperands &row, std::int64_t width) {
+  const auto [dy, x, scale, m, dx, dscale, dbias] = row;
+  const float mean = m.mean, inverse = m.inverse, count = static_cast<float>(width);
+  if (dscale) {
 #pragma GCC ivdep
-      for (std::int64_t i = 0; i < width; ++i)
-        y[i] = narrowed<T>((widened(x[i]) - mean) * inverse * widened(scale[i]) + widened(bias[i]));
-    } else {
-#pragma GCC ivdep
-      for (std::int64_t i = 0; i < width; ++i) y[i] = narrowed<T>((widened(x[i]) - mean) * inverse * widened(scale[i]));
-    }
-    return {mean, inverse};
+    for (std::int64_t i = 0; i < width; ++i) dscale[i] += dy[i] * ((x[i] - mean) * inverse);
   }
+  if (dbias) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < width; ++i) dbias[i] += dy[i];
+  }
+  if (dx) {
+    const float sum = centered ? lane_sum(width, [dy, scale](std::int64_t i) { return dy[i] * scale[i]; }) / count : 0;
+    const float dot = lane_sum(width, [dy, scale, x, mean, inverse](
+                                          std::int64_t i) { return dy[i] * scale[i] * ((x[i] - mean) * inverse); }) /
+                      count;
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < width; ++i) dx[i] = inverse * (dy[i] * scale[i] - sum - (x[i] - mean) * inverse * dot);
+  }
+}
 
-  // With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)), dscale += dy * n,
-  // dbias += dy. Without centering, mean(g) is left out.
-  PROTRAIN_CLONES static void grad(const GradOperands<T> &row, std::int64_t width) {
-    const auto [dy, x, scale, m, dx, dscale, dbias] = row;
-    const float mean = m.mean, inverse = m.inverse, count = static_cast<float>(width);
-    const auto g = [dy, scale](std::int64_t i) { return widened(dy[i]) * widened(scale[i]); };
-    const auto n = [x, mean, inverse](std::int64_t i) { return (widened(x[i]) - mean) * inverse; };
-    if (dx) {
-      const float sum = centered ? lane_sum(width, g) / count : 0;
-      const float dot = lane_sum(width, [g, n](std::int64_t i) { return g(i) * n(i); }) / count;
-#pragma GCC ivdep
-      for (std::int64_t i = 0; i < width; ++i) dx[i] = narrowed<T>(inverse * (g(i) - sum - n(i) * dot));
-    }
-    if (dscale) {
-#pragma GCC ivdep
-      for (std::int64_t i = 0; i < width; ++i) dscale[i] += widened(dy[i]) * n(i);
-    }
-    if (dbias) {
-#pragma GCC ivdep
-      for (std::int64_t i = 0; i < width; ++i) dbias[i] += widened(dy[i]);
-    }
-  }
-};
+PROTRAIN_CLONES void layer_row_grad(const GradOperands &row, std::int64_t width) { normalize_grad<true>(row, width); }
+PROTRAIN_CLONES void rms_row_grad(const GradOperands &row, std::int64_t width) { normalize_grad<false>(row, width); }
 
 PROTRAIN_CLONES void add(const float *x, float *into, std::int64_t count) {
 #pragma GCC ivdep
@@ -94,25 +97,32 @@ PROTRAIN_CLONES void add(const float *x, float *into, std::int64_t count) {
 template <typename T>
 class NormalizationKernel : public CpuKernel {
  public:
-  explicit NormalizationKernel(const KernelRequest &request)
+  NormalizationKernel(const KernelRequest &request, int team_size)
       : centered_(request.node.op == "LayerNormalization"),
         dims_(request, request.inputs.at(0).shape),
         epsilon_(static_cast<float>(request.node.attributes.real("epsilon", 1e-5))),
-        has_bias_(centered_ && has_input(request, 2)) {
+        has_bias_(centered_ && has_input(request, 2)),
+        rows_(dims_.width, 1, 3) {
     require_scale(request, 1, dims_);
     for (const graph::Type &operand : request.inputs)
       if (operand.dtype != DType::none) require_dtype(request, operand, request.inputs[0].dtype);
+    scratch_bytes = rows_.scratch_bytes(team_size);
   }
 
   void run(Member &member, const Launch &launch) override {
-    const T *x = input<T>(launch, 0), *scale = input<T>(launch, 1), *bias = has_bias_ ? input<T>(launch, 2) : nullptr;
-    T *y = output<T>(launch, 0);
+    const auto room = [&](int number) { return rows_.room(launch.scratch, member, number); };
+    float *x_room = room(0);
+    const float *scale = rows_.read(input<T>(launch, 1), room(1));
+    const float *bias = has_bias_ ? rows_.read(input<T>(launch, 2), room(2)) : nullptr;
     float *mean = centered_ ? optional_output<float>(launch, 1) : nullptr;
     float *inverse = optional_output<float>(launch, centered_ ? 2 : 1);
     const Range mine = share(dims_.rows, 1, member);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      const RowOperands<T> row{x + i * dims_.width, scale, bias, y + i * dims_.width};
-      const Moments m = (centered_ ? Row<T, true>::normalize : Row<T, false>::normalize)(row, dims_.width, epsilon_);
+      const std::int64_t at = i * dims_.width;
+      T *y = output<T>(launch, 0) + at;
+      const RowOperands row{rows_.read(input<T>(launch, 0) + at, x_room), scale, bias, rows_.place(y, x_room)};
+      const Moments m = (centered_ ? layer_row : rms_row)(row, dims_.width, epsilon_);
+      rows_.write(row.y, y);
       if (mean) mean[i] = m.mean;
       if (inverse) inverse[i] = m.inverse;
     }
@@ -123,16 +133,18 @@ class NormalizationKernel : public CpuKernel {
   const NormalizedRows dims_;
   const float epsilon_;
   const bool has_bias_;
+  const FloatRows<T> rows_;
 };
 
 template <typename T>
 class NormalizationGradKernel : public CpuKernel {
  public:
-  explicit NormalizationGradKernel(const KernelRequest &request)
+  NormalizationGradKernel(const KernelRequest &request, int team_size)
       : centered_(request.node.op == "LayerNormalizationGrad"),
         dims_(request, request.inputs.at(1).shape),
         block_(std::max(kLeastBlock, (dims_.rows + kMostBlocks - 1) / kMostBlocks)),
-        blocks_(std::max<std::int64_t>((dims_.rows + block_ - 1) / block_, 1)) {
+        blocks_(std::max<std::int64_t>((dims_.rows + block_ - 1) / block_, 1)),
+        rows_(dims_.width, 1, 3) {
     require_scale(request, 2, dims_);
     for (std::size_t i = 0; i < request.inputs.size(); ++i)
       require_dtype(request, request.inputs[i], i < 3 ? request.inputs[0].dtype : DType::f32);
@@ -140,19 +152,23 @@ class NormalizationGradKernel : public CpuKernel {
       if (has_output(request, i)) ++sums_;
     const std::uint64_t floats =
         checked_multiply(static_cast<std::uint64_t>(blocks_ * sums_), static_cast<std::uint64_t>(dims_.width));
-    scratch_bytes = checked_multiply(floats, sizeof(float));
+    rooms_at_ = round_up(checked_multiply(floats, sizeof(float)), kAlignment);
+    scratch_bytes = checked_add(rooms_at_, rows_.scratch_bytes(team_size));
   }
 
   void run(Member &member, const Launch &launch) override {
     const std::int64_t width = dims_.width;
     T *dscale = optional_output<T>(launch, 1), *dbias = centered_ ? optional_output<T>(launch, 2) : nullptr;
     float *partial = static_cast<float *>(launch.scratch);  // (blocks, sums, width)
+    const Rooms rooms = rooms_of(member, launch);
+    const float *scale = rows_.read(input<T>(launch, 2), rooms.scale);
     const Range mine = share(blocks_, 1, member);
     for (std::int64_t b = mine.begin; b < mine.end; ++b) {
       float *own = partial + b * sums_ * width;
       std::fill_n(own, sums_ * width, 0.0f);
-      float *own_dscale = dscale ? own : nullptr, *own_dbias = dbias ? own + (sums_ - 1) * width : nullptr;
-      run_rows({b * block_, std::min((b + 1) * block_, dims_.rows)}, launch, own_dscale, own_dbias);
+      const GradOperands all{
+          .scale = scale, .dscale = dscale ? own : nullptr, .dbias = dbias ? own + (sums_ - 1) * width : nullptr};
+      run_rows({b * block_, std::min((b + 1) * block_, dims_.rows)}, launch, all, rooms);
     }
     if (sums_ == 0) return;
     member.barrier();
@@ -164,16 +180,28 @@ class NormalizationGradKernel : public CpuKernel {
  private:
   static constexpr std::int64_t kLeastBlock = 32, kMostBlocks = 128;
 
-  void run_rows(Range rows, const Launch &launch, float *dscale, float *dbias) const {
-    const T *dy = input<T>(launch, 0), *x = input<T>(launch, 1), *scale = input<T>(launch, 2);
+  struct Rooms {
+    float *dy, *x, *scale;
+  };
+  Rooms rooms_of(const Member &member, const Launch &launch) const {
+    void *rooms = static_cast<std::byte *>(launch.scratch) + rooms_at_;
+    return {rows_.room(rooms, member, 0), rows_.room(rooms, member, 1), rows_.room(rooms, member, 2)};
+  }
+
+  // `all` has what is the same for each row.
+  void run_rows(Range rows, const Launch &launch, const GradOperands &all, const Rooms &rooms) const {
     const float *mean = centered_ ? input<float>(launch, 3) : nullptr,
                 *inverse = input<float>(launch, centered_ ? 4 : 3);
     T *dx = optional_output<T>(launch, 0);
     for (std::int64_t i = rows.begin; i < rows.end; ++i) {
       const std::int64_t at = i * dims_.width;
-      const Moments m{mean ? mean[i] : 0, inverse[i]};
-      const GradOperands<T> row{dy + at, x + at, scale, m, dx ? dx + at : nullptr, dscale, dbias};
-      (centered_ ? Row<T, true>::grad : Row<T, false>::grad)(row, dims_.width);
+      GradOperands row = all;
+      row.dy = rows_.read(input<T>(launch, 0) + at, rooms.dy);
+      row.x = rows_.read(input<T>(launch, 1) + at, rooms.x);
+      row.moments = {mean ? mean[i] : 0, inverse[i]};
+      if (dx) row.dx = rows_.place(dx + at, rooms.dy);
+      (centered_ ? layer_row_grad : rms_row_grad)(row, dims_.width);
+      if (dx) rows_.write(row.dx, dx + at);
     }
   }
 
@@ -188,15 +216,17 @@ class NormalizationGradKernel : public CpuKernel {
   const NormalizedRows dims_;
   const std::int64_t block_, blocks_;  // rows in a block; blocks
   std::int64_t sums_ = 0;              // of dscale and dbias, those that are wanted
+  const FloatRows<T> rows_;
+  std::uint64_t rooms_at_;  // in scratch, behind the blocks' sums
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_normalization(const KernelRequest &request, int) {
-  return make_by_float<NormalizationKernel>(request, request.inputs.at(0));
+std::unique_ptr<CpuKernel> make_normalization(const KernelRequest &request, int team_size) {
+  return make_by_float<NormalizationKernel>(request, request.inputs.at(0), team_size);
 }
 
-std::unique_ptr<CpuKernel> make_normalization_grad(const KernelRequest &request, int) {
-  return make_by_float<NormalizationGradKernel>(request, request.inputs.at(0));
+std::unique_ptr<CpuKernel> make_normalization_grad(const KernelRequest &request, int team_size) {
+  return make_by_float<NormalizationGradKernel>(request, request.inputs.at(0), team_size);
 }
 
 }  // namespace protrain::backend

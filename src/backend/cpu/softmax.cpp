@@ -2,12 +2,9 @@
 // they are copied to scratch and back.
 #include "arith/math.h"
 
-#include <type_traits>
-
 #include "backend/axes.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/lanes.h"
-#include "base/shape.h"
 
 namespace protrain::backend {
 
@@ -48,95 +45,54 @@ void log_softmax_grad_line(const float *dy, const float *y, float *dx, std::int6
   for (std::int64_t i = 0; i < count; ++i) dx[i] = dy[i] - arith::exp(y[i]) * sum;
 }
 
-// The lanes along the axis, and room for lines of them in float32.
-template <typename T>
-class Lines : public Lanes {
- public:
-  explicit Lines(const KernelRequest &request)
-      : Lanes(request, request.outputs[0].shape, -1), in_place_(std::is_same_v<T, float> && inner == 1) {}
-  // Room for `copies` lines of each member.
-  std::uint64_t scratch_bytes(int copies, int team_size) const {
-    return in_place_ ? 0 : checked_multiply(line_bytes(), static_cast<std::uint64_t>(copies * team_size));
-  }
-  // The member's room number `copy` of `copies`.
-  float *room(const Launch &launch, const Member &member, int copies, int copy) const {
-    const auto index = static_cast<std::uint64_t>(member.index * copies + copy);
-    return reinterpret_cast<float *>(static_cast<std::byte *>(launch.scratch) + index * line_bytes());
-  }
-  // The line that begins at `from`, itself or in `room`.
-  const float *read(const T *from, float *room) const {
-    if constexpr (std::is_same_v<T, float>)
-      if (in_place_) return from;
-    if (inner == 1)
-      widen(from, room, length);
-    else
-      for (std::int64_t i = 0; i < length; ++i) room[i] = widened(from[i * inner]);
-    return room;
-  }
-  // Where the line that begins at `to` is computed: there, or in `room`, from where `write` takes it.
-  float *place(T *to, float *room) const {
-    if constexpr (std::is_same_v<T, float>)
-      if (in_place_) return to;
-    return room;
-  }
-  void write(const float *room, T *to) const {
-    if (in_place_) return;
-    if (inner == 1)
-      narrow(room, to, length);
-    else
-      for (std::int64_t i = 0; i < length; ++i) to[i * inner] = narrowed<T>(room[i]);
-  }
-
- private:
-  std::uint64_t line_bytes() const { return round_up(byte_count(DType::f32, {length}), kAlignment); }
-
-  bool in_place_;  // nothing is copied
-};
-
 template <typename T>
 class SoftmaxKernel : public CpuKernel {
  public:
-  SoftmaxKernel(const KernelRequest &request, Line work, int team_size) : lines_(request), work_(work) {
-    scratch_bytes = lines_.scratch_bytes(1, team_size);
+  SoftmaxKernel(const KernelRequest &request, Line work, int team_size)
+      : lanes_(request, request.outputs[0].shape, -1), rows_(lanes_.length, lanes_.inner, 1), work_(work) {
+    scratch_bytes = rows_.scratch_bytes(team_size);
   }
 
   void run(Member &member, const Launch &launch) override {
-    const Range mine = share(lines_.count, 1, member);
-    float *room = lines_.room(launch, member, 1, 0);
+    const Range mine = share(lanes_.count, 1, member);
+    float *room = rows_.room(launch.scratch, member, 0);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      T *y = output<T>(launch, 0) + lines_.begin(i);
-      float *result = lines_.place(y, room);
-      work_(lines_.read(input<T>(launch, 0) + lines_.begin(i), room), result, lines_.length);
-      lines_.write(result, y);
+      T *y = output<T>(launch, 0) + lanes_.begin(i);
+      float *to = rows_.place(y, room);
+      work_(rows_.read(input<T>(launch, 0) + lanes_.begin(i), room), to, lanes_.length);
+      rows_.write(to, y);
     }
   }
 
  private:
-  const Lines<T> lines_;
+  const Lanes lanes_;
+  const FloatRows<T> rows_;
   const Line work_;
 };
 
 template <typename T>
 class SoftmaxGradKernel : public CpuKernel {
  public:
-  SoftmaxGradKernel(const KernelRequest &request, GradLine work, int team_size) : lines_(request), work_(work) {
-    scratch_bytes = lines_.scratch_bytes(2, team_size);
+  SoftmaxGradKernel(const KernelRequest &request, GradLine work, int team_size)
+      : lanes_(request, request.outputs[0].shape, -1), rows_(lanes_.length, lanes_.inner, 2), work_(work) {
+    scratch_bytes = rows_.scratch_bytes(team_size);
   }
 
   void run(Member &member, const Launch &launch) override {
-    const Range mine = share(lines_.count, 1, member);
-    float *dy_room = lines_.room(launch, member, 2, 0), *y_room = lines_.room(launch, member, 2, 1);
+    const Range mine = share(lanes_.count, 1, member);
+    float *dy_room = rows_.room(launch.scratch, member, 0), *y_room = rows_.room(launch.scratch, member, 1);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      const T *dy = input<T>(launch, 0) + lines_.begin(i), *y = input<T>(launch, 1) + lines_.begin(i);
-      T *dx = output<T>(launch, 0) + lines_.begin(i);
-      float *result = lines_.place(dx, dy_room);
-      work_(lines_.read(dy, dy_room), lines_.read(y, y_room), result, lines_.length);
-      lines_.write(result, dx);
+      const T *dy = input<T>(launch, 0) + lanes_.begin(i), *y = input<T>(launch, 1) + lanes_.begin(i);
+      T *dx = output<T>(launch, 0) + lanes_.begin(i);
+      float *to = rows_.place(dx, dy_room);
+      work_(rows_.read(dy, dy_room), rows_.read(y, y_room), to, lanes_.length);
+      rows_.write(to, dx);
     }
   }
 
  private:
-  const Lines<T> lines_;
+  const Lanes lanes_;
+  const FloatRows<T> rows_;
   const GradLine work_;
 };
 }  // namespace
