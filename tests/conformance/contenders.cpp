@@ -15,11 +15,17 @@ Machine *machine(std::unique_ptr<backend::Device> device, std::uint64_t bytes = 
 
 // In bfloat16 the cpu moves elements, and multiplies matrices.
 std::vector<Exception> lacks_of_the_cpu() {
-  constexpr std::string_view kMoves[] = {"Transpose", "Slice", "SliceGrad", "Concat",         "Split", "Expand",
-                                         "Pad",       "Trilu", "Gather",    "GatherElements", "Where", "MatMul"};
+  constexpr std::string_view kHas[] = {"Transpose",          "Slice",
+                                       "SliceGrad",          "Concat",
+                                       "Split",              "Expand",
+                                       "Pad",                "Trilu",
+                                       "Gather",             "GatherElements",
+                                       "Where",              "MatMul",
+                                       "FusedAttention",     "FusedAttentionGrad",
+                                       "LinearCrossEntropy", "LinearCrossEntropyGrad"};
   std::vector<Exception> list;
   for (std::string_view op : ops::names())
-    if (std::ranges::find(kMoves, op) == std::end(kMoves))
+    if (std::ranges::find(kHas, op) == std::end(kHas))
       list.push_back({op, "bf16", "the cpu's kernels are written for float32"});
   return list;
 }
