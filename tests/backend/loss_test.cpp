@@ -28,13 +28,29 @@ TEST(CrossEntropyKernel, LabelOutsideTheClassesIsAnErrorThatNamesIt) {
     }
 }
 
+std::uint64_t scratch_of_linear_loss(const std::string &op, DType type, std::int64_t rows, std::int64_t classes) {
+  graph::Node node;
+  node.op = op;
+  const Type x{type, {rows, 8}}, w{type, {classes, 8}}, targets{DType::i64, {rows}}, loss{DType::f32, {}};
+  backend::KernelRequest request{node, {x, w, targets}, {loss}};
+  if (op == "LinearCrossEntropyGrad") request.outputs = {loss, x, w};
+  return backend::open("cpu", 2)->compile(request)->scratch_bytes;
+}
+
 TEST(LinearCrossEntropyKernel, NeverHoldsAllLogits) {
   const std::int64_t rows = 4096, classes = 50'000;
-  graph::Node node;
-  node.op = "LinearCrossEntropy";
-  const Type x{DType::f32, {rows, 8}}, w{DType::f32, {classes, 8}}, targets{DType::i64, {rows}}, loss{DType::f32, {}};
-  const auto kernel = backend::open("cpu", 2)->compile({node, {x, w, targets}, {loss}});
-  EXPECT_LT(kernel->scratch_bytes, static_cast<std::uint64_t>(rows * classes));  // a quarter of the logits' bytes
+  for (DType type : {DType::f32, DType::bf16})
+    for (const char *op : {"LinearCrossEntropy", "LinearCrossEntropyGrad"})
+      EXPECT_LT(scratch_of_linear_loss(op, type, rows, classes),
+                static_cast<std::uint64_t>(rows * classes))  // a quarter of the bytes of all logits in float32
+          << op << " in " << name_of(type);
+}
+
+TEST(LinearCrossEntropyKernel, NarrowGradientsThatFitNeedNoWideSums) {
+  const std::int64_t rows = 1024, classes = 50'000;
+  const auto gradients = static_cast<std::uint64_t>(rows * classes) * 2, one_slice = std::uint64_t{64} << 20;
+  EXPECT_LT(scratch_of_linear_loss("LinearCrossEntropyGrad", DType::bf16, rows, classes),
+            gradients + one_slice + (1 << 20));
 }
 
 }  // namespace

@@ -11,17 +11,10 @@ Machine *machine(std::unique_ptr<backend::Device> device, std::uint64_t bytes = 
   return new Machine(std::move(device), bytes, reachable);  // NOLINT: lives as long as the program
 }
 
-std::vector<Exception> lacks_of_the_cpu() {
-  std::vector<Exception> list;
-  for (std::string_view op : {"FusedAttention", "FusedAttentionGrad", "LinearCrossEntropy", "LinearCrossEntropyGrad"})
-    list.push_back({op, "bf16", "the cpu's products are written for float32"});
-  return list;
-}
-
 Contender cpu() {
   Contender contender{.name = "cpu",
                       .ways = {},
-                      .unsupported = lacks_of_the_cpu(),
+                      .unsupported = {},
                       .expected_failures = {},
                       .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"}};  // cut by the team
   for (int threads : {1, 2, 3})

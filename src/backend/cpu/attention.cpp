@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "arith/math.h"
-#include "backend/cpu/clones.h"
 #include "backend/cpu/transpose.h"
 
 namespace protrain::backend {
@@ -26,31 +24,38 @@ void begin(const Running &r) {
   for (std::int64_t i = 0; i < r.lanes * r.value_depth; ++i) r.out[i] = 0;
 }
 
-// Scores (keys, queries) become exp(score - most); what was summed before is brought to the new maximum.
-PROTRAIN_CLONES
-void accumulate(const Running &r, float *__restrict scores, std::int64_t keys) {
-  const std::int64_t lanes = r.lanes;
-  float most[kTile], shift[kTile], keep[kTile], sum[kTile];
-  for (std::int64_t i = 0; i < lanes; ++i) most[i] = r.most[i];
-  for (std::int64_t j = 0; j < keys; ++j)
-    for (std::int64_t i = 0; i < lanes; ++i)
-      most[i] = scores[j * lanes + i] > most[i] ? scores[j * lanes + i] : most[i];
-  for (std::int64_t i = 0; i < lanes; ++i) {
-    shift[i] = most[i] == -HUGE_VALF ? 0 : most[i];  // no key seen yet: exp(-inf - 0) is the 0 that is meant
-    keep[i] = arith::exp(r.most[i] - shift[i]);
-    sum[i] = r.sum[i] * keep[i];
-    r.most[i] = most[i];
-  }
-  for (std::int64_t j = 0; j < keys; ++j)
+template <typename T>
+struct Loops {
+  // Scores (keys, queries) become exp(score - most), and p what is stored of them: the same memory, or narrower. What
+  // was summed before is brought to the new maximum.
+  PROTRAIN_CLONES static void accumulate(const Running &r, float *__restrict scores, std::int64_t keys, T *p) {
+    const std::int64_t lanes = r.lanes;
+    float most[kTile], shift[kTile], keep[kTile], sum[kTile];
+    for (std::int64_t i = 0; i < lanes; ++i) most[i] = r.most[i];
+    for (std::int64_t j = 0; j < keys; ++j)
+      for (std::int64_t i = 0; i < lanes; ++i)
+        most[i] = scores[j * lanes + i] > most[i] ? scores[j * lanes + i] : most[i];
     for (std::int64_t i = 0; i < lanes; ++i) {
-      const float p = arith::exp(scores[j * lanes + i] - shift[i]);
-      scores[j * lanes + i] = p;
-      sum[i] += p;
+      shift[i] = most[i] == -HUGE_VALF ? 0 : most[i];  // no key seen yet: exp(-inf - 0) is the 0 that is meant
+      keep[i] = arith::exp(r.most[i] - shift[i]);
+      sum[i] = r.sum[i] * keep[i];
+      r.most[i] = most[i];
     }
-  for (std::int64_t i = 0; i < lanes; ++i) r.sum[i] = sum[i];
-  for (std::int64_t d = 0; d < r.value_depth; ++d)
-    for (std::int64_t i = 0; i < lanes; ++i) r.out[d * lanes + i] *= keep[i];
-}
+    for (std::int64_t j = 0; j < keys; ++j) {
+      for (std::int64_t i = 0; i < lanes; ++i) {
+        const float e = arith::exp(scores[j * lanes + i] - shift[i]);
+        scores[j * lanes + i] = e;
+        sum[i] += e;
+      }
+      if constexpr (!std::is_same_v<T, float>)
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < lanes; ++i) p[j * lanes + i] = narrowed<T>(scores[j * lanes + i]);
+    }
+    for (std::int64_t i = 0; i < lanes; ++i) r.sum[i] = sum[i];
+    for (std::int64_t d = 0; d < r.value_depth; ++d)
+      for (std::int64_t i = 0; i < lanes; ++i) r.out[d * lanes + i] *= keep[i];
+  }
+};
 
 PROTRAIN_CLONES
 void end(const Running &r) {
@@ -60,26 +65,30 @@ void end(const Running &r) {
     for (std::int64_t i = 0; i < r.lanes; ++i) r.out[d * r.lanes + i] /= divisor[i];
 }
 
+template <typename T>
 class Attention : public CpuKernel {
  public:
   Attention(const KernelRequest &request, int team_size)
       : shape_(request, 0, 3),
         scores_(shape_, team_size,
-                [this](std::int64_t queries, std::int64_t keys) {
-                  return GemmShape{.m = keys, .n = queries, .k = shape_.depth};
+                [&](std::int64_t queries, std::int64_t keys) {
+                  return GemmShape{.m = keys, .n = queries, .k = shape_.depth, .in = request.inputs[0].dtype};
                 }),
-        values_(shape_, team_size, [this](std::int64_t queries, std::int64_t keys) {
-          return GemmShape{.m = shape_.value_depth, .n = queries, .k = keys, .accumulate = true};
+        values_(shape_, team_size, [&](std::int64_t queries, std::int64_t keys) {
+          return GemmShape{
+              .m = shape_.value_depth, .n = queries, .k = keys, .accumulate = true, .in = request.inputs[0].dtype};
         }) {
     const TiledAttention &a = shape_;
     ScratchLayout layout;
-    at_ = {layout.floats(a.keys * a.depth),
-           layout.floats(a.value_depth * (a.keys + kTile)),
-           layout.floats(a.depth * kTile),
-           layout.floats(kTile * kTile),
-           layout.floats(a.value_depth * kTile),
-           layout.floats(kTile),
-           layout.floats(kTile),
+    at_ = {layout.take<T>(a.keys * a.depth),
+           layout.take<T>(a.value_depth * (a.keys + kTile)),
+           layout.take<T>(a.depth * kTile),
+           layout.take<float>(kTile * kTile),
+           layout.room<T>(kTile * kTile),
+           layout.take<float>(a.value_depth * kTile),
+           layout.room<T>(a.value_depth * kTile),
+           layout.take<float>(kTile),
+           layout.take<float>(kTile),
            layout.bytes(std::max(scores_.scratch_bytes(), values_.scratch_bytes()))};
     member_bytes_ = layout.total();
     scratch_bytes = checked_multiply(member_bytes_, static_cast<std::uint64_t>(team_size));
@@ -98,60 +107,62 @@ class Attention : public CpuKernel {
   }
 
  private:
-  struct Offsets {         // in a member's scratch
-    std::uint64_t keys;    // (Sk, D)
-    std::uint64_t values;  // key tiles of (Dv, keys)
-    std::uint64_t query;   // (D, queries)
-    std::uint64_t scores;  // (keys, queries)
-    std::uint64_t out;     // (Dv, queries)
+  struct Offsets {                        // in a member's scratch
+    std::uint64_t keys;                   // (Sk, D)
+    std::uint64_t values;                 // key tiles of (Dv, keys)
+    std::uint64_t query;                  // (D, queries)
+    std::uint64_t scores, narrow_scores;  // (keys, queries)
+    std::uint64_t out, narrow_out;        // (Dv, queries)
     std::uint64_t most, sum, gemm;
   };
 
-  std::byte *own(const Member &member, const Launch &launch) const {
-    return static_cast<std::byte *>(launch.scratch) + static_cast<std::uint64_t>(member.index) * member_bytes_;
-  }
-  float *place(const Member &member, const Launch &launch, std::uint64_t offset) const {
-    return reinterpret_cast<float *>(own(member, launch) + offset);
+  template <typename E>
+  E *place(const Member &member, const Launch &launch, std::uint64_t offset) const {
+    return reinterpret_cast<E *>(static_cast<std::byte *>(launch.scratch) +
+                                 static_cast<std::uint64_t>(member.index) * member_bytes_ + offset);
   }
 
   // Keys and values of one head (b * Hk + kv head), dense.
   void pack(const Member &member, const Launch &launch, std::int64_t head) const {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads;
-    const float *k = input<float>(launch, 1) + (b * a.keys * a.kv_heads + h) * a.depth;
-    const float *v = input<float>(launch, 2) + (b * a.keys * a.kv_heads + h) * a.value_depth;
+    const T *k = input<T>(launch, 1) + (b * a.keys * a.kv_heads + h) * a.depth;
+    const T *v = input<T>(launch, 2) + (b * a.keys * a.kv_heads + h) * a.value_depth;
     const std::int64_t ld = a.kv_heads * a.value_depth;
-    copy_rows<float>({k, a.kv_heads * a.depth}, a.keys, a.depth, {place(member, launch, at_.keys), a.depth});
-    float *values = place(member, launch, at_.values);
+    copy_rows<T>({k, a.kv_heads * a.depth}, a.keys, a.depth, {place<T>(member, launch, at_.keys), a.depth});
+    T *values = place<T>(member, launch, at_.values);
     for (std::int64_t j = 0; j < a.keys; j += kTile) {
       const std::int64_t rows = std::min(kTile, a.keys - j);
-      transpose<float>({v + j * ld, ld}, rows, a.value_depth, {values + j * a.value_depth, rows});
+      transpose<T>({v + j * ld, ld}, rows, a.value_depth, {values + j * a.value_depth, rows});
     }
   }
 
   void run_tile(const Member &member, const Launch &launch, std::int64_t head, Range tile) {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.heads, h = head % a.heads, lanes = tile.size();
-    auto at = [&](std::uint64_t offset) { return place(member, launch, offset); };
-    const float *q = input<float>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.depth;
-    const float *bias = optional_input<float>(launch, 3);
-    transpose<float>({q, a.heads * a.depth}, lanes, a.depth, {at(at_.query), lanes});
-    const Running running{at(at_.most), at(at_.sum), at(at_.out), lanes, a.value_depth};
+    auto floats = [&](std::uint64_t offset) { return place<float>(member, launch, offset); };
+    auto narrow = [&](std::uint64_t offset) { return place<T>(member, launch, offset); };
+    void *gemm_scratch = floats(at_.gemm);
+    const T *q = input<T>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.depth;
+    transpose<T>({q, a.heads * a.depth}, lanes, a.depth, {narrow(at_.query), lanes});
+    const Running running{floats(at_.most), floats(at_.sum), floats(at_.out), lanes, a.value_depth};
     begin(running);
     const Range visible = a.visible_key_tiles(tile);
     for (std::int64_t j = visible.begin; j < visible.end; ++j) {
       const Range keys = a.key_tile(j);
-      float *scores = at(at_.scores);
+      float *scores = floats(at_.scores);
+      T *p = narrow(std::is_same_v<T, float> ? at_.scores : at_.narrow_scores);
       scores_.of(tile, keys)
-          .run(member.index, {at(at_.keys) + keys.begin * a.depth, at(at_.query), scores}, at(at_.gemm));
-      finish_scores(a, {scores, tile, keys, bias ? bias + b * a.bias_b + h * a.bias_h : nullptr, nullptr});
-      accumulate(running, scores, keys.size());
+          .run(member.index, {narrow(at_.keys) + keys.begin * a.depth, narrow(at_.query), scores}, gemm_scratch);
+      finish_scores(a, {scores, tile, keys, a.bias_of(launch, b, h), nullptr});
+      Loops<T>::accumulate(running, scores, keys.size(), p);
       values_.of(tile, keys)
-          .run(member.index, {at(at_.values) + keys.begin * a.value_depth, scores, running.out}, at(at_.gemm));
+          .run(member.index, {narrow(at_.values) + keys.begin * a.value_depth, p, running.out}, gemm_scratch);
     }
     end(running);
-    float *out = output<float>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.value_depth;
-    transpose<float>({running.out, lanes}, a.value_depth, lanes, {out, a.heads * a.value_depth});
+    T *out = output<T>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.value_depth;
+    transpose<T>({stored(running.out, a.value_depth * lanes, narrow(at_.narrow_out)), lanes}, a.value_depth, lanes,
+                 {out, a.heads * a.value_depth});
     if (float *lse = optional_output<float>(launch, 1))
       for (std::int64_t i = 0; i < lanes; ++i)
         lse[head * a.queries + tile.begin + i] = running.most[i] + std::log(running.sum[i]);
@@ -165,7 +176,7 @@ class Attention : public CpuKernel {
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_attention(const KernelRequest &request, int team_size) {
-  return std::make_unique<Attention>(request, team_size);
+  return make_by_float<Attention>(request, request.inputs.at(0), team_size);
 }
 
 }  // namespace protrain::backend

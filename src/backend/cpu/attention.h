@@ -2,27 +2,35 @@
 //
 // Both work on tiles of at most kTile queries and kTile keys, with scores transposed, (keys, queries): what belongs to
 // one query lies in one vector lane, so that maxima and sums over keys are plain vector operations in key order.
+// Scores, sums and running results are float32. In bfloat16 the operands of products are: what is packed of the inputs,
+// probabilities and the gradients of scores.
 #pragma once
 
 #include <vector>
 
 #include "backend/attention_shape.h"
+#include "backend/cpu/floats.h"
 #include "backend/cpu/gemm.h"
-#include "backend/cpu/kernel.h"
 
 namespace protrain::backend {
 
 inline constexpr std::int64_t kTile = 64;
 
 struct TiledAttention : AttentionShape {
+  // The bias is float32, or of the operands' type.
   TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias);
 
+  // Of one head; nullptr: none.
+  const std::byte *bias_of(const Launch &launch, std::int64_t b, std::int64_t h) const;
   // Tiles of a row of queries, and queries or keys of the one that starts at `at`.
   std::int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
   Range query_tile(std::int64_t tile) const { return {tile * kTile, std::min(queries, (tile + 1) * kTile)}; }
   Range key_tile(std::int64_t tile) const { return {tile * kTile, std::min(keys, (tile + 1) * kTile)}; }
   // Key tiles that some query of the tile sees.
   Range visible_key_tiles(Range tile) const;
+
+  std::size_t bias_input;
+  DType bias_type = DType::none;
 };
 
 // One product for each combination of full and last tiles.
@@ -53,16 +61,31 @@ class TileProducts {
 struct ScoreTile {
   float *scores;
   Range queries, keys;
-  const float *bias;  // of this batch and head; nullptr: none
-  float *slope;       // derivative of the softcap, (keys, queries); nullptr: not wanted
+  const std::byte *bias;  // of this batch and head; nullptr: none
+  float *slope;           // derivative of the softcap, (keys, queries); nullptr: not wanted
 };
 // Scales, caps, adds the bias, and sets what is not visible to -inf.
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
 
-// Hands out pieces of a member's scratch, in floats; each starts on a line of its own.
+// Float32 results in the type they are stored in: as they lie, or rounded into `room`.
+inline const float *stored(const float *results, std::int64_t, float *) { return results; }
+inline const bf16 *stored(const float *results, std::int64_t count, bf16 *room) {
+  narrow(results, room, count);
+  return room;
+}
+
+// Hands out pieces of a member's scratch; each starts on a line of its own.
 class ScratchLayout {
  public:
-  std::uint64_t floats(std::int64_t count) { return bytes(static_cast<std::uint64_t>(count) * sizeof(float)); }
+  template <typename E>
+  std::uint64_t take(std::int64_t count) {
+    return bytes(static_cast<std::uint64_t>(count) * sizeof(E));
+  }
+  // Room for what is stored of float32 results, where that is another type.
+  template <typename T>
+  std::uint64_t room(std::int64_t count) {
+    return take<T>(std::is_same_v<T, float> ? 0 : count);
+  }
   std::uint64_t bytes(std::uint64_t count) {
     const std::uint64_t at = total_;
     total_ = round_up(checked_add(total_, count), kAlignment);

@@ -9,9 +9,22 @@
 namespace protrain::backend {
 
 TiledAttention::TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias)
-    : AttentionShape(request, first, bias) {
-  for (const graph::Type &type : request.inputs)
-    if (type.dtype != DType::none) require_dtype(request, type, DType::f32);
+    : AttentionShape(request, first, bias), bias_input(bias) {
+  const DType type = request.inputs.at(first).dtype;
+  for (std::size_t i = 0; i < request.inputs.size(); ++i) {
+    const bool is_lse = i > first + 3;  // of the gradient's: dout, q, k, v, out, lse
+    if (i != bias && request.inputs[i].dtype != DType::none)
+      require_dtype(request, request.inputs[i], is_lse ? DType::f32 : type);
+  }
+  if (!has_input(request, bias)) return;
+  bias_type = request.inputs[bias].dtype;
+  if (bias_type != DType::f32) require_dtype(request, request.inputs[bias], type);
+}
+
+const std::byte *TiledAttention::bias_of(const Launch &launch, std::int64_t b, std::int64_t h) const {
+  if (bias_type == DType::none) return nullptr;
+  return input<std::byte>(launch, bias_input) +
+         (b * bias_b + h * bias_h) * static_cast<std::int64_t>(size_of(bias_type));
 }
 
 Range TiledAttention::visible_key_tiles(Range tile) const {
@@ -34,12 +47,14 @@ void scale_scores(const TiledAttention &a, float *s, float *slope, std::int64_t 
   for (std::int64_t i = 0; i < count; ++i) s[i] *= cap;
 }
 
+template <typename B>
 void add_bias(const TiledAttention &a, const ScoreTile &tile) {
+  const auto *head = reinterpret_cast<const B *>(tile.bias);
   const std::int64_t columns = tile.queries.size();
   for (std::int64_t j = tile.keys.begin; j < tile.keys.end; ++j) {
     float *row = tile.scores + (j - tile.keys.begin) * columns;
-    const float *bias = tile.bias + j * a.bias_k + tile.queries.begin * a.bias_q;
-    for (std::int64_t i = 0; i < columns; ++i) row[i] += bias[i * a.bias_q];
+    const B *bias = head + j * a.bias_k + tile.queries.begin * a.bias_q;
+    for (std::int64_t i = 0; i < columns; ++i) row[i] += widened(bias[i * a.bias_q]);
   }
 }
 
@@ -59,7 +74,7 @@ void hide(const TiledAttention &a, const ScoreTile &tile) {
 
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile) {
   scale_scores(shape, tile.scores, tile.slope, tile.queries.size() * tile.keys.size());
-  if (tile.bias) add_bias(shape, tile);
+  if (tile.bias) shape.bias_type == DType::f32 ? add_bias<float>(shape, tile) : add_bias<bf16>(shape, tile);
   if (shape.causal || shape.window > 0) hide(shape, tile);
 }
 
