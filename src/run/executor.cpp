@@ -190,6 +190,11 @@ void Executor::rethrow(const Lanes::Outcome &outcome) const {
     std::rethrow_exception(outcome.error);
   } catch (Error &error) {
     if (error.code == Code::cancelled) throw;
+    // Values that an asynchronous device cannot take: it went on, spoilt the step, and no Update did anything.
+    if (error.code == Code::arg && device_.info().asynchronous) {
+      if (program_.weight != program::BufferId::none) error.aftermath = Aftermath::half_applied;  // sums are of no use
+      throw;
+    }
     if (error.aftermath == Aftermath::lost) {
       error.text += kLost;
       throw;
@@ -222,7 +227,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
     else if (!stopped(0))
       device_.replay_step(*recording_, scalars);
   } catch (Error &error) {  // nobody knows what an asynchronous device had done by then
-    error.aftermath = Aftermath::lost;
+    if (error.code != Code::arg) error.aftermath = Aftermath::lost;
     lanes_.fail(issues_.size() - 1, std::current_exception());
   }
   const Lanes::Outcome outcome = lanes_.end(issues_.size());

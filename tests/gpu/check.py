@@ -41,7 +41,6 @@ class Checks:
         self.device, self.environment = arguments.device, dict(os.environ)
         if arguments.device == "emulated":  # a library looks for its plugin beside itself
             folder = os.path.join(arguments.build, "tests", "cuda", "plugin", "emulated")
-            shutil.copy2(os.path.join(arguments.build, "libprotrain.so.0"), folder)
             self.device, self.environment["LD_LIBRARY_PATH"] = "cuda:0", folder
 
     def note(self, name, holds, **figures):

@@ -71,7 +71,9 @@ class CudaDevice : public Device {
     return make(request, *site_);
   }
   std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) override { return make_update(request); }
-  std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) override { return make_check(dtype, mark); }
+  std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) override {
+    return make_check(dtype, mark, *site_);
+  }
 
   void *allocate_arena(std::uint64_t bytes) override {
     require(arena_ == nullptr, Code::internal, info_.name, "the arena was allocated before");
@@ -83,11 +85,12 @@ class CudaDevice : public Device {
     return cuda::pin(host, bytes);
   }
   void unpin(void *host) override { cuda::unpin(host); }
-  void write(void *device, const void *host, std::uint64_t bytes) override { copy_now(device, host, bytes); }
-  void read(void *host, const void *device, std::uint64_t bytes) override { copy_now(host, device, bytes); }
+  void write(void *device, const void *host, std::uint64_t bytes) override { copy_alone({device, host, bytes}); }
+  void read(void *host, const void *device, std::uint64_t bytes) override { copy_alone({host, device, bytes}); }
 
   void run_step(void (*issue)(void *), void *argument) override {
     use_device(index_);
+    site_->faults.forget();
     sent_ = false;
     try {
       cuda::record(begin_, stream(Queue::compute));
@@ -166,6 +169,7 @@ class CudaDevice : public Device {
   }
   void replay_step(Recording &recording, const StepScalars &scalars) override {
     use_device(index_);
+    site_->faults.forget();
     scalars_->give(scalars);
     cuda::launch(static_cast<RecordedStep &>(recording).captured, stream(Queue::compute));
     finish_all();

@@ -21,7 +21,6 @@ void Faults::raise() {
   const std::uint32_t whose = number.exchange(0);  // of the threads that wait, one gets it
   if (whose == 0) return;
   const Fault fault = *fault_;
-  std::atomic_ref(fault_->claimed).store(0, std::memory_order_release);
   const Source &source = sources_.at(whose - 1);
   switch (source.kind) {
     case FaultKind::index:
@@ -32,5 +31,7 @@ void Faults::raise() {
       fail(Code::arg, source.subject, "an integer is divided by 0");
   }
 }
+
+void Faults::forget() { *fault_ = {}; }
 
 }  // namespace protrain::backend::cuda

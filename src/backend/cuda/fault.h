@@ -1,6 +1,7 @@
 // Errors that only the values in memory can show: an index outside its table, a label that is no class, an integer
-// divided by 0. A kernel that meets one notes it, puts NaN (or 0) in place of what it cannot compute and goes on;
-// whoever next waits for the device gets the error.
+// divided by 0. A kernel that meets one notes it, puts NaN (or 0) in place of what it cannot compute and goes on; the
+// check of the loss spoils the step for it, so that nothing is updated; whoever next waits for the device gets the
+// error.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,12 @@ class Faults {
 
   // Values are legal in [0, extent).
   Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
-  // Throws what was noted, once. On any thread; work that the device is not done with may have more to note.
+  // For kernels: `claimed` is not 0 from the first fault of a step to the step's end.
+  const Fault *noted() const { return fault_; }
+  // Throws what was noted, once. On any thread.
   void raise();
+  // Before a step.
+  void forget();
 
  private:
   struct Source {

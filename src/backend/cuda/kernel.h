@@ -108,6 +108,6 @@ Made make_counted_loss(const KernelRequest &request, Site &site);
 
 // optimizer.cu
 Made make_update(const UpdateRequest &request);
-Made make_check(DType dtype, std::uint32_t mark);
+Made make_check(DType dtype, std::uint32_t mark, const Site &site);
 
 }  // namespace protrain::backend::cuda

@@ -60,20 +60,21 @@ class Update : public CudaKernel {
 template <typename T>
 class Check : public CudaKernel {
  public:
-  explicit Check(std::uint32_t mark) : mark_(mark) {}
+  Check(std::uint32_t mark, const Fault *fault) : mark_(mark), fault_(fault) {}
 
   void run(Stream stream, const Launch &launch) override {
     const T *value = input<T>(launch, 0);
     auto *status = output<std::uint32_t>(launch, 0), *copy = optional_output<std::uint32_t>(launch, 1);
-    each(stream, 1, [value, status, copy, mark = mark_] __device__(std::int64_t) {
+    each(stream, 1, [value, status, copy, mark = mark_, fault = fault_] __device__(std::int64_t) {
       const T distance = *value - *value;  // 0 where it is finite, else NaN
-      if (distance != 0 && *status == 0) *status = mark;
+      if ((distance != 0 || fault->claimed != 0) && *status == 0) *status = mark;
       if (copy != nullptr) *copy = *status;
     });
   }
 
  private:
   const std::uint32_t mark_;
+  const Fault *const fault_;
 };
 }  // namespace
 
@@ -84,11 +85,11 @@ Made make_update(const UpdateRequest &request) {
   return std::make_unique<Update<SplitWeights, bf16>>(request);
 }
 
-Made make_check(DType dtype, std::uint32_t mark) {
-  if (dtype == DType::f64) return std::make_unique<Check<double>>(mark);
+Made make_check(DType dtype, std::uint32_t mark, const Site &site) {
+  if (dtype == DType::f64) return std::make_unique<Check<double>>(mark, site.faults.noted());
   require(dtype == DType::f32, Code::unsupported, "check", "cuda checks float32 and float64 scalars, this one is {}",
           name_of(dtype));
-  return std::make_unique<Check<float>>(mark);
+  return std::make_unique<Check<float>>(mark, site.faults.noted());
 }
 
 }  // namespace protrain::backend::cuda
