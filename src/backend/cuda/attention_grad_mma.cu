@@ -19,13 +19,12 @@ struct Query {
 template <bool kTurned, int kColumns, typename QueryOf>
 __device__ void take_products(const Heads &s, const Bias<bf16> &bias, const Place<kTurned, kColumns> &place,
                               const QueryOf &query_of, Sums (&p)[kColumns / 8], Sums (&ds)[kColumns / 8]) {
-  with_scores(s, bias, place, [&](auto score) {
-    for_elements<kColumns / 8>([&](int n, int e, int r, int column) {
-      const Query query = query_of(r, column);
-      float slope;
-      p[n].at[e] = power_of_two(score(r, column, p[n].at[e], slope) - query.log2_sum());
-      ds[n].at[e] = p[n].at[e] * (ds[n].at[e] - query.delta) * slope;
-    });
+  constexpr int kTiles = kColumns / 8;
+  for_elements<kTiles>([&](int n, int e, int r, int column) { ds[n].at[e] -= query_of(r, column).delta; });
+  finish_scores(s, bias, place, p, [&](int n, int e, float slope) { ds[n].at[e] *= slope; });
+  for_elements<kTiles>([&](int n, int e, int r, int column) {
+    p[n].at[e] = power_of_two(p[n].at[e] - query_of(r, column).log2_sum());
+    ds[n].at[e] *= p[n].at[e];
   });
 }
 

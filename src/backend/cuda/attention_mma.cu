@@ -82,12 +82,7 @@ __global__ void __launch_bounds__(kThreads, kDepth <= 64 ? 3 : 2)
     if (key + kKeys < seen.end) copy_tiles(stage ^ 1, key + kKeys);
     Sums scores[kKeys / 8] = {};
     add_scores(queries, Memory::tile(stage, 0), scores);
-    with_scores(s, bias, Place<false, kKeys>{first + row, key}, [&](auto score) {
-      for_elements<kKeys / 8>([&](int n, int e, int r, int column) {
-        float slope;
-        scores[n].at[e] = score(r, column, scores[n].at[e], slope);
-      });
-    });
+    finish_scores(s, bias, Place<false, kKeys>{first + row, key}, scores, [](int, int, float) {});
     take_scores(scores, rows, out);
     add_weighted(scores, Memory::tile(stage, 1), 0, out);
   }

@@ -41,10 +41,14 @@ struct NarrowTile {
   template <int kRows>
   __device__ void copy(const Rows<const bf16> &from, std::int64_t first, int width) const {
     constexpr int kPieces = kDepth / 8;  // of 16 bytes
+    const bf16 *begin = from.at + first * from.step;
+    const int step = static_cast<int>(from.step);  // by_padded_depth has seen to it
+    const std::int64_t left = from.positions - first;
+    const int rows = left < kRows ? static_cast<int>(left) : kRows;
     PROTRAIN_UNROLL for (int i = static_cast<int>(threadIdx.x); i < kRows * kPieces; i += kThreads) {
       const int row = i / kPieces, column = i % kPieces * 8;
-      const bool given = first + row < from.positions && column < width;
-      copy_async<16>(at + row * kLd + column, given ? from.at + (first + row) * from.step + column : from.at, given);
+      const bool given = row < rows && column < width;
+      copy_async<16>(at + row * kLd + column, given ? begin + std::int64_t{row} * step + column : from.at, given);
     }
   }
 };
@@ -119,30 +123,36 @@ struct Place {
   }
 };
 
-// body(score), where score(r, column, product, slope) is log2 of what the softmax sums up, of the raw product in row
-// g + 8 r, and `slope` becomes the derivative of the softcap.
-template <bool kTurned, int kColumns, typename Body>
-__device__ void with_scores(const Heads &s, const Bias<bf16> &bias, const Place<kTurned, kColumns> &place, Body body) {
-  if (!bias.given() && s.softcap <= 0 && place.all_visible(s)) {
-    const float factor = s.scale * kLog2E;
-    body([=](int, int, float product, float &slope) {
-      slope = 1;
-      return product * factor;
+// Raw products of a strip become log2 of what the softmax sums up; on_slope(n, e, slope) gets the softcap's derivative.
+template <bool kTurned, int kColumns, typename OnSlope>
+__device__ void finish_scores(const Heads &s, const Bias<bf16> &bias, const Place<kTurned, kColumns> &place,
+                              Sums (&scores)[kColumns / 8], const OnSlope &on_slope) {
+  constexpr int kTiles = kColumns / 8;
+  if (s.softcap > 0)
+    for_elements<kTiles>([&](int n, int e, int, int) {
+      float slope;
+      scores[n].at[e] = s.score(scores[n].at[e], slope) * kLog2E;
+      on_slope(n, e, slope);
     });
-    return;
-  }
+  else
+    for_elements<kTiles>([&](int n, int e, int, int) { scores[n].at[e] *= s.scale * kLog2E; });
+  if (!bias.given() && place.all_visible(s)) return;
+
   const std::int64_t row = place.row + lane().g;
   const Range first = place.visible(s, row), second = place.visible(s, row + 8);
   const int begin[2] = {place.within(first.begin), place.within(second.begin)};
   const int end[2] = {place.within(first.end), place.within(second.end)};
-  body([&](int r, int column, float product, float &slope) {
-    slope = 0;
-    if (column < begin[r] || column >= end[r]) return -INFINITY;
-    const std::int64_t i = row + 8 * r, j = place.column + column;
-    const std::int64_t at = kTurned ? j * s.bias_q + i * s.bias_k : i * s.bias_q + j * s.bias_k;
-    return bias.added(s.score(product, slope), at) * kLog2E;
+  auto visible = [&](int r, int column) { return column >= begin[r] && column < end[r]; };
+  if (bias.given())
+    for_elements<kTiles>([&](int n, int e, int r, int column) {
+      const std::int64_t i = row + 8 * r, j = place.column + column;
+      const std::int64_t at = kTurned ? j * s.bias_q + i * s.bias_k : i * s.bias_q + j * s.bias_k;
+      if (visible(r, column)) scores[n].at[e] += bias.added(0, at) * kLog2E;
+    });
+  for_elements<kTiles>([&](int n, int e, int r, int column) {
+    if (!visible(r, column)) scores[n].at[e] = -INFINITY;
   });
-  __syncwarp();  // lanes went their own ways; products want them together
+  __syncwarp();  // lanes may have gone their own ways; products want them together
 }
 
 // Rows g and g + 8 of a strip, times their factors, to the rows from `first` on; columns below `width`.
@@ -166,6 +176,7 @@ template <typename Operands, typename Call>
 AttentionLaunch<Operands> by_padded_depth(const AttentionShape &shape, Call call) {
   if (shape.depth % 8 != 0 || shape.value_depth % 8 != 0) return nullptr;
   const std::int64_t depth = std::max(shape.depth, shape.value_depth);
+  if (shape.heads > INT32_MAX / std::max<std::int64_t>(depth, 1)) return nullptr;  // a row's elements
   if (depth <= 64) return call(Width<64>{});
   if (depth <= 96) return call(Width<96>{});
   if (depth <= 128) return call(Width<128>{});
