@@ -189,10 +189,10 @@ void run_block(int threads) {
   if (waiting.size() != order.size()) check_left(waiting);
   while (!waiting.empty()) {
     bool any = let_go(waiting, Waits::block);
-    for (std::size_t first = 0; !any && first < waiting.size(); first += kWarp)
-      any = let_go({waiting.begin() + static_cast<std::ptrdiff_t>(first),
-                    waiting.begin() + static_cast<std::ptrdiff_t>(first + kWarp)},
-                   Waits::warp);
+    for (std::size_t first = 0; first < waiting.size(); first += kWarp)
+      any |= let_go({waiting.begin() + static_cast<std::ptrdiff_t>(first),
+                     waiting.begin() + static_cast<std::ptrdiff_t>(first + kWarp)},
+                    Waits::warp);
     if (!any) stop("threads wait at different places");
     std::size_t over = 0;
     for (Fiber *fiber : waiting) {

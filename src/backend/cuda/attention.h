@@ -14,6 +14,8 @@ template <typename T>
 struct Rows {
   T *at;
   std::int64_t step, positions;
+
+  __device__ Rows from(int column) const { return {at + column, step, positions}; }
 };
 
 // Joins a value over kLanes neighbouring threads, in a tree that is the same for all of them.

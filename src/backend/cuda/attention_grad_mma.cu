@@ -160,11 +160,10 @@ __global__ void __launch_bounds__(kThreads, 2) dkv_mma_kernel(Heads s, Operands 
     add_weighted(p, Memory::tile(stage, 1), column, dv);
     add_weighted(ds, Memory::tile(stage, 0), column, dk);
   }
-  const Rows<bf16> to_dk = s.key_rows(o.dk, b, kv, depth), to_dv = s.key_rows(o.dv, b, kv, value_depth);
   if (o.dk != nullptr)
-    store_strip(dk, {s.scale, s.scale}, key + row, depth - column, {to_dk.at + column, to_dk.step, to_dk.positions});
+    store_strip(dk, {s.scale, s.scale}, key + row, depth - column, s.key_rows(o.dk, b, kv, depth).from(column));
   if (o.dv != nullptr)
-    store_strip(dv, {1, 1}, key + row, value_depth - column, {to_dv.at + column, to_dv.step, to_dv.positions});
+    store_strip(dv, {1, 1}, key + row, value_depth - column, s.key_rows(o.dv, b, kv, value_depth).from(column));
 }
 
 template <int kDepth>
