@@ -23,6 +23,41 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForAllSizesAndMasks) {
       for (std::int64_t window : {0, 1, 7, 80}) expect_both(*this, forward(sizes, form(causal, window), seed += 3));
 }
 
+// Deep heads, in bfloat16 multiples of 8: what is padded, and cut, differs from one to the next.
+const std::vector<AttentionSizes> kDeepSizes = {{2, 33, 33, 2, 1, 40, 48},    {1, 70, 150, 2, 1, 64, 64},
+                                                {1, 150, 70, 2, 2, 64, 24},   {1, 65, 65, 1, 1, 96, 96},
+                                                {1, 66, 130, 2, 1, 128, 128}, {1, 40, 70, 1, 1, 112, 128},
+                                                {1, 70, 100, 2, 1, 256, 256}, {1, 33, 40, 1, 1, 136, 192},
+                                                {1, 20, 20, 1, 1, 264, 264},  {1, 200, 200, 4, 2, 64, 64}};
+
+TEST_P(FusedAttentionKernel, IsTheReferenceForDeepHeads) {
+  unsigned seed = 0;
+  for (const AttentionSizes &sizes : kDeepSizes)
+    for (std::int64_t causal : {0, 1})
+      for (std::int64_t window : {0, 30}) expect_both(*this, forward(sizes, form(causal, window, 0, 0.1), seed += 3));
+}
+
+TEST_P(FusedAttentionKernel, CapsAndBiasesTheScoresOfDeepHeads) {
+  const AttentionSizes sizes = kDeepSizes[1];
+  for (std::int64_t causal : {0, 1}) {
+    OneNode node = forward(sizes, form(causal, 0, 1.5, 0.1), 5);
+    expect_both(*this, node);
+    node.inputs.push_back(random_floats({sizes.batch, 1, sizes.queries, sizes.keys}, 9, -2, 2));
+    expect_both(*this, node);
+    node.attributes = form(causal, 40, 0, -0.1);
+    expect_both(*this, node);
+  }
+}
+
+TEST_P(FusedAttentionKernel, GivesTheGradientsThatAreWanted) {
+  const OneNode node = backward(forward(kDeepSizes[1], form(1, 0, 0, 0.1), 5), 77);
+  for (int wanted = 1; wanted < 8; ++wanted) {
+    OneNode some = node;
+    some.outputs = {(wanted & 1) != 0, (wanted & 2) != 0, (wanted & 4) != 0};
+    expect_reference(some, 2e-5);
+  }
+}
+
 TEST_P(FusedAttentionKernel, CapsItsScores) {
   for (const AttentionSizes &sizes : {kSizes[1], kSizes[3]})
     for (std::int64_t causal : {0, 1}) expect_both(*this, forward(sizes, form(causal, 0, 1.5), 5));

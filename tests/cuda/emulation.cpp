@@ -144,10 +144,17 @@ class Fiber {
 };
 
 std::vector<std::unique_ptr<Fiber>> fibers;  // one a thread of the block; those that never waited share the first
-std::vector<std::uint64_t> exchange;         // 8 bytes a thread
+std::vector<std::byte> exchanged_bytes;      // kExchangeBytes a thread
 std::unique_ptr<std::byte[]> shared;
 const std::function<void()> *work = nullptr;
 bool backwards = false;
+
+struct Copy {
+  void *to;
+  const void *from;  // nullptr: zeros
+  std::size_t bytes;
+};
+std::vector<std::vector<Copy>> copies;  // that a thread has not waited for
 
 void run_thread() { (*work)(); }
 
@@ -156,6 +163,13 @@ bool let_go(const std::vector<Fiber *> &group, Waits reason) {
   if (group.empty() || !std::ranges::all_of(group, [&](Fiber *f) { return f->waits == reason; })) return false;
   for (Fiber *fiber : group) fiber->waits = Waits::nothing;
   return true;
+}
+
+// Some threads are over: only whole warps may be, and nobody may wait for the block.
+void check_left(const std::vector<Fiber *> &waiting) {
+  for (const Fiber *fiber : waiting)
+    if (fiber->waits == Waits::block) stop("some threads wait that others have left behind");
+  if (waiting.size() % kWarp != 0) stop("part of a warp has left");
 }
 
 void run_block(int threads) {
@@ -172,26 +186,22 @@ void run_block(int threads) {
     waiting.push_back(fiber);
     ++used;
   }
-  if (!waiting.empty() && waiting.size() != order.size()) stop("some threads wait that others have left behind");
+  if (waiting.size() != order.size()) check_left(waiting);
   while (!waiting.empty()) {
     bool any = let_go(waiting, Waits::block);
-    for (std::size_t first = 0; !any && first < waiting.size(); first += kWarp)
-      any = let_go({waiting.begin() + static_cast<std::ptrdiff_t>(first),
-                    waiting.begin() + static_cast<std::ptrdiff_t>(first + kWarp)},
-                   Waits::warp);
+    for (std::size_t first = 0; first < waiting.size(); first += kWarp)
+      any |= let_go({waiting.begin() + static_cast<std::ptrdiff_t>(first),
+                     waiting.begin() + static_cast<std::ptrdiff_t>(first + kWarp)},
+                    Waits::warp);
     if (!any) stop("threads wait at different places");
     std::size_t over = 0;
     for (Fiber *fiber : waiting) {
       if (fiber->waits == Waits::nothing) fiber->go_on();
       over += fiber->waits == Waits::over;
     }
-    if (over == waiting.size()) return;
-    if (over > 0) {  // whole warps may be ahead; who is over may not be waited for
-      for (Fiber *fiber : waiting)
-        if (fiber->waits == Waits::block) stop("some threads wait that others have left behind");
-    }
-    if (over > 0) std::erase_if(waiting, [](Fiber *f) { return f->waits == Waits::over; });
-    if (waiting.size() % kWarp != 0) stop("part of a warp has left");
+    if (over == 0) continue;
+    std::erase_if(waiting, [](Fiber *f) { return f->waits == Waits::over; });
+    check_left(waiting);
   }
 }
 }  // namespace
@@ -199,7 +209,8 @@ void run_block(int threads) {
 void run(const Grid &grid, const std::function<void()> &thread) {
   if (grid.threads % kWarp != 0 || grid.threads < kWarp || grid.threads > 1024) stop("a block is not of whole warps");
   work = &thread;
-  exchange.assign(static_cast<std::size_t>(grid.threads), 0);
+  exchanged_bytes.resize(static_cast<std::size_t>(grid.threads) * kExchangeBytes);
+  copies.resize(static_cast<std::size_t>(grid.threads));
   gridDim.x = static_cast<unsigned>(grid.blocks);
   blockDim.x = static_cast<unsigned>(grid.threads);
   for (std::int64_t block = 0; block < grid.blocks; ++block) {
@@ -207,6 +218,8 @@ void run(const Grid &grid, const std::function<void()> &thread) {
     shared.reset(new std::byte[grid.shared_bytes]);
     std::memset(shared.get(), 0xFF, grid.shared_bytes);  // not a number
     run_block(grid.threads);
+    if (!std::ranges::all_of(copies, [](const std::vector<Copy> &own) { return own.empty(); }))
+      stop("nobody has waited for a copy");
   }
 }
 
@@ -217,7 +230,22 @@ void meet_warp() { Fiber::current->leave(Waits::warp); }
 
 void *exchange_place(int lane) {
   const auto own = static_cast<std::size_t>(threadIdx.x);
-  return &exchange[lane < 0 ? own : own / kWarp * kWarp + static_cast<std::size_t>(lane) % kWarp];
+  const std::size_t thread = lane < 0 ? own : own / kWarp * kWarp + static_cast<std::size_t>(lane) % kWarp;
+  return &exchanged_bytes[thread * kExchangeBytes];
+}
+
+void copy_async(void *to, const void *from, std::size_t bytes) {
+  copies[threadIdx.x].push_back({to, from, bytes});
+  if (!backwards) wait_for_copies();
+}
+void wait_for_copies() {
+  for (const Copy &copy : copies[threadIdx.x]) {
+    if (copy.from != nullptr)
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    else
+      std::memset(copy.to, 0, copy.bytes);
+  }
+  copies[threadIdx.x].clear();
 }
 
 void run_backwards(bool yes) { backwards = yes; }

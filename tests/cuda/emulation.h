@@ -38,19 +38,33 @@ void run(const Grid &grid, const std::function<void()> &thread);
 void *shared_memory();
 void meet_block();
 void meet_warp();
-void *exchange_place(int lane);  // 8 bytes of a lane of this thread's warp
+inline constexpr std::size_t kExchangeBytes = 24;
+void *exchange_place(int lane);  // kExchangeBytes of a lane of this thread's warp; -1: its own
 
-// The value that `lane` of this thread's warp brings; all its threads call it together.
-template <typename T>
-T exchanged(T value, int lane) {
-  static_assert(sizeof(T) <= 8);
+// read(value_of), where value_of(lane) is what that lane of this thread's warp brings; all its threads call it
+// together, and none goes on before all have read.
+template <typename T, typename Read>
+void exchange(const T &value, Read read) {
+  static_assert(sizeof(T) <= kExchangeBytes);
   std::memcpy(exchange_place(-1), &value, sizeof(T));
   meet_warp();
-  T other;
-  std::memcpy(&other, exchange_place(lane), sizeof(T));
+  read([](int lane) {
+    T other;
+    std::memcpy(&other, exchange_place(lane), sizeof(T));
+    return other;
+  });
   meet_warp();
-  return other;
 }
+template <typename T>
+T exchanged(T value, int lane) {
+  exchange(value, [&](auto value_of) { value = value_of(lane); });
+  return value;
+}
+
+// Copies `bytes`, or that many zeros where `from` is nullptr, some time before the thread has waited: at once where
+// threads run in ascending order, only when waited for where in descending.
+void copy_async(void *to, const void *from, std::size_t bytes);
+void wait_for_copies();
 
 // Threads of a block run in ascending order, or in descending: what depends on it is a race.
 void run_backwards(bool backwards);

@@ -1,9 +1,7 @@
-// What attention and its gradient share: sizes, masks, and products of tiles in shared memory.
-//
-// A block of 16 x 16 threads works on tiles of kTile queries and kTile keys. Of a product of tiles, thread (y, x) makes
-// rows y, y + 16, ... and columns x, x + 16, ..., so that neighbouring threads touch neighbouring banks. Operands are
-// float32 in shared memory, whatever they are outside.
+// What attention and its gradient share: sizes, masks, operands, and the ways to work on them.
 #pragma once
+
+#include <algorithm>
 
 #include "arith/math.h"
 #include "backend/attention_shape.h"
@@ -11,7 +9,21 @@
 
 namespace protrain::backend::cuda {
 
-inline constexpr int kSide = 16;  // of the square of threads
+// What is (positions, width), with `step` elements from one position to the next.
+template <typename T>
+struct Rows {
+  T *at;
+  std::int64_t step, positions;
+
+  __device__ Rows from(int column) const { return {at + column, step, positions}; }
+};
+
+// Joins a value over kLanes neighbouring threads, in a tree that is the same for all of them.
+template <int kLanes, typename Join>
+__device__ float across(float value, Join join) {
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) value = join(value, from_lane_xor(value, mask));
+  return value;
+}
 
 // q (B, Sq, H, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv)
 struct Heads {
@@ -28,7 +40,7 @@ struct Heads {
         kv_heads(a.kv_heads),
         depth(a.depth),
         value_depth(a.value_depth),
-        window(a.window),
+        window(std::min(a.window, a.keys + a.queries)),  // hides as little
         bias_b(a.bias_b),
         bias_h(a.bias_h),
         bias_q(a.bias_q),
@@ -41,11 +53,17 @@ struct Heads {
     const std::int64_t at = query + keys - queries;  // the key that the query stands at
     return key < keys && query < queries && (!causal || key <= at) && (window <= 0 || key > at - window);
   }
-  // Whether some query of [first, first + size) may see some key of the tile.
-  __device__ bool tiles_meet(std::int64_t first_query, std::int64_t first_key, int size) const {
-    const std::int64_t ahead = keys - queries;
-    return (!causal || first_key <= first_query + size - 1 + ahead) &&
-           (window <= 0 || first_key + size - 1 > first_query + ahead - window);
+  // Keys that queries [first, first + count) see, some of them each; queries that see some of keys [first, ...). Both
+  // ends of either never fall as `first` rises. Empty for what is no query, or no key.
+  __device__ Range seen(std::int64_t first, int count) const {
+    const std::int64_t at = first + keys - queries;
+    if (first >= queries) return {0, 0};
+    return {window > 0 && at >= window ? at - window + 1 : 0, causal && at + count < keys ? at + count : keys};
+  }
+  __device__ Range seeing(std::int64_t first, int count) const {
+    const std::int64_t at = first + queries - keys, end = at + count - 1 + window;
+    if (first >= keys) return {0, 0};
+    return {causal && at > 0 ? at : 0, window > 0 && end < queries ? end : queries};
   }
   // The score of a visible pair, of its raw product; `slope` becomes the derivative of the softcap.
   __device__ float score(float product, float &slope) const {
@@ -55,100 +73,68 @@ struct Heads {
     slope = 1 - t * t;
     return t * softcap;
   }
+
+  // What a head has of (B, Sq, H, width), and a key head of (B, Sk, Hk, width).
+  template <typename T>
+  __device__ Rows<T> query_rows(T *at, std::int64_t b, std::int64_t h, std::int64_t width) const {
+    return {at + (b * queries * heads + h) * width, heads * width, queries};
+  }
+  template <typename T>
+  __device__ Rows<T> key_rows(T *at, std::int64_t b, std::int64_t kv, std::int64_t width) const {
+    return {at + (b * keys * kv_heads + kv) * width, kv_heads * width, keys};
+  }
 };
 
-struct Thread {
-  int x, y;  // of the square
-};
-__device__ inline Thread thread_of_square() {
-  return {static_cast<int>(threadIdx.x) % kSide, static_cast<int>(threadIdx.x) / kSide};
-}
-
-// A matrix in shared memory; rows lie one element apart more than they are long, and so in different banks.
-struct Tile {
-  float *at;
-  int ld;
-  __device__ float &operator()(int row, int column) const { return at[row * ld + column]; }
-};
-inline constexpr std::size_t tile_floats(std::int64_t rows, std::int64_t columns) {
-  return static_cast<std::size_t>(rows * (columns + 1));
-}
-__device__ inline Tile take_tile(float *&memory, int rows, int columns) {
-  const Tile tile{memory, columns + 1};
-  memory += rows * (columns + 1);
-  return tile;
-}
-
-// Rows [first, first + rows) of what is (positions, width) with `step` elements from one position to the next; beyond
-// `positions` zeros.
 template <typename T>
-struct Rows {
-  const T *at;
-  std::int64_t step, positions;
+struct Bias {
+  const float *wide;  // in float32, or
+  const T *narrow;    // in the operands' type; nullptr: none
+
+  __device__ bool given() const { return wide != nullptr || narrow != nullptr; }
+  __device__ Bias of_head(const Heads &s, std::int64_t b, std::int64_t h) const {
+    const std::int64_t at = b * s.bias_b + h * s.bias_h;
+    return {wide == nullptr ? nullptr : wide + at, narrow == nullptr ? nullptr : narrow + at};
+  }
+  __device__ float added(float score, std::int64_t at) const {
+    if (wide != nullptr) score += wide[at];
+    if (narrow != nullptr) score += widened(narrow[at]);
+    return score;
+  }
+};
+// Whether the bias, input `index`, is wide; it is of `dtype` where not.
+inline bool has_wide_bias(const KernelRequest &request, std::size_t index, DType dtype) {
+  if (!has_input(request, index)) return false;
+  if (request.inputs[index].dtype == DType::f32) return true;
+  require_dtype(request, request.inputs[index], dtype);
+  return false;
+}
+template <typename T>
+Bias<T> bias_input(const Launch &launch, std::size_t index, bool wide) {
+  if (wide) return {optional_input<float>(launch, index), nullptr};
+  return {nullptr, optional_input<T>(launch, index)};
+}
+
+template <typename T>
+struct AttentionOperands {
+  const T *q, *k, *v;
+  Bias<T> bias;
+  T *out;
+  float *lse;  // (B, H, Sq); nullptr: not wanted
 };
 template <typename T>
-__device__ void load_tile(const Rows<T> &from, std::int64_t first, int rows, int width, const Tile &to) {
-  for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += static_cast<int>(blockDim.x)) {
-    const int row = i / width, column = i % width;
-    const bool inside = first + row < from.positions;
-    to(row, column) = inside ? widened(from.at[(first + row) * from.step + column]) : 0.0f;
-  }
-}
+struct AttentionGradOperands {
+  const T *dout, *q, *k, *v, *out;
+  const float *lse, *delta;  // (B, H, Sq)
+  Bias<T> bias;
+  T *dq, *dk, *dv;  // nullptr: not wanted
+};
 
-// sums[a][b] = row y + 16 a of `left` times row x + 16 b of `right`
-template <int kMicro>
-__device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (&sums)[kMicro][kMicro]) {
-  const Thread t = thread_of_square();
-  for (int a = 0; a < kMicro; ++a)
-    for (int b = 0; b < kMicro; ++b) sums[a][b] = 0;
-  for (int d = 0; d < depth; ++d) {
-    float l[kMicro], r[kMicro];
-    for (int a = 0; a < kMicro; ++a) l[a] = left(t.y + kSide * a, d);
-    for (int b = 0; b < kMicro; ++b) r[b] = right(t.x + kSide * b, d);
-    for (int a = 0; a < kMicro; ++a)
-      for (int b = 0; b < kMicro; ++b) sums[a][b] = arith::fma(l[a], r[b], sums[a][b]);
-  }
-}
+// Appends what computes the attention, or the gradients that are wanted, of heads of some depth.
+template <typename Operands>
+using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// sums[a][c] += row y + 16 a of `left` (its column, where kTurned) times column x + 16 c of `right`; `length` of each
-template <bool kTurned, int kMicro, int kColumns>
-__device__ void add_product(const Tile &left, const Tile &right, int length, int width,
-                            float (&sums)[kMicro][kColumns]) {
-  const Thread t = thread_of_square();
-  for (int j = 0; j < length; ++j) {
-    float l[kMicro];
-    for (int a = 0; a < kMicro; ++a) l[a] = kTurned ? left(j, t.y + kSide * a) : left(t.y + kSide * a, j);
-    for (int c = 0; c < kColumns; ++c) {
-      const int column = t.x + kSide * c;
-      const float r = column < width ? right(j, column) : 0.0f;
-      for (int a = 0; a < kMicro; ++a) sums[a][c] = arith::fma(l[a], r, sums[a][c]);
-    }
-  }
-}
-
-// Writes what add_product summed to rows [first, ...) of an array like Rows.
-template <typename T, int kMicro, int kColumns>
-__device__ void store_rows(const float (&sums)[kMicro][kColumns], const Rows<T> &shape, std::int64_t first, int width,
-                           T *to) {
-  const Thread t = thread_of_square();
-  for (int a = 0; a < kMicro; ++a) {
-    const std::int64_t row = first + t.y + kSide * a;
-    if (row >= shape.positions) continue;
-    for (int c = 0; c < kColumns; ++c)
-      if (t.x + kSide * c < width) to[row * shape.step + t.x + kSide * c] = narrowed<T>(sums[a][c]);
-  }
-}
-
-// call(Width<kTile>, Width<kColumns>): the sizes of tiles that heads of that depth are worked on by, kColumns the
-// columns of a thread. Fixed by shapes alone.
-template <typename Call>
-Made by_depth(const KernelRequest &request, std::int64_t depth, std::int64_t tile_64_up_to, Call call) {
-  if (depth <= 64) return call(Width<64>{}, Width<4>{});
-  if (depth <= 128 && tile_64_up_to >= 128) return call(Width<64>{}, Width<8>{});
-  if (depth <= 128) return call(Width<32>{}, Width<8>{});
-  if (depth <= 256) return call(Width<32>{}, Width<16>{});
-  require(depth <= 512, Code::unsupported, subject(request), "heads of {}: cuda takes up to 512", depth);
-  return call(Width<16>{}, Width<32>{});
-}
+// On tensor cores; nullptr where heads are too deep, or their rows do not begin at multiples of 16 bytes.
+AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
+AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 
 }  // namespace protrain::backend::cuda

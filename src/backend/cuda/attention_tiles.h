@@ -1,0 +1,100 @@
+// Attention in float32, whatever the operands are: products of tiles in shared memory.
+//
+// A block of 16 x 16 threads works on tiles of kTile queries and kTile keys. Of a product of tiles, thread (y, x) makes
+// rows y, y + 16, ... and columns x, x + 16, ..., so that neighbouring threads touch neighbouring banks.
+#pragma once
+
+#include "backend/cuda/attention.h"
+
+namespace protrain::backend::cuda {
+
+inline constexpr int kSide = 16;  // of the square of threads
+
+struct Thread {
+  int x, y;  // of the square
+};
+__device__ inline Thread thread_of_square() {
+  return {static_cast<int>(threadIdx.x) % kSide, static_cast<int>(threadIdx.x) / kSide};
+}
+
+// A matrix in shared memory; rows lie one element apart more than they are long, and so in different banks.
+struct Tile {
+  float *at;
+  int ld;
+  __device__ float &operator()(int row, int column) const { return at[row * ld + column]; }
+};
+inline constexpr std::size_t tile_floats(std::int64_t rows, std::int64_t columns) {
+  return static_cast<std::size_t>(rows * (columns + 1));
+}
+__device__ inline Tile take_tile(float *&memory, int rows, int columns) {
+  const Tile tile{memory, columns + 1};
+  memory += rows * (columns + 1);
+  return tile;
+}
+
+// Rows [first, first + rows), zeros beyond the positions.
+template <typename T>
+__device__ void load_tile(const Rows<const T> &from, std::int64_t first, int rows, int width, const Tile &to) {
+  for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += static_cast<int>(blockDim.x)) {
+    const int row = i / width, column = i % width;
+    const bool inside = first + row < from.positions;
+    to(row, column) = inside ? widened(from.at[(first + row) * from.step + column]) : 0.0f;
+  }
+}
+
+// sums[a][b] = row y + 16 a of `left` times row x + 16 b of `right`
+template <int kMicro>
+__device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (&sums)[kMicro][kMicro]) {
+  const Thread t = thread_of_square();
+  for (int a = 0; a < kMicro; ++a)
+    for (int b = 0; b < kMicro; ++b) sums[a][b] = 0;
+  for (int d = 0; d < depth; ++d) {
+    float l[kMicro], r[kMicro];
+    for (int a = 0; a < kMicro; ++a) l[a] = left(t.y + kSide * a, d);
+    for (int b = 0; b < kMicro; ++b) r[b] = right(t.x + kSide * b, d);
+    for (int a = 0; a < kMicro; ++a)
+      for (int b = 0; b < kMicro; ++b) sums[a][b] = arith::fma(l[a], r[b], sums[a][b]);
+  }
+}
+
+// sums[a][c] += row y + 16 a of `left` (its column, where kTurned) times column x + 16 c of `right`; `length` of each
+template <bool kTurned, int kMicro, int kColumns>
+__device__ void add_product(const Tile &left, const Tile &right, int length, int width,
+                            float (&sums)[kMicro][kColumns]) {
+  const Thread t = thread_of_square();
+  for (int j = 0; j < length; ++j) {
+    float l[kMicro];
+    for (int a = 0; a < kMicro; ++a) l[a] = kTurned ? left(j, t.y + kSide * a) : left(t.y + kSide * a, j);
+    for (int c = 0; c < kColumns; ++c) {
+      const int column = t.x + kSide * c;
+      const float r = column < width ? right(j, column) : 0.0f;
+      for (int a = 0; a < kMicro; ++a) sums[a][c] = arith::fma(l[a], r, sums[a][c]);
+    }
+  }
+}
+
+// Writes what add_product summed to rows [first, ...).
+template <typename T, int kMicro, int kColumns>
+__device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t first, int width, const Rows<T> &to) {
+  const Thread t = thread_of_square();
+  for (int a = 0; a < kMicro; ++a) {
+    const std::int64_t row = first + t.y + kSide * a;
+    if (row >= to.positions) continue;
+    for (int c = 0; c < kColumns; ++c)
+      if (t.x + kSide * c < width) to.at[row * to.step + t.x + kSide * c] = narrowed<T>(sums[a][c]);
+  }
+}
+
+// call(Width<kTile>, Width<kColumns>): the sizes of tiles that heads of that depth are worked on by, kColumns the
+// columns of a thread. Fixed by shapes alone.
+template <typename Call>
+auto by_depth(const KernelRequest &request, std::int64_t depth, std::int64_t tile_64_up_to, Call call) {
+  if (depth <= 64) return call(Width<64>{}, Width<4>{});
+  if (depth <= 128 && tile_64_up_to >= 128) return call(Width<64>{}, Width<8>{});
+  if (depth <= 128) return call(Width<32>{}, Width<8>{});
+  if (depth <= 256) return call(Width<32>{}, Width<16>{});
+  require(depth <= 512, Code::unsupported, subject(request), "heads of {}: cuda takes up to 512", depth);
+  return call(Width<16>{}, Width<32>{});
+}
+
+}  // namespace protrain::backend::cuda

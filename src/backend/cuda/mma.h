@@ -1,0 +1,157 @@
+// What a warp does in bfloat16 on tensor cores: products of 16 x 16 by 16 x 8, the loads that lay out their operands,
+// and copies to shared memory that go on by themselves. For sm_80 and newer. All threads of a warp call these together.
+//
+// Lane 4 g + t (g < 8, t < 4) holds of a matrix, pairs being neighbours in a row of A, in a column of B:
+//   A (16, 16)  pairs from (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8)
+//   B (16, 8)   pairs from (2t, g), (2t + 8, g)
+//   C (16, 8)   (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1), in float32
+// Two Cs side by side, narrowed, are therefore an A: products follow each other without leaving registers.
+#pragma once
+
+#include "backend/cuda/elementwise.h"
+
+#if defined(__CUDACC__)
+#define PROTRAIN_UNROLL _Pragma("unroll")  // what lies in registers is indexed by constants alone
+#else
+#define PROTRAIN_UNROLL
+#endif
+
+namespace protrain::backend::cuda {
+
+using Pair = std::uint32_t;  // two bfloat16, the first in the lower half
+
+struct Quad {  // A, or two Bs side by side
+  Pair at[4];
+};
+struct Sums {  // C
+  float at[4];
+};
+
+struct Lane {
+  int g, t;
+};
+__device__ inline int lane_index() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ inline Lane lane() { return {lane_index() / 4, lane_index() % 4}; }
+
+#if defined(__CUDACC__)
+// c += a b
+__device__ inline void mma(Sums &c, const Quad &a, Pair b0, Pair b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
+      : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
+}
+
+// Four 8 x 8 matrices from shared memory: lane l says where row l % 8 of matrix l / 8 is, 16 bytes at a multiple of 16,
+// and gets the pair from (g, 2t) of each; kTurned: of each matrix turned round, (2t, g) and (2t + 1, g).
+template <bool kTurned>
+__device__ Quad load_matrices(const bf16 *row) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  Quad q;
+  if constexpr (kTurned)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(q.at[0]), "=r"(q.at[1]), "=r"(q.at[2]), "=r"(q.at[3])
+                 : "r"(at)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(q.at[0]), "=r"(q.at[1]), "=r"(q.at[2]), "=r"(q.at[3])
+                 : "r"(at)
+                 : "memory");
+  return q;
+}
+
+// kBytes (4 or 16, at multiples of them) to shared memory, zeros where not `given`; there after wait_for_copies, for
+// other threads after __syncthreads as well.
+template <int kBytes>
+__device__ void copy_async(void *to, const void *from, bool given) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  const int bytes = given ? kBytes : 0;
+  if constexpr (kBytes == 16)  // past the first cache: nobody else of the block reads it
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(kBytes), "r"(bytes)
+                 : "memory");
+}
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+__device__ inline Pair narrowed_pair(float first, float second) {
+  Pair pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+// 2^x to two units in the last place; results below 2^-126 are 0.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#else
+inline float element_of(Pair pair, int i) { return widened(bf16{static_cast<std::uint16_t>(pair >> 16 * i)}); }
+
+inline void mma(Sums &c, const Quad &a, Pair b0, Pair b1) {
+  struct Operands {
+    Quad a;
+    Pair b[2];
+  };
+  emulation::exchange(Operands{a, {b0, b1}}, [&](auto operands_of) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane().g + i / 2 * 8, column = lane().t * 2 + i % 2;
+      float sum = 0;
+      for (int k = 0; k < 16; ++k) {
+        const Operands left = operands_of(row % 8 * 4 + k % 8 / 2), right = operands_of(column * 4 + k % 8 / 2);
+        sum += element_of(left.a.at[k / 8 * 2 + row / 8], k % 2) * element_of(right.b[k / 8], k % 2);
+      }
+      c.at[i] += sum;
+    }
+  });
+}
+
+template <bool kTurned>
+Quad load_matrices(const bf16 *row) {
+  Quad q;
+  emulation::exchange(row, [&](auto row_of) {
+    const int g = lane().g, column = lane().t * 2;
+    for (int i = 0; i < 4; ++i) {
+      auto element = [&](int r, int c) -> Pair { return row_of(8 * i + r)[c].bits; };
+      const Pair first = kTurned ? element(column, g) : element(g, column);
+      const Pair second = kTurned ? element(column + 1, g) : element(g, column + 1);
+      q.at[i] = second << 16 | first;
+    }
+  });
+  return q;
+}
+
+template <int kBytes>
+void copy_async(void *to, const void *from, bool given) {
+  emulation::copy_async(to, given ? from : nullptr, kBytes);
+}
+inline void wait_for_copies() { emulation::wait_for_copies(); }
+
+inline Pair narrowed_pair(float first, float second) {
+  return static_cast<Pair>(narrowed<bf16>(second).bits) << 16 | narrowed<bf16>(first).bits;
+}
+inline float power_of_two(float x) { return ::exp2f(x); }
+#endif
+
+// Two Cs side by side as an A.
+__device__ inline Quad narrowed_quad(const Sums &left, const Sums &right) {
+  return {{narrowed_pair(left.at[0], left.at[1]), narrowed_pair(left.at[2], left.at[3]),
+           narrowed_pair(right.at[0], right.at[1]), narrowed_pair(right.at[2], right.at[3])}};
+}
+
+// sums (16, 8 kTiles) += left(k) (16, 16) times right(k, n), the Bs of columns 16 n to 16 n + 15, over k < kSteps.
+template <int kSteps, typename Left, typename Right, int kTiles>
+__device__ void add_product(const Left &left, const Right &right, Sums (&sums)[kTiles]) {
+  static_assert(kTiles % 2 == 0);
+  PROTRAIN_UNROLL for (int k = 0; k < kSteps; ++k) {
+    const Quad a = left(k);
+    PROTRAIN_UNROLL for (int n = 0; n < kTiles; n += 2) {
+      const Quad b = right(k, n / 2);
+      mma(sums[n], a, b.at[0], b.at[1]);
+      mma(sums[n + 1], a, b.at[2], b.at[3]);
+    }
+  }
+}
+
+}  // namespace protrain::backend::cuda
