@@ -15,14 +15,22 @@ Machine *machine(std::unique_ptr<backend::Device> device, std::uint64_t bytes = 
 
 // In bfloat16 the cpu moves elements, and multiplies matrices.
 std::vector<Exception> lacks_of_the_cpu() {
-  constexpr std::string_view kHas[] = {"Transpose",          "Slice",
-                                       "SliceGrad",          "Concat",
-                                       "Split",              "Expand",
-                                       "Pad",                "Trilu",
-                                       "Gather",             "GatherElements",
-                                       "Where",              "MatMul",
-                                       "FusedAttention",     "FusedAttentionGrad",
-                                       "LinearCrossEntropy", "LinearCrossEntropyGrad"};
+  constexpr std::string_view kHas[] = {"Transpose",
+                                       "Slice",
+                                       "SliceGrad",
+                                       "Concat",
+                                       "Split",
+                                       "Expand",
+                                       "Pad",
+                                       "Trilu",
+                                       "Gather",
+                                       "GatherElements",
+                                       "Where",
+                                       "MatMul",
+                                       "FusedAttention",
+                                       "FusedAttentionGrad",
+                                       "LinearCrossEntropy",
+                                       "LinearCrossEntropyGrad"};
   std::vector<Exception> list;
   for (std::string_view op : ops::names())
     if (std::ranges::find(kHas, op) == std::end(kHas))
