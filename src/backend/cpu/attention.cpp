@@ -141,27 +141,27 @@ class Attention : public CpuKernel {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.heads, h = head % a.heads, lanes = tile.size();
     auto floats = [&](std::uint64_t offset) { return place<float>(member, launch, offset); };
-    auto narrow = [&](std::uint64_t offset) { return place<T>(member, launch, offset); };
+    auto elements = [&](std::uint64_t offset) { return place<T>(member, launch, offset); };
     void *gemm_scratch = floats(at_.gemm);
     const T *q = input<T>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.depth;
-    transpose<T>({q, a.heads * a.depth}, lanes, a.depth, {narrow(at_.query), lanes});
+    transpose<T>({q, a.heads * a.depth}, lanes, a.depth, {elements(at_.query), lanes});
     const Running running{floats(at_.most), floats(at_.sum), floats(at_.out), lanes, a.value_depth};
     begin(running);
     const Range visible = a.visible_key_tiles(tile);
     for (std::int64_t j = visible.begin; j < visible.end; ++j) {
       const Range keys = a.key_tile(j);
       float *scores = floats(at_.scores);
-      T *p = narrow(std::is_same_v<T, float> ? at_.scores : at_.narrow_scores);
+      T *p = elements(std::is_same_v<T, float> ? at_.scores : at_.narrow_scores);
       scores_.of(tile, keys)
-          .run(member.index, {narrow(at_.keys) + keys.begin * a.depth, narrow(at_.query), scores}, gemm_scratch);
+          .run(member.index, {elements(at_.keys) + keys.begin * a.depth, elements(at_.query), scores}, gemm_scratch);
       finish_scores(a, {scores, tile, keys, a.bias_of(launch, b, h), nullptr});
       Loops<T>::accumulate(running, scores, keys.size(), p);
       values_.of(tile, keys)
-          .run(member.index, {narrow(at_.values) + keys.begin * a.value_depth, p, running.out}, gemm_scratch);
+          .run(member.index, {elements(at_.values) + keys.begin * a.value_depth, p, running.out}, gemm_scratch);
     }
     end(running);
     T *out = output<T>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.value_depth;
-    transpose<T>({stored(running.out, a.value_depth * lanes, narrow(at_.narrow_out)), lanes}, a.value_depth, lanes,
+    transpose<T>({stored(running.out, a.value_depth * lanes, elements(at_.narrow_out)), lanes}, a.value_depth, lanes,
                  {out, a.heads * a.value_depth});
     if (float *lse = optional_output<float>(launch, 1))
       for (std::int64_t i = 0; i < lanes; ++i)

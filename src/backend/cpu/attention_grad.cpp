@@ -108,7 +108,7 @@ class AttentionGrad : public CpuKernel {
     const Launch &launch;
     int seat;
     float *floats(std::uint64_t offset) const { return at<float>(offset); }
-    T *narrow(std::uint64_t offset) const { return at<T>(offset); }
+    T *elements(std::uint64_t offset) const { return at<T>(offset); }
     template <typename E>
     E *at(std::uint64_t offset) const {
       return reinterpret_cast<E *>(static_cast<std::byte *>(launch.scratch) +
@@ -129,11 +129,11 @@ class AttentionGrad : public CpuKernel {
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads, group = a.heads / a.kv_heads;
     const std::int64_t first = b * a.keys * a.kv_heads + h, ld = a.kv_heads * a.depth, ldv = a.kv_heads * a.value_depth;
     const T *k = input<T>(m.launch, 2) + first * a.depth, *v = input<T>(m.launch, 3) + first * a.value_depth;
-    copy_rows<T>({k, ld}, a.keys, a.depth, {m.narrow(at_.k), a.depth});
-    copy_rows<T>({v, ldv}, a.keys, a.value_depth, {m.narrow(at_.v), a.value_depth});
+    copy_rows<T>({k, ld}, a.keys, a.depth, {m.elements(at_.k), a.depth});
+    copy_rows<T>({v, ldv}, a.keys, a.value_depth, {m.elements(at_.v), a.value_depth});
     for (std::int64_t j = 0; j < a.keys; j += kTile) {
       const std::int64_t rows = std::min(kTile, a.keys - j), at = j * a.depth;
-      transpose<T>({m.narrow(at_.k) + at, a.depth}, rows, a.depth, {m.narrow(at_.kt) + at, rows});
+      transpose<T>({m.elements(at_.k) + at, a.depth}, rows, a.depth, {m.elements(at_.kt) + at, rows});
     }
     std::fill_n(m.floats(at_.dk), a.keys * a.depth, 0.0F);
     std::fill_n(m.floats(at_.dv), a.keys * a.value_depth, 0.0F);
@@ -141,10 +141,10 @@ class AttentionGrad : public CpuKernel {
       for (std::int64_t t = 0; t < a.query_tiles(); ++t) run_tile(m, b, h * group + g, a.query_tile(t));
     // Keys and values are not needed any more: what is stored of their gradients takes their place.
     if (T *dk = optional_output<T>(m.launch, 1))
-      copy_rows<T>({stored(m.floats(at_.dk), a.keys * a.depth, m.narrow(at_.k)), a.depth}, a.keys, a.depth,
+      copy_rows<T>({stored(m.floats(at_.dk), a.keys * a.depth, m.elements(at_.k)), a.depth}, a.keys, a.depth,
                    {dk + first * a.depth, ld});
     if (T *dv = optional_output<T>(m.launch, 2))
-      copy_rows<T>({stored(m.floats(at_.dv), a.keys * a.value_depth, m.narrow(at_.v)), a.value_depth}, a.keys,
+      copy_rows<T>({stored(m.floats(at_.dv), a.keys * a.value_depth, m.elements(at_.v)), a.value_depth}, a.keys,
                    a.value_depth, {dv + first * a.value_depth, ldv});
   }
 
@@ -155,10 +155,10 @@ class AttentionGrad : public CpuKernel {
     const ConstRows<T> q{input<T>(m.launch, 1) + first * a.depth, a.heads * a.depth};
     const ConstRows<T> dout{input<T>(m.launch, 0) + first * a.value_depth, a.heads * a.value_depth};
     const ConstRows<T> out{input<T>(m.launch, 4) + first * a.value_depth, a.heads * a.value_depth};
-    copy_rows<T>(q, lanes, a.depth, {m.narrow(at_.q), a.depth});
-    transpose<T>(q, lanes, a.depth, {m.narrow(at_.qt), lanes});
-    copy_rows<T>(dout, lanes, a.value_depth, {m.narrow(at_.dout), a.value_depth});
-    transpose<T>(dout, lanes, a.value_depth, {m.narrow(at_.doutt), lanes});
+    copy_rows<T>(q, lanes, a.depth, {m.elements(at_.q), a.depth});
+    transpose<T>(q, lanes, a.depth, {m.elements(at_.qt), lanes});
+    copy_rows<T>(dout, lanes, a.value_depth, {m.elements(at_.dout), a.value_depth});
+    transpose<T>(dout, lanes, a.value_depth, {m.elements(at_.doutt), lanes});
     std::fill_n(m.floats(at_.dqt), lanes * a.depth, 0.0F);
     const float *lse = input<float>(m.launch, 5) + (b * a.heads + h) * a.queries + tile.begin;
     for (std::int64_t i = 0; i < lanes; ++i) {
@@ -178,24 +178,24 @@ class AttentionGrad : public CpuKernel {
       float *slope = a.softcap > 0 ? m.floats(at_.slope) : nullptr;
       const GradientTile<T> made{m.floats(at_.s),
                                  m.floats(at_.dp),
-                                 m.narrow(at_.p),
-                                 m.narrow(at_.ds),
+                                 m.elements(at_.p),
+                                 m.elements(at_.ds),
                                  m.floats(at_.lse),
                                  m.floats(at_.delta),
                                  slope};
       auto multiply_tiles = [&](TileProducts &products, const T *left, const T *right, float *to) {
         products.of(tile, keys).run(m.seat, {left, right, to}, m.floats(at_.gemm));
       };
-      multiply_tiles(scores_, m.narrow(at_.k) + k, m.narrow(at_.qt), made.s);
+      multiply_tiles(scores_, m.elements(at_.k) + k, m.elements(at_.qt), made.s);
       finish_scores(a, {made.s, tile, keys, a.bias_of(m.launch, b, h), slope});
-      multiply_tiles(probabilities_, m.narrow(at_.v) + v, m.narrow(at_.doutt), made.dp);
+      multiply_tiles(probabilities_, m.elements(at_.v) + v, m.elements(at_.doutt), made.dp);
       Loops<T>::score_gradient(made, a.scale, keys.size(), lanes);
-      multiply_tiles(dv_, made.p, m.narrow(at_.dout), m.floats(at_.dv) + v);
-      multiply_tiles(dk_, made.ds, m.narrow(at_.q), m.floats(at_.dk) + k);
-      multiply_tiles(dq_, m.narrow(at_.kt) + k, made.ds, m.floats(at_.dqt));
+      multiply_tiles(dv_, made.p, m.elements(at_.dout), m.floats(at_.dv) + v);
+      multiply_tiles(dk_, made.ds, m.elements(at_.q), m.floats(at_.dk) + k);
+      multiply_tiles(dq_, m.elements(at_.kt) + k, made.ds, m.floats(at_.dqt));
     }
     if (T *dq = optional_output<T>(m.launch, 0))
-      transpose<T>({stored(m.floats(at_.dqt), a.depth * lanes, m.narrow(at_.q)), lanes}, a.depth, lanes,
+      transpose<T>({stored(m.floats(at_.dqt), a.depth * lanes, m.elements(at_.q)), lanes}, a.depth, lanes,
                    {dq + ((b * a.queries + tile.begin) * a.heads + h) * a.depth, a.heads * a.depth});
   }
 

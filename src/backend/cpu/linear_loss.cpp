@@ -104,9 +104,7 @@ class LinearCrossEntropy : public CpuKernel {
   std::int64_t slices_of_a_block() const {
     if (!kNarrow || !gradient_) return 1;
     const std::int64_t slice_bytes = slice_rows_ * classes_ * static_cast<std::int64_t>(sizeof(T));
-    const std::int64_t slices = (rows_ + slice_rows_ - 1) / std::max<std::int64_t>(slice_rows_, 1);
-    return std::clamp<std::int64_t>(kBlockBytes / std::max<std::int64_t>(slice_bytes, 1), 1,
-                                    std::max<std::int64_t>(slices, 1));
+    return std::max<std::int64_t>(kBlockBytes / std::max<std::int64_t>(slice_bytes, 1), 1);
   }
 
   GemmShape logits_shape(std::int64_t rows) const {
