@@ -181,9 +181,9 @@ TEST(Update, OfWeightsInTwoPlanesIsThatOfTheirMasters) {
 TEST(Update, OfWeightsOfOtherTypesIsRefused) {
   EXPECT_THROW(open("cpu", 1)->compile_update({.optimizer = {}, .elements = 1, .weights = DType::f64}), Error);
   EXPECT_THROW(open("cpu", 1)->compile_update({.optimizer = {}, .elements = 1, .gradient = DType::bf16}), Error);
-  EXPECT_THROW(open("cpu", 1)->compile_update(
-                   {.optimizer = {}, .elements = 1, .weights = DType::bf16, .gradient = DType::f16}),
-               Error);
+  EXPECT_THROW(
+      open("cpu", 1)->compile_update({.optimizer = {}, .elements = 1, .weights = DType::bf16, .gradient = DType::f16}),
+      Error);
 }
 
 std::uint32_t checked(double value, DType dtype, std::uint32_t status) {

@@ -41,18 +41,18 @@ struct RecordedStep final : Recording {
 class CudaDevice : public Device {
  public:
   CudaDevice(const std::string &name, int index, int threads) : index_(index), team_(threads, "protrain-host") {
-    const Facts facts = open_device(index);
-    info_ = {.name = name,
-             .description = facts.description,
-             .memory_bytes = facts.memory_bytes,
-             .shares_memory = false,
-             .shares_cores = false,
-             .threads = team_.size(),
-             .asynchronous = true};
+    const std::string description = open_device(index);
     site_ = std::make_unique<Site>();
     scalars_ = std::make_unique<Scalars>();
     for (Stream &stream : streams_) stream = make_stream();
     begin_ = make_event();
+    info_ = {.name = name,
+             .description = description,
+             .memory_bytes = free_memory(),  // now that the libraries have taken theirs
+             .shares_memory = false,
+             .shares_cores = false,
+             .threads = team_.size(),
+             .asynchronous = true};
   }
   ~CudaDevice() override {
     for (Event event : events_) destroy(event);

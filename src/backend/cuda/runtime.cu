@@ -19,7 +19,7 @@ void check(cudaError_t status, const char *doing) {
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 }  // namespace
 
-Facts open_device(int index) {
+std::string open_device(int index) {
   int driver = 0;
   require(cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0, Code::device, "device",
           "no driver of NVIDIA's is installed, or none that this build (CUDA {}) can talk to",
@@ -31,11 +31,14 @@ Facts open_device(int index) {
   use_device(index);
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "the device could not be described");
+  return fmt::format("{}, compute capability {}.{}, driver {}", std::string_view(properties.name), properties.major,
+                     properties.minor, version_text(driver));
+}
+
+std::uint64_t free_memory() {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "the device's memory could not be asked for");
-  return {fmt::format("{}, compute capability {}.{}, driver {}", std::string_view(properties.name), properties.major,
-                      properties.minor, version_text(driver)),
-          free};
+  return free;
 }
 
 void use_device(int index) { check(cudaSetDevice(index), "the device cannot be used"); }

@@ -16,13 +16,10 @@ using Stream = CUstream_st *;
 using Event = CUevent_st *;
 using Captured = CUgraphExec_st *;
 
-struct Facts {
-  std::string description;     // "NVIDIA H200, compute capability 9.0, driver 13.0"
-  std::uint64_t memory_bytes;  // that are free
-};
-
-// The device of that number for the calling thread. Code::device where there is none, or no driver.
-Facts open_device(int index);
+// The device of that number for the calling thread; returns "NVIDIA H200, compute capability 9.0, driver 13.0".
+// Code::device where there is none, or no driver.
+std::string open_device(int index);
+std::uint64_t free_memory();  // of the device, bytes
 void use_device(int index);
 
 void *allocate(std::uint64_t bytes);  // zeroed memory of the device

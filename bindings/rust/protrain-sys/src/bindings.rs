@@ -225,7 +225,9 @@ extern "C" {
     /// ```text
     ///   device          cpu
     ///   threads         size of the session's team of threads; 0, the default: as many as the process may use
-    ///   precision       fp32; bf16 for protrain_options_plan and protrain_options_check only
+    ///   precision       fp32, or bf16: a step's weights, activations and gradients are bfloat16, and master weights,
+    ///                   moments and sums float32. Parameters are read, written, saved and exported as float32, to the
+    ///                   bit; only frozen ones are rounded to bfloat16, and held as that
     ///   memory          one budget where device and host share their memory: 12GiB, 800MB, or plain bytes; without one,
     ///                   what the process may take (of the machine, its control group and its limits), less a reserve of a
     ///                   twentieth, at least 96 MiB
