@@ -27,7 +27,7 @@ static void sessions_are_refused_with_reasons(void) {
   const char *json = NULL;
   FAILS(protrain_session_create(options, "no-such-file.onnx", &session), PROTRAIN_ERROR_IO, "no-such-file.onnx");
   FAILS(protrain_options_check(options, "no-such-file.onnx", &json), PROTRAIN_ERROR_IO, "no-such-file.onnx");
-  FAILS(protrain_session_create(options, __FILE__, &session), PROTRAIN_ERROR_FORMAT, NULL);
+  FAILS(protrain_session_create(options, PROTRAIN_FIXTURES "/input_ids.npy", &session), PROTRAIN_ERROR_FORMAT, NULL);
   OK(protrain_options_create(&unbound));
   FAILS(protrain_session_create(unbound, gpt2_path(), &session), PROTRAIN_ERROR_SHAPE, NULL);
   OK(protrain_options_set(options, "memory", "64KiB"));
