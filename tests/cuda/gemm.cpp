@@ -14,6 +14,7 @@ constexpr std::uint64_t kWorkspace = 256;  // so that somebody notices when it i
 
 template <typename In, typename Out>
 void multiply(const GemmShape &s, const GemmOperands &o) {
+  const GemmRows ld(s);
   for (std::int64_t batch = 0; batch < s.batch; ++batch) {
     const In *a = static_cast<const In *>(o.a) + batch * s.stride_a,
              *b = static_cast<const In *>(o.b) + batch * s.stride_b;
@@ -23,12 +24,12 @@ void multiply(const GemmShape &s, const GemmOperands &o) {
       for (std::int64_t j = 0; j < s.n; ++j) {
         float sum = 0;
         for (std::int64_t l = 0; l < s.k; ++l)
-          sum += arith::widened(s.trans_a ? a[l * s.m + i] : a[i * s.k + l]) *
-                 arith::widened(s.trans_b ? b[j * s.k + l] : b[l * s.n + j]);
+          sum += arith::widened(s.trans_a ? a[l * ld.a + i] : a[i * ld.a + l]) *
+                 arith::widened(s.trans_b ? b[j * ld.b + l] : b[l * ld.b + j]);
         sum *= s.alpha;
-        if (s.accumulate) sum += arith::widened(c[i * s.n + j]);
+        if (s.accumulate) sum += arith::widened(c[i * ld.c + j]);
         if (bias != nullptr) sum += arith::widened(bias[j]);
-        c[i * s.n + j] = arith::narrowed<Out>(sum);
+        c[i * ld.c + j] = arith::narrowed<Out>(sum);
       }
   }
 }

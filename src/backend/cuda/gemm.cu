@@ -43,10 +43,10 @@ void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attrib
 }
 
 // Rows of ours are columns of theirs.
-Matrix matrix(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t batch, std::int64_t stride) {
+Matrix matrix(DType dtype, const Shape &shape, std::int64_t ld, std::int64_t batch, std::int64_t stride) {
   Matrix made;
-  check(cublasLtMatrixLayoutCreate(&made.handle, type_of(dtype), static_cast<std::uint64_t>(columns),
-                                   static_cast<std::uint64_t>(rows), columns),
+  check(cublasLtMatrixLayoutCreate(&made.handle, type_of(dtype), static_cast<std::uint64_t>(shape[1]),
+                                   static_cast<std::uint64_t>(shape[0]), ld),
         "a matrix");
   const auto count = static_cast<std::int32_t>(batch);
   check(cublasLtMatrixLayoutSetAttribute(made.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
@@ -63,8 +63,8 @@ void fill(Stream stream, const GemmShape &s, const GemmOperands &operands) {
   T *c = static_cast<T *>(operands.c);
   const T *bias = s.bias ? static_cast<const T *>(operands.bias) : nullptr;
   for (std::int64_t b = 0; b < s.batch; ++b)
-    each(stream, s.m * s.n, [to = c + b * s.stride_c, bias, n = s.n] __device__(std::int64_t i) {
-      to[i] = bias != nullptr ? bias[i % n] : T{};
+    each(stream, s.m * s.n, [to = c + b * s.stride_c, bias, n = s.n, ld = GemmRows(s).c] __device__(std::int64_t i) {
+      to[i / n * ld + i % n] = bias != nullptr ? bias[i % n] : T{};
     });
 }
 }  // namespace
@@ -102,11 +102,12 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : state_(std::make_unique<State>(
     // The search looks at the address for its alignment alone.
     set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void *>(kAlignment));
   }
-  s.a = matrix(shape.in, shape.trans_a ? shape.k : shape.m, shape.trans_a ? shape.m : shape.k, shape.batch,
-               shape.stride_a);
-  s.b = matrix(shape.in, shape.trans_b ? shape.n : shape.k, shape.trans_b ? shape.k : shape.n, shape.batch,
-               shape.stride_b);
-  s.c = matrix(shape.out, shape.m, shape.n, shape.batch, shape.stride_c);
+  const GemmRows rows(shape);
+  const Shape a = shape.trans_a ? Shape{shape.k, shape.m} : Shape{shape.m, shape.k},
+              b = shape.trans_b ? Shape{shape.n, shape.k} : Shape{shape.k, shape.n};
+  s.a = matrix(shape.in, a, rows.a, shape.batch, shape.stride_a);
+  s.b = matrix(shape.in, b, rows.b, shape.batch, shape.stride_b);
+  s.c = matrix(shape.out, {shape.m, shape.n}, rows.c, shape.batch, shape.stride_c);
   Preference preference;
   check(cublasLtMatmulPreferenceCreate(&preference.handle), "a preference");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto &value) {

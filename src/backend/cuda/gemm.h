@@ -23,7 +23,7 @@ class Blas {
   void *handle_ = nullptr;
 };
 
-// c (M, N) = alpha * op(a) op(b) [+ c] [+ bias], all dense and row-major; a is (M, K), or (K, M) where trans_a; b is
+// c (M, N) = alpha * op(a) op(b) [+ c] [+ bias], all row-major; a is (M, K), or (K, M) where trans_a; b is
 // (K, N), or (N, K) where trans_b. Sums are float32, TensorFloat32 is never used.
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
@@ -31,10 +31,20 @@ struct GemmShape {
   bool accumulate = false;  // added to what c holds
   bool bias = false;        // (N), of c's type, added to every row
   float alpha = 1;
-  DType in = DType::f32, out = DType::f32;  // of a and b; of c
+  DType in = DType::f32, out = DType::f32;    // of a and b; of c
+  std::int64_t ld_a = 0, ld_b = 0, ld_c = 0;  // elements from one row to the next; 0: as many as a row has
   std::int64_t batch = 1;
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements from one product of the batch to the next
   std::uint64_t alignment = 64;                           // bytes that every operand's address is a multiple of
+};
+
+// Rows of the operands as they lie in memory.
+struct GemmRows {
+  std::int64_t a, b, c;
+  explicit GemmRows(const GemmShape &s)
+      : a(s.ld_a > 0 ? s.ld_a : (s.trans_a ? s.m : s.k)),
+        b(s.ld_b > 0 ? s.ld_b : (s.trans_b ? s.k : s.n)),
+        c(s.ld_c > 0 ? s.ld_c : s.n) {}
 };
 
 struct GemmOperands {

@@ -20,42 +20,52 @@ std::int64_t slice_rows(std::int64_t rows, std::int64_t classes) {
   return std::min(rows, divided_up(divided_up(rows, slices), kRowGrain) * kRowGrain);
 }
 
-// Losses of a slice's rows; where `gradients` is given, they become factor * (softmax - one at the label). T: of the
-// gradients, which may lie where the logits are if they are float32.
+// Rows of logits and of their gradients begin at whole cache lines, whatever the number of classes: tensor cores read
+// packs of 16 bytes.
+std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
+
+// Losses of a slice's rows, `ld` elements apart; where `gradients` is given, they become factor * (softmax - one at the
+// label). T: of the gradients, which may lie where the logits are if they are float32.
 template <typename T>
-__global__ void finish_kernel(Targets targets, std::int64_t first, float *logits, double *losses, const double *counted,
-                              T *gradients) {
+__global__ void finish_kernel(Targets targets, std::int64_t first, std::int64_t ld, float *logits, double *losses,
+                              const double *counted, T *gradients) {
   const std::int64_t row = first + blockIdx.x, classes = targets.classes, label = targets[row];
-  float *x = logits + blockIdx.x * classes;
+  float *x = logits + blockIdx.x * ld;
   const double sum = log_sum_exp(x, classes);
   if (threadIdx.x == 0)
     losses[row] = label >= 0 ? sum - static_cast<double>(x[label]) : (label == Targets::kWrong ? NAN : 0);
   if (gradients == nullptr) return;
   __syncthreads();  // the label's logit was read
   const float factor = counted != nullptr ? 1.0f / static_cast<float>(*counted) : 1.0f, lse = static_cast<float>(sum);
-  T *to = gradients + blockIdx.x * classes;
+  T *to = gradients + blockIdx.x * ld;
   for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
     const float slope = factor * arith::exp(x[i] - lse) - (i == label ? factor : 0.0f);
     to[i] = narrowed<T>(label == Targets::kIgnored ? 0.0f : (label == Targets::kWrong ? NAN : slope));
   }
 }
 
+template <typename T>
+struct Rows {
+  T *at;
+  std::int64_t count, ld;
+};
+
 // sums (classes) = the sums over rows, added to what is there unless it is the first slice.
 template <typename T>
-__global__ void sum_columns_kernel(const T *rows, std::int64_t count, std::int64_t columns, bool first, float *sums) {
+__global__ void sum_columns_kernel(Rows<T> rows, std::int64_t columns, bool first, float *sums) {
   for (std::int64_t j = thread_index(); j < columns; j += thread_count()) {
     double sum = first ? 0 : static_cast<double>(sums[j]);
-    for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(widened(rows[i * columns + j]));
+    for (std::int64_t i = 0; i < rows.count; ++i) sum += static_cast<double>(widened(rows.at[i * rows.ld + j]));
     sums[j] = static_cast<float>(sum);
   }
 }
 
 template <typename T>
-void add_bias(Stream stream, const T *bias, std::int64_t rows, std::int64_t columns, float *logits) {
-  each(stream, rows * columns, [logits, bias, columns] __device__(std::int64_t i) {
+void add_bias(Stream stream, const T *bias, std::int64_t columns, Rows<float> logits) {
+  each(stream, logits.count * columns, [logits, bias, columns] __device__(std::int64_t i) {
     std::int64_t column = 0;
-    divide(i, columns, column);
-    logits[i] += widened(bias[column]);
+    const std::int64_t row = divide(i, columns, column);
+    logits.at[row * logits.ld + column] += widened(bias[column]);
   });
 }
 
@@ -73,6 +83,7 @@ class LinearCrossEntropy : public CudaKernel {
         rows_(request.inputs.at(0).shape.at(0)),
         depth_(request.inputs[0].shape.at(1)),
         classes_(request.inputs.at(1).shape.at(trans_w_ ? 0 : 1)),
+        ld_(row_elements(classes_)),
         bias_(has_input(request, 3)),
         targets_(request, 2, classes_, site),
         reduction_(reduction_of(request)),
@@ -110,14 +121,16 @@ class LinearCrossEntropy : public CudaKernel {
   static constexpr DType kType = kNarrow ? DType::bf16 : DType::f32;
 
   Products make_products(Blas &blas, std::int64_t rows, bool accumulate) const {
-    GemmShape logits{.m = rows, .n = classes_, .k = depth_, .trans_b = trans_w_, .in = kType};
-    GemmShape dx{.m = rows, .n = depth_, .k = classes_, .trans_b = !trans_w_, .in = kType, .out = kType};
+    GemmShape logits{.m = rows, .n = classes_, .k = depth_, .trans_b = trans_w_, .in = kType, .ld_c = ld_};
+    GemmShape dx{.m = rows, .n = depth_, .k = classes_, .trans_b = !trans_w_, .in = kType, .out = kType, .ld_a = ld_};
     GemmShape dw{.m = trans_w_ ? classes_ : depth_,
                  .n = trans_w_ ? depth_ : classes_,
                  .k = rows,
                  .trans_a = true,
                  .accumulate = accumulate,
-                 .in = kType};
+                 .in = kType,
+                 .ld_a = trans_w_ ? ld_ : 0,
+                 .ld_b = trans_w_ ? 0 : ld_};
     if (!gradient_) dx = dw = {};
     // A slice begins at a whole number of rows of x.
     const auto row_bytes = static_cast<std::uint64_t>(kRowGrain * depth_) * sizeof(T);
@@ -134,7 +147,7 @@ class LinearCrossEntropy : public CudaKernel {
       total = round_up(checked_add(total, checked_multiply(count, size)), kAlignment);
       return begin;
     };
-    const auto logits = static_cast<std::uint64_t>(slice_rows_ * classes_);
+    const auto logits = static_cast<std::uint64_t>(slice_rows_ * ld_);
     logits_at_ = place(logits, sizeof(float));
     if (gradient_ && kNarrow) gradients_at_ = place(logits, sizeof(T));
     if (has_output(request, 2) && kNarrow) dw_at_ = place(static_cast<std::uint64_t>(classes_ * depth_), sizeof(float));
@@ -165,8 +178,8 @@ class LinearCrossEntropy : public CudaKernel {
     const Products &products = products_[slice.products];
     const T *x = input<T>(launch, 0) + slice.first * depth_, *w = input<T>(launch, 1);
     products.logits.run(stream, {x, w, logits}, scratch);
-    if (bias_) add_bias(stream, optional_input<T>(launch, 3), slice.rows, classes_, logits);
-    cuda::launch(stream, finish_kernel<T>, {slice.rows, row_threads(classes_)}, targets, slice.first, logits,
+    if (bias_) add_bias(stream, optional_input<T>(launch, 3), classes_, Rows<float>{logits, slice.rows, ld_});
+    cuda::launch(stream, finish_kernel<T>, {slice.rows, row_threads(classes_)}, targets, slice.first, ld_, logits,
                  at<double>(launch, losses_at_),
                  reduction_ == Reduction::mean ? at<double>(launch, counted_at_) : nullptr, gradients);
     if (!gradient_) return;
@@ -175,8 +188,8 @@ class LinearCrossEntropy : public CudaKernel {
     if (float *dw = sums(launch, 2, dw_at_))
       products.dw.run(stream, trans_w_ ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw}, scratch);
     if (float *dbias = sums(launch, 3, dbias_at_))
-      cuda::launch(stream, sum_columns_kernel<T>, grid_of(classes_), static_cast<const T *>(gradients), slice.rows,
-                   classes_, slice.first == 0, dbias);
+      cuda::launch(stream, sum_columns_kernel<T>, grid_of(classes_), Rows<T>{gradients, slice.rows, ld_}, classes_,
+                   slice.first == 0, dbias);
   }
 
   // Sums of no rows are 0; those of another type are rounded, once.
@@ -194,6 +207,7 @@ class LinearCrossEntropy : public CudaKernel {
 
   const bool gradient_, trans_w_;
   const std::int64_t rows_, depth_, classes_;
+  const std::int64_t ld_;  // of logits and their gradients
   const bool bias_;
   const Targets targets_;
   const Reduction reduction_;
