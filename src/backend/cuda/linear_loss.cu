@@ -24,31 +24,32 @@ std::int64_t slice_rows(std::int64_t rows, std::int64_t classes) {
 // packs of 16 bytes.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
-// Losses of a slice's rows, `ld` elements apart; where `gradients` is given, they become factor * (softmax - one at the
-// label). T: of the gradients, which may lie where the logits are if they are float32.
+// `ld`: elements from one row to the next.
 template <typename T>
-__global__ void finish_kernel(Targets targets, std::int64_t first, std::int64_t ld, float *logits, double *losses,
+struct Rows {
+  T *at;
+  std::int64_t count, ld;
+};
+
+// Losses of a slice's rows; where `gradients` is given, they become factor * (softmax - one at the label). T: of the
+// gradients, whose rows lie as those of the logits, and may be those if they are float32.
+template <typename T>
+__global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses,
                               const double *counted, T *gradients) {
   const std::int64_t row = first + blockIdx.x, classes = targets.classes, label = targets[row];
-  float *x = logits + blockIdx.x * ld;
+  float *x = logits.at + blockIdx.x * logits.ld;
   const double sum = log_sum_exp(x, classes);
   if (threadIdx.x == 0)
     losses[row] = label >= 0 ? sum - static_cast<double>(x[label]) : (label == Targets::kWrong ? NAN : 0);
   if (gradients == nullptr) return;
   __syncthreads();  // the label's logit was read
   const float factor = counted != nullptr ? 1.0f / static_cast<float>(*counted) : 1.0f, lse = static_cast<float>(sum);
-  T *to = gradients + blockIdx.x * ld;
+  T *to = gradients + blockIdx.x * logits.ld;
   for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
     const float slope = factor * arith::exp(x[i] - lse) - (i == label ? factor : 0.0f);
     to[i] = narrowed<T>(label == Targets::kIgnored ? 0.0f : (label == Targets::kWrong ? NAN : slope));
   }
 }
-
-template <typename T>
-struct Rows {
-  T *at;
-  std::int64_t count, ld;
-};
 
 // sums (classes) = the sums over rows, added to what is there unless it is the first slice.
 template <typename T>
@@ -172,14 +173,14 @@ class LinearCrossEntropy : public CudaKernel {
   }
 
   void run_slice(Stream stream, const Launch &launch, const Slice &slice, const Targets &targets) {
-    auto *logits = at<float>(launch, logits_at_);
+    const Rows<float> logits{at<float>(launch, logits_at_), slice.rows, ld_};
     T *gradients = gradient_ ? at<T>(launch, kNarrow ? gradients_at_ : logits_at_) : nullptr;
     void *scratch = at<void *>(launch, gemm_at_);
     const Products &products = products_[slice.products];
     const T *x = input<T>(launch, 0) + slice.first * depth_, *w = input<T>(launch, 1);
-    products.logits.run(stream, {x, w, logits}, scratch);
-    if (bias_) add_bias(stream, optional_input<T>(launch, 3), classes_, Rows<float>{logits, slice.rows, ld_});
-    cuda::launch(stream, finish_kernel<T>, {slice.rows, row_threads(classes_)}, targets, slice.first, ld_, logits,
+    products.logits.run(stream, {x, w, logits.at}, scratch);
+    if (bias_) add_bias(stream, optional_input<T>(launch, 3), classes_, logits);
+    cuda::launch(stream, finish_kernel<T>, {slice.rows, row_threads(classes_)}, targets, slice.first, logits,
                  at<double>(launch, losses_at_),
                  reduction_ == Reduction::mean ? at<double>(launch, counted_at_) : nullptr, gradients);
     if (!gradient_) return;
