@@ -126,6 +126,11 @@ const std::vector<std::pair<std::string, std::string>> kApart = {
 const std::vector<Case> kCases = {
     {"gpt2", "gpt2-dynamic-opset18.onnx", ""},
     {"llama", "llama-dynamic-opset23.onnx", ""},
+    {"bf16", "llama-dynamic-opset23.onnx", "", {{"precision", "bf16"}}},
+    {"bf16_accumulated_on_disk",
+     "gpt2-dynamic-opset18.onnx",
+     R"({"n_persist": 0, "n_buffer": 2, "n_host": 0, "n_swap": 2, "n_checkpoint": 9, "piece_bytes": 4096})",
+     {{"precision", "bf16"}, {"accumulation", "2"}}},
     {"accumulated_and_clipped", "gpt2-dynamic-opset18.onnx", "", {{"accumulation", "2"}, {"clip_norm", "1"}}},
     {"on_disk_in_pieces", "llama-dynamic-opset23.onnx",
      R"({"n_persist": 0, "n_buffer": 2, "n_host": 0, "n_swap": 2, "n_checkpoint": 9, "piece_bytes": 4096})"},

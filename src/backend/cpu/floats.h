@@ -53,16 +53,20 @@ template <typename T>
 class FloatRows {
  public:
   FloatRows(std::int64_t length, std::int64_t stride, int rooms)
-      : length_(length), stride_(stride), rooms_(rooms), in_place_(std::is_same_v<T, float> && stride == 1) {}
+      : length_(length),
+        stride_(stride),
+        rooms_(rooms),
+        in_place_(std::is_same_v<T, float> && stride == 1),
+        room_bytes_(round_up(byte_count(DType::f32, {length}), kAlignment)) {}
 
   std::uint64_t scratch_bytes(int team_size) const {
-    return in_place_ ? 0 : checked_multiply(room_bytes(), static_cast<std::uint64_t>(rooms_ * team_size));
+    return in_place_ ? 0 : checked_multiply(room_bytes_, static_cast<std::uint64_t>(rooms_ * team_size));
   }
   // The member's room of that number; nullptr where none is needed.
   float *room(void *scratch, const Member &member, int number) const {
     if (in_place_) return nullptr;
     const auto index = static_cast<std::uint64_t>(member.index * rooms_ + number);
-    return reinterpret_cast<float *>(static_cast<std::byte *>(scratch) + index * room_bytes());
+    return reinterpret_cast<float *>(static_cast<std::byte *>(scratch) + index * room_bytes_);
   }
   const float *read(const T *row, float *room) const {
     if constexpr (std::is_same_v<T, float>)
@@ -88,11 +92,10 @@ class FloatRows {
   }
 
  private:
-  std::uint64_t room_bytes() const { return round_up(byte_count(DType::f32, {length_}), kAlignment); }
-
   std::int64_t length_, stride_;
   int rooms_;
   bool in_place_;
+  std::uint64_t room_bytes_;
 };
 
 }  // namespace protrain::backend
