@@ -78,12 +78,16 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
   store_rows(out, first, value_depth, s.query_rows(o.out, b, h, value_depth));
 }
 
+std::size_t shared_bytes(const Heads &s, int tile) {
+  return sizeof(float) *
+         (tile_floats(tile, s.depth) + tile_floats(tile, tile) + tile_floats(tile, std::max(s.depth, s.value_depth)));
+}
+
 template <typename T, int kTile, int kColumns>
 void launch_tiles(Stream stream, const Heads &s, const AttentionOperands<T> &o) {
-  const std::size_t shared = sizeof(float) * (tile_floats(kTile, s.depth) + tile_floats(kTile, kTile) +
-                                              tile_floats(kTile, std::max(s.depth, s.value_depth)));
   const std::int64_t tiles = divided_up(s.queries, kTile);
-  launch(stream, attention_kernel<T, kTile, kColumns>, {s.batch * s.heads * tiles, kSide * kSide, shared}, s, o, tiles);
+  launch(stream, attention_kernel<T, kTile, kColumns>,
+         {s.batch * s.heads * tiles, kSide * kSide, shared_bytes(s, kTile)}, s, o, tiles);
 }
 
 template <typename T>
@@ -108,9 +112,12 @@ class Attention : public CudaKernel {
   static Way way_of(const KernelRequest &request, const AttentionShape &shape) {
     if constexpr (std::is_same_v<T, bf16>)
       if (const Way way = attention_on_tensor_cores(shape)) return way;
-    return by_depth(request, std::max(shape.depth, shape.value_depth), 128, [](auto tile, auto columns) -> Way {
-      return launch_tiles<T, decltype(tile)::value, decltype(columns)::value>;
-    });
+    return by_depth<128>(
+        request, std::max(shape.depth, shape.value_depth),
+        [heads = Heads(shape)](int tile) { return shared_bytes(heads, tile); },
+        [](auto tile, auto columns) -> Way {
+          return launch_tiles<T, decltype(tile)::value, decltype(columns)::value>;
+        });
   }
 
   const Heads heads_;

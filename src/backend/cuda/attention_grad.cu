@@ -195,9 +195,12 @@ class AttentionGrad : public CudaKernel {
   static Way way_of(const KernelRequest &request, const AttentionShape &shape) {
     if constexpr (std::is_same_v<T, bf16>)
       if (const Way way = attention_grad_on_tensor_cores(shape)) return way;
-    return by_depth(request, std::max(shape.depth, shape.value_depth), 64, [](auto tile, auto columns) -> Way {
-      return launch_tiles<T, decltype(tile)::value, decltype(columns)::value>;
-    });
+    return by_depth<64>(
+        request, std::max(shape.depth, shape.value_depth),
+        [heads = Heads(shape)](int tile) { return shared_bytes(heads, tile); },
+        [](auto tile, auto columns) -> Way {
+          return launch_tiles<T, decltype(tile)::value, decltype(columns)::value>;
+        });
   }
 
   const Heads heads_;

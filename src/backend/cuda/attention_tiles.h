@@ -86,14 +86,18 @@ __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t f
 }
 
 // call(Width<kTile>, Width<kColumns>): the sizes of tiles that heads of that depth are worked on by, kColumns the
-// columns of a thread. Fixed by shapes alone.
-template <typename Call>
-auto by_depth(const KernelRequest &request, std::int64_t depth, std::int64_t tile_64_up_to, Call call) {
+// columns of a thread. Fixed by shapes, and by the shared memory of the device, of which a tile takes bytes_of(kTile).
+template <int kTile64UpTo, typename BytesOf, typename Call>
+auto by_depth(const KernelRequest &request, std::int64_t depth, BytesOf bytes_of, Call call) {
+  const std::size_t most = most_shared();
   if (depth <= 64) return call(Width<64>{}, Width<4>{});
-  if (depth <= 128 && tile_64_up_to >= 128) return call(Width<64>{}, Width<8>{});
+  if constexpr (kTile64UpTo == 128)
+    if (depth <= 128) return call(Width<64>{}, Width<8>{});
   if (depth <= 128) return call(Width<32>{}, Width<8>{});
-  if (depth <= 256) return call(Width<32>{}, Width<16>{});
+  if (depth <= 256 && bytes_of(32) <= most) return call(Width<32>{}, Width<16>{});
   require(depth <= 512, Code::unsupported, subject(request), "heads of {}: cuda takes up to 512", depth);
+  require(bytes_of(16) <= most, Code::unsupported, subject(request),
+          "heads of {} need {} bytes of shared memory; a block of this GPU has {}", depth, bytes_of(16), most);
   return call(Width<16>{}, Width<32>{});
 }
 

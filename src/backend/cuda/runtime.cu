@@ -143,6 +143,12 @@ void clear(Stream stream, void *memory, std::uint64_t bytes) {
 
 void check_launch() { check(cudaGetLastError(), "a kernel could not be launched"); }
 
+std::size_t most_shared() {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device), "the device is not known");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "its shared memory");
+  return static_cast<std::size_t>(bytes);
+}
 void allow_shared(const void *kernel, std::size_t bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "a kernel's shared memory was refused");

@@ -54,6 +54,7 @@ void copy_now(void *to, const void *from, std::uint64_t bytes);
 void clear(Stream stream, void *memory, std::uint64_t bytes);  // to zeros
 
 void check_launch();
-void allow_shared(const void *kernel, std::size_t bytes);  // of dynamic shared memory
+std::size_t most_shared();                                 // dynamic shared memory that a block can have, bytes
+void allow_shared(const void *kernel, std::size_t bytes);  // up to that
 
 }  // namespace protrain::backend::cuda
