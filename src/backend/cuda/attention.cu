@@ -14,12 +14,12 @@ struct Running {
 template <int kMicro>
 __device__ float take_scores(float (&scores)[kMicro], Running &row) {
   float most = row.most;
-  for (int b = 0; b < kMicro; ++b) most = scores[b] > most ? scores[b] : most;
+  PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) most = scores[b] > most ? scores[b] : most;
   most = across<kSide>(most, [](float a, float b) { return b > a ? b : a; });
   const float shift = most == -INFINITY ? 0.0f : most;  // no key seen yet: exp(-inf - 0) is the 0 that is meant
   const float keep = arith::exp(row.most - shift);
   float sum = 0;
-  for (int b = 0; b < kMicro; ++b) sum += scores[b] = arith::exp(scores[b] - shift);
+  PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) sum += scores[b] = arith::exp(scores[b] - shift);
   row.sum = row.sum * keep + across<kSide>(sum, [](float a, float b) { return a + b; });
   row.most = most;
   return keep;
@@ -50,17 +50,17 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
     __syncthreads();
     float scores[kMicro][kMicro];
     dot_rows<kMicro>(queries, keys, depth, scores);
-    for (int a = 0; a < kMicro; ++a) {
+    PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) {
       const std::int64_t i = first + t.y + kSide * a;
-      for (int c = 0; c < kMicro; ++c) {
+      PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c) {
         const std::int64_t j = key + t.x + kSide * c;
         float slope;
         scores[a][c] =
             s.visible(i, j) ? bias.added(s.score(scores[a][c], slope), i * s.bias_q + j * s.bias_k) : -INFINITY;
       }
       const float keep = take_scores<kMicro>(scores[a], rows[a]);
-      for (int c = 0; c < kColumns; ++c) out[a][c] *= keep;
-      for (int c = 0; c < kMicro; ++c) p(t.y + kSide * a, t.x + kSide * c) = scores[a][c];
+      PROTRAIN_UNROLL for (int c = 0; c < kColumns; ++c) out[a][c] *= keep;
+      PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c) p(t.y + kSide * a, t.x + kSide * c) = scores[a][c];
     }
     __syncthreads();  // keys are not needed any more
     load_tile(v, key, kTile, value_depth, values);
@@ -68,9 +68,9 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
     add_product<false>(p, values, kTile, value_depth, out);
     __syncthreads();
   }
-  for (int a = 0; a < kMicro; ++a) {
+  PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) {
     const float divisor = rows[a].sum == 0 ? 1.0f : rows[a].sum;
-    for (int c = 0; c < kColumns; ++c) out[a][c] /= divisor;
+    PROTRAIN_UNROLL for (int c = 0; c < kColumns; ++c) out[a][c] /= divisor;
     const std::int64_t i = first + t.y + kSide * a;
     if (o.lse != nullptr && t.x == 0 && i < s.queries)
       o.lse[head_row * s.queries + i] = rows[a].most + ::logf(rows[a].sum);

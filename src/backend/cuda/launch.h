@@ -9,8 +9,10 @@
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
+#define PROTRAIN_UNROLL _Pragma("unroll")  // what lies in registers is indexed by constants alone
 #else
 #include PROTRAIN_EMULATION
+#define PROTRAIN_UNROLL
 #endif
 
 #include "backend/cuda/runtime.h"
