@@ -31,6 +31,8 @@ std::string open_device(int index) {
   use_device(index);
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "the device could not be described");
+  require(properties.major >= 8, Code::unsupported, "device", "{} has compute capability {}.{}; 8.0 is the oldest",
+          std::string_view(properties.name), properties.major, properties.minor);
   return fmt::format("{}, compute capability {}.{}, driver {}", std::string_view(properties.name), properties.major,
                      properties.minor, version_text(driver));
 }

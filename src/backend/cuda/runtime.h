@@ -17,7 +17,7 @@ using Event = CUevent_st *;
 using Captured = CUgraphExec_st *;
 
 // The device of that number for the calling thread; returns "NVIDIA H200, compute capability 9.0, driver 13.0".
-// Code::device where there is none, or no driver.
+// Code::device where there is none, or no driver; Code::unsupported where it is older than the kernels.
 std::string open_device(int index);
 std::uint64_t free_memory();  // of the device, bytes
 void use_device(int index);
