@@ -116,6 +116,10 @@ Captured end_capture(Stream stream) {
   const cudaError_t status = cudaGraphInstantiateWithFlags(&captured, graph, 0);
   cudaGraphDestroy(graph);
   check(status, "a graph could not be made ready");
+  // What the first launch would take of the device's memory it takes now, when being refused does no harm.
+  const cudaError_t uploaded = cudaGraphUpload(captured, stream);
+  if (uploaded != cudaSuccess) destroy(captured);
+  check(uploaded, "a graph could not be brought to the device");
   return captured;
 }
 void abandon_capture(Stream stream) {
