@@ -221,16 +221,18 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   std::ranges::fill(report_.spans, program::Span{});
   start_ = Time::now();
   lanes_.begin(*this);
+  std::exception_ptr gone;  // the device is, and nobody knows what it had done: that matters more than what came first
   try {
     if (!recording_)
       device_.run_step(&Executor::issue_all, this);
     else if (!stopped(0))
       device_.replay_step(*recording_, scalars);
-  } catch (Error &error) {  // nobody knows what an asynchronous device had done by then
-    if (error.code != Code::arg) error.aftermath = Aftermath::lost;
+  } catch (Error &error) {
+    if (error.code != Code::arg) error.aftermath = Aftermath::lost, gone = std::current_exception();
     lanes_.fail(issues_.size() - 1, std::current_exception());
   }
-  const Lanes::Outcome outcome = lanes_.end(issues_.size());
+  Lanes::Outcome outcome = lanes_.end(issues_.size());
+  if (gone) outcome.error = gone;
   if (outcome.error) rethrow(outcome);
   if (device_.info().asynchronous) note_spans();
   report_.seconds = static_cast<double>(nanoseconds_since(start_)) * 1e-9;

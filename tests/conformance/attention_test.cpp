@@ -1,5 +1,7 @@
 // FusedAttention and its gradient against their references. Largest error allowed: 5e-6 forward, 2e-5 backward.
 #include "conformance/contest.h"
+#include "cuda/emulation.h"
+#include "errors.h"
 #include "kernel_nodes.h"
 
 namespace protrain::test {
@@ -35,6 +37,27 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForDeepHeads) {
   for (const AttentionSizes &sizes : kDeepSizes)
     for (std::int64_t causal : {0, 1})
       for (std::int64_t window : {0, 30}) expect_both(*this, forward(sizes, form(causal, window, 0, 0.1), seed += 3));
+}
+
+TEST_P(FusedAttentionKernel, IsTheReferenceForDeepHeadsWhereABlockHasLittleMemory) {
+  if (GetParam()->name != "emulated") return;
+  emulation::limit_shared(emulation::kDesktopShared);
+  for (const AttentionSizes &sizes : {kDeepSizes[6], kDeepSizes[7], kDeepSizes[8]})
+    expect_both(*this, forward(sizes, form(1, 30, 0, 0.1), 3));
+  emulation::limit_shared(emulation::kMostShared);
+}
+
+// Told when the kernel is made, not in a step.
+TEST_P(FusedAttentionKernel, WhoseHeadsNoMemoryOfABlockHoldsIsRefused) {
+  if (GetParam()->name != "emulated") return;
+  const OneNode node = backward(forward({1, 20, 20, 1, 1, 512, 512}, form(1), 3), 77);
+  const auto made = [&] { Bench(node, *GetParam()->ways[0].machine); };
+  EXPECT_NO_THROW(made());
+  emulation::limit_shared(emulation::kDesktopShared);
+  const Error error = error_of(made);
+  emulation::limit_shared(emulation::kMostShared);
+  EXPECT_EQ(error.code, Code::unsupported);
+  EXPECT_EQ(error.text, "heads of 512 need 132416 bytes of shared memory; a block of this GPU has 101376");
 }
 
 TEST_P(FusedAttentionKernel, CapsAndBiasesTheScoresOfDeepHeads) {

@@ -72,6 +72,10 @@ void run_backwards(bool backwards);
 // Captures of streams fail, once they are to end.
 void refuse_captures(bool refuse);
 
+// Dynamic shared memory of a block, bytes: a server's GPU, and what those of desktops have.
+inline constexpr std::size_t kMostShared = 227 << 10, kDesktopShared = 99 << 10;
+void limit_shared(std::size_t bytes);
+
 }  // namespace protrain::emulation
 
 extern protrain::emulation::Coordinate threadIdx, blockIdx, blockDim, gridDim;

@@ -57,6 +57,7 @@ std::set<Stream> streams;
 std::uint64_t turns = 1;
 Captured capture = nullptr;  // under way
 bool captures_refused = false;
+std::size_t shared_limit = protrain::emulation::kMostShared;
 
 // The first item of the stream, where nothing holds it up.
 bool step(Stream stream) {
@@ -217,7 +218,10 @@ void clear(Stream stream, void *memory, std::uint64_t bytes) {
   if (bytes > 0) emulation::append(stream, [=] { std::memset(memory, 0, bytes); });
 }
 void check_launch() {}
-void allow_shared(const void *, std::size_t) {}
+std::size_t most_shared() { return shared_limit; }
+void allow_shared(const void *, std::size_t bytes) {
+  require(bytes <= shared_limit, Code::device, "device", "{} bytes of shared memory were refused", bytes);
+}
 
 }  // namespace protrain::backend::cuda
 
@@ -228,3 +232,4 @@ void protrain::emulation::append(CUstream_st *stream, std::function<void()> work
 }
 
 void protrain::emulation::refuse_captures(bool yes) { backend::cuda::captures_refused = yes; }
+void protrain::emulation::limit_shared(std::size_t bytes) { backend::cuda::shared_limit = bytes; }

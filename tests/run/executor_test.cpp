@@ -266,6 +266,28 @@ TEST(Executor, IsLostWhereAnAsynchronousDeviceFails) {
   EXPECT_EQ(error.aftermath, Aftermath::lost);
 }
 
+// Fails whatever is asked of it, and again when the step ends.
+class Gone final : public Forwarding {
+ public:
+  void run_step(void (*issue)(void *), void *argument) override {
+    Forwarding::run_step(issue, argument);
+    fail(Code::device, "adder", "it is gone");
+  }
+  void launch(Queue, backend::Kernel &, const backend::Launch &) override { fail(Code::device, "adder", "it ails"); }
+};
+
+TEST(Executor, IsLostWhereADeviceThatFailedWithinTheStepIsGoneAtItsEnd) {
+  for (bool cancelled : {false, true}) {
+    Bench bench(kModel, {}, std::make_unique<Gone>());
+    bench.load(bench.program(), false);
+    bench.feed();
+    bench.cancelled = cancelled;
+    const Error error = error_of([&] { bench.step(); });
+    EXPECT_EQ(error.text, "it is gone; the session is lost: go on from a checkpoint");
+    EXPECT_EQ(error.aftermath, Aftermath::lost);
+  }
+}
+
 // Whatever is copied beside compute fails.
 class Broken final : public Forwarding {
  public:

@@ -14,12 +14,12 @@ struct Running {
 template <int kMicro>
 __device__ float take_scores(float (&scores)[kMicro], Running &row) {
   float most = row.most;
-  for (int b = 0; b < kMicro; ++b) most = scores[b] > most ? scores[b] : most;
+  PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) most = scores[b] > most ? scores[b] : most;
   most = across<kSide>(most, [](float a, float b) { return b > a ? b : a; });
   const float shift = most == -INFINITY ? 0.0f : most;  // no key seen yet: exp(-inf - 0) is the 0 that is meant
   const float keep = arith::exp(row.most - shift);
   float sum = 0;
-  for (int b = 0; b < kMicro; ++b) sum += scores[b] = arith::exp(scores[b] - shift);
+  PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) sum += scores[b] = arith::exp(scores[b] - shift);
   row.sum = row.sum * keep + across<kSide>(sum, [](float a, float b) { return a + b; });
   row.most = most;
   return keep;
@@ -50,17 +50,17 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
     __syncthreads();
     float scores[kMicro][kMicro];
     dot_rows<kMicro>(queries, keys, depth, scores);
-    for (int a = 0; a < kMicro; ++a) {
+    PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) {
       const std::int64_t i = first + t.y + kSide * a;
-      for (int c = 0; c < kMicro; ++c) {
+      PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c) {
         const std::int64_t j = key + t.x + kSide * c;
         float slope;
         scores[a][c] =
             s.visible(i, j) ? bias.added(s.score(scores[a][c], slope), i * s.bias_q + j * s.bias_k) : -INFINITY;
       }
       const float keep = take_scores<kMicro>(scores[a], rows[a]);
-      for (int c = 0; c < kColumns; ++c) out[a][c] *= keep;
-      for (int c = 0; c < kMicro; ++c) p(t.y + kSide * a, t.x + kSide * c) = scores[a][c];
+      PROTRAIN_UNROLL for (int c = 0; c < kColumns; ++c) out[a][c] *= keep;
+      PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c) p(t.y + kSide * a, t.x + kSide * c) = scores[a][c];
     }
     __syncthreads();  // keys are not needed any more
     load_tile(v, key, kTile, value_depth, values);
@@ -68,9 +68,9 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
     add_product<false>(p, values, kTile, value_depth, out);
     __syncthreads();
   }
-  for (int a = 0; a < kMicro; ++a) {
+  PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) {
     const float divisor = rows[a].sum == 0 ? 1.0f : rows[a].sum;
-    for (int c = 0; c < kColumns; ++c) out[a][c] /= divisor;
+    PROTRAIN_UNROLL for (int c = 0; c < kColumns; ++c) out[a][c] /= divisor;
     const std::int64_t i = first + t.y + kSide * a;
     if (o.lse != nullptr && t.x == 0 && i < s.queries)
       o.lse[head_row * s.queries + i] = rows[a].most + ::logf(rows[a].sum);
@@ -78,12 +78,16 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
   store_rows(out, first, value_depth, s.query_rows(o.out, b, h, value_depth));
 }
 
+std::size_t shared_bytes(const Heads &s, int tile) {
+  return sizeof(float) *
+         (tile_floats(tile, s.depth) + tile_floats(tile, tile) + tile_floats(tile, std::max(s.depth, s.value_depth)));
+}
+
 template <typename T, int kTile, int kColumns>
 void launch_tiles(Stream stream, const Heads &s, const AttentionOperands<T> &o) {
-  const std::size_t shared = sizeof(float) * (tile_floats(kTile, s.depth) + tile_floats(kTile, kTile) +
-                                              tile_floats(kTile, std::max(s.depth, s.value_depth)));
   const std::int64_t tiles = divided_up(s.queries, kTile);
-  launch(stream, attention_kernel<T, kTile, kColumns>, {s.batch * s.heads * tiles, kSide * kSide, shared}, s, o, tiles);
+  launch(stream, attention_kernel<T, kTile, kColumns>,
+         {s.batch * s.heads * tiles, kSide * kSide, shared_bytes(s, kTile)}, s, o, tiles);
 }
 
 template <typename T>
@@ -108,9 +112,12 @@ class Attention : public CudaKernel {
   static Way way_of(const KernelRequest &request, const AttentionShape &shape) {
     if constexpr (std::is_same_v<T, bf16>)
       if (const Way way = attention_on_tensor_cores(shape)) return way;
-    return by_depth(request, std::max(shape.depth, shape.value_depth), 128, [](auto tile, auto columns) -> Way {
-      return launch_tiles<T, decltype(tile)::value, decltype(columns)::value>;
-    });
+    return by_depth<128>(
+        request, std::max(shape.depth, shape.value_depth),
+        [heads = Heads(shape)](int tile) { return shared_bytes(heads, tile); },
+        [](auto tile, auto columns) -> Way {
+          return launch_tiles<T, decltype(tile)::value, decltype(columns)::value>;
+        });
   }
 
   const Heads heads_;

@@ -133,7 +133,8 @@ struct AttentionGradOperands {
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// On tensor cores; nullptr where heads are too deep, or their rows do not begin at multiples of 16 bytes.
+// On tensor cores; nullptr where heads are too deep, also for the shared memory of the device, or their rows do not
+// begin at multiples of 16 bytes.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 

@@ -67,12 +67,12 @@ struct Pairs {
     dot_rows<kMicro>(tiles.queries, tiles.keys, static_cast<int>(s.depth), p);
     dot_rows<kMicro>(tiles.dout, tiles.values, static_cast<int>(s.value_depth), ds);
     const Thread t = thread_of_square();
-    for (int a = 0; a < kMicro; ++a) {
+    PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) {
       const std::int64_t i = query + t.y + kSide * a;
       const bool inside = i < s.queries;
       const float given = inside ? head.lse[i] : 0.0f, delta = inside ? head.delta[i] : 0.0f;
       const float lse = given == -INFINITY ? 0.0f : given;  // saw no key: its scores are -inf, their exp 0
-      for (int c = 0; c < kMicro; ++c) {
+      PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c) {
         const std::int64_t j = key + t.x + kSide * c;
         float slope = 0, score = -INFINITY;
         if (s.visible(i, j)) score = head.bias.added(s.score(p[a][c], slope), i * s.bias_q + j * s.bias_k);
@@ -84,13 +84,13 @@ struct Pairs {
 
   __device__ static void put(const float (&from)[kMicro][kMicro], const Tile &to) {
     const Thread t = thread_of_square();
-    for (int a = 0; a < kMicro; ++a)
-      for (int c = 0; c < kMicro; ++c) to(t.y + kSide * a, t.x + kSide * c) = from[a][c];
+    PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c)
+        to(t.y + kSide * a, t.x + kSide * c) = from[a][c];
   }
 };
 
 template <typename T, int kTile, int kColumns>
-__global__ void __launch_bounds__(kSide *kSide)
+__global__ void __launch_bounds__(kSide *kSide, 2)
     dq_kernel(Heads s, AttentionGradOperands<T> o, std::int64_t tile_count) {
   constexpr int kMicro = kTile / kSide;
   const int depth = static_cast<int>(s.depth), value_depth = static_cast<int>(s.value_depth);
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kSide *kSide)
 }
 
 template <typename T, int kTile, int kColumns>
-__global__ void __launch_bounds__(kSide *kSide)
+__global__ void __launch_bounds__(kSide *kSide, 2)
     dkv_kernel(Heads s, AttentionGradOperands<T> o, std::int64_t tile_count) {
   constexpr int kMicro = kTile / kSide;
   const int depth = static_cast<int>(s.depth), value_depth = static_cast<int>(s.value_depth);
@@ -195,9 +195,12 @@ class AttentionGrad : public CudaKernel {
   static Way way_of(const KernelRequest &request, const AttentionShape &shape) {
     if constexpr (std::is_same_v<T, bf16>)
       if (const Way way = attention_grad_on_tensor_cores(shape)) return way;
-    return by_depth(request, std::max(shape.depth, shape.value_depth), 64, [](auto tile, auto columns) -> Way {
-      return launch_tiles<T, decltype(tile)::value, decltype(columns)::value>;
-    });
+    return by_depth<64>(
+        request, std::max(shape.depth, shape.value_depth),
+        [heads = Heads(shape)](int tile) { return shared_bytes(heads, tile); },
+        [](auto tile, auto columns) -> Way {
+          return launch_tiles<T, decltype(tile)::value, decltype(columns)::value>;
+        });
   }
 
   const Heads heads_;

@@ -90,6 +90,7 @@ struct DkvSizes {
   using Memory = Stages<kDepth, kQueries, kKept>;
   static constexpr std::size_t kTileBytes = Memory::bytes(2 * kBlockRows);
   static constexpr std::size_t kBytes = kTileBytes + 2 * 2 * kQueries * sizeof(float);
+  static_assert(kBytes >= DqSizes<kDepth>::Memory::bytes(2 * kBlockRows));
 
   // lse, then delta, of the queries of a stage.
   __device__ static float *rows(int stage) {
@@ -181,8 +182,10 @@ void launch_depth(Stream stream, const Heads &s, const Operands &o) {
 }  // namespace
 
 AttentionLaunch<Operands> attention_grad_on_tensor_cores(const AttentionShape &shape) {
-  return by_padded_depth<Operands>(
-      shape, [](auto depth) -> AttentionLaunch<Operands> { return launch_depth<decltype(depth)::value>; });
+  return by_padded_depth<Operands>(shape, [](auto depth) -> AttentionLaunch<Operands> {
+    constexpr int kDepth = decltype(depth)::value;
+    return DkvSizes<kDepth>::kBytes <= most_shared() ? launch_depth<kDepth> : nullptr;
+  });
 }
 
 }  // namespace protrain::backend::cuda

@@ -10,6 +10,7 @@ struct Sizes {
   static constexpr int kKeys = kDepth <= 128 ? 64 : 32;
   static constexpr bool kKept = kDepth <= 128;  // queries, in registers
   using Memory = Stages<kDepth, kKeys, kKept>;
+  static_assert(Memory::bytes(kBlockRows) <= 99 << 10);  // what a block of any GPU has
 };
 
 // A row's state while keys pass by; `sum` of what this lane has seen of it.

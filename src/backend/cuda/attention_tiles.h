@@ -46,14 +46,13 @@ __device__ void load_tile(const Rows<const T> &from, std::int64_t first, int row
 template <int kMicro>
 __device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (&sums)[kMicro][kMicro]) {
   const Thread t = thread_of_square();
-  for (int a = 0; a < kMicro; ++a)
-    for (int b = 0; b < kMicro; ++b) sums[a][b] = 0;
+  PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) sums[a][b] = 0;
   for (int d = 0; d < depth; ++d) {
     float l[kMicro], r[kMicro];
-    for (int a = 0; a < kMicro; ++a) l[a] = left(t.y + kSide * a, d);
-    for (int b = 0; b < kMicro; ++b) r[b] = right(t.x + kSide * b, d);
-    for (int a = 0; a < kMicro; ++a)
-      for (int b = 0; b < kMicro; ++b) sums[a][b] = arith::fma(l[a], r[b], sums[a][b]);
+    PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) l[a] = left(t.y + kSide * a, d);
+    PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) r[b] = right(t.x + kSide * b, d);
+    PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) sums[a][b] =
+        arith::fma(l[a], r[b], sums[a][b]);
   }
 }
 
@@ -64,11 +63,12 @@ __device__ void add_product(const Tile &left, const Tile &right, int length, int
   const Thread t = thread_of_square();
   for (int j = 0; j < length; ++j) {
     float l[kMicro];
-    for (int a = 0; a < kMicro; ++a) l[a] = kTurned ? left(j, t.y + kSide * a) : left(t.y + kSide * a, j);
-    for (int c = 0; c < kColumns; ++c) {
+    PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) l[a] =
+        kTurned ? left(j, t.y + kSide * a) : left(t.y + kSide * a, j);
+    PROTRAIN_UNROLL for (int c = 0; c < kColumns; ++c) {
       const int column = t.x + kSide * c;
       const float r = column < width ? right(j, column) : 0.0f;
-      for (int a = 0; a < kMicro; ++a) sums[a][c] = arith::fma(l[a], r, sums[a][c]);
+      PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) sums[a][c] = arith::fma(l[a], r, sums[a][c]);
     }
   }
 }
@@ -77,23 +77,27 @@ __device__ void add_product(const Tile &left, const Tile &right, int length, int
 template <typename T, int kMicro, int kColumns>
 __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t first, int width, const Rows<T> &to) {
   const Thread t = thread_of_square();
-  for (int a = 0; a < kMicro; ++a) {
+  PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) {
     const std::int64_t row = first + t.y + kSide * a;
     if (row >= to.positions) continue;
-    for (int c = 0; c < kColumns; ++c)
-      if (t.x + kSide * c < width) to.at[row * to.step + t.x + kSide * c] = narrowed<T>(sums[a][c]);
+    PROTRAIN_UNROLL for (int c = 0; c < kColumns; ++c) if (t.x + kSide * c < width)
+        to.at[row * to.step + t.x + kSide * c] = narrowed<T>(sums[a][c]);
   }
 }
 
 // call(Width<kTile>, Width<kColumns>): the sizes of tiles that heads of that depth are worked on by, kColumns the
-// columns of a thread. Fixed by shapes alone.
-template <typename Call>
-auto by_depth(const KernelRequest &request, std::int64_t depth, std::int64_t tile_64_up_to, Call call) {
+// columns of a thread. Fixed by shapes, and by the shared memory of the device, of which a tile takes bytes_of(kTile).
+template <int kTile64UpTo, typename BytesOf, typename Call>
+auto by_depth(const KernelRequest &request, std::int64_t depth, BytesOf bytes_of, Call call) {
+  const std::size_t most = most_shared();
   if (depth <= 64) return call(Width<64>{}, Width<4>{});
-  if (depth <= 128 && tile_64_up_to >= 128) return call(Width<64>{}, Width<8>{});
+  if constexpr (kTile64UpTo == 128)
+    if (depth <= 128) return call(Width<64>{}, Width<8>{});
   if (depth <= 128) return call(Width<32>{}, Width<8>{});
-  if (depth <= 256) return call(Width<32>{}, Width<16>{});
+  if (depth <= 256 && bytes_of(32) <= most) return call(Width<32>{}, Width<16>{});
   require(depth <= 512, Code::unsupported, subject(request), "heads of {}: cuda takes up to 512", depth);
+  require(bytes_of(16) <= most, Code::unsupported, subject(request),
+          "heads of {} need {} bytes of shared memory; a block of this GPU has {}", depth, bytes_of(16), most);
   return call(Width<16>{}, Width<32>{});
 }
 

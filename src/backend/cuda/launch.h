@@ -9,8 +9,10 @@
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
+#define PROTRAIN_UNROLL _Pragma("unroll")  // what lies in registers is indexed by constants alone
 #else
 #include PROTRAIN_EMULATION
+#define PROTRAIN_UNROLL
 #endif
 
 #include "backend/cuda/runtime.h"
@@ -19,7 +21,8 @@
 namespace protrain::backend::cuda {
 
 inline constexpr int kWarp = 32;
-inline constexpr int kBlock = 256;  // threads, where nothing speaks for another number
+inline constexpr int kBlock = 256;                      // threads, where nothing speaks for another number
+inline constexpr std::size_t kSharedAtHand = 48 << 10;  // more must be asked for
 
 struct Grid {
   std::int64_t blocks;  // 0: nothing is launched
@@ -38,7 +41,6 @@ inline std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (co
 
 #if defined(__CUDACC__)
 inline constexpr bool kEmulated = false;  // there, sizes at which work is cut are small, so that small tests see cuts
-inline constexpr std::size_t kSharedAtHand = 48 << 10;  // more must be asked for
 
 template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
@@ -69,6 +71,7 @@ inline constexpr bool kEmulated = true;
 template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
   if (grid.blocks == 0) return;
+  if (grid.shared_bytes > kSharedAtHand) allow_shared(nullptr, grid.shared_bytes);
   emulation::append(stream, [=, blocks = block_count(grid)] {
     emulation::run({blocks, grid.threads, grid.shared_bytes}, [=] { kernel(static_cast<Parameters>(arguments)...); });
   });

@@ -10,12 +10,6 @@
 
 #include "backend/cuda/elementwise.h"
 
-#if defined(__CUDACC__)
-#define PROTRAIN_UNROLL _Pragma("unroll")  // what lies in registers is indexed by constants alone
-#else
-#define PROTRAIN_UNROLL
-#endif
-
 namespace protrain::backend::cuda {
 
 using Pair = std::uint32_t;  // two bfloat16, the first in the lower half

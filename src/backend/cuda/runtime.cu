@@ -31,6 +31,8 @@ std::string open_device(int index) {
   use_device(index);
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "the device could not be described");
+  require(properties.major >= 8, Code::unsupported, "device", "{} has compute capability {}.{}; 8.0 is the oldest",
+          std::string_view(properties.name), properties.major, properties.minor);
   return fmt::format("{}, compute capability {}.{}, driver {}", std::string_view(properties.name), properties.major,
                      properties.minor, version_text(driver));
 }
@@ -114,6 +116,10 @@ Captured end_capture(Stream stream) {
   const cudaError_t status = cudaGraphInstantiateWithFlags(&captured, graph, 0);
   cudaGraphDestroy(graph);
   check(status, "a graph could not be made ready");
+  // What the first launch would take of the device's memory it takes now, when being refused does no harm.
+  const cudaError_t uploaded = cudaGraphUpload(captured, stream);
+  if (uploaded != cudaSuccess) destroy(captured);
+  check(uploaded, "a graph could not be brought to the device");
   return captured;
 }
 void abandon_capture(Stream stream) {
@@ -143,6 +149,12 @@ void clear(Stream stream, void *memory, std::uint64_t bytes) {
 
 void check_launch() { check(cudaGetLastError(), "a kernel could not be launched"); }
 
+std::size_t most_shared() {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device), "the device is not known");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "its shared memory");
+  return static_cast<std::size_t>(bytes);
+}
 void allow_shared(const void *kernel, std::size_t bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "a kernel's shared memory was refused");

@@ -17,7 +17,7 @@ using Event = CUevent_st *;
 using Captured = CUgraphExec_st *;
 
 // The device of that number for the calling thread; returns "NVIDIA H200, compute capability 9.0, driver 13.0".
-// Code::device where there is none, or no driver.
+// Code::device where there is none, or no driver; Code::unsupported where it is older than the kernels.
 std::string open_device(int index);
 std::uint64_t free_memory();  // of the device, bytes
 void use_device(int index);
@@ -54,6 +54,7 @@ void copy_now(void *to, const void *from, std::uint64_t bytes);
 void clear(Stream stream, void *memory, std::uint64_t bytes);  // to zeros
 
 void check_launch();
-void allow_shared(const void *kernel, std::size_t bytes);  // of dynamic shared memory
+std::size_t most_shared();                                 // dynamic shared memory that a block can have, bytes
+void allow_shared(const void *kernel, std::size_t bytes);  // up to that
 
 }  // namespace protrain::backend::cuda
