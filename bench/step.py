@@ -60,8 +60,9 @@ def main():
     parser.add_argument("--ort")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--name", default="step")
-    parser.add_argument("options", nargs="*")
-    args = parser.parse_args()
+    ours_alone = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    args = parser.parse_args(sys.argv[1:ours_alone])
+    args.options = sys.argv[ours_alone + 1:]
     contenders = ["ours", *args.modes.split(","), *([ORT] if args.ort else [])]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
