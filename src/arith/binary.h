@@ -6,7 +6,7 @@
 
 #include "arith/math.h"
 
-namespace protrain::arith {
+namespace protrain::arith::binary {
 
 // Integers wrap around.
 template <typename T>
@@ -52,4 +52,4 @@ struct Div {
   }
 };
 
-}  // namespace protrain::arith
+}  // namespace protrain::arith::binary

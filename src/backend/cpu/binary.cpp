@@ -14,20 +14,7 @@ namespace {
 using Loop = void (*)(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
                       std::int64_t count);
 
-using arith::Add;
-using arith::And;
-using arith::Div;
-using arith::Equal;
-using arith::Greater;
-using arith::GreaterOrEqual;
-using arith::Less;
-using arith::LessOrEqual;
-using arith::Max;
-using arith::Min;
-using arith::Mul;
-using arith::Or;
-using arith::Sub;
-using arith::Xor;
+using namespace arith::binary;
 
 struct Pow {
   PROTRAIN_INLINE static float of(float a, float b) { return std::pow(a, b); }

@@ -7,20 +7,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-using arith::Add;
-using arith::And;
-using arith::Div;
-using arith::Equal;
-using arith::Greater;
-using arith::GreaterOrEqual;
-using arith::Less;
-using arith::LessOrEqual;
-using arith::Max;
-using arith::Min;
-using arith::Mul;
-using arith::Or;
-using arith::Sub;
-using arith::Xor;
+using namespace arith::binary;
 
 struct Pow {
   PROTRAIN_HD static float of(float a, float b) {
