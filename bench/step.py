@@ -2,12 +2,14 @@
 """One training step beside PyTorch's and onnxruntime-training's, in turn, on the same machine.
 
     bench/step.py PROTRAIN PYTHON MODEL.onnx [--model gpt2-124m] [--batch 4] [--sequence 256] [--rounds 5] [--steps 4]
-                  [--modes fp32] [--ort PYTHON] [--device cpu] [--name step] [-- OPTION ...]
+                  [--modes fp32,compiled,autocast,bf16] [--ort PYTHON] [--device cpu] [--name step] [-- OPTION ...]
 
 PYTHON has torch and transformers; `PYTHON bench/peers/pytorch.py export gpt2-124m MODEL.onnx` writes the model.
---ort: a Python with onnxruntime-training, which trains the same file in fp32. OPTIONs go to `protrain train`. A round runs every contender once, in a process of its own, one after the other; the
-first step of each is not counted, the fastest of the others is its time. A ratio is the peer's time over ours within one
-round: the machine may be another a minute later. Results: bench/results/NAME.json"""
+--modes: PyTorch's, "" for none; --ort: a Python with onnxruntime-training, which trains the same file in fp32. We run in
+fp32 against the peers in fp32, in bf16 against those in 16 bits. OPTIONs go to `protrain train`. A round runs every contender once, in
+a process of its own, one after the other; the first step of each is not counted, the fastest of the others is its time. A
+ratio is the peer's time over ours within one round: the machine may be another a minute later.
+Results: bench/results/NAME.json"""
 import argparse
 import json
 import os
@@ -17,14 +19,16 @@ import tempfile
 
 import support
 
-ORT = "onnxruntime"
+ORT = "onnxruntime-training"
+OURS = {"fp32": "ours fp32", "compiled": "ours fp32", ORT: "ours fp32", "autocast": "ours bf16", "bf16": "ours bf16"}
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def ours(args, tokens, folder):
+def ours(args, precision, tokens, folder):
     metrics = os.path.join(folder, "metrics.jsonl")
     words = [args.protrain, "train", args.onnx, "--steps", str(args.steps), "--tokens", tokens, "--labels", args.labels,
-             "--batch", str(args.batch), "--sequence", str(args.sequence), "--learning-rate", "1e-4", "--metrics", metrics, "--device", args.device]
+             "--batch", str(args.batch), "--sequence", str(args.sequence), "--learning-rate", "1e-4", "--precision", precision,
+             "--metrics", metrics, "--device", args.device]
     done, peak = support.run_measured(words + args.options)
     if done != 0:
         raise SystemExit(f"protrain left with {done}")
@@ -47,6 +51,21 @@ def theirs(args, mode):
     return json.loads(support.last_line(done.stdout))
 
 
+def words_of(row):
+    return "   ".join(f"{who} {min(of['seconds'][1:]):.2f} s, {support.size(of['peak_bytes'])}" if "seconds" in of
+                      else f"{who}: {of['error']}" for who, of in row.items())
+
+
+# The peer's time and memory by ours: of each round, and of the leanest run.
+def ratio_of(rows, peer):
+    rows = [(row[peer], row[OURS[peer]]) for row in rows if "seconds" in row[peer]]
+    if not rows:
+        return None
+    of = [min(theirs["seconds"][1:]) / min(ours["seconds"][1:]) for theirs, ours in rows]
+    peak = max(ours["peak_bytes"] for _, ours in rows) / min(theirs["peak_bytes"] for theirs, _ in rows)
+    return {"median": statistics.median(of), "least": min(of), "most": max(of), "peak": peak}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("protrain")
@@ -56,34 +75,31 @@ def main():
     parser.add_argument("--labels", default="same", choices=("same", "next"))
     for name, default in (("batch", 4), ("sequence", 256), ("rounds", 5), ("steps", 4)):
         parser.add_argument("--" + name, type=int, default=default)
-    parser.add_argument("--modes", default="fp32", help="of PyTorch, with commas: fp32, compiled, autocast, bf16")
+    parser.add_argument("--modes", default="fp32,compiled,autocast,bf16")
     parser.add_argument("--ort")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--vocabulary", type=int, default=30000, help="random tokens are below it")
     parser.add_argument("--name", default="step")
     ours_alone = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     args = parser.parse_args(sys.argv[1:ours_alone])
     args.options = sys.argv[ours_alone + 1:]
-    contenders = ["ours", *args.modes.split(","), *([ORT] if args.ort else [])]
+    peers = [*filter(None, args.modes.split(",")), *([ORT] if args.ort else [])]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         tokens = os.path.join(folder, "tokens.bin")
-        support.write_tokens(tokens, args.batch * args.sequence * args.steps, 30000)
+        support.write_tokens(tokens, args.batch * args.sequence * args.steps, args.vocabulary)
         for _ in range(args.rounds):
-            row = {who: ours(args, tokens, folder) if who == "ours" else theirs(args, who) for who in contenders}
+            row = {who: ours(args, who.split()[1], tokens, folder)
+                   for who in sorted({OURS[peer] for peer in peers} or set(OURS.values()))}
+            row.update((peer, theirs(args, peer)) for peer in peers)
             rows.append(row)
-            print("   ".join(f"{who} {min(of['seconds'][1:]):.2f} s, {support.size(of['peak_bytes'])}"
-                             if "seconds" in of else f"{who}: {of['error']}" for who, of in row.items()), flush=True)
-    ratios = {}
-    for mode in contenders[1:]:
-        of = [min(row[mode]["seconds"][1:]) / min(row["ours"]["seconds"][1:]) for row in rows if "seconds" in row[mode]]
-        if of:
-            memory = max(row["ours"]["peak_bytes"] for row in rows) / min(
-                row[mode]["peak_bytes"] for row in rows if "seconds" in row[mode])
-            ratios[mode] = {"median": statistics.median(of), "least": min(of), "most": max(of), "peak": memory}
-            print(f"{mode if mode == ORT else 'PyTorch ' + mode}: {ratios[mode]['median']:.2f} times our step's time ({min(of):.2f} to {max(of):.2f}); "
-                  f"our peak is {memory:.2f} of its")
-    support.save(args.name, {"model": args.model, "batch": args.batch, "sequence": args.sequence, "device": args.device, "options": args.options,
-                             "ratios": ratios, "rounds": rows})
+            print(words_of(row), flush=True)
+    ratios = {peer: ratio for peer in peers if (ratio := ratio_of(rows, peer))}
+    for peer, of in ratios.items():
+        print(f"{peer}: {of['median']:.2f} times the step's time of {OURS[peer]} ({of['least']:.2f} to {of['most']:.2f}), "
+              f"whose peak is {of['peak']:.2f} of its")
+    support.save(args.name, {"model": args.model, "batch": args.batch, "sequence": args.sequence, "device": args.device,
+                             "options": args.options, "ratios": ratios, "rounds": rows})
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ def machine():
 
 
 def save(name, figures):
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
+    """To bench/results, or where PROTRAIN_BENCH_RESULTS says."""
+    folder = os.environ.get("PROTRAIN_BENCH_RESULTS") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, name + ".json")
     with open(path, "w") as file:

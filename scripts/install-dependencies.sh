@@ -7,7 +7,7 @@ set -eu
 packages="g++ make cmake ninja-build pkg-config protobuf-compiler libprotobuf-dev libdnnl-dev libfmt-dev
   nlohmann-json3-dev liburing-dev libxxhash-dev libcli11-dev libgtest-dev python3 python3-venv ca-certificates"
 [ -z "${1:-}" ] || packages="$packages golang-go openjdk-17-jdk-headless junit5 cargo rustc rust-clippy swig bindgen
-  meson abigail-tools lintian dpkg-dev debootstrap libonnx-testdata"
+  meson abigail-tools lintian dpkg-dev debootstrap libonnx-testdata libbenchmark-dev"
 [ "${1:-}" != developer ] || packages="$packages clang-format git"
 
 missing=

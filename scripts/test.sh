@@ -13,7 +13,7 @@ fi
 export PROTRAIN_PYTHON="${PROTRAIN_PYTHON:-python3}"
 
 # One architecture is enough where nothing is installed.
-cmake --preset "$preset" ${CI:+-DPROTRAIN_CUDA_ARCHITECTURES=90-real}
+cmake --preset "$preset" -DPROTRAIN_BENCH=ON ${CI:+-DPROTRAIN_CUDA_ARCHITECTURES=90-real}
 cmake --build --preset "$preset"
 ctest --preset "$preset" --parallel "$(nproc)"
 echo "All tests of the $preset build have passed."
