@@ -9,8 +9,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -80,6 +83,38 @@ TEST(Team, SideBySideTeamsDoNotDisturbEachOther) {
     });
   for (std::thread &session : sessions) session.join();
   EXPECT_EQ(total, 3 * 200 * 5 * 3);
+}
+
+// Of this process's threads whose name begins so: how many there are, and how many sleep.
+struct Threads {
+  int all = 0, asleep = 0;
+};
+Threads threads_called(const std::string &name) {
+  Threads found;
+  for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream stat(task.path() / "stat");
+    const std::string line((std::istreambuf_iterator<char>(stat)), {});
+    const std::size_t open = line.find('('), close = line.rfind(')');
+    if (close == std::string::npos || line.compare(open + 1, name.size(), name) != 0) continue;
+    ++found.all;
+    found.asleep += line[close + 2] == 'S';
+  }
+  return found;
+}
+
+TEST(Team, AllOfItSleepsOnceItsWorkIsDone) {
+  Team team(4, "idle");
+  for (int step = 0; step < 10; ++step)
+    team.enter([&] {
+      for (int i = 0; i < 100; ++i) team.run([](Member &member) { member.barrier(); });
+    });
+  Threads found;
+  for (int tries = 0; tries < 1000 && found.asleep < 4; ++tries) {  // they are awake for a moment more
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    found = threads_called("idle/");
+  }
+  EXPECT_EQ(found.all, 4);
+  EXPECT_EQ(found.asleep, 4);
 }
 
 TEST(Team, WorkRunsOnThreadsOfItsOwnWithAllSignalsBlocked) {
