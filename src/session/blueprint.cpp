@@ -88,7 +88,9 @@ class Drawing {
       blueprint_.accumulation = accumulation_of(options_, served->forward);
     }
     served->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,
-                                   {.clip_norm = options_.real("clip_norm"), .accumulate = accumulates()});
+                                   {.clip_norm = options_.real("clip_norm"),
+                                    .accumulate = accumulates(),
+                                    .scale_loss = precision_of(options_) == DType::f16});
     served->forward.outputs = {served->loss};
     passes::without_randomness(served->forward);
     served->forward.drop_dead_nodes();
@@ -124,7 +126,8 @@ class Drawing {
         .served = blueprint_.first(),
         .profile = blueprint_.profile,
         .budget = blueprint_.budget,
-        .barrier = options_.is_set("clip_norm") || blueprint_.policy != NonfinitePolicy::stop || accumulates(),
+        .barrier = options_.is_set("clip_norm") || blueprint_.policy != NonfinitePolicy::stop || accumulates() ||
+                   blueprint_.scales_loss(),
         .accumulation = blueprint_.accumulation,
         .optimizer = {.state = 0}};
     for (const program::OptimizerArray &array : request.optimizer) ground.optimizer.state += array.element_bytes;

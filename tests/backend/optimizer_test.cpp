@@ -145,7 +145,7 @@ void expect_masters_step(const Optimizer &optimizer, DType gradient_type) {
   std::vector<arith::bf16> high;
   std::vector<std::uint16_t> low;
   for (float master : masters) {
-    const arith::Planes planes = arith::split(master);
+    const auto planes = arith::split<arith::bf16>(master);
     high.push_back(planes.high), low.push_back(planes.low);
   }
   for (float g : wave(0.3)) {

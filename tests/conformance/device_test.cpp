@@ -42,7 +42,7 @@ std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
     std::vector<arith::bf16> high;
     std::vector<std::uint16_t> low;
     for (float master : wave(0.7)) {
-      const arith::Planes planes = arith::split(master);
+      const auto planes = arith::split<arith::bf16>(master);
       high.push_back(planes.high), low.push_back(planes.low);
     }
     arrays = {bytes_of(high), bytes_of(low)};

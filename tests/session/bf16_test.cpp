@@ -48,7 +48,7 @@ std::vector<float> parameters(Session &session) {
   return values;
 }
 
-float rounded(float value) { return arith::widened(arith::split(value).high); }
+float rounded(float value) { return arith::widened(arith::split<arith::bf16>(value).high); }
 
 TEST(Bf16, IsCheckedAsFloat32Is) {
   const std::string path = test::fixture("gpt2-dynamic-opset18.onnx");
