@@ -36,8 +36,6 @@ graph::ValueId find_loss(const graph::Graph &graph) {
 
 DType precision_of(const Options &options) {
   const std::string name = options.text("precision");
-  require(name != "fp16" || options.text("device") == "cpu", Code::unsupported, "precision",
-          "fp16 is computed on the cpu alone, not on {}; there bf16 takes as much memory", options.text("device"));
   return name == "bf16" ? DType::bf16 : name == "fp16" ? DType::f16 : DType::f32;
 }
 

@@ -17,7 +17,7 @@ struct LoadedModel {
   graph::ValueId loss = graph::ValueId::none;
 };
 
-// What weights and activations are in during a step; Code::unsupported where the device does not compute in it.
+// What weights and activations are in during a step.
 DType precision_of(const Options &options);
 
 // The loss that options attach; Code::arg where they describe one and ask for none.

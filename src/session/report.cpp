@@ -71,7 +71,7 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
       .dump();
 }
 
-std::string step_json(std::uint64_t step, const StepResult &result, double seconds, double loss_scale) {
+std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale) {
   Json json = {
       {"event", "step"}, {"step", step}, {"loss", result.loss}, {"grad_norm", result.grad_norm}, {"seconds", seconds}};
   if (loss_scale > 0) json["loss_scale"] = loss_scale;

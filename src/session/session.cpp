@@ -195,7 +195,7 @@ class LiveSession final : public Session {
     // A micro-batch before this one may have spoilt the sums already: then no Update is to run.
     machine_.set_status(spoilt_);
     gradients_hold_ = false;
-    const double scale = blueprint_.scales_loss() ? static_cast<double>(count_.loss_scale.value()) : 1;
+    const std::uint64_t scale = blueprint_.scales_loss() ? count_.loss_scale.value() : 1;
     execute(*last_.executor, scalars(scale));
     const StepResult result = finish_micro_batch(program, last, scale);
     if (last) log_step(result, scale);
@@ -216,7 +216,7 @@ class LiveSession final : public Session {
   }
 
   // The step stands: a line that cannot be made is dropped.
-  void log_step(const StepResult &result, double scale) {
+  void log_step(const StepResult &result, std::uint64_t scale) {
     if (!log_) return;
     try {
       log_(step_json(count_.steps, result, seconds_, blueprint_.scales_loss() ? scale : 0));
@@ -225,12 +225,12 @@ class LiveSession final : public Session {
   }
 
   // The optimizer counts the steps that it took, random numbers the steps that there were.
-  backend::StepScalars scalars(double loss_scale) const {
+  backend::StepScalars scalars(std::uint64_t loss_scale) const {
     const auto t = static_cast<double>(count_.steps + 1 - count_.skipped);
     return {.learning_rate = learning_rate_,
             .beta1_power = std::pow(blueprint_.optimizer.beta1, t),
             .beta2_power = std::pow(blueprint_.optimizer.beta2, t),
-            .loss_scale = loss_scale,
+            .loss_scale = static_cast<double>(loss_scale),
             .step = count_.steps + 1,
             .seed = count_.seed,
             .micro_batch = micro_batch_,
@@ -263,7 +263,7 @@ class LiveSession final : public Session {
     loss_sum_ = weight_sum_ = 0;
   }
 
-  StepResult finish_micro_batch(const program::Program &program, bool last, double scale) {
+  StepResult finish_micro_batch(const program::Program &program, bool last, std::uint64_t scale) {
     const std::uint32_t status = machine_.status();
     StepResult result;
     machine_.read_result(program, program.loss, &result.loss, sizeof result.loss);
@@ -277,7 +277,7 @@ class LiveSession final : public Session {
     }
     machine_.read_result(program, program.norm, &result.grad_norm, sizeof result.grad_norm);
     if (blueprint_.accumulation > 1) result.loss = static_cast<float>(loss_sum_ / weight_sum_);
-    last_weight_ = (blueprint_.accumulation > 1 ? weight_sum_ : 1) * scale;
+    last_weight_ = (blueprint_.accumulation > 1 ? weight_sum_ : 1) * static_cast<double>(scale);
     norm_ = result.grad_norm;
     gradients_hold_ = true;
     ++count_.steps;

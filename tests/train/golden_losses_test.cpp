@@ -21,12 +21,14 @@ class Golden : public testing::TestWithParam<std::string> {
 
 TEST_P(Golden, CommandFollowsTheLossesOfTenSteps) { expect_losses(train(model()), expected()); }
 
-TEST_P(Golden, Bfloat16FollowsThemWithinOnePercent) {
+TEST_P(Golden, NarrowPrecisionsFollowThemWithinOnePercent) {
   const std::vector<double> losses = expected()["losses"];
-  const std::vector<Json> lines = train(model(), "bf16");
-  ASSERT_EQ(lines.size(), losses.size());
-  for (std::size_t i = 0; i < losses.size(); ++i)
-    EXPECT_NEAR(lines[i]["loss"].get<double>(), losses[i], 0.01 * losses[i]) << "step " << i + 1;
+  for (const char *precision : {"bf16", "fp16"}) {
+    const std::vector<Json> lines = train(model(), precision);
+    ASSERT_EQ(lines.size(), losses.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(lines[i]["loss"].get<double>(), losses[i], 0.01 * losses[i]) << precision << ", step " << i + 1;
+  }
 }
 
 // The exporter calls a tied table by its last name, PyTorch by its first: the one name that is left over.
