@@ -69,7 +69,7 @@ TEST_P(LinearCrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
 
 // What a loss is multiplied by before it is differentiated is in the gradients before they are rounded.
 TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
-  for (double dloss : {1.0, -0.3, 4096.0})
+  for (double dloss : {1.0, -0.3, 8.0})
     for (bool bias : {false, true}) {
       OneNode node = linear({37, 16, 50}, true, "mean", true, bias);
       node.inputs.resize(4);
