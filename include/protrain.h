@@ -552,9 +552,9 @@ PROTRAIN_CHECKED protrain_error *protrain_session_gradient_read(protrain_session
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *session, const char *path);
 
-/* Saves a checkpoint: weights, the optimizer's state, the step, the seed, in fp16 the loss scale. A session that the option resume makes from
- * it goes on bit for bit as this one would, under any plan. Inputs, learning rate and all other options are for the
- * caller to give again; a batch may have another size.
+/* Saves a checkpoint: weights, the optimizer's state, the step, the seed, in fp16 the loss scale. A session that the
+ * option resume makes from it goes on bit for bit as this one would, under any plan. Inputs, learning rate and all
+ * other options are for the caller to give again; a batch may have another size.
  *   directory: made if only its last component is missing. The checkpoint becomes a folder in it, step-0000000010 after
  *              ten steps, of two .safetensors files and a manifest with checksums; one of the same step is replaced.
  * What is there when this call returns survives a kill or a power failure at any instant, and so do all earlier

@@ -54,8 +54,8 @@ std::vector<Array> evaluate_scale(const Node &node, std::span<const Array *const
   return {array_of(out[0], std::vector<double>{scale})};
 }
 
-// LossScale() -> what the step's loss is multiplied by before it is differentiated: one of the step's numbers. Without a
-// step it is 1.
+// LossScale() -> what the step's loss is multiplied by before it is differentiated: one of the step's numbers. Without
+// a step it is 1.
 std::vector<Type> infer_loss_scale(const NodeTypes &) { return {{DType::f64, {}}}; }
 
 std::vector<Array> evaluate_loss_scale(const Node &, std::span<const Array *const>, std::span<const Type> out) {

@@ -120,16 +120,15 @@ class Drawing {
     for (const auto &served : blueprint_.served) graphs.push_back(&served->training.graph);
     blueprint_.profile = site_.profile(graphs, blueprint_.optimizer);
     blueprint_.budget = budget_of(options_, blueprint_.profile);
-    Ground ground{
-        .options = options_,
-        .drafter = drafter,
-        .served = blueprint_.first(),
-        .profile = blueprint_.profile,
-        .budget = blueprint_.budget,
-        .barrier = options_.is_set("clip_norm") || blueprint_.policy != NonfinitePolicy::stop || accumulates() ||
-                   blueprint_.scales_loss(),
-        .accumulation = blueprint_.accumulation,
-        .optimizer = {.state = 0}};
+    Ground ground{.options = options_,
+                  .drafter = drafter,
+                  .served = blueprint_.first(),
+                  .profile = blueprint_.profile,
+                  .budget = blueprint_.budget,
+                  .barrier = options_.is_set("clip_norm") || blueprint_.policy != NonfinitePolicy::stop ||
+                             accumulates() || blueprint_.scales_loss(),
+                  .accumulation = blueprint_.accumulation,
+                  .optimizer = {.state = 0}};
     for (const program::OptimizerArray &array : request.optimizer) ground.optimizer.state += array.element_bytes;
     blueprint_.chosen = choose_plan(ground);
     blueprint_.draft = drafter.lower(blueprint_.chosen.plan);

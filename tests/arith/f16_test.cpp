@@ -64,7 +64,8 @@ TEST(Float16, IsTheNearestOfAnyFloat) {
 TEST(Float16, IsTheNearestAroundEveryNumberAndEveryTie) {
   for (std::uint32_t pattern = 0; pattern < 0x7C00; ++pattern) {
     const float here = arith::widened(arith::f16{static_cast<std::uint16_t>(pattern)});
-    const float next = pattern == 0x7BFF ? 65536.0f : arith::widened(arith::f16{static_cast<std::uint16_t>(pattern + 1)});
+    const float next =
+        pattern == 0x7BFF ? 65536.0f : arith::widened(arith::f16{static_cast<std::uint16_t>(pattern + 1)});
     for (float x : {here, here / 2 + next / 2})
       for (float sign : {1.0f, -1.0f})
         for (int step : {-1, 0, 1}) expect_nearest(bits_of(sign * x) + static_cast<std::uint32_t>(step));

@@ -40,9 +40,18 @@ TEST(Planes, TheUpperOneIsTheNearestBfloat16) {
     ASSERT_EQ(bits & 0xFFFF, 0x8000u) << "other than to_bf16, and no tie";
     ASSERT_GT(std::abs(arith::widened(high)), std::abs(master));
   }
-  EXPECT_EQ(arith::split<arith::bf16>(from_bits(0x3F808000u)).high.bits, 0x3F81u);  // a tie, away from zero
-  EXPECT_EQ(arith::split<arith::bf16>(from_bits(0xBF808000u)).high.bits, 0xBF81u);
-  EXPECT_EQ(arith::split<arith::bf16>(from_bits(0x7F7FFFFFu)).high.bits, 0x7F80u);  // the largest float32 is nearer to infinity
+  const auto upper = [](std::uint32_t bits) { return arith::split<arith::bf16>(from_bits(bits)).high.bits; };
+  EXPECT_EQ(upper(0x3F808000u), 0x3F81u);  // a tie, away from zero
+  EXPECT_EQ(upper(0xBF808000u), 0xBF81u);
+  EXPECT_EQ(upper(0x7F7FFFFFu), 0x7F80u);  // the largest float32 is nearer to infinity
+}
+
+TEST(Planes, OfFloat16AreTheNearestAndTheMasterItself) {
+  for (float master : {0.1f, -3.0e-9f, 70000.0f, 65504.0f}) {
+    const auto planes = arith::split<arith::f16>(master);
+    EXPECT_EQ(planes.high.bits, arith::to_f16(master).bits);
+    EXPECT_EQ(arith::joined(planes.high, planes.low), master);
+  }
 }
 
 TEST(Planes, HoldOneNaN) {

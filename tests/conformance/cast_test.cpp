@@ -7,8 +7,7 @@ namespace {
 
 PROTRAIN_FAMILY(CastKernel);
 
-const DType kTypes[] = {DType::f32, DType::bf16, DType::f16,    DType::f64,
-                         DType::i64, DType::i32,  DType::boolean};
+const DType kTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i64, DType::i32, DType::boolean};
 
 TEST_P(CastKernel, EveryPairOfTypesMatchesTheReference) {
   for (DType from : kTypes)

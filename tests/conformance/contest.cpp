@@ -11,12 +11,9 @@ bool stays_wide(std::string_view op, std::size_t input) {
     std::string_view op;
     std::vector<std::size_t> inputs;
   };
-  static const std::vector<Wide> rows = {{"FusedAttentionGrad", {5}},
-                                         {"LayerNormalizationGrad", {3, 4}},
-                                         {"RMSNormalizationGrad", {3}},
-                                         {"CrossEntropyGrad", {0, 3}},
-                                         {"LinearCrossEntropyGrad", {4}},
-                                         {"CountedLoss", {0}}};
+  static const std::vector<Wide> rows = {{"FusedAttentionGrad", {5}},     {"LayerNormalizationGrad", {3, 4}},
+                                         {"RMSNormalizationGrad", {3}},   {"CrossEntropyGrad", {0, 3}},
+                                         {"LinearCrossEntropyGrad", {4}}, {"CountedLoss", {0}}};
   return std::ranges::any_of(
       rows, [&](const Wide &row) { return row.op == op && std::ranges::find(row.inputs, input) != row.inputs.end(); });
 }
@@ -28,7 +25,8 @@ OneNode in_narrow(OneNode one, DType narrow) {
     if (input.dtype() != DType::f32 || stays_wide(one.op, i)) continue;
     input = Array::from_doubles({narrow, input.shape()}, input.doubles());
   }
-  if (one.op == "Cast" && one.attributes.text("to", "") == "float32") one.attributes.set("to", std::string(name_of(narrow)));
+  if (one.op == "Cast" && one.attributes.text("to", "") == "float32")
+    one.attributes.set("to", std::string(name_of(narrow)));
   return one;
 }
 
@@ -39,7 +37,8 @@ const Exception *find(const std::vector<Exception> &list, std::string_view op, s
   return found == list.end() ? nullptr : &*found;
 }
 
-// One step between two numbers of a narrow type, for the reference may be rounded the other way, and what float32 loses.
+// One step between two numbers of a narrow type, for the reference may be rounded the other way, and what float32
+// loses.
 double step_of(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-7 + 0x1p-11 : dtype == DType::f16 ? 0x1p-10 + 0x1p-14 : 0;
 }
@@ -105,8 +104,7 @@ void Conformance::expect_reference(const OneNode &one, double tolerance) const {
   for (DType dtype : GetParam()->narrow) {
     const OneNode narrow = in_narrow(one, dtype);
     bool is_other = false;
-    for (std::size_t i = 0; i < one.inputs.size(); ++i)
-      is_other |= narrow.inputs[i].type() != one.inputs[i].type();
+    for (std::size_t i = 0; i < one.inputs.size(); ++i) is_other |= narrow.inputs[i].type() != one.inputs[i].type();
     if (is_other) expect_in(narrow, dtype == DType::f16 ? "fp16" : "bf16", tolerance);
   }
 }

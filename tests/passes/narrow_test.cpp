@@ -80,7 +80,8 @@ TEST_P(Narrow, KeepsTheLowestFloatOfAMaskFinite) {
   EXPECT_EQ(rounded.op, "Cast");
   EXPECT_EQ(cut.op, "Clip");
   EXPECT_EQ(cut.inputs[0], mask);
-  for (double bound : {cut.attributes.real("min", 0), g.graph.value(g.maker(lowest).inputs[1]).array.stored_double(0)}) {
+  for (double bound :
+       {cut.attributes.real("min", 0), g.graph.value(g.maker(lowest).inputs[1]).array.stored_double(0)}) {
     EXPECT_LT(bound, GetParam() == DType::f16 ? -65000 : -3.3e38);
     EXPECT_TRUE(std::isfinite(Array::from_doubles({GetParam(), {}}, {bound}).doubles()[0]));
   }

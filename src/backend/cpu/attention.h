@@ -2,8 +2,8 @@
 //
 // Both work on tiles of at most kTile queries and kTile keys, with scores transposed, (keys, queries): what belongs to
 // one query lies in one vector lane, so that maxima and sums over keys are plain vector operations in key order.
-// Scores, sums and running results are float32. In a narrow type are the operands of products: what is packed of the inputs,
-// probabilities and the gradients of scores.
+// Scores, sums and running results are float32. The operands of products are as narrow as the inputs: what is packed of
+// them, probabilities and the gradients of scores.
 #pragma once
 
 #include <vector>

@@ -25,8 +25,7 @@ struct Loops {
 };
 
 // In one order: their names, and the columns and rows of the table.
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16,    DType::f64,
-                            DType::i64, DType::i32,  DType::boolean};
+constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i64, DType::i32, DType::boolean};
 template <typename From, typename... To>
 constexpr std::array<Convert, sizeof...(To)> kRow = {Loops<From, To>::convert...};
 template <typename... T>

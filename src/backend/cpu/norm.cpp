@@ -1,5 +1,5 @@
-// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over blocks of fixed length and
-// then up a fixed tree: the bits depend on the number of elements alone.
+// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over blocks of fixed
+// length and then up a fixed tree: the bits depend on the number of elements alone.
 #include <algorithm>
 #include <cmath>
 

@@ -31,8 +31,8 @@ struct Rows {
   std::int64_t count, ld;
 };
 
-// What the gradients of a row's logits are multiplied with: the loss's own gradient, over the number of targets where it
-// is a mean over `counted`. nullptr: neither.
+// What the gradients of a row's logits are multiplied with: the loss's own gradient, over the number of targets where
+// it is a mean over `counted`. nullptr: neither.
 struct Factor {
   const double *counted;
   const float *dloss;
@@ -41,8 +41,8 @@ struct Factor {
 // Losses of a slice's rows; where `gradients` is given, they become factor * (softmax - one at the label). T: of the
 // gradients, whose rows lie as those of the logits, and may be those if they are float32.
 template <typename T>
-__global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses,
-                              Factor of, T *gradients) {
+__global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
+                              T *gradients) {
   const std::int64_t row = first + blockIdx.x, classes = targets.classes, label = targets[row];
   float *x = logits.at + blockIdx.x * logits.ld;
   const double sum = log_sum_exp(x, classes);

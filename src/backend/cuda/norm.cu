@@ -1,5 +1,5 @@
-// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over parts of fixed length and then
-// over the parts in a fixed tree: the bits depend on the number of elements alone.
+// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over parts of fixed
+// length and then over the parts in a fixed tree: the bits depend on the number of elements alone.
 #include <algorithm>
 
 #include "backend/cuda/elementwise.h"
