@@ -160,6 +160,7 @@ typedef enum protrain_dtype {
 } protrain_dtype;
 
 /* Receives one JSON object, in one line without a newline, lent for the time of the call: {"event":"step",...}.
+ * That of a step has step, loss, grad_norm and seconds, in fp16 loss_scale too; a number that is not finite is null.
  * Called only on a thread that is inside a call on the session. It must not call back into that session (it would
  * get PROTRAIN_ERROR_BUSY), except for protrain_session_cancel. It must not longjmp; a C++ exception that leaves it is
  * dropped. */
@@ -214,9 +215,13 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
 /* Sets one option. protrain_options_help lists the keys; the ones most used:
  *   device          cpu
  *   threads         size of the session's team of threads; 0, the default: as many as the process may use
- *   precision       fp32, or bf16: a step's weights, activations and gradients are bfloat16, and master weights,
- *                   moments and sums float32. Parameters are read, written, saved and exported as float32, to the
- *                   bit; only frozen ones are rounded to bfloat16, and held as that
+ *   precision       fp32, or bf16 or fp16: a step's weights, activations and gradients are bfloat16 or float16, and
+ *                   master weights, moments and sums float32. Parameters are read, written, saved and exported as
+ *                   float32, to the bit; only frozen ones are rounded, and held as that. With adamw a parameter takes
+ *                   12 bytes at rest, in fp16 14, and its gradient's 2. In fp16, which the cpu alone computes in, the
+ *                   loss is scaled before it is differentiated: by 65536 at first; a step whose gradients overflow
+ *                   changes nothing, but counts, with a norm that is not finite, and halves the scale, and every 2000
+ *                   steps without one double it. Gradients and norms are given without the scale
  *   memory          one budget where device and host share their memory: 12GiB, 800MB, or plain bytes; without one,
  *                   what the process may take (of the machine, its control group and its limits), less a reserve of a
  *                   twentieth, at least 96 MiB
@@ -427,7 +432,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_set_input(protrain_session *se
  * on how a step is cut into batches.
  * Errors: STATE if an input was never set; SHAPE if the inputs' shapes fit no one binding that is served; ARG if a
  *   value of an input is out of range (a token beyond the vocabulary); NONFINITE for a loss or gradient that is NaN or
- *   infinite, unless on_nonfinite is skip: then the step counts, changes nothing, and its loss or norm is what it is;
+ *   infinite, unless on_nonfinite is skip: then the step counts, changes nothing, and its loss or norm is what it is
+ *   (so it is whatever on_nonfinite says where fp16 scales its loss and a smaller scale may cure the gradients);
  *   CANCELLED; DEVICE; IO, NOSPC or CORRUPT where offload_dir failed.
  * On error: the call did not take place and may be repeated; the batches before it stand. But the text says so where
  *   the step begins anew with its first batch, or was taken in part: with on_nonfinite = stop a gradient that is not
@@ -546,9 +552,9 @@ PROTRAIN_CHECKED protrain_error *protrain_session_gradient_read(protrain_session
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_export(protrain_session *session, const char *path);
 
-/* Saves a checkpoint: weights, the optimizer's state, the step, the seed. A session that the option resume makes from
- * it goes on bit for bit as this one would, under any plan. Inputs, learning rate and all other options are for the
- * caller to give again; a batch may have another size.
+/* Saves a checkpoint: weights, the optimizer's state, the step, the seed, in fp16 the loss scale. A session that the
+ * option resume makes from it goes on bit for bit as this one would, under any plan. Inputs, learning rate and all
+ * other options are for the caller to give again; a batch may have another size.
  *   directory: made if only its last component is missing. The checkpoint becomes a folder in it, step-0000000010 after
  *              ten steps, of two .safetensors files and a manifest with checksums; one of the same step is replaced.
  * What is there when this call returns survives a kill or a power failure at any instant, and so do all earlier

@@ -8,7 +8,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "arith/bf16.h"
+#include "arith/f16.h"
 
 namespace protrain::arith {
 

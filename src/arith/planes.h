@@ -1,29 +1,50 @@
-// A float32 master weight as two planes of 16 bits: the upper one is the nearest bfloat16, which a step computes with,
-// and the lower one what the optimizer adds to it. Nothing is stored twice, and nothing is rounded away:
+// A float32 master weight as two planes: the upper one is what a step computes with, the lower one what the optimizer
+// adds to it. Nothing is rounded away.
+// In bfloat16 both are of 16 bits, and nothing is stored twice:
 //   bits(master) = (high << 16) + sign_extend(low),   high = nearest bfloat16, ties away from zero
 // A NaN becomes 0x7FC00000: 0x7FFF8000 and those above it would round up into -0.
+// A float16 is no part of a float32: its lower plane is the whole master.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
-#include "arith/bf16.h"
+#include "arith/f16.h"
 
 namespace protrain::arith {
 
-struct Planes {
+template <typename T>
+struct Planes;
+template <>
+struct Planes<bf16> {
   bf16 high;
   std::uint16_t low;
 };
+template <>
+struct Planes<f16> {
+  f16 high;
+  float low;
+};
+template <typename T>
+using LowPlane = decltype(Planes<T>::low);
 
-PROTRAIN_HD Planes split(float master) {
+template <typename T>
+PROTRAIN_HD Planes<T> split(float master);
+template <>
+PROTRAIN_HD Planes<bf16> split<bf16>(float master) {
   const std::uint32_t bits = master != master ? 0x7FC00000u : std::bit_cast<std::uint32_t>(master);
   return {{static_cast<std::uint16_t>((bits + 0x8000u) >> 16)}, static_cast<std::uint16_t>(bits)};
+}
+
+template <>
+PROTRAIN_HD Planes<f16> split<f16>(float master) {
+  return {to_f16(master), master};
 }
 
 PROTRAIN_HD float joined(bf16 high, std::uint16_t low) {
   const auto extended = static_cast<std::uint32_t>(std::int32_t{static_cast<std::int16_t>(low)});
   return std::bit_cast<float>((std::uint32_t{high.bits} << 16) + extended);
 }
+PROTRAIN_HD float joined(f16, float low) { return low; }
 
 }  // namespace protrain::arith

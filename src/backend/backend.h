@@ -29,6 +29,7 @@ struct StepScalars {
   double learning_rate = 0;
   double beta1_power = 1;  // beta1^t, t counted from 1, computed once on the host
   double beta2_power = 1;  // beta2^t
+  double loss_scale = 1;
   std::uint64_t step = 0;  // t
   std::uint64_t seed = 0;
   std::uint64_t micro_batch = 0;   // its number within the step, from 0
@@ -47,8 +48,8 @@ struct Optimizer {
 struct UpdateRequest {
   Optimizer optimizer;
   std::int64_t elements;
-  // Element types: of the weights, float32, or bfloat16 for the upper plane of split masters (arith/planes.h); of the
-  // gradient, the weights' or float32.
+  // Element types: of the weights, float32, or a narrow one for the upper plane of split masters (arith/planes.h); of
+  // the gradient, the weights' or float32.
   DType weights = DType::f32, gradient = DType::f32;
 };
 
@@ -94,8 +95,8 @@ class Device {
   // The kernel for a node; Code::unsupported with the reason where there is none.
   virtual std::unique_ptr<Kernel> compile(const KernelRequest &request) = 0;
   // Update of weights in place. Launch: inputs = {gradient, status[, scale]}, outputs = {weights, state...}, the state
-  // of bfloat16 weights being their lower plane first; gradients are multiplied by the scale (float32), then cut to
-  // clip_value. Does nothing where the status word (uint32) is not 0.
+  // of narrow weights being their masters' lower plane first; gradients are multiplied by the scale (float32), then cut
+  // to clip_value. Does nothing where the status word (uint32) is not 0.
   virtual std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) = 0;
   // Launch: inputs = {scalar of `dtype`}, outputs = {status[, copy]}. Sets status to `mark` where the scalar is not
   // finite and status is still 0; the copy gets status as it is then.

@@ -10,6 +10,7 @@
   ROW("LinearCrossEntropy", make_linear_cross_entropy)     \
   ROW("LinearCrossEntropyGrad", make_linear_cross_entropy) \
   ROW("Dropout", make_dropout)                             \
+  ROW("LossScale", make_loss_scale)                        \
   ROW("SquaredNorm", make_squared_norm)                    \
   ROW("GlobalNorm", make_global_norm)                      \
   ROW("ScaledNorm", make_scaled_norm)                      \

@@ -42,17 +42,18 @@ struct WholeWeights {
   PROTRAIN_HD void set(std::int64_t i, float w) const { at[i] = w; }
 };
 
-// Weights in bfloat16, and the lower plane of the masters.
+// Weights in a narrow type, and the lower plane of their masters.
+template <typename T>
 struct SplitWeights {
-  arith::bf16 *__restrict high;
-  std::uint16_t *__restrict low;
+  T *__restrict high;
+  arith::LowPlane<T> *__restrict low;
   explicit SplitWeights(const Launch &launch)
-      : high(output<arith::bf16>(launch, 0)), low(output<std::uint16_t>(launch, 1)) {}
+      : high(output<T>(launch, 0)), low(output<arith::LowPlane<T>>(launch, 1)) {}
 
   static constexpr std::size_t kState = 2;
   PROTRAIN_HD float get(std::int64_t i) const { return arith::joined(high[i], low[i]); }
   PROTRAIN_HD void set(std::int64_t i, float w) const {
-    const arith::Planes planes = arith::split(w);
+    const arith::Planes<T> planes = arith::split<T>(w);
     high[i].bits = planes.high.bits;  // a copy of the struct would not be vectorised
     low[i] = planes.low;
   }

@@ -134,9 +134,15 @@ class Builder final : public ops::GradientBuilder {
     if (training_.loss == output) training_.loss = replacement;
   }
 
-  void start_at(ValueId loss) {
-    current_name_ = graph_.value(loss).name;
-    sums_[index(loss)] = constant(type(loss), 1.0);
+  void start_at(ValueId loss, bool scaled) {
+    begin(graph_.value(loss).name);
+    if (scaled) {
+      training_.loss_scale = emit("LossScale", {});
+      const ValueId scale = emit("Cast", {training_.loss_scale}, {{"to", std::string(name_of(type(loss).dtype))}});
+      sums_[index(loss)] = type(loss).shape.empty() ? scale : emit("Reshape", {scale}, {{"shape", type(loss).shape}});
+    } else {
+      sums_[index(loss)] = constant(type(loss), 1.0);
+    }
   }
 
   // Nothing comes back from behind an operator whose gradient is zero, such as Round.
@@ -185,17 +191,24 @@ class Builder final : public ops::GradientBuilder {
     std::ranges::copy_if(training_.squared_norms, std::back_inserter(norms), [](ValueId id) { return id != kNone; });
     training_.norm = emit("GlobalNorm", norms);
     std::vector<ValueId> scaled = {training_.norm};
-    if (training_.weight != kNone) {
-      const ValueId weights = emit("Accumulate", {accumulator({DType::f64, {}}), training_.weight});
-      training_.norm = emit("ScaledNorm", {training_.norm, weights});
-      training_.loss = emit("CountedLoss", {training_.loss, training_.weight});
-      scaled = {training_.norm, weights};
+    if (const ValueId factor = join_weights(); factor != kNone) {
+      training_.norm = emit("ScaledNorm", {training_.norm, factor});
+      scaled = {training_.norm, factor};
     }
     if (clip_norm > 0 || scaled.size() > 1) training_.scale = emit("GradientScale", scaled, {{"max_norm", clip_norm}});
   }
 
  private:
   using ops::GradientBuilder::emit;
+
+  // What the gradients are too large by: the sum of the micro-batches' weights, each times the loss scale.
+  ValueId join_weights() {
+    if (training_.weight == kNone) return training_.loss_scale;
+    std::vector<ValueId> weighted = {accumulator({DType::f64, {}}), training_.weight};
+    if (training_.loss_scale != kNone) weighted.push_back(training_.loss_scale);
+    training_.loss = emit("CountedLoss", {training_.loss, training_.weight});
+    return emit("Accumulate", weighted);
+  }
 
   // What is emitted from here on belongs to no forward node.
   void begin(const std::string &name) {
@@ -252,7 +265,7 @@ Training build(Graph forward, ValueId loss, const Settings &settings) {
   if (settings.accumulate) training.accumulators.assign(graph.parameters.size(), kNone);
   Builder builder(training, path);
   if (settings.accumulate) builder.weigh(loss);
-  builder.start_at(loss);
+  builder.start_at(loss, settings.scale_loss);
   for (std::size_t i = completed_by.size(); i-- > 0;) {
     const Node &node = graph.nodes()[i];
     if (path.crosses(node) && builder.reaches(node)) builder.visit(node);

@@ -116,8 +116,12 @@ std::vector<Type> infer_linear(const NodeTypes &types) {
   return {{sum_dtype(types.input(0).dtype), {}}};
 }
 
+// LinearCrossEntropyGrad(x, w, labels[, bias][, dloss]) -> loss, dx, dw[, dbias]; dloss is 1 where it is absent. It is
+// in float32, and multiplied before anything is rounded.
 std::vector<Type> infer_linear_gradient(const NodeTypes &types) {
   vocabulary(types);
+  require(!types.has(4) || types.input(4) == Type({sum_dtype(types.input(0).dtype), {}}), Code::type, types.subject(),
+          "dloss is {}", types.has(4) ? to_text(types.input(4)) : "");
   std::vector<Type> out = {{sum_dtype(types.input(0).dtype), {}}, types.input(0), types.input(1)};
   if (types.has(3)) out.push_back(types.input(3));
   return out;
@@ -128,7 +132,7 @@ struct Linear {
   Linear(const Node &node, std::span<const Array *const> in)
       : x(in[0]->doubles()),
         w(in[1]->doubles()),
-        bias(in.size() > 3 ? in[3]->doubles() : std::vector<double>()),
+        bias(in.size() > 3 && in[3] != nullptr ? in[3]->doubles() : std::vector<double>()),
         rows(static_cast<std::size_t>(in[0]->shape()[0])),
         width(static_cast<std::size_t>(in[0]->shape()[1])),
         transposed(node.attributes.integer("trans_w", 1) != 0),
@@ -168,11 +172,11 @@ std::vector<Array> evaluate_linear(const Node &node, std::span<const Array *cons
 std::vector<Array> evaluate_linear_gradient(const Node &node, std::span<const Array *const> in,
                                             std::span<const Type> out) {
   const Linear linear(node, in);
-  const Array logits = logits_of(linear), one = Array::scalar(DType::f64, 1);
+  const Array logits = logits_of(linear), dloss = in.size() > 4 ? *in[4] : Array::scalar(DType::f64, 1);
   const std::array<const Array *, 2> operands = {&logits, in[2]};
   const std::vector<Type> types = {out[0], {DType::f64, in[2]->shape()}};
   const std::vector<Array> forward = evaluate_cross_entropy(node, operands, types);
-  const std::array<const Array *, 4> backward = {&one, &logits, in[2], &forward[1]};
+  const std::array<const Array *, 4> backward = {&dloss, &logits, in[2], &forward[1]};
   const std::vector<double> dy = evaluate_cross_entropy_gradient(node, backward, {&logits.type(), 1})[0].doubles();
   std::vector<double> dx(linear.x.size(), 0.0), dw(linear.w.size(), 0.0), db(linear.classes, 0.0);
   for (std::size_t m = 0; m < linear.rows; ++m)
@@ -191,24 +195,19 @@ std::vector<Array> evaluate_linear_gradient(const Node &node, std::span<const Ar
 
 // The gradient makes the loss as well: where this is the model's loss, the forward node is not needed any more.
 void differentiate_linear(GradientBuilder &builder, const Node &node) {
-  const bool has_bias = node.inputs.size() > 3;
-  const std::vector<ValueId> made =
-      builder.emit("LinearCrossEntropyGrad", node.inputs, node.attributes, has_bias ? 4 : 3);
-  const bool is_loss = builder.is_loss(node.outputs[0]);
+  const bool has_bias = node.inputs.size() > 3, is_loss = builder.is_loss(node.outputs[0]);
   const ValueId dloss = builder.gradient_of(node.outputs[0]);
+  const bool is_one = is_loss && builder.value(dloss).origin == graph::Origin::constant;
+  std::vector<ValueId> inputs = node.inputs;
+  if (!is_one) {
+    inputs.resize(4, ValueId::none);
+    inputs.push_back(dloss);
+  }
+  const std::vector<ValueId> made = builder.emit("LinearCrossEntropyGrad", inputs, node.attributes, has_bias ? 4 : 3);
   if (is_loss) builder.replace_output(node.outputs[0], made[0]);
-  const auto give = [&](ValueId input, ValueId gradient) {
-    if (!builder.wants(input)) return;
-    if (is_loss) return builder.contribute(input, gradient);
-    const DType dtype = builder.type(gradient).dtype;
-    const ValueId factor = builder.type(dloss).dtype == dtype
-                               ? dloss
-                               : builder.emit("Cast", {dloss}, {{"to", std::string(name_of(dtype))}});
-    builder.contribute(input, builder.emit("Mul", {gradient, factor}));
-  };
-  give(node.inputs[0], made[1]);
-  give(node.inputs[1], made[2]);
-  if (has_bias) give(node.inputs[3], made[3]);
+  builder.contribute(node.inputs[0], made[1]);
+  builder.contribute(node.inputs[1], made[2]);
+  if (has_bias) builder.contribute(node.inputs[3], made[3]);
 }
 
 double product_flops(const NodeTypes &types, double products) {

@@ -54,10 +54,19 @@ std::vector<Array> evaluate_scale(const Node &node, std::span<const Array *const
   return {array_of(out[0], std::vector<double>{scale})};
 }
 
+// LossScale() -> what the step's loss is multiplied by before it is differentiated: one of the step's numbers. Without
+// a step it is 1.
+std::vector<Type> infer_loss_scale(const NodeTypes &) { return {{DType::f64, {}}}; }
+
+std::vector<Array> evaluate_loss_scale(const Node &, std::span<const Array *const>, std::span<const Type> out) {
+  return {array_of(out[0], std::vector<double>{1})};
+}
+
 }  // namespace
 
 Family norm_family() {
-  return {{.name = "SquaredNorm", .infer = infer_squared, .evaluate = evaluate_squared},
+  return {{.name = "LossScale", .infer = infer_loss_scale, .evaluate = evaluate_loss_scale},
+          {.name = "SquaredNorm", .infer = infer_squared, .evaluate = evaluate_squared},
           {.name = "GlobalNorm", .infer = infer_global, .evaluate = evaluate_global},
           {.name = "ScaledNorm", .infer = infer_scaled, .evaluate = evaluate_scaled},
           {.name = "GradientScale", .infer = infer_scale, .evaluate = evaluate_scale}};

@@ -75,10 +75,11 @@ void clean_up(graph::Graph &graph);
 bool fuse(graph::Graph &graph);
 // Dropout does nothing, and its mask is true everywhere: for evaluation. Adds no value.
 void without_randomness(graph::Graph &graph);
-// The same model in bfloat16, of a prepared graph in float32: parameters, and what is computed of them, are rounded.
-// Float32 stay: what operators sum up in it (losses, statistics of rows), the loss and the way to it after the last
-// product, what is computed of inputs and constants alone up to where it meets bfloat16.
-void to_bf16(graph::Graph &graph, graph::ValueId loss);
+// The same model in bfloat16 or float16, of a prepared graph in float32: parameters, and what is computed of them, are
+// rounded. Float32 stay: what operators sum up in it (losses, statistics of rows), the loss and the way to it after the
+// last product, what is computed of inputs and constants alone up to where it meets the narrow type; there it is cut to
+// the largest finite number.
+void to_narrow(graph::Graph &graph, graph::ValueId loss, DType narrow);
 // Finds the repeated layers: sets Node::block, returns their number.
 int find_blocks(graph::Graph &graph);
 

@@ -92,8 +92,8 @@ struct OptimizerArray {
   bool operator==(const OptimizerArray &) const = default;
 };
 
-// AdamW has 2 moments. Weights in bfloat16 are the upper plane of the masters (arith/planes.h): the lower one comes
-// first.
+// AdamW has 2 moments. Narrow weights are the upper plane of the masters (arith/planes.h): the lower one, in float16
+// the whole master, comes first.
 std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments);
 
 // The arenas' lower parts, common to every Program of a session.

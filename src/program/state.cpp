@@ -171,6 +171,7 @@ Operand State::gradient(std::size_t p) const {
 std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments) {
   std::vector<OptimizerArray> arrays;
   if (weights == DType::bf16) arrays.push_back({.name = "low", .element_bytes = sizeof(std::uint16_t)});
+  if (weights == DType::f16) arrays.push_back({.name = "master"});
   for (std::size_t i = 0; i < moments; ++i) arrays.push_back({.name = fmt::format("moment{}", i + 1)});
   return arrays;
 }

@@ -88,7 +88,9 @@ class Drawing {
       blueprint_.accumulation = accumulation_of(options_, served->forward);
     }
     served->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,
-                                   {.clip_norm = options_.real("clip_norm"), .accumulate = accumulates()});
+                                   {.clip_norm = options_.real("clip_norm"),
+                                    .accumulate = accumulates(),
+                                    .scale_loss = precision_of(options_) == DType::f16});
     served->forward.outputs = {served->loss};
     passes::without_randomness(served->forward);
     served->forward.drop_dead_nodes();
@@ -118,15 +120,15 @@ class Drawing {
     for (const auto &served : blueprint_.served) graphs.push_back(&served->training.graph);
     blueprint_.profile = site_.profile(graphs, blueprint_.optimizer);
     blueprint_.budget = budget_of(options_, blueprint_.profile);
-    Ground ground{
-        .options = options_,
-        .drafter = drafter,
-        .served = blueprint_.first(),
-        .profile = blueprint_.profile,
-        .budget = blueprint_.budget,
-        .barrier = options_.is_set("clip_norm") || blueprint_.policy != NonfinitePolicy::stop || accumulates(),
-        .accumulation = blueprint_.accumulation,
-        .optimizer = {.state = 0}};
+    Ground ground{.options = options_,
+                  .drafter = drafter,
+                  .served = blueprint_.first(),
+                  .profile = blueprint_.profile,
+                  .budget = blueprint_.budget,
+                  .barrier = options_.is_set("clip_norm") || blueprint_.policy != NonfinitePolicy::stop ||
+                             accumulates() || blueprint_.scales_loss(),
+                  .accumulation = blueprint_.accumulation,
+                  .optimizer = {.state = 0}};
     for (const program::OptimizerArray &array : request.optimizer) ground.optimizer.state += array.element_bytes;
     blueprint_.chosen = choose_plan(ground);
     blueprint_.draft = drafter.lower(blueprint_.chosen.plan);

@@ -45,6 +45,7 @@ struct Blueprint {
   std::vector<Predicted> predicted;  // per binding
 
   const Served &first() const { return *served.front(); }
+  bool scales_loss() const { return first().training.loss_scale != graph::ValueId::none; }
   // The initializer that a parameter comes from.
   const std::string &in_file(const std::string &parameter) const {
     const auto split = std::ranges::find(splits, parameter, &graph::Split::name);

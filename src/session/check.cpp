@@ -8,6 +8,7 @@
 #include "run/kernels.h"
 #include "session/loaded_model.h"
 #include "session/session.h"
+#include "session/site.h"
 
 namespace protrain::session {
 
@@ -94,8 +95,7 @@ std::string check_model(const Options &options, const std::string &model_path) {
   std::unique_ptr<onnx_import::Model> file = onnx_import::Model::open(model_path);
   json["inputs"] = inputs_json(*file, loss_of(options));
   const onnx_import::DimBindings dims = bind_all(options, *file, json);
-  const std::unique_ptr<backend::Device> device =
-      backend::open(options.text("device"), static_cast<int>(options.integer("threads")));
+  const std::unique_ptr<backend::Device> device = open_device(options);
   json["device"] = {{"name", device->info().name}, {"description", device->info().description}};
   try {
     LoadedModel loaded = load_model(options, std::move(file), dims);

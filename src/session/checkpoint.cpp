@@ -8,6 +8,7 @@ namespace protrain::session {
 namespace {
 
 constexpr const char *kSkipped = "skipped", *kSeed = "seed", *kMicroBatch = "micro_batch";
+constexpr const char *kLossScale = "loss_scale", *kApplied = "steps_at_loss_scale";
 
 state::Description describe(const Blueprint &blueprint) {
   const bool adamw = blueprint.optimizer.kind == backend::Optimizer::Kind::adamw;
@@ -31,11 +32,24 @@ std::uint64_t counter(const state::Checkpoint &checkpoint, const char *name) {
   return found->second;
 }
 
+// Only float16 has one: training goes on in any precision, and in float16 with the first scale where there is none.
+LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
+  if (!checkpoint.description().counters.contains(kLossScale)) return {};
+  const LossScale scale(counter(checkpoint, kLossScale), counter(checkpoint, kApplied));
+  require(scale.is_valid(), Code::format, checkpoint.path(), "its loss scale is {}, for {} steps", scale.value(),
+          scale.applied());
+  return scale;
+}
+
 }  // namespace
 
 std::string save(Machine &machine, const Counters &counters, const std::string &directory) {
   state::Description description = describe(machine.blueprint());
   description.counters = {{state::kStep, counters.steps}, {kSkipped, counters.skipped}, {kSeed, counters.seed}};
+  if (machine.blueprint().scales_loss()) {
+    description.counters[kLossScale] = counters.loss_scale.value();
+    description.counters[kApplied] = counters.loss_scale.applied();
+  }
   if (machine.blueprint().micro_batch > 0) description.counters[kMicroBatch] = machine.blueprint().micro_batch;
   const run::Store::Sweep sweep(machine.store());
   return state::save(directory, description, [&](auto parameter, auto array, auto offset, auto out) {
@@ -60,7 +74,8 @@ Counters resume(Machine &machine, const Options &options) {
   const auto checkpoint = state::Checkpoint::open(options.text("resume"));
   const Counters counters{.steps = counter(checkpoint, state::kStep),
                           .skipped = counter(checkpoint, kSkipped),
-                          .seed = counter(checkpoint, kSeed)};
+                          .seed = counter(checkpoint, kSeed),
+                          .loss_scale = loss_scale_of(checkpoint)};
   require(counters.skipped <= counters.steps, Code::format, checkpoint.path(), "{} of {} steps were skipped",
           counters.skipped, counters.steps);
   require(!options.is_set("seed") || static_cast<std::uint64_t>(options.integer("seed")) == counters.seed,

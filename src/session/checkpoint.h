@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "session/loss_scale.h"
 #include "session/machine.h"
 
 namespace protrain::session {
@@ -14,6 +15,7 @@ struct Counters {
   std::uint64_t steps = 0;    // that there were: random numbers count them
   std::uint64_t skipped = 0;  // that changed nothing: the optimizer does not count them
   std::uint64_t seed = 0;
+  LossScale loss_scale;  // in float16
 };
 
 // Returns the new checkpoint's path.

@@ -34,7 +34,10 @@ graph::ValueId find_loss(const graph::Graph &graph) {
 
 }  // namespace
 
-DType precision_of(const Options &options) { return options.text("precision") == "bf16" ? DType::bf16 : DType::f32; }
+DType precision_of(const Options &options) {
+  const std::string name = options.text("precision");
+  return name == "bf16" ? DType::bf16 : name == "fp16" ? DType::f16 : DType::f32;
+}
 
 std::optional<passes::Loss> loss_of(const Options &options) {
   if (!options.is_set("loss")) {
@@ -87,7 +90,8 @@ LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Mode
                                      .ties = options.list("tie"),
                                      .loss = loss});
   loaded.loss = find_loss(loaded.prepared.graph);
-  if (precision_of(options) == DType::bf16) passes::to_bf16(loaded.prepared.graph, loaded.loss);
+  if (const DType precision = precision_of(options); precision != DType::f32)
+    passes::to_narrow(loaded.prepared.graph, loaded.loss, precision);
   return loaded;
 }
 

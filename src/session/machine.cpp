@@ -40,7 +40,7 @@ Blueprint draw_up_here(backend::Device &device, run::Kernels &kernels, const Opt
 }  // namespace
 
 Machine::Machine(const Options &options, const onnx_import::Source &source, const Log &progress)
-    : device_(backend::open(options.text("device"), static_cast<int>(options.integer("threads")))),
+    : device_(open_device(options)),
       kernels_(*device_),
       blueprint_(draw_up_here(*device_, kernels_, options, source, progress)),
       store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = blueprint_.draft.bytes,

@@ -81,7 +81,7 @@ const std::vector<OptionRow> &option_table() {
       // Where and how a step is computed.
       {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed"},
       {"threads", integer, "0", ">= 0, <= 1024", "size of the team of threads; 0: as many as the process may use"},
-      {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step", "fp16"},
+      {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
       {"seed", integer, "0", ">= 0", "start of all random numbers"},
       {"dim", list, "", "NAME=N", "binds a symbolic dimension of the model's inputs"},
       {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions that the session serves"},

@@ -13,40 +13,69 @@ namespace protrain::session {
 namespace {
 
 constexpr std::size_t kBlockElements = 256 << 10;  // that pass between planes and float32 at once
-
-// Planes of a block of masters.
-struct Block {
-  explicit Block(std::size_t elements) : high(elements), low(elements) {}
-  void split(std::span<const std::byte> masters) {
-    for (std::size_t i = 0; i < masters.size() / sizeof(float); ++i) {
-      float master;
-      std::memcpy(&master, &masters[i * sizeof(float)], sizeof master);
-      const arith::Planes planes = arith::split(master);
-      high[i].bits = planes.high.bits;
-      low[i] = planes.low;
-    }
-  }
-  void join(std::span<std::byte> masters) const {
-    for (std::size_t i = 0; i < masters.size() / sizeof(float); ++i) {
-      const float master = arith::joined(high[i], low[i]);
-      std::memcpy(&masters[i * sizeof(float)], &master, sizeof master);
-    }
-  }
-
-  std::vector<arith::bf16> high;
-  std::vector<std::uint16_t> low;  // zeros where none is kept: joined, the upper plane is widened
-};
+constexpr std::size_t kNarrowBytes = 2;
 
 template <typename T>
-std::span<const std::byte> bytes_of(const std::vector<T> &values, std::size_t count) {
-  return std::as_bytes(std::span(values).first(count));
+T element(const std::byte *at, std::size_t i) {
+  T value;
+  std::memcpy(&value, at + i * sizeof value, sizeof value);
+  return value;
 }
 template <typename T>
-std::span<std::byte> bytes_of(std::vector<T> &values, std::size_t count) {
-  return std::as_writable_bytes(std::span(values).first(count));
+void set_element(std::byte *at, std::size_t i, T value) {
+  std::memcpy(at + i * sizeof value, &value, sizeof value);
+}
+
+// act(T{}) with the T of a narrow type.
+template <typename Act>
+void with_narrow(DType dtype, Act &&act) {
+  dtype == DType::f16 ? act(arith::f16{}) : act(arith::bf16{});
+}
+
+template <typename T>
+void split(std::span<const std::byte> masters, std::byte *high, std::byte *low) {
+  for (std::size_t i = 0; i < masters.size() / sizeof(float); ++i) {
+    const arith::Planes<T> planes = arith::split<T>(element<float>(masters.data(), i));
+    set_element(high, i, planes.high);
+    set_element(low, i, planes.low);
+  }
+}
+// `low` nullptr: none is kept.
+template <typename T>
+void join(const std::byte *high, const std::byte *low, std::span<std::byte> masters) {
+  for (std::size_t i = 0; i < masters.size() / sizeof(float); ++i) {
+    const T upper = element<T>(high, i);
+    set_element(masters.data(), i,
+                low ? arith::joined(upper, element<arith::LowPlane<T>>(low, i)) : arith::widened(upper));
+  }
 }
 
 }  // namespace
+
+// Planes of some masters, on their way.
+struct Parameters::Block {
+  Block(DType narrow, std::uint64_t low_bytes, std::size_t elements)
+      : dtype(narrow), low_size(low_bytes), high(elements * kNarrowBytes), low(elements * low_bytes) {}
+
+  std::size_t elements() const { return high.size() / kNarrowBytes; }
+  std::span<std::byte> high_of(std::size_t count) { return std::span(high).first(count * kNarrowBytes); }
+  std::span<std::byte> low_of(std::size_t count) { return std::span(low).first(count * low_size); }
+
+  void split(std::span<const std::byte> masters) {
+    with_narrow(dtype, [&]<typename T>(T) { session::split<T>(masters, high.data(), low.data()); });
+  }
+  void join(std::span<std::byte> masters, bool trained) const {
+    with_narrow(dtype, [&]<typename T>(T) { session::join<T>(high.data(), trained ? low.data() : nullptr, masters); });
+  }
+
+  DType dtype;
+  std::uint64_t low_size;  // bytes of an element
+  std::vector<std::byte> high, low;
+};
+
+Parameters::Block Parameters::block_of(std::size_t p, std::size_t elements) const {
+  return {value(p).type.dtype, state().optimizer_arrays[0].element_bytes, std::min(elements, kBlockElements)};
+}
 
 const graph::Value &Parameters::value(std::size_t p) const {
   const graph::Graph &graph = blueprint_.first().training.graph;
@@ -133,16 +162,17 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
   const program::State::Parameter &parameter = state().parameters[p];
   const std::string &name = blueprint_.in_file(value(p).name);
   const auto elements = static_cast<std::size_t>(element_count(value(p).type.shape));
+  Block block = block_of(p, elements);
   std::byte *high = to.weights + parameter.weights_at, *low = nullptr;
-  if (parameter.trained) low = to.low + parameter.optimizer_at * sizeof(std::uint16_t);
-  Block block(std::min(elements, kBlockElements));
-  std::vector<float> masters(block.high.size());
+  if (parameter.trained) low = to.low + parameter.optimizer_at * block.low_size;
+  std::vector<float> masters(block.elements());
   for (std::size_t at = 0; at < elements; at += masters.size()) {
     const std::size_t count = std::min(masters.size(), elements - at);
-    blueprint_.file->read(name, at * sizeof(float), bytes_of(masters, count));
-    block.split(bytes_of(masters, count));
-    std::memcpy(high + at * sizeof(arith::bf16), block.high.data(), count * sizeof(arith::bf16));
-    if (low) std::memcpy(low + at * sizeof(std::uint16_t), block.low.data(), count * sizeof(std::uint16_t));
+    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(masters).first(count));
+    blueprint_.file->read(name, at * sizeof(float), bytes);
+    block.split(bytes);
+    std::ranges::copy(block.high_of(count), high + at * kNarrowBytes);
+    if (low) std::ranges::copy(block.low_of(count), low + at * block.low_size);
   }
 }
 
@@ -158,11 +188,11 @@ void Parameters::write_at(const program::Operand &at, std::uint64_t offset, std:
 template <typename Act>
 void Parameters::each_block(std::size_t p, std::uint64_t bytes, Act &&act) {
   const std::size_t elements = bytes / sizeof(float);
-  Block block(std::min(elements, kBlockElements));
+  Block block = block_of(p, elements);
   std::optional<run::Store::Sweep> sweep;  // blocks are smaller than the disk's pieces
   if (buffer(state().weights(p).buffer).tier == Tier::disk) sweep.emplace(store_);
-  for (std::size_t first = 0; first < elements; first += block.high.size())
-    act(block, first, std::min(block.high.size(), elements - first));
+  for (std::size_t first = 0; first < elements; first += block.elements())
+    act(block, first, std::min(block.elements(), elements - first));
   if (sweep) sweep->finish();
 }
 
@@ -170,10 +200,11 @@ void Parameters::read(std::size_t p, std::size_t array, std::uint64_t offset, st
   if (array > 0) return read_at(state().optimizer(p, array - 1 + planes_below()), offset, out);
   if (!is_split(p)) return read_at(state().weights(p), offset, out);
   each_block(p, out.size(), [&](Block &block, std::size_t first, std::size_t count) {
-    read_at(state().weights(p), offset / 2 + first * sizeof(arith::bf16), bytes_of(block.high, count));
-    if (state().parameters[p].trained)
-      read_at(state().optimizer(p, 0), offset / 2 + first * sizeof(std::uint16_t), bytes_of(block.low, count));
-    block.join(out.subspan(first * sizeof(float), count * sizeof(float)));
+    const bool trained = state().parameters[p].trained;
+    const std::size_t at = offset / sizeof(float) + first;
+    read_at(state().weights(p), at * kNarrowBytes, block.high_of(count));
+    if (trained) read_at(state().optimizer(p, 0), at * block.low_size, block.low_of(count));
+    block.join(out.subspan(first * sizeof(float), count * sizeof(float)), trained);
   });
 }
 
@@ -181,20 +212,18 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
   if (array > 0) return write_at(state().optimizer(p, array - 1 + planes_below()), offset, in);
   if (!is_split(p)) return write_at(state().weights(p), offset, in);
   each_block(p, in.size(), [&](Block &block, std::size_t first, std::size_t count) {
+    const std::size_t at = offset / sizeof(float) + first;
     block.split(in.subspan(first * sizeof(float), count * sizeof(float)));
-    write_at(state().weights(p), offset / 2 + first * sizeof(arith::bf16), bytes_of(std::as_const(block.high), count));
-    if (state().parameters[p].trained)
-      write_at(state().optimizer(p, 0), offset / 2 + first * sizeof(std::uint16_t),
-               bytes_of(std::as_const(block.low), count));
+    write_at(state().weights(p), at * kNarrowBytes, block.high_of(count));
+    if (state().parameters[p].trained) write_at(state().optimizer(p, 0), at * block.low_size, block.low_of(count));
   });
 }
 
-// Gradients on disk are arrays of their own. In bfloat16 they are read to the upper half of `out`, and widened from
-// there.
+// Gradients on disk are arrays of their own. Narrow ones are read to the upper half of `out`, and widened from there.
 void Parameters::read_gradient(std::size_t p, std::span<float> out) {
   const grad::Training &training = blueprint_.first().training;
-  const bool narrow = training.graph.value(training.gradients[p]).type.dtype == DType::bf16;
-  const std::size_t bytes = narrow ? out.size() * sizeof(arith::bf16) : out.size_bytes();
+  const DType dtype = training.graph.value(training.gradients[p]).type.dtype;
+  const std::size_t bytes = out.size() * size_of(dtype);
   std::byte *to = reinterpret_cast<std::byte *>(out.data()) + (out.size_bytes() - bytes);
   const program::BufferId kept = state().kept[p];
   const program::Operand at = kept != program::BufferId::none ? program::Operand{kept, 0} : state().gradient(p);
@@ -202,11 +231,10 @@ void Parameters::read_gradient(std::size_t p, std::span<float> out) {
     store_.read_disk(buffer(at.buffer).offset + at.offset, to, bytes);
   else
     read_at(at, 0, {to, bytes});
-  for (std::size_t i = 0; narrow && i < out.size(); ++i) {
-    arith::bf16 g;
-    std::memcpy(&g, to + i * sizeof g, sizeof g);
-    out[i] = arith::widened(g);
-  }
+  if (dtype == DType::f32) return;
+  with_narrow(dtype, [&]<typename T>(T) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = arith::widened(element<T>(to, i));
+  });
 }
 
 }  // namespace protrain::session

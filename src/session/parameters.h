@@ -25,6 +25,9 @@ class Parameters {
   void read_gradient(std::size_t parameter, std::span<float> out);
 
  private:
+  struct Block;
+  Block block_of(std::size_t parameter, std::size_t elements) const;
+
   // Where a chunk's weights are read to.
   struct Planes {
     std::byte *weights;
@@ -34,7 +37,9 @@ class Parameters {
   const program::State &state() const { return blueprint_.draft.state; }
   const program::Buffer &buffer(program::BufferId id) const { return state().buffers[index(id)]; }
   const graph::Value &value(std::size_t parameter) const;
-  bool is_split(std::size_t parameter) const { return value(parameter).type.dtype == DType::bf16; }
+  bool is_split(std::size_t parameter) const {
+    return value(parameter).type.dtype == DType::bf16 || value(parameter).type.dtype == DType::f16;
+  }
   // How many of the optimizer's arrays are no moments: the lower plane.
   std::size_t planes_below() const;
   const program::Buffer *low_plane(std::size_t chunk) const;

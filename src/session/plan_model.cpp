@@ -27,7 +27,7 @@ class PlanSite {
       site_ = std::make_unique<PaperSite>(machine);
       return;
     }
-    device_ = backend::open(options.text("device"), static_cast<int>(options.integer("threads")));
+    device_ = open_device(options);
     kernels_ = std::make_unique<run::Kernels>(*device_);
     auto live = std::make_unique<LiveSite>(*device_, *kernels_, options, progress, anew);
     // Where there are no kernels to measure the machine's rates stand for them.

@@ -40,7 +40,8 @@ plan::Plan plan_from_file(const Ground &ground) {
   base.order = ground.barrier ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap;
   const plan::Plan plan = plan_in(ground.options.text("plan"), graph, base);
   require(!ground.barrier || plan.order == plan::OptimizerOrder::barrier, Code::arg, "plan",
-          "clipping by norm, accumulation, skip and rollback need the optimizer order barrier; the plan's is overlap");
+          "clipping by norm, accumulation, fp16, skip and rollback need the optimizer order barrier; the plan's is "
+          "overlap");
   const bool separate = !ground.budget.shared_memory;
   require(plan.shared_memory == !separate, Code::arg, "plan",
           "the plan is for {} memory of device and host, the options are for {}", separate ? "one" : "separate",

@@ -71,10 +71,11 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
       .dump();
 }
 
-std::string step_json(std::uint64_t step, const StepResult &result, double seconds) {
-  return Json{
-      {"event", "step"}, {"step", step}, {"loss", result.loss}, {"grad_norm", result.grad_norm}, {"seconds", seconds}}
-      .dump();
+std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale) {
+  Json json = {
+      {"event", "step"}, {"step", step}, {"loss", result.loss}, {"grad_norm", result.grad_norm}, {"seconds", seconds}};
+  if (loss_scale > 0) json["loss_scale"] = loss_scale;
+  return json.dump();
 }
 
 std::string saved_json(std::uint64_t step, const std::string &path) {

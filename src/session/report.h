@@ -15,7 +15,8 @@ namespace protrain::session {
 
 // `unpinned_bytes`: of the host's memory, which the system refused to pin; a warning says so.
 std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, std::uint64_t unpinned_bytes);
-std::string step_json(std::uint64_t step, const StepResult &result, double seconds);
+// `loss_scale`: of the step; 0: it has none.
+std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale);
 std::string saved_json(std::uint64_t step, const std::string &path);
 
 // What a step costs, predicted or measured: seconds, device_peak_bytes, host_peak_bytes, disk_bytes, overlap,

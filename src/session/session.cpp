@@ -122,7 +122,7 @@ class LiveSession final : public Session {
     require(gradients_hold_, Code::state, name,
             "the gradients of the last step went with the call that failed after it");
     machine_.parameters().read_gradient(p, std::span(out, count));
-    if (blueprint_.accumulation == 1) return;
+    if (last_weight_ == 1) return;
     for (float &value : std::span(out, count)) value *= static_cast<float>(1 / last_weight_);
   }
 
@@ -195,9 +195,10 @@ class LiveSession final : public Session {
     // A micro-batch before this one may have spoilt the sums already: then no Update is to run.
     machine_.set_status(spoilt_);
     gradients_hold_ = false;
-    execute(*last_.executor, scalars());
-    const StepResult result = finish_micro_batch(program, last);
-    if (last) log_step(result);
+    const std::uint64_t scale = blueprint_.scales_loss() ? count_.loss_scale.value() : 1;
+    execute(*last_.executor, scalars(scale));
+    const StepResult result = finish_micro_batch(program, last, scale);
+    if (last) log_step(result, scale);
     finish_cancelled();
     return result;
   }
@@ -215,20 +216,21 @@ class LiveSession final : public Session {
   }
 
   // The step stands: a line that cannot be made is dropped.
-  void log_step(const StepResult &result) {
+  void log_step(const StepResult &result, std::uint64_t scale) {
     if (!log_) return;
     try {
-      log_(step_json(count_.steps, result, seconds_));
+      log_(step_json(count_.steps, result, seconds_, blueprint_.scales_loss() ? scale : 0));
     } catch (const std::exception &) {
     }
   }
 
   // The optimizer counts the steps that it took, random numbers the steps that there were.
-  backend::StepScalars scalars() const {
+  backend::StepScalars scalars(std::uint64_t loss_scale) const {
     const auto t = static_cast<double>(count_.steps + 1 - count_.skipped);
     return {.learning_rate = learning_rate_,
             .beta1_power = std::pow(blueprint_.optimizer.beta1, t),
             .beta2_power = std::pow(blueprint_.optimizer.beta2, t),
+            .loss_scale = static_cast<double>(loss_scale),
             .step = count_.steps + 1,
             .seed = count_.seed,
             .micro_batch = micro_batch_,
@@ -261,12 +263,13 @@ class LiveSession final : public Session {
     loss_sum_ = weight_sum_ = 0;
   }
 
-  StepResult finish_micro_batch(const program::Program &program, bool last) {
+  StepResult finish_micro_batch(const program::Program &program, bool last, std::uint64_t scale) {
     const std::uint32_t status = machine_.status();
     StepResult result;
     machine_.read_result(program, program.loss, &result.loss, sizeof result.loss);
     if (blueprint_.accumulation > 1) add_loss(program, result);
-    if (status != 0) refuse_nonfinite(status, last);
+    const bool overflowed = blueprint_.scales_loss() && status > kLossMark && count_.loss_scale.shrink();
+    if (status != 0 && !overflowed) refuse_nonfinite(status, last);
     if (!last) {
       ++micro_batch_;
       samples_ += samples_in_batch();
@@ -274,11 +277,12 @@ class LiveSession final : public Session {
     }
     machine_.read_result(program, program.norm, &result.grad_norm, sizeof result.grad_norm);
     if (blueprint_.accumulation > 1) result.loss = static_cast<float>(loss_sum_ / weight_sum_);
-    last_weight_ = weight_sum_;
+    last_weight_ = (blueprint_.accumulation > 1 ? weight_sum_ : 1) * static_cast<double>(scale);
     norm_ = result.grad_norm;
     gradients_hold_ = true;
     ++count_.steps;
     if (status != 0) ++count_.skipped;
+    count_.loss_scale.count(status == 0);
     begin_step();
     return result;
   }
@@ -416,7 +420,7 @@ class LiveSession final : public Session {
   double seconds_ = 0;                              // of the last step, or of its micro-batches so far
   std::optional<double> norm_;                      // of the last complete step
   bool gradients_hold_ = false;                     // those of the last complete step are still there
-  double last_weight_ = 1;                          // of the last complete step
+  double last_weight_ = 1;                          // what the gradients of the last complete step are too large by
   std::vector<std::optional<Shape>> input_shapes_;  // of what was set
   Ran last_;
   bool lost_ = false;

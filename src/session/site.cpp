@@ -9,6 +9,13 @@
 
 namespace protrain::session {
 
+std::unique_ptr<backend::Device> open_device(const Options &options) {
+  const std::string device = options.text("device");
+  require(options.text("precision") != "fp16" || device == "cpu", Code::unsupported, "precision",
+          "fp16 is computed on the cpu alone, not on {}; bf16 takes no more memory", device);
+  return backend::open(device, static_cast<int>(options.integer("threads")));
+}
+
 LiveSite::LiveSite(backend::Device &device, run::Kernels &kernels, const Options &options, const Log &log, bool anew)
     : device_(device), kernels_(kernels), options_(options), log_(log), anew_(anew) {}
 

@@ -13,6 +13,9 @@
 
 namespace protrain::session {
 
+// The device that the options name; Code::unsupported where it does not compute in their precision.
+std::unique_ptr<backend::Device> open_device(const Options &options);
+
 class Site {
  public:
   virtual ~Site() = default;

@@ -12,7 +12,7 @@ static void options_are_refused_with_reasons(protrain_options *options) {
   protrain_error_destroy(error);
   FAILS(protrain_options_set(options, "learning_rate", "fast"), PROTRAIN_ERROR_ARG, "learning_rate");
   FAILS(protrain_options_set(options, "learning_rate", "-1"), PROTRAIN_ERROR_ARG, "learning_rate");
-  FAILS(protrain_options_set(options, "precision", "fp16"), PROTRAIN_ERROR_UNSUPPORTED, "precision");
+  FAILS(protrain_options_set(options, "precision", "fp64"), PROTRAIN_ERROR_ARG, "precision");
   FAILS(protrain_options_set(options, "trace", "step"), PROTRAIN_ERROR_UNSUPPORTED, "trace");
   FAILS(protrain_options_get(options, "nothing", &value), PROTRAIN_ERROR_ARG, "nothing");
   OK(protrain_options_get(options, "learning_rate", &value));

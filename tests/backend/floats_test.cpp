@@ -1,4 +1,4 @@
-// Kernels in bfloat16: what float32 makes of the same numbers, rounded once.
+// Kernels in bfloat16 and in float16: what float32 makes of the same numbers, rounded once.
 #include <bit>
 #include <limits>
 
@@ -11,25 +11,29 @@ namespace {
 
 using Axes = std::vector<std::int64_t>;
 
-Array rounded(const Array &array) { return Array::from_doubles({DType::bf16, array.shape()}, array.doubles()); }
+Array rounded(const Array &array, DType dtype) { return Array::from_doubles({dtype, array.shape()}, array.doubles()); }
 Array widened(const Array &array) { return Array::from_doubles({DType::f32, array.shape()}, array.doubles()); }
 
-// The node with its float32 operands rounded, but for those that `wide` lists, gives the bits of the float32 node.
-void expect_float32_rounded_once(OneNode narrow, const std::vector<std::size_t> &wide = {}) {
-  SCOPED_TRACE(narrow.op + " " + narrow.attributes.print());
+void expect_float32_rounded_once(OneNode narrow, const std::vector<std::size_t> &wide, DType dtype) {
+  SCOPED_TRACE(fmt::format("{} {} in {}", narrow.op, narrow.attributes.print(), name_of(dtype)));
   OneNode exact = narrow;
   for (std::size_t i = 0; i < narrow.inputs.size(); ++i) {
     if (narrow.inputs[i].dtype() != DType::f32 || std::ranges::find(wide, i) != wide.end()) continue;
-    narrow.inputs[i] = rounded(narrow.inputs[i]);
+    narrow.inputs[i] = rounded(narrow.inputs[i], dtype);
     exact.inputs[i] = widened(narrow.inputs[i]);
   }
   for (int threads : {1, 3}) {
     const std::vector<Array> found = run_on_cpu(narrow, threads), expected = run_on_cpu(exact, threads);
     for (std::size_t i = 0; i < found.size(); ++i) {
-      const bool was_rounded = found[i].dtype() == DType::bf16;
-      EXPECT_TRUE(found[i].same_as(was_rounded ? rounded(expected[i]) : expected[i])) << "output " << i;
+      const bool was_rounded = found[i].dtype() == dtype;
+      EXPECT_TRUE(found[i].same_as(was_rounded ? rounded(expected[i], dtype) : expected[i])) << "output " << i;
     }
   }
+}
+
+// The node with its float32 operands rounded, but for those that `wide` lists, gives the bits of the float32 node.
+void expect_float32_rounded_once(const OneNode &node, const std::vector<std::size_t> &wide = {}) {
+  for (DType dtype : {DType::bf16, DType::f16}) expect_float32_rounded_once(node, wide, dtype);
 }
 
 const Array kX = random_floats({37, 1031}, 1, -3, 3), kY = random_floats({37, 1031}, 2, -3, 3);
@@ -89,11 +93,10 @@ TEST(NarrowKernels, KeepStatisticsAndLossesInFloat32) {
 }
 
 TEST(NarrowKernels, OperandsOfTwoTypesAreRefused) {
-  const Array wide = random_floats({3, 4}, 15), narrow = rounded(wide);
-  for (const char *op : {"Add", "TanhGrad", "SoftmaxGrad"}) {
-    EXPECT_THROW(CpuBench({op, {}, {narrow, wide}}, 1), Error) << op;
-    EXPECT_THROW(CpuBench({op, {}, {wide, narrow}}, 1), Error) << op;
-  }
+  const Array wide = random_floats({3, 4}, 15), brain = rounded(wide, DType::bf16), half = rounded(wide, DType::f16);
+  for (const char *op : {"Add", "TanhGrad", "SoftmaxGrad"})
+    for (const auto &[left, right] : {std::pair{brain, wide}, {wide, brain}, {half, wide}, {half, brain}})
+      EXPECT_THROW(CpuBench({op, {}, {left, right}}, 1), Error) << op;
 }
 
 TEST(NarrowAccumulateKernel, AddsToAFloat32Sum) {

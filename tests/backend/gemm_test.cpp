@@ -9,7 +9,7 @@
 #include <cstring>
 #include <random>
 
-#include "arith/bf16.h"
+#include "arith/f16.h"
 #include "backend/cpu/widened_product.h"
 #include "base/memory.h"
 #include "base/shape.h"
@@ -18,8 +18,9 @@ namespace protrain::backend {
 namespace {
 
 double value(const void *at, DType type, std::int64_t i) {
-  return static_cast<double>(type == DType::bf16 ? arith::widened(static_cast<const arith::bf16 *>(at)[i])
-                                                 : static_cast<const float *>(at)[i]);
+  if (type == DType::bf16) return static_cast<double>(arith::widened(static_cast<const arith::bf16 *>(at)[i]));
+  if (type == DType::f16) return static_cast<double>(arith::widened(static_cast<const arith::f16 *>(at)[i]));
+  return static_cast<double>(static_cast<const float *>(at)[i]);
 }
 
 struct Operands {
@@ -33,6 +34,8 @@ struct Operands {
         const float x = static_cast<float>(bits()) / 2147483648.0F - 1;
         if (type == DType::bf16)
           static_cast<arith::bf16 *>(start)[i] = arith::to_bf16(x);
+        else if (type == DType::f16)
+          static_cast<arith::f16 *>(start)[i] = arith::to_f16(x);
         else
           static_cast<float *>(start)[i] = x;
       }
@@ -85,7 +88,8 @@ std::vector<double> expected(const GemmShape &s) {
 void expect_close(const std::vector<double> &c, const std::vector<double> &right, const GemmShape &shape) {
   double worst = 0;
   for (std::size_t i = 0; i < c.size(); ++i) {
-    const double half_step = shape.out == DType::bf16 ? std::ldexp(1, std::ilogb(right[i]) - 8) : 0;
+    const int bits = shape.out == DType::bf16 ? 8 : 11;
+    const double half_step = shape.out == DType::f32 ? 0 : std::ldexp(1, std::max(std::ilogb(right[i]), -14) - bits);
     worst = std::max(worst, std::abs(c[i] - right[i]) - half_step);
   }
   EXPECT_LE(worst, 4e-7 * static_cast<double>(shape.k + 10))
@@ -104,7 +108,11 @@ void expect_product(const GemmShape &shape) {
 struct Types {
   DType in, out;
 };
-constexpr Types kTypes[] = {{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
+constexpr Types kTypes[] = {{DType::f32, DType::f32},
+                            {DType::bf16, DType::bf16},
+                            {DType::bf16, DType::f32},
+                            {DType::f16, DType::f16},
+                            {DType::f16, DType::f32}};
 
 // The shape with either type, transposed and not, and with all that may be done to a sum.
 std::vector<GemmShape> forms(const GemmShape &shape) {
@@ -144,7 +152,7 @@ TEST(Gemm, OverNothingIsTheBiasOrWhatWasThere) {
 }
 
 TEST(Gemm, BitsDependNeitherOnTheRunNorOnTheAddress) {
-  for (DType type : {DType::f32, DType::bf16})
+  for (DType type : {DType::f32, DType::bf16, DType::f16})
     for (int orientation = 0; orientation < 4; ++orientation) {
       const GemmShape shape{.m = 200,
                             .n = 300,
@@ -188,8 +196,8 @@ TEST(Gemm, NeverMeetsTheImplementationThatAllocates) {
   for (const GemmShape &shape : kShapes)
     for (const GemmShape &form : forms(shape)) {
       if (form.trans_a) continue;  // Gemm lays panels out
-      const char *narrow = has_bf16() ? "brg:avx512_core_bf16" : "widened";
-      EXPECT_EQ(Product(form, 1).implementation(), form.in == DType::bf16 ? narrow : "brg:avx512_core")
+      const char *narrow = has_bf16() && form.in == DType::bf16 ? "brg:avx512_core_bf16" : "widened";
+      EXPECT_EQ(Product(form, 1).implementation(), form.in != DType::f32 ? narrow : "brg:avx512_core")
           << shape.m << " " << shape.n << " " << shape.k;
     }
 }
@@ -200,7 +208,7 @@ TEST(WidenedProduct, IsTheProductInEveryForm) {
   shapes.push_back({.m = 300, .n = 520, .k = 700});  // several panels each way, none of them full
   for (const GemmShape &shape : shapes)
     for (const GemmShape &form : forms(shape)) {
-      if (form.in != DType::bf16) continue;
+      if (form.in == DType::f32) continue;
       WidenedProduct product(form, 1);
       Block scratch(product.scratch_bytes(), "scratch");
       std::memset(scratch.data(), 0xFF, scratch.size());

@@ -39,7 +39,7 @@ std::uint64_t scratch_of_linear_loss(const std::string &op, DType type, std::int
 
 TEST(LinearCrossEntropyKernel, NeverHoldsAllLogits) {
   const std::int64_t rows = 4096, classes = 50'000;
-  for (DType type : {DType::f32, DType::bf16})
+  for (DType type : {DType::f32, DType::bf16, DType::f16})
     for (const char *op : {"LinearCrossEntropy", "LinearCrossEntropyGrad"})
       EXPECT_LT(scratch_of_linear_loss(op, type, rows, classes),
                 static_cast<std::uint64_t>(rows * classes))  // a quarter of the bytes of all logits in float32

@@ -135,17 +135,17 @@ TEST(Update, ScalesGradientsAndThenCutsThem) {
 }
 
 // Weights in two planes take the step that their masters would: with gradients in either type.
-template <typename Gradient>
-void expect_masters_step(const Optimizer &optimizer, DType gradient_type) {
+template <typename T, typename Gradient>
+void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType gradient_type) {
   const auto device = open("cpu", 2);
   const StepScalars scalars{.learning_rate = 0.01, .beta1_power = 0.9, .beta2_power = 0.999};
   std::uint32_t status = 0;
   std::vector<Gradient> gradient;
   std::vector<float> masters = wave(0.7), widened;
-  std::vector<arith::bf16> high;
-  std::vector<std::uint16_t> low;
+  std::vector<T> high;
+  std::vector<arith::LowPlane<T>> low;
   for (float master : masters) {
-    const arith::Planes planes = arith::split(master);
+    const auto planes = arith::split<T>(master);
     high.push_back(planes.high), low.push_back(planes.low);
   }
   for (float g : wave(0.3)) {
@@ -155,7 +155,7 @@ void expect_masters_step(const Optimizer &optimizer, DType gradient_type) {
   std::vector<float> first(kElements), second(kElements), other_first(kElements), other_second(kElements);
   const auto whole = device->compile_update({.optimizer = optimizer, .elements = kElements});
   const auto split = device->compile_update(
-      {.optimizer = optimizer, .elements = kElements, .weights = DType::bf16, .gradient = gradient_type});
+      {.optimizer = optimizer, .elements = kElements, .weights = weights_type, .gradient = gradient_type});
   std::vector<void *> inputs = {widened.data(), &status}, outputs = {masters.data(), first.data(), second.data()};
   std::vector<void *> of_split = {gradient.data(), &status};
   std::vector<void *> planes = {high.data(), low.data(), other_first.data(), other_second.data()};
@@ -165,7 +165,10 @@ void expect_masters_step(const Optimizer &optimizer, DType gradient_type) {
     run(*device, *whole, {inputs, outputs, nullptr, &scalars});
     run(*device, *split, {of_split, planes, nullptr, &scalars});
   }
-  for (std::size_t i = 0; i < masters.size(); ++i) ASSERT_EQ(arith::joined(high[i], low[i]), masters[i]) << i;
+  for (std::size_t i = 0; i < masters.size(); ++i) {
+    ASSERT_EQ(arith::joined(high[i], low[i]), masters[i]) << i;
+    ASSERT_EQ(high[i].bits, arith::split<T>(masters[i]).high.bits) << i;
+  }
   EXPECT_EQ(first, other_first);
   EXPECT_EQ(second, other_second);
   EXPECT_NE(masters, wave(0.7));
@@ -173,8 +176,10 @@ void expect_masters_step(const Optimizer &optimizer, DType gradient_type) {
 
 TEST(Update, OfWeightsInTwoPlanesIsThatOfTheirMasters) {
   for (const Optimizer &optimizer : kOptimizers) {
-    expect_masters_step<float>(optimizer, DType::f32);
-    expect_masters_step<arith::bf16>(optimizer, DType::bf16);
+    expect_masters_step<arith::bf16, float>(optimizer, DType::bf16, DType::f32);
+    expect_masters_step<arith::bf16, arith::bf16>(optimizer, DType::bf16, DType::bf16);
+    expect_masters_step<arith::f16, float>(optimizer, DType::f16, DType::f32);
+    expect_masters_step<arith::f16, arith::f16>(optimizer, DType::f16, DType::f16);
   }
 }
 

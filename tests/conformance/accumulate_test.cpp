@@ -8,6 +8,7 @@ namespace {
 
 PROTRAIN_FAMILY(CountTargetsKernel);
 PROTRAIN_FAMILY(GradientScaleKernel);
+PROTRAIN_FAMILY(LossScaleKernel);
 
 TEST_P(CountTargetsKernel, CountsLabelsThatAreNotIgnored) {
   expect_reference({"CountTargets", {}, {random_integers({37}, 1, 0, 5)}}, 0);
@@ -21,6 +22,14 @@ TEST_P(GradientScaleKernel, DividesByTheWeightsAndCutsToTheNorm) {
     expect_reference({"GradientScale", {{"max_norm", most}}, {norm, weights}}, 1e-7);
   }
   expect_reference({"ScaledNorm", {}, {norm, weights}}, 0);
+}
+
+TEST_P(LossScaleKernel, IsTheStepsOwn) {
+  const OneNode node{"LossScale", {}, {}};
+  expect_reference(node, 0);
+  Bench bench(node, *GetParam()->ways[0].machine);
+  bench.run({.loss_scale = 4096});
+  EXPECT_EQ(bench.results()[0].doubles()[0], 4096);
 }
 
 }  // namespace

@@ -5,29 +5,28 @@
 namespace protrain::test {
 
 namespace {
-// Inputs that are float32 beside bfloat16 data: statistics, and what comes from a float32 loss.
+// Inputs that are float32 beside narrow data: statistics, and what comes from a float32 loss.
 bool stays_wide(std::string_view op, std::size_t input) {
   struct Wide {
     std::string_view op;
     std::vector<std::size_t> inputs;
   };
-  static const std::vector<Wide> rows = {{"FusedAttentionGrad", {5}},
-                                         {"LayerNormalizationGrad", {3, 4}},
-                                         {"RMSNormalizationGrad", {3}},
-                                         {"CrossEntropyGrad", {0, 3}},
-                                         {"CountedLoss", {0}}};
+  static const std::vector<Wide> rows = {{"FusedAttentionGrad", {5}},     {"LayerNormalizationGrad", {3, 4}},
+                                         {"RMSNormalizationGrad", {3}},   {"CrossEntropyGrad", {0, 3}},
+                                         {"LinearCrossEntropyGrad", {4}}, {"CountedLoss", {0}}};
   return std::ranges::any_of(
       rows, [&](const Wide &row) { return row.op == op && std::ranges::find(row.inputs, input) != row.inputs.end(); });
 }
 
 // The node with its float32 operands rounded; the same one where it has none.
-OneNode in_bf16(OneNode one) {
+OneNode in_narrow(OneNode one, DType narrow) {
   for (std::size_t i = 0; i < one.inputs.size(); ++i) {
     Array &input = one.inputs[i];
     if (input.dtype() != DType::f32 || stays_wide(one.op, i)) continue;
-    input = Array::from_doubles({DType::bf16, input.shape()}, input.doubles());
+    input = Array::from_doubles({narrow, input.shape()}, input.doubles());
   }
-  if (one.op == "Cast" && one.attributes.text("to", "") == "float32") one.attributes.set("to", std::string("bfloat16"));
+  if (one.op == "Cast" && one.attributes.text("to", "") == "float32")
+    one.attributes.set("to", std::string(name_of(narrow)));
   return one;
 }
 
@@ -38,8 +37,11 @@ const Exception *find(const std::vector<Exception> &list, std::string_view op, s
   return found == list.end() ? nullptr : &*found;
 }
 
-// One step between two bfloat16, for the reference may be rounded the other way, and what float32 loses.
-constexpr double kNarrowStep = 0x1p-7 + 0x1p-11;
+// One step between two numbers of a narrow type, for the reference may be rounded the other way, and what float32
+// loses.
+double step_of(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-7 + 0x1p-11 : dtype == DType::f16 ? 0x1p-10 + 0x1p-14 : 0;
+}
 
 std::vector<Array> run(const OneNode &one, const Contender::Way &way, std::size_t shift) {
   if (way.prepare != nullptr) way.prepare();
@@ -55,8 +57,7 @@ std::string fault_of(const OneNode &one, const std::vector<Array> &expected, con
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (!one.outputs[i]) continue;
     if (found[i].type() != expected[i].type()) return fmt::format("output {} is {}", i, to_text(found[i].type()));
-    const bool narrow = expected[i].dtype() == DType::bf16;
-    const double most = !is_float(expected[i].dtype()) ? 0 : narrow ? std::max(tolerance, kNarrowStep) : tolerance;
+    const double most = is_float(expected[i].dtype()) ? std::max(tolerance, step_of(expected[i].dtype())) : 0;
     const double error = largest_error(found[i], expected[i]);
     if (!(error <= most)) return fmt::format("output {} is wrong by {}, {} is allowed", i, error, most);
   }
@@ -100,9 +101,16 @@ void Conformance::expect_in(const OneNode &one, std::string_view precision, doub
 
 void Conformance::expect_reference(const OneNode &one, double tolerance) const {
   expect_in(one, "fp32", tolerance);
-  const OneNode narrow = in_bf16(one);
-  for (std::size_t i = 0; i < one.inputs.size(); ++i)
-    if (narrow.inputs[i].type() != one.inputs[i].type()) return expect_in(narrow, "bf16", tolerance);
+  for (DType dtype : GetParam()->narrow) {
+    const OneNode narrow = in_narrow(one, dtype);
+    bool is_other = false;
+    for (std::size_t i = 0; i < one.inputs.size(); ++i) is_other |= narrow.inputs[i].type() != one.inputs[i].type();
+    if (is_other) expect_in(narrow, dtype == DType::f16 ? "fp16" : "bf16", tolerance);
+  }
+}
+
+bool Contender::computes_in(DType dtype) const {
+  return dtype == DType::f32 || std::ranges::find(narrow, dtype) != narrow.end();
 }
 
 void Conformance::expect_error(const OneNode &one, const std::string &text) const {

@@ -1,8 +1,8 @@
 // The conformance suite: what every backend must do, written once. A test is run by every contender: the cpu, a GPU
 // where there is one, and the CUDA kernels on the host's processor (tests/cuda).
 //
-// Each node is run as it stands, and once more with its float32 operands in bfloat16. What a contender cannot do is in
-// its lists, with the reason; what is listed and goes well all the same is a failure.
+// Each node is run as it stands, and once more with its float32 operands in each narrow type of the contender. What a
+// contender cannot do is in its lists, with the reason; what is listed and goes well all the same is a failure.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace protrain::test {
 
-// Some operator's kernels, in float32 or bfloat16 alone or in either.
+// Some operator's kernels, in one precision or in any.
 struct Exception {
   std::string_view op;  // "*": all
   std::string_view precision;
@@ -32,7 +32,9 @@ struct Contender {
   };
   std::vector<Way> ways;
   std::vector<Exception> unsupported, expected_failures;
-  std::vector<std::string_view> other_bits;  // operators whose bits may differ from way to way
+  std::vector<std::string_view> other_bits;   // operators whose bits may differ from way to way
+  std::vector<DType> narrow = {DType::bf16};  // what it computes in beside float32
+  bool computes_in(DType dtype) const;
 };
 
 const std::vector<Contender> &contenders();

@@ -24,10 +24,27 @@ Bytes bytes_of(const std::vector<T> &values) {
   const auto *begin = reinterpret_cast<const std::byte *>(values.data());
   return {begin, begin + values.size() * sizeof(T)};
 }
+template <typename T>
 Bytes narrowed(const std::vector<float> &values) {
-  std::vector<arith::bf16> narrow;
-  for (float value : values) narrow.push_back(arith::to_bf16(value));
+  std::vector<T> narrow;
+  for (float value : values) narrow.push_back(arith::narrowed<T>(value));
   return bytes_of(narrow);
+}
+Bytes stored(DType dtype, const std::vector<float> &values) {
+  return dtype == DType::f16    ? narrowed<arith::f16>(values)
+         : dtype == DType::bf16 ? narrowed<arith::bf16>(values)
+                                : bytes_of(values);
+}
+
+template <typename T>
+std::vector<Bytes> planes_of(const std::vector<float> &masters) {
+  std::vector<T> high;
+  std::vector<arith::LowPlane<T>> low;
+  for (float master : masters) {
+    const arith::Planes<T> planes = arith::split<T>(master);
+    high.push_back(planes.high), low.push_back(planes.low);
+  }
+  return {bytes_of(high), bytes_of(low)};
 }
 
 // Element types of weights and gradient.
@@ -35,20 +52,11 @@ struct Form {
   DType weights, gradient;
 };
 
-// What an update changes before it: weights (in bfloat16 both planes) and as many arrays of zeros as it keeps.
+// What an update changes before it: weights (narrow ones in both planes) and as many arrays of zeros as it keeps.
 std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
-  std::vector<Bytes> arrays;
-  if (form.weights == DType::bf16) {
-    std::vector<arith::bf16> high;
-    std::vector<std::uint16_t> low;
-    for (float master : wave(0.7)) {
-      const arith::Planes planes = arith::split(master);
-      high.push_back(planes.high), low.push_back(planes.low);
-    }
-    arrays = {bytes_of(high), bytes_of(low)};
-  } else {
-    arrays = {bytes_of(wave(0.7))};
-  }
+  std::vector<Bytes> arrays = {bytes_of(wave(0.7))};
+  if (form.weights == DType::bf16) arrays = planes_of<arith::bf16>(wave(0.7));
+  if (form.weights == DType::f16) arrays = planes_of<arith::f16>(wave(0.7));
   for (int i = 0; i < optimizer.state_count(); ++i) arrays.push_back(bytes_of(std::vector<float>(1003)));
   return arrays;
 }
@@ -61,7 +69,7 @@ std::vector<Bytes> trained(const Machine &machine, const Optimizer &optimizer, c
       {.optimizer = optimizer, .elements = 1003, .weights = form.weights, .gradient = form.gradient});
   Arena arena(machine);
   std::vector<Bytes> host = untrained(optimizer, form);
-  Bytes gradient = form.gradient == DType::bf16 ? narrowed(wave(0.3)) : bytes_of(wave(0.3));
+  Bytes gradient = stored(form.gradient, wave(0.3));
   std::vector<float> scales = {0.75F};
   std::vector<std::uint32_t> statuses = {status};
   const auto place = [&](auto &values) -> void * { return alone ? values.data() : arena.put(values); };
@@ -81,7 +89,11 @@ std::vector<Bytes> trained(const Machine &machine, const Optimizer &optimizer, c
   return host;
 }
 
-constexpr Form kForms[] = {{DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}};
+constexpr Form kForms[] = {{DType::f32, DType::f32},
+                           {DType::bf16, DType::f32},
+                           {DType::bf16, DType::bf16},
+                           {DType::f16, DType::f32},
+                           {DType::f16, DType::f16}};
 const std::vector<Optimizer> kOptimizers = {
     {},
     {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1, .clip_value = 0.4},
@@ -94,6 +106,10 @@ TEST_P(UpdateKernel, BitsAreTheCpusWhereverItRuns) {
   for (const Form &form : kForms)
     for (const Optimizer &optimizer : kOptimizers)
       for (std::uint32_t status : {0U, 5U}) {
+        if (!GetParam()->computes_in(form.weights)) {
+          EXPECT_THROW(trained(*GetParam()->ways[0].machine, optimizer, form, status, false), Error);
+          continue;
+        }
         const std::vector<Bytes> right = trained(*cpu.ways[0].machine, optimizer, form, status, false);
         EXPECT_EQ(right == untrained(optimizer, form), status != 0);
         for (bool alone : {false, true})

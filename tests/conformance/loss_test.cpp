@@ -67,8 +67,28 @@ TEST_P(LinearCrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
           }
 }
 
+// What a loss is multiplied by before it is differentiated is in the gradients before they are rounded.
+TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
+  for (double dloss : {1.0, -0.3, 8.0})
+    for (bool bias : {false, true}) {
+      OneNode node = linear({37, 16, 50}, true, "mean", true, bias);
+      node.inputs.resize(4);
+      node.inputs.push_back(floats({}, {dloss}));
+      expect_reference(node);
+    }
+  OneNode tiny = linear({37, 16, 50}, true, "mean", true, false);  // gone, were it multiplied after
+  for (Array *operand : {&tiny.inputs[0], &tiny.inputs[1]}) {
+    std::vector<double> values = operand->doubles();
+    for (double &value : values) value *= 1e-7;
+    *operand = floats(operand->shape(), values);
+  }
+  tiny.inputs.resize(4);
+  tiny.inputs.push_back(floats({}, {0x1p20}));
+  expect_reference(tiny);
+}
+
 TEST_P(LinearCrossEntropyKernel, SlicesAddUpToTheWhole) {
-  for (bool trans_w : {true, false})  // four slices, the last one short; in bfloat16 two blocks, of three and of one
+  for (bool trans_w : {true, false})  // four slices, the last one short; narrow two blocks, of three and of one
     expect_reference(linear({200, 2, 270'001}, trans_w, "mean", true, true));
 }
 

@@ -200,6 +200,31 @@ TEST(Training, SumsShortGradientsOverMicroBatchesInFloat32) {
   }
 }
 
+// Without a step the scale is 1: what is divided by it is what was multiplied.
+TEST(Training, MultipliesTheLossByItsScaleAndTellsTheNormWithoutIt) {
+  for (const bool accumulate : {false, true}) {
+    ValueId loss = ValueId::none;
+    const Sketch s = scaled_loss(DType::f16, loss);
+    const Training training = build(s.graph, loss, {.accumulate = accumulate, .scale_loss = true});
+    const auto &graph = training.graph;
+    const auto maker = [&](ValueId id) -> const graph::Node & { return graph.node(graph.value(id).producer); };
+    EXPECT_EQ(maker(training.loss_scale).op, "LossScale");
+    ASSERT_EQ(maker(training.norm).op, "ScaledNorm");
+    const ValueId divisor = maker(training.norm).inputs[1];
+    EXPECT_EQ(maker(training.scale).inputs[1], divisor) << "updates divide by what the norm is divided by";
+    if (accumulate)
+      EXPECT_EQ(maker(divisor).inputs[2], training.loss_scale);
+    else
+      EXPECT_EQ(divisor, training.loss_scale);
+    const auto scaled = [&](const graph::Node &node) {
+      return std::ranges::find(node.inputs, training.loss_scale) != node.inputs.end() && node.op == "Cast";
+    };
+    EXPECT_EQ(std::ranges::count_if(graph.nodes(), scaled), 1) << "backward starts with the scale";
+    EXPECT_FALSE(std::ranges::any_of(
+        graph.nodes(), [](const auto &node) { return node.op == "LinearCrossEntropyGrad" && node.inputs.size() < 5; }));
+  }
+}
+
 TEST(Training, ListsEveryOperatorWithoutAGradient) {
   Sketch s;
   const ValueId w = s.parameter("w", {2, 2});

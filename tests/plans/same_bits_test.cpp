@@ -61,6 +61,15 @@ TEST_P(SameBits, InBfloat16Too) {
   all.emplace_back("precision", "bf16");
   compare(kPlans / 8, all, plan::OptimizerOrder::barrier);
 }
+
+// Its loss scale needs the barrier.
+TEST_P(SameBits, InFloat16Too) {
+  compare(kPlans / 8, {{"precision", "fp16"}}, plan::OptimizerOrder::barrier);
+  Pairs all = kBarrier;
+  all.emplace_back("precision", "fp16");
+  compare(kPlans / 8, all, plan::OptimizerOrder::barrier);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::ValuesIn(kModels), model_name);
 
 }  // namespace

@@ -35,6 +35,7 @@ TEST(Bf16State, IsTheUpperPlaneTheLowerPlaneAndTheMoments) {
   EXPECT_EQ(optimizer_arrays(DType::bf16, 2), arrays);
   EXPECT_EQ(optimizer_arrays(DType::f32, 2), (std::vector<OptimizerArray>{{"moment1", 4}, {"moment2", 4}}));
   EXPECT_EQ(optimizer_arrays(DType::bf16, 0), (std::vector<OptimizerArray>{{"low", 2}}));
+  EXPECT_EQ(optimizer_arrays(DType::f16, 2), (std::vector<OptimizerArray>{{"master", 4}, {"moment1"}, {"moment2"}}));
 }
 
 // 64 elements: no array needs padding.

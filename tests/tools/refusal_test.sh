@@ -12,7 +12,6 @@ train() { # STATUS SENTENCE ARGS...
 
 # Known, but not available yet: refused by name, never ignored.
 train 2 'trace step is not available yet' --trace step
-train 2 'precision fp16 is not available yet' --precision fp16
 for name in bench; do
   refused 2 "$name is not available yet" $name "$model"
 done
@@ -37,6 +36,7 @@ refused 2 'needs --batch' train "$model" --steps 1 --tokens "$model"
 
 # Errors.
 train 1 'CUDA' --device cuda:4096
+train 1 'fp16 is computed on the cpu alone' --device cuda:0 --precision fp16
 refused 1 'CUDA' check "$model" --device cuda:4096
 train 1 'it must match at least two' --tie 'transformer.wte.weight|nothing'
 refused 1 'no-such.onnx' train no-such.onnx --steps 1

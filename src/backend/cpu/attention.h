@@ -2,8 +2,8 @@
 //
 // Both work on tiles of at most kTile queries and kTile keys, with scores transposed, (keys, queries): what belongs to
 // one query lies in one vector lane, so that maxima and sums over keys are plain vector operations in key order.
-// Scores, sums and running results are float32. In bfloat16 the operands of products are: what is packed of the inputs,
-// probabilities and the gradients of scores.
+// Scores, sums and running results are float32. The operands of products are as narrow as the inputs: what is packed of
+// them, probabilities and the gradients of scores.
 #pragma once
 
 #include <vector>
@@ -69,7 +69,8 @@ void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
 
 // Float32 results in the type they are stored in: as they lie, or rounded into `room`.
 inline const float *stored(const float *results, std::int64_t, float *) { return results; }
-inline const bf16 *stored(const float *results, std::int64_t count, bf16 *room) {
+template <typename T>
+const T *stored(const float *results, std::int64_t count, T *room) {
   narrow(results, room, count);
   return room;
 }

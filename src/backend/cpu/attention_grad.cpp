@@ -91,7 +91,7 @@ class AttentionGrad : public CpuKernel {
   }
 
  private:
-  static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
+  static constexpr DType kType = kDTypeOf<T>;
 
   struct Offsets {                      // in a member's scratch
     std::uint64_t k, kt, v;             // (Sk, D), key tiles of (D, keys), (Sk, Dv)

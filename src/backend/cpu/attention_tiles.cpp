@@ -74,7 +74,7 @@ void hide(const TiledAttention &a, const ScoreTile &tile) {
 
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile) {
   scale_scores(shape, tile.scores, tile.slope, tile.queries.size() * tile.keys.size());
-  if (tile.bias) shape.bias_type == DType::f32 ? add_bias<float>(shape, tile) : add_bias<bf16>(shape, tile);
+  if (tile.bias) with_float(shape.bias_type, [&]<typename B>(B) { add_bias<B>(shape, tile); });
   if (shape.causal || shape.window > 0) hide(shape, tile);
 }
 

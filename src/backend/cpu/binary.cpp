@@ -81,6 +81,8 @@ Loop numbers(DType a, DType b) {
       return Loops<Op, float>::run;
     case DType::bf16:
       return Loops<Op, bf16>::run;
+    case DType::f16:
+      return Loops<Op, f16>::run;
     case DType::i64:
       return Loops<Op, std::int64_t>::run;
     case DType::i32:
@@ -95,9 +97,10 @@ Loop logic(DType a, DType b) {
 }
 Loop equality(DType a, DType b) { return a == DType::boolean ? logic<Equal>(a, b) : numbers<Equal>(a, b); }
 Loop powers(DType a, DType b) {
-  if (a == DType::bf16)
-    return b == a ? Powers<bf16, bf16>::run : (b == DType::f32 ? Powers<bf16, float>::run : nullptr);
-  return a == DType::f32 && b == a ? Powers<float, float>::run : nullptr;
+  if (a != DType::f32 && a != DType::bf16 && a != DType::f16) return nullptr;
+  return with_float(a, [&]<typename T>(T) -> Loop {
+    return b == a ? Powers<T, T>::run : (b == DType::f32 ? Powers<T, float>::run : nullptr);
+  });
 }
 
 struct Row {

@@ -1,4 +1,4 @@
-// Cast among float32, bfloat16, float64, int64, int32 and bool.
+// Cast among float32, bfloat16, float16, float64, int64, int32 and bool.
 #include "arith/cast.h"
 
 #include <algorithm>
@@ -25,18 +25,18 @@ struct Loops {
 };
 
 // In one order: their names, and the columns and rows of the table.
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f64, DType::i64, DType::i32, DType::boolean};
+constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i64, DType::i32, DType::boolean};
 template <typename From, typename... To>
 constexpr std::array<Convert, sizeof...(To)> kRow = {Loops<From, To>::convert...};
 template <typename... T>
 constexpr std::array<std::array<Convert, sizeof...(T)>, sizeof...(T)> kTable = {kRow<T, T...>...};
-constexpr auto kConverts = kTable<float, bf16, double, std::int64_t, std::int32_t, Bool>;
+constexpr auto kConverts = kTable<float, bf16, f16, double, std::int64_t, std::int32_t, Bool>;
 static_assert(kConverts.size() == std::size(kTypes));
 
 std::size_t place_of(const KernelRequest &request, DType dtype) {
   const DType *found = std::find(std::begin(kTypes), std::end(kTypes), dtype);
   require(found != std::end(kTypes), Code::unsupported, subject(request),
-          "the cpu casts float32, bfloat16, float64, int64, int32 and bool, not {}", name_of(dtype));
+          "the cpu casts float32, bfloat16, float16, float64, int64, int32 and bool, not {}", name_of(dtype));
   return static_cast<std::size_t>(found - kTypes);
 }
 

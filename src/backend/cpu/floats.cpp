@@ -27,7 +27,9 @@ void narrow(const float *from, T *to, std::int64_t count) {
 
 template void widen(const float *from, float *to, std::int64_t count);
 template void widen(const bf16 *from, float *to, std::int64_t count);
+template void widen(const f16 *from, float *to, std::int64_t count);
 template void narrow(const float *from, float *to, std::int64_t count);
 template void narrow(const float *from, bf16 *to, std::int64_t count);
+template void narrow(const float *from, f16 *to, std::int64_t count);
 
 }  // namespace protrain::backend

@@ -1,4 +1,4 @@
-// Floats as operands store them: float32, or bfloat16, which is computed in float32.
+// Floats as operands store them: float32, or bfloat16 and float16, which are computed in float32.
 //
 // A kernel that computes is a template over the stored element T: it works on `widened` elements, and what it stores is
 // `narrowed` once. Its hot loops are static members of a class template, for those are compiled in clones (clones.h).
@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "arith/bf16.h"
+#include "arith/f16.h"
 #include "backend/cpu/clones.h"
 #include "backend/cpu/kernel.h"
 #include "base/shape.h"
@@ -18,18 +18,34 @@
 namespace protrain::backend {
 
 using arith::bf16;
+using arith::f16;
 using arith::narrowed;
 using arith::operand;
 using arith::result;
 using arith::widened;
 
+template <typename T>
+inline constexpr DType kDTypeOf = DType::f32;
+template <>
+inline constexpr DType kDTypeOf<bf16> = DType::bf16;
+template <>
+inline constexpr DType kDTypeOf<f16> = DType::f16;
+
+// act(T{}) with the T of a type that is one of these.
+template <typename Act>
+auto with_float(DType dtype, Act act) {
+  if (dtype == DType::bf16) return act(bf16{});
+  if (dtype == DType::f16) return act(f16{});
+  return act(float{});
+}
+
 // make(T{}) with the T that `type` stores.
 template <typename Make>
 auto by_float(const KernelRequest &request, const graph::Type &type, Make make) {
-  if (type.dtype == DType::bf16) return make(bf16{});
-  require(type.dtype == DType::f32, Code::unsupported, subject(request),
-          "{} on the cpu takes float32 and bfloat16, this operand is {}", request.node.op, name_of(type.dtype));
-  return make(float{});
+  require(type.dtype == DType::f32 || type.dtype == DType::bf16 || type.dtype == DType::f16, Code::unsupported,
+          subject(request), "{} on the cpu takes float32, bfloat16 and float16, this operand is {}", request.node.op,
+          name_of(type.dtype));
+  return with_float(type.dtype, make);
 }
 
 // KernelOf<T>(request, arguments...) with the T that `type` stores.

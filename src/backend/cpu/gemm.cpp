@@ -52,8 +52,10 @@ dnnl::matmul::primitive_desc describe(const GemmShape &s) {
   return {own_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes, engine()};
 }
 
-// What oneDNN has for the shape. Of bfloat16 only brgemm: anything else allocates or is slower than float32.
+// What oneDNN has for the shape: nothing of float16. Of bfloat16 only brgemm: anything else allocates or is slower than
+// float32.
 std::optional<dnnl::matmul::primitive_desc> find_implementation(const GemmShape &shape) {
+  if (shape.in == DType::f16) return std::nullopt;
   if (shape.in == DType::f32) return describe(shape);
   try {
     auto found = describe(shape);
@@ -138,7 +140,9 @@ void fill_rows(const GemmShape &s, const GemmOperands &operands) {
     else if (s.in == s.out)
       std::memcpy(row, operands.bias, row_bytes);
     else
-      widen(static_cast<const bf16 *>(operands.bias), reinterpret_cast<float *>(row), s.n);
+      with_float(s.in, [&]<typename T>(T) {
+        widen(static_cast<const T *>(operands.bias), reinterpret_cast<float *>(row), s.n);
+      });
   }
 }
 }  // namespace
@@ -196,10 +200,10 @@ void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch
     part.c = static_cast<std::byte *>(operands.c) + panel.first_row * shape_.n * out;
     if (!shape_.trans_a)
       part.a = static_cast<const std::byte *>(operands.a) + panel.first_row * shape_.k * in;
-    else if (shape_.in == DType::f32)
+    else if (size_of(shape_.in) == sizeof(float))
       part.a = lay_out_rows<float>(panel, operands.a, scratch);
     else
-      part.a = lay_out_rows<bf16>(panel, operands.a, scratch);
+      part.a = lay_out_rows<std::uint16_t>(panel, operands.a, scratch);
     panel.product.run(0, part, product_scratch);
   }
 }

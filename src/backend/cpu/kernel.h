@@ -75,6 +75,7 @@ std::unique_ptr<CpuKernel> make_linear_cross_entropy(const KernelRequest &reques
 // dropout.cpp: its own gradient as well
 std::unique_ptr<CpuKernel> make_dropout(const KernelRequest &request, int team_size);
 // norm.cpp
+std::unique_ptr<CpuKernel> make_loss_scale(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_squared_norm(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_global_norm(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_scaled_norm(const KernelRequest &request, int team_size);

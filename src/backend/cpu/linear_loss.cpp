@@ -76,7 +76,9 @@ class LinearCrossEntropy : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     const auto *losses = at<double>(launch, losses_at_);
     const std::int64_t counted = targets_.counted(launch);
-    const float factor = reduction_ == Reduction::mean ? 1.0F / static_cast<float>(counted) : 1.0F;
+    const auto *dloss = optional_input<float>(launch, 4);
+    const float factor = (reduction_ == Reduction::mean ? 1.0F / static_cast<float>(counted) : 1.0F) *  //
+                         (dloss != nullptr ? *dloss : 1.0F);
     for (const Rows &slice : slices_) {
       run_slice(member, launch, slice, factor);
       member.barrier();
@@ -91,7 +93,7 @@ class LinearCrossEntropy : public CpuKernel {
 
  private:
   static constexpr bool kNarrow = !std::is_same_v<T, float>;
-  static constexpr DType kType = kNarrow ? DType::bf16 : DType::f32;
+  static constexpr DType kType = kDTypeOf<T>;
 
   struct Products {
     Gemm dx, dw;

@@ -1,5 +1,5 @@
-// SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over blocks of fixed length and
-// then up a fixed tree: the bits depend on the number of elements alone.
+// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over blocks of fixed
+// length and then up a fixed tree: the bits depend on the number of elements alone.
 #include <algorithm>
 #include <cmath>
 
@@ -55,6 +55,13 @@ class SquaredNorm : public CpuKernel {
   std::int64_t elements_, blocks_;
 };
 
+class LossScale : public CpuKernel {
+ public:
+  void run(Member &member, const Launch &launch) override {
+    if (member.index == 0) *output<double>(launch, 0) = launch.scalars->loss_scale;
+  }
+};
+
 class GlobalNorm : public CpuKernel {
  public:
   explicit GlobalNorm(const KernelRequest &request) {
@@ -97,6 +104,8 @@ class GradientScale : public CpuKernel {
   const double max_norm_;
 };
 }  // namespace
+
+std::unique_ptr<CpuKernel> make_loss_scale(const KernelRequest &, int) { return std::make_unique<LossScale>(); }
 
 std::unique_ptr<CpuKernel> make_squared_norm(const KernelRequest &request, int) {
   return make_by_float<SquaredNorm>(request, request.inputs.at(0));

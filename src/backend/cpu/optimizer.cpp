@@ -1,8 +1,8 @@
 // Updates of weights in place, and the check that a scalar is finite.
 #include "arith/optimizer.h"
 
-#include "backend/cpu/clones.h"
 #include "backend/cpu/device.h"
+#include "backend/cpu/floats.h"
 #include "backend/optimizer_step.h"
 
 namespace protrain::backend {
@@ -27,8 +27,10 @@ PROTRAIN_INLINE void update_range(const Step &step, const arith::Treatment &trea
   PROTRAIN_UPDATE(arith::AdamW, __VA_ARGS__) \
   PROTRAIN_UPDATE(arith::Sgd, __VA_ARGS__)
 PROTRAIN_UPDATES(UpdateArrays<WholeWeights, float>)
-PROTRAIN_UPDATES(UpdateArrays<SplitWeights, float>)
-PROTRAIN_UPDATES(UpdateArrays<SplitWeights, arith::bf16>)
+PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, float>)
+PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, bf16>)
+PROTRAIN_UPDATES(UpdateArrays<SplitWeights<f16>, float>)
+PROTRAIN_UPDATES(UpdateArrays<SplitWeights<f16>, f16>)
 #undef PROTRAIN_UPDATES
 #undef PROTRAIN_UPDATE
 
@@ -52,6 +54,12 @@ class Update : public CpuKernel {
   const Optimizer optimizer_;
   const std::int64_t elements_;
 };
+
+template <typename T>
+std::unique_ptr<CpuKernel> make_split_update(const UpdateRequest &request) {
+  if (request.gradient == DType::f32) return std::make_unique<Update<SplitWeights<T>, float>>(request);
+  return std::make_unique<Update<SplitWeights<T>, T>>(request);
+}
 
 class Check : public CpuKernel {
  public:
@@ -78,11 +86,10 @@ std::unique_ptr<CpuKernel> make_update(const UpdateRequest &request) {
   require(request.elements >= 0, Code::internal, "update", "{} elements", request.elements);
   if (request.weights == DType::f32 && request.gradient == DType::f32)
     return std::make_unique<Update<WholeWeights, float>>(request);
-  const bool narrow = request.gradient == DType::bf16;
-  require(request.weights == DType::bf16 && (narrow || request.gradient == DType::f32), Code::unsupported, "update",
-          "of {} weights by {} gradients", name_of(request.weights), name_of(request.gradient));
-  if (narrow) return std::make_unique<Update<SplitWeights, arith::bf16>>(request);
-  return std::make_unique<Update<SplitWeights, float>>(request);
+  const bool narrow = request.weights == DType::bf16 || request.weights == DType::f16;
+  require(narrow && (request.gradient == request.weights || request.gradient == DType::f32), Code::unsupported,
+          "update", "of {} weights by {} gradients", name_of(request.weights), name_of(request.gradient));
+  return request.weights == DType::bf16 ? make_split_update<bf16>(request) : make_split_update<f16>(request);
 }
 
 std::unique_ptr<CpuKernel> make_check(DType dtype, std::uint32_t mark) { return std::make_unique<Check>(dtype, mark); }

@@ -90,9 +90,11 @@ void softmax_gradient(const T *x, std::int64_t count, float lse, float factor, s
 
 template double log_sum_exp(const float *x, std::int64_t count);
 template double log_sum_exp(const bf16 *x, std::int64_t count);
+template double log_sum_exp(const f16 *x, std::int64_t count);
 template void softmax_gradient(const float *x, std::int64_t count, float lse, float factor, std::int64_t label,
                                float *to);
 template void softmax_gradient(const bf16 *x, std::int64_t count, float lse, float factor, std::int64_t label,
                                bf16 *to);
+template void softmax_gradient(const f16 *x, std::int64_t count, float lse, float factor, std::int64_t label, f16 *to);
 
 }  // namespace protrain::backend

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "arith/bf16.h"
+#include "arith/f16.h"
 #include "backend/cpu/clones.h"
 
 namespace protrain::backend {
@@ -83,8 +83,10 @@ void copy_rows(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<
 
 template void transpose(ConstRows<float>, std::int64_t, std::int64_t, Rows<float>);
 template void transpose(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
+template void transpose(ConstRows<arith::f16>, std::int64_t, std::int64_t, Rows<arith::f16>);
 template void transpose(ConstRows<std::uint16_t>, std::int64_t, std::int64_t, Rows<std::uint16_t>);
 template void copy_rows(ConstRows<float>, std::int64_t, std::int64_t, Rows<float>);
 template void copy_rows(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
+template void copy_rows(ConstRows<arith::f16>, std::int64_t, std::int64_t, Rows<arith::f16>);
 
 }  // namespace protrain::backend

@@ -27,14 +27,16 @@ std::uint64_t float_bytes(const Sides &panel) {
   return round_up(static_cast<std::uint64_t>(panel.rows * panel.columns) * sizeof(float), 64);
 }
 
+template <typename T>
 struct Matrix {
-  const bf16 *at;
+  const T *at;
   std::int64_t ld;
   bool transposed;  // rows lie as columns
 };
 
 // A panel lies as its matrix does; what it is larger than rows x columns is 0.
-void widen_panel(const Matrix &matrix, Range rows, Range columns, Sides panel, float *to) {
+template <typename T>
+void widen_panel(const Matrix<T> &matrix, Range rows, Range columns, Sides panel, float *to) {
   if (matrix.transposed) std::swap(rows, columns), std::swap(panel.rows, panel.columns);
   for (std::int64_t i = 0; i < panel.rows; ++i, to += panel.columns) {
     const std::int64_t count = i < rows.size() ? columns.size() : 0;
@@ -61,12 +63,17 @@ WidenedProduct::WidenedProduct(const GemmShape &shape, int seats)
       product_at_(sums_at_ + float_bytes({rows_, columns_})) {}
 
 void WidenedProduct::run(int seat, const GemmOperands &operands, void *scratch) {
+  with_float(shape_.in, [&]<typename T>(T) { multiply<T>(seat, operands, scratch); });
+}
+
+template <typename T>
+void WidenedProduct::multiply(int seat, const GemmOperands &operands, void *scratch) {
   const auto place = [scratch](std::uint64_t at) {
     return reinterpret_cast<float *>(static_cast<std::byte *>(scratch) + at);
   };
   float *a = place(0), *b = place(b_at_), *sums = place(sums_at_);
-  const Matrix left{static_cast<const bf16 *>(operands.a), shape_.trans_a ? shape_.m : shape_.k, shape_.trans_a};
-  const Matrix right{static_cast<const bf16 *>(operands.b), shape_.trans_b ? shape_.k : shape_.n, shape_.trans_b};
+  const Matrix<T> left{static_cast<const T *>(operands.a), shape_.trans_a ? shape_.m : shape_.k, shape_.trans_a};
+  const Matrix<T> right{static_cast<const T *>(operands.b), shape_.trans_b ? shape_.k : shape_.n, shape_.trans_b};
   for (std::int64_t j = 0; j < shape_.n; j += columns_)
     for (std::int64_t i = 0; i < shape_.m; i += rows_) {
       const Range rows = panel_at(i, rows_, shape_.m), columns = panel_at(j, columns_, shape_.n);
@@ -78,22 +85,22 @@ void WidenedProduct::run(int seat, const GemmOperands &operands, void *scratch) 
         product_.run(seat, {a, b, sums}, place(product_at_));
       }
       if (shape_.out == DType::f32)
-        finish<float>(sums, rows, columns, operands);
+        finish<T, float>(sums, rows, columns, operands);
       else
-        finish<bf16>(sums, rows, columns, operands);
+        finish<T, T>(sums, rows, columns, operands);
     }
 }
 
-template <typename T>
+template <typename T, typename R>
 void WidenedProduct::finish(const float *sums, Range rows, Range columns, const GemmOperands &operands) const {
-  const auto *bias = static_cast<const bf16 *>(operands.bias);
+  const auto *bias = static_cast<const T *>(operands.bias);
   for (std::int64_t i = rows.begin; i < rows.end; ++i, sums += columns_) {
-    T *c = static_cast<T *>(operands.c) + i * shape_.n;
+    R *c = static_cast<R *>(operands.c) + i * shape_.n;
     for (std::int64_t j = columns.begin; j < columns.end; ++j) {
       float x = shape_.alpha * sums[j - columns.begin];
       if (shape_.bias) x += widened(bias[j]);
       if (shape_.accumulate) x += widened(c[j]);
-      c[j] = narrowed<T>(x);
+      c[j] = narrowed<R>(x);
     }
   }
 }

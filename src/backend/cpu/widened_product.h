@@ -1,4 +1,4 @@
-// A product of bfloat16 where oneDNN has none that keeps to the arena: panels of the operands are widened and
+// A product of a narrow type where oneDNN has none that keeps to the arena: panels of the operands are widened and
 // multiplied in float32, and a sum is rounded when all of k is in it.
 #pragma once
 
@@ -14,7 +14,10 @@ class WidenedProduct {
   void run(int seat, const GemmOperands &operands, void *scratch);
 
  private:
+  // T: of the operands; R: of the result.
   template <typename T>
+  void multiply(int seat, const GemmOperands &operands, void *scratch);
+  template <typename T, typename R>
   void finish(const float *sums, Range rows, Range columns, const GemmOperands &operands) const;
 
   GemmShape shape_;

@@ -98,6 +98,7 @@ Made make_cross_entropy(const KernelRequest &request, Site &site);
 Made make_cross_entropy_grad(const KernelRequest &request, Site &site);
 Made make_linear_cross_entropy(const KernelRequest &request, Site &site);  // and gradient
 Made make_dropout(const KernelRequest &request, Site &site);
+Made make_loss_scale(const KernelRequest &request, Site &site);
 Made make_squared_norm(const KernelRequest &request, Site &site);
 Made make_global_norm(const KernelRequest &request, Site &site);
 Made make_scaled_norm(const KernelRequest &request, Site &site);

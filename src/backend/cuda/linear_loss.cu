@@ -31,11 +31,18 @@ struct Rows {
   std::int64_t count, ld;
 };
 
+// What the gradients of a row's logits are multiplied with: the loss's own gradient, over the number of targets where
+// it is a mean over `counted`. nullptr: neither.
+struct Factor {
+  const double *counted;
+  const float *dloss;
+};
+
 // Losses of a slice's rows; where `gradients` is given, they become factor * (softmax - one at the label). T: of the
 // gradients, whose rows lie as those of the logits, and may be those if they are float32.
 template <typename T>
-__global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses,
-                              const double *counted, T *gradients) {
+__global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
+                              T *gradients) {
   const std::int64_t row = first + blockIdx.x, classes = targets.classes, label = targets[row];
   float *x = logits.at + blockIdx.x * logits.ld;
   const double sum = log_sum_exp(x, classes);
@@ -43,7 +50,9 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
     losses[row] = label >= 0 ? sum - static_cast<double>(x[label]) : (label == Targets::kWrong ? NAN : 0);
   if (gradients == nullptr) return;
   __syncthreads();  // the label's logit was read
-  const float factor = counted != nullptr ? 1.0f / static_cast<float>(*counted) : 1.0f, lse = static_cast<float>(sum);
+  const float factor = (of.counted != nullptr ? 1.0f / static_cast<float>(*of.counted) : 1.0f) *  //
+                       (of.dloss != nullptr ? *of.dloss : 1.0f);
+  const auto lse = static_cast<float>(sum);
   T *to = gradients + blockIdx.x * logits.ld;
   for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
     const float slope = factor * arith::exp(x[i] - lse) - (i == label ? factor : 0.0f);
@@ -182,7 +191,9 @@ class LinearCrossEntropy : public CudaKernel {
     if (bias_) add_bias(stream, optional_input<T>(launch, 3), classes_, logits);
     cuda::launch(stream, finish_kernel<T>, {slice.rows, row_threads(classes_)}, targets, slice.first, logits,
                  at<double>(launch, losses_at_),
-                 reduction_ == Reduction::mean ? at<double>(launch, counted_at_) : nullptr, gradients);
+                 Factor{reduction_ == Reduction::mean ? at<double>(launch, counted_at_) : nullptr,
+                        optional_input<float>(launch, 4)},
+                 gradients);
     if (!gradient_) return;
     if (T *dx = optional_output<T>(launch, 1))
       products.dx.run(stream, {gradients, w, dx + slice.first * depth_}, scratch);

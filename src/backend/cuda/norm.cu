@@ -1,5 +1,5 @@
-// SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over parts of fixed length and then
-// over the parts in a fixed tree: the bits depend on the number of elements alone.
+// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over parts of fixed
+// length and then over the parts in a fixed tree: the bits depend on the number of elements alone.
 #include <algorithm>
 
 #include "backend/cuda/elementwise.h"
@@ -77,6 +77,14 @@ class GlobalNorm : public CudaKernel {
   }
 };
 
+class LossScale : public CudaKernel {
+ public:
+  void run(Stream stream, const Launch &launch) override {
+    double *to = output<double>(launch, 0);
+    each(stream, 1, [to, scalars = launch.scalars] __device__(std::int64_t) { *to = scalars->loss_scale; });
+  }
+};
+
 class ScaledNorm : public CudaKernel {
  public:
   explicit ScaledNorm(const KernelRequest &request) {
@@ -111,6 +119,8 @@ class GradientScale : public CudaKernel {
   const double max_norm_;
 };
 }  // namespace
+
+Made make_loss_scale(const KernelRequest &, Site &) { return std::make_unique<LossScale>(); }
 
 Made make_squared_norm(const KernelRequest &request, Site &) {
   return by_float(request, request.inputs.at(0),

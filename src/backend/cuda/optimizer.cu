@@ -81,8 +81,10 @@ class Check : public CudaKernel {
 // The CPU's kernel, made for the host, has refused what there is none for.
 Made make_update(const UpdateRequest &request) {
   if (request.weights == DType::f32) return std::make_unique<Update<WholeWeights, float>>(request);
-  if (request.gradient == DType::f32) return std::make_unique<Update<SplitWeights, float>>(request);
-  return std::make_unique<Update<SplitWeights, bf16>>(request);
+  require(request.weights == DType::bf16, Code::unsupported, "update", "of {} weights on cuda",
+          name_of(request.weights));
+  if (request.gradient == DType::f32) return std::make_unique<Update<SplitWeights<bf16>, float>>(request);
+  return std::make_unique<Update<SplitWeights<bf16>, bf16>>(request);
 }
 
 Made make_check(DType dtype, std::uint32_t mark, const Site &site) {

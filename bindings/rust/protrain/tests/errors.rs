@@ -27,7 +27,8 @@ fn options_that_are_wrong() -> Result<(), Error> {
     assert!(text.contains("learning_rate"));
     fails(options.set("learning_rate", "fast"), Code::Arg, "learning_rate");
     fails(options.set("learning_rate", f64::NAN), Code::Arg, "learning_rate");
-    fails(options.set("precision", "fp16"), Code::Unsupported, "precision");
+    fails(options.set("precision", "fp64"), Code::Arg, "precision");
+    fails(options.set("trace", "step"), Code::Unsupported, "trace");
     fails(options.get("nothing"), Code::Arg, "nothing");
     fails(options.set("memory", "4\0MiB"), Code::Arg, "memory");
     fails(options.set("mem\0ory", 4), Code::Arg, "key");
@@ -46,7 +47,7 @@ fn models_that_cannot_be_opened() -> Result<(), Error> {
     fails(Options::new()?.open(model()), Code::Shape, "");
     fails(options().set("memory", "64KiB")?.open(model()), Code::Budget, "");
     fails(options().set_path("plan", fixture("gpt2.json"))?.open(model()), Code::Format, "");
-    fails(options().set("precision", "fp16"), Code::Unsupported, "precision");
+    fails(options().set("device", "cuda:0")?.set("precision", "fp16")?.open(model()), Code::Unsupported, "precision");
     Ok(())
 }
 

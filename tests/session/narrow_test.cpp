@@ -1,4 +1,4 @@
-// Training in bfloat16: what is held in float32 beside it, and how far it strays.
+// Training in bfloat16 and in float16: what is held in float32 beside them, and how far they stray.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,12 +27,23 @@ Options options_in(const std::string &precision) {
   return options;
 }
 
-std::unique_ptr<Session> session_of(Pairs more) {
-  Options options = options_in("bf16");
-  options.set("learning_rate", "1e-3");
-  for (const auto &[key, value] : more) options.set(key, value);
-  return Session::create(options, test::fixture("gpt2-dynamic-opset18.onnx"), nullptr);
-}
+class Narrow : public testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Session> session_of(const Pairs &more) const {
+    Options options = options_in(GetParam());
+    options.set("learning_rate", "1e-3");
+    for (const auto &[key, value] : more) options.set(key, value);
+    return Session::create(options, test::fixture("gpt2-dynamic-opset18.onnx"), nullptr);
+  }
+
+  float rounded(float value) const {
+    return GetParam() == "fp16" ? arith::widened(arith::to_f16(value))
+                                : arith::widened(arith::split<arith::bf16>(value).high);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Precisions, Narrow, testing::Values("bf16", "fp16"),
+                         [](const auto &info) { return info.param; });
 
 float step(Session &session, int number) {
   static const std::vector<std::int64_t> ids = test::load_tokens("input_ids.npy");
@@ -48,14 +59,12 @@ std::vector<float> parameters(Session &session) {
   return values;
 }
 
-float rounded(float value) { return arith::widened(arith::split(value).high); }
-
-TEST(Bf16, IsCheckedAsFloat32Is) {
+TEST_P(Narrow, IsCheckedAsFloat32Is) {
   const std::string path = test::fixture("gpt2-dynamic-opset18.onnx");
-  EXPECT_EQ(check_model(options_in("bf16"), path), check_model(options_in("fp32"), path));
+  EXPECT_EQ(check_model(options_in(GetParam()), path), check_model(options_in("fp32"), path));
 }
 
-TEST(Bf16, MastersAreFloat32ToTheBit) {
+TEST_P(Narrow, MastersAreFloat32ToTheBit) {
   const auto session = session_of({});
   const auto file = onnx_import::Model::open(test::fixture("gpt2-dynamic-opset18.onnx"));
   std::vector<double> of_file;
@@ -68,8 +77,8 @@ TEST(Bf16, MastersAreFloat32ToTheBit) {
   EXPECT_EQ(parameters(*session), values);
 }
 
-// One small step after another, each of them less than half the distance of two bfloat16.
-TEST(Bf16, MastersMoveWhereTheirUpperPlanesDoNot) {
+// One small step after another, each of them less than half the distance of two narrow numbers.
+TEST_P(Narrow, MastersMoveWhereTheirUpperPlanesDoNot) {
   const auto session = session_of({{"learning_rate", "1e-6"}, {"weight_decay", "0"}});
   const std::vector<float> before = parameters(*session);
   step(*session, 0);
@@ -80,10 +89,10 @@ TEST(Bf16, MastersMoveWhereTheirUpperPlanesDoNot) {
     visibly += rounded(before[i]) != rounded(after[i]);
   }
   EXPECT_GT(moved, before.size() / 2);
-  EXPECT_LT(visibly, moved / 10);
+  EXPECT_LT(visibly, moved / (GetParam() == "fp16" ? 4 : 10));
 }
 
-TEST(Bf16, FrozenParametersAreHeldInBfloat16) {
+TEST_P(Narrow, FrozenParametersAreHeldAsTheyAreComputedWith) {
   const auto free = session_of({}), held = session_of({{"frozen", "*wpe*"}});
   const auto read = [](Session &session, const std::string &name) {
     std::vector<float> values(static_cast<std::size_t>(session.parameters_elements()));
@@ -103,7 +112,7 @@ TEST(Bf16, FrozenParametersAreHeldInBfloat16) {
   EXPECT_EQ(read(*held, "wpe"), expected);
 }
 
-TEST(Bf16, CheckpointsGoOnInEitherPrecision) {
+TEST_P(Narrow, CheckpointsGoOnInAnyPrecision) {
   const test::Scratch scratch;
   const auto session = session_of({});
   for (int i = 0; i < 3; ++i) step(*session, i);
@@ -119,7 +128,7 @@ TEST(Bf16, CheckpointsGoOnInEitherPrecision) {
   EXPECT_NEAR(step(*wide, 3), next, 0.01 * next);
 }
 
-TEST(Bf16, ExportsItsMasters) {
+TEST_P(Narrow, ExportsItsMasters) {
   const test::Scratch scratch;
   const auto session = session_of({});
   step(*session, 0);
@@ -131,10 +140,10 @@ TEST(Bf16, ExportsItsMasters) {
   EXPECT_TRUE(std::ranges::equal(parameters(*session), of_file));
 }
 
-TEST(Bf16, GradientsAreReadAsFloat32) {
+TEST_P(Narrow, GradientsAreReadAsFloat32) {
   for (const char *batches : {"1", "2"}) {
     std::map<std::string, std::vector<float>> of;
-    for (const char *precision : {"fp32", "bf16"}) {
+    for (const std::string &precision : {std::string("fp32"), GetParam()}) {
       const auto session = session_of({{"precision", precision}, {"keep_gradients", "*"}, {"accumulation", batches}});
       for (int i = 0; i < std::stoi(batches); ++i) step(*session, i);
       for (std::size_t p = 0; p < session->parameter_count(); ++p) {
@@ -145,7 +154,7 @@ TEST(Bf16, GradientsAreReadAsFloat32) {
     }
     double apart = 0, size = 0;
     for (std::size_t i = 0; i < of["fp32"].size(); ++i) {
-      apart += std::pow(double(of["fp32"][i]) - double(of["bf16"][i]), 2);
+      apart += std::pow(double(of["fp32"][i]) - double(of[GetParam()][i]), 2);
       size += std::pow(double(of["fp32"][i]), 2);
     }
     EXPECT_GT(apart, 0);
@@ -176,18 +185,22 @@ Reference reference(const std::string &model, const std::string &precision) {
   return {values[index(training.loss)].doubles()[0], values[index(training.norm)].doubles()[0]};
 }
 
-class Bf16Model : public testing::TestWithParam<std::string> {};
+// A family of models, and a precision.
+class NarrowModel : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
-TEST_P(Bf16Model, HasTheLossAndTheGradientNormOfFloat32ButForRounding) {
-  const Reference wanted = reference(GetParam(), "fp32"), found = reference(GetParam(), "bf16");
+TEST_P(NarrowModel, HasTheLossAndTheGradientNormOfFloat32ButForRounding) {
+  const auto &[model, precision] = GetParam();
+  const Reference wanted = reference(model, "fp32"), found = reference(model, precision);
   EXPECT_NEAR(found.loss, wanted.loss, 0.01 * wanted.loss);
   EXPECT_NEAR(found.norm, wanted.norm, 0.05 * wanted.norm);
   EXPECT_NE(found.loss, wanted.loss);
 }
 
-TEST_P(Bf16Model, HasGradientsAsTheirParametersAndSumsOfThemInFloat32) {
+TEST_P(NarrowModel, HasGradientsAsTheirParametersAndSumsOfThemInFloat32) {
+  const auto &[model, precision] = GetParam();
+  const DType narrow = precision == "fp16" ? DType::f16 : DType::bf16;
   for (const bool accumulate : {false, true}) {
-    LoadedModel loaded = load_model(options_in("bf16"), test::fixture(GetParam() + "-dynamic-opset18.onnx"));
+    LoadedModel loaded = load_model(options_in(precision), test::fixture(model + "-dynamic-opset18.onnx"));
     const grad::Training training =
         grad::build(std::move(loaded.prepared.graph), loaded.loss, {.clip_norm = 1, .accumulate = accumulate});
     const graph::Graph &graph = training.graph;
@@ -197,8 +210,8 @@ TEST_P(Bf16Model, HasGradientsAsTheirParametersAndSumsOfThemInFloat32) {
     EXPECT_EQ(dtype(training.norm), DType::f64);
     EXPECT_EQ(dtype(training.scale), DType::f32);
     for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
-      EXPECT_EQ(dtype(graph.parameters[p]), DType::bf16);
-      EXPECT_EQ(dtype(training.gradients[p]), accumulate ? DType::f32 : DType::bf16);
+      EXPECT_EQ(dtype(graph.parameters[p]), narrow);
+      EXPECT_EQ(dtype(training.gradients[p]), accumulate ? DType::f32 : narrow);
       EXPECT_EQ(dtype(training.squared_norms[p]), DType::f64);
     }
     for (const graph::Node &node : graph.nodes())
@@ -206,8 +219,10 @@ TEST_P(Bf16Model, HasGradientsAsTheirParametersAndSumsOfThemInFloat32) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Bf16Model, testing::Values("gpt2", "opt", "llama", "mistral"),
-                         [](const auto &info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Families, NarrowModel,
+                         testing::Combine(testing::Values("gpt2", "opt", "llama", "mistral"),
+                                          testing::Values("bf16", "fp16")),
+                         [](const auto &info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
 }  // namespace
 }  // namespace protrain::session

@@ -1,4 +1,4 @@
-// A float32 graph in bfloat16: what is rounded, what stays float32, and that it still means the same.
+// A float32 graph in bfloat16 or float16: what is rounded, what stays float32, and that it still means the same.
 #include <gtest/gtest.h>
 
 #include "errors.h"
@@ -10,10 +10,11 @@
 namespace protrain::test {
 namespace {
 
-constexpr DType kWide = DType::f32, kNarrow = DType::bf16;
+constexpr DType kWide = DType::f32;
 constexpr double kLowest = -3.4028234663852886e38;  // of float32
 
 struct Float32 : HandBuilt {
+  explicit Float32(DType to) : narrow_type(to) {}
   ValueId data(const std::string &name, Shape shape) { return input(name, std::move(shape), kWide); }
   ValueId weight(const std::string &name, Shape shape) {
     const ValueId id = parameter(name, std::move(shape));
@@ -27,57 +28,76 @@ struct Float32 : HandBuilt {
   const graph::Node &maker(ValueId id) const { return graph.node(graph.value(id).producer); }
   void narrow(ValueId loss) {
     graph.outputs = {loss};
-    passes::to_bf16(graph, loss);
+    passes::to_narrow(graph, loss, narrow_type);
   }
+
+  const DType narrow_type;
 };
 
-TEST(Bf16, RoundsParametersAndWhatIsComputedOfThem) {
-  Float32 g;
+class Narrow : public testing::TestWithParam<DType> {};
+
+TEST_P(Narrow, RoundsParametersAndWhatIsComputedOfThem) {
+  Float32 g(GetParam());
   const ValueId x = g.data("x", {2, 3}), w = g.weight("w", {3, 4}), y = g.add("MatMul", {x, w});
   g.narrow(g.mean(g.add("MatMul", {y, g.weight("v", {4, 4})})));
-  EXPECT_EQ(g.dtype(w), kNarrow);
-  EXPECT_EQ(g.dtype(y), kNarrow);
+  EXPECT_EQ(g.dtype(w), GetParam());
+  EXPECT_EQ(g.dtype(y), GetParam());
   EXPECT_EQ(g.dtype(x), kWide);  // as users set it; rounded where it meets the weight
   EXPECT_EQ(histogram(g.graph).at("Cast"), 2);
 }
 
-TEST(Bf16, LeavesWhatIsComputedOfInputsAloneUpToWhereItMeetsData) {
-  Float32 g;
+TEST_P(Narrow, LeavesWhatIsComputedOfInputsAloneUpToWhereItMeetsData) {
+  Float32 g(GetParam());
   const ValueId positions = g.data("positions", {2, 4}), angle = g.add("Mul", {positions, g.scalar(0.1)});
   const ValueId cosine = g.add("Cos", {angle}), h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 4})});
   const ValueId turned = g.add("Mul", {h, cosine});
   g.narrow(g.mean(g.add("MatMul", {turned, g.weight("v", {4, 4})})));
   EXPECT_EQ(g.dtype(angle), kWide);
   EXPECT_EQ(g.dtype(cosine), kWide);
-  EXPECT_EQ(g.dtype(turned), kNarrow);
+  EXPECT_EQ(g.dtype(turned), GetParam());
 }
 
-TEST(Bf16, RoundsAConstantOnceForAllThatReadIt) {
-  Float32 g;
+TEST_P(Narrow, RoundsAConstantOnceForAllThatReadIt) {
+  Float32 g(GetParam());
   const ValueId half = g.scalar(0.3), h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 3})});
   const ValueId first = g.add("Mul", {h, half}), second = g.add("Add", {first, half});
   g.narrow(g.mean(g.add("MatMul", {second, g.weight("v", {3, 3})})));
   const ValueId used = g.maker(first).inputs[1];
   EXPECT_EQ(g.maker(second).inputs[1], used);
-  EXPECT_EQ(g.dtype(used), kNarrow);
-  EXPECT_EQ(g.graph.value(used).array.stored_double(0), 0.30078125);
+  EXPECT_EQ(g.dtype(used), GetParam());
+  EXPECT_EQ(g.graph.value(used).array.stored_double(0), GetParam() == DType::f16 ? 0.300048828125 : 0.30078125);
 }
 
-TEST(Bf16, KeepsTheLowestFloatOfAMaskFinite) {
-  Float32 g;
+TEST_P(Narrow, KeepsTheLowestFloatOfAMaskFinite) {
+  Float32 g(GetParam());
   const ValueId seen = g.input("seen", {2, 3}, DType::boolean);
   const ValueId mask = g.add("Where", {seen, g.scalar(0), g.scalar(kLowest)});
   const ValueId h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 3})});
-  const ValueId scores = g.add("Add", {g.add("Add", {h, mask}), g.scalar(kLowest)});
-  g.narrow(g.mean(g.add("MatMul", {g.add("Softmax", {scores}), g.weight("v", {3, 3})})));
-  for (const graph::Value &value : g.graph.values())
-    if (value.origin == Origin::constant && value.type.dtype != DType::i64) {
-      EXPECT_GE(Array::from_doubles({kNarrow, {}}, {value.array.stored_double(0)}).doubles()[0], -3.39e38);
-    }
+  const ValueId masked = g.add("Add", {h, mask}), lowest = g.add("Max", {h, g.scalar(kLowest)});
+  const ValueId scores = g.add("Softmax", {g.add("Max", {masked, lowest})});
+  g.narrow(g.mean(g.add("MatMul", {scores, g.weight("v", {3, 3})})));
+  const graph::Node &rounded = g.maker(g.maker(masked).inputs[1]), &cut = g.maker(rounded.inputs[0]);
+  EXPECT_EQ(rounded.op, "Cast");
+  EXPECT_EQ(cut.op, "Clip");
+  EXPECT_EQ(cut.inputs[0], mask);
+  for (double bound :
+       {cut.attributes.real("min", 0), g.graph.value(g.maker(lowest).inputs[1]).array.stored_double(0)}) {
+    EXPECT_LT(bound, GetParam() == DType::f16 ? -65000 : -3.3e38);
+    EXPECT_TRUE(std::isfinite(Array::from_doubles({GetParam(), {}}, {bound}).doubles()[0]));
+  }
 }
 
-TEST(Bf16, KeepsTheLossAndTheWayToItAfterTheLastProductInFloat32) {
-  Float32 g;
+// A large number on the way from the last product to the loss is no mask.
+TEST_P(Narrow, LeavesNumbersThatStayFloat32AsTheyAre) {
+  Float32 g(GetParam());
+  const ValueId y = g.add("MatMul", {g.data("x", {4, 3}), g.weight("w", {3, 8})});
+  const ValueId loss = g.add("Mul", {g.mean(y), g.scalar(1e6)});
+  g.narrow(loss);
+  EXPECT_EQ(g.graph.value(g.maker(loss).inputs[1]).array.stored_double(0), 1e6);
+}
+
+TEST_P(Narrow, KeepsTheLossAndTheWayToItAfterTheLastProductInFloat32) {
+  Float32 g(GetParam());
   const ValueId logits = g.add("MatMul", {g.data("x", {4, 3}), g.weight("w", {3, 8})});
   const ValueId labels = g.input("labels", {4, 1}, DType::i64);
   const ValueId scores = g.add("LogSoftmax", {logits});
@@ -87,17 +107,17 @@ TEST(Bf16, KeepsTheLossAndTheWayToItAfterTheLastProductInFloat32) {
   EXPECT_EQ(g.dtype(loss), kWide);
   EXPECT_EQ(g.dtype(chosen), kWide);
   EXPECT_EQ(g.dtype(scores), kWide);
-  EXPECT_EQ(g.dtype(logits), kNarrow);
+  EXPECT_EQ(g.dtype(logits), GetParam());
   EXPECT_EQ(g.maker(g.maker(scores).inputs[0]).op, "Cast");
 }
 
-TEST(Bf16, AsksTheOperatorsWhatTheySumInFloat32) {
-  Float32 g;
+TEST_P(Narrow, AsksTheOperatorsWhatTheySumInFloat32) {
+  Float32 g(GetParam());
   const ValueId h = g.add("MatMul", {g.data("x", {4, 6}), g.weight("w", {6, 6})});
   const auto normal = g.add_all("LayerNormalization", {h, g.weight("scale", {6}), g.weight("bias", {6})}, {}, 3);
   const auto loss = g.add_all("CrossEntropy", {normal[0], g.input("labels", {4}, DType::i64)}, {}, 2);
   g.narrow(loss[0]);
-  EXPECT_EQ(g.dtype(normal[0]), kNarrow);
+  EXPECT_EQ(g.dtype(normal[0]), GetParam());
   EXPECT_EQ(g.dtype(normal[1]), kWide);
   EXPECT_EQ(g.dtype(normal[2]), kWide);
   EXPECT_EQ(g.dtype(loss[0]), kWide);
@@ -105,29 +125,29 @@ TEST(Bf16, AsksTheOperatorsWhatTheySumInFloat32) {
   EXPECT_EQ(histogram(g.graph).at("Cast"), 1);  // of x: the loss reads what the norm makes as it is
 }
 
-TEST(Bf16, LetsABiasOfAttentionStayFloat32) {
-  Float32 g;
+TEST_P(Narrow, LetsABiasOfAttentionStayFloat32) {
+  Float32 g(GetParam());
   const ValueId q = g.reshape(g.add("MatMul", {g.data("x", {4, 6}), g.weight("w", {6, 6})}), {1, 4, 2, 3});
   const ValueId bias = g.data("bias", {1, 1, 4, 4});
   const auto out = g.add_all("FusedAttention", {q, q, q, bias}, {}, 2);
   g.narrow(g.mean(g.add("MatMul", {out[0], g.weight("v", {3, 3})})));
   EXPECT_EQ(g.maker(out[0]).inputs[3], bias);
-  EXPECT_EQ(g.dtype(out[0]), kNarrow);
+  EXPECT_EQ(g.dtype(out[0]), GetParam());
   EXPECT_EQ(g.dtype(out[1]), kWide);
 }
 
-TEST(Bf16, RoundsWhatAFileCastsToFloat32OnTheWay) {
-  Float32 g;
+TEST_P(Narrow, RoundsWhatAFileCastsToFloat32OnTheWay) {
+  Float32 g(GetParam());
   const ValueId h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 3})});
   const ValueId wider = g.add("Cast", {h}, {{"to", std::string("float64")}});
   const ValueId back = g.add("Cast", {wider}, {{"to", std::string("float32")}});
   g.narrow(g.mean(g.add("MatMul", {back, g.weight("v", {3, 3})})));
   EXPECT_EQ(g.dtype(wider), DType::f64);
-  EXPECT_EQ(g.dtype(back), kNarrow);
+  EXPECT_EQ(g.dtype(back), GetParam());
 }
 
-TEST(Bf16, MeansTheSameButForRounding) {
-  Float32 g;
+TEST_P(Narrow, MeansTheSameButForRounding) {
+  Float32 g(GetParam());
   const ValueId h = g.add("MatMul", {g.data("x", {4, 6}), g.weight("w", {6, 6})});
   const ValueId y = g.add_all("LayerNormalization", {g.add("Gelu", {h}), g.weight("scale", {6})}, {}, 3)[0];
   const ValueId loss = g.mean(g.add("Mul", {y, g.add("MatMul", {y, g.weight("v", {6, 6})})}));
@@ -139,7 +159,12 @@ TEST(Bf16, MeansTheSameButForRounding) {
   EXPECT_NEAR(found, wanted, 0.03);
 }
 
-class Bf16Fixture : public testing::TestWithParam<std::string> {};
+std::string name_of_type(DType dtype) { return dtype == DType::f16 ? "Float16" : "Bfloat16"; }
+
+INSTANTIATE_TEST_SUITE_P(Types, Narrow, testing::Values(DType::bf16, DType::f16),
+                         [](const auto &info) { return name_of_type(info.param); });
+
+class NarrowFixture : public testing::TestWithParam<std::tuple<std::string, DType>> {};
 
 // Output 0 is what the operator computes, but for losses; the others are statistics.
 bool stays_float32(const graph::Node &node, std::size_t output) {
@@ -147,8 +172,9 @@ bool stays_float32(const graph::Node &node, std::size_t output) {
   return node.op == "LinearCrossEntropy" || (has_statistics && output > 0);
 }
 
-TEST_P(Bf16Fixture, IsBfloat16ButForTheLossAndStatisticsAndNeedsNoCasts) {
-  const auto file = onnx_import::Model::open(fixture(GetParam() + ".onnx"));
+TEST_P(NarrowFixture, IsNarrowButForTheLossAndStatisticsAndNeedsNoCasts) {
+  const auto &[name, narrow] = GetParam();
+  const auto file = onnx_import::Model::open(fixture(name + ".onnx"));
   onnx_import::DimBindings dims;
   for (const std::string &dim : file->symbolic_dims()) dims[dim] = dim == "batch" ? kBatch : kSequence;
   passes::Prepared prepared =
@@ -158,25 +184,27 @@ TEST_P(Bf16Fixture, IsBfloat16ButForTheLossAndStatisticsAndNeedsNoCasts) {
   ValueId loss = ValueId::none;
   for (ValueId out : graph.outputs)
     if (element_count(graph.value(out).type.shape) == 1) loss = out;
-  passes::to_bf16(graph, loss);
+  passes::to_narrow(graph, loss, narrow);
   ASSERT_NO_THROW(graph::verify(graph));
   EXPECT_EQ(histogram(graph), histogram(before));
   EXPECT_EQ(graph.value(loss).type, before.value(loss).type);
-  for (ValueId id : graph.parameters) EXPECT_EQ(graph.value(id).type.dtype, kNarrow) << graph.value(id).name;
+  for (ValueId id : graph.parameters) EXPECT_EQ(graph.value(id).type.dtype, narrow) << graph.value(id).name;
   for (const graph::Node &node : graph.nodes())
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == ValueId::none || !is_float(graph.value(node.outputs[i]).type.dtype)) continue;
-      EXPECT_EQ(graph.value(node.outputs[i]).type.dtype, stays_float32(node, i) ? kWide : kNarrow)
+      EXPECT_EQ(graph.value(node.outputs[i]).type.dtype, stays_float32(node, i) ? kWide : narrow)
           << node.op << " " << node.name;
       EXPECT_EQ(graph.value(node.outputs[i]).type.shape, before.value(node.outputs[i]).type.shape);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Bf16Fixture, testing::ValuesIn(model_files()), [](const auto &info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Files, NarrowFixture,
+                         testing::Combine(testing::ValuesIn(model_files()), testing::Values(DType::bf16, DType::f16)),
+                         [](const auto &info) {
+                           std::string name = std::get<0>(info.param) + "_" + name_of_type(std::get<1>(info.param));
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace protrain::test

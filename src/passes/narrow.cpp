@@ -1,4 +1,4 @@
-// Float32 to bfloat16. What a step computes is rounded once, where it is made; what sums it up stays float32.
+// Float32 to a narrow type. What a step computes is rounded once, where it is made; what sums it up stays float32.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -14,31 +14,24 @@ using graph::Array;
 using graph::Origin;
 
 constexpr ValueId kNone = ValueId::none;
-constexpr double kLargest = 0x1.FEp127;  // the largest finite bfloat16
-
 using Marks = std::vector<bool>;  // per value
 
 bool any(const std::vector<ValueId> &ids, auto &&matches) {
   return std::ranges::any_of(ids, [&](ValueId id) { return id != kNone && matches(id); });
 }
 
-Array converted(const Array &array, DType dtype, double largest) {
+// The largest finite number.
+double largest_of(DType dtype) { return dtype == DType::f16 ? 65504 : 0x1.FEp127; }
+
+// In the type, and finite where it was.
+Array converted(const Array &array, DType dtype) {
   std::vector<double> values(static_cast<std::size_t>(array.stored_count()));
   graph::load(array.dtype(), array.bytes(), 1, array.stored_count(), values.data());
   for (double &value : values)
-    if (std::isfinite(value)) value = std::clamp(value, -largest, largest);
+    if (std::isfinite(value)) value = std::clamp(value, -largest_of(dtype), largest_of(dtype));
   std::vector<std::byte> bytes(values.size() * size_of(dtype));
   graph::store(dtype, values.data(), array.stored_count(), bytes.data());
   return {{dtype, array.shape()}, array.stored(), std::move(bytes)};
-}
-
-// Masks hold the lowest float32, which would be rounded to -infinity; of a row of it Softmax makes NaN.
-void limit_constants(Graph &graph) {
-  for (std::size_t i = 0; i < graph.value_count(); ++i) {
-    graph::Value &value = graph.value(static_cast<ValueId>(i));
-    if (value.origin == Origin::constant && value.type.dtype == DType::f32)
-      value.array = converted(value.array, DType::f32, kLargest);
-  }
 }
 
 // Values that a parameter is behind.
@@ -52,7 +45,7 @@ Marks computed_of_parameters(const Graph &graph) {
   return marks;
 }
 
-// Operands that are taken in float32 beside data in bfloat16: what is added to scores that are float32, an exponent.
+// Operands that are taken in float32 beside narrow data: what is added to scores that are float32, an exponent.
 bool may_be_wide(const Node &node, std::size_t input) {
   return (node.op == "FusedAttention" && input == 3) || (node.op == "Pow" && input == 1);
 }
@@ -60,13 +53,14 @@ bool may_be_wide(const Node &node, std::size_t input) {
 class Narrowing {
  public:
   // `wide`: results that stay float32.
-  Narrowing(Graph &graph, const Marks &wide) : graph_(graph), rewriter_(graph), wide_(wide) {
+  Narrowing(Graph &graph, DType narrow, const Marks &wide)
+      : graph_(graph), narrow_(narrow), rewriter_(graph), wide_(wide) {
     of_parameters_ = computed_of_parameters(graph);
   }
 
   void run() {
     for (ValueId id : graph_.parameters)
-      if (is(id, DType::f32)) graph_.value(id).type.dtype = DType::bf16;
+      if (is(id, DType::f32)) graph_.value(id).type.dtype = narrow_;
     rewriter_.walk([this](Node &node) { visit(node); });
   }
 
@@ -76,14 +70,14 @@ class Narrowing {
 
   void visit(Node &node) {
     const bool wide = any(node.outputs, [&](ValueId out) { return is_wide(out); });
-    const bool narrow = !wide && any(node.inputs, [&](ValueId in) { return is(in, DType::bf16); });
-    const DType from = wide ? DType::bf16 : DType::f32, to = wide ? DType::f32 : DType::bf16;
+    const bool narrow = !wide && any(node.inputs, [&](ValueId in) { return is(in, narrow_); });
+    const DType from = wide ? narrow_ : DType::f32, to = wide ? DType::f32 : narrow_;
     for (std::size_t i = 0; (wide || narrow) && i < node.inputs.size(); ++i) {
       ValueId &in = node.inputs[i];
       if (in != kNone && is(in, from) && !(narrow && may_be_wide(node, i))) in = as(in, to, node);
     }
     if (!wide && is_cast_to_float32(node) && of_parameters_[index(node.inputs[0])])
-      node.attributes.set("to", std::string(name_of(DType::bf16)));
+      node.attributes.set("to", std::string(name_of(narrow_)));
     rewriter_.keep(std::move(node));
   }
 
@@ -98,21 +92,34 @@ class Narrowing {
     if (found != converted_.end()) return found->second;
     ValueId made;
     if (const Array *array = rewriter_.constant_of(id)) {
-      made = rewriter_.constant(converted(*array, dtype, kLargest));
+      made = rewriter_.constant(converted(*array, dtype));
     } else {
-      made = rewriter_.new_value();
-      rewriter_.keep({.op = "Cast",
-                      .name = rewriter_.base_name(),
-                      .attributes = {{"to", std::string(name_of(dtype))}},
-                      .inputs = {id},
-                      .outputs = {made},
-                      .block = reader.block,
-                      .phase = reader.phase});
+      const bool of_data = dtype != narrow_ || index(id) >= of_parameters_.size() || of_parameters_[index(id)];
+      made = keep("Cast", of_data ? id : limited(id, reader), {{"to", std::string(name_of(dtype))}}, reader);
     }
     return converted_[{id, dtype}] = made;
   }
 
+  // Masks hold the lowest float32, which would be rounded to -infinity; of a row of it Softmax makes NaN.
+  ValueId limited(ValueId id, const Node &reader) {
+    const double largest = largest_of(narrow_);
+    return keep("Clip", id, {{"min", -largest}, {"max", largest}}, reader);
+  }
+
+  ValueId keep(const char *op, ValueId input, graph::Attributes attributes, const Node &reader) {
+    const ValueId made = rewriter_.new_value();
+    rewriter_.keep({.op = op,
+                    .name = rewriter_.base_name(),
+                    .attributes = std::move(attributes),
+                    .inputs = {input},
+                    .outputs = {made},
+                    .block = reader.block,
+                    .phase = reader.phase});
+    return made;
+  }
+
   Graph &graph_;
+  const DType narrow_;
   Rewriter rewriter_;
   const Marks &wide_;
   Marks of_parameters_;
@@ -125,8 +132,8 @@ bool ends_tail(const Graph &graph, const Node &node) {
          any(node.inputs, [&](ValueId in) { return graph.value(in).origin == Origin::parameter; });
 }
 
-// The loss, and what of the way to it would be bfloat16 after the last product. `narrowed`: the graph without it.
-Marks tail(const Graph &graph, const Graph &narrowed, ValueId loss) {
+// The loss, and what of the way to it would be narrow after the last product. `narrowed`: the graph without it.
+Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss) {
   Marks wide(graph.value_count(), false);
   std::vector<ValueId> pending = {loss};
   while (!pending.empty()) {
@@ -135,7 +142,7 @@ Marks tail(const Graph &graph, const Graph &narrowed, ValueId loss) {
     const graph::Value &value = graph.value(id);
     if (wide[index(id)] || value.producer == graph::NodeId::none) continue;
     const Node &node = graph.node(value.producer);
-    const bool would_be_narrow = narrowed.value(id).type.dtype == DType::bf16;
+    const bool would_be_narrow = narrowed.value(id).type.dtype == narrow;
     if (!would_be_narrow || (id != loss && ends_tail(graph, node))) continue;
     wide[index(id)] = true;
     for (ValueId in : node.inputs)
@@ -146,12 +153,11 @@ Marks tail(const Graph &graph, const Graph &narrowed, ValueId loss) {
 
 }  // namespace
 
-void to_bf16(Graph &graph, ValueId loss) {
-  limit_constants(graph);
+void to_narrow(Graph &graph, ValueId loss, DType narrow) {
   Graph narrowed = graph;
-  Narrowing(narrowed, {}).run();
-  const Marks wide = tail(graph, narrowed, loss);
-  Narrowing(graph, wide).run();
+  Narrowing(narrowed, narrow, {}).run();
+  const Marks wide = tail(graph, narrowed, narrow, loss);
+  Narrowing(graph, narrow, wide).run();
   graph::verify(graph);
 }
 
