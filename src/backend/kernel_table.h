@@ -64,6 +64,8 @@
   ROW("Or", make_binary)                                   \
   ROW("Xor", make_binary)                                  \
   ROW("Where", make_where)                                 \
+  ROW("Gated", make_gated)                                 \
+  ROW("GatedGrad", make_gated)                             \
   ROW("Neg", make_unary)                                   \
   ROW("Abs", make_unary)                                   \
   ROW("Exp", make_unary)                                   \

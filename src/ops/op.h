@@ -66,6 +66,7 @@ inline DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : 
 
 const Op *find(std::string_view name);  // nullptr: unknown operator
 std::vector<std::string_view> names();  // sorted
+bool gates(std::string_view op);        // Gated takes it for its activation
 
 std::vector<Type> infer(const graph::Graph &graph, const Node &node);
 // What tells one kernel from another: operator, attributes, types. Nodes of equal signature do equal work.

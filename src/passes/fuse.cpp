@@ -19,7 +19,7 @@ const std::map<std::string_view, std::vector<Pattern>> kPatterns = {
     {"Div", {fuse_gelu}},
     {"FusedAttention", {fuse_mask, fuse_data_mask, fuse_scaled_operands, fuse_grouped_heads}},
     {"MatMul", {fuse_attention, fuse_transposed_operand}},
-    {"Mul", {fuse_normalization, fuse_gelu, fuse_silu}},
+    {"Mul", {fuse_normalization, fuse_gelu, fuse_silu, fuse_gated}},
 };
 
 }  // namespace

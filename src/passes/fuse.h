@@ -33,6 +33,7 @@ bool fuse_normalization(Fusion &, const Node &mul);       // x * scale / sqrt(me
 bool fuse_normalization_bias(Fusion &, const Node &add);  // LayerNormalization + vector
 bool fuse_gelu(Fusion &, const Node &product);
 bool fuse_silu(Fusion &, const Node &mul);
+bool fuse_gated(Fusion &, const Node &mul);
 bool fuse_rotary(Fusion &, const Node &add);
 bool fuse_partial_rotary(Fusion &, const Node &concat);
 bool fuse_attention(Fusion &, const Node &matmul);           // softmax(q k^T) v

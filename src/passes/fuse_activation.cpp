@@ -1,8 +1,9 @@
 // Activations written out. GELU: x * (1 + erf(x / sqrt(2))) / 2, or with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) for
-// erf, in any algebraic order. SiLU: x * sigmoid(x).
+// erf, in any algebraic order. SiLU: x * sigmoid(x). And what activations gate: SwiGLU and its kind.
 #include <cmath>
 #include <numbers>
 
+#include "ops/op.h"
 #include "passes/fuse.h"
 
 namespace protrain::passes {
@@ -57,6 +58,21 @@ bool fuse_silu(Fusion &fusion, const Node &mul) {
     const Node *gate = made_for_one(r, mul.inputs[i], "Sigmoid");
     if (gate == nullptr || gate->inputs[0] != mul.inputs[1 - i]) continue;
     r.become(mul, "Silu", {mul.inputs[1 - i]});
+    return true;
+  }
+  return false;
+}
+
+bool fuse_gated(Fusion &fusion, const Node &mul) {
+  Rewriter &r = fusion.r;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const ValueId gate = mul.inputs[i], other = mul.inputs[1 - i];
+    const Node *activation = r.uses(gate) == 1 ? r.producer(gate) : nullptr;
+    if (activation == nullptr || !ops::gates(activation->op)) continue;
+    if (!is_float(r.type(gate).dtype) || r.type(other) != r.type(gate)) continue;
+    Attributes attributes = activation->attributes;
+    attributes.set("activation", activation->op);
+    r.become(mul, "Gated", {activation->inputs[0], other}, std::move(attributes));
     return true;
   }
   return false;

@@ -2,6 +2,7 @@
 #include <bit>
 #include <limits>
 
+#include "activations.h"
 #include "arith/bf16.h"
 #include "backend/kernel_check.h"
 #include "kernel_nodes.h"
@@ -36,7 +37,8 @@ void expect_float32_rounded_once(const OneNode &node, const std::vector<std::siz
   for (DType dtype : {DType::bf16, DType::f16}) expect_float32_rounded_once(node, wide, dtype);
 }
 
-const Array kX = random_floats({37, 1031}, 1, -3, 3), kY = random_floats({37, 1031}, 2, -3, 3);
+const Array kX = random_floats({37, 1031}, 1, -3, 3), kY = random_floats({37, 1031}, 2, -3, 3),
+            kZ = random_floats({37, 1031}, 18, -3, 3);
 const Array kScale = random_floats({1031}, 3), kBias = random_floats({1031}, 4);
 const Array kMean = random_floats({37, 1}, 5), kInverse = random_floats({37, 1}, 6, 0.5, 1.5);
 
@@ -45,6 +47,10 @@ TEST(NarrowKernels, RoundElementsOnce) {
     expect_float32_rounded_once({op, {}, {kX}});
   for (const char *op : {"ReluGrad", "GeluGrad", "SiluGrad", "TanhGrad"})
     expect_float32_rounded_once({op, {}, {kX, kY}});
+  for (const Attributes &activation : kActivations) {
+    expect_float32_rounded_once({"Gated", activation, {kX, kY}});
+    expect_float32_rounded_once({"GatedGrad", activation, {kY, kX, kZ}, {true, true}});
+  }
   for (const char *op : {"Add", "Sub", "Mul", "Div", "Max", "Less", "Equal"}) {
     expect_float32_rounded_once({op, {}, {kX, kY}});
     expect_float32_rounded_once({op, {}, {kX, kBias}});

@@ -114,6 +114,12 @@ TEST(Training, SumsTheBranchesOfAResidual) {
   expect_true_gradients(s, s.sum(s.run("Mul", {s.run("Add", {a, s.run("Exp", {a})}), a})));
 }
 
+TEST(Training, SumsBothGradientsOfWhatGatesItself) {
+  Sketch s;
+  const ValueId x = s.parameter("x", {7});
+  expect_true_gradients(s, s.sum(s.run("Gated", {x, x}, {{"activation", std::string("Silu")}})));
+}
+
 TEST(Training, AppendsTheGradientsAfterTheForwardNodes) {
   Sketch s;
   const ValueId w = s.parameter("w", {4});

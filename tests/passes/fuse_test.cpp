@@ -154,6 +154,76 @@ TEST(FuseSilu, FindsItAndLeavesAGateThatOthersRead) {
   EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Mul", 1}, {"Sigmoid", 1}}));
 }
 
+namespace {
+
+// u times what `op` makes of g, in either order.
+Graph gated(const std::string &op, Attributes attributes, bool activation_first) {
+  HandBuilt b;
+  const ValueId g = b.input("g", {3, 5}), u = b.input("u", {3, 5}), f = b.add(op, {g}, std::move(attributes));
+  b.graph.outputs = {activation_first ? b.add("Mul", {f, u}) : b.add("Mul", {u, f})};
+  return b.graph;
+}
+
+}  // namespace
+
+TEST(FuseGated, FindsEveryActivationInEitherOrder) {
+  for (const char *op : {"Silu", "Gelu", "Sigmoid", "Relu", "Tanh"})
+    for (bool first : {true, false}) {
+      const Graph graph = fused(gated(op, {}, first));
+      ASSERT_EQ(histogram(graph), (Histogram{{"Gated", 1}})) << graph.print();
+      EXPECT_EQ(only(graph, "Gated").attributes.text("activation", ""), op);
+      EXPECT_EQ(graph.value(only(graph, "Gated").inputs[0]).name, "g");
+    }
+}
+
+TEST(FuseGated, KeepsTheFormOfGelu) {
+  const Graph graph = fused(gated("Gelu", {{"approximate", std::string("tanh")}}, true));
+  EXPECT_EQ(only(graph, "Gated").attributes.text("approximate", ""), "tanh");
+}
+
+TEST(FuseGated, FindsActivationsThatAreWrittenOut) {
+  HandBuilt b;
+  const ValueId g = b.input("g", {3, 5}), u = b.input("u", {3, 5});
+  const ValueId silu = b.add("Mul", {g, b.add("Sigmoid", {g})});
+  const ValueId erf = b.add("Erf", {b.add("Mul", {g, b.number(0.7071067811865476)})});
+  const ValueId gelu = b.add("Mul", {b.add("Mul", {g, b.number(0.5)}), b.add("Add", {erf, b.number(1)})});
+  b.graph.outputs = {b.add("Mul", {silu, u}), b.add("Mul", {u, gelu})};
+  const Graph graph = fused(b.graph);
+  EXPECT_EQ(histogram(graph), (Histogram{{"Gated", 2}})) << graph.print();
+}
+
+TEST(FuseGated, TakesWhatGatesItself) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {3, 5});
+  b.graph.outputs = {b.add("Mul", {b.add("Silu", {x}), x})};
+  EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Gated", 1}}));
+}
+
+TEST(FuseGated, LeavesAnActivationThatOthersRead) {
+  Graph graph = gated("Silu", {}, true);
+  graph.outputs.push_back(graph.nodes()[0].outputs[0]);
+  EXPECT_EQ(histogram(fused(graph)), (Histogram{{"Mul", 1}, {"Silu", 1}}));
+  HandBuilt b;
+  const ValueId f = b.add("Relu", {b.input("g", {3, 5})});
+  b.graph.outputs = {b.add("Mul", {f, f})};
+  EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Mul", 1}, {"Relu", 1}}));
+}
+
+TEST(FuseGated, LeavesOperandsThatAreStretched) {
+  for (const auto &[gate, other] : {std::pair<Shape, Shape>{{5}, {3, 5}}, {{3, 5}, {3, 1}}}) {
+    HandBuilt b;
+    b.graph.outputs = {b.add("Mul", {b.add("Silu", {b.input("g", gate)}), b.input("u", other)})};
+    EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Mul", 1}, {"Silu", 1}}));
+  }
+}
+
+TEST(FuseGated, LeavesIntegers) {
+  HandBuilt b;
+  const ValueId g = b.input("g", {3}, DType::i64), u = b.input("u", {3}, DType::i64);
+  b.graph.outputs = {b.add("Mul", {b.add("Relu", {g}), u})};
+  EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Mul", 1}, {"Relu", 1}}));
+}
+
 TEST(FuseLinear, BiasGoesIntoTheProductThroughAReshape) {
   HandBuilt b;
   const ValueId x = b.input("x", {6, 4}), w = b.parameter("w", {4, 5}), bias = b.parameter("b", {5});

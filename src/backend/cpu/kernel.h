@@ -34,6 +34,8 @@ inline void require_dtype(const KernelRequest &request, const graph::Type &type,
 // unary.cpp: every one-in one-out float operator, Not, IsNaN, IsInf, and the ...Grad of each
 std::unique_ptr<CpuKernel> make_unary(const KernelRequest &request, int team_size);
 std::unique_ptr<CpuKernel> make_unary_grad(const KernelRequest &request, int team_size);
+// gated.cpp
+std::unique_ptr<CpuKernel> make_gated(const KernelRequest &request, int team_size);  // and gradient
 // binary.cpp
 std::unique_ptr<CpuKernel> make_binary(const KernelRequest &request, int team_size);  // comparisons and logic too
 std::unique_ptr<CpuKernel> make_where(const KernelRequest &request, int team_size);

@@ -72,6 +72,7 @@ Made by_size(const KernelRequest &request, DType dtype, Make make) {
 
 Made make_unary(const KernelRequest &request, Site &site);
 Made make_unary_grad(const KernelRequest &request, Site &site);
+Made make_gated(const KernelRequest &request, Site &site);  // and gradient
 Made make_binary(const KernelRequest &request, Site &site);
 Made make_where(const KernelRequest &request, Site &site);
 Made make_cast(const KernelRequest &request, Site &site);

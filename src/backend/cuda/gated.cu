@@ -1,0 +1,76 @@
+// An activation times another value, f(g) u, and its gradients dg = dy u f'(g), du = dy f(g).
+#include "backend/activation.h"
+#include "backend/cuda/elementwise.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+template <typename F, typename T>
+__global__ void value_kernel(const T *g, const T *u, T *y, std::int64_t count) {
+  for_packs(count, [&](std::int64_t first, auto width) {
+    constexpr int n = decltype(width)::value;
+    const Pack<T, n> gate = load<n>(g + first), other = load<n>(u + first);
+    Pack<T, n> to;
+    for (int j = 0; j < n; ++j) to.at[j] = narrowed<T>(F::value(widened(gate.at[j]), {}) * widened(other.at[j]));
+    store<n>(y + first, to);
+  });
+}
+
+// dg, du: nullptr where not wanted.
+template <typename F, typename T>
+__global__ void grad_kernel(const T *dy, const T *g, const T *u, T *dg, T *du, std::int64_t count) {
+  for_packs(count, [&](std::int64_t first, auto width) {
+    constexpr int n = decltype(width)::value;
+    const Pack<T, n> upstream = load<n>(dy + first), gate = load<n>(g + first), other = load<n>(u + first);
+    Pack<T, n> to_gate, to_other;
+    for (int j = 0; j < n; ++j) {
+      const float d = widened(upstream.at[j]), x = widened(gate.at[j]);
+      to_gate.at[j] = narrowed<T>(d * widened(other.at[j]) * F::slope(x, {}));
+      to_other.at[j] = narrowed<T>(F::value(x, {}) * d);
+    }
+    if (dg != nullptr) store<n>(dg + first, to_gate);
+    if (du != nullptr) store<n>(du + first, to_other);
+  });
+}
+
+template <typename F, typename T>
+class Gated : public CudaKernel {
+ public:
+  explicit Gated(const KernelRequest &request) : count_(element_count(request.inputs[0].shape)) {}
+
+  void run(Stream stream, const Launch &launch) override {
+    cuda::launch(stream, value_kernel<F, T>, pack_grid(count_), input<T>(launch, 0), input<T>(launch, 1),
+                 output<T>(launch, 0), count_);
+  }
+
+ private:
+  const std::int64_t count_;
+};
+
+template <typename F, typename T>
+class GatedGrad : public CudaKernel {
+ public:
+  explicit GatedGrad(const KernelRequest &request) : count_(element_count(request.inputs[0].shape)) {}
+
+  void run(Stream stream, const Launch &launch) override {
+    cuda::launch(stream, grad_kernel<F, T>, pack_grid(count_), input<T>(launch, 0), input<T>(launch, 1),
+                 input<T>(launch, 2), output<T>(launch, 0), output<T>(launch, 1), count_);
+  }
+
+ private:
+  const std::int64_t count_;
+};
+
+}  // namespace
+
+Made make_gated(const KernelRequest &request, Site &) {
+  for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
+  return by_float(request, request.inputs.at(0), [&]<typename T>(T) {
+    return by_activation(request, [&]<typename F>(F) -> Made {
+      if (request.node.op == "Gated") return std::make_unique<Gated<F, T>>(request);
+      return std::make_unique<GatedGrad<F, T>>(request);
+    });
+  });
+}
+
+}  // namespace protrain::backend::cuda
