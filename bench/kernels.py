@@ -4,7 +4,7 @@
     bench/kernels.py BENCH_KERNELS [--repetitions 5] [OPTION ...]
 
 BENCH_KERNELS is the program (-DPROTRAIN_BENCH=ON), OPTIONs are Google Benchmark's. Prints and keeps the median of the
-repetitions. Results: bench/results/kernels.json"""
+repetitions. More than the whole ceiling of memory: it came from a cache. Results: bench/results/kernels.json"""
 import argparse
 import json
 import subprocess
