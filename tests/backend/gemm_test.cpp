@@ -136,6 +136,11 @@ TEST(Gemm, IsTheProductInEveryTypeOrientationAndForm) {
     for (const GemmShape &form : forms(shape)) expect_product(form);
 }
 
+TEST(Gemm, OfDeepFactorsIsTheProduct) {
+  for (const GemmShape &shape : {GemmShape{.m = 37, .n = 21, .k = 1500}, GemmShape{.m = 19, .n = 6, .k = 8300}})
+    for (const GemmShape &form : forms(shape)) expect_product(form);
+}
+
 TEST(Gemm, OfTallTransposedPanelsIsTheProduct) {
   for (const auto &[in, out] : kTypes)
     expect_product({.m = 700, .n = 40, .k = 1500, .trans_a = true, .accumulate = true, .in = in, .out = out});

@@ -17,7 +17,7 @@ namespace protrain::backend {
 
 namespace {
 constexpr std::int64_t kRowGrain = 16;              // a multiple of what a register tile holds
-constexpr std::int64_t kPanelElements = 256 << 10;  // 1 MiB at most: a transposed panel stays in a core's cache
+constexpr std::int64_t kPanelElements = 256 << 10;  // 1 MiB at most: a panel that is laid out stays in a core's cache
 constexpr std::int64_t kLeastPanelRows = 64;        // below, reading b again for each panel costs more
 
 dnnl::engine &engine() {
@@ -33,6 +33,18 @@ dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, b
   return {{rows, columns},
           type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32,
           transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
+}
+
+// Elements of K in a panel, by the shape alone. Where b is no transposed matrix oneDNN 2.6 reads it as it lies, and
+// falls from 0.95 to 0.5 of what the processor can do as K grows from 1000 to 50000 (float32; bfloat16: to 0.7).
+std::int64_t panel_depth(const GemmShape &s) {
+  struct Depths {
+    std::int64_t whole, panel;
+  };
+  const Depths depths = s.in == DType::f32 ? Depths{1024, 768} : Depths{8192, 1024};
+  if (s.trans_b || s.in == DType::f16 || s.k <= depths.whole) return s.k;
+  const std::int64_t parts = (s.k - 1) / depths.panel + 1;
+  return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
 
 // oneDNN scales its own bias with the sum, so one that alpha must not scale is added behind.
@@ -166,52 +178,84 @@ void Product::run(int index, const GemmOperands &operands, void *scratch) {
           "a product failed with status {}", static_cast<int>(status));
 }
 
-Gemm::Gemm(const GemmShape &shape, int team_size) : shape_(shape) {
+Gemm::Gemm(const GemmShape &shape, int team_size)
+    : shape_(shape), depth_(std::max<std::int64_t>(panel_depth(shape), 1)) {
   const std::int64_t grain = shape.m >= kRowGrain * team_size ? kRowGrain : 1;
-  const std::int64_t most_rows =
-      shape.trans_a ? std::max(kPanelElements / std::max<std::int64_t>(shape.k, 1), kLeastPanelRows) : shape.m;
+  const auto grow = [](std::uint64_t &bytes, std::int64_t elements, std::size_t size) {
+    bytes = std::max(bytes, round_up(static_cast<std::uint64_t>(elements) * size, 64));
+  };
   for (int i = 0; i < team_size; ++i) {
     const Range rows = share(shape.m, grain, i, team_size);
     if (rows.size() == 0) break;
-    const int panels = static_cast<int>((rows.size() - 1) / most_rows + 1);
-    std::vector<Panel> &own = members_.emplace_back();
-    for (int p = 0; p < panels; ++p) {
-      const Range part = share(rows.size(), grain, p, panels);
-      GemmShape piece = shape;
-      piece.m = part.size();
-      piece.trans_a = false;
-      if (piece.m == 0) break;
-      own.push_back({rows.begin + part.begin, Product(piece, 1)});
-      product_bytes_ = std::max(product_bytes_, own.back().product.scratch_bytes());
-      if (shape.trans_a)
-        panel_bytes_ =
-            std::max(panel_bytes_, round_up(static_cast<std::uint64_t>(piece.m * piece.k) * size_of(shape.in), 64));
+    members_.push_back(cut(rows, grain));
+    for (const Product &product : members_.back().products) {
+      product_bytes_ = std::max(product_bytes_, product.scratch_bytes());
+      if (lays_out()) grow(panel_bytes_, product.shape().m * product.shape().k, size_of(shape.in));
     }
+    if (sums_apart()) grow(sums_bytes_, rows.size() * shape.n, sizeof(float));
   }
+}
+
+// Parts of K outside, so that all panels of rows meet the same rows of b.
+Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
+  Part part{.rows = rows};
+  const std::int64_t most_rows = lays_out() ? std::max(kPanelElements / depth_, kLeastPanelRows) : shape_.m;
+  const int count = static_cast<int>((rows.size() - 1) / most_rows + 1);
+  for (std::int64_t first_k = 0; first_k == 0 || first_k < shape_.k; first_k += depth_)
+    for (int p = 0; p < count; ++p) {
+      const Range own = share(rows.size(), grain, p, count);
+      if (own.size() == 0) break;
+      GemmShape piece = shape_;
+      piece.m = own.size();
+      piece.k = std::min(depth_, shape_.k - first_k);
+      piece.trans_a = false;
+      piece.accumulate |= first_k > 0;
+      piece.bias &= first_k == 0;
+      if (sums_apart()) piece.out = DType::f32;
+      const auto same = std::ranges::find(part.products, piece, &Product::shape);
+      const auto product = static_cast<std::size_t>(same - part.products.begin());
+      if (same == part.products.end()) part.products.emplace_back(piece, 1);
+      part.panels.push_back({rows.begin + own.begin, first_k, product});
+    }
+  return part;
 }
 
 void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch) {
   const auto index = static_cast<std::size_t>(member.index);
   if (index >= members_.size()) return;
   const auto in = static_cast<std::int64_t>(size_of(shape_.in)), out = static_cast<std::int64_t>(size_of(shape_.out));
-  void *product_scratch = static_cast<std::byte *>(scratch) + panel_bytes_;
-  for (Panel &panel : members_[index]) {
-    GemmOperands part = operands;
-    part.c = static_cast<std::byte *>(operands.c) + panel.first_row * shape_.n * out;
-    if (!shape_.trans_a)
-      part.a = static_cast<const std::byte *>(operands.a) + panel.first_row * shape_.k * in;
-    else if (size_of(shape_.in) == sizeof(float))
-      part.a = lay_out_rows<float>(panel, operands.a, scratch);
-    else
-      part.a = lay_out_rows<std::uint16_t>(panel, operands.a, scratch);
-    panel.product.run(0, part, product_scratch);
+  auto *sums = reinterpret_cast<float *>(static_cast<std::byte *>(scratch) + panel_bytes_);
+  void *product_scratch = static_cast<std::byte *>(scratch) + panel_bytes_ + sums_bytes_;
+  Part &part = members_[index];
+  const std::int64_t count = part.rows.size() * shape_.n;
+  std::byte *own = static_cast<std::byte *>(operands.c) + part.rows.begin * shape_.n * out;
+  if (sums_apart() && shape_.accumulate)
+    with_float(shape_.out, [&]<typename T>(T) { widen(reinterpret_cast<const T *>(own), sums, count); });
+  for (const Panel &panel : part.panels) {
+    Product &product = part.products[panel.product];
+    GemmOperands piece = operands;
+    piece.a = lays_out() ? lay_out(panel, product.shape(), operands.a, scratch)
+                         : static_cast<const std::byte *>(operands.a) + panel.first_row * shape_.k * in;
+    piece.b = static_cast<const std::byte *>(operands.b) + panel.first_k * shape_.n * in;
+    const std::int64_t at = (panel.first_row - part.rows.begin) * shape_.n;
+    piece.c = sums_apart() ? static_cast<void *>(sums + at) : own + at * out;
+    product.run(0, piece, product_scratch);
   }
+  if (sums_apart()) with_float(shape_.out, [&]<typename T>(T) { narrow(sums, reinterpret_cast<T *>(own), count); });
+}
+
+const void *Gemm::lay_out(const Panel &panel, const GemmShape &piece, const void *a, void *rows) const {
+  if (size_of(shape_.in) == sizeof(float))
+    return lay_out_rows(panel, piece, static_cast<const float *>(a), static_cast<float *>(rows));
+  return lay_out_rows(panel, piece, static_cast<const std::uint16_t *>(a), static_cast<std::uint16_t *>(rows));
 }
 
 template <typename T>
-const void *Gemm::lay_out_rows(const Panel &panel, const void *a, void *rows) const {
-  transpose<T>({static_cast<const T *>(a) + panel.first_row, shape_.m}, shape_.k, panel.product.shape().m,
-               {static_cast<T *>(rows), shape_.k});
+const void *Gemm::lay_out_rows(const Panel &panel, const GemmShape &piece, const T *a, T *rows) const {
+  if (shape_.trans_a)
+    transpose<T>({a + panel.first_k * shape_.m + panel.first_row, shape_.m}, piece.k, piece.m, {rows, piece.k});
+  else
+    copy_rows<T>({a + panel.first_row * shape_.k + panel.first_k, shape_.k}, piece.m, piece.k, {rows, piece.k});
   return rows;
 }
 

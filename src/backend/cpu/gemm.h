@@ -22,6 +22,7 @@ struct GemmShape {
   bool bias = false;        // (N), added to every row; not together with accumulate
   float alpha = 1;
   DType in = DType::f32, out = DType::f32;  // of a, b and the bias; of c; out is as wide as in, or wider
+  bool operator==(const GemmShape &) const = default;
 };
 
 struct GemmOperands {
@@ -48,28 +49,40 @@ class Product {
   std::unique_ptr<State> state_;
 };
 
-// One product by the whole team: each member makes its rows of c. Rows of a transposed `a` are columns in memory: the
-// member lays them out as rows first, a panel at a time.
+// One product by the whole team: each member makes its rows of c, a panel at a time. Where K is too deep for oneDNN to
+// keep its speed it is cut, and the parts are summed in float32. Panels of `a` that are not rows in memory, for they
+// are columns of a transposed one or parts of rows, are laid out as rows first.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);
 
-  std::uint64_t scratch_bytes() const { return panel_bytes_ + product_bytes_; }  // of one member; a multiple of 64
+  std::uint64_t scratch_bytes() const {  // of one member; a multiple of 64
+    return panel_bytes_ + sums_bytes_ + product_bytes_;
+  }
   // The member's rows; no barrier. `scratch` is the member's own: others may still be in the product before.
   void run(const Member &member, const GemmOperands &operands, void *scratch);
 
  private:
   struct Panel {
-    std::int64_t first_row;
-    Product product;
+    std::int64_t first_row, first_k;
+    std::size_t product;
   };
-  // A panel's rows of the transposed `a`, at `rows`.
+  struct Part {  // a member's
+    Range rows;
+    std::vector<Panel> panels = {};
+    std::vector<Product> products = {};  // of panels of equal shape one
+  };
+  Part cut(Range rows, std::int64_t grain) const;
+  bool lays_out() const { return shape_.trans_a || depth_ < shape_.k; }
+  bool sums_apart() const { return depth_ < shape_.k && shape_.out != DType::f32; }
+  const void *lay_out(const Panel &panel, const GemmShape &piece, const void *a, void *rows) const;
   template <typename T>
-  const void *lay_out_rows(const Panel &panel, const void *a, void *rows) const;
+  const void *lay_out_rows(const Panel &panel, const GemmShape &piece, const T *a, T *rows) const;
 
   GemmShape shape_;
-  std::vector<std::vector<Panel>> members_;
-  std::uint64_t panel_bytes_ = 0, product_bytes_ = 0;
+  std::int64_t depth_;  // of a panel; K where it is not cut
+  std::vector<Part> members_;
+  std::uint64_t panel_bytes_ = 0, sums_bytes_ = 0, product_bytes_ = 0;
 };
 
 }  // namespace protrain::backend

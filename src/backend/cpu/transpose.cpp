@@ -85,6 +85,7 @@ template void transpose(ConstRows<float>, std::int64_t, std::int64_t, Rows<float
 template void transpose(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
 template void transpose(ConstRows<arith::f16>, std::int64_t, std::int64_t, Rows<arith::f16>);
 template void transpose(ConstRows<std::uint16_t>, std::int64_t, std::int64_t, Rows<std::uint16_t>);
+template void copy_rows(ConstRows<std::uint16_t>, std::int64_t, std::int64_t, Rows<std::uint16_t>);
 template void copy_rows(ConstRows<float>, std::int64_t, std::int64_t, Rows<float>);
 template void copy_rows(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
 template void copy_rows(ConstRows<arith::f16>, std::int64_t, std::int64_t, Rows<arith::f16>);
