@@ -25,6 +25,16 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForAllSizesAndMasks) {
       for (std::int64_t window : {0, 1, 7, 80}) expect_both(*this, forward(sizes, form(causal, window), seed += 3));
 }
 
+// Where a query sees many keys the cpu has larger tiles: some queries at the end of them, and all.
+TEST_P(FusedAttentionKernel, IsTheReferenceForManyKeys) {
+  if (GetParam()->name == "emulated") return;  // its tiles are as in the other tests, and it is slow
+  unsigned seed = 0;
+  for (const AttentionSizes &sizes :
+       {AttentionSizes{1, 200, 1100, 2, 1, 8, 16}, AttentionSizes{1, 1030, 1030, 1, 1, 8, 8}})
+    for (std::int64_t causal : {0, 1})
+      for (std::int64_t window : {0, 100, 1050}) expect_both(*this, forward(sizes, form(causal, window), seed += 3));
+}
+
 // Deep heads, in bfloat16 multiples of 8: what is padded, and cut, differs from one to the next.
 const std::vector<AttentionSizes> kDeepSizes = {{2, 33, 33, 2, 1, 40, 48},    {1, 70, 150, 2, 1, 64, 64},
                                                 {1, 150, 70, 2, 2, 64, 24},   {1, 65, 65, 1, 1, 96, 96},

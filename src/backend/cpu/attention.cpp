@@ -30,7 +30,7 @@ struct Loops {
   // was summed before is brought to the new maximum.
   PROTRAIN_CLONES static void accumulate(const Running &r, float *__restrict scores, std::int64_t keys, T *p) {
     const std::int64_t lanes = r.lanes;
-    float most[kTile], shift[kTile], keep[kTile], sum[kTile];
+    float most[kMostEdge], shift[kMostEdge], keep[kMostEdge], sum[kMostEdge];
     for (std::int64_t i = 0; i < lanes; ++i) most[i] = r.most[i];
     for (std::int64_t j = 0; j < keys; ++j)
       for (std::int64_t i = 0; i < lanes; ++i)
@@ -59,7 +59,7 @@ struct Loops {
 
 PROTRAIN_CLONES
 void end(const Running &r) {
-  float divisor[kTile];  // dividing rounds once, multiplying by a reciprocal twice
+  float divisor[kMostEdge];  // dividing rounds once, multiplying by a reciprocal twice
   for (std::int64_t i = 0; i < r.lanes; ++i) divisor[i] = r.sum[i] == 0 ? 1 : r.sum[i];
   for (std::int64_t d = 0; d < r.value_depth; ++d)
     for (std::int64_t i = 0; i < r.lanes; ++i) r.out[d * r.lanes + i] /= divisor[i];
@@ -81,14 +81,14 @@ class Attention : public CpuKernel {
     const TiledAttention &a = shape_;
     ScratchLayout layout;
     at_ = {layout.take<T>(a.keys * a.depth),
-           layout.take<T>(a.value_depth * (a.keys + kTile)),
-           layout.take<T>(a.depth * kTile),
-           layout.take<float>(kTile * kTile),
-           layout.room<T>(kTile * kTile),
-           layout.take<float>(a.value_depth * kTile),
-           layout.room<T>(a.value_depth * kTile),
-           layout.take<float>(kTile),
-           layout.take<float>(kTile),
+           layout.take<T>(a.value_depth * (a.keys + a.edge)),
+           layout.take<T>(a.depth * a.edge),
+           layout.take<float>(a.edge * a.edge),
+           layout.room<T>(a.edge * a.edge),
+           layout.take<float>(a.value_depth * a.edge),
+           layout.room<T>(a.value_depth * a.edge),
+           layout.take<float>(a.edge),
+           layout.take<float>(a.edge),
            layout.bytes(std::max(scores_.scratch_bytes(), values_.scratch_bytes()))};
     member_bytes_ = layout.total();
     scratch_bytes = checked_multiply(member_bytes_, static_cast<std::uint64_t>(team_size));
@@ -131,8 +131,8 @@ class Attention : public CpuKernel {
     const std::int64_t ld = a.kv_heads * a.value_depth;
     copy_rows<T>({k, a.kv_heads * a.depth}, a.keys, a.depth, {place<T>(member, launch, at_.keys), a.depth});
     T *values = place<T>(member, launch, at_.values);
-    for (std::int64_t j = 0; j < a.keys; j += kTile) {
-      const std::int64_t rows = std::min(kTile, a.keys - j);
+    for (std::int64_t j = 0; j < a.keys; j += a.edge) {
+      const std::int64_t rows = std::min(a.edge, a.keys - j);
       transpose<T>({v + j * ld, ld}, rows, a.value_depth, {values + j * a.value_depth, rows});
     }
   }

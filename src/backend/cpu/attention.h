@@ -1,9 +1,9 @@
 // What attention and its gradient share: sizes, masks, tiles, and the products over them.
 //
-// Both work on tiles of at most kTile queries and kTile keys, with scores transposed, (keys, queries): what belongs to
-// one query lies in one vector lane, so that maxima and sums over keys are plain vector operations in key order.
-// Scores, sums and running results are float32. The operands of products are as narrow as the inputs: what is packed of
-// them, probabilities and the gradients of scores.
+// Both work on tiles of as many keys as queries (the last have fewer), with scores transposed, (keys, queries): what
+// belongs to one query lies in one vector lane, so that maxima and sums over keys are plain vector operations in key
+// order. Scores, sums and running results are float32. The operands of products are as narrow as the inputs: what is
+// packed of them, probabilities and the gradients of scores.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@
 
 namespace protrain::backend {
 
-inline constexpr std::int64_t kTile = 64;
+inline constexpr std::int64_t kMostEdge = 128;
 
 struct TiledAttention : AttentionShape {
   // The bias is float32, or of the operands' type.
@@ -23,12 +23,13 @@ struct TiledAttention : AttentionShape {
   // Of one head; nullptr: none.
   const std::byte *bias_of(const Launch &launch, std::int64_t b, std::int64_t h) const;
   // Tiles of a row of queries, and queries or keys of the one that starts at `at`.
-  std::int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
-  Range query_tile(std::int64_t tile) const { return {tile * kTile, std::min(queries, (tile + 1) * kTile)}; }
-  Range key_tile(std::int64_t tile) const { return {tile * kTile, std::min(keys, (tile + 1) * kTile)}; }
+  std::int64_t query_tiles() const { return (queries + edge - 1) / edge; }
+  Range query_tile(std::int64_t tile) const { return {tile * edge, std::min(queries, (tile + 1) * edge)}; }
+  Range key_tile(std::int64_t tile) const { return {tile * edge, std::min(keys, (tile + 1) * edge)}; }
   // Key tiles that some query of the tile sees.
   Range visible_key_tiles(Range tile) const;
 
+  std::int64_t edge;  // of a tile: its queries, and its keys; by shapes alone
   std::size_t bias_input;
   DType bias_type = DType::none;
 };
@@ -38,12 +39,12 @@ class TileProducts {
  public:
   // `shape` gives the product of a tile of (queries, keys).
   template <typename ShapeOf>
-  TileProducts(const TiledAttention &a, int seats, ShapeOf &&shape) : full_queries_(kTile), full_keys_(kTile) {
-    for (std::int64_t queries : {std::min(a.queries, kTile), a.queries % kTile})
-      for (std::int64_t keys : {std::min(a.keys, kTile), a.keys % kTile})
+  TileProducts(const TiledAttention &a, int seats, ShapeOf &&shape) {
+    for (std::int64_t queries : {std::min(a.queries, a.edge), a.queries % a.edge})
+      for (std::int64_t keys : {std::min(a.keys, a.edge), a.keys % a.edge})
         products_.emplace_back(shape(queries, keys), seats);
-    full_queries_ = std::min(a.queries, kTile);
-    full_keys_ = std::min(a.keys, kTile);
+    full_queries_ = std::min(a.queries, a.edge);
+    full_keys_ = std::min(a.keys, a.edge);
     for (const Product &product : products_) scratch_bytes_ = std::max(scratch_bytes_, product.scratch_bytes());
   }
   Product &of(Range queries, Range keys) {

@@ -66,20 +66,20 @@ class AttentionGrad : public CpuKernel {
         dq_(products(team_size, [this](auto nq, auto nk) { return summed(shape_.depth, nq, nk); })),
         dk_(products(team_size, [this](auto nq, auto nk) { return summed(nk, shape_.depth, nq); })),
         dv_(products(team_size, [this](auto nq, auto nk) { return summed(nk, shape_.value_depth, nq); })) {
-    const std::int64_t keys = shape_.keys, d = shape_.depth, dv = shape_.value_depth;
+    const std::int64_t keys = shape_.keys, d = shape_.depth, dv = shape_.value_depth, edge = shape_.edge;
     std::uint64_t gemm_bytes = 0;
     for (const TileProducts *p : {&scores_, &probabilities_, &dq_, &dk_, &dv_})
       gemm_bytes = std::max(gemm_bytes, p->scratch_bytes());
     ScratchLayout layout;
     at_.k = layout.take<T>(keys * d), at_.kt = layout.take<T>(keys * d), at_.v = layout.take<T>(keys * dv);
     at_.dk = layout.take<float>(keys * d), at_.dv = layout.take<float>(keys * dv);
-    at_.q = layout.take<T>(kTile * d), at_.qt = layout.take<T>(kTile * d), at_.dqt = layout.take<float>(kTile * d);
-    at_.dout = layout.take<T>(kTile * dv), at_.doutt = layout.take<T>(kTile * dv);
-    at_.s = layout.take<float>(kTile * kTile), at_.dp = layout.take<float>(kTile * kTile);
-    at_.p = std::is_same_v<T, float> ? at_.s : layout.take<T>(kTile * kTile);
-    at_.ds = std::is_same_v<T, float> ? at_.dp : layout.take<T>(kTile * kTile);
-    at_.slope = layout.take<float>(shape_.softcap > 0 ? kTile * kTile : 0);
-    at_.lse = layout.take<float>(kTile), at_.delta = layout.take<float>(kTile);
+    at_.q = layout.take<T>(edge * d), at_.qt = layout.take<T>(edge * d), at_.dqt = layout.take<float>(edge * d);
+    at_.dout = layout.take<T>(edge * dv), at_.doutt = layout.take<T>(edge * dv);
+    at_.s = layout.take<float>(edge * edge), at_.dp = layout.take<float>(edge * edge);
+    at_.p = std::is_same_v<T, float> ? at_.s : layout.take<T>(edge * edge);
+    at_.ds = std::is_same_v<T, float> ? at_.dp : layout.take<T>(edge * edge);
+    at_.slope = layout.take<float>(shape_.softcap > 0 ? edge * edge : 0);
+    at_.lse = layout.take<float>(edge), at_.delta = layout.take<float>(edge);
     at_.gemm = layout.bytes(gemm_bytes);
     member_bytes_ = layout.total();
     scratch_bytes = checked_multiply(member_bytes_, static_cast<std::uint64_t>(team_size));
@@ -131,8 +131,8 @@ class AttentionGrad : public CpuKernel {
     const T *k = input<T>(m.launch, 2) + first * a.depth, *v = input<T>(m.launch, 3) + first * a.value_depth;
     copy_rows<T>({k, ld}, a.keys, a.depth, {m.elements(at_.k), a.depth});
     copy_rows<T>({v, ldv}, a.keys, a.value_depth, {m.elements(at_.v), a.value_depth});
-    for (std::int64_t j = 0; j < a.keys; j += kTile) {
-      const std::int64_t rows = std::min(kTile, a.keys - j), at = j * a.depth;
+    for (std::int64_t j = 0; j < a.keys; j += a.edge) {
+      const std::int64_t rows = std::min(a.edge, a.keys - j), at = j * a.depth;
       transpose<T>({m.elements(at_.k) + at, a.depth}, rows, a.depth, {m.elements(at_.kt) + at, rows});
     }
     std::fill_n(m.floats(at_.dk), a.keys * a.depth, 0.0F);

@@ -8,8 +8,16 @@
 
 namespace protrain::backend {
 
+namespace {
+// Larger tiles are quicker, but more of what lies in them is hidden by masks: that pays where a query sees many keys.
+std::int64_t edge_of(const AttentionShape &a) {
+  const std::int64_t seen = a.window > 0 ? std::min(a.window, a.keys) : a.keys;
+  return seen >= 1024 ? kMostEdge : kMostEdge / 2;
+}
+}  // namespace
+
 TiledAttention::TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias)
-    : AttentionShape(request, first, bias), bias_input(bias) {
+    : AttentionShape(request, first, bias), edge(edge_of(*this)), bias_input(bias) {
   const DType type = request.inputs.at(first).dtype;
   for (std::size_t i = 0; i < request.inputs.size(); ++i) {
     const bool is_lse = i > first + 3;  // of the gradient's: dout, q, k, v, out, lse
@@ -29,7 +37,7 @@ const std::byte *TiledAttention::bias_of(const Launch &launch, std::int64_t b, s
 
 Range TiledAttention::visible_key_tiles(Range tile) const {
   const Range seen = visible_keys(tile.begin, tile.end);
-  return {seen.begin / kTile, (seen.end + kTile - 1) / kTile};
+  return {seen.begin / edge, (seen.end + edge - 1) / edge};
 }
 
 namespace {
