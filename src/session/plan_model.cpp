@@ -29,12 +29,7 @@ class PlanSite {
     }
     device_ = open_device(options);
     kernels_ = std::make_unique<run::Kernels>(*device_);
-    auto live = std::make_unique<LiveSite>(*device_, *kernels_, options, progress, anew);
-    // Where there are no kernels to measure the machine's rates stand for them.
-    if (options.text("precision") == "fp32")
-      site_ = std::move(live);
-    else
-      site_ = std::make_unique<PaperSite>(live->profile({}, {}));
+    site_ = std::make_unique<LiveSite>(*device_, *kernels_, options, progress, anew);
   }
   Site &operator*() { return *site_; }
 

@@ -38,15 +38,24 @@ profile::Profile LiveSite::profile(const std::vector<const graph::Graph *> &grap
 
 program::Workspace LiveSite::workspace(const graph::Graph &graph) { return kernels_.compile(graph); }
 
-// What libraries of matrix products ask for, and losses and attention that go by slices; a gradient of attention sums
-// in float32.
+// What a GPU's kernels ask for: libraries of matrix products; a linear loss for a slice of logits in float32, its
+// gradient of a narrow type for one of gradients beside it and for sums of dw; a gradient of attention for a sum in
+// float32.
 program::Workspace PaperSite::workspace(const graph::Graph &graph) {
-  constexpr std::uint64_t kProduct = 32ull << 20, kSlices = 64ull << 20;
+  constexpr std::uint64_t kProduct = 32ull << 20, kSlice = 256ull << 20;
   program::Workspace workspace;
   for (const graph::Node &node : graph.nodes()) {
     const ops::Op *op = ops::find(node.op);
     std::uint64_t bytes = op != nullptr && op->flops != nullptr ? kProduct : 0;
-    if (node.op.find("Loss") != std::string::npos) bytes += kSlices;
+    if (node.op.starts_with("LinearCrossEntropy")) {
+      const graph::Type &rows = graph.value(node.inputs[0]).type, &weights = graph.value(node.inputs[1]).type;
+      const auto classes = element_count(weights.shape) / std::max<std::int64_t>(rows.shape.back(), 1);
+      const auto logits = static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float);
+      bytes += std::min(logits, kSlice);
+      if (node.op.ends_with("Grad") && rows.dtype != DType::f32)
+        bytes +=
+            std::min(logits, kSlice) / 2 + static_cast<std::uint64_t>(element_count(weights.shape)) * sizeof(float);
+    }
     if (node.op.find("AttentionGrad") != std::string::npos) {
       const graph::Type &query = graph.value(node.inputs[0]).type;
       bytes += static_cast<std::uint64_t>(element_count(query.shape)) * sizeof(float);

@@ -83,6 +83,19 @@ TEST(PlanModel, HasEveryKeyThatIsDocumentedOnThisMachineInBfloat16) {
   EXPECT_TRUE(std::isfinite(plan["step_seconds"].get<double>()));
 }
 
+TEST(PlanModel, SaysOfThisMachineTheBytesThatASessionTakesInEveryPrecision) {
+  const Scratch scratch;  // where nothing was measured before
+  for (const char *precision : {"fp32", "bf16", "fp16"}) {
+    const Pairs options = {{"precision", precision}, {"profile_dir", scratch.path()}};
+    const Json plan = planned(options);
+    Pairs all = test::base_options(kModel);
+    all.insert(all.end(), options.begin(), options.end());
+    const auto session = Session::create(test::options_with(all), test::fixture(kModel + ".onnx"), nullptr);
+    const Json report = Json::parse(session->report_json());
+    EXPECT_EQ(plan["device_peak_bytes"], report["device_peak_bytes"]) << precision;
+  }
+}
+
 TEST(PlanModel, GivesAPlanThatTheOptionPlanTakes) {
   const Scratch scratch;
   const Pairs options = tightened({{"hardware", "rtx3090"}}, "device_memory");
