@@ -30,6 +30,7 @@ Json to_json(const bench::Space &space, const Laid &laid) {
           {"n_buffer", c.n_buffer},
           {"n_swap", c.n_swap},
           {"n_checkpoint", c.n_checkpoint},
+          {"n_selective", c.n_selective},
           {"chunk_bytes", c.chunk_bytes},
           {"update", kTierNames[static_cast<int>(c.update)]},
           {"barrier", c.order == plan::OptimizerOrder::barrier},

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -73,9 +74,14 @@ class Space {
         for (plan::OptimizerOrder order : space.orders)
           for (int swap = 0; swap <= space.most_swap; ++swap)
             for (int again = 0; swap + again <= space.blocks; ++again)
-              add_chunks(
-                  {.n_swap = swap, .n_checkpoint = again, .update = update, .chunk_bytes = chunk_bytes, .order = order},
-                  all);
+              for (const int selective : std::set{0, space.blocks - swap - again})
+                add_chunks({.n_swap = swap,
+                            .n_checkpoint = again,
+                            .n_selective = selective,
+                            .update = update,
+                            .chunk_bytes = chunk_bytes,
+                            .order = order},
+                           all);
     if (slack)
       for (plan::Choice &choice : all) choice.slack = *slack;
     return all;

@@ -71,8 +71,10 @@ std::string run_table(const RunRecord &run) {
   table.row({"batches of a step", std::to_string(std::max<std::uint64_t>(count("accumulation"), 1))});
   table.row({"chunks", fmt::format("{}, of which {} persist (n_persist); {} buffers (n_buffer)", count("n_chunk"),
                                    count("n_persist"), count("n_buffer"))});
-  table.row({"blocks", fmt::format("{}, of which {} swap (n_swap) and {} recompute (n_checkpoint)", count("n_block"),
-                                   count("n_swap"), count("n_checkpoint"))});
+  table.row({"blocks",
+             fmt::format(
+                 "{}, of which {} swap (n_swap), {} recompute (n_checkpoint), {} recompute what is light (n_selective)",
+                 count("n_block"), count("n_swap"), count("n_checkpoint"), count("n_selective"))});
   table.row({"instructions of a step", std::to_string(count("instructions"))});
   return table.str();
 }

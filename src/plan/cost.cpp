@@ -73,7 +73,7 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base)
       shares_cores_(clock_.profile().shares_cores),
       lost_beside_disk_(1 - clock_.profile().compute_beside_disk),
       modes_(interleave(outline_.blocks.size(), static_cast<std::size_t>(base.n_swap),
-                        static_cast<std::size_t>(base.n_checkpoint))),
+                        static_cast<std::size_t>(base.n_checkpoint), static_cast<std::size_t>(base.n_selective))),
       chunks_(chunking.chunks),
       in_a_row_(chunking.in_a_row),
       outside_(outline_.forward + outline_.backward) {
@@ -92,8 +92,10 @@ void CostModel::weigh() {
   for (std::size_t c = 0; c < chunks_.size(); ++c) {
     rest_.push_back(rest_.back() + rest(c));
     double &seconds = backward_.emplace_back(chunks_[c].backward);
-    for (const auto &[block, part] : chunks_[c].blocks)
+    for (const auto &[block, part] : chunks_[c].blocks) {
       if (modes_[block] == BlockMode::recompute) seconds += part * outline_.blocks[block].forward;
+      if (modes_[block] == BlockMode::selective) seconds += part * outline_.blocks[block].again;
+    }
   }
 }
 
@@ -187,11 +189,12 @@ void CostModel::hold() {
   activations_ = kept + outline_.head_transient;
   for (std::size_t b = 0; b < outline_.blocks.size(); ++b) {
     const Outline::Block &block = outline_.blocks[b];
-    const bool stays = modes_[b] == BlockMode::keep;
     // A block that swaps comes back while the one after it is in backward.
     const std::uint64_t ahead = b > 0 && modes_[b - 1] == BlockMode::swap ? outline_.blocks[b - 1].saved : 0;
     activations_ = std::max(activations_, kept + block.border + block.saved + block.transient + ahead);
-    kept += block.border + (stays ? block.saved : 0);
+    kept += block.border;
+    if (modes_[b] == BlockMode::keep) kept += block.saved;
+    if (modes_[b] == BlockMode::selective) kept += block.saved - block.light;
     if (modes_[b] == BlockMode::swap) swapped_ += block.saved;
   }
   activations_ = std::max(activations_, kept + outline_.head_transient);

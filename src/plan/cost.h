@@ -52,7 +52,7 @@ struct Chunking {
 // n_host and n_buffer is a difference of prefix sums.
 class CostModel {
  public:
-  // `base`: n_swap, n_checkpoint, update, order.
+  // `base`: n_swap, n_checkpoint, n_selective, update, order; no more blocks than there are.
   CostModel(const Chunking &chunking, const Choice &base);
 
   std::size_t chunks() const { return chunks_.size(); }

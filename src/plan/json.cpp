@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kDeepest = 16;
 using Json = nlohmann::ordered_json;
 
-constexpr const char *kModeNames[] = {"keep", "recompute", "swap"};
+constexpr const char *kModeNames[] = {"keep", "recompute", "swap", "selective"};
 constexpr const char *kOrderNames[] = {"overlap", "barrier"};
 
 template <typename Enum, std::size_t N>
@@ -47,9 +47,10 @@ std::uint64_t bytes_of(const Json &json, const char *key) {
 
 // A key that is misspelt would leave its default unsaid.
 void require_known_keys(const Json &json) {
-  static const std::vector<std::string_view> known = {
-      "n_chunk",     "n_block",       "piece_bytes", "n_persist",       "n_buffer", "n_swap", "n_checkpoint", "n_host",
-      "chunk_bytes", "shared_memory", "update",      "optimizer_order", "slack",    "chunks", "blocks"};
+  static const std::vector<std::string_view> known = {"n_chunk",         "n_block",     "piece_bytes",   "n_persist",
+                                                      "n_buffer",        "n_swap",      "n_checkpoint",  "n_selective",
+                                                      "n_host",          "chunk_bytes", "shared_memory", "update",
+                                                      "optimizer_order", "slack",       "chunks",        "blocks"};
   for (const auto &[key, value] : json.items()) {
     const std::string nearest = nearest_word(key, known);
     require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),
@@ -62,6 +63,7 @@ Choice choice_from(const Json &json, Choice choice) {
   choice.n_buffer = integer(json, "n_buffer", choice.n_buffer);
   choice.n_swap = integer(json, "n_swap", choice.n_swap);
   choice.n_checkpoint = integer(json, "n_checkpoint", choice.n_checkpoint);
+  choice.n_selective = integer(json, "n_selective", choice.n_selective);
   choice.n_host = integer(json, "n_host", choice.n_host);
   choice.slack = integer(json, "slack", choice.slack);
   choice.shared_memory = json.value("shared_memory", choice.shared_memory);
@@ -114,6 +116,7 @@ Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) 
       plan.blocks.push_back(named<BlockMode>(mode, kModeNames, "mode of a block"));
     plan.n_swap = count(plan.blocks, [](BlockMode mode) { return mode == BlockMode::swap; });
     plan.n_checkpoint = count(plan.blocks, [](BlockMode mode) { return mode == BlockMode::recompute; });
+    plan.n_selective = count(plan.blocks, [](BlockMode mode) { return mode == BlockMode::selective; });
   }
   return plan;
 }
@@ -127,6 +130,7 @@ std::string to_json(const Plan &plan) {
                {"n_block", plan.blocks.size()},
                {"n_swap", plan.n_swap},
                {"n_checkpoint", plan.n_checkpoint},
+               {"n_selective", plan.n_selective},
                {"shared_memory", plan.shared_memory},
                {"optimizer_order", kOrderNames[static_cast<int>(plan.order)]},
                {"slack", plan.slack},

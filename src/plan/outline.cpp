@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/lives.h"
 #include "plan/plan.h"
 
 namespace protrain::plan {
@@ -10,70 +11,8 @@ namespace {
 
 using graph::Graph;
 using graph::Node;
-using graph::Origin;
 using graph::Phase;
 using graph::ValueId;
-
-constexpr int kUnset = -2, kShared = -1;
-
-// What becomes of each value that a node computes, by the value whose bytes it is (Reshape makes another name).
-class Lives {
- public:
-  explicit Lives(const Graph &graph)
-      : graph_(graph),
-        root_(graph.value_count()),
-        owner_(graph.value_count(), kUnset),
-        made_(graph.value_count(), 0),
-        last_(graph.value_count(), 0),
-        backward_(graph.value_count(), false) {
-    for (std::size_t v = 0; v < root_.size(); ++v) root_[v] = v;
-    for (std::size_t n = 0; n < graph.node_count(); ++n) visit(n);
-  }
-
-  std::uint64_t bytes(std::size_t v) const {
-    const graph::Type &type = graph_.values()[v].type;
-    return byte_count(type.dtype, type.shape);
-  }
-  // Made by a forward node, read by a backward one.
-  bool saved(std::size_t v) const {
-    return computed(v) && graph_.node(graph_.values()[v].producer).phase == Phase::forward && backward_[v];
-  }
-  bool computed(std::size_t v) const {
-    const graph::Value &value = graph_.values()[v];
-    return root_[v] == v && value.origin == Origin::node && value.producer != graph::NodeId::none;
-  }
-  int owner(std::size_t v) const { return owner_[v]; }  // the one block whose forward touches it, or kShared
-  std::size_t made(std::size_t v) const { return made_[v]; }
-  std::size_t last(std::size_t v) const { return last_[v]; }
-
- private:
-  void visit(std::size_t n) {
-    const Node &node = graph_.nodes()[n];
-    if (node.op == "Reshape") root_[index(node.outputs[0])] = root_[index(node.inputs[0])];
-    for (ValueId in : node.inputs)
-      if (in != ValueId::none) touch(root_[index(in)], n, node);
-    for (ValueId out : node.outputs) {
-      if (out == ValueId::none) continue;
-      if (root_[index(out)] == index(out)) made_[index(out)] = n;
-      touch(root_[index(out)], n, node);
-    }
-  }
-
-  void touch(std::size_t v, std::size_t n, const Node &node) {
-    last_[v] = n;
-    if (node.phase == Phase::backward) {
-      backward_[v] = true;
-      return;
-    }
-    owner_[v] = owner_[v] == kUnset || owner_[v] == node.block ? node.block : kShared;
-  }
-
-  const Graph &graph_;
-  std::vector<std::size_t> root_;
-  std::vector<int> owner_;
-  std::vector<std::size_t> made_, last_;  // nodes
-  std::vector<bool> backward_;
-};
 
 // Live bytes after each node where every block keeps what it saves.
 std::vector<std::uint64_t> live_bytes(const Graph &graph, const Lives &lives) {
@@ -94,6 +33,7 @@ std::uint64_t beyond(std::uint64_t bytes, std::uint64_t base) { return bytes - s
 }  // namespace
 
 Outline::Outline(const Graph &graph, const Clock &clock) {
+  const Lives lives(graph);
   int count = 0;
   for (const Node &node : graph.nodes()) count = std::max(count, node.block + 1);
   blocks.resize(static_cast<std::size_t>(count));
@@ -104,11 +44,14 @@ Outline::Outline(const Graph &graph, const Clock &clock) {
                                      : (ahead ? blocks[static_cast<std::size_t>(node.block)].forward
                                               : blocks[static_cast<std::size_t>(node.block)].backward);
     seconds += clock.run(static_cast<graph::NodeId>(n));
+    if (ahead &&
+        std::ranges::any_of(node.outputs, [&](ValueId out) { return out != ValueId::none && lives.light(index(out)); }))
+      blocks[static_cast<std::size_t>(node.block)].again += clock.run(static_cast<graph::NodeId>(n));
   }
-  const Lives lives(graph);
   for (std::size_t v = 0; v < graph.value_count(); ++v) {
     if (!lives.saved(v)) continue;
     const int maker = graph.nodes()[lives.made(v)].block;
+    if (lives.light(v)) blocks[static_cast<std::size_t>(maker)].light += lives.bytes(v);
     if (lives.owner(v) >= 0)
       blocks[static_cast<std::size_t>(lives.owner(v))].saved += lives.bytes(v);
     else

@@ -24,9 +24,11 @@ std::vector<int> block_of_first_use(const graph::Graph &graph) {
   return block;
 }
 
-std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints) {
+std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints,
+                                  std::size_t selective) {
   std::vector<BlockMode> modes(blocks, BlockMode::keep);
   const std::size_t leaving = swaps + checkpoints;
+  for (std::size_t b = leaving; b < leaving + selective; ++b) modes[b] = BlockMode::selective;
   for (std::size_t b = 0; b < leaving; ++b) modes[b] = BlockMode::recompute;
   for (std::size_t s = 0; s < swaps; ++s) modes[s * leaving / swaps] = BlockMode::swap;
   return modes;
@@ -76,7 +78,9 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
   const auto blocks = static_cast<std::size_t>(count_blocks(graph));
   plan.n_swap = cut(choice.n_swap, blocks);
   plan.n_checkpoint = cut(choice.n_checkpoint, blocks - static_cast<std::size_t>(plan.n_swap));
-  plan.blocks = interleave(blocks, static_cast<std::size_t>(plan.n_swap), static_cast<std::size_t>(plan.n_checkpoint));
+  plan.n_selective = cut(choice.n_selective, blocks - static_cast<std::size_t>(plan.n_swap + plan.n_checkpoint));
+  plan.blocks = interleave(blocks, static_cast<std::size_t>(plan.n_swap), static_cast<std::size_t>(plan.n_checkpoint),
+                           static_cast<std::size_t>(plan.n_selective));
   return plan;
 }
 

@@ -12,7 +12,9 @@
 
 namespace protrain::plan {
 
-enum class BlockMode : std::uint8_t { keep, recompute, swap };
+// What becomes of the values that a block makes for its own backward. selective: those are computed again that take one
+// pass over what is kept (Lives::light), the others are kept.
+enum class BlockMode : std::uint8_t { keep, recompute, swap, selective };
 enum class OptimizerOrder : std::uint8_t {
   overlap,  // an update follows its gradient, beside the backward of earlier chunks
   barrier,  // updates run after the norm of all gradients is known
@@ -29,12 +31,13 @@ struct Chunk {
   bool operator==(const Chunk &) const = default;
 };
 
-// The paper's four integers (ProTrain, section 3) and what they expand to.
+// The paper's four integers (ProTrain, section 3), n_selective, and what they expand to.
 struct Plan {
   int n_persist = 0;     // chunks that stay on the device
   int n_buffer = 0;      // buffers that the others pass through
   int n_swap = 0;        // blocks that swap
   int n_checkpoint = 0;  // blocks that recompute
+  int n_selective = 0;   // blocks that recompute what is light, and keep the rest
   // Device and host are one memory: what would rest on the host rests in the device arena and is used in place, and
   // what leaves goes to the disk.
   bool shared_memory = false;
@@ -53,7 +56,7 @@ struct Plan {
 
 // What expand() is asked for.
 struct Choice {
-  int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0;
+  int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0, n_selective = 0;
   int n_host = -1;  // chunks after the persistent ones that rest on the host, -1: all; the others on disk
   int slack = 0;
   Tier update = Tier::host;                 // where the optimizer runs for chunks that do not persist
@@ -64,7 +67,8 @@ struct Choice {
 };
 
 // The layout that the paper gives to four integers (section 2.1, figure 2): the first chunks persist; blocks that swap
-// are spread among those that recompute, and the last blocks keep. Numbers beyond what the graph has are cut.
+// are spread among those that recompute, and the last blocks keep, the first n_selective of them selectively. Numbers
+// beyond what the graph has are cut.
 Plan expand(const graph::Graph &graph, const Choice &choice);
 
 // Everything on the device: every chunk persistent, every block keeps its activations.
@@ -75,8 +79,10 @@ Plan resident(const graph::Graph &graph, OptimizerOrder order = OptimizerOrder::
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes);
 
 // Swaps early and as far apart as can be, each hidden behind the recomputation of the blocks after it; blocks that keep
-// come last, for backward frees them first (figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6 recompute).
-std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints);
+// come last, for backward frees them first (figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6 recompute); those
+// that keep selectively stand before those that keep all.
+std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints,
+                                  std::size_t selective);
 
 int count_blocks(const graph::Graph &graph);
 

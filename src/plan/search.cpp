@@ -13,10 +13,12 @@ constexpr std::size_t kFewest = 5, kMost = 200;  // points that are laid out
 constexpr std::size_t kShortlist = 1500;         // points that are ranked again after each
 constexpr int kSteps = 10;                       // values of an integer that are ranked before its neighbours are
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
-constexpr int kSlack = 3;        // stages by which copies and the host may fall behind, where there are any
-constexpr int kSiblings = 2;     // laid out of points that differ in their buffers alone
-constexpr double kMargin = 1.1;  // the closed form may be wrong by this much about memory
-constexpr double kHope = 1.05;   // a point that looks worse than the best by more than this is not laid out
+constexpr int kSlack = 3;            // stages by which copies and the host may fall behind, where there are any
+constexpr int kSiblings = 2;         // laid out of points that differ in their buffers alone
+constexpr double kMargin = 1.1;      // the closed form may be wrong by this much about memory
+constexpr double kHope = 1.05;       // a point that looks worse than the best by more than this is not laid out
+constexpr double kWorthRoom = 1.02;  // by this much a step may take longer where that alone holds less: less than other
+                                     // processes cost it
 
 // 0, 1, 2, ... or about kSteps values between, the last always among them.
 std::vector<int> spread(int last) {
@@ -66,14 +68,22 @@ class Search {
 
  private:
   // Nothing moves, nothing is computed again: where that fits it is taken, though an optimizer on the host, beside
-  // backward, could save a little more.
+  // backward, could save a little more. But what is computed again for next to nothing need not be kept.
   bool try_resident() {
     Choice choice = with_terms({}, terms_);
     choice.chunk_bytes = space_.chunk_bytes.back();
     choice.n_persist = static_cast<int>(chunkings_.back().chunks.size());
     choice.n_host = 0;
     resident_ = {choice, lay_out_(expand(graph_, choice))};
-    return fits(resident_.laid_out.bytes);
+    if (!fits(resident_.laid_out.bytes)) return false;
+    best_resident_ = resident_;
+    choice.n_selective = space_.blocks;
+    if (space_.blocks == 0) return true;
+    const LaidOut selective = lay_out_(expand(graph_, choice));
+    if (selective.bytes[0] < resident_.laid_out.bytes[0] &&
+        selective.seconds <= kWorthRoom * resident_.laid_out.seconds)
+      best_resident_ = {choice, selective};
+    return true;
   }
 
   bool enough() const {
@@ -96,14 +106,22 @@ class Search {
     for (const Chunking &chunking : chunkings_)
       for (Tier update : space_.updates)
         for (int swaps : spread(space_.most_swap))
-          for (int again : spread(space_.blocks - swaps)) {
-            base.chunk_bytes = space_.chunk_bytes[static_cast<std::size_t>(&chunking - chunkings_.data())];
-            base.update = update;
-            base.n_swap = swaps;
-            base.n_checkpoint = again;
-            rank_chunks(chunking, base);
-          }
+          for (int again : spread(space_.blocks - swaps))
+            for (int selective : selections(swaps + again)) {
+              base.chunk_bytes = space_.chunk_bytes[static_cast<std::size_t>(&chunking - chunkings_.data())];
+              base.update = update;
+              base.n_swap = swaps;
+              base.n_checkpoint = again;
+              base.n_selective = selective;
+              rank_chunks(chunking, base);
+            }
     keep_best();
+  }
+
+  // Of the blocks beyond those that let go of everything: all keep all, or all keep selectively.
+  std::vector<int> selections(int leaving) const {
+    if (leaving == space_.blocks) return {0};
+    return {0, space_.blocks - leaving};
   }
 
   void rank_neighbours(const Choice &around) {
@@ -115,7 +133,10 @@ class Search {
         if (swaps < 0 || swaps > space_.most_swap || again < 0 || swaps + again > space_.blocks) continue;
         base.n_swap = swaps;
         base.n_checkpoint = again;
-        rank_chunks(chunking, base, &around.n_persist);
+        for (int selective : selections(swaps + again)) {
+          base.n_selective = selective;
+          rank_chunks(chunking, base, &around.n_persist);
+        }
       }
   }
 
@@ -251,11 +272,10 @@ class Search {
   }
 
   Found found() const {
-    Found found{.resident = resident_, .ranked = ranked_, .laid_out = trials_.all().size() + 1};
-    if (fits(resident_.laid_out.bytes)) {
-      found.best = resident_;
-      return found;
-    }
+    Found found{.resident = resident_,
+                .ranked = ranked_,
+                .laid_out = trials_.all().size() + 1 + (best_resident_ && space_.blocks > 0)};
+    if ((found.best = best_resident_)) return found;
     found.best = best();
     if (found.best) found.next = best(found.best);
     return found;
@@ -271,6 +291,7 @@ class Search {
   std::vector<Chunking> chunkings_;  // one for each of the space's chunk_bytes
   std::vector<Candidate> shortlist_;
   Point resident_;
+  std::optional<Point> best_resident_;  // where it fits: it, or the one that keeps selectively
   std::size_t ranked_ = 0;
   double margin_ = 1;
 };

@@ -78,6 +78,7 @@ class Fallback {
               Choice choice = with_terms({.n_buffer = buffers,
                                           .n_swap = swaps,
                                           .n_checkpoint = std::min(again, space_.blocks - swaps),
+                                          .n_selective = space_.blocks - swaps - std::min(again, space_.blocks - swaps),
                                           .update = update,
                                           .chunk_bytes = chunk_bytes_of(chunking),
                                           .order = order},

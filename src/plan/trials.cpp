@@ -10,7 +10,8 @@ double Trial::memory_error(std::size_t tier) const {
 }
 
 double mode_distance(const Choice &a, const Choice &b) {
-  const int kinds = (a.update != b.update) + (a.order != b.order) + (a.chunk_bytes != b.chunk_bytes);
+  const int kinds = (a.update != b.update) + (a.order != b.order) + (a.chunk_bytes != b.chunk_bytes) +
+                    ((a.n_selective > 0) != (b.n_selective > 0));
   return std::abs(a.slack - b.slack) + 2 * std::abs(a.n_swap - b.n_swap) + std::abs(a.n_checkpoint - b.n_checkpoint) +
          8.0 * kinds;
 }

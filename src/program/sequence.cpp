@@ -1,7 +1,9 @@
 #include "program/sequence.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "plan/lives.h"
 #include "program/storage.h"
 
 namespace protrain::program {
@@ -90,9 +92,16 @@ class Sequencer {
     for (std::size_t v = 0; v < graph_.value_count(); ++v) {
       const bool computed = graph_.value(static_cast<ValueId>(v)).origin == Origin::node && roots_[v] == ValueId(v);
       if (!computed) owner[v] = kShared;
-      if (owner[v] >= 0 && read_backward[v]) sequence_.mode[v] = blocks_[static_cast<std::size_t>(owner[v])];
+      if (owner[v] >= 0 && read_backward[v]) sequence_.mode[v] = mode_of(v, owner[v]);
       dropped_[v] = sequence_.mode[v] == BlockMode::recompute;
     }
+  }
+
+  BlockMode mode_of(std::size_t root, int block) {
+    const BlockMode mode = blocks_[static_cast<std::size_t>(block)];
+    if (mode != BlockMode::selective) return mode;
+    if (!lives_) lives_.emplace(graph_);
+    return lives_->light(root) ? BlockMode::recompute : BlockMode::keep;
   }
 
   std::vector<int> recomputed_blocks_read(std::size_t node) const {
@@ -114,6 +123,7 @@ class Sequencer {
       each(node.outputs, [&](ValueId out) { makes |= dropped_[index(out)]; });
       if (!makes) continue;
       items.push_back({.node = *id, .again = true});
+      if (blocks_[static_cast<std::size_t>(block)] == BlockMode::selective) continue;  // the rest is still there
       each(node.inputs, [&](ValueId in) {  // what only this block uses was dropped with the rest
         if (sequence_.block[index(in)] == block) dropped_[index(in)] = true;
       });
@@ -140,6 +150,7 @@ class Sequencer {
   std::vector<bool> needed_;                  // per node
   std::vector<std::vector<NodeId>> forward_;  // per block
   std::vector<bool> dropped_;                 // per storage root: of a block that recomputes
+  std::optional<plan::Lives> lives_;          // where a block recomputes selectively
   Sequence sequence_;
 };
 

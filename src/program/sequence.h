@@ -17,7 +17,7 @@ struct Item {
 struct Sequence {
   std::vector<Item> items;
   std::vector<int> block;             // per storage root: the one block whose forward touches it, -1: none or several
-  std::vector<plan::BlockMode> mode;  // per storage root: recompute, swap; keep for everything else
+  std::vector<plan::BlockMode> mode;  // per storage root: recompute, swap; keep for everything else, never selective
 };
 
 // Nodes that none of `wanted` needs are left out.

@@ -88,8 +88,10 @@ class Explanation {
     const std::size_t blocks = plan_.blocks.size();
     if (blocks == 0) return say("No blocks were found: all activations stay on the device.");
     const auto keep = static_cast<int>(blocks) - plan_.n_checkpoint - plan_.n_swap;
-    if (keep == static_cast<int>(blocks)) return say("The activations of all {} stay.", counted(blocks, "block"));
-    std::string text = fmt::format("Of {} the activations of {} stay", counted(blocks, "block"), keep);
+    const char *all_but = plan_.n_selective > 0 ? ", but for what little work computes again (n_selective)" : "";
+    if (keep == static_cast<int>(blocks))
+      return say("The activations of all {} stay{}.", counted(blocks, "block"), all_but);
+    std::string text = fmt::format("Of {} the activations of {} stay{}", counted(blocks, "block"), keep, all_but);
     if (plan_.n_checkpoint > 0)
       text += fmt::format(", those of {} are computed again in backward (n_checkpoint)", plan_.n_checkpoint);
     if (plan_.n_swap > 0)

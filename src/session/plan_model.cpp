@@ -50,6 +50,7 @@ Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
           {"n_block", plan.blocks.size()},
           {"n_swap", plan.n_swap},
           {"n_checkpoint", plan.n_checkpoint},
+          {"n_selective", plan.n_selective},
           {"slack", plan.slack},
           {"chunk_bytes", choice != nullptr ? Json(choice->chunk_bytes) : Json()},
           {"update", plan.chunks.empty() ? "device" : kTierNames[static_cast<std::size_t>(plan.chunks.back().update)]},

@@ -66,6 +66,7 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"n_buffer", plan.n_buffer},
               {"n_swap", plan.n_swap},
               {"n_checkpoint", plan.n_checkpoint},
+              {"n_selective", plan.n_selective},
               {"n_block", plan.blocks.size()},
               {"warnings", warnings_json(device, unpinned_bytes)}}
       .dump();

@@ -89,7 +89,8 @@ class Checks:
                     continue
                 for number in range(self.arguments.plans):
                     plan = {"n_persist": draw.randrange(12), "n_buffer": draw.randrange(1, 4),
-                            "n_checkpoint": draw.randrange(3), "n_swap": draw.randrange(3), "chunk_bytes": 16384,
+                            "n_checkpoint": draw.randrange(3), "n_swap": draw.randrange(3),
+                            "n_selective": draw.randrange(3), "chunk_bytes": 16384,
                             "n_host": draw.randrange(12), "update": draw.choice(("host", "device")),
                             "slack": draw.randrange(4)}
                     path = os.path.join(folder, "plan.json")

@@ -215,6 +215,23 @@ TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
   EXPECT_GT(all, kept);
 }
 
+TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
+  const Layers layers(3);
+  const profile::Profile machine = layers.machine();
+  const Clock clock(machine, layers.graph, layers.terms.optimizer);
+  Outline outline(layers.graph, clock);
+  for (Outline::Block &block : outline.blocks) block.light = Layers::kInner / 4, block.again = 0.25;
+  const Chunking chunking(layers.graph, outline, clock, layers.terms, Layers::kWeight);
+  const Estimate all = CostModel(chunking, {}).estimate(3, 0, 0);
+  for (int selective = 1; selective <= 3; ++selective) {
+    const Estimate less = CostModel(chunking, {.n_selective = selective}).estimate(3, 0, 0);
+    expect_seconds(less.seconds, all.seconds + 0.25 * selective);
+    // The last block's own are there again in its backward.
+    const auto gone = static_cast<std::uint64_t>(std::min(selective, 2)) * (Layers::kInner / 4);
+    EXPECT_EQ(less.bytes[0], all.bytes[0] - gone);
+  }
+}
+
 TEST(CostModel, FindsTheMostThatFits) {
   for (const OptimizerOrder order : {OptimizerOrder::overlap, OptimizerOrder::barrier}) {
     const Priced priced({.order = order});

@@ -35,9 +35,10 @@ Plan random_plan(const graph::Graph &graph, std::mt19937 &random) {
     plan.n_persist += chunk.tier == Tier::device;
   }
   for (int b = 0; b < count_blocks(graph); ++b) {
-    plan.blocks.push_back(static_cast<BlockMode>(random() % 3));
+    plan.blocks.push_back(static_cast<BlockMode>(random() % 4));
     plan.n_swap += plan.blocks.back() == swap;
     plan.n_checkpoint += plan.blocks.back() == recompute;
+    plan.n_selective += plan.blocks.back() == selective;
   }
   return plan;
 }
@@ -150,12 +151,20 @@ TEST(Expansion, SpreadsSwapsAmongRecomputationsAsThePaperDoes) {
   EXPECT_EQ(plan.blocks, (std::vector<BlockMode>{swap, recompute, recompute, swap, recompute, recompute, keep, keep}));
 }
 
+TEST(Expansion, KeepsSelectivelyBeforeItKeepsAll) {
+  const Plan plan = expand(graph_of(5), {.n_swap = 1, .n_checkpoint = 1, .n_selective = 2});
+  EXPECT_EQ(plan.blocks, (std::vector<BlockMode>{swap, recompute, selective, selective, keep}));
+  EXPECT_EQ(plan.n_selective, 2);
+}
+
 TEST(Expansion, CutsNumbersBeyondWhatTheModelHas) {
-  const Plan plan = expand(graph_of(3), {.n_persist = 99, .n_buffer = 99, .n_swap = 2, .n_checkpoint = 99});
+  const Plan plan =
+      expand(graph_of(3), {.n_persist = 99, .n_buffer = 99, .n_swap = 2, .n_checkpoint = 99, .n_selective = 99});
   EXPECT_EQ(plan.n_persist, static_cast<int>(plan.chunks.size()));
   EXPECT_EQ(plan.n_buffer, 0);
   EXPECT_EQ(plan.n_swap, 2);
   EXPECT_EQ(plan.n_checkpoint, 1);
+  EXPECT_EQ(plan.n_selective, 0);
 }
 
 TEST(Expansion, PutsTheFirstChunksOnTheDeviceTheNextOnTheHostAndTheRestOnDisk) {

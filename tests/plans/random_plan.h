@@ -69,12 +69,13 @@ class Draw {
     plan.n_persist = static_cast<int>(
         std::ranges::count_if(plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::device; }));
     plan.n_buffer = below(static_cast<int>(plan.chunks.size()) - plan.n_persist + 1);
-    const int favourite = below(4);
+    const int favourite = below(5);
     for (int b = 0; b < plan::count_blocks(graph); ++b)
-      plan.blocks.push_back(static_cast<plan::BlockMode>(favourite < 3 && chance(0.6) ? favourite : below(3)));
+      plan.blocks.push_back(static_cast<plan::BlockMode>(favourite < 4 && chance(0.6) ? favourite : below(4)));
     for (plan::BlockMode mode : plan.blocks) {
       plan.n_swap += mode == plan::BlockMode::swap;
       plan.n_checkpoint += mode == plan::BlockMode::recompute;
+      plan.n_selective += mode == plan::BlockMode::selective;
     }
     return plan;
   }

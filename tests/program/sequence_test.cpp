@@ -62,6 +62,37 @@ TEST(Sequences, LetGoOfWhatABlockMakesForItsBackwardAndOfNothingElse) {
   EXPECT_EQ(order.mode[index(model.graph.find("mul0"))], BlockMode::keep);  // backward does not read it
 }
 
+// One block: p = x * w, g = Relu(p), q = g * v. Backward reads p and g.
+TEST(Sequences, RunSelectivelyAgainWhatOnePassMakesOfWhatIsKept) {
+  graph::Graph graph;
+  const ValueId x = add(graph, "x", graph::Origin::input, {16});
+  const ValueId w = add(graph, "w", graph::Origin::parameter, {16}),
+                v = add(graph, "v", graph::Origin::parameter, {16});
+  graph.parameters = {w, v};
+  const auto node = [](const char *op, const char *name, std::vector<ValueId> inputs, bool backward = false) {
+    return graph::Node{.op = op,
+                       .name = name,
+                       .inputs = std::move(inputs),
+                       .block = 0,
+                       .phase = backward ? graph::Phase::backward : graph::Phase::forward};
+  };
+  const ValueId p = run(graph, node("Mul", "p", {x, w}), {16}), g = run(graph, node("Relu", "g", {p}), {16});
+  const ValueId s = run(graph, node("Mul", "s", {g, v}), {16}), t = run(graph, node("Neg", "t", {s}), {16});
+  const ValueId loss = run(graph, node("ReduceSum", "loss", {t}), {});
+  const ValueId d_s = run(graph, node("Mul", "d_s", {t, v}, true), {16});
+  const ValueId d_v = run(graph, node("Mul", "d_v", {d_s, g}, true), {16});
+  const ValueId d_p = run(graph, node("Mul", "d_p", {d_s, p}, true), {16});
+  const std::vector<ValueId> wanted = {loss, d_v, d_p};
+  const Sequence order = sequence(graph, storage_roots(graph), {BlockMode::selective}, wanted);
+  std::vector<std::string> names;
+  for (const Item &item : order.items) names.push_back(graph.node(item.node).name + (item.again ? " again" : ""));
+  // t is one pass over s, which is gone; p is made of what stays, x and w; g of p.
+  EXPECT_EQ(names, (Names{"p", "g", "s", "t", "loss", "d_s", "p again", "g again", "d_v", "d_p"}));
+  EXPECT_EQ(order.mode[index(g)], BlockMode::recompute);
+  EXPECT_EQ(order.mode[index(t)], BlockMode::keep);
+  EXPECT_EQ(order.mode[index(s)], BlockMode::keep) << "backward does not read it";
+}
+
 TEST(Sequences, CountAsOneStageWhatRunsOfOneBlockInOneDirection) {
   const TwoBlocks model;
   const Sequence order = sequence_of(model, {BlockMode::recompute, BlockMode::keep});
