@@ -16,9 +16,9 @@
 namespace protrain::backend {
 
 namespace {
-constexpr std::int64_t kRowGrain = 16;              // a multiple of what a register tile holds
-constexpr std::int64_t kPanelElements = 256 << 10;  // 1 MiB at most: a panel that is laid out stays in a core's cache
-constexpr std::int64_t kLeastPanelRows = 64;        // below, reading b again for each panel costs more
+constexpr std::int64_t kRowGrain = 16;         // a multiple of what a register tile holds
+constexpr std::int64_t kPanelBytes = 1 << 20;  // of a panel that is laid out: it stays in a core's cache
+constexpr std::int64_t kLeastPanelRows = 64;   // below, reading b again for each panel costs more
 
 dnnl::engine &engine() {
   static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
@@ -191,20 +191,20 @@ Gemm::Gemm(const GemmShape &shape, int team_size)
     for (const Product &product : members_.back().products) {
       product_bytes_ = std::max(product_bytes_, product.scratch_bytes());
       if (lays_out()) grow(panel_bytes_, product.shape().m * product.shape().k, size_of(shape.in));
+      if (sums_apart()) grow(sums_bytes_, product.shape().m * shape.n, sizeof(float));
     }
-    if (sums_apart()) grow(sums_bytes_, rows.size() * shape.n, sizeof(float));
   }
 }
 
-// Parts of K outside, so that all panels of rows meet the same rows of b.
 Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
-  Part part{.rows = rows};
-  const std::int64_t most_rows = lays_out() ? std::max(kPanelElements / depth_, kLeastPanelRows) : shape_.m;
+  Part part;
+  const std::int64_t row_bytes = depth_ * static_cast<std::int64_t>(size_of(shape_.in));
+  const std::int64_t most_rows = lays_out() ? std::max(kPanelBytes / row_bytes, kLeastPanelRows) : shape_.m;
   const int count = static_cast<int>((rows.size() - 1) / most_rows + 1);
-  for (std::int64_t first_k = 0; first_k == 0 || first_k < shape_.k; first_k += depth_)
-    for (int p = 0; p < count; ++p) {
-      const Range own = share(rows.size(), grain, p, count);
-      if (own.size() == 0) break;
+  for (int p = 0; p < count; ++p) {
+    const Range own = share(rows.size(), grain, p, count);
+    if (own.size() == 0) break;
+    for (std::int64_t first_k = 0; first_k == 0 || first_k < shape_.k; first_k += depth_) {
       GemmShape piece = shape_;
       piece.m = own.size();
       piece.k = std::min(depth_, shape_.k - first_k);
@@ -217,6 +217,7 @@ Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
       if (same == part.products.end()) part.products.emplace_back(piece, 1);
       part.panels.push_back({rows.begin + own.begin, first_k, product});
     }
+  }
   return part;
 }
 
@@ -227,21 +228,21 @@ void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch
   auto *sums = reinterpret_cast<float *>(static_cast<std::byte *>(scratch) + panel_bytes_);
   void *product_scratch = static_cast<std::byte *>(scratch) + panel_bytes_ + sums_bytes_;
   Part &part = members_[index];
-  const std::int64_t count = part.rows.size() * shape_.n;
-  std::byte *own = static_cast<std::byte *>(operands.c) + part.rows.begin * shape_.n * out;
-  if (sums_apart() && shape_.accumulate)
-    with_float(shape_.out, [&]<typename T>(T) { widen(reinterpret_cast<const T *>(own), sums, count); });
   for (const Panel &panel : part.panels) {
     Product &product = part.products[panel.product];
+    const std::int64_t count = product.shape().m * shape_.n;
+    std::byte *c = static_cast<std::byte *>(operands.c) + panel.first_row * shape_.n * out;
+    if (sums_apart() && shape_.accumulate && panel.first_k == 0)
+      with_float(shape_.out, [&]<typename T>(T) { widen(reinterpret_cast<const T *>(c), sums, count); });
     GemmOperands piece = operands;
     piece.a = lays_out() ? lay_out(panel, product.shape(), operands.a, scratch)
                          : static_cast<const std::byte *>(operands.a) + panel.first_row * shape_.k * in;
     piece.b = static_cast<const std::byte *>(operands.b) + panel.first_k * shape_.n * in;
-    const std::int64_t at = (panel.first_row - part.rows.begin) * shape_.n;
-    piece.c = sums_apart() ? static_cast<void *>(sums + at) : own + at * out;
+    piece.c = sums_apart() ? static_cast<void *>(sums) : c;
     product.run(0, piece, product_scratch);
+    if (sums_apart() && panel.first_k + product.shape().k == shape_.k)
+      with_float(shape_.out, [&]<typename T>(T) { narrow(sums, reinterpret_cast<T *>(c), count); });
   }
-  if (sums_apart()) with_float(shape_.out, [&]<typename T>(T) { narrow(sums, reinterpret_cast<T *>(own), count); });
 }
 
 const void *Gemm::lay_out(const Panel &panel, const GemmShape &piece, const void *a, void *rows) const {

@@ -68,9 +68,8 @@ class Gemm {
     std::size_t product;
   };
   struct Part {  // a member's
-    Range rows;
-    std::vector<Panel> panels = {};
-    std::vector<Product> products = {};  // of panels of equal shape one
+    std::vector<Panel> panels;
+    std::vector<Product> products;  // of panels of equal shape one
   };
   Part cut(Range rows, std::int64_t grain) const;
   bool lays_out() const { return shape_.trans_a || depth_ < shape_.k; }
