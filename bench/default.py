@@ -21,7 +21,7 @@ import support
 ROOTS = (("/sys/fs/cgroup/memory", {"limit": "memory.limit_in_bytes", "swap": "memory.memsw.limit_in_bytes",
                                     "peak": "memory.max_usage_in_bytes"}),
          ("/sys/fs/cgroup", {"limit": "memory.max", "swap": "memory.swap.max", "peak": "memory.peak"}))
-INTEGERS = ("n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint")
+INTEGERS = ("n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint", "n_selective")
 
 
 class Group:

@@ -125,9 +125,12 @@ Json announce(protrain_session *session, const std::string &model) {
                about.value("accumulation", 1));
   if (about.value("n_chunk", 0) > about.value("n_persist", 0) || about.value("n_checkpoint", 0) > 0)
     fmt::print(
-        "plan: {} of {} chunks stay in memory, {} of {} blocks compute again, {} swap; {:.3g} s a step expected\n",
+        "plan: {} of {} chunks stay in memory, {} of {} blocks compute again, {} what is light, {} swap; {:.3g} s a "
+        "step "
+        "expected\n",
         about.value("n_persist", 0), about.value("n_chunk", 0), about.value("n_checkpoint", 0),
-        about.value("n_block", 0), about.value("n_swap", 0), about.value("predicted_seconds", 0.0));
+        about.value("n_block", 0), about.value("n_selective", 0), about.value("n_swap", 0),
+        about.value("predicted_seconds", 0.0));
   std::fflush(stdout);
   for (const Json &warning : about.value("warnings", Json::array()))
     fmt::print(stderr, "protrain: warning: {}\n", warning.get<std::string>());

@@ -17,7 +17,8 @@ class Lives {
   // Made by a forward node, read by a backward one.
   bool saved(std::size_t value) const;
   // Saved, made in one pass over what backward reads anyway: next to nothing to compute again. Activations and
-  // normalizations, never products. (Selective activation recomputation: Korthikanti et al., arXiv 2205.05198.)
+  // normalizations; of products only those too thin to matter. (Selective activation recomputation: Korthikanti et al.,
+  // arXiv 2205.05198.)
   bool light(std::size_t value) const { return light_[value]; }
   int owner(std::size_t value) const { return owner_[value]; }  // the one block whose forward touches it, else negative
   std::size_t made(std::size_t value) const { return made_[value]; }  // by which node

@@ -93,9 +93,9 @@ std::vector<int> block_of_first_use(const graph::Graph &graph);
 void check(const Plan &plan, const graph::Graph &graph);
 
 std::string to_json(const Plan &plan);
-// Either what to_json gives, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_host",
-// "chunk_bytes", "update"), which are expanded. What is absent is taken from `base`. Checked against the graph;
-// Code::format for text that is no plan, Code::arg for one that does not fit.
+// Either what to_json gives, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
+// "n_host", "chunk_bytes", "update"), which are expanded. What is absent is taken from `base`. Checked against the
+// graph; Code::format for text that is no plan, Code::arg for one that does not fit.
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base);
 
 }  // namespace protrain::plan

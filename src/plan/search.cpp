@@ -13,12 +13,13 @@ constexpr std::size_t kFewest = 5, kMost = 200;  // points that are laid out
 constexpr std::size_t kShortlist = 1500;         // points that are ranked again after each
 constexpr int kSteps = 10;                       // values of an integer that are ranked before its neighbours are
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
-constexpr int kSlack = 3;            // stages by which copies and the host may fall behind, where there are any
-constexpr int kSiblings = 2;         // laid out of points that differ in their buffers alone
-constexpr double kMargin = 1.1;      // the closed form may be wrong by this much about memory
-constexpr double kHope = 1.05;       // a point that looks worse than the best by more than this is not laid out
-constexpr double kWorthRoom = 1.02;  // by this much a step may take longer where that alone holds less: less than other
-                                     // processes cost it
+constexpr int kSlack = 3;        // stages by which copies and the host may fall behind, where there are any
+constexpr int kSiblings = 2;     // laid out of points that differ in their buffers alone
+constexpr double kMargin = 1.1;  // the closed form may be wrong by this much about memory
+constexpr double kHope = 1.05;   // a point that looks worse than the best by more than this is not laid out
+// Where all fits, a share of a step's time that may be given for memory, less than other processes cost it; and how
+// many times that share of the memory must come of it.
+constexpr double kMostGiven = 0.02, kLeastWorth = 4;
 
 // 0, 1, 2, ... or about kSteps values between, the last always among them.
 std::vector<int> spread(int last) {
@@ -79,11 +80,16 @@ class Search {
     best_resident_ = resident_;
     choice.n_selective = space_.blocks;
     if (space_.blocks == 0) return true;
-    const LaidOut selective = lay_out_(expand(graph_, choice));
-    if (selective.bytes[0] < resident_.laid_out.bytes[0] &&
-        selective.seconds <= kWorthRoom * resident_.laid_out.seconds)
+    if (const LaidOut selective = lay_out_(expand(graph_, choice)); is_worth(selective))
       best_resident_ = {choice, selective};
     return true;
+  }
+
+  bool is_worth(const LaidOut &selective) const {
+    const LaidOut &all = resident_.laid_out;
+    const double given = selective.seconds / all.seconds - 1;
+    const double saved = 1 - static_cast<double>(selective.bytes[0]) / static_cast<double>(all.bytes[0]);
+    return saved > 0 && given <= kMostGiven && saved >= kLeastWorth * given;
   }
 
   bool enough() const {
@@ -273,6 +279,7 @@ class Search {
 
   Found found() const {
     Found found{.resident = resident_,
+                .all_fits = best_resident_.has_value(),
                 .ranked = ranked_,
                 .laid_out = trials_.all().size() + 1 + (best_resident_ && space_.blocks > 0)};
     if ((found.best = best_resident_)) return found;

@@ -66,8 +66,8 @@ class Fallback {
   }
 
   // What is small by its nature: one buffer or two, all blocks compute again, all but the last (what that drops it
-  // needs again at once), or none, or all swap, or half. How long that takes is no matter: the figure of a refusal must
-  // not hang on times.
+  // needs again at once), or none, or all swap, or half; what keeps does so selectively. How long that takes is no
+  // matter: the figure of a refusal must not hang on times.
   void gather() {
     for (const Chunking &chunking : chunkings_)
       for (Tier update : space_.updates)

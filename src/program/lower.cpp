@@ -186,6 +186,7 @@ class Lowering {
 
   // Where the item writes the value: a new buffer, but for what has a place from step to step and what is added to in
   // place. Of a node that runs again only what was dropped is new; the rest is still there and this copy is not used.
+  // (Of a node that makes light values all that its block keeps to itself is light.)
   Operand output(const Item &item, ValueId id) {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];

@@ -149,7 +149,7 @@ class Sequencer {
   const std::vector<BlockMode> &blocks_;
   std::vector<bool> needed_;                  // per node
   std::vector<std::vector<NodeId>> forward_;  // per block
-  std::vector<bool> dropped_;                 // per storage root: of a block that recomputes
+  std::vector<bool> dropped_;                 // per storage root: of a block that recomputes, all or selectively
   std::optional<plan::Lives> lives_;          // where a block recomputes selectively
   Sequence sequence_;
 };

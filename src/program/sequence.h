@@ -1,4 +1,4 @@
-// The order in which a step computes: the graph's nodes, and the nodes of recomputed blocks a second time.
+// The order in which a step computes: the graph's nodes, and a second time those whose results were dropped.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@ namespace protrain::program {
 
 struct Item {
   graph::NodeId node;
-  bool again = false;     // a forward node of a block that recomputes, just before that block's backward
+  bool again = false;     // a forward node of a block that recomputes, all or selectively, before its backward
   std::size_t stage = 0;  // runs of items of one block and one direction are a stage
 };
 

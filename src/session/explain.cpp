@@ -88,7 +88,9 @@ class Explanation {
     const std::size_t blocks = plan_.blocks.size();
     if (blocks == 0) return say("No blocks were found: all activations stay on the device.");
     const auto keep = static_cast<int>(blocks) - plan_.n_checkpoint - plan_.n_swap;
-    const char *all_but = plan_.n_selective > 0 ? ", but for what little work computes again (n_selective)" : "";
+    const std::string some = plan_.n_selective < keep ? fmt::format(" in {} of them", plan_.n_selective) : "";
+    const std::string all_but =
+        plan_.n_selective > 0 ? fmt::format(", but{} for what little work computes again (n_selective)", some) : "";
     if (keep == static_cast<int>(blocks))
       return say("The activations of all {} stay{}.", counted(blocks, "block"), all_but);
     std::string text = fmt::format("Of {} the activations of {} stay{}", counted(blocks, "block"), keep, all_but);
@@ -183,16 +185,20 @@ class Explanation {
       const plan::Choice &next = found.next->choice;
       const double change = slower(found.next->laid_out.seconds);
       say("Of {} plans that were ranked and {} laid out and simulated, the next best (n_persist {}, n_buffer {}, "
-          "n_checkpoint {}, n_swap {}) takes {}.",
-          found.ranked, found.laid_out, next.n_persist, next.n_buffer, next.n_checkpoint, next.n_swap,
+          "n_checkpoint {}, n_swap {}, n_selective {}) takes {}.",
+          found.ranked, found.laid_out, next.n_persist, next.n_buffer, next.n_checkpoint, next.n_swap, next.n_selective,
           change < 0.05 ? "as long as this one" : fmt::format("{:.1f} % longer", change));
     }
     if (found.resident && found.resident->laid_out.bytes != found.best->laid_out.bytes) {
       const double change = slower(found.resident->laid_out.seconds);
-      say("If {} had {} nothing would move and nothing be computed again: {} a step ({}).",
-          plan_.shared_memory ? "memory" : "the device", bytes_text(found.resident->laid_out.bytes[0]),
-          seconds_text(found.resident->laid_out.seconds),
-          as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
+      const std::string bytes = bytes_text(found.resident->laid_out.bytes[0]);
+      const std::string seconds = fmt::format("{} a step ({})", seconds_text(found.resident->laid_out.seconds),
+                                              as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
+      if (found.all_fits)
+        say("Keeping all (a plan with n_selective 0) would take {}, which is there: {}.", bytes, seconds);
+      else
+        say("If {} had {} nothing would move and nothing be computed again: {}.",
+            plan_.shared_memory ? "memory" : "the device", bytes, seconds);
     }
     for (const Alternative &other : alternatives)
       if (other.seconds > 0)

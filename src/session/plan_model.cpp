@@ -100,10 +100,8 @@ std::vector<Alternative> alternatives(const Options &options, const onnx_import:
     found.push_back({change, best ? best->laid_out.seconds : 0, tokens_of(drawn)});
   };
   const char *key = blueprint.budget.shared_memory ? "memory" : "device_memory";
-  const plan::Found &chosen = blueprint.chosen.found;
-  const bool resident = chosen.resident && chosen.resident->laid_out.bytes == chosen.best->laid_out.bytes;
   for (const double factor : {1.5, 0.75}) {
-    if (resident && factor > 1) continue;  // nothing would change
+    if (blueprint.chosen.found.all_fits && factor > 1) continue;  // nothing would change
     Options other = options;
     const auto bytes = static_cast<std::uint64_t>(static_cast<double>(blueprint.budget.bytes[0]) * factor);
     other.set(key, std::to_string(bytes));

@@ -138,6 +138,7 @@ const std::vector<Case> kCases = {
     {"accumulated_and_clipped", "gpt2-dynamic-opset18.onnx", "", {{"accumulation", "2"}, {"clip_norm", "1"}}},
     {"on_disk_in_pieces", "llama-dynamic-opset23.onnx",
      R"({"n_persist": 0, "n_buffer": 2, "n_host": 0, "n_swap": 2, "n_checkpoint": 9, "piece_bytes": 4096})"},
+    {"selective", "gpt2-dynamic-opset18.onnx", R"({"n_selective": 99})"},
     {"host_and_disk_with_workers", "gpt2-dynamic-opset18.onnx",
      R"({"n_persist": 0, "n_buffer": 2, "n_host": 4, "n_swap": 2, "chunk_bytes": 65536})", kApart},
 };

@@ -141,6 +141,12 @@ TEST(Gemm, OfDeepFactorsIsTheProduct) {
     for (const GemmShape &form : forms(shape)) expect_product(form);
 }
 
+TEST(Gemm, OfDeepFactorsIsTheProductInManyPanelsOfRows) {
+  for (const auto &[in, out] : kTypes)
+    for (const bool transposed : {false, true})
+      expect_product({.m = 1300, .n = 8, .k = 8300, .trans_a = transposed, .accumulate = true, .in = in, .out = out});
+}
+
 TEST(Gemm, OfTallTransposedPanelsIsTheProduct) {
   for (const auto &[in, out] : kTypes)
     expect_product({.m = 700, .n = 40, .k = 1500, .trans_a = true, .accumulate = true, .in = in, .out = out});

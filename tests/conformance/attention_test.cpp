@@ -33,6 +33,9 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForManyKeys) {
        {AttentionSizes{1, 200, 1100, 2, 1, 8, 16}, AttentionSizes{1, 1030, 1030, 1, 1, 8, 8}})
     for (std::int64_t causal : {0, 1})
       for (std::int64_t window : {0, 100, 1050}) expect_both(*this, forward(sizes, form(causal, window), seed += 3));
+  OneNode node = forward({1, 200, 1100, 2, 1, 8, 16}, form(1, 0, 1.5), 5);
+  node.inputs.push_back(random_floats({1, 2, 200, 1100}, 9, -2, 2));
+  expect_both(*this, node);
 }
 
 // Deep heads, in bfloat16 multiples of 8: what is padded, and cut, differs from one to the next.

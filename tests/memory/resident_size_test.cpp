@@ -30,6 +30,7 @@ struct Case {
 const std::vector<Case> kCases = {
     {"resident", "llama-dynamic-opset23", R"({"n_persist": 99})", {}},
     {"recompute", "llama-dynamic-opset23", R"({"n_persist": 99, "n_checkpoint": 99})", {}},
+    {"selective", "gpt2-dynamic-opset18", R"({"n_persist": 99, "n_selective": 99})", {}},
     {"swap_to_disk", "llama-dynamic-opset23", R"({"n_persist": 0, "n_host": 0, "n_swap": 99})", {}},
     {"swap_to_host",
      "gpt2-dynamic-opset18",

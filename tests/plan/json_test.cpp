@@ -65,13 +65,15 @@ TEST(PlanText, ComesBackAsThePlanItWasMadeOf) {
 
 TEST(PlanText, OfIntegersAloneIsExpanded) {
   const graph::Graph graph = graph_of(6);
-  const Plan plan = from_json(R"({"n_persist": 2, "n_buffer": 1, "n_swap": 1, "n_checkpoint": 2, "n_host": 3,
+  const Plan plan =
+      from_json(R"({"n_persist": 2, "n_buffer": 1, "n_swap": 1, "n_checkpoint": 2, "n_selective": 2, "n_host": 3,
                                   "chunk_bytes": 64, "update": "device"})",
-                              graph, {});
+                graph, {});
   EXPECT_EQ(plan, expand(graph, {.n_persist = 2,
                                  .n_buffer = 1,
                                  .n_swap = 1,
                                  .n_checkpoint = 2,
+                                 .n_selective = 2,
                                  .n_host = 3,
                                  .update = Tier::device,
                                  .chunk_bytes = 64}));

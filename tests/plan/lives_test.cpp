@@ -69,7 +69,7 @@ TEST(Lives, CallNothingLightOutsideOfBlocks) {
   EXPECT_TRUE(makers_of_light(graph).empty());
 }
 
-TEST(Lives, CallNoProductLightHoweverFewBytesItsFactorsHave) {
+TEST(Lives, CallNoProductOfTheseModelsLight) {
   for (const std::string &model : test::kModels)
     for (const std::string &op : makers_of_light(test::training_graph(model)))
       EXPECT_FALSE(op == "MatMul" || op == "FusedAttention" || op == "Gather") << model << ": " << op;

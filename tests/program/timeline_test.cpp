@@ -21,7 +21,8 @@ const TwoBlocks &model() {
 std::vector<plan::Plan> plans() {
   std::vector<plan::Plan> all;
   for (const Tier tier : {Tier::device, Tier::host, Tier::disk})
-    for (const plan::BlockMode mode : {plan::BlockMode::keep, plan::BlockMode::recompute, plan::BlockMode::swap})
+    for (const plan::BlockMode mode :
+         {plan::BlockMode::keep, plan::BlockMode::recompute, plan::BlockMode::swap, plan::BlockMode::selective})
       for (const plan::OptimizerOrder order : {plan::OptimizerOrder::overlap, plan::OptimizerOrder::barrier})
         all.push_back(model().plan(tier, mode, order));
   return all;

@@ -39,8 +39,8 @@ Pairs tightened(Pairs options, const char *key) {
 
 void expect_documented(const Json &plan) {
   for (const char *key : {"n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint",
-                          "chunk_bytes", "step_seconds", "tokens_per_second", "device_peak_bytes", "host_peak_bytes",
-                          "disk_bytes", "search_seconds", "points_ranked", "points_laid_out"})
+                          "n_selective", "chunk_bytes", "step_seconds", "tokens_per_second", "device_peak_bytes",
+                          "host_peak_bytes", "disk_bytes", "search_seconds", "points_ranked", "points_laid_out"})
     EXPECT_TRUE(plan.at(key).is_number()) << key << ' ' << plan.at(key);
   for (const char *key : {"predicted", "budget", "timeline", "queues", "plan", "resident"})
     EXPECT_TRUE(plan.at(key).is_object()) << key;
@@ -48,7 +48,8 @@ void expect_documented(const Json &plan) {
   for (const char *key : {"update", "optimizer_order"}) EXPECT_TRUE(plan.at(key).is_string()) << key;
   for (const char *key : {"overlap", "busy_seconds", "stall_seconds"})
     EXPECT_TRUE(plan["predicted"].contains(key)) << key;
-  for (const char *key : {"n_persist", "n_buffer", "n_swap", "n_checkpoint", "step_seconds", "device_peak_bytes"})
+  for (const char *key :
+       {"n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective", "step_seconds", "device_peak_bytes"})
     EXPECT_TRUE(plan["resident"].at(key).is_number()) << key;
   EXPECT_GT(plan["step_seconds"], 0);
   EXPECT_NEAR(plan["tokens_per_second"].get<double>() * plan["step_seconds"].get<double>(), 64, 1e-6);
@@ -163,6 +164,18 @@ TEST(Explanation, SaysWhereEverythingIsAndWhatElseThereWould) {
   const Json tight = planned(tightened({{"hardware", "rtx3090"}}, "device_memory"));
   for (const char *words : {"n_checkpoint", "next best", "nothing would move", "With device_memory="})
     EXPECT_TRUE(mentions(tight, words)) << words << tight["explanation"].dump(1);
+}
+
+TEST(Explanation, SaysWhatKeepingAllWouldTakeWhereNextToNoTimeSparesMemory) {
+  const Scratch scratch;
+  Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
+  machine["device_bandwidth"] = 1e15;  // so that products alone take time
+  machine["launch_seconds"] = 0;
+  const Json plan = planned({{"hardware", scratch.file("swift.json", machine.dump())}});
+  EXPECT_EQ(plan["n_selective"], plan["n_block"]);
+  EXPECT_TRUE(mentions(plan, "stay, but for what little work computes again")) << plan["explanation"].dump(1);
+  EXPECT_TRUE(mentions(plan, "Keeping all")) << plan["explanation"].dump(1);
+  EXPECT_FALSE(mentions(plan, "x 1.5")) << "more memory changes nothing";
 }
 
 TEST(PlanModel, TakesAMachineThatIsSlowBeyondMeasure) {

@@ -24,7 +24,7 @@ run plan "$model" $dims --hardware a100-80gb --precision bf16 --device-memory 40
   --save-plan plan.json
 leaves_with 0
 quiet
-for key in feasible n_chunk n_persist n_buffer n_block n_swap n_checkpoint step_seconds tokens_per_second \
+for key in feasible n_chunk n_persist n_buffer n_block n_swap n_checkpoint n_selective step_seconds tokens_per_second \
   device_peak_bytes host_peak_bytes disk_bytes search_seconds explanation would_fit; do
   prints "\"$key\":"
 done

@@ -18,6 +18,7 @@ namespace protrain::backend {
 namespace {
 constexpr std::int64_t kRowGrain = 16;         // a multiple of what a register tile holds
 constexpr std::int64_t kPanelBytes = 1 << 20;  // of a panel that is laid out: it stays in a core's cache
+constexpr std::int64_t kSumBytes = 2 << 20;    // of a panel's float32 sums, where they lie apart
 constexpr std::int64_t kLeastPanelRows = 64;   // below, reading b again for each panel costs more
 
 dnnl::engine &engine() {
@@ -198,8 +199,11 @@ Gemm::Gemm(const GemmShape &shape, int team_size)
 
 Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
   Part part;
-  const std::int64_t row_bytes = depth_ * static_cast<std::int64_t>(size_of(shape_.in));
-  const std::int64_t most_rows = lays_out() ? std::max(kPanelBytes / row_bytes, kLeastPanelRows) : shape_.m;
+  std::int64_t most_rows = shape_.m;
+  if (lays_out()) most_rows = kPanelBytes / (depth_ * static_cast<std::int64_t>(size_of(shape_.in)));
+  if (sums_apart())
+    most_rows = std::min<std::int64_t>(most_rows, kSumBytes / (shape_.n * static_cast<std::int64_t>(sizeof(float))));
+  most_rows = std::max(most_rows, kLeastPanelRows);
   const int count = static_cast<int>((rows.size() - 1) / most_rows + 1);
   for (int p = 0; p < count; ++p) {
     const Range own = share(rows.size(), grain, p, count);
