@@ -1,7 +1,7 @@
 // The search for a plan (ProTrain, section 3.3): the closed form ranks every point of the space, those that look best
 // are laid out and simulated, and what they turn out to be corrects the ranking of their neighbours. Where everything
-// fits, what next to no time makes again is not kept, if much memory comes of it. The result is a
-// function of graph, profile and budgets alone: no clock decides when it ends.
+// fits, what next to no time makes again is not kept, if much memory comes of it. The result is a function of graph,
+// profile and budgets alone: no clock decides when it ends.
 #pragma once
 
 #include <optional>

@@ -75,10 +75,11 @@ class Fallback {
           for (int again : {space_.blocks, std::max(space_.blocks - 1, 0), 0})
             for (const auto &[buffers, swaps] : {std::pair(1, 0), std::pair(2, 0), std::pair(1, space_.blocks / 2),
                                                  std::pair(1, space_.blocks), std::pair(2, space_.blocks)}) {
+              const int staying = space_.blocks - swaps, recomputed = std::min(again, staying);
               Choice choice = with_terms({.n_buffer = buffers,
                                           .n_swap = swaps,
-                                          .n_checkpoint = std::min(again, space_.blocks - swaps),
-                                          .n_selective = space_.blocks - swaps - std::min(again, space_.blocks - swaps),
+                                          .n_checkpoint = recomputed,
+                                          .n_selective = staying - recomputed,
                                           .update = update,
                                           .chunk_bytes = chunk_bytes_of(chunking),
                                           .order = order},

@@ -151,7 +151,8 @@ TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
     const Found less = it.space.search();
     ASSERT_TRUE(less.best && less.resident);
     EXPECT_GE(less.best->laid_out.seconds, found.resident->laid_out.seconds);
-    EXPECT_LT(less.best->laid_out.bytes[0], capacity[0] + 1);
+    EXPECT_TRUE(bench::fits(less.best->laid_out.bytes, capacity));
+    EXPECT_NE(less.best->laid_out.bytes, found.resident->laid_out.bytes);
     EXPECT_EQ(less.resident->laid_out.bytes, found.resident->laid_out.bytes) << "told whether or not it fits";
   }
 }

@@ -62,7 +62,7 @@ TEST(Sequences, LetGoOfWhatABlockMakesForItsBackwardAndOfNothingElse) {
   EXPECT_EQ(order.mode[index(model.graph.find("mul0"))], BlockMode::keep);  // backward does not read it
 }
 
-// One block: p = x * w, g = Relu(p), q = g * v. Backward reads p and g.
+// One block: p = x * w, g = Relu(p), s = g * v, t = -s. Backward reads p, g and t.
 TEST(Sequences, RunSelectivelyAgainWhatOnePassMakesOfWhatIsKept) {
   graph::Graph graph;
   const ValueId x = add(graph, "x", graph::Origin::input, {16});
