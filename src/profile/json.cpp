@@ -42,7 +42,7 @@ constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"disk_write", &Profile::disk_write, false},
                               {"compute_beside_disk", &Profile::compute_beside_disk, false},
                               {"disk_beside_compute", &Profile::disk_beside_compute, false}};
-constexpr const char *kOthers[] = {"name", "shares_memory", "shares_cores", "kernels"};
+constexpr const char *kOthers[] = {"name", "shares_memory", "shares_cores", "kernels", "scratch"};
 
 void require_known_keys(const Json &json) {
   std::vector<std::string_view> known(std::begin(kOthers), std::end(kOthers));
@@ -56,7 +56,7 @@ void require_known_keys(const Json &json) {
     }
 }
 
-std::uint64_t bytes_from(const Json &json, const char *key) {
+std::uint64_t bytes_from(const Json &json, const std::string &key) {
   const auto bytes = json.is_string() ? parse_bytes(json.get<std::string>())
                                       : parse_bytes(json.is_number_unsigned() ? json.dump() : "");
   require(bytes.has_value(), Code::format, "hardware", "{} is {}, not a size such as 24GiB", key,
@@ -69,6 +69,15 @@ double rate_from(const Json &json, const std::string &key) {
   const double rate = json.get<double>();
   require(std::isfinite(rate) && rate >= 0, Code::arg, "hardware", "{} is {}", key, rate);
   return rate;
+}
+
+template <typename T>
+std::map<std::string, T> by_signature(const Json &json, const char *key, T (*read)(const Json &, const std::string &)) {
+  std::map<std::string, T> found;
+  if (!json.contains(key)) return found;
+  require(json[key].is_object(), Code::format, "hardware", "{} is no object", key);
+  for (const auto &[signature, value] : json[key].items()) found[signature] = read(value, signature);
+  return found;
 }
 
 void require_machine(const Profile &profile) {
@@ -96,11 +105,8 @@ Profile profile_from(const Json &json) {
     if (json.contains(key.name)) profile.*key.member = bytes_from(json[key.name], key.name);
   for (const RateKey &key : kRates)
     if (json.contains(key.name)) profile.*key.member = rate_from(json[key.name], key.name);
-  if (json.contains("kernels")) {
-    require(json["kernels"].is_object(), Code::format, "hardware", "kernels is no object");
-    for (const auto &[signature, seconds] : json["kernels"].items())
-      profile.kernels[signature] = rate_from(seconds, signature);
-  }
+  profile.kernels = by_signature(json, "kernels", rate_from);
+  profile.scratch = by_signature(json, "scratch", bytes_from);
   require_machine(profile);
   return profile;
 }
@@ -114,6 +120,7 @@ std::string to_json(const Profile &profile) {
   json["shares_cores"] = profile.shares_cores;
   for (const RateKey &key : kRates) json[key.name] = profile.*key.member;
   json["kernels"] = profile.kernels;
+  json["scratch"] = profile.scratch;
   return json.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 

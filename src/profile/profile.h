@@ -36,6 +36,8 @@ struct Profile {
 
   // Measured times of single kernels, in seconds, by ops::signature; what is not here is derived from the rates above.
   std::map<std::string, double> kernels;
+  // Bytes of scratch that single kernels work in, by ops::signature; of what is not here it is assumed.
+  std::map<std::string, std::uint64_t> scratch;
 
   double matrix_flops(DType dtype) const { return dtype == DType::bf16 ? bf16_flops : fp32_flops; }
   std::uint64_t usable_device() const { return device_memory - std::min(device_memory, device_reserve); }

@@ -41,6 +41,13 @@ backend::Kernel &Kernels::of_update(const backend::UpdateRequest &request) {
   return *kernel;
 }
 
+std::map<std::string, std::uint64_t> Kernels::scratch() const {
+  std::map<std::string, std::uint64_t> scratch;
+  for (const auto &[signature, kernel] : by_signature_)
+    if (kernel) scratch[signature] = kernel->scratch_bytes;
+  return scratch;
+}
+
 program::Workspace Kernels::compile(const graph::Graph &graph) {
   program::Workspace workspace;
   std::vector<std::string> missing;

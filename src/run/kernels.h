@@ -23,6 +23,9 @@ class Kernels {
   backend::Kernel &of_check(DType dtype, std::uint32_t mark);
   backend::Kernel &of_update(const backend::UpdateRequest &request);
 
+  // Of all that was compiled, by ops::signature.
+  std::map<std::string, std::uint64_t> scratch() const;
+
  private:
   backend::Device &device_;
   std::map<std::string, std::unique_ptr<backend::Kernel>> by_signature_;

@@ -32,6 +32,7 @@ class PlanSite {
     site_ = std::make_unique<LiveSite>(*device_, *kernels_, options, progress, anew);
   }
   Site &operator*() { return *site_; }
+  std::map<std::string, std::uint64_t> scratch() const { return kernels_->scratch(); }  // of a device at hand
 
  private:
   std::unique_ptr<backend::Device> device_;
@@ -124,7 +125,9 @@ std::vector<Alternative> alternatives(const Options &options, const onnx_import:
 std::string profile_model(const Options &options, const std::string &path, const Log &progress) {
   require(!options.is_set("hardware"), Code::arg, "hardware", "only this machine can be measured");
   PlanSite site(options, progress, true);
-  return profile::to_json(sketch(options, path, *site).profile);
+  profile::Profile profile = sketch(options, path, *site).profile;
+  profile.scratch = site.scratch();
+  return profile::to_json(profile);
 }
 
 std::string plan_model(const Options &options, const std::string &path, const Log &progress) {

@@ -54,21 +54,27 @@ std::uint64_t loss_scratch(const graph::Graph &graph, const graph::Node &node, b
   return bytes;
 }
 
+// Beside losses: what libraries of matrix products ask for, and a gradient of attention for a sum in float32.
+std::uint64_t assumed_scratch(const graph::Graph &graph, const graph::Node &node, bool on_gpu) {
+  constexpr std::uint64_t kProduct = 32ull << 20;
+  const ops::Op *op = ops::find(node.op);
+  std::uint64_t bytes = op != nullptr && op->flops != nullptr ? kProduct : 0;
+  if (node.op.starts_with("LinearCrossEntropy")) bytes += loss_scratch(graph, node, on_gpu);
+  if (node.op.find("AttentionGrad") != std::string::npos) {
+    const graph::Type &query = graph.value(node.inputs[0]).type;
+    bytes += static_cast<std::uint64_t>(element_count(query.shape)) * sizeof(float);
+  }
+  return bytes;
+}
+
 }  // namespace
 
-// Beside losses: what libraries of matrix products ask for, and a gradient of attention for a sum in float32.
 program::Workspace PaperSite::workspace(const graph::Graph &graph) {
-  constexpr std::uint64_t kProduct = 32ull << 20;
   program::Workspace workspace;
   for (const graph::Node &node : graph.nodes()) {
-    const ops::Op *op = ops::find(node.op);
-    std::uint64_t bytes = op != nullptr && op->flops != nullptr ? kProduct : 0;
-    if (node.op.starts_with("LinearCrossEntropy")) bytes += loss_scratch(graph, node, !profile_.shares_memory);
-    if (node.op.find("AttentionGrad") != std::string::npos) {
-      const graph::Type &query = graph.value(node.inputs[0]).type;
-      bytes += static_cast<std::uint64_t>(element_count(query.shape)) * sizeof(float);
-    }
-    workspace.nodes.push_back(bytes);
+    const auto known = profile_.scratch.find(ops::signature(graph, node));
+    workspace.nodes.push_back(known != profile_.scratch.end() ? known->second
+                                                              : assumed_scratch(graph, node, !profile_.shares_memory));
   }
   return workspace;
 }

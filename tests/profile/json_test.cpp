@@ -31,6 +31,7 @@ TEST(ProfileJson, ReadsBackWhatItWrote) {
   profile.fp32_flops = 1.0 / 3;
   profile.disk_memory = std::numeric_limits<std::uint64_t>::max();
   profile.kernels["Tanh{} f32[7] -> f32[7]"] = std::numeric_limits<double>::min();
+  profile.scratch["Tanh{} f32[7] -> f32[7]"] = 1ull << 40;
   EXPECT_EQ(from_json(to_json(profile)), profile);
   for (const std::string &name : known_machines())
     EXPECT_EQ(from_json(to_json(known_machine(name))), known_machine(name)) << name;
@@ -69,6 +70,8 @@ TEST(ProfileJson, RefusesWhatIsNoRate) {
   EXPECT_EQ(code_of([] { with("kernels", Json{{"Tanh", "slow"}}); }), Code::format);
   EXPECT_EQ(code_of([] { with("kernels", Json{{"Tanh", -1.0}}); }), Code::arg);
   EXPECT_EQ(code_of([] { with("kernels", Json::array()); }), Code::format);
+  EXPECT_EQ(code_of([] { with("scratch", Json{{"Tanh", -1}}); }), Code::format);
+  EXPECT_EQ(code_of([] { with("scratch", 7); }), Code::format);
 }
 
 TEST(ProfileJson, RefusesOtherFieldsOfAnotherType) {

@@ -1,6 +1,7 @@
 // What `protrain plan` and `protrain profile` say.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "errors.h"
@@ -217,6 +218,21 @@ TEST(ProfileModel, GivesAMachineThatHardwareTakesWithTheSamePlan) {
   EXPECT_EQ(there["plan"], here["plan"]);
   EXPECT_EQ(there["step_seconds"], here["step_seconds"]);
   EXPECT_EQ(there["hardware"], here["hardware"]);
+  for (const char *key : {"device_peak_bytes", "host_peak_bytes", "resident"}) EXPECT_EQ(there[key], here[key]) << key;
+}
+
+TEST(ProfileModel, SaysWhatScratchTheKernelsTake) {
+  const Scratch scratch;
+  Json machine = Json::parse(profiled({{"profile_dir", scratch.file("kept")}}));
+  const auto least = machine["scratch"].get<std::map<std::string, std::uint64_t>>();
+  EXPECT_TRUE(std::ranges::any_of(least, [](const auto &entry) { return entry.second > 0; }));
+  const auto peak = [&] {
+    const std::string file = scratch.file("machine.json", machine.dump());
+    return planned({{"hardware", file}})["device_peak_bytes"].get<std::uint64_t>();
+  };
+  const std::uint64_t known = peak();
+  machine.erase("scratch");
+  EXPECT_GT(peak(), known) << "32 MiB for each product, assumed";
 }
 
 TEST(ProfileModel, TellsHowFarItIsAndMeasuresAnew) {
