@@ -50,9 +50,9 @@ std::vector<Contender> gpus() {
 }  // namespace
 
 const std::vector<Contender> &contenders() {
-  static const std::vector<Contender> all = [] {
-    std::vector<Contender> list = {cpu(), emulated()};
-    for (Contender &gpu : gpus()) list.push_back(std::move(gpu));
+  static const std::vector<Contender> &all = *[] {
+    auto *list = new std::vector<Contender>{cpu(), emulated()};  // NOLINT: kept with the machines that it names
+    for (Contender &gpu : gpus()) list->push_back(std::move(gpu));
     return list;
   }();
   return all;
