@@ -23,7 +23,7 @@ class Kernels {
   backend::Kernel &of_check(DType dtype, std::uint32_t mark);
   backend::Kernel &of_update(const backend::UpdateRequest &request);
 
-  // Of all that was compiled, by ops::signature.
+  // Bytes that each of those compiled so far wants; of nodes by ops::signature.
   std::map<std::string, std::uint64_t> scratch() const;
 
  private:

@@ -106,7 +106,7 @@ class Explanation {
   std::vector<std::pair<std::int64_t, std::string>> waits() const {
     std::vector<std::pair<std::int64_t, std::string>> found;
     for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s)
-      if (static_cast<double>(summary_.stall_ns[s]) >= 1e-3 * static_cast<double>(summary_.step_ns))
+      if (seconds_of(summary_.stall_ns[s]) * 1000 >= seconds_of(summary_.step_ns))
         found.emplace_back(summary_.stall_ns[s], words_of_stall(program::name_of_stall(s)));
     std::ranges::sort(found, std::greater<>());
     return found;

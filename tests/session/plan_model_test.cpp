@@ -224,8 +224,8 @@ TEST(ProfileModel, GivesAMachineThatHardwareTakesWithTheSamePlan) {
 TEST(ProfileModel, SaysWhatScratchTheKernelsTake) {
   const Scratch scratch;
   Json machine = Json::parse(profiled({{"profile_dir", scratch.file("kept")}}));
-  const auto least = machine["scratch"].get<std::map<std::string, std::uint64_t>>();
-  EXPECT_TRUE(std::ranges::any_of(least, [](const auto &entry) { return entry.second > 0; }));
+  const auto bytes = machine["scratch"].get<std::map<std::string, std::uint64_t>>();
+  EXPECT_TRUE(std::ranges::any_of(bytes, [](const auto &entry) { return entry.second > 0; }));
   const auto peak = [&] {
     const std::string file = scratch.file("machine.json", machine.dump());
     return planned({{"hardware", file}})["device_peak_bytes"].get<std::uint64_t>();
