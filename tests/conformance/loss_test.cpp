@@ -100,6 +100,18 @@ TEST_P(LinearCrossEntropyKernel, FrozenWeightsCostNoGradient) {
   expect_reference(node);
 }
 
+// A loss that goes on, times a number or beside a penalty, is made by the forward node: only its gradients are wanted.
+TEST_P(LinearCrossEntropyKernel, ALossThatNobodyReadsIsNotWritten) {
+  for (const char *reduction : {"mean", "sum"})
+    for (bool bias : {false, true}) {
+      OneNode node = linear({20, 8, 30}, true, reduction, false, bias);
+      node.inputs.resize(4);
+      node.inputs.push_back(floats({}, {0.5}));
+      node.outputs[0] = false;
+      expect_reference(node);
+    }
+}
+
 TEST_P(CrossEntropyKernel, LabelOutsideTheClassesIsAnErrorThatNamesIt) {
   for (std::int64_t label : {std::int64_t{700}, std::int64_t{-1}})
     expect_error({"CrossEntropy",

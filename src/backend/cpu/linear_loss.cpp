@@ -84,11 +84,12 @@ class LinearCrossEntropy : public CpuKernel {
       member.barrier();
     }
     if (gradient_) finish_gradients(member, launch);
-    if (member.index != 0) return;
+    auto *loss = optional_output<float>(launch, 0);  // absent where only gradients are read
+    if (member.index != 0 || loss == nullptr) return;
     double total = 0;
     for (std::int64_t i = 0; i < rows_; ++i) total += losses[i];
     if (reduction_ == Reduction::mean) total /= static_cast<double>(counted);
-    *output<float>(launch, 0) = static_cast<float>(total);
+    *loss = static_cast<float>(total);
   }
 
  private:

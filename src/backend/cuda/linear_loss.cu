@@ -115,8 +115,9 @@ class LinearCrossEntropy : public CudaKernel {
     cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
     for (const Slice &slice : slices_) run_slice(stream, launch, slice, targets);
     if (gradient_) finish_gradients(stream, launch);
-    cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), rows_,
-                 static_cast<const double *>(counted), reduction_ == Reduction::mean, output<float>(launch, 0));
+    if (auto *loss = optional_output<float>(launch, 0))  // absent where only gradients are read
+      cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), rows_,
+                   static_cast<const double *>(counted), reduction_ == Reduction::mean, loss);
   }
 
  private:
