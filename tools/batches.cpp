@@ -92,6 +92,7 @@ Dims bound_dims(const Options &options) {
 Batches::Batches(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options) {
   const Dims given = bound_dims(options);
   open_arrays(flags.arrays, inputs);
+  if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
   if (!flags.tokens.empty()) open_tokens(flags, inputs, options);
   if (arrays_.size() + token_inputs_.size() < inputs.size())
     throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
@@ -120,6 +121,22 @@ void Batches::open_arrays(const std::vector<std::string> &pairs, const std::vect
     if (tokens_per_step_ == 0 || (tokens && input.name == "input_ids")) tokens_per_step_ = static_cast<double>(count);
     arrays_.push_back(std::move(array));
   }
+  require_same_steps();
+}
+
+// Arrays of different lengths would part after the end of the shortest: labels would belong to other samples.
+void Batches::require_same_steps() const {
+  const Array *first = nullptr;
+  for (const Array &array : arrays_) {
+    const std::int64_t steps = array.file.shape().front();
+    if (steps == 1) continue;  // serves every step
+    if (first == nullptr) first = &array;
+    if (const std::int64_t others = first->file.shape().front(); steps != others)
+      throw Failure(
+          fmt::format("{} has {} steps, {} has {}: along axis 0 all inputs need as many, or 1, which serves "
+                      "every step",
+                      array.file.path(), steps, first->file.path(), others));
+  }
 }
 
 void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options) {
@@ -131,7 +148,7 @@ void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> 
   batch_ = size_of_dim(flags.batch, "batch", (*ids.dims)[0], given, batch_may_stay_open);
   sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], given, false);
   next_ = flags.labels == "next";
-  tokens_.emplace(flags.tokens);
+  tokens_.emplace(flags.tokens, flags.token_type);
   const std::uint64_t ahead = next_ ? 1 : 0, length = static_cast<std::uint64_t>(sequence_);
   windows_ = tokens_->count() <= ahead ? 0 : (tokens_->count() - ahead) / length;
   if (windows_ == 0)
@@ -197,6 +214,7 @@ void Batches::feed_tokens(protrain_session *session, std::uint64_t step) {
     ids.insert(ids.end(), window.begin(), window.begin() + sequence_);
     labels.insert(labels.end(), window.end() - sequence_, window.end());
   }
+  largest_token_ = std::max(*std::max_element(ids.begin(), ids.end()), *std::max_element(labels.begin(), labels.end()));
   for (const ModelInput &input : token_inputs_) {
     const std::vector<std::int64_t> &tokens = &input == &token_inputs_.front() ? ids : labels;
     if (input.dtype == "int32")
@@ -204,6 +222,14 @@ void Batches::feed_tokens(protrain_session *session, std::uint64_t step) {
     else
       set_input(session, input.name, PROTRAIN_INT64, {batch_, sequence_}, bytes_of<std::int64_t>(tokens));
   }
+}
+
+std::string Batches::suspicion() const {
+  if (!tokens_) return "";
+  return fmt::format(
+      "; {} was read as {}, and the largest token id of this batch is {}: the model's vocabulary may be "
+      "smaller than the file's, which then is of another tokenizer, or --token-type is wrong",
+      tokens_->path(), tokens_->type(), largest_token_);
 }
 
 }  // namespace tool

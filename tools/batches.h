@@ -29,6 +29,7 @@ Dims bound_dims(const Options &options);  // what the option `dim` holds
 struct DataFlags {
   std::vector<std::string> arrays;  // NAME=FILE.npy
   std::string tokens;               // a file
+  std::string token_type;           // "uint16", "uint32", or "": as the file shows
   std::int64_t batch = 0, sequence = 0;
   std::string labels = "same";  // or "next"
 };
@@ -41,9 +42,14 @@ class Batches {
   // The batch, where the library was left to choose it.
   void settle(protrain_session *session);
 
-  // Step 0, 1, ... Arrays: slice `step` of axis 0, cycled. Tokens: the file is cut into windows of `sequence` tokens,
-  // one after the other; step t takes windows t * batch to t * batch + batch - 1, cycled.
+  // Step 0, 1, ... Arrays: slice `step` of axis 0, cycled; all have as many, or one, which serves every step. Tokens:
+  // the file is cut into windows of `sequence` tokens, one after the other; step t takes windows t * batch to t * batch
+  // + batch - 1, cycled.
   void feed(protrain_session *session, std::uint64_t step);
+
+  // For a value of an input that the model does not take: what the tokens of the present batch have to do with it; ""
+  // where there are none.
+  std::string suspicion() const;
 
   double tokens_per_step() const { return tokens_per_step_; }
 
@@ -55,6 +61,7 @@ class Batches {
   };
 
   void open_arrays(const std::vector<std::string> &pairs, const std::vector<ModelInput> &inputs);
+  void require_same_steps() const;
   void open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options);
   void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
   void feed_tokens(protrain_session *session, std::uint64_t step);
@@ -64,8 +71,9 @@ class Batches {
   std::vector<ModelInput> token_inputs_;  // input_ids, then the labels unless they are the same
   std::int64_t batch_ = 0, sequence_ = 0;
   std::uint64_t windows_ = 0;
-  bool next_ = false;  // labels are the following token
-  Dims dims_;          // what the data decides
+  std::int64_t largest_token_ = 0;  // of the present batch
+  bool next_ = false;               // labels are the following token
+  Dims dims_;                       // what the data decides
   double tokens_per_step_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Token ids from a file: raw uint16, or llm.c's format (a header of 256 int32, then uint16 or uint32).
+// Token ids from a file: raw uint16 or uint32, or llm.c's format (a header of 256 int32, then uint16 or uint32).
 #pragma once
 
 #include <vector>
@@ -9,14 +9,20 @@ namespace tool {
 
 class TokenFile {
  public:
-  explicit TokenFile(const std::string &path);  // Failure for a size or header that does not fit
+  // `type` is "uint16", "uint32", or "" where nobody said: then a raw file is uint16, unless it looks like uint32.
+  // Failure for that, and for a size or header that does not fit.
+  TokenFile(const std::string &path, const std::string &type);
 
   const std::string &path() const { return file_.path(); }
   std::uint64_t count() const { return count_; }
+  const char *type() const { return width_ == 2 ? "uint16" : "uint32"; }
   // Tokens [begin, begin + out.size()); must lie inside.
   void read(std::uint64_t begin, std::vector<std::int64_t> &out);
 
  private:
+  bool read_header();  // false: the file is raw
+  bool looks_like_uint32() const;
+
   InputFile file_;
   std::uint64_t data_offset_ = 0;
   std::uint64_t count_ = 0;

@@ -137,13 +137,21 @@ Json announce(protrain_session *session, const std::string &model) {
   return about;
 }
 
+// One batch; a token beyond the vocabulary is an ARG of the library, which knows no files.
+void take_batch(protrain_session *session, const Batches &batches, float *loss) {
+  const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session, loss));
+  if (!error) return;
+  const bool value = protrain_error_code(error.get()) == PROTRAIN_ERROR_ARG;
+  throw Failure(protrain_error_text(error.get()) + (value ? batches.suspicion() : std::string()));
+}
+
 // Steps are counted over all runs, so that a run that goes on from a checkpoint takes the batches that come next.
 Step take_step(protrain_session *session, Batches &batches, std::uint64_t number, std::uint64_t accumulation) {
   const auto start = std::chrono::steady_clock::now();
   Step step{.number = number, .tokens = batches.tokens_per_step() * static_cast<double>(accumulation)};
   for (std::uint64_t batch = 0; batch < accumulation; ++batch) {
     batches.feed(session, (number - 1) * accumulation + batch);
-    check(protrain_step(session, &step.loss));
+    take_batch(session, batches, &step.loss);
   }
   step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return step;
@@ -257,12 +265,18 @@ void add_train(CLI::App &app, int &status) {
                    "an ONNX file whose graph ends in a scalar loss, or in what --loss compares with labels")
       ->required();
   command->add_option("--steps", flags->steps, "number of steps of this run")->required()->check(positive);
-  command->add_option("--input", flags->data.arrays,
-                      "NAME=FILE.npy, one per graph input; axis 0 counts steps and is cycled; binds symbolic "
-                      "dimensions that no --dim gives");
-  command->add_option("--tokens", flags->data.tokens,
-                      "token ids for input_ids and labels, raw uint16 or llm.c's format, in windows of --sequence "
-                      "tokens, one after the other, cycled");
+  command->add_option(
+      "--input", flags->data.arrays,
+      "NAME=FILE.npy, one per graph input; axis 0 counts steps and is cycled: as many in each, or 1, which "
+      "serves every step; binds symbolic dimensions that no --dim gives");
+  command->add_option(
+      "--tokens", flags->data.tokens,
+      "token ids for input_ids and labels, raw or in llm.c's format, in windows of --sequence tokens, one "
+      "after the other, cycled");
+  command
+      ->add_option("--token-type", flags->data.token_type,
+                   "type of the ids in a raw token file [uint16]; llm.c's header says its own")
+      ->check(CLI::IsMember({"uint16", "uint32"}));
   command->add_option("--batch", flags->data.batch, "windows of a step")->check(positive);
   command->add_option("--sequence", flags->data.sequence, "tokens of a window")->check(positive);
   command

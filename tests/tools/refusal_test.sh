@@ -49,6 +49,29 @@ printf abc >odd.bin
 refused 1 'uint16' train "$model" --steps 1 --tokens odd.bin --batch 1 --sequence 8
 printf abcd >few.bin
 refused 1 'too few' train "$model" --steps 1 --tokens few.bin --batch 1 --sequence 8
+iconv -f ISO-8859-1 -t UTF-32LE /usr/share/common-licenses/GPL-3 >wide.bin
+tokens() { # SENTENCE ARGS...
+  sentence=$1
+  shift
+  refused 1 "$sentence" train "$model" --steps 1 --batch 1 --sequence 8 "$@"
+}
+tokens 'wide.bin: .* looks like uint32; say --token-type uint32, or uint16 if it is not' --tokens wide.bin
+tokens 'no multiple of 4, .* uint32' --tokens odd.bin --token-type uint32
+{ printf '\210\330\064\001\001\000\000\000\010\000\000\000' && head -c 1028 /dev/zero; } >llmc.bin
+tokens 'llmc.bin: its header says uint16, not uint32' --tokens llmc.bin --token-type uint32
+refused 2 'token-type' train "$model" --steps 1 --tokens wide.bin --token-type int64
+refused 2 'needs --tokens' train "$model" --steps 1 --token-type uint16
+# The model knows 512 tokens.
+head -c 4096 "$command" | tr '\000-\377' '\377' >large.bin
+run train "$model" --steps 1 --batch 1 --sequence 8 --tokens large.bin
+leaves_with 1
+complains 'index 65535 is outside 0..511'
+complains 'large.bin was read as uint16, and the largest token id of this batch is 65535'
+complains 'another tokenizer, or --token-type'
+# Inputs that would part after the shorter one's end.
+{ head -c 128 "$fixtures/labels.npy" | LC_ALL=C sed 's/(10, /(4,  /' && tail -c +129 "$fixtures/labels.npy" | head -c 2048; } >four.npy
+refused 1 'four.npy has 4 steps, .*input_ids.npy has 10: ' train "$model" --steps 1 \
+  --input input_ids="$fixtures/input_ids.npy" --input labels=four.npy
 train 1 'No such file or directory' --metrics no/such/folder.jsonl
 train 1 'no/such/folder' --resume no/such/folder
 train 1 'no complete checkpoint' --resume .

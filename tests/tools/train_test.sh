@@ -50,3 +50,18 @@ cmp -s raw.bin.bits llmc.bin.bits || wrong "the header changes the losses"
 run train "$model" --steps 2 --tokens raw.bin --dim batch=4 --dim sequence=32 --labels next --metrics metrics.jsonl
 leaves_with 0
 [ "$(field loss_bits 1)" != "$(head -1 raw.bin.bits)" ] || wrong "--labels next makes no difference"
+
+# The same tokens as uint32, named by the flag or by llm.c's header.
+iconv -f ISO-8859-1 -t UTF-32LE /usr/share/common-licenses/GPL-3 >wide.bin
+{ bytes4 20240801 && bytes4 7 && bytes4 $count && head -c 1012 /dev/zero && cat wide.bin; } >llmc32.bin
+for file in wide.bin llmc32.bin; do
+  run train "$model" --steps 20 --tokens $file --token-type uint32 --batch 4 --sequence 32 --metrics metrics.jsonl
+  leaves_with 0
+  sed 's/.*"loss_bits":"\([0-9a-f]*\)".*/\1/' metrics.jsonl >$file.bits
+  cmp -s raw.bin.bits $file.bits || wrong "the width changes the losses"
+done
+
+# An array of one step serves every step.
+{ head -c 128 "$fixtures/labels.npy" | LC_ALL=C sed 's/(10, /(1,  /' && tail -c +129 "$fixtures/labels.npy" | head -c 512; } >one.npy
+run train "$model" --steps 3 --input input_ids="$fixtures/input_ids.npy" --input labels=one.npy
+leaves_with 0
