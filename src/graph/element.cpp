@@ -1,4 +1,5 @@
 // Elements of every dtype, read and written as double or int64.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -30,11 +31,35 @@ Bfloat16 bfloat16(double value) {
   return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 
-#if defined(__aarch64__)
-using Float16 = __fp16;  // there g++ 12 has no _Float16
-#else
-using Float16 = _Float16;
-#endif
+// No compiler's type of its own: clang has one for float16 only where the processor does.
+struct Float16 {
+  std::uint16_t bits;
+  operator double() const {
+    const int exponent = (bits >> 10) & 0x1F, mantissa = bits & 0x3FF;
+    double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    if (exponent == 0x1F)
+      magnitude = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+  }
+};
+
+// To nearest even: in steps of 2^(exponent - 10), which for subnormals stay 2^-24. A mantissa that is rounded up past
+// its end carries into the exponent, and past the largest number into infinity.
+Float16 float16(double value) {
+  constexpr double kPast = 65520;  // the first that rounds to infinity
+  const double magnitude = std::abs(value);
+  std::uint32_t bits = 0;
+  if (std::isnan(value)) {
+    bits = 0x7e00;
+  } else if (magnitude >= kPast) {
+    bits = 0x7c00;
+  } else if (magnitude > 0) {
+    const int exponent = std::max(std::ilogb(magnitude), -14);
+    const auto steps = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+    bits = (static_cast<std::uint32_t>(exponent + 14) << 10) + steps;
+  }
+  return {static_cast<std::uint16_t>(bits | (std::signbit(value) ? 0x8000u : 0u))};
+}
 
 template <typename T>
 struct Tag {
@@ -94,6 +119,8 @@ To convert(From value) {
     return value != From{0};
   else if constexpr (std::is_same_v<To, Bfloat16>)
     return bfloat16(static_cast<double>(value));
+  else if constexpr (std::is_same_v<To, Float16>)
+    return float16(static_cast<double>(value));
   else if constexpr (std::is_integral_v<To> && std::is_same_v<From, double>)
     return to_integer<To>(value);
   else

@@ -34,7 +34,6 @@ class Search {
  public:
   Search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out)
       : graph_(graph),
-        clock_(clock),
         terms_(terms),
         lay_out_(lay_out),
         trials_(graph, lay_out),
@@ -289,7 +288,6 @@ class Search {
   }
 
   const graph::Graph &graph_;
-  const Clock &clock_;
   const Terms &terms_;
   const LayOut &lay_out_;
   Trials trials_;

@@ -40,6 +40,30 @@ TEST(Array, RoundsHalvesToNearestEven) {
   EXPECT_TRUE(std::isnan(stored(DType::bf16, NAN)));
 }
 
+// All that float16 has, by its definition, and what lies half way between two neighbours.
+TEST(Array, HoldsEveryFloat16) {
+  const auto number = [](int bits) {
+    const int exponent = bits >> 10, mantissa = bits & 0x3FF;
+    return exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+  };
+  std::vector<double> numbers, halves, nearest;
+  constexpr int kInfinity = 0x1F << 10;
+  for (int bits = 0; bits < kInfinity; ++bits) {
+    numbers.push_back(number(bits));
+    numbers.push_back(-number(bits));
+    halves.push_back((number(bits) + number(bits + 1)) / 2);
+    const int even = bits + bits % 2;
+    nearest.push_back(even == kInfinity ? HUGE_VAL : number(even));
+  }
+  const auto stored = [](const std::vector<double> &values) {
+    return Array::from_doubles({DType::f16, {static_cast<std::int64_t>(values.size())}}, values).doubles();
+  };
+  EXPECT_EQ(stored(numbers), numbers);
+  EXPECT_EQ(stored(halves), nearest);
+  EXPECT_EQ(stored({HUGE_VAL, -HUGE_VAL, 1e300, 1e-300}), (std::vector<double>{HUGE_VAL, -HUGE_VAL, HUGE_VAL, 0}));
+  EXPECT_TRUE(std::signbit(stored({-0.0})[0]));
+}
+
 TEST(Array, LimitsFloatsThatDoNotFitAnInteger) {
   const std::vector<double> values = {1e300, -1e300, NAN, 3.9, -3.9};
   EXPECT_EQ(Array::from_doubles({DType::i32, {5}}, values).integers(), (Integers{INT32_MAX, INT32_MIN, 0, 3, -3}));
