@@ -51,7 +51,8 @@ std::uint64_t parts_of(const AttributeProto &attribute) {
 
 class Inliner {
  public:
-  Inliner(ModelProto &model, const std::string &path) : model_(model), path_(path) {}
+  Inliner(ModelProto &model, Messages &messages, const std::string &path)
+      : model_(model), messages_(messages), path_(path) {}
 
   void run() {
     for (const FunctionProto &proto : model_.functions()) add_function(proto);
@@ -59,11 +60,11 @@ class Inliner {
     for (const TensorProto &tensor : graph.initializer()) taken_.insert(tensor.name());
     for (const ValueInfo &input : graph.input()) taken_.insert(input.name());
     for (const NodeProto &node : graph.node()) taken_.insert(node.output().begin(), node.output().end());
-    google::protobuf::RepeatedPtrField<NodeProto> nodes;
+    auto &nodes = messages_.make<google::protobuf::RepeatedPtrField<NodeProto>>();
     nodes.Swap(graph.mutable_node());
     for (NodeProto &node : nodes) {
       charge(static_cast<std::uint64_t>(1 + node.input_size() + node.output_size() + node.attribute_size()), 0);
-      add(std::move(node));
+      add(node);
     }
     import_domains();
     model_.clear_functions();
@@ -71,7 +72,7 @@ class Inliner {
 
  private:
   void add_function(const FunctionProto &proto);
-  void add(NodeProto node);
+  void add(NodeProto &node);
   void expand(const NodeProto &node, const Function &function);
   void bind_names(Call &call);
   void copy(const NodeProto &body, const Call &call);
@@ -81,7 +82,8 @@ class Inliner {
   std::string unique(const std::string &name);
   void charge(std::uint64_t parts, std::uint64_t bytes);
 
-  ModelProto &model_;
+  ModelProto &model_;  // one of messages_
+  Messages &messages_;
   const std::string &path_;
   std::map<std::string, Function> functions_;
   std::vector<const Function *> open_;  // calls that are being expanded
@@ -121,11 +123,12 @@ std::string Inliner::unique(const std::string &name) {
   }
 }
 
-void Inliner::add(NodeProto node) {
+// A node of `messages_`, which is not copied.
+void Inliner::add(NodeProto &node) {
   const auto found = functions_.find(key_of(node, node.op_type()));
   if (found != functions_.end()) return expand(node, found->second);
   node.clear_overload();
-  *model_.mutable_graph()->add_node() = std::move(node);
+  model_.mutable_graph()->mutable_node()->UnsafeArenaAddAllocated(&node);
 }
 
 void Inliner::expand(const NodeProto &node, const Function &function) {
@@ -150,12 +153,12 @@ void Inliner::expand(const NodeProto &node, const Function &function) {
   for (int i = 0; i < node.output_size(); ++i) {
     const std::string &made = call.names.at(function.proto->output(i));
     if (node.output(i).empty() || node.output(i) == made) continue;
-    NodeProto identity;
+    auto &identity = messages_.make<NodeProto>();
     identity.set_op_type("Identity");
     identity.set_name(call.scope);
     identity.add_input(made);
     identity.add_output(node.output(i));
-    *model_.mutable_graph()->add_node() = std::move(identity);
+    model_.mutable_graph()->mutable_node()->UnsafeArenaAddAllocated(&identity);
   }
 }
 
@@ -193,7 +196,7 @@ void Inliner::bind_names(Call &call) {
 void Inliner::copy(const NodeProto &body, const Call &call) {
   check_text(body.name(), call.function.title);
   check_text(body.op_type(), call.function.title);
-  NodeProto node;
+  auto &node = messages_.make<NodeProto>();
   node.set_op_type(body.op_type());
   node.set_domain(body.domain());
   node.set_overload(body.overload());
@@ -209,7 +212,7 @@ void Inliner::copy(const NodeProto &body, const Call &call) {
   }
   for (const std::string &output : body.output()) node.add_output(output.empty() ? "" : call.names.at(output));
   for (const AttributeProto &attribute : body.attribute()) copy_attribute(attribute, call, node);
-  add(std::move(node));
+  add(node);
 }
 
 void Inliner::copy_attribute(const AttributeProto &body, const Call &call, NodeProto &to) {
@@ -252,8 +255,8 @@ void Inliner::import_domains() {
 
 }  // namespace
 
-void inline_functions(ModelProto &model, const std::string &path) {
-  if (model.functions_size() > 0) Inliner(model, path).run();
+void inline_functions(ModelProto &model, Messages &messages, const std::string &path) {
+  if (model.functions_size() > 0) Inliner(model, messages, path).run();
 }
 
 }  // namespace protrain::onnx_import

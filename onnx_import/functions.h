@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "onnx_import/messages.h"
 #include "onnx_import/model.pb.h"
 
 namespace protrain::onnx_import {
@@ -17,6 +18,6 @@ inline constexpr std::size_t kMaxCallDepth = 100;
 // Puts the nodes of each called function in place of the call; no function is left. What they make is named CALL/NAME,
 // made unique. Code::graph for calls in a circle and for all that a call and its function do not agree on, Code::limit
 // beyond the above, Code::version and unsupported for operators that the function's opset does not have.
-void inline_functions(ModelProto &model, const std::string &path);
+void inline_functions(ModelProto &model, Messages &messages, const std::string &path);
 
 }  // namespace protrain::onnx_import

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "onnx_import/build.h"
 #include "onnx_import/functions.h"
+#include "onnx_import/messages.h"
 #include "onnx_import/save.h"
 #include "onnx_import/skeleton.h"
 #include "onnx_import/split_model.h"
@@ -18,19 +19,19 @@ namespace protrain::onnx_import {
 
 namespace {
 
-ModelProto parse(const File &file) {
-  ModelProto proto;
+const ModelProto &parse(const File &file, Messages &messages) {
+  auto &proto = messages.make<ModelProto>();
   require(proto.ParseFromString(read_skeleton(file)), Code::format, file.path(),
           "not an ONNX model, or a damaged one: its parts do not parse");
   require(proto.has_graph(), Code::format, file.path(), "no graph; not an ONNX model");
-  inline_functions(proto, file.path());
+  inline_functions(proto, messages, file.path());
   return proto;
 }
 
 class OpenModel : public Model {
  public:
   explicit OpenModel(const Source &source)
-      : storage_(source), proto_(parse(storage_.model())), draft_(build_draft(proto_, storage_)) {}
+      : storage_(source), proto_(parse(storage_.model(), messages_)), draft_(build_draft(proto_, storage_)) {}
 
   const std::vector<Input> &inputs() const override { return draft_.inputs; }
   const std::vector<Output> &outputs() const override { return draft_.outputs; }
@@ -52,7 +53,8 @@ class OpenModel : public Model {
   void check_bindings(const DimBindings &dims) const;
 
   Storage storage_;
-  ModelProto proto_;  // draft_ points into it
+  Messages messages_;
+  const ModelProto &proto_;  // draft_ points into it
   Draft draft_;
 };
 

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "onnx_import/build.h"
+#include "onnx_import/messages.h"
 #include "onnx_import/skeleton.h"
 
 namespace protrain::onnx_import {
@@ -65,8 +66,8 @@ class Pieces {
 };
 
 // The tensor without its values and without word of where they were.
-TensorProto bare(const TensorProto &proto) {
-  TensorProto out = proto;
+TensorProto &bare(const TensorProto &proto, Messages &messages) {
+  TensorProto &out = messages.copy(proto);
   out.clear_raw_data();
   out.clear_float_data();
   out.clear_int32_data();
@@ -124,6 +125,7 @@ class Saving {
   const std::string path_;
   const std::string data_path_;
   const Model::Weights &weights_;
+  Messages messages_;
   bool external_ = false;
   std::uint64_t data_bytes_ = 0;               // laid out so far
   std::vector<const Tensor *> data_;           // in the order of the second file
@@ -153,7 +155,7 @@ Pieces Saving::tensor_pieces(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
   const bool large = tensor.bytes > kPayloadBytes;
   if (large && external_) return external_pieces(tensor);
-  TensorProto head = bare(proto);
+  TensorProto &head = bare(proto, messages_);
   Pieces out;
   if (large) {
     out.append(head.SerializeAsString());
@@ -172,7 +174,7 @@ Pieces Saving::tensor_pieces(const Tensor &tensor) {
 
 Pieces Saving::external_pieces(const Tensor &tensor) {
   data_bytes_ = round_up(data_bytes_, kAlignment);
-  TensorProto head = bare(*tensor.proto);
+  TensorProto &head = bare(*tensor.proto, messages_);
   const auto add = [&](const char *key, const std::string &value) {
     StringPair *entry = head.add_external_data();
     entry->set_key(key);
@@ -195,11 +197,11 @@ Pieces Saving::node_pieces(const NodeProto &node) {
     return whole(node.SerializeAsString());
   held_.push_back(std::make_unique<Tensor>(parse_tensor(*proto, node.name())));
   Pieces tensor;
-  tensor.append(bare(*proto).SerializeAsString());
+  tensor.append(bare(*proto, messages_).SerializeAsString());
   tensor.append(Pieces::header(TensorProto::kRawDataFieldNumber, held_.back()->bytes));
   tensor.append(*held_.back());
-  NodeProto rest = node;
-  AttributeProto attribute = rest.attribute(0);
+  NodeProto &rest = messages_.copy(node);
+  AttributeProto &attribute = messages_.copy(rest.attribute(0));
   rest.clear_attribute();
   attribute.clear_t();
   Pieces value = whole(attribute.SerializeAsString());
@@ -210,7 +212,7 @@ Pieces Saving::node_pieces(const NodeProto &node) {
 }
 
 Pieces Saving::model_pieces() {
-  ModelProto rest = original_.proto;
+  ModelProto &rest = messages_.copy(original_.proto);
   GraphProto *rest_graph = rest.mutable_graph();
   rest_graph->clear_node();
   rest_graph->clear_initializer();

@@ -2,13 +2,13 @@
 #include "onnx_import/split_model.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.h"
 
 namespace protrain::onnx_import {
 
-SplitModel::SplitModel(const ModelProto &original, const std::vector<graph::Split> &splits) : proto_(original) {
+SplitModel::SplitModel(const ModelProto &original, const std::vector<graph::Split> &splits)
+    : proto_(messages_.copy(original)) {
   for (const graph::Split &split : splits) add_copy(split);
   redirect(splits);
   for (const TensorProto &tensor : proto_.graph().initializer())
@@ -20,15 +20,17 @@ void SplitModel::add_copy(const graph::Split &split) {
   const auto named = [&](const auto &item) { return item.name() == split.original; };
   const auto found = std::find_if(graph.initializer().begin(), graph.initializer().end(), named);
   require(found != graph.initializer().end(), Code::internal, split.original, "split, but no initializer");
-  TensorProto copy = *found;
+  const TensorProto &tensor = *found;
+  TensorProto &copy = *graph.add_initializer();
+  copy = tensor;
   copy.set_name(split.name);
-  *graph.add_initializer() = std::move(copy);
   // Files of IR 3 list initializers among the inputs, others may.
   const auto input = std::find_if(graph.input().begin(), graph.input().end(), named);
   if (input == graph.input().end()) return;
-  ValueInfo info = *input;
-  info.set_name(split.name);
-  *graph.add_input() = std::move(info);
+  const ValueInfo &info = *input;
+  ValueInfo &added = *graph.add_input();
+  added = info;
+  added.set_name(split.name);
 }
 
 void SplitModel::redirect(const std::vector<graph::Split> &splits) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/split.h"
+#include "onnx_import/messages.h"
 #include "onnx_import/tensors.h"
 
 namespace protrain::onnx_import {
@@ -22,7 +23,8 @@ class SplitModel {
   void add_copy(const graph::Split &split);
   void redirect(const std::vector<graph::Split> &splits);
 
-  ModelProto proto_;
+  Messages messages_;
+  ModelProto &proto_;
   std::map<std::string, Tensor> initializers_;  // point into proto_
 };
 

@@ -71,35 +71,40 @@ using protrain::session::Session;
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
 constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a slip
 
-// Small enough for the small-string buffers, so that it is made without memory.
+// Small enough for the small-string buffers, so that they are made without memory.
 constinit protrain_error out_of_memory{PROTRAIN_ERROR_NOMEM, "", "out of memory", true};
+constinit protrain_error out_of_memory_and_lost{PROTRAIN_ERROR_NOMEM, "", "out of memory", false};
 
-// The error for the exception that is being handled; nullptr, or std::bad_alloc, where memory is short.
-protrain_error *capture() {
+// The error for the exception that is being handled; nullptr, or std::bad_alloc, where memory is short. `usable`: what
+// is known of the session by then.
+protrain_error *capture(bool &usable) {
   try {
     throw;
   } catch (const Error &error) {
+    usable = error.aftermath != Aftermath::lost;
     std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
     // The sentence must do alone: few programs print both.
     if (text.find(subject) == std::string::npos) text = subject + ": " + text;
-    return new (std::nothrow) protrain_error{static_cast<protrain_code>(error.code), std::move(subject),
-                                             std::move(text), error.aftermath != Aftermath::lost};
+    return new (std::nothrow)
+        protrain_error{static_cast<protrain_code>(error.code), std::move(subject), std::move(text), usable};
   } catch (const std::bad_alloc &) {
     return nullptr;
   } catch (const std::exception &fault) {
+    usable = false;
     return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", protrain::printable(fault.what()), false};
   } catch (...) {
+    usable = false;
     return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", "an unknown exception", false};
   }
 }
 
 protrain_error *capture_or_out_of_memory() noexcept {
+  bool usable = true;
   try {
-    protrain_error *error = capture();
-    return error != nullptr ? error : &out_of_memory;
+    if (protrain_error *error = capture(usable); error != nullptr) return error;
   } catch (...) {
-    return &out_of_memory;
   }
+  return usable ? &out_of_memory : &out_of_memory_and_lost;
 }
 
 template <typename Body>
@@ -251,7 +256,7 @@ const char *protrain_error_subject(const protrain_error *error) {
 int protrain_error_usable(const protrain_error *error) { return error == nullptr || error->usable ? 1 : 0; }
 
 void protrain_error_destroy(protrain_error *error) {
-  if (error != &out_of_memory) delete error;
+  if (error != &out_of_memory && error != &out_of_memory_and_lost) delete error;
 }
 
 protrain_error *protrain_options_create(protrain_options **options) {

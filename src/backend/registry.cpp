@@ -56,7 +56,7 @@ std::unique_ptr<Device> open_cuda(const std::string &device, int threads) {
           PROTRAIN_BUILD_ID);
   Error error(Code::internal, "device", "the plugin for CUDA gave no device");
   std::unique_ptr<Device> opened(symbol<OpenDevice>(plugin, kOpenSymbol)(device, threads, error));
-  if (!opened) throw error;
+  if (!opened) throw std::move(error);
   return opened;
 }
 }  // namespace

@@ -47,10 +47,12 @@ int sys_rename_to_free(const char *from, const char *to) {
   return ::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
 }
 int sys_unlink(const char *path) { return ::unlink(path); }
+int sys_unlink_at(int directory, const char *name) { return ::unlinkat(directory, name, 0); }
 int sys_make_directory(const char *path) { return ::mkdir(path, 0777); }
 int sys_remove_directory(const char *path) { return ::rmdir(path); }
 DIR *sys_open_directory(int descriptor) { return ::fdopendir(descriptor); }
 dirent *sys_read_directory(DIR *directory) { return ::readdir(directory); }
+ssize_t sys_read_entries(int descriptor, void *out, std::size_t bytes) { return ::getdents64(descriptor, out, bytes); }
 int sys_lock(int descriptor) { return ::flock(descriptor, LOCK_EX | LOCK_NB); }
 char *sys_realpath(const char *path) { return ::realpath(path, nullptr); }
 
@@ -99,8 +101,9 @@ FileIdentity identity(const struct stat &found) {
 
 }  // namespace
 
-File::File(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {
+File::File(int descriptor, const std::string &path) : descriptor_(descriptor) {
   Descriptor owner(descriptor);
+  path_ = path;
   struct stat found {};
   if (sys_stat(descriptor, &found) != 0) refuse(path_, "look at it", errno);
   if (!S_ISREG(found.st_mode) || !on_disk(descriptor)) refuse_kind(path_);
@@ -189,15 +192,72 @@ void File::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+namespace {
+
+constexpr std::string_view kUnfinished = ".partial";
+
+std::string unfinished_stem(const std::string &path) { return "." + base_name(path) + "."; }
+
+// The file is nobody's but ours: locked, or on a file system that knows no locks, and still there. Otherwise another
+// writer took it for abandoned, in the moment between its creation and its lock.
+bool claim(int descriptor) {
+  struct stat found {};
+  if (sys_lock(descriptor) != 0 && errno == EWOULDBLOCK) return false;
+  return sys_stat(descriptor, &found) != 0 || found.st_nlink > 0;
+}
+
+std::vector<std::string> names_in(DIR *directory, const std::string &path) {
+  std::vector<std::string> names;
+  for (errno = 0; const dirent *found = sys_read_directory(directory); errno = 0)
+    if (const std::string_view name = found->d_name; name != "." && name != "..") names.emplace_back(name);
+  if (errno != 0) refuse(path, "list it", errno);
+  return names;
+}
+
+using Directory = std::unique_ptr<DIR, int (*)(DIR *)>;
+
+Directory open_directory(const std::string &path) {
+  Descriptor descriptor(sys_open(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY));
+  require(descriptor.get() >= 0 || errno != ENOTDIR, Code::path, path, "not a directory");
+  if (descriptor.get() < 0) refuse(path, "list it", errno);
+  Directory directory(sys_open_directory(descriptor.get()), &::closedir);
+  if (!directory) refuse(path, "list it", errno);
+  descriptor.release();
+  return directory;
+}
+
+// Removes what writers of the same path left that were killed. A directory that cannot be listed keeps it.
+void remove_abandoned(const std::string &path) {
+  const std::string parent = directory_of(path), stem = unfinished_stem(path);
+  std::vector<std::string> names;
+  try {
+    names = names_in(open_directory(parent).get(), parent);
+  } catch (const Error &) {
+  }
+  for (const std::string &name : names) {
+    if (!name.starts_with(stem) || !name.ends_with(kUnfinished)) continue;
+    const std::string abandoned = parent + "/" + name;
+    const Descriptor file(sys_open(AT_FDCWD, abandoned.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW));
+    if (file.get() >= 0 && sys_lock(file.get()) == 0) sys_unlink(abandoned.c_str());
+  }
+}
+
+}  // namespace
+
 FileWriter::FileWriter(const std::string &path) : path_(path) {
   static std::atomic<unsigned> serial{0};
   struct stat found {};
-  if (sys_stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) refuse_kind(path);
+  const bool there = sys_stat(path.c_str(), &found) == 0;
+  if (!there && errno != ENOENT) refuse(path, "look at it", errno);
+  if (there && !S_ISREG(found.st_mode)) refuse_kind(path);
+  remove_abandoned(path);
   for (int tries = 0; descriptor_ < 0; ++tries) {
-    temporary_ = fmt::format("{}/.{}.{}-{}.partial", directory_of(path), base_name(path), ::getpid(), serial++);
+    temporary_ =
+        fmt::format("{}/{}{}-{}{}", directory_of(path), unfinished_stem(path), ::getpid(), serial++, kUnfinished);
     descriptor_ = sys_open(AT_FDCWD, temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
     // A name left over by a process that was killed and had the same id.
-    if (descriptor_ < 0 && (errno != EEXIST || tries == 100)) refuse(path_, "create it", errno);
+    if (descriptor_ < 0 && (errno != EEXIST || tries >= 100)) refuse(path_, "create it", errno);
+    if (descriptor_ >= 0 && !claim(descriptor_)) sys_close(std::exchange(descriptor_, -1));
   }
 }
 
@@ -238,34 +298,35 @@ void FileWriter::commit() {
 
 std::vector<DirectoryEntry> list_directory(const std::string &path) {
   using Kind = DirectoryEntry::Kind;
-  Descriptor descriptor(sys_open(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY));
-  require(descriptor.get() >= 0 || errno != ENOTDIR, Code::path, path, "not a directory");
-  if (descriptor.get() < 0) refuse(path, "list it", errno);
-  const std::unique_ptr<DIR, int (*)(DIR *)> directory(sys_open_directory(descriptor.get()), &::closedir);
-  if (!directory) refuse(path, "list it", errno);
-  const int at = descriptor.release();
+  const Directory directory = open_directory(path);
   std::vector<DirectoryEntry> entries;
-  for (errno = 0; const dirent *found = sys_read_directory(directory.get()); errno = 0) {
-    const std::string name = found->d_name;
+  for (std::string &name : names_in(directory.get(), path)) {
     struct stat about {};
-    if (name == "." || name == ".." || sys_stat_at(at, name.c_str(), &about) != 0) continue;  // gone meanwhile
-    entries.push_back({name, S_ISREG(about.st_mode)   ? Kind::file
-                             : S_ISDIR(about.st_mode) ? Kind::directory
-                                                      : Kind::other});
+    const bool there = sys_stat_at(::dirfd(directory.get()), name.c_str(), &about) == 0;
+    if (!there && errno == ENOENT) continue;  // gone meanwhile
+    if (!there) refuse(path + "/" + name, "look at it", errno);
+    const Kind kind = S_ISREG(about.st_mode) ? Kind::file : S_ISDIR(about.st_mode) ? Kind::directory : Kind::other;
+    entries.push_back({std::move(name), kind});
   }
-  if (errno != 0) refuse(path, "list it", errno);
   std::ranges::sort(entries, {}, &DirectoryEntry::name);
   return entries;
 }
 
 bool create_directory(const std::string &path) {
+  const std::string parent = directory_of(path);
   struct stat found {};
   const bool made = sys_make_directory(path.c_str()) == 0;
   if (!made && errno != EEXIST) refuse(path, "create the directory", errno);
   if (!made && sys_stat(path.c_str(), &found) != 0) refuse(path, "look at it", errno);
   require(made || S_ISDIR(found.st_mode), Code::path, path, "not a directory");
-  if (made) sync_directory(directory_of(path));
-  return made;
+  if (!made) return false;
+  try {
+    sync_directory(parent);
+  } catch (...) {
+    sys_remove_directory(path.c_str());
+    throw;
+  }
+  return true;
 }
 
 void sync_directory(const std::string &path) {
@@ -286,10 +347,17 @@ bool exchange_names(const std::string &a, const std::string &b) {
   refuse(b, "swap a directory with it", errno);
 }
 
-bool remove_directory(const std::string &path) {
-  try {
-    for (const DirectoryEntry &entry : list_directory(path)) sys_unlink((path + "/" + entry.name).c_str());
-  } catch (const Error &) {  // a file or link of that name, or no right to read it: rmdir says no as well
+bool remove_directory(const std::string &path) noexcept {
+  const Descriptor directory(sys_open(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  alignas(dirent64) std::array<char, 4096> entries;
+  while (directory.get() >= 0) {
+    const ssize_t bytes = sys_read_entries(directory.get(), entries.data(), entries.size());
+    if (bytes <= 0) break;
+    for (ssize_t at = 0; at < bytes;) {
+      const auto *entry = reinterpret_cast<const dirent64 *>(entries.data() + at);
+      sys_unlink_at(directory.get(), entry->d_name);  // refuses directories
+      at += entry->d_reclen;
+    }
   }
   return sys_remove_directory(path.c_str()) == 0;
 }
@@ -342,8 +410,9 @@ std::optional<std::string> real_path(const std::string &path) {
 
 std::optional<FileIdentity> identity_of(const std::string &path) {
   struct stat found {};
-  if (sys_stat(path.c_str(), &found) != 0) return std::nullopt;
-  return identity(found);
+  if (sys_stat(path.c_str(), &found) == 0) return identity(found);
+  if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+  refuse(path, "look at it", errno);
 }
 
 }  // namespace protrain

@@ -43,7 +43,7 @@ class File {
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
-  File(int descriptor, std::string path);
+  File(int descriptor, const std::string &path);  // closes it where it throws
   File() = default;
 
   int descriptor_ = -1;
@@ -54,6 +54,8 @@ class File {
 };
 
 // A file in the making: written under a temporary name in the same directory, and in place only once it is complete.
+// The writer locks its temporary file while it lives. A file of that kind that nobody locks was left by a process that
+// was killed: the next writer of the same path removes it. File systems without locks keep it.
 class FileWriter {
  public:
   explicit FileWriter(const std::string &path);  // Code::path where `path` is something else than a regular file
@@ -89,7 +91,8 @@ struct DirectoryEntry {
 // Sorted by name, without "." and "..". Code::path for what is no directory.
 std::vector<DirectoryEntry> list_directory(const std::string &path);
 
-// Makes the last component of `path` and syncs the directory above; false where there is a directory already.
+// Makes the last component of `path` and syncs the directory above; false where there is a directory already. Where it
+// throws it leaves none.
 bool create_directory(const std::string &path);
 
 void sync_directory(const std::string &path);
@@ -101,8 +104,8 @@ void rename_directory(const std::string &from, const std::string &to);
 bool exchange_names(const std::string &a, const std::string &b);
 
 // Removes a directory and the files in it, but no directory below and nothing behind a link. What cannot be removed
-// stays, and then the answer is false.
-bool remove_directory(const std::string &path);
+// stays, and then the answer is false. Takes no memory: it also cleans up where there is none.
+bool remove_directory(const std::string &path) noexcept;
 
 // Holds a directory against all others that ask for it, in this process or another; the system lets go of it when the
 // process ends, however it ends.
@@ -127,6 +130,7 @@ std::string base_name(const std::string &path);
 
 // Links resolved; nothing where the path leads nowhere (missing, dangling, a loop).
 std::optional<std::string> real_path(const std::string &path);
-std::optional<FileIdentity> identity_of(const std::string &path);  // likewise
+// Nothing where nothing has that name; Code::io where the system does not say.
+std::optional<FileIdentity> identity_of(const std::string &path);
 
 }  // namespace protrain

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -39,6 +40,16 @@ Block::Block(std::uint64_t bytes, const std::string &subject) : bytes_(bytes) {
 
 Block::~Block() {
   if (data_) munmap(data_, bytes_);
+}
+
+void require_mappable(std::uint64_t bytes, const std::string &subject) { const Block taken(bytes, subject); }
+
+void require_heap(std::size_t bytes, const std::string &subject) {
+  // Through pointers that the compiler cannot follow: it drops a malloc whose block is freed unused.
+  static void *(*volatile const take)(std::size_t) = &std::malloc;
+  void *const taken = take(bytes);
+  require(taken != nullptr, Code::nomem, subject, "the system refused {} bytes", bytes);
+  std::free(taken);
 }
 
 std::uint64_t available_memory(const std::string &root) {

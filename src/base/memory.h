@@ -30,6 +30,11 @@ class Block {
   std::uint64_t bytes_ = 0;
 };
 
+// Code::nomem where the system or the heap would refuse so much now. Nothing is kept: what is asked for next by this
+// thread is there, unless another takes it first. For libraries that use what they were not given.
+void require_mappable(std::uint64_t bytes, const std::string &subject);
+void require_heap(std::size_t bytes, const std::string &subject);
+
 // Bytes this process may still take: the least of what the machine has available, what the control groups leave, and
 // what RLIMIT_AS and RLIMIT_DATA leave. `root` is where /proc and /sys are found: "" but in tests.
 std::uint64_t available_memory(const std::string &root = "");

@@ -89,10 +89,9 @@ struct SpillFile::Ring {
 };
 
 SpillFile::SpillFile(const std::string &directory, std::uint64_t bytes)
-    : directory_(directory), bounce_(kPart, "spill file") {
-  open(directory, round_up(bytes, kDiskAlignment));
-  ring_ = std::make_unique<Ring>();
+    : directory_(directory), ring_(std::make_unique<Ring>()), bounce_(kPart, "spill file") {
   if (!ring_->made) ring_.reset();
+  open(directory, round_up(bytes, kDiskAlignment));
 }
 
 SpillFile::~SpillFile() {
@@ -107,7 +106,7 @@ void SpillFile::open(const std::string &directory, std::uint64_t bytes) {
   if (!direct_ && errno == EINVAL) descriptor_ = open_unnamed(directory, 0);
   if (descriptor_ < 0) refuse(directory, "make a file", errno);
   if (const int error = sys_allocate(descriptor_, static_cast<off_t>(bytes)); error != 0) {
-    ::close(std::exchange(descriptor_, -1));
+    ::close(std::exchange(descriptor_, -1));  // the last act of the constructor: nothing else would
     refuse(directory, fmt::format("take {} bytes", bytes), error);
   }
 }

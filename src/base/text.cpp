@@ -182,20 +182,6 @@ std::string json_escape(std::string_view text) {
   return out;
 }
 
-bool nests_deeper(std::string_view json, std::size_t depth) {
-  std::size_t open = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (quoted && c == '\\') ++i;
-    if (c == '"') quoted = !quoted;
-    if (quoted) continue;
-    if ((c == '[' || c == '{') && ++open > depth) return true;
-    if ((c == ']' || c == '}') && open > 0) --open;
-  }
-  return false;
-}
-
 std::string printable(std::string_view text, std::size_t limit) {
   constexpr std::string_view kCut = "...";
   std::string out;

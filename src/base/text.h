@@ -41,10 +41,6 @@ std::string json_escape(std::string_view text);
 
 // Foreign text for a message: control characters, terminal escapes and bytes that are not UTF-8 as \xHH, and no more
 // than `limit` bytes ("..." marks the cut).
-// Whether brackets of a JSON text, braces or square, stand in each other more than `depth` deep; a parser's answer to
-// that may be to end the process.
-bool nests_deeper(std::string_view json, std::size_t depth);
-
 std::string printable(std::string_view text, std::size_t limit = 200);
 
 }  // namespace protrain

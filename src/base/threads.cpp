@@ -4,9 +4,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <vector>
@@ -108,13 +109,15 @@ void Team::State::start(const std::string &name) {
       return nullptr;
     };
     error = pthread_create(&seat.thread, &attributes, begin, &seat);
-    if (error == 0) pthread_setname_np(seat.thread, (name + "/" + std::to_string(started)).substr(0, 15).c_str());
+    std::array<char, 16> title{};  // what the system keeps of a name; a string might throw, with threads running
+    std::snprintf(title.data(), title.size(), "%s/%d", name.c_str(), started);
+    if (error == 0) pthread_setname_np(seat.thread, title.data());
   }
   pthread_attr_destroy(&attributes);
   if (error == 0) return;
   const int got = started;
   stop();
-  fail(error == ENOMEM ? Code::nomem : Code::device, "threads",
+  fail(Code::nomem, "threads",  // the system says EAGAIN where memory for a stack is short, too
        "the system refused thread {} of {} ({}): ask for fewer threads, or raise the limits on processes and memory",
        got + 1, size, std::strerror(error));
 }

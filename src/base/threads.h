@@ -39,8 +39,8 @@ inline Range share(std::int64_t count, std::int64_t grain, const Member &member)
 
 class Team {
  public:
-  // Threads are called "name/0", "name/1", ...; no signal is delivered to them. Code::device or Code::nomem when the
-  // system refuses one.
+  // Threads are called "name/0", "name/1", ...; no signal is delivered to them. Code::nomem when the system
+  // refuses one.
   Team(int size, const std::string &name);
   ~Team();
   Team(const Team &) = delete;

@@ -82,10 +82,10 @@ class Load {
 };
 
 template <typename Do>
-std::thread start_thread(const Do &act) {
+std::jthread start_thread(const Do &act) {
   const BlockedSignals blocked;
   try {
-    return std::thread(act);
+    return std::jthread(act);
   } catch (const std::system_error &error) {
     fail(Code::nomem, "profiling", "the system refused a thread: {}", error.what());
   }
@@ -115,7 +115,7 @@ void measure_disk(backend::Device &device, const std::string &directory, profile
     }
     over = true;
   };
-  std::thread worker = start_thread(transfer);
+  std::jthread worker = start_thread(transfer);  // joins, whatever throws
   const double beside = load.until([&] { return over.load(); });
   worker.join();
   if (failure) std::rethrow_exception(failure);

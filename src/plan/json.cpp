@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "plan/plan.h"
 
@@ -13,36 +13,56 @@ namespace protrain::plan {
 
 namespace {
 
-constexpr std::size_t kDeepest = 16;
-using Json = nlohmann::ordered_json;
-
 constexpr const char *kModeNames[] = {"keep", "recompute", "swap", "selective"};
 constexpr const char *kOrderNames[] = {"overlap", "barrier"};
 
 template <typename Enum, std::size_t N>
 Enum named(const Json &json, const char *const (&names)[N], const char *what) {
-  const std::string name = json.get<std::string>();
-  const auto found = std::find(std::begin(names), std::end(names), name);
-  require(found != std::end(names), Code::format, "plan", "'{}' is no {}", printable(name), what);
+  const std::string *name = json.text();
+  require(name != nullptr, Code::format, "plan", "{} is no text, and so no {}", printable(json.dump()), what);
+  const auto found = std::find(std::begin(names), std::end(names), *name);
+  require(found != std::end(names), Code::format, "plan", "'{}' is no {}", printable(*name), what);
   return static_cast<Enum>(found - std::begin(names));
 }
 
 // As it was written: no fraction is cut off, no large number wraps around.
 int integer(const Json &json, const char *key, int fallback) {
-  if (!json.contains(key)) return fallback;
-  const Json &item = json[key];
-  const bool fits = item.is_number_integer() && item == item.get<int>() && item.get<int>() >= 0;
-  require(fits, Code::format, "plan", "{} {} is no whole number that a plan can have", key, printable(item.dump()));
-  return item.get<int>();
+  const Json *item = json.find(key);
+  if (item == nullptr) return fallback;
+  const bool fits = item->whole() != nullptr && std::in_range<int>(*item->whole());
+  require(fits, Code::format, "plan", "{} {} is no whole number that a plan can have", key, printable(item->dump()));
+  return static_cast<int>(*item->whole());
 }
 
-std::uint64_t bytes_of(const Json &json, const char *key) {
+std::uint64_t bytes_of(const Json &json, const char *key, std::uint64_t fallback) {
+  const Json *item = json.find(key);
+  if (item == nullptr) return fallback;
   std::optional<std::uint64_t> bytes;
-  if (json[key].is_number_unsigned()) bytes = json[key].get<std::uint64_t>();
-  if (json[key].is_string()) bytes = parse_bytes(json[key].get<std::string>());
+  if (item->whole() != nullptr) bytes = *item->whole();
+  if (item->text() != nullptr) bytes = parse_bytes(*item->text());
   require(bytes && *bytes > 0, Code::format, "plan", "{} {} is no size such as 67108864 or \"64MiB\"", key,
-          printable(json[key].dump()));
+          printable(item->dump()));
   return *bytes;
+}
+
+bool truth(const Json &json, const char *key, bool fallback) {
+  const Json *item = json.find(key);
+  if (item == nullptr) return fallback;
+  require(item->truth() != nullptr, Code::format, "plan", "{} {} is neither true nor false", key,
+          printable(item->dump()));
+  return *item->truth();
+}
+
+const Json &member(const Json &json, const char *key) {
+  const Json *item = json.find(key);
+  require(item != nullptr, Code::format, "plan", "{} has no {}", printable(json.dump()), key);
+  return *item;
+}
+
+const Json::Array &list(const Json &json, const char *key) {
+  const Json::Array *items = member(json, key).items();
+  require(items != nullptr, Code::format, "plan", "{} is no list", key);
+  return *items;
 }
 
 // A key that is misspelt would leave its default unsaid.
@@ -51,7 +71,7 @@ void require_known_keys(const Json &json) {
                                                       "n_buffer",        "n_swap",      "n_checkpoint",  "n_selective",
                                                       "n_host",          "chunk_bytes", "shared_memory", "update",
                                                       "optimizer_order", "slack",       "chunks",        "blocks"};
-  for (const auto &[key, value] : json.items()) {
+  for (const auto &[key, value] : *json.members()) {
     const std::string nearest = nearest_word(key, known);
     require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),
             nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
@@ -66,27 +86,28 @@ Choice choice_from(const Json &json, Choice choice) {
   choice.n_selective = integer(json, "n_selective", choice.n_selective);
   choice.n_host = integer(json, "n_host", choice.n_host);
   choice.slack = integer(json, "slack", choice.slack);
-  choice.shared_memory = json.value("shared_memory", choice.shared_memory);
-  if (json.contains("chunk_bytes")) choice.chunk_bytes = bytes_of(json, "chunk_bytes");
-  if (json.contains("piece_bytes")) choice.piece_bytes = bytes_of(json, "piece_bytes");
-  if (json.contains("update")) choice.update = named<Tier>(json["update"], kTierNames, "place for an optimizer");
-  if (json.contains("optimizer_order"))
-    choice.order = named<OptimizerOrder>(json["optimizer_order"], kOrderNames, "order of the optimizer");
+  choice.shared_memory = truth(json, "shared_memory", choice.shared_memory);
+  choice.chunk_bytes = bytes_of(json, "chunk_bytes", choice.chunk_bytes);
+  choice.piece_bytes = bytes_of(json, "piece_bytes", choice.piece_bytes);
+  if (const Json *update = json.find("update"))
+    choice.update = named<Tier>(*update, kTierNames, "place for an optimizer");
+  if (const Json *order = json.find("optimizer_order"))
+    choice.order = named<OptimizerOrder>(*order, kOrderNames, "order of the optimizer");
   return choice;
 }
 
 std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph) {
-  require(json.is_array(), Code::format, "plan", "chunks is no list");
   std::vector<Chunk> chunks;
-  for (const Json &item : json) {
+  for (const Json &item : list(json, "chunks")) {
     Chunk &chunk = chunks.emplace_back();
-    for (const Json &parameter : item.at("parameters")) {
-      require(parameter.is_number_unsigned(), Code::format, "plan", "'{}' is no parameter's position",
+    for (const Json &parameter : list(item, "parameters")) {
+      require(parameter.whole() != nullptr, Code::format, "plan", "'{}' is no parameter's position",
               printable(parameter.dump()));
-      chunk.parameters.push_back(parameter.get<std::size_t>());
+      chunk.parameters.push_back(*parameter.whole());
     }
-    chunk.tier = named<Tier>(item.at("tier"), kTierNames, "tier");
-    if (item.contains("update")) chunk.update = named<Tier>(item["update"], kTierNames, "place for an optimizer");
+    chunk.tier = named<Tier>(member(item, "tier"), kTierNames, "tier");
+    if (const Json *update = item.find("update"))
+      chunk.update = named<Tier>(*update, kTierNames, "place for an optimizer");
     for (std::size_t p : chunk.parameters) {
       require(p < graph.parameters.size(), Code::arg, "plan", "the plan has a parameter {}, the model has {}", p,
               graph.parameters.size());
@@ -104,15 +125,14 @@ int count(const std::vector<Of> &items, auto matches) {
 
 Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) {
   Plan plan = expand(graph, choice_from(json, base));
-  if (json.contains("chunks")) {
-    plan.chunks = chunks_from(json["chunks"], graph);
+  if (json.find("chunks") != nullptr) {
+    plan.chunks = chunks_from(json, graph);
     plan.n_persist = count(plan.chunks, [](const Chunk &chunk) { return chunk.tier == Tier::device; });
     plan.n_buffer = integer(json, "n_buffer", base.n_buffer);
   }
-  if (json.contains("blocks")) {
+  if (json.find("blocks") != nullptr) {
     plan.blocks.clear();
-    require(json["blocks"].is_array(), Code::format, "plan", "blocks is no list of modes");
-    for (const Json &mode : json["blocks"])
+    for (const Json &mode : list(json, "blocks"))
       plan.blocks.push_back(named<BlockMode>(mode, kModeNames, "mode of a block"));
     plan.n_swap = count(plan.blocks, [](BlockMode mode) { return mode == BlockMode::swap; });
     plan.n_checkpoint = count(plan.blocks, [](BlockMode mode) { return mode == BlockMode::recompute; });
@@ -123,7 +143,7 @@ Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) 
 
 }  // namespace
 
-std::string to_json(const Plan &plan) {
+Json as_json(const Plan &plan) {
   Json json = {{"n_chunk", plan.chunks.size()},
                {"n_persist", plan.n_persist},
                {"n_buffer", plan.n_buffer},
@@ -143,20 +163,16 @@ std::string to_json(const Plan &plan) {
                               {"tier", kTierNames[static_cast<int>(chunk.tier)]},
                               {"update", kTierNames[static_cast<int>(chunk.update)]},
                               {"parameters", chunk.parameters}});
-  return json.dump(1);
+  return json;
 }
 
+std::string to_json(const Plan &plan) { return as_json(plan).dump(1); }
+
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base) {
-  Plan plan;
-  try {
-    require(!nests_deeper(text, kDeepest), Code::format, "plan", "the plan is nested too deep");
-    const Json json = Json::parse(text);
-    require(json.is_object(), Code::format, "plan", "a plan is a JSON object");
-    require_known_keys(json);
-    plan = plan_from(json, graph, base);
-  } catch (const nlohmann::json::exception &error) {
-    fail(Code::format, "plan", "the plan cannot be read: {}", printable(error.what()));
-  }
+  const Json json = parse_json(text, "plan");
+  require(json.members() != nullptr, Code::format, "plan", "a plan is a JSON object");
+  require_known_keys(json);
+  const Plan plan = plan_from(json, graph, base);
   check(plan, graph);
   return plan;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/tier.h"
 #include "graph/graph.h"
 
@@ -92,6 +93,7 @@ std::vector<int> block_of_first_use(const graph::Graph &graph);
 // Code::arg where the plan does not fit the graph: a parameter in no chunk or in two, another number of blocks.
 void check(const Plan &plan, const graph::Graph &graph);
 
+Json as_json(const Plan &plan);
 std::string to_json(const Plan &plan);
 // Either what to_json gives, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
 // "n_host", "chunk_bytes", "update"), which are expanded. What is absent is taken from `base`. Checked against the

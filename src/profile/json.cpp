@@ -1,17 +1,14 @@
+#include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "profile/profile.h"
 
 namespace protrain::profile {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr std::size_t kDeepest = 16;
 
 struct BytesKey {
   const char *name;
@@ -48,7 +45,7 @@ void require_known_keys(const Json &json) {
   std::vector<std::string_view> known(std::begin(kOthers), std::end(kOthers));
   for (const BytesKey &key : kBytes) known.emplace_back(key.name);
   for (const RateKey &key : kRates) known.emplace_back(key.name);
-  for (const auto &[key, value] : json.items())
+  for (const auto &[key, value] : *json.members())
     if (std::ranges::find(known, key) == known.end()) {
       const std::string nearest = nearest_word(key, known);
       fail(Code::arg, "hardware", "a machine has no '{}'{}", printable(key),
@@ -57,27 +54,44 @@ void require_known_keys(const Json &json) {
 }
 
 std::uint64_t bytes_from(const Json &json, const std::string &key) {
-  const auto bytes = json.is_string() ? parse_bytes(json.get<std::string>())
-                                      : parse_bytes(json.is_number_unsigned() ? json.dump() : "");
+  std::optional<std::uint64_t> bytes;
+  if (json.whole() != nullptr) bytes = *json.whole();
+  if (json.text() != nullptr) bytes = parse_bytes(*json.text());
   require(bytes.has_value(), Code::format, "hardware", "{} is {}, not a size such as 24GiB", key,
           printable(json.dump()));
   return *bytes;
 }
 
 double rate_from(const Json &json, const std::string &key) {
-  require(json.is_number(), Code::format, "hardware", "{} is {}, not a number", key, printable(json.dump()));
-  const double rate = json.get<double>();
-  require(std::isfinite(rate) && rate >= 0, Code::arg, "hardware", "{} is {}", key, rate);
-  return rate;
+  const std::optional<double> rate = json.number();
+  require(rate.has_value(), Code::format, "hardware", "{} is {}, not a number", key, printable(json.dump()));
+  require(std::isfinite(*rate) && *rate >= 0, Code::arg, "hardware", "{} is {}", key, *rate);
+  return *rate;
 }
 
 template <typename T>
 std::map<std::string, T> by_signature(const Json &json, const char *key, T (*read)(const Json &, const std::string &)) {
   std::map<std::string, T> found;
-  if (!json.contains(key)) return found;
-  require(json[key].is_object(), Code::format, "hardware", "{} is no object", key);
-  for (const auto &[signature, value] : json[key].items()) found[signature] = read(value, signature);
+  const Json *item = json.find(key);
+  if (item == nullptr) return found;
+  require(item->members() != nullptr, Code::format, "hardware", "{} is no object", key);
+  for (const auto &[signature, value] : *item->members()) found[signature] = read(value, signature);
   return found;
+}
+
+bool truth(const Json &json, const char *key) {
+  const Json *item = json.find(key);
+  if (item == nullptr) return false;
+  require(item->truth() != nullptr, Code::format, "hardware", "{} is {}, neither true nor false", key,
+          printable(item->dump()));
+  return *item->truth();
+}
+
+std::string name_in(const Json &json) {
+  const Json *item = json.find("name");
+  if (item == nullptr) return "unnamed";
+  require(item->text() != nullptr, Code::format, "hardware", "name is {}, not a text", printable(item->dump()));
+  return *item->text();
 }
 
 void require_machine(const Profile &profile) {
@@ -96,15 +110,15 @@ void require_machine(const Profile &profile) {
 
 Profile profile_from(const Json &json) {
   Profile profile;
-  require(json.is_object(), Code::format, "hardware", "a machine is a JSON object");
+  require(json.members() != nullptr, Code::format, "hardware", "a machine is a JSON object");
   require_known_keys(json);
-  profile.name = json.value("name", "unnamed");
-  profile.shares_memory = json.value("shares_memory", false);
-  profile.shares_cores = json.value("shares_cores", false);
+  profile.name = name_in(json);
+  profile.shares_memory = truth(json, "shares_memory");
+  profile.shares_cores = truth(json, "shares_cores");
   for (const BytesKey &key : kBytes)
-    if (json.contains(key.name)) profile.*key.member = bytes_from(json[key.name], key.name);
+    if (const Json *item = json.find(key.name)) profile.*key.member = bytes_from(*item, key.name);
   for (const RateKey &key : kRates)
-    if (json.contains(key.name)) profile.*key.member = rate_from(json[key.name], key.name);
+    if (const Json *item = json.find(key.name)) profile.*key.member = rate_from(*item, key.name);
   profile.kernels = by_signature(json, "kernels", rate_from);
   profile.scratch = by_signature(json, "scratch", bytes_from);
   require_machine(profile);
@@ -121,16 +135,9 @@ std::string to_json(const Profile &profile) {
   for (const RateKey &key : kRates) json[key.name] = profile.*key.member;
   json["kernels"] = profile.kernels;
   json["scratch"] = profile.scratch;
-  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(1);
 }
 
-Profile from_json(const std::string &text) {
-  try {
-    require(!nests_deeper(text, kDeepest), Code::format, "hardware", "the machine's description is nested too deep");
-    return profile_from(Json::parse(text));
-  } catch (const nlohmann::json::exception &error) {
-    fail(Code::format, "hardware", "the machine's description cannot be read: {}", printable(error.what()));
-  }
-}
+Profile from_json(const std::string &text) { return profile_from(parse_json(text, "hardware")); }
 
 }  // namespace protrain::profile

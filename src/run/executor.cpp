@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -185,29 +186,40 @@ void Executor::note_spans() {
   }
 }
 
+// What is left of the session, and the text that says so; where memory is short the text goes without.
+void Executor::judge(Error &error, std::size_t instruction) const {
+  if (error.code == Code::cancelled) return;
+  // Values that an asynchronous device cannot take: it went on, spoilt the step, and no Update did anything.
+  if (error.code == Code::arg && device_.info().asynchronous) {
+    if (program_.weight != program::BufferId::none) error.aftermath = Aftermath::half_applied;  // sums are of no use
+    return;
+  }
+  const bool gone = error.aftermath == Aftermath::lost, updates = program_.norm != program::BufferId::none;
+  // Updates that had begun on other queues ran to their end or did not begin; of what was on its way to or from a
+  // disk that fails nobody can tell. Without Updates it is only sums of gradients that are of no use.
+  if (!gone && committed_)
+    error.aftermath =
+        updates && program_.instructions[instruction].queue == Queue::disk ? Aftermath::lost : Aftermath::half_applied;
+  try {
+    if (!gone) error.text += " [at instruction " + describe(program_, graph_, instruction) + "]";
+    if (error.aftermath == Aftermath::lost)
+      error.text += kLost;
+    else if (committed_ && updates)
+      error.text += "; some parameters took the step and others did not";
+  } catch (const std::bad_alloc &) {
+  }
+}
+
 void Executor::rethrow(const Lanes::Outcome &outcome) const {
   try {
     std::rethrow_exception(outcome.error);
   } catch (Error &error) {
-    if (error.code == Code::cancelled) throw;
-    // Values that an asynchronous device cannot take: it went on, spoilt the step, and no Update did anything.
-    if (error.code == Code::arg && device_.info().asynchronous) {
-      if (program_.weight != program::BufferId::none) error.aftermath = Aftermath::half_applied;  // sums are of no use
-      throw;
-    }
-    if (error.aftermath == Aftermath::lost) {
-      error.text += kLost;
-      throw;
-    }
-    error.text += " [at instruction " + describe(program_, graph_, outcome.instruction) + "]";
-    if (!committed_) throw;
-    // Updates that had begun on other queues ran to their end or did not begin; of what was on its way to or from a
-    // disk that fails nobody can tell. Without Updates it is only sums of gradients that are of no use.
-    error.aftermath = Aftermath::half_applied;
-    if (program_.norm == program::BufferId::none) throw;
-    if (program_.instructions[outcome.instruction].queue == Queue::disk) error.aftermath = Aftermath::lost;
-    error.text += error.aftermath == Aftermath::lost ? kLost : "; some parameters took the step and others did not";
+    judge(error, outcome.instruction);
     throw;
+  } catch (const std::bad_alloc &) {
+    Error error(Code::nomem, "", "out of memory");  // short enough to be made without memory
+    judge(error, outcome.instruction);
+    throw error;
   }
 }
 
@@ -229,6 +241,8 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
       device_.replay_step(*recording_, scalars);
   } catch (Error &error) {
     if (error.code != Code::arg) error.aftermath = Aftermath::lost, gone = std::current_exception();
+    lanes_.fail(issues_.size() - 1, std::current_exception());
+  } catch (...) {  // workers must end the run all the same
     lanes_.fail(issues_.size() - 1, std::current_exception());
   }
   Lanes::Outcome outcome = lanes_.end(issues_.size());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/error.h"
 #include "program/summary.h"
 #include "run/kernels.h"
 #include "run/lanes.h"
@@ -80,6 +81,7 @@ class Executor final : public Job {
   void perform(std::size_t instruction, bool alone);
   void move(const Issue &issue, bool alone);
   void note_spans();
+  void judge(Error &error, std::size_t instruction) const;
   [[noreturn]] void rethrow(const Lanes::Outcome &outcome) const;
 
   backend::Device &device_;

@@ -13,17 +13,24 @@ namespace protrain::run {
 
 Lanes::Lanes(const std::array<bool, kQueueCount> &own_worker) : own_worker_(own_worker) {
   const BlockedSignals blocked;
-  for (std::size_t q = 0; q < kQueueCount; ++q) {
-    if (!own_worker_[q]) continue;
-    try {
-      workers_.emplace_back([this, q] { serve(static_cast<Queue>(q)); });
-    } catch (const std::system_error &error) {
-      close();
-      protrain::fail(Code::nomem, kQueueNames[q], "the system refused a thread: {}", error.what());
-    }
-    const std::string name = std::string("protrain/") + kQueueNames[q];
-    pthread_setname_np(workers_.back().native_handle(), name.substr(0, 15).c_str());
+  try {
+    for (std::size_t q = 0; q < kQueueCount; ++q)
+      if (own_worker_[q]) start(static_cast<Queue>(q));
+  } catch (...) {  // with workers running
+    close();
+    throw;
   }
+}
+
+void Lanes::start(Queue queue) {
+  const char *name = kQueueNames[static_cast<std::size_t>(queue)];
+  const std::string title = (std::string("protrain/") + name).substr(0, 15);
+  try {
+    workers_.emplace_back([this, queue] { serve(queue); });
+  } catch (const std::system_error &error) {
+    protrain::fail(Code::nomem, name, "the system refused a thread: {}", error.what());
+  }
+  pthread_setname_np(workers_.back().native_handle(), title.c_str());
 }
 
 Lanes::~Lanes() { close(); }

@@ -51,6 +51,7 @@ class Lanes {
   Outcome end(std::size_t instructions);
 
  private:
+  void start(Queue queue);
   void close();
   void serve(Queue queue);
   void work_through(Queue queue);

@@ -1,9 +1,9 @@
 // What `protrain check` prints: whether a model trains, and if not, everything that it lacks.
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "grad/training.h"
 #include "run/kernels.h"
 #include "session/loaded_model.h"
@@ -13,8 +13,6 @@
 namespace protrain::session {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // For dims that nobody bound: large enough that shapes are honest, small enough that nothing costs anything.
 constexpr std::int64_t kDefaultBatch = 2;
@@ -32,14 +30,14 @@ Json labels_json(const onnx_import::Model &model, const passes::Loss &loss) {
   if (output != model.outputs().end() && output->dims && !output->dims->empty()) {
     const std::vector<std::string> bound = model.symbolic_dims();
     dims = Json::array();
-    for (const onnx_import::Dim &dim : *output->dims) {
+    for (std::size_t d = 0; d + (classes ? 1 : 0) < output->dims->size(); ++d) {
+      const onnx_import::Dim &dim = (*output->dims)[d];
       const auto *name = std::get_if<std::string>(&dim);
       if (name == nullptr)
         dims.push_back(std::get<std::int64_t>(dim));
       else
         dims.push_back(std::ranges::find(bound, *name) != bound.end() ? Json(*name) : Json());
     }
-    if (classes) dims.erase(dims.size() - 1);
   }
   return {{"name", loss.labels}, {"dtype", name_of(classes ? DType::i64 : DType::f32)}, {"dims", dims}};
 }
@@ -108,7 +106,7 @@ std::string check_model(const Options &options, const std::string &model_path) {
     json["problems"].push_back(
         {{"code", static_cast<int>(error.code)}, {"subject", error.subject}, {"text", error.text}});
   }
-  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(1);
 }
 
 }  // namespace protrain::session

@@ -1,6 +1,5 @@
 // protrain plan: what a step would be on a machine that need not be here.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -13,8 +12,6 @@
 namespace protrain::session {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // The machine to plan for, with a device behind it where it is this one.
 class PlanSite {
@@ -142,7 +139,8 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
   const double seconds = blueprint.predicted[0].seconds(blueprint.accumulation), tokens = tokens_of(blueprint);
   Json json = {{"model", path}, {"hardware", blueprint.profile.name}, {"precision", options.text("precision")}};
   json["feasible"] = feasible;
-  json.update(integers_json(blueprint.chosen.plan, choice));
+  const Json integers = integers_json(blueprint.chosen.plan, choice);
+  for (const auto &[key, value] : *integers.members()) json.append(key, value);
   json["step_seconds"] = seconds;
   json["tokens_per_second"] = tokens / seconds;
   json["device_peak_bytes"] = blueprint.draft.bytes[0];
@@ -171,8 +169,8 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
   json["explanation"] = explain(blueprint, tokens, alternatives(options, path, *site, blueprint));
   json["timeline"] = timeline_json(step, program::spans_of(predicted));
   json["queues"] = queues_json(step, program::spans_of(predicted));
-  json["plan"] = Json::parse(plan::to_json(blueprint.chosen.plan));
-  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+  json["plan"] = plan::as_json(blueprint.chosen.plan);
+  return json.dump(1);
 }
 
 }  // namespace protrain::session

@@ -4,14 +4,11 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/text.h"
 #include "program/timeline.h"
 
 namespace protrain::session {
-
-using Json = nlohmann::ordered_json;
 
 namespace {
 
@@ -80,7 +77,7 @@ std::string step_json(std::uint64_t step, const StepResult &result, double secon
 }
 
 std::string saved_json(std::uint64_t step, const std::string &path) {
-  return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump();
 }
 
 Json costs_json(const program::Summary &summary, const std::array<std::uint64_t, kTierCount> &peak_bytes) {
@@ -107,7 +104,7 @@ Json timeline_json(const program::Program &program, const std::vector<program::S
   for (std::size_t t = 0; t < kTierCount; ++t) {
     Json &points = json[kTierNames[t]] = Json::array();
     for (const program::Point &point : timeline[t]) {
-      Json &row = points.emplace_back(Json::array({to_seconds(point.at_ns)}));
+      Json &row = points.push_back(Json::array({to_seconds(point.at_ns)}));
       for (std::uint64_t bytes : point.bytes) row.push_back(bytes);
     }
   }
@@ -121,7 +118,7 @@ Json queues_json(const program::Program &program, const std::vector<program::Spa
   for (std::size_t q = 0; q < kQueueCount; ++q) {
     Json &bars = json[kQueueNames[q]] = Json::array();
     for (const program::Span &span : busy_spans(program, spans, static_cast<Queue>(q), end_ns / kPixels))
-      bars.push_back({to_seconds(span.start_ns), to_seconds(span.end_ns)});
+      bars.push_back(Json::array({to_seconds(span.start_ns), to_seconds(span.end_ns)}));
   }
   return json;
 }

@@ -1,10 +1,10 @@
 // The JSON texts a session gives away.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "backend/backend.h"
+#include "base/json.h"
 #include "program/program.h"
 #include "program/summary.h"
 #include "run/executor.h"
@@ -21,17 +21,15 @@ std::string saved_json(std::uint64_t step, const std::string &path);
 
 // What a step costs, predicted or measured: seconds, device_peak_bytes, host_peak_bytes, disk_bytes, overlap,
 // busy_seconds by queue, stall_seconds by cause.
-nlohmann::ordered_json costs_json(const program::Summary &summary,
-                                  const std::array<std::uint64_t, kTierCount> &peak_bytes);
+Json costs_json(const program::Summary &summary, const std::array<std::uint64_t, kTierCount> &peak_bytes);
 // A simulated step's; `beside` as it was simulated.
-nlohmann::ordered_json costs_json(const program::Program &program, const program::Simulation &simulation,
-                                  const program::Beside &beside);
+Json costs_json(const program::Program &program, const program::Simulation &simulation, const program::Beside &beside);
 // {"owners": [names], "device": [[seconds, bytes of each owner...], ...], "host": ..., "disk": ...}: a point holds
 // until the next.
-nlohmann::ordered_json timeline_json(const program::Program &program, const std::vector<program::Span> &spans);
+Json timeline_json(const program::Program &program, const std::vector<program::Span> &spans);
 // {"compute": [[start, end], ...], ...}: seconds in which each queue was busy; gaps that no picture would show are left
 // out.
-nlohmann::ordered_json queues_json(const program::Program &program, const std::vector<program::Span> &spans);
+Json queues_json(const program::Program &program, const std::vector<program::Span> &spans);
 
 // What protrain_session_report gives. `seconds`: of the whole step, the rest is of the Program that ran last;
 // `prediction`: of the same Program with the same queues beside compute, or nullptr.

@@ -179,6 +179,9 @@ class LiveSession final : public Session {
       cancelled_.store(false, std::memory_order_relaxed);
       lost_ = error.aftermath == Aftermath::lost;
       throw;
+    } catch (...) {
+      cancelled_.store(false, std::memory_order_relaxed);
+      throw;
     }
   }
 

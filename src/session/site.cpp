@@ -1,10 +1,10 @@
 #include "session/site.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "ops/op.h"
 
 namespace protrain::session {
@@ -30,7 +30,7 @@ profile::Profile LiveSite::profile(const std::vector<const graph::Graph *> &grap
   const measure::Request request = {
       .graphs = graphs, .optimizer = optimizer, .disk_directory = disk, .memory = device_.info().memory_bytes / 2};
   const auto tell = [this](std::size_t done, std::size_t of) {
-    if (log_) log_(nlohmann::ordered_json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
+    if (log_) log_(Json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
   };
   if (measure::measure(device_, kernels_, request, profile, tell)) cache.store(profile);
   return profile;

@@ -18,9 +18,7 @@ constexpr std::string_view kHead = "{\n \"format\": \"protrain checkpoint\",";
 constexpr std::string_view kTail = ",\n \"checksum\": \"", kEnd = "\"\n}\n";
 constexpr std::size_t kDigits = 32;
 
-nlohmann::ordered_json json_of(const FileRecord &record) {
-  return {{"bytes", record.bytes}, {"pieces", record.pieces}};
-}
+Json json_of(const FileRecord &record) { return {{"bytes", record.bytes}, {"pieces", record.pieces}}; }
 
 void verify_checksum(const std::string &text, const std::string &file) {
   const std::size_t after = kDigits + kEnd.size();
@@ -34,13 +32,14 @@ void verify_checksum(const std::string &text, const std::string &file) {
 }
 
 FileRecord record_of(const Json &files, const char *name, const std::string &file) {
-  const Json &about = member(files, name, file), &pieces = member(about, "pieces", file);
+  const Json &about = member(files, name, file);
+  const Json::Array &pieces = items(member(about, "pieces", file), "the checksums of a file", file);
   FileRecord record{.bytes = whole_member(about, "bytes", file), .pieces = {}};
-  require(pieces.is_array() && pieces.size() == piece_count(record.bytes), Code::format, file,
+  require(pieces.size() == piece_count(record.bytes), Code::format, file,
           "the number of checksums of {} does not fit its {} bytes", name, record.bytes);
   for (const Json &piece : pieces) {
-    require(piece.is_string(), Code::format, file, "a checksum of {} is no text", name);
-    record.pieces.push_back(piece.get<std::string>());
+    require(piece.text() != nullptr, Code::format, file, "a checksum of {} is no text", name);
+    record.pieces.push_back(*piece.text());
   }
   return record;
 }
@@ -48,7 +47,7 @@ FileRecord record_of(const Json &files, const char *name, const std::string &fil
 }  // namespace
 
 std::string manifest_text(const Manifest &manifest) {
-  const nlohmann::ordered_json json = {
+  const Json json = {
       {"format", kFormat},
       {"version", kFormatVersion},
       {"optimizer", manifest.optimizer},
@@ -71,13 +70,13 @@ Manifest parse_manifest(const std::string &text, const std::string &file) {
   require(version > 0 && whole_member(json, "piece_bytes", file) == kPieceBytes, Code::format, file,
           "is of version {} with pieces that no such version has", version);
   const Json &files = member(json, "files", file), &counters = member(json, "counters", file);
-  require(counters.is_object() && files.is_object() && files.size() == 2, Code::format, file,
-          "its counters are no object, or it has other files than {} and {}", kWeightsName, kOptimizerName);
+  require(counters.members() != nullptr && files.members() != nullptr && files.members()->size() == 2, Code::format,
+          file, "its counters are no object, or it has other files than {} and {}", kWeightsName, kOptimizerName);
   Manifest manifest{.optimizer = text_member(json, "optimizer", file),
                     .counters = {},
                     .weights = record_of(files, kWeightsName, file),
                     .optimizer_state = record_of(files, kOptimizerName, file)};
-  for (const auto &[name, value] : counters.items()) manifest.counters[name] = whole(value, "counter", file);
+  for (const auto &[name, value] : *counters.members()) manifest.counters[name] = whole(value, "counter", file);
   return manifest;
 }
 

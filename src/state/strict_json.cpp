@@ -1,71 +1,42 @@
 #include "state/strict_json.h"
 
-#include <set>
-#include <vector>
-
 #include "base/error.h"
-#include "base/text.h"
 
 namespace protrain::state {
 
 namespace {
 
-constexpr int kDepth = 8;  // deeper than any of our files
+constexpr std::size_t kDepth = 8;  // deeper than any of our files
 // Each value costs tens of bytes once parsed. A header of a million tensors has seven million.
 constexpr std::uint64_t kValues = 8'000'000;
-
-// Watches the parser: what it lets pass is bounded and unambiguous.
-class Watch {
- public:
-  explicit Watch(const std::string &file) : file_(file) {}
-
-  bool operator()(int depth, Json::parse_event_t event, Json &parsed) {
-    using Event = Json::parse_event_t;
-    require(depth <= kDepth, Code::format, file_, "its JSON is nested more than {} deep", kDepth);
-    require(++values_ <= kValues, Code::limit, file_, "its JSON has more than {} values", kValues);
-    if (event == Event::object_start) keys_.emplace_back();
-    if (event == Event::object_end) keys_.pop_back();
-    if (event == Event::key) {
-      const auto &key = parsed.get_ref<const std::string &>();
-      require(keys_.back().insert(key).second, Code::format, file_, "its JSON has the key {} twice", printable(key));
-    }
-    return true;
-  }
-
- private:
-  const std::string &file_;
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
-  std::uint64_t values_ = 0;
-};
 
 }  // namespace
 
 Json parse_strictly(std::string_view text, const std::string &file) {
-  Watch watch(file);
-  try {
-    return Json::parse(text,
-                       [&](int depth, Json::parse_event_t event, Json &parsed) { return watch(depth, event, parsed); });
-  } catch (const Json::exception &error) {
-    fail(Code::format, file, "is no JSON: {}", printable(error.what()));
-  }
+  return parse_json(text, file, {.depth = kDepth, .values = kValues});
 }
 
 const Json &member(const Json &object, const char *key, const std::string &file) {
-  require(object.is_object(), Code::format, file, "expected an object with the key {}", key);
-  const auto found = object.find(key);
-  require(found != object.end(), Code::format, file, "has no {}", key);
+  require(object.members() != nullptr, Code::format, file, "expected an object with the key {}", key);
+  const Json *found = object.find(key);
+  require(found != nullptr, Code::format, file, "has no {}", key);
   return *found;
 }
 
-std::string text_member(const Json &object, const char *key, const std::string &file) {
-  const Json &item = member(object, key, file);
-  require(item.is_string(), Code::format, file, "its {} is no text", key);
-  return item.get<std::string>();
+const std::string &text_member(const Json &object, const char *key, const std::string &file) {
+  const std::string *text = member(object, key, file).text();
+  require(text != nullptr, Code::format, file, "its {} is no text", key);
+  return *text;
+}
+
+const Json::Array &items(const Json &item, const char *what, const std::string &file) {
+  require(item.items() != nullptr, Code::format, file, "{} is no array", what);
+  return *item.items();
 }
 
 std::uint64_t whole(const Json &item, const char *what, const std::string &file) {
-  require(item.is_number_unsigned(), Code::format, file, "its {} is no whole number from 0 to 2^64 - 1", what);
-  return item.get<std::uint64_t>();
+  require(item.whole() != nullptr, Code::format, file, "its {} is no whole number from 0 to 2^64 - 1", what);
+  return *item.whole();
 }
 
 std::uint64_t whole_member(const Json &object, const char *key, const std::string &file) {

@@ -24,9 +24,8 @@ std::optional<std::uint64_t> tensor_bytes(const Shape &shape) {
 }
 
 Shape shape_of(const Json &dims, const std::string &file) {
-  require(dims.is_array(), Code::format, file, "a shape in its header is no array");
   Shape shape;
-  for (const Json &dim : dims) {
+  for (const Json &dim : items(dims, "a shape in its header", file)) {
     const std::uint64_t size = whole(dim, "dimension", file);
     require(size <= std::numeric_limits<std::int64_t>::max(), Code::format, file, "a dimension is {}", size);
     shape.push_back(static_cast<std::int64_t>(size));
@@ -37,8 +36,8 @@ Shape shape_of(const Json &dims, const std::string &file) {
 Tensor tensor_of(const std::string &name, const Json &about, const std::string &file) {
   const std::string dtype = text_member(about, "dtype", file), shown = printable(name);
   require(dtype == "F32", Code::unsupported, file, "{} is {}; checkpoints hold F32", shown, printable(dtype));
-  const Json &offsets = member(about, "data_offsets", file);
-  require(about.size() == 3 && offsets.is_array() && offsets.size() == 2, Code::format, file,
+  const Json::Array &offsets = items(member(about, "data_offsets", file), "data_offsets", file);
+  require(about.members()->size() == 3 && offsets.size() == 2, Code::format, file,
           "{} has more than dtype, shape and two data_offsets", shown);
   Tensor tensor{.name = name,
                 .shape = shape_of(member(about, "shape", file), file),
@@ -89,7 +88,7 @@ std::vector<Tensor> parse_header(std::string_view header, std::uint64_t data_byt
   require(header.starts_with('{'), Code::format, file, "its header does not start with a brace");
   const Json json = parse_strictly(header, file);
   std::vector<Tensor> tensors;
-  for (const auto &[name, about] : json.items())
+  for (const auto &[name, about] : *json.members())
     if (name != kMetadata) tensors.push_back(tensor_of(name, about, file));
   std::ranges::sort(tensors, {}, [](const Tensor &t) { return std::tie(t.begin, t.end); });
   std::uint64_t covered = 0;

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -138,6 +139,43 @@ TEST_F(Files, AbandonedWriterLeavesNothing) {
   const std::string path = put("a", "old");
   { FileWriter(path).write("half"); }
   EXPECT_EQ(get(path), "old");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(Files, WriterRemovesWhatAKilledOneOfTheSamePathLeft) {
+  const std::string path = directory_ + "/a";
+  const auto leave_half = [](const std::string &target) {
+    const pid_t child = fork();
+    if (child == 0) {
+      FileWriter writer(target);
+      writer.write("half");
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+  };
+  leave_half(path);
+  leave_half(path);
+  leave_half(directory_ + "/b");
+  EXPECT_EQ(entries(), 2u);  // the second removed what the first left
+  FileWriter writer(path);
+  writer.write("whole");
+  writer.commit();
+  EXPECT_EQ(get(path), "whole");
+  EXPECT_EQ(entries(), 2u) << "what was to be another file stays";
+}
+
+TEST_F(Files, WriterLeavesAloneWhatAnotherIsWriting) {
+  const std::string path = directory_ + "/a";
+  FileWriter first(path);
+  first.write("first");
+  {
+    FileWriter second(path);
+    second.write("second");
+    second.commit();
+  }
+  EXPECT_EQ(get(path), "second");
+  first.commit();
+  EXPECT_EQ(get(path), "first");
   EXPECT_EQ(entries(), 1u);
 }
 

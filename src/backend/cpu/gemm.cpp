@@ -11,6 +11,7 @@
 #include "backend/cpu/transpose.h"
 #include "backend/cpu/widened_product.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/shape.h"
 
 namespace protrain::backend {
@@ -46,6 +47,14 @@ std::int64_t panel_depth(const GemmShape &s) {
   if (s.trans_b || s.in == DType::f16 || s.k <= depths.whole) return s.k;
   const std::int64_t parts = (s.k - 1) / depths.panel + 1;
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
+}
+
+// oneDNN 2.6 does not look whether it was given memory: its objects are made, and its code is written, at address 0
+// then. So what one product takes is asked for beforehand. Objects: some tens of KiB, less than what the C library keeps
+// at hand of what is freed. Code: up to 36 buffers of 256 KiB, mapped one by one.
+void require_room_for_product() {
+  require_mappable(12 << 20, "oneDNN");
+  require_heap(96 << 10, "oneDNN");
 }
 
 // oneDNN scales its own bias with the sum, so one that alpha must not scale is added behind.
@@ -100,6 +109,7 @@ Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<St
   s.shape = shape;
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) return;
   require(!shape.bias || !shape.accumulate, Code::internal, "gemm", "a bias does not go with accumulation");
+  require_room_for_product();
   try {
     const auto found = find_implementation(shape);
     if (!found) {

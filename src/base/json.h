@@ -1,0 +1,101 @@
+// JSON values, read and written. Destroying one takes no memory, unlike nlohmann's, whose destructor allocates and so
+// ends the process where memory is short; that library only parses and spells single values here.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace protrain {
+
+class Json {
+ public:
+  struct Member;
+  using Array = std::vector<Json>;
+  using Object = std::vector<Member>;  // in the order of the text
+
+  Json() = default;  // null
+  Json(std::initializer_list<Member> members);
+  template <typename T>
+  requires std::is_arithmetic_v<T> Json(T value) {
+    if constexpr (std::same_as<T, bool>)
+      value_ = value;
+    else if constexpr (std::floating_point<T>)
+      value_ = static_cast<double>(value);
+    else if (std::signed_integral<T> && value < T{})
+      value_ = static_cast<std::int64_t>(value);
+    else
+      value_ = static_cast<std::uint64_t>(value);
+  }
+  template <std::convertible_to<std::string_view> T>
+  Json(const T &text) : value_(std::string(std::string_view(text))) {}
+  // A map is an object, any other range an array.
+  template <std::ranges::input_range R>
+  requires(!std::convertible_to<R, std::string_view>) Json(const R &range);
+
+  static Json array(std::initializer_list<Json> items = {}) { return Json(Value(Array(items))); }
+  static Json object() { return Json(Value(Object())); }
+
+  // The member of that name, made where there is none; a null becomes an object.
+  Json &operator[](std::string_view key);
+  // What was added. A null becomes an object, or an array.
+  Json &append(std::string key, Json value);  // a key that is not there yet
+  Json &push_back(Json item);
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+  // What the value is, or nullptr, or nothing, where it is something else.
+  const Array *items() const { return std::get_if<Array>(&value_); }
+  const Object *members() const { return std::get_if<Object>(&value_); }
+  const std::string *text() const { return std::get_if<std::string>(&value_); }
+  const bool *truth() const { return std::get_if<bool>(&value_); }
+  const std::uint64_t *whole() const { return std::get_if<std::uint64_t>(&value_); }  // 0 to 2^64 - 1
+  std::optional<double> number() const;                                               // any
+  const Json *find(std::string_view key) const;  // of an object's members; nullptr otherwise
+
+  // One line, or, with an indent, a line for each value. Bytes that are not UTF-8 become U+FFFD.
+  std::string dump(std::optional<int> indent = {}) const;
+
+ private:
+  using Value = std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object>;
+  explicit Json(Value value) : value_(std::move(value)) {}
+  void write(std::string &out, std::optional<int> indent, int depth) const;
+
+  Value value_;
+};
+
+struct Json::Member {
+  std::string key;
+  Json value;
+};
+
+template <std::ranges::input_range R>
+requires(!std::convertible_to<R, std::string_view>) Json::Json(const R &range) {
+  if constexpr (requires { range.begin()->second; }) {
+    Object members;
+    for (const auto &[key, value] : range) members.push_back({key, value});
+    value_ = std::move(members);
+  } else {
+    Array items;
+    for (const auto &item : range) items.emplace_back(item);
+    value_ = std::move(items);
+  }
+}
+
+// What a text may be at most: nested so deep, of so many values.
+struct JsonLimits {
+  std::size_t depth = 16;
+  std::uint64_t values = ~std::uint64_t{0};
+};
+
+// Code::format with `subject` for what is no JSON, has a key twice, or is nested too deep; Code::limit for more values.
+Json parse_json(std::string_view text, const std::string &subject, const JsonLimits &limits = {});
+
+}  // namespace protrain

@@ -1,0 +1,44 @@
+// Faults on demand: this program's own malloc, file calls and pthread_create stand in for the C library's, for every
+// library in the process. While armed, the n-th call of one kind fails, alone or with all that follow it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace protrain::test {
+
+enum class Kind : std::uint8_t { memory, file, thread };
+
+struct Fault {
+  Kind kind = Kind::memory;
+  std::uint64_t at = ~std::uint64_t{0};  // fails this call, counted from 0 since arming
+  bool from_then_on = false;             // and all later ones
+};
+
+constexpr std::size_t kMostCalls = 1 << 20;
+
+// Counting starts at 0. `sites`: NULL, or room for kMostCalls hashes, one for the call stack of each call.
+void arm(const Fault &fault, std::uint64_t *sites = nullptr);
+void disarm();
+std::uint64_t counted();  // calls of the armed kind since arm()
+bool fired();             // whether one has failed
+
+// What this thread does while one of these lives is neither counted nor failed.
+class Unarmed {
+ public:
+  Unarmed();
+  ~Unarmed();
+  Unarmed(const Unarmed &) = delete;
+  Unarmed &operator=(const Unarmed &) = delete;
+};
+
+// Blocks of memory that were taken after begin_tracking() and not given back.
+void begin_tracking();
+std::size_t blocks_left();
+std::size_t bytes_of_onednn();  // what it has asked for so far by the calls that must not fail
+void show_blocks_left();  // their call stacks, on stderr; those of show_stacks() alone have any
+
+// From here on stacks are kept for blocks, and a call that fails prints its own.
+void show_stacks();
+
+}  // namespace protrain::test

@@ -1,0 +1,219 @@
+// Every allocation, file call and thread of a session's life fails: once, and from then on. Each run is a process of
+// its own, forked from one that has done everything once, so that only what is left behind by the run counts.
+//   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places that make calls
+//   PROTRAIN_FAULTS=sites    each place, told apart by its call stack, once
+//   PROTRAIN_FAULTS=N        N places of each part, for each kind
+//   PROTRAIN_FAULT=gpt2/create/memory/once/123    one run, in this process, with call stacks
+#include <execinfo.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <unordered_set>
+
+#include "faults/scenario.h"
+#include "scratch.h"
+
+namespace protrain::test {
+namespace {
+
+constexpr unsigned kSeconds = 120;  // after which a run hangs
+constexpr const char *kKindNames[] = {"memory", "file", "thread"};
+
+const std::vector<Model> kModels = {
+    {"gpt2", "gpt2-dynamic-opset18.onnx", {{"dim", "batch=1"}, {"dim", "sequence=8"}}},
+    {"llama", "llama-dynamic-opset23.onnx", {{"dim", "batch=1"}, {"dim", "sequence=8"}, {"precision", "bf16"}}},
+    {"mse", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}, {"clip_norm", "1"}}},
+    {"disk",
+     "gpt2-dynamic-opset18.onnx",
+     {{"dim", "batch=1"}, {"dim", "sequence=8"}},
+     R"({"n_persist": 0, "n_buffer": 2, "n_host": 0, "n_swap": 2, "n_checkpoint": 9, "piece_bytes": 4096})"},
+    {"cold", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}}, "", true}};
+
+void show_signals() {
+  const auto show = [](int number) {
+    void *frames[40];
+    backtrace_symbols_fd(frames, backtrace(frames, 40), 2);
+    signal(number, SIG_DFL);
+    raise(number);
+  };
+  for (const int number : {SIGABRT, SIGSEGV}) signal(number, show);
+}
+
+// Memory that a child writes and its parent reads.
+template <typename T>
+class Shared {
+ public:
+  explicit Shared(std::size_t count) : bytes_(count * sizeof(T)) {
+    at_ = static_cast<T *>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  }
+  Shared(const Shared &) = delete;
+  Shared &operator=(const Shared &) = delete;
+  ~Shared() { munmap(at_, bytes_); }
+  T *get() const { return at_; }
+
+ private:
+  std::size_t bytes_;
+  T *at_;
+};
+
+struct Tally {
+  int runs = 0, refused = 0, lost = 0, aborts = 0, hangs = 0, memory = 0, descriptors = 0, threads = 0, others = 0;
+  bool clean() const { return aborts + hangs + memory + descriptors + threads + others == 0; }
+};
+
+class Faults : public testing::TestWithParam<Model> {
+ protected:
+  void SetUp() override {
+    furnish(GetParam(), origin_.path());
+    for (const char *name : {"run", "out"}) std::filesystem::remove_all(origin_ / name);
+    furnish(GetParam(), origin_.path());  // with what the first has cached
+  }
+
+  // In a child; its status, as waitpid has it.
+  int run_apart(Part part, const Fault &fault, std::uint64_t expected, std::uint64_t *sites) {
+    *shared_.get() = {};
+    const std::string at = scratch_ / "run";
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kSeconds);
+      if (std::getenv("PROTRAIN_FAULTS_SHOW") != nullptr)
+        show_signals();
+      else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // what the runtime says of an abort
+        _exit(2);
+      run(GetParam(), part, {.origin = origin_.path(), .at = at}, fault, expected, sites, *shared_.get());
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    std::filesystem::remove_all(at);
+    return status;
+  }
+
+  std::vector<std::uint64_t> choose(std::uint64_t calls, const std::uint64_t *sites, std::size_t sample) const {
+    std::vector<std::uint64_t> chosen;
+    const char *mode = std::getenv("PROTRAIN_FAULTS");
+    const std::string asked = mode == nullptr ? "" : mode;
+    calls = std::min<std::uint64_t>(calls, kMostCalls);
+    std::unordered_set<std::uint64_t> seen;
+    for (std::uint64_t i = 0; i < calls; ++i)
+      if (asked == "all" || seen.insert(sites[i]).second) chosen.push_back(i);
+    if (asked == "all" || asked == "sites") return chosen;
+    if (!asked.empty()) sample = std::stoul(asked);
+    if (chosen.size() <= sample) return chosen;
+    std::vector<std::uint64_t> few;
+    for (std::size_t i = 0; i < sample; ++i) few.push_back(chosen[i * chosen.size() / sample]);
+    return few;
+  }
+
+  void judge(int status, const std::string &name, Tally &tally) {
+    const Outcome &o = *shared_.get();
+    ++tally.runs;
+    tally.refused += o.code != 0;
+    tally.lost += o.lost;
+    std::string wrong;
+    const bool hang = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+    if (hang)
+      wrong = "hangs", ++tally.hangs;
+    else if (WIFSIGNALED(status))
+      wrong = "ends by signal " + std::to_string(WTERMSIG(status)), ++tally.aborts;
+    else if (!o.over)
+      wrong = "ends the process", ++tally.aborts;
+    else {
+      if (o.blocks != 0) wrong += std::to_string(o.blocks) + " blocks of memory left; ", ++tally.memory;
+      if (o.descriptors != 0) wrong += std::to_string(o.descriptors) + " descriptors left; ", ++tally.descriptors;
+      if (o.threads != 0) wrong += std::to_string(o.threads) + " threads left; ", ++tally.threads;
+      if (*o.problem != 0) wrong += o.problem, ++tally.others;
+    }
+    if (wrong.empty()) return;
+    if (told_++ < kTold)
+      ADD_FAILURE() << "PROTRAIN_FAULT=" << name << ": " << wrong << (o.code != 0 ? " after " : "") << o.text;
+  }
+
+  void try_all(Part part, Kind kind, std::size_t sample) {
+    const int quiet = run_apart(part, {.kind = kind}, 0, sites_.get());
+    const Outcome plain = *shared_.get();
+    ASSERT_EQ(quiet, 0) << "without a fault";
+    ASSERT_STREQ(plain.problem, "") << kPartNames[static_cast<int>(part)];
+    ASSERT_EQ(plain.blocks + plain.descriptors + plain.threads, 0)
+        << "without a fault, " << kPartNames[static_cast<int>(part)] << ": " << plain.blocks << " blocks, "
+        << plain.descriptors << " descriptors, " << plain.threads << " threads";
+    const std::vector<std::uint64_t> chosen = choose(plain.calls, sites_.get(), sample);
+    for (const bool from_then_on : {false, true}) {
+      Tally tally;
+      for (const std::uint64_t n : chosen) {
+        const int status = run_apart(part, {kind, n, from_then_on}, plain.result, nullptr);
+        char name[200];
+        snprintf(name, sizeof name, "%s/%s/%s/%s/%lu", GetParam().name, kPartNames[static_cast<int>(part)],
+                 kKindNames[static_cast<int>(kind)], from_then_on ? "on" : "once", static_cast<unsigned long>(n));
+        judge(status, name, tally);
+      }
+      std::printf(
+          "[ figures  ] %-6s %-7s %-6s %-4s of %6lu calls %5d runs, %5d refused, %3d sessions lost: %d aborts, %d "
+          "hangs, "
+          "leaks %d memory %d descriptors %d threads, %d others\n",
+          GetParam().name, kPartNames[static_cast<int>(part)], kKindNames[static_cast<int>(kind)],
+          from_then_on ? "on" : "once", static_cast<unsigned long>(plain.calls), tally.runs, tally.refused, tally.lost,
+          tally.aborts, tally.hangs, tally.memory, tally.descriptors, tally.threads, tally.others);
+      std::fflush(stdout);
+      EXPECT_TRUE(tally.clean());
+    }
+  }
+
+  static constexpr int kTold = 400;
+  int told_ = 0;
+  Scratch origin_, scratch_;
+  Shared<Outcome> shared_{1};
+  Shared<std::uint64_t> sites_{kMostCalls};
+};
+
+// One run in this process, under whatever debugger; true where one was asked for.
+bool only_one(const Model &model, const std::string &origin, const std::string &at) {
+  const char *asked = std::getenv("PROTRAIN_FAULT");
+  if (asked == nullptr) return false;
+  char name[20], part[20], kind[20], mode[20];
+  unsigned long n = 0;
+  if (std::sscanf(asked, "%19[^/]/%19[^/]/%19[^/]/%19[^/]/%lu", name, part, kind, mode, &n) != 5 ||
+      std::string(name) != model.name)
+    return true;
+  Outcome outcome;
+  const auto of = [](const auto &names, const char *wanted) {
+    return std::find(std::begin(names), std::end(names), std::string(wanted)) - std::begin(names);
+  };
+  show_stacks();
+  show_signals();
+  const Fault fault{static_cast<Kind>(of(kKindNames, kind)), n, std::string(mode) == "on"};
+  run(model, static_cast<Part>(of(kPartNames, part)), {.origin = origin, .at = at}, fault, 0, nullptr, outcome);
+  show_blocks_left();
+  std::printf("code %d at %s: %s\n%s\n%d blocks, %d descriptors, %d threads left%s\n", outcome.code, outcome.stage,
+              outcome.text, outcome.problem, outcome.blocks, outcome.descriptors, outcome.threads,
+              outcome.lost ? ", session lost" : "");
+  return true;
+}
+
+TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
+  if (only_one(GetParam(), origin_.path(), scratch_ / "run")) return;
+  const char *parts = std::getenv("PROTRAIN_FAULTS_PARTS"), *kinds = std::getenv("PROTRAIN_FAULTS_KINDS");
+  for (const Part part :
+       {Part::check, Part::plan, Part::create, Part::use, Part::save, Part::export_model, Part::resume}) {
+    if (parts != nullptr && std::string(parts).find(kPartNames[static_cast<int>(part)]) == std::string::npos) continue;
+    for (const Kind kind : {Kind::memory, Kind::file, Kind::thread}) {
+      if (kinds != nullptr && std::string(kinds).find(kKindNames[static_cast<int>(kind)]) == std::string::npos)
+        continue;
+      try_all(part, kind, 12);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Faults, testing::ValuesIn(kModels),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace protrain::test
