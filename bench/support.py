@@ -18,11 +18,14 @@ def machine():
     return {"processor": cpu, "processors": os.cpu_count(), "memory_bytes": memory, "system": platform.platform()}
 
 
+def results_folder():
+    """bench/results, or what PROTRAIN_BENCH_RESULTS names."""
+    return os.environ.get("PROTRAIN_BENCH_RESULTS") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
+
+
 def save(name, figures):
-    """To bench/results, or where PROTRAIN_BENCH_RESULTS says."""
-    folder = os.environ.get("PROTRAIN_BENCH_RESULTS") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, name + ".json")
+    os.makedirs(results_folder(), exist_ok=True)
+    path = os.path.join(results_folder(), name + ".json")
     with open(path, "w") as file:
         json.dump(dict({"machine": machine()}, **figures), file, indent=1)
         file.write("\n")

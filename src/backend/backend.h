@@ -103,7 +103,11 @@ class Device {
   virtual std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) = 0;
 
   virtual void *allocate_arena(std::uint64_t bytes) = 0;  // once per device; Code::nomem
-  // Arena <-> host memory, complete on return; outside of steps only.
+  // Memory of the device outside the arena, page aligned, for measuring kernels before there is an arena. Outside of
+  // steps only. Code::nomem.
+  virtual void *allocate(std::uint64_t bytes) = 0;
+  virtual void release(void *memory) = 0;
+  // Memory of the device <-> host memory, complete on return; outside of steps only.
   virtual void write(void *device, const void *host, std::uint64_t bytes) = 0;
   virtual void read(void *host, const void *device, std::uint64_t bytes) = 0;
 
@@ -118,8 +122,9 @@ class Device {
   // Inside run_step, on the thread that issues: appends to a queue. What is appended to one queue runs in order.
   virtual void launch(Queue queue, Kernel &kernel, const Launch &launch) = 0;
   virtual void copy(Queue queue, const Copy &copy) = 0;
-  // Inside run_step, on any other thread, beside whatever the device does; complete on return. Launches by one thread
-  // at a time. Only for updates and copies, whose bits do not depend on who does them.
+  // On any thread but the one that issues a step, beside whatever the device does; complete on return. Operands lie in
+  // host memory. Launches by one thread at a time. Only for updates and copies, whose bits do not depend on who does
+  // them.
   virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
   virtual void copy_alone(const Copy &copy) = 0;
 

@@ -34,6 +34,7 @@ void Cache::load(profile::Profile &profile) const {
     profile = kept;
     profile.name = described.name;
     profile.device_memory = described.device_memory;
+    profile.device_reserve = described.device_reserve;
     profile.host_memory = described.host_memory;
   } catch (const Error &) {
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/stopwatch.h"
 #include "profile/profile.h"
 #include "run/kernels.h"
 
@@ -19,6 +20,7 @@ struct Request {
   const backend::Optimizer &optimizer;
   std::string disk_directory = {};  // "": the disk is left out
   std::uint64_t memory = 0;         // no kernel that needs more is measured: its time is derived from others'
+  Now now = steady_now;
 };
 
 // Told before each thing that is measured: how many were, and of how many.

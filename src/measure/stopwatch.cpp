@@ -9,32 +9,39 @@ namespace {
 constexpr std::size_t kMostTimes = 200;
 constexpr int kRuns = 3;
 
-struct Series {
-  const std::function<void()> &launch;
-  std::size_t times;
-};
+void repeat(std::size_t times, const std::function<void()> &work) {
+  for (std::size_t i = 0; i < times; ++i) work();
+}
 
 }  // namespace
 
-double Stopwatch::run(std::size_t times, const std::function<void()> &launch) {
-  Series series{launch, times};
-  const auto start = std::chrono::steady_clock::now();
-  device_.run_step(
-      [](void *argument) {
-        const auto &all = *static_cast<Series *>(argument);
-        for (std::size_t i = 0; i < all.times; ++i) all.launch();
-      },
-      &series);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(times);
+double steady_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double Stopwatch::quickest(double at_least, const std::function<void()> &launch) {
-  run(1, launch);
-  const double once = std::max(run(1, launch), 1e-9);
+double Stopwatch::quickest_run(double at_least, const Run &run) const {
+  const auto seconds = [&](std::size_t times) {
+    const double start = now_();
+    run(times);
+    return (now_() - start) / static_cast<double>(times);
+  };
+  seconds(1);
+  const double once = std::max(seconds(1), 1e-9);
   const auto times = static_cast<std::size_t>(std::clamp(at_least / once, 1.0, static_cast<double>(kMostTimes)));
-  double least = run(times, launch);
-  for (int again = 1; again < kRuns; ++again) least = std::min(least, run(times, launch));
+  double least = seconds(times);
+  for (int again = 1; again < kRuns; ++again) least = std::min(least, seconds(times));
   return least;
+}
+
+double Stopwatch::quickest(double at_least, const std::function<void()> &launch) const {
+  return quickest_run(at_least, [&](std::size_t times) {
+    auto issue = [&] { repeat(times, launch); };
+    device_.run_step([](void *self) { (*static_cast<decltype(issue) *>(self))(); }, &issue);
+  });
+}
+
+double Stopwatch::quickest_here(double at_least, const std::function<void()> &work) const {
+  return quickest_run(at_least, [&](std::size_t times) { repeat(times, work); });
 }
 
 }  // namespace protrain::measure

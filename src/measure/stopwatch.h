@@ -1,4 +1,4 @@
-// Times what is launched on a device, several times over.
+// Times work on a device and on its host, several times over.
 #pragma once
 
 #include <chrono>
@@ -14,25 +14,33 @@ struct Launch {
   std::vector<void *> inputs = {}, outputs = {};
   void *scratch = nullptr;
 
-  void on(backend::Device &device, backend::Kernel &kernel) const {
+  operator backend::Launch() const {
     static constexpr backend::StepScalars kScalars = {.learning_rate = 1e-3, .beta1_power = 0.9, .beta2_power = 0.99};
-    device.launch(Queue::compute, kernel,
-                  {.inputs = inputs, .outputs = outputs, .scratch = scratch, .scalars = &kScalars});
+    return {.inputs = inputs, .outputs = outputs, .scratch = scratch, .scalars = &kScalars};
   }
+  void on(backend::Device &device, backend::Kernel &kernel) const { device.launch(Queue::compute, kernel, *this); }
 };
+
+// Seconds since some moment that stays the same.
+using Now = std::function<double()>;
+double steady_now();
 
 class Stopwatch {
  public:
-  explicit Stopwatch(backend::Device &device) : device_(device) {}
+  Stopwatch(backend::Device &device, Now now) : device_(device), now_(std::move(now)) {}
 
-  // Seconds of one `launch` where nothing disturbs it: the least of three runs of as many as take `at_least` seconds,
-  // after one that nobody counts.
-  double quickest(double at_least, const std::function<void()> &launch);
+  // Seconds of one `launch` where nothing disturbs it: the least of three runs, each of as many launches as take
+  // `at_least` seconds, after a first one that does not count. The device runs all launches of a run in one step.
+  double quickest(double at_least, const std::function<void()> &launch) const;
+  // The same for work that this thread does itself, outside of steps.
+  double quickest_here(double at_least, const std::function<void()> &work) const;
 
  private:
-  double run(std::size_t times, const std::function<void()> &launch);
+  using Run = std::function<void(std::size_t times)>;
+  double quickest_run(double at_least, const Run &run) const;
 
   backend::Device &device_;
+  const Now now_;
 };
 
 }  // namespace protrain::measure

@@ -1,4 +1,7 @@
 // Who takes part, and what each cannot do.
+#include <cstdio>
+#include <cstdlib>
+
 #include "backend/cuda/device.h"
 #include "conformance/contest.h"
 #include "cuda/emulation.h"
@@ -34,17 +37,21 @@ Contender emulated() {
           .other_bits = {}};
 }
 
-// A GPU, through the plugin, where there is one.
+// A GPU, through the plugin, where there is one. It must be there where the environment names it, so that a plugin
+// that does not load fails a check of a GPU.
 std::vector<Contender> gpus() {
+  const char *required = std::getenv("PROTRAIN_REQUIRED_DEVICE");
   try {
-    Machine *device = machine(backend::open("cuda:0", 0), 1 << 30, false);
+    Machine *device = machine(backend::open(required != nullptr ? required : "cuda:0", 0), 1 << 30, false);
     return {{.name = "cuda",
              .ways = {{"once", device, nullptr}, {"again", device, nullptr}},
              .unsupported = {},
              .expected_failures = {},
              .other_bits = {}}};
-  } catch (const Error &) {
-    return {};
+  } catch (const Error &error) {
+    if (required == nullptr) return {};
+    std::fprintf(stderr, "%s is required and does not open: %s\n", required, error.what());
+    std::exit(1);
   }
 }
 }  // namespace

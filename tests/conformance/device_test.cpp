@@ -247,6 +247,54 @@ TEST(CudaGrid, OfMoreBlocksThanADeviceCountsIsRefused) {
   }
 }
 
+// y = x + x, on whatever memory.
+struct Doubling {
+  explicit Doubling(Device &device) : kernel(device.compile({node, {type, type}, {type}})) {}
+  std::vector<float> run(Device &device, void *x, void *y) const {
+    const std::vector<void *> inputs = {x, x}, outputs = {y};
+    step(device, [&] { device.launch(Queue::compute, *kernel, {inputs, outputs}); });
+    std::vector<float> values(kElements);
+    device.read(values.data(), y, kElements * sizeof(float));
+    return values;
+  }
+
+  static constexpr std::int64_t kElements = 100;
+  const graph::Node node{.op = "Add", .name = "twice"};
+  const Type type{DType::f32, {kElements}};
+  const std::unique_ptr<backend::Kernel> kernel;
+};
+
+TEST_P(Queues, KernelsWorkInMemoryBesideTheArenaToo) {
+  Device &device = *GetParam()->ways[0].machine->device;
+  const Doubling doubling(device);
+  const std::vector<float> ones(Doubling::kElements, 1), twos(Doubling::kElements, 2);
+  const std::uint64_t bytes = Doubling::kElements * sizeof(float);
+  void *x = device.allocate(bytes), *y = device.allocate(bytes);
+  device.write(x, ones.data(), bytes);
+  EXPECT_EQ(doubling.run(device, x, y), twos);
+  device.release(x);
+  device.release(y);
+}
+
+TEST_P(Queues, KernelsThatAreGivenMemoryOfTheHostAreRefused) {
+  const Machine &machine = *GetParam()->ways[0].machine;
+  Device &device = *machine.device;
+  if (device.info().shares_memory) return;
+  const Doubling doubling(device);
+  std::vector<float> ones(Doubling::kElements, 1), twos(Doubling::kElements, 2);
+  Arena arena(machine);
+  float *x = arena.put(ones), *y = arena.put(ones);
+  for (const auto &[in, out] : {std::pair<void *, void *>(ones.data(), y), std::pair<void *, void *>(x, ones.data())})
+    try {
+      doubling.run(device, in, out);
+      ADD_FAILURE() << "the device was given an address of the host's";
+    } catch (const Error &error) {
+      EXPECT_EQ(error.code, Code::internal);
+      EXPECT_NE(error.text.find("lies in no memory of the device"), std::string::npos) << error.text;
+    }
+  EXPECT_EQ(doubling.run(device, x, y), twos) << "and the device goes on";
+}
+
 TEST_P(Queues, AnErrorOfTheDeviceComesOutWhereSomebodyWaits) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cuda/device_memory.h"
 #include "cuda/emulation.h"
 
 // An event is over up to the number of its records that were passed.
@@ -76,6 +77,7 @@ bool step(Stream stream) {
 template <typename Done>
 void run_until(Done done) {
   const std::lock_guard lock(mutex);
+  const emulation::DeviceAtWork at_work;
   const std::vector<Stream> all(streams.begin(), streams.end());
   while (!done()) {
     turns = turns * 6364136223846793005u + 1442695040888963407u;
@@ -112,10 +114,12 @@ std::string open_device(int index) {
 std::uint64_t free_memory() { return std::uint64_t{8} << 30; }
 void use_device(int) {}
 
-void *allocate(std::uint64_t bytes) { return ::operator new (bytes, std::align_val_t{256}); }
-void release(void *memory) { ::operator delete (memory, std::align_val_t{256}); }
-void *allocate_reachable(std::uint64_t bytes) { return std::memset(allocate(bytes), 0, bytes); }
-void release_reachable(void *memory) { release(memory); }
+void *allocate(std::uint64_t bytes) { return emulation::take_device_memory(bytes); }
+void release(void *memory) { emulation::give_device_memory(memory); }
+void *allocate_reachable(std::uint64_t bytes) {
+  return std::memset(::operator new (bytes, std::align_val_t{256}), 0, bytes);
+}
+void release_reachable(void *memory) { ::operator delete (memory, std::align_val_t{256}); }
 bool pin(void *, std::uint64_t) { return true; }
 void unpin(void *) {}
 
@@ -212,6 +216,7 @@ void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
 }
 void copy_now(void *to, const void *from, std::uint64_t bytes) {
   const std::lock_guard lock(mutex);
+  const emulation::DeviceAtWork at_work;
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 void clear(Stream stream, void *memory, std::uint64_t bytes) {

@@ -63,8 +63,10 @@ class Checks:
 
     def conformance(self):
         test = os.path.join(self.arguments.build, "tests", "test_conformance")
-        done = subprocess.run([test, "--gtest_brief=1"], capture_output=True, text=True)
-        self.note("conformance", done.returncode == 0, said=done.stdout[-1500:] if done.returncode else "")
+        required = dict(os.environ, PROTRAIN_REQUIRED_DEVICE=self.device)
+        done = subprocess.run([test, "--gtest_brief=1"], capture_output=True, text=True, env=required)
+        self.note("conformance", done.returncode == 0,
+                  said=(done.stderr + done.stdout)[-1500:] if done.returncode else "")
 
     def golden(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +183,7 @@ def main():
 
 def earlier_parts():
     try:
-        earlier = json.load(open(os.path.join(ROOT, "bench", "results", "gpu.json")))
+        earlier = json.load(open(os.path.join(support.results_folder(), "gpu.json")))
     except FileNotFoundError:
         return {}
     return earlier["parts"] if earlier["machine"] == support.machine() else {}

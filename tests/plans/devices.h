@@ -29,6 +29,8 @@ class Forwarding : public backend::Device {
     return device_->compile_check(dtype, mark);
   }
   void *allocate_arena(std::uint64_t bytes) override { return device_->allocate_arena(bytes); }
+  void *allocate(std::uint64_t bytes) override { return device_->allocate(bytes); }
+  void release(void *memory) override { device_->release(memory); }
   void write(void *to, const void *from, std::uint64_t bytes) override { device_->write(to, from, bytes); }
   void read(void *to, const void *from, std::uint64_t bytes) override { device_->read(to, from, bytes); }
   void run_step(void (*issue)(void *), void *argument) override { device_->run_step(issue, argument); }

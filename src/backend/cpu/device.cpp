@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <map>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -64,6 +65,11 @@ class CpuDevice : public Device {
     arena_ = Block(bytes, "device arena");
     return arena_.data();
   }
+  void *allocate(std::uint64_t bytes) override {
+    Block block(bytes, "device memory");
+    return blocks_.emplace(block.data(), std::move(block)).first->first;
+  }
+  void release(void *memory) override { blocks_.erase(static_cast<std::byte *>(memory)); }
   void write(void *device, const void *host, std::uint64_t bytes) override { copy_bytes(device, host, bytes); }
   void read(void *host, const void *device, std::uint64_t bytes) override { copy_bytes(host, device, bytes); }
 
@@ -96,6 +102,7 @@ class CpuDevice : public Device {
   Team team_;
   DeviceInfo info_;
   Block arena_;
+  std::map<std::byte *, Block> blocks_;  // by their first byte
 };
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <map>
 #include <utility>
 
 #include "backend/cuda/kernel.h"
@@ -32,6 +33,38 @@ class Scalars {
   StepScalars *given_, *there_;
 };
 
+// The device's memory by address. A kernel that is given an address of the host's would fault on the device, and no
+// session of the process could use that device any more.
+class Allocations {
+ public:
+  ~Allocations() {
+    for (const auto &[begin, end] : ends_) cuda::release(reinterpret_cast<void *>(begin));
+  }
+
+  void *take(std::uint64_t bytes) {
+    void *memory = cuda::allocate(bytes);
+    ends_[reinterpret_cast<std::uintptr_t>(memory)] = reinterpret_cast<std::uintptr_t>(memory) + bytes;
+    return memory;
+  }
+  void give_back(void *memory) {
+    if (ends_.erase(reinterpret_cast<std::uintptr_t>(memory)) > 0) cuda::release(memory);
+  }
+
+  void require_holds(std::span<void *const> operands, const char *role) const {
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      require(operands[i] == nullptr || holds(reinterpret_cast<std::uintptr_t>(operands[i])), Code::internal, "launch",
+              "{} {} of a kernel lies in no memory of the device", role, i);
+  }
+
+ private:
+  bool holds(std::uintptr_t address) const {
+    const auto after = ends_.upper_bound(address);
+    return after != ends_.begin() && address <= std::prev(after)->second;  // an empty operand may lie at the end
+  }
+
+  std::map<std::uintptr_t, std::uintptr_t> ends_;  // by the first address
+};
+
 struct RecordedStep final : Recording {
   explicit RecordedStep(Captured step) : captured(step) {}
   ~RecordedStep() override { destroy(captured); }
@@ -59,7 +92,6 @@ class CudaDevice : public Device {
     if (begin_ != nullptr) destroy(begin_);
     for (Stream stream : streams_)
       if (stream != nullptr) destroy(stream);
-    if (arena_ != nullptr) release(arena_);
   }
 
   const DeviceInfo &info() const override { return info_; }
@@ -78,7 +110,15 @@ class CudaDevice : public Device {
   void *allocate_arena(std::uint64_t bytes) override {
     require(arena_ == nullptr, Code::internal, info_.name, "the arena was allocated before");
     use_device(index_);
-    return arena_ = allocate(bytes);
+    return arena_ = allocations_.take(bytes);
+  }
+  void *allocate(std::uint64_t bytes) override {
+    use_device(index_);
+    return allocations_.take(bytes);
+  }
+  void release(void *memory) override {
+    use_device(index_);
+    allocations_.give_back(memory);
   }
   bool pin(void *host, std::uint64_t bytes) override {
     use_device(index_);
@@ -104,6 +144,9 @@ class CudaDevice : public Device {
 
   // Kernels belong to the compute queue, in whose order the numbers arrive.
   void launch(Queue queue, Kernel &kernel, const Launch &launch) override {
+    allocations_.require_holds(launch.inputs, "input");
+    allocations_.require_holds(launch.outputs, "output");
+    allocations_.require_holds({&launch.scratch, 1}, "scratch");
     Launch there = launch;
     if (launch.scalars != nullptr) {
       if (!std::exchange(sent_, true)) {
@@ -221,7 +264,8 @@ class CudaDevice : public Device {
   Event begin_ = nullptr;  // of the step
   bool recording_ = false;
   std::vector<Event> links_;  // while recording: one for each event, and one for each queue
-  void *arena_ = nullptr;
+  Allocations allocations_;
+  void *arena_ = nullptr;  // one of them
 };
 }  // namespace
 

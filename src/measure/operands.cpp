@@ -1,0 +1,116 @@
+#include "measure/operands.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/shape.h"
+#include "base/tier.h"
+#include "ops/op.h"
+
+namespace protrain::measure {
+
+namespace {
+
+using graph::Type;
+using graph::ValueId;
+
+// Bits of a float of 2^-7: its exponent, and where mantissa and sign are.
+struct FloatFormat {
+  std::uint64_t exponent, mantissa, sign;
+};
+
+FloatFormat format_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return {0x3F80000000000000, 0x000FFFFFFFFFFFFF, 1ull << 63};
+    case DType::f16:
+      return {0x2000, 0x03FF, 0x8000};
+    case DType::bf16:
+      return {0x3C00, 0x007F, 0x8000};
+    default:
+      return {0x3C000000, 0x007FFFFF, 1ull << 31};
+  }
+}
+
+// A linear congruential generator; its upper bits are the random ones.
+class RandomBits {
+ public:
+  std::uint64_t next() { return half() << 32 | half(); }
+
+ private:
+  std::uint64_t half() {
+    state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
+    return state_ >> 32;
+  }
+  std::uint64_t state_ = 1;
+};
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(backend::Device &device, std::uint64_t bytes)
+    : device_(device), data_(static_cast<std::byte *>(device.allocate(std::max<std::uint64_t>(bytes, 1)))) {}
+
+DeviceMemory::~DeviceMemory() { device_.release(data_); }
+
+void DeviceMemory::fill(std::uint64_t offset, std::uint64_t bytes, std::span<const std::byte> tile) {
+  for (std::uint64_t done = 0; done < bytes; done += tile.size())
+    device_.write(data_ + offset + done, tile.data(), std::min<std::uint64_t>(tile.size(), bytes - done));
+}
+
+std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t bound) {
+  const FloatFormat format = format_of(dtype);
+  const std::uint64_t random = format.mantissa | (both_signs ? format.sign : 0);
+  const std::size_t width = size_of(dtype);
+  std::vector<std::byte> tile(kTileBytes);
+  RandomBits bits;
+  for (std::size_t at = 0; at < tile.size(); at += width) {
+    const std::uint64_t element = is_float(dtype) ? format.exponent | (bits.next() & random) : bits.next() % bound;
+    std::memcpy(tile.data() + at, &element, width);  // little endian: the low bytes come first
+  }
+  return tile;
+}
+
+Operands::Operands(const graph::Graph &graph, const graph::Node &node, std::uint64_t scratch)
+    : graph_(graph), node_(node) {
+  for (ValueId id : node.inputs) inputs_.push_back(take(graph, id));
+  for (ValueId id : node.outputs) outputs_.push_back(take(graph, id));
+  scratch_ = take(scratch);
+}
+
+std::uint64_t Operands::take(std::uint64_t bytes) {
+  const std::uint64_t at = bytes_;
+  bytes_ = round_up(checked_add(bytes_, bytes), kDiskAlignment);
+  return at;
+}
+
+// Indices point into tables, which are inputs, or outputs of a table's gradient: every dimension bounds them.
+std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
+  if (id == ValueId::none) return kAbsent;
+  const Type &type = graph.value(id).type;
+  for (std::int64_t dim : type.shape)
+    smallest_dim_ = std::min(smallest_dim_, static_cast<std::uint64_t>(std::max<std::int64_t>(dim, 1)));
+  return take(byte_count(type.dtype, type.shape));
+}
+
+// Products take numbers of both signs, as weights and activations have. All else takes positive ones, which have
+// logarithms and roots.
+void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
+  const Type &type = graph_.value(node_.inputs[input]).type;
+  const ops::Op *op = ops::find(node_.op);
+  const bool is_product = op != nullptr && op->flops != nullptr;
+  const std::uint64_t bound = type.dtype == DType::boolean ? 2 : smallest_dim_;
+  memory.fill(inputs_[input], byte_count(type.dtype, type.shape), random_tile(type.dtype, is_product, bound));
+}
+
+Launch Operands::place(DeviceMemory &memory) const {
+  const auto address = [&](std::uint64_t at) { return at == kAbsent ? nullptr : memory.data() + at; };
+  Launch launch{.scratch = memory.data() + scratch_};
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i] != kAbsent) fill_input(memory, i);
+    launch.inputs.push_back(address(inputs_[i]));
+  }
+  for (std::uint64_t at : outputs_) launch.outputs.push_back(address(at));
+  return launch;
+}
+
+}  // namespace protrain::measure

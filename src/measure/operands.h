@@ -1,0 +1,58 @@
+// Memory of a device to measure in, filled with numbers like those of a model.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "measure/stopwatch.h"
+
+namespace protrain::measure {
+
+// A block of a device's memory.
+class DeviceMemory {
+ public:
+  DeviceMemory(backend::Device &device, std::uint64_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory &) = delete;
+  DeviceMemory &operator=(const DeviceMemory &) = delete;
+
+  std::byte *data() const { return data_; }
+  // Writes `tile` over `bytes` from `offset`, as often as it takes.
+  void fill(std::uint64_t offset, std::uint64_t bytes, std::span<const std::byte> tile);
+
+ private:
+  backend::Device &device_;
+  std::byte *data_;
+};
+
+// kTileBytes of random elements. Floats lie between 1/128 and 1/64, below 0 too where `both_signs`, so that none is
+// zero or denormal. Integers lie below `bound`.
+inline constexpr std::uint64_t kTileBytes = 256 << 10;
+std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t bound = 2);
+
+// All operands and the scratch of one node's kernel, laid out one after another.
+class Operands {
+ public:
+  Operands(const graph::Graph &graph, const graph::Node &node, std::uint64_t scratch);
+
+  std::uint64_t bytes() const { return bytes_; }
+  // Fills the inputs. Outputs and scratch hold whatever `memory` held.
+  Launch place(DeviceMemory &memory) const;
+
+ private:
+  static constexpr std::uint64_t kAbsent = ~0ull;
+
+  std::uint64_t take(std::uint64_t bytes);
+  std::uint64_t take(const graph::Graph &graph, graph::ValueId id);
+  void fill_input(DeviceMemory &memory, std::size_t input) const;
+
+  const graph::Graph &graph_;
+  const graph::Node &node_;
+  std::vector<std::uint64_t> inputs_, outputs_;  // offsets
+  std::uint64_t scratch_ = 0, bytes_ = 0;
+  std::uint64_t smallest_dim_ = 128;  // an index below it fits every table and every integer type
+};
+
+}  // namespace protrain::measure

@@ -1,0 +1,141 @@
+// A device that takes the time its description says, by a clock of its own, and computes nothing. Its memory is address
+// space alone, so that it can be as large as a real device's.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "backend/backend.h"
+#include "base/error.h"
+#include "ops/op.h"
+#include "profile/profile.h"
+
+namespace protrain::test {
+
+class DescribedDevice final : public backend::Device {
+ public:
+  explicit DescribedDevice(const profile::Profile &machine)
+      : machine_(machine),
+        info_{.name = "described",
+              .description = machine.name,
+              .memory_bytes = machine.device_memory,
+              .shares_memory = machine.shares_memory,
+              .shares_cores = machine.shares_cores,
+              .threads = 1} {}
+
+  Code failure = Code::ok;  // of every launch of a kernel
+
+  double now() const { return now_; }
+  std::uint64_t allocated() const { return allocated_; }
+
+  const backend::DeviceInfo &info() const override { return info_; }
+
+  std::unique_ptr<backend::Kernel> compile(const backend::KernelRequest &request) override {
+    ops::NodeTypes types{request.node, {}};
+    double bytes = 0;
+    for (const auto *operands : {&request.inputs, &request.outputs})
+      for (const graph::Type &type : *operands) bytes += static_cast<double>(byte_count(type.dtype, type.shape));
+    for (const graph::Type &type : request.inputs) types.inputs.push_back(type.dtype == DType::none ? nullptr : &type);
+    const ops::Op *op = ops::find(request.node.op);
+    const double flops = op->flops != nullptr ? op->flops(types, request.outputs) : 0;
+    return timed(
+        std::max(flops / machine_.matrix_flops(request.inputs.at(0).dtype), bytes / machine_.device_bandwidth));
+  }
+  // A gradient is read, weights and moments are read and written. An update without moments is bound by memory alone.
+  std::unique_ptr<backend::Kernel> compile_update(const backend::UpdateRequest &request) override {
+    const double bytes = 4.0 * static_cast<double>(request.elements) * (3 + 2 * request.optimizer.state_count());
+    const bool moments = request.optimizer.state_count() > 0;
+    return timed(bytes / machine_.device_optimizer,
+                 bytes / (moments ? machine_.host_optimizer : machine_.host_bandwidth));
+  }
+  std::unique_ptr<backend::Kernel> compile_check(DType, std::uint32_t) override { return timed(0); }
+
+  void *allocate_arena(std::uint64_t bytes) override { return allocate(bytes); }
+  void *allocate(std::uint64_t bytes) override {
+    require(allocated_ + bytes <= machine_.device_memory, Code::nomem, "described", "{} bytes are too many", bytes);
+    void *memory = reinterpret_cast<void *>(next_);
+    blocks_[next_] = bytes;
+    next_ += round_up(bytes, 4096) + 4096;
+    allocated_ += bytes;
+    return memory;
+  }
+  void release(void *memory) override {
+    const auto block = blocks_.find(reinterpret_cast<std::uintptr_t>(memory));
+    ASSERT_NE(block, blocks_.end());
+    allocated_ -= block->second;
+    blocks_.erase(block);
+  }
+  void write(void *device, const void *host, std::uint64_t bytes) override {
+    EXPECT_TRUE(holds(device, bytes) && !holds(host, 0));
+  }
+  void read(void *host, const void *device, std::uint64_t bytes) override {
+    write(const_cast<void *>(device), host, bytes);
+  }
+
+  // Queues run beside each other; copies in both directions share what the bus gives.
+  void run_step(void (*issue)(void *), void *argument) override {
+    busy_ = {};
+    crossed_ = 0;
+    issue(argument);
+    double longest = *std::ranges::max_element(busy_);
+    if (at(Queue::upload) > 0 && at(Queue::download) > 0) longest = std::max(longest, crossed_ / machine_.both_ways);
+    now_ += longest;
+  }
+  void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
+    if (failure != Code::ok) fail(failure, "described", "the launch fails");
+    for (const auto &operands : {launch.inputs, launch.outputs})
+      for (const void *operand : operands) EXPECT_TRUE(operand == nullptr || holds(operand, 0));
+    at(queue) += machine_.launch_seconds + static_cast<Timed &>(kernel).on_device;
+  }
+  void copy(Queue queue, const backend::Copy &copy) override {
+    const auto bytes = static_cast<double>(copy.bytes);
+    EXPECT_EQ(holds(copy.to, copy.bytes), queue != Queue::download);
+    EXPECT_EQ(holds(copy.from, copy.bytes), queue != Queue::upload);
+    EXPECT_TRUE(queue == Queue::compute || pinned_.contains(queue == Queue::upload ? copy.from : copy.to));
+    if (queue != Queue::compute) crossed_ += bytes;
+    at(queue) += queue == Queue::upload     ? bytes / machine_.upload
+                 : queue == Queue::download ? bytes / machine_.download
+                                            : 2 * bytes / machine_.device_bandwidth;
+  }
+  void launch_alone(backend::Kernel &kernel, const backend::Launch &launch) override {
+    for (const auto &operands : {launch.inputs, launch.outputs})
+      for (const void *operand : operands) EXPECT_FALSE(holds(operand, 0));
+    now_ += static_cast<Timed &>(kernel).on_host;
+  }
+  void copy_alone(const backend::Copy &) override {}
+  bool pin(void *host, std::uint64_t) override { return pinned_.insert(host).second; }
+  void unpin(void *host) override { EXPECT_EQ(pinned_.erase(host), 1u); }
+
+ private:
+  struct Timed final : backend::Kernel {
+    double on_device = 0, on_host = 0;
+  };
+  static std::unique_ptr<Timed> timed(double on_device, double on_host = 0) {
+    auto kernel = std::make_unique<Timed>();
+    kernel->on_device = on_device, kernel->on_host = on_host;
+    return kernel;
+  }
+
+  double &at(Queue queue) { return busy_[static_cast<std::size_t>(queue)]; }
+  bool holds(const void *address, std::uint64_t bytes) const {
+    const auto place = reinterpret_cast<std::uintptr_t>(address);
+    const auto after = blocks_.upper_bound(place);
+    return after != blocks_.begin() && place + bytes <= std::prev(after)->first + std::prev(after)->second;
+  }
+
+  const profile::Profile machine_;
+  const backend::DeviceInfo info_;
+  std::map<std::uintptr_t, std::uint64_t> blocks_;  // bytes, by the first address
+  std::set<const void *> pinned_;
+  std::uintptr_t next_ = std::uintptr_t{1} << 52;  // no process of the host's has such addresses
+  std::uint64_t allocated_ = 0;
+  double now_ = 0, crossed_ = 0;
+  std::array<double, kQueueCount> busy_{};
+};
+
+}  // namespace protrain::test
