@@ -39,10 +39,10 @@
  *     }
  *
  * The model
- *   An ONNX file whose graph ends in a scalar float32 loss, or in anything that the options loss, loss_output,
- *   loss_labels and loss_shift put a loss behind; the labels are an input of the session then, the last one, unless the
- *   model has one of that name. Nothing else is prepared: the gradient graph is built when the session is created, and
- *   the whole step is laid out in memory then. A step plans, parses and allocates nothing.
+ *   An ONNX file whose graph ends in a scalar float32 loss, or in anything that the options loss, loss_from,
+ *   loss_output, loss_labels and loss_shift put a loss behind; the labels are an input of the session then, the last
+ *   one, unless the model has one of that name. Nothing else is prepared: the gradient graph is built when the session
+ *   is created, and the whole step is laid out in memory then. A step plans, parses and allocates nothing.
  *
  * Errors
  *   Every call that can fail returns a protrain_error: NULL is success, anything else is yours to destroy. An error
@@ -50,7 +50,7 @@
  *   Unless a function says otherwise, a call that fails has changed nothing, and its output arguments are untouched.
  *   Every pointer argument must be non-NULL unless its function says otherwise; NULL gives PROTRAIN_ERROR_ARG.
  *   The library never aborts, exits, prints, or touches signal handlers. Of the environment it reads XDG_CACHE_HOME and
- *   HOME, where the option profile_dir is not set.
+ *   HOME, where the option profile_dir is not set; what it is linked with reads its own (oneDNN ONEDNN_*, CUDA CUDA_*).
  *   Any call may also fail with PROTRAIN_ERROR_NOMEM or PROTRAIN_ERROR_INTERNAL; this is not repeated below.
  *
  * Ownership
@@ -69,7 +69,9 @@
  *
  * Numbers
  *   The same model, options, inputs and number of threads give the same loss, gradients and weights, bit for bit.
- *   The memory plan never changes a bit. Another number of threads may: sums are then cut elsewhere.
+ *   The memory plan never changes a bit. Another number of threads may: sums are then cut elsewhere. So may another
+ *   processor, and on the same one whatever makes oneDNN, which multiplies matrices, choose other instructions: the
+ *   variables ONEDNN_MAX_CPU_ISA and ONEDNN_CPU_ISA_HINTS, or their calls, in a process that sets them.
  *
  * Memory
  *   A session is given bytes: the option memory, or device_memory and host_memory, and offload_dir for a disk. Without
@@ -238,6 +240,10 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   dim             NAME=N, binds a symbolic dimension of the model's inputs
  *   shapes          NAME=N,...: further bindings that the session serves over the same weights; a step or evaluation
  *                   takes the one that the shapes of the present inputs fit
+ *   loss            cross_entropy, mse, l1 or bce: the loss to put behind a graph that has none
+ *   loss_from       what cross_entropy and bce are given: logits, or probabilities. These are limited to 1e-7 and
+ *                   1 - 1e-7 and, of classes, divided by their sum, as Keras has it. auto, the default: logits; where
+ *                   the graph shows that a Softmax or Sigmoid makes the output, those that it was given
  *   optimizer       adamw or sgd, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum
  *   trainable       patterns with * and ?, over initializers' names: parameters whatever the rules say
  *   frozen          likewise: parameters that are not trained
@@ -273,17 +279,26 @@ PROTRAIN_CHECKED protrain_error *protrain_options_get(protrain_options *options,
 PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options, const char **json);
 
 /* Says whether a model can be trained, without training it: everything it lacks at once, and what was found in it.
- * Symbolic dimensions that no `dim` option binds get small defaults. No weights are read.
+ * A symbolic dimension that no `dim` option binds gets the size that fits the shapes in the model where only one does,
+ * else a small default, images 224. No weights are read.
  *   json: one object, lent until the next call on the options:
  *     "trainable"   true or false
- *     "problems"    array of {"code", "subject", "text"}; empty where trainable
+ *     "problems"    array of {"code", "subject", "text", "nodes"}; empty where trainable. Causes alone: one for each
+ *                   kind of operator that is missing, with the names of all its nodes; "nodes" is empty for others
+ *     "unseen_nodes"   how many nodes read what those of "problems" would make, so that nothing is known of them
  *     "inputs"      array of {"name", "dtype", "dims"}; a dimension is a number, or its name where symbolic; of labels
  *                   that an attached loss adds, null where it follows from others, and so "dims" as a whole
- *     "dims"        object: symbolic dimension -> {"value", "default"}
+ *     "dims"        object: symbolic dimension -> {"value", "default", "inferred", "reason"}. "default": no option
+ *                   binds it; "inferred": a shape in the model asks for it; "reason": which, or what is known
  *     "operators"   object: operator -> number of nodes, after fusion
  *     "parameters"  array of {"name", "shape", "frozen", "reason"}
  *     "constants"   array of {"name", "reason"}: float initializers that are not parameters
+ *     "parameter_elements"   of all parameters together
  *     "blocks"      number of repeated layers found
+ *     "loss"        name of the loss, or null
+ *     "loss_from"   of a loss that options attach, what it is computed from: "the logits before Softmax at /softmax"
+ *     "device"      "name" and "description"
+ *   All keys are always there; what was not found out is empty, 0 or null.
  * Errors: IO, PATH, FORMAT, LIMIT, VERSION, GRAPH for a file that is no model at all; ARG for options that cannot be.
  *   Missing operators and gradients are no errors of this call: they are in "problems".
  * Since: 0.1 */

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "onnx_import/names.h"
 #include "onnx_import/versions.h"
+#include "ops/control_flow.h"
 
 namespace protrain::onnx_import {
 
@@ -58,6 +59,11 @@ bool is_dtype(const NodeProto &node, const AttributeProto &attribute) {
          (attribute.name() == "dtype" || (attribute.name() == "to" && node.op_type() == "Cast"));
 }
 
+// Its graphs are left out: whatever else the node is, it is refused later, together with all others.
+bool is_branch(const NodeProto &node, const AttributeProto &attribute) {
+  return attribute.type() == kGraph && is_default_domain(node.domain()) && ops::is_control_flow(node.op_type());
+}
+
 graph::Attribute read_value(const AttributeProto &attribute, const std::string &subject, const Storage &storage) {
   switch (attribute.type()) {
     case kFloat:
@@ -97,6 +103,7 @@ graph::Attributes read_attributes(const NodeProto &node, const std::string &subj
     require(!attribute.has_ref_attr_name(), Code::graph, where, "ref_attr_name outside of a function");
     require(!has_stray_value(attribute), Code::graph, where, "holds values of another kind than its type {}",
             attribute.type());
+    if (is_branch(node, attribute)) continue;
     graph::Attribute value = read_value(attribute, where, storage);
     if (attribute.type() == kInt && is_dtype(node, attribute)) {
       require(attribute.i() > 0 && attribute.i() < 1000, Code::type, where, "element type {}", attribute.i());

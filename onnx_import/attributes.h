@@ -10,7 +10,8 @@
 namespace protrain::onnx_import {
 
 // Code::graph for an attribute that is malformed, Code::unsupported for one of a kind this library has no use for
-// (subgraphs among them); the subject is "node.attribute". Tensors are read.
+// (subgraphs among them, but for operators of control flow, whose graphs are left out); the subject is
+// "node.attribute". Tensors are read.
 graph::Attributes read_attributes(const NodeProto &node, const std::string &subject, const Storage &storage);
 
 }  // namespace protrain::onnx_import

@@ -120,6 +120,7 @@ Json announce(protrain_session *session, const std::string &model) {
   fmt::print("{}: {:.2f} M parameters in {} tensors; {:.1f} MiB on {}, {} threads\n", model,
              static_cast<double>(all) * 1e-6, count, about.value("device_peak_bytes", 0.0) / 1048576,
              about.value("device", "?"), about.value("threads", 0));
+  if (!about.value("loss_from", "").empty()) fmt::print("loss from {}\n", about.value("loss_from", ""));
   if (about.value("micro_batch", 0) > 0)
     fmt::print("micro-batch: {} samples, {} to a step\n", about.value("micro_batch", 0),
                about.value("accumulation", 1));

@@ -17,12 +17,14 @@ namespace {
 using graph::Array;
 using graph::Attributes;
 using graph::Graph;
+using graph::Node;
 using graph::Origin;
 using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-constexpr std::int64_t kIgnored = -100;  // as label: the position does not count
+constexpr std::int64_t kIgnored = -100;     // as label: the position does not count
+constexpr double kLeastProbability = 1e-7;  // as Keras has it: neither 0 nor 1 has a logarithm's slope
 constexpr std::int64_t kToEnd = std::numeric_limits<std::int64_t>::max();
 
 std::string outputs_of(const Graph &graph) {
@@ -49,6 +51,44 @@ ValueId find_output(const Graph &graph, const std::string &name) {
   return *found;
 }
 
+// The axis of `before` whose elements are those of `axis` of `after`, another shape of the same elements; none where
+// they are spread otherwise.
+std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, std::size_t axis) {
+  const auto count = [](const Shape &shape, std::size_t end) {
+    return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(end)));
+  };
+  for (std::size_t i = 0; i < before.size(); ++i)
+    if (before[i] == after[axis] && count(before, i) == count(after, axis)) return i;
+  return std::nullopt;
+}
+
+// The way back from the output over nodes that only move elements, to what makes them.
+struct Trail {
+  std::optional<Node> maker;
+  std::vector<Node> moves;          // the last first
+  std::optional<std::size_t> axis;  // the one of the maker's output that is the output's last
+};
+
+Trail trail_to(const Graph &graph, ValueId output) {
+  const auto shape = [&](ValueId id) -> const Shape & { return graph.value(id).type.shape; };
+  Trail trail;
+  if (!shape(output).empty()) trail.axis = shape(output).size() - 1;
+  for (ValueId at = output; graph.value(at).producer != graph::NodeId::none; at = trail.moves.back().inputs[0]) {
+    const Node &node = graph.node(graph.value(at).producer);
+    if (node.op == "Transpose" && trail.axis) {
+      const std::vector<std::int64_t> perm = node.attributes.integers("perm");
+      trail.axis = perm.empty() ? shape(at).size() - 1 - *trail.axis : static_cast<std::size_t>(perm.at(*trail.axis));
+    } else if (node.op == "Reshape" && trail.axis) {
+      trail.axis = axis_before(shape(node.inputs.at(0)), shape(at), *trail.axis);
+    } else if (node.op != "Transpose" && node.op != "Reshape" && node.op != "Cast") {
+      trail.maker = node;
+      return trail;
+    }
+    trail.moves.push_back(node);
+  }
+  return trail;
+}
+
 class Attachment {
  public:
   Attachment(Graph &graph, const Loss &loss, ValueId output) : graph_(graph), loss_(loss), prediction_(output) {
@@ -61,17 +101,54 @@ class Attachment {
             loss.shift ? " with a shift" : "", least);
   }
 
-  void run() {
+  std::string run() {
     Shape shape = graph_.value(prediction_).type.shape;
     if (classifies()) shape.pop_back();
     labels_ = labels_input(shape);
+    const std::string said = settle_source();
     if (graph_.value(prediction_).type.dtype != DType::f32)
       prediction_ = emit("Cast", {prediction_}, {{"to", std::string(name_of(DType::f32))}});
     if (loss_.shift) compare_with_next(classifies() ? shape.size() - 1 : 1);
     graph_.outputs = {classifies() ? cross_entropy() : mean(difference())};
+    return said;
   }
 
  private:
+  // What the prediction is, told; logits are taken before what made probabilities of them: nothing is lost then where
+  // these are nearly 0 or 1.
+  std::string settle_source() {
+    if (!classifies() && loss_.kind != Loss::Kind::bce) return "";
+    if (loss_.from == Loss::From::logits) return "logits";
+    const Trail trail = trail_to(graph_, prediction_);
+    const std::string op = trail.maker ? trail.maker->op : "";
+    const bool over_classes =
+        trail.axis && (op == "Softmax" || op == "LogSoftmax") &&
+        *trail.axis == resolve_axis(trail.maker->attributes.integer("axis", -1),
+                                    graph_.value(trail.maker->inputs.at(0)).type.shape.size(), trail.maker->name);
+    const std::string place = op.empty() ? "" : fmt::format("{} at {}", op, trail.maker->name);
+    if (classifies() ? over_classes : op == "Sigmoid") {
+      move_logits(trail);
+      return "the logits before " + place;
+    }
+    require(loss_.from != Loss::From::probabilities || op != "LogSoftmax", Code::arg, "loss_from",
+            "output {} comes from {}, as logarithms of probabilities; leave loss_from out",
+            graph_.value(prediction_).name, place);
+    const bool shown = !classifies() && op == "Softmax";
+    from_probabilities_ = shown || loss_.from == Loss::From::probabilities;
+    return shown ? "the probabilities of " + place : from_probabilities_ ? "probabilities" : "logits";
+  }
+
+  // The prediction is what the maker of probabilities was given, moved as they are.
+  void move_logits(const Trail &trail) {
+    ValueId logits = trail.maker->inputs.at(0);
+    for (auto move = trail.moves.rbegin(); move != trail.moves.rend(); ++move) {
+      const Type type = graph_.value(move->outputs.at(0)).type;
+      logits = emit(move->op, {logits}, move->attributes);
+      graph_.value(logits).type = type;
+    }
+    prediction_ = logits;
+  }
+
   bool classifies() const { return loss_.kind == Loss::Kind::cross_entropy; }
 
   ValueId emit(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
@@ -115,8 +192,15 @@ class Attachment {
     labels_ = cut(labels_, 1, kToEnd);
   }
 
+  ValueId logarithm(ValueId x) { return emit("Log", {x}); }
+  // Probabilities that have a logarithm.
+  ValueId clipped() {
+    return emit("Clip", {prediction_}, {{"min", kLeastProbability}, {"max", 1 - kLeastProbability}});
+  }
+
   ValueId cross_entropy() {
     const std::int64_t classes = original().back();
+    if (from_probabilities_) prediction_ = logarithm(clipped());
     return emit("SoftmaxCrossEntropyLoss",
                 {emit("Reshape", {prediction_, numbers({-1, classes})}), emit("Reshape", {labels_, numbers({-1})})},
                 {{"reduction", std::string("mean")}, {"ignore_index", kIgnored}});
@@ -125,14 +209,20 @@ class Attachment {
   // Per element.
   ValueId difference() {
     if (loss_.kind == Loss::Kind::bce) {
+      const auto rest = [&](ValueId x) { return emit("Sub", {one(), x}); };
+      if (from_probabilities_) {  // -(y log(p) + (1 - y) log(1 - p))
+        const ValueId p = clipped();
+        return emit(
+            "Neg",
+            {emit("Add", {emit("Mul", {labels_, logarithm(p)}), emit("Mul", {rest(labels_), logarithm(rest(p))})})});
+      }
       // (1 - y) x + log(1 + exp(-x)): nothing cancels, whatever the logit x.
-      const ValueId one = graph_.add_constant("loss/one", Array::scalar(DType::f32, 1));
-      return emit("Add", {emit("Mul", {emit("Sub", {one, labels_}), prediction_}),
-                          emit("Softplus", {emit("Neg", {prediction_})})});
+      return emit("Add", {emit("Mul", {rest(labels_), prediction_}), emit("Softplus", {emit("Neg", {prediction_})})});
     }
     const ValueId apart = emit("Sub", {prediction_, labels_});
     return loss_.kind == Loss::Kind::l1 ? emit("Abs", {apart}) : emit("Mul", {apart, apart});
   }
+  ValueId one() { return graph_.add_constant("loss/one", Array::scalar(DType::f32, 1)); }
   ValueId mean(ValueId x) { return emit("ReduceMean", {x}, {{"keepdims", std::int64_t{0}}}); }
 
   const Shape &original() const { return graph_.value(graph_.outputs.at(0)).type.shape; }
@@ -141,16 +231,16 @@ class Attachment {
   const Loss &loss_;
   ValueId prediction_;
   ValueId labels_ = ValueId::none;
+  bool from_probabilities_ = false;  // else from logits
 };
 
 }  // namespace
 
-bool attach_loss(Graph &graph, const Loss &loss) {
+std::optional<std::string> attach_loss(Graph &graph, const Loss &loss) {
   graph.outputs = {find_output(graph, loss.output)};
   graph.drop_dead_nodes();
-  if (graph.value(graph.outputs[0]).type.dtype == DType::none) return false;
-  Attachment(graph, loss, graph.outputs[0]).run();
-  return true;
+  if (graph.value(graph.outputs[0]).type.dtype == DType::none) return std::nullopt;
+  return Attachment(graph, loss, graph.outputs[0]).run();
 }
 
 }  // namespace protrain::passes

@@ -42,6 +42,7 @@ class Canonical {
   const graph::Array *constant_of(ValueId id) const { return rewriter_.constant_of(id); }
 
   std::map<ValueId, std::vector<ValueId>> sequences;  // the pieces a SplitToSequence became
+  std::map<ValueId, std::string> refusals;            // why a node has no core form, by its first output
 
  private:
   void absorb(Node &node) const;

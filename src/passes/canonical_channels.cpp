@@ -1,5 +1,7 @@
 // Rules for normalizations whose scale and bias belong to channels, axis 1 of x (N, C, d...), and for those of a
 // vector's length.
+#include <algorithm>
+
 #include "base/error.h"
 #include "passes/canonical.h"
 
@@ -46,9 +48,19 @@ bool instance_normalization(Canonical &c, Node &node) {
   return true;
 }
 
+// From opset 14 on an attribute says it; before, the operator has outputs for statistics in training mode alone.
+bool takes_statistics_of_batch(const Node &node) {
+  return node.attributes.integer("training_mode", 0) != 0 ||
+         std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
+}
+
 // With the statistics that the model holds; in training mode it would have to change them.
 bool batch_normalization(Canonical &c, Node &node) {
-  if (node.attributes.integer("training_mode", 0) != 0 || !has(node, 4)) return false;
+  require(!takes_statistics_of_batch(node), Code::unsupported, node.name,
+          "in training mode it takes the statistics of the batch, which is not trained yet; export the model in "
+          "evaluation mode (model.eval() before torch.onnx.export, training=TrainingMode.EVAL): it is trained with the "
+          "running statistics then, as they are");
+  if (!has(node, 4)) return false;
   const ValueId x = node.inputs[0];
   const Shape shape = c.shape(x);
   const DType dtype = c.type(x).dtype;

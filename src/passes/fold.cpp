@@ -75,7 +75,10 @@ bool Canonical::replace(Node &node) {
     const ops::Op *op = ops::find(node.op);
     return op != nullptr && evaluate(node, *op);
   } catch (Error &error) {
-    if (error.code == Code::unsupported) return false;  // depends on data: prepare() names all of them at once
+    if (error.code == Code::unsupported) {  // prepare() names all of them at once
+      if (!node.outputs.empty()) refusals[node.outputs[0]] = error.text;
+      return false;
+    }
     if (error.subject.empty() || error.subject == node.op) error.subject = node.name.empty() ? node.op : node.name;
     throw;
   } catch (const std::out_of_range &) {  // rules ask for operands, axes and attributes that the operator must have
@@ -212,11 +215,12 @@ void fold(Graph &graph) {
   fold(graph, budget);
 }
 
-void fold(Graph &graph, FoldBudget &budget) {
+std::map<ValueId, std::string> fold(Graph &graph, FoldBudget &budget) {
   graph.drop_dead_nodes();
   Rewriter rewriter(graph);
   Canonical canonical(rewriter, budget);
   rewriter.walk([&](Node &node) { canonical.visit(node); });
+  return std::move(canonical.refusals);
 }
 
 }  // namespace protrain::passes

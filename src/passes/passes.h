@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "graph/graph.h"
 #include "graph/split.h"
 #include "passes/fold_budget.h"
@@ -22,12 +24,19 @@ struct Loss {
     cross_entropy,  // mean over positions whose label is not -100; classes along the last axis
     mse,            // mean squared difference
     l1,             // mean absolute difference
-    bce,            // mean binary cross entropy of logits
+    bce,            // mean binary cross entropy
+  };
+  // What cross_entropy and bce are given.
+  enum class From : std::uint8_t {
+    found,  // logits, unless a Softmax or a Sigmoid makes the output
+    logits,
+    probabilities,  // their logarithm is taken, of 1e-7 at least
   };
   Kind kind = Kind::cross_entropy;
   std::string output;  // of the graph; empty: the first of floats that is no single number
   std::string labels;  // the input that holds them: one of the graph, or a new one
   bool shift = false;  // each prediction is for the position after its own
+  From from = From::found;
 };
 
 // What the user asks for beside the file; glob patterns over initializer names.
@@ -53,18 +62,36 @@ struct Prepared {
   graph::Graph graph;
   std::vector<Finding> findings;     // every float initializer, in file order
   std::vector<graph::Split> splits;  // initializers that the file has once and the graph several times
+  std::string loss_from;  // of an attached loss: what it is computed from, and why; "" where nothing is to say
   int block_count = 0;
 };
 
-// Everything below in order. Unknown operators, operators that cannot be made core ones, and operators on the way to
-// the loss without gradient are reported together in one Code::unsupported error: "3 operators cannot be trained: ...".
+// One reason why nodes cannot be trained, and all nodes that have it.
+struct Problem {
+  std::string op;
+  std::string reason;              // goes on after the operator: " is unknown"
+  std::vector<std::string> nodes;  // by name, else by operator
+
+  std::string text() const;  // "Wavelet is unknown (/w, /v and 3 more)"
+};
+
+// Code::unsupported, with all that is wrong: "3 operators cannot be trained: Wavelet is unknown (/w, /v); ...".
+struct Untrainable : Error {
+  Untrainable(std::vector<Problem> problems_, std::size_t behind_);
+  std::vector<Problem> problems;  // causes alone
+  std::size_t behind;             // nodes that read, directly or not, what these make: nothing is known of them
+};
+
+// Everything below in order. Unknown operators, subgraphs, operators that cannot be made core ones, and operators on
+// the way to the loss without gradient are thrown together, as Untrainable.
 Prepared prepare(graph::Graph graph, const LoadInitializer &load, const Choices &choices);
 
 // Types every value, absorbs constants into attributes, turns file operators into core ones, evaluates what depends on
 // constants alone. What has no core form, or is unknown, stays as it is; what comes after unknown operators stays
 // untyped.
 void fold(graph::Graph &graph);
-void fold(graph::Graph &graph, FoldBudget &budget);  // as one of several
+// As one of several. Tells why nodes have no core form, by their first output, where a rule says more than that.
+std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget);
 // Decides what each float initializer is; loads those that are constants, for the next fold().
 std::vector<Finding> find_parameters(graph::Graph &graph, const LoadInitializer &load, const Choices &choices);
 // Drops what does nothing: pairs of Transposes, Reshape chains, x * 1, x + 0, no-op Casts and Slices, equal nodes, dead

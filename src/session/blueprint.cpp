@@ -82,6 +82,7 @@ class Drawing {
     if (!blueprint_.file) {
       blueprint_.file = std::move(loaded.file);
       blueprint_.splits = std::move(loaded.prepared.splits);
+      blueprint_.loss_from = std::move(loaded.prepared.loss_from);
       for (const passes::Finding &finding : loaded.prepared.findings)
         if (!finding.tied_to.empty())
           blueprint_.tied.emplace(finding.initializer, Tied{finding.tied_to, finding.turned});

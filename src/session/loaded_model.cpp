@@ -41,7 +41,7 @@ DType precision_of(const Options &options) {
 
 std::optional<passes::Loss> loss_of(const Options &options) {
   if (!options.is_set("loss")) {
-    for (const char *key : {"loss_output", "loss_labels", "loss_shift"})
+    for (const char *key : {"loss_output", "loss_labels", "loss_shift", "loss_from"})
       require(!options.is_set(key), Code::arg, key, "{} says how the option loss is computed, and loss is not set",
               key);
     return std::nullopt;
@@ -49,10 +49,17 @@ std::optional<passes::Loss> loss_of(const Options &options) {
   using Kind = passes::Loss::Kind;
   const std::map<std::string, Kind> kinds = {
       {"cross_entropy", Kind::cross_entropy}, {"mse", Kind::mse}, {"l1", Kind::l1}, {"bce", Kind::bce}};
-  return passes::Loss{.kind = kinds.at(options.text("loss")),
+  const Kind kind = kinds.at(options.text("loss"));
+  require(kind == Kind::cross_entropy || kind == Kind::bce || !options.is_set("loss_from"), Code::arg, "loss_from",
+          "loss_from says what cross_entropy and bce are given; {} compares numbers as they are", options.text("loss"));
+  using From = passes::Loss::From;
+  const std::map<std::string, From> sources = {
+      {"auto", From::found}, {"logits", From::logits}, {"probabilities", From::probabilities}};
+  return passes::Loss{.kind = kind,
                       .output = options.text("loss_output"),
                       .labels = options.text("loss_labels"),
-                      .shift = options.integer("loss_shift") != 0};
+                      .shift = options.integer("loss_shift") != 0,
+                      .from = sources.at(options.text("loss_from"))};
 }
 
 onnx_import::DimBindings dim_bindings(const Options &options) {

@@ -105,7 +105,9 @@ const std::vector<OptionRow> &option_table() {
       // The loss, for graphs that end in logits.
       {"loss", choice, "", "cross_entropy|mse|l1|bce",
        "the loss to add to the graph: of classes along the last axis (label -100 does not count), of numbers, or of "
-       "logits of yes and no"},
+       "yes and no"},
+      {"loss_from", choice, "auto", "auto|logits|probabilities",
+       "what cross_entropy and bce are given; auto: logits, unless a Softmax or Sigmoid makes the output"},
       {"loss_output", text, "", "NAME",
        "the graph output that the loss is computed from; else the first of floats that is no single number"},
       {"loss_labels", text, "labels", "NAME",

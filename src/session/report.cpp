@@ -57,6 +57,7 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"disk_bytes", blueprint.draft.bytes[2]},
               {"accumulation", blueprint.accumulation},
               {"micro_batch", blueprint.micro_batch},
+              {"loss_from", blueprint.loss_from},
               {"predicted_seconds", blueprint.predicted[0].seconds(blueprint.accumulation)},
               {"n_chunk", plan.chunks.size()},
               {"n_persist", plan.n_persist},

@@ -162,8 +162,8 @@ TEST_F(Functions, CallsAndFunctionsThatDisagreeAreRefused) {
   expect(Code::graph, "own::F", "listed twice",
          body(node("Neg", {"a"}, {"b"}), field(6, "i") + field(11, int_attribute("i", 1))));
   expect(Code::format, "own::F", "\\x1b", body(node("Neg", {"a"}, {"b"}) + field(3, "\x1b")));
-  expect(Code::unsupported, "make_z/make_b.then_branch", "subgraph",
-         body(node("If", {"a"}, {"b"}, {test::attribute("then_branch", 5, field(6, ""))})));
+  expect(Code::unsupported, "make_z/make_b.body", "subgraph",
+         body(node("Odd", {"a"}, {"b"}, {test::attribute("body", 5, field(6, ""))})));
 }
 
 TEST_F(Functions, ExternalDataInsideIsCheckedLikewise) {

@@ -212,9 +212,27 @@ inline std::vector<HostileGraph> constant_cases() {
   };
 }
 
+// y after a BatchNormalization with these attributes, and with these outputs after the first.
+inline std::function<void(Wire &)> normalized(const Names &attributes, Names more) {
+  more.insert(more.begin(), "z");
+  Names statistics;
+  for (const char *name : {"scale", "bias", "running_mean", "running_var"})
+    statistics.push_back(floats(name, {4}, {1, 1, 1, 1}));
+  return after({node("BatchNormalization", {"y", "scale", "bias", "running_mean", "running_var"}, more, attributes)},
+               statistics);
+}
+
 inline std::vector<HostileGraph> meaning_cases() {
   return {
       {"UnknownOperator", after({node("Wavelet", {"y"}, {"z"})}), Code::unsupported, "make_z", "Wavelet"},
+      {"BatchNormalizationInTrainingBefore14",
+       [](Wire &wire) {
+         normalized({}, {"mean", "variance", "saved_mean", "saved_variance"})(wire);
+         wire.opset = field(8, field(2, 13));
+       },
+       Code::unsupported, "make_z", "BatchNormalization: in training mode it takes the statistics of the batch"},
+      {"BatchNormalizationInTraining", normalized({int_attribute("training_mode", 1)}, {"mean", "variance"}),
+       Code::unsupported, "make_z", "evaluation mode"},
       {"NoGradientGetsThrough",
        after({node("Round", {"y"}, {"r"}), node("CumSum", {"r", "a"}, {"z"})}, {integer("a", 0)}), Code::graph,
        "loss/ReduceMean", "gradients of all trained parameters are zero"},

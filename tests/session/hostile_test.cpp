@@ -61,6 +61,42 @@ TEST(UnreadOutputs, AreNoMatter) {
   EXPECT_EQ(read["problems"][0]["subject"], "make_n");
 }
 
+std::vector<std::string> keys_of(const Json &about) {
+  std::vector<std::string> keys;
+  for (const auto &[key, value] : about.items()) keys.push_back(key);
+  return keys;
+}
+
+TEST(Check, HasAllKeysWhereverItGivesUp) {
+  const std::vector<std::string> keys = keys_of(check(Wire()));
+  Wire unknown, branch, foreign;
+  unknown.nodes.push_back(node("Wavelet", {"y"}, {"z"}));
+  unknown.outputs = {test::value("z", test::kFloat, {})};
+  branch.nodes.push_back(node("If", {"x"}, {"z"}, {test::attribute("then_branch", 5, test::field(6, ""))}));
+  foreign.tail = test::field(20, "");  // training_info, ONNX's own training graph
+  for (const Wire &wire : {unknown, branch, foreign}) {
+    const Json about = check(wire);
+    EXPECT_FALSE(about["trainable"]);
+    EXPECT_FALSE(about["problems"].empty());
+    EXPECT_EQ(keys_of(about), keys);
+  }
+}
+
+// A subgraph is refused even where nothing reads it: an export would have lost it.
+TEST(Check, NamesSubgraphsBesideWhateverElseIsWrong) {
+  Wire wire;
+  const test::Names branch = {test::attribute("then_branch", 5, test::field(6, ""))};
+  wire.nodes = {node("MatMul", {"x", "w"}, {"m"}),   node("Wavelet", {"m"}, {"v"}), node("Wavelet", {"v"}, {"u"}),
+                node("Exp", {"u"}, {"e"}),           node("Shape", {"e"}, {"s"}),   node("Reshape", {"m", "s"}, {"r"}),
+                node("If", {"m"}, {"dead"}, branch), node("Add", {"r", "e"}, {"y"})};
+  const Json about = check(wire);
+  ASSERT_EQ(about["problems"].size(), 2u) << about["problems"];
+  EXPECT_EQ(about["problems"][0]["nodes"], (Json{"make_dead"}));
+  EXPECT_NE(about["problems"][0]["text"].get<std::string>().find("If has a subgraph"), std::string::npos);
+  EXPECT_EQ(about["problems"][1]["text"], "Wavelet is unknown (make_v, make_u)");
+  EXPECT_EQ(about["unseen_nodes"], 4);  // Exp, Shape, Reshape, Add
+}
+
 // What would take more than anybody has is a matter of the budget, before any of it is taken.
 TEST(Planets, AreOverEveryBudget) {
   const test::Scratch scratch;

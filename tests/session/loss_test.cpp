@@ -263,6 +263,153 @@ TEST_F(Product, KeepsSmallEntropies) {
   EXPECT_NEAR(loss, expected, 1e-5 * expected);
 }
 
+// y = x w, and after it nodes that end in p, of two rows and four columns unless `shape` says otherwise.
+class Probabilities : public testing::Test {
+ protected:
+  std::string after(const test::Names &nodes, const test::Names &initializers = {}) const {
+    test::Wire wire;
+    wire.initializers = {test::floats("w", {3, 4}, w)};
+    wire.nodes.insert(wire.nodes.end(), nodes.begin(), nodes.end());
+    wire.initializers.insert(wire.initializers.end(), initializers.begin(), initializers.end());
+    wire.outputs = {test::value("p", test::kFloat, {})};
+    return scratch.put("p.onnx", wire.bytes());
+  }
+
+  // Loss, and w after one plain step of rate 1.
+  template <typename Label>
+  std::vector<float> step(const std::string &model, const Pairs &pairs, const std::vector<Label> &labels) {
+    std::string created;
+    const auto session = Session::create(options_with(Pairs{{"optimizer", "sgd"}, {"learning_rate", "1"}} + pairs),
+                                         model, [&](const std::string &line) { created = line; });
+    said = nlohmann::json::parse(created)["loss_from"];
+    EXPECT_EQ(nlohmann::json::parse(check_model(options_with(pairs), model))["loss_from"], said);
+    session->set_input("x", DType::f32, {2, 3}, x.data());
+    const std::size_t last = session->input_count() - 1;
+    session->set_input("labels", session->input_dtype(last), session->input_shape(last), labels.data());
+    std::vector<float> numbers = {session->step().loss};
+    numbers.resize(13);
+    session->read_parameter("w", numbers.data() + 1, 12);
+    return numbers;
+  }
+
+  double y(int row, int column) const {
+    double sum = 0;
+    for (int d = 0; d < 3; ++d) sum += static_cast<double>(x[row * 3 + d]) * w[d * 4 + column];
+    return sum;
+  }
+
+  const Pairs classes = {{"loss", "cross_entropy"}}, truths = {{"loss", "bce"}};
+  const std::vector<std::int64_t> picked = {1, 3};
+  const std::vector<float> true_or_not = {1, 0, 1, 0.25f, 0, 0, 1, 1};
+  const std::vector<float> x = {0.5f, -1, 2, 1.5f, 0.25f, -0.75f};
+  const std::vector<float> w = {0.1f, 0.2f, 0.3f, -0.4f, 0.5f, 0.6f, -0.7f, 0.8f, 0.9f, 1.0f, 1.1f, -1.2f};
+  const std::string logits = test::node("Identity", {"y"}, {"p"});
+  test::Scratch scratch;
+  std::string said;
+};
+
+TEST_F(Probabilities, OfASoftmaxAreLeftForItsLogits) {
+  const std::vector<float> expected = step(after({logits}), classes, picked);
+  EXPECT_EQ(said, "logits");
+  const test::Names ways[] = {
+      {test::node("Softmax", {"y"}, {"p"})},
+      {test::node("Softmax", {"y"}, {"s"}),
+       test::node("Cast", {"s"}, {"d"}, {test::int_attribute("to", test::kDouble)}),
+       test::node("Cast", {"d"}, {"p"}, {test::int_attribute("to", test::kFloat)})},
+      {test::node("Transpose", {"y"}, {"t"}), test::node("Softmax", {"t"}, {"s"}, {test::int_attribute("axis", 0)}),
+       test::node("Transpose", {"s"}, {"p"})},
+      {test::node("Unsqueeze", {"y", "two"}, {"u"}),
+       test::node("Softmax", {"u"}, {"s"}, {test::int_attribute("axis", 1)}),
+       test::node("Squeeze", {"s", "two"}, {"p"})}};
+  const std::string two =
+      test::tensor("two", test::kInt64, {1}, test::raw_data(test::raw(std::vector<std::int64_t>{2})));
+  for (const test::Names &way : ways) {
+    EXPECT_EQ(step(after(way, {two}), classes, picked), expected);
+    EXPECT_TRUE(said.starts_with("the logits before Softmax at ")) << said;
+    EXPECT_EQ(step(after(way, {two}), classes + Pairs{{"loss_from", "probabilities"}}, picked), expected);
+  }
+  EXPECT_EQ(step(after({test::node("LogSoftmax", {"y"}, {"p"})}), classes, picked), expected);
+  EXPECT_EQ(said, "the logits before LogSoftmax at make_p");
+}
+
+TEST_F(Probabilities, OfASigmoidAreLeftForItsLogits) {
+  const std::vector<float> expected = step(after({logits}), truths, true_or_not);
+  EXPECT_EQ(step(after({test::node("Sigmoid", {"y"}, {"p"})}), truths, true_or_not), expected);
+  EXPECT_EQ(said, "the logits before Sigmoid at make_p");
+}
+
+// PyTorch's functional.cross_entropy of what a Softmax made, where that is meant.
+TEST_F(Probabilities, AreLogitsWhereTheOptionSaysSo) {
+  const std::string model = after({test::node("Softmax", {"y"}, {"p"})});
+  const float loss = step(model, classes + Pairs{{"loss_from", "logits"}}, picked)[0];
+  double expected = 0;
+  for (int row = 0; row < 2; ++row) {
+    double sum = 0, again = 0;
+    for (int c = 0; c < 4; ++c) sum += std::exp(y(row, c));
+    for (int c = 0; c < 4; ++c) again += std::exp(std::exp(y(row, c)) / sum);
+    expected += (std::log(again) - std::exp(y(row, static_cast<int>(picked[row]))) / sum) / 2;
+  }
+  EXPECT_NEAR(loss, expected, 1e-6);
+}
+
+// A sigmoid halved, which nothing shows to be probabilities.
+TEST_F(Probabilities, ThatNothingShowsAreTakenAtTheOptionsWord) {
+  const std::string model = after({test::node("Sigmoid", {"y"}, {"s"}), test::node("Mul", {"s", "half"}, {"p"})},
+                                  {test::floats("half", {}, {0.5f})});
+  const auto p = [&](int row, int c) { return 0.5 / (1 + std::exp(-y(row, c))); };
+  step(model, truths, true_or_not);
+  EXPECT_EQ(said, "logits");
+  const Pairs from = {{"loss_from", "probabilities"}};
+  double entropy = 0, classes_loss = 0;
+  for (int row = 0; row < 2; ++row) {
+    double sum = 0;
+    for (int c = 0; c < 4; ++c) {
+      const double label = true_or_not[static_cast<std::size_t>(row) * 4 + static_cast<std::size_t>(c)];
+      entropy -= (label * std::log(p(row, c)) + (1 - label) * std::log(1 - p(row, c))) / 8;  // PyTorch's BCELoss
+      sum += p(row, c);
+    }
+    classes_loss -= std::log(p(row, static_cast<int>(picked[row])) / sum) / 2;  // Keras' CategoricalCrossentropy
+  }
+  EXPECT_NEAR(step(model, truths + from, true_or_not)[0], entropy, 1e-6);
+  EXPECT_EQ(said, "probabilities");
+  EXPECT_NEAR(step(model, classes + from, picked)[0], classes_loss, 1e-6);
+}
+
+// bce of a Softmax: its probabilities, for its logits stand for other ones. Those of 0 and 1 count as 1e-7 and 1 -
+// 1e-7.
+TEST_F(Probabilities, OfASoftmaxStandForYesAndNoToo) {
+  const std::string model = after({test::node("Mul", {"y", "many"}, {"m"}), test::node("Softmax", {"m"}, {"p"})},
+                                  {test::floats("many", {}, {1000})});
+  const float loss = step(model, truths, true_or_not)[0];
+  EXPECT_EQ(said, "the probabilities of Softmax at make_p");
+  double expected = 0;
+  for (int row = 0; row < 2; ++row) {
+    int largest = 0;
+    for (int c = 1; c < 4; ++c)
+      if (y(row, c) > y(row, largest)) largest = c;
+    for (int c = 0; c < 4; ++c) {
+      const double p = c == largest ? 1 - 1e-7 : 1e-7;
+      const double label = true_or_not[static_cast<std::size_t>(row) * 4 + static_cast<std::size_t>(c)];
+      expected -= (label * std::log(p) + (1 - label) * std::log(1 - p)) / 8;
+    }
+  }
+  EXPECT_NEAR(loss, expected, 0.01 * expected);  // 1 - 1e-7 is rounded in float32
+}
+
+TEST_F(Probabilities, AreRefusedWhereTheyMeanNothing) {
+  const std::string model = after({logits}), logarithms = after({test::node("LogSoftmax", {"y"}, {"p"})});
+  Error error = error_of([&] {
+    Session::create(options_with({{"loss", "mse"}, {"loss_from", "probabilities"}}), model, nullptr);
+  });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_EQ(error.subject, "loss_from");
+  error = error_of([&] {
+    Session::create(options_with(truths + Pairs{{"loss_from", "probabilities"}}), logarithms, nullptr);
+  });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_NE(error.text.find("LogSoftmax at make_p"), std::string::npos) << error.text;
+}
+
 TEST_F(Product, RefusesAScalarPrediction) {
   test::Wire wire;
   wire.nodes.push_back(test::node("ReduceSum", {"y"}, {"sum"}, {test::int_attribute("keepdims", 0)}));

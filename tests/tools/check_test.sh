@@ -27,7 +27,7 @@ prints n_persist
 
 run train --help
 leaves_with 0
-for option in --steps --input --tokens --batch --sequence --labels --loss --loss-output --loss-labels --loss-shift \
+for option in --steps --input --tokens --batch --sequence --labels --loss --loss-output --loss-labels --loss-shift --loss-from --token-type \
   --optimizer --momentum --tokens-per-step --learning-rate --beta1 --beta2 --epsilon --weight-decay --precision --device \
   --threads --seed --memory --device-memory --host-memory --offload-dir --disk-memory --plan --set --metrics --save \
   --save-every --resume --export --report; do

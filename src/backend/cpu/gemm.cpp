@@ -63,6 +63,7 @@ bool adds_bias_behind(const GemmShape &s) { return s.bias && s.alpha != 1; }
 dnnl::matmul::primitive_desc describe(const GemmShape &s) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);  // whatever ONEDNN_DEFAULT_FPMATH_MODE says
   if (s.alpha != 1) attributes.set_output_scales(0, {s.alpha});
   const auto a = matrix(s.in, s.m, s.k, s.trans_a), b = matrix(s.in, s.k, s.n, s.trans_b);
   const auto c = matrix(s.out, s.m, s.n), bias = matrix(s.in, 1, s.n);

@@ -249,6 +249,10 @@ extern "C" {
     ///   dim             NAME=N, binds a symbolic dimension of the model's inputs
     ///   shapes          NAME=N,...: further bindings that the session serves over the same weights; a step or evaluation
     ///                   takes the one that the shapes of the present inputs fit
+    ///   loss            cross_entropy, mse, l1 or bce: the loss to put behind a graph that has none
+    ///   loss_from       what cross_entropy and bce are given: logits, or probabilities. These are limited to 1e-7 and
+    ///                   1 - 1e-7 and, of classes, divided by their sum, as Keras has it. auto, the default: logits; where
+    ///                   the graph shows that a Softmax or Sigmoid makes the output, those that it was given
     ///   optimizer       adamw or sgd, with learning_rate, beta1, beta2, epsilon, weight_decay, momentum
     ///   trainable       patterns with * and ?, over initializers' names: parameters whatever the rules say
     ///   frozen          likewise: parameters that are not trained
@@ -302,19 +306,28 @@ extern "C" {
     pub fn protrain_options_help(options: *mut protrain_options, json: *mut *const c_char) -> *mut protrain_error;
 
     /// Says whether a model can be trained, without training it: everything it lacks at once, and what was found in it.
-    /// Symbolic dimensions that no `dim` option binds get small defaults. No weights are read.
+    /// A symbolic dimension that no `dim` option binds gets the size that fits the shapes in the model where only one
+    /// does, else a small default, images 224. No weights are read.
     ///
     /// ```text
     ///   json: one object, lent until the next call on the options:
     ///     "trainable"   true or false
-    ///     "problems"    array of {"code", "subject", "text"}; empty where trainable
+    ///     "problems"    array of {"code", "subject", "text", "nodes"}; empty where trainable. Causes alone: one for each
+    ///                   kind of operator that is missing, with the names of all its nodes; "nodes" is empty for others
+    ///     "unseen_nodes"   how many nodes read what those of "problems" would make, so that nothing is known of them
     ///     "inputs"      array of {"name", "dtype", "dims"}; a dimension is a number, or its name where symbolic; of labels
     ///                   that an attached loss adds, null where it follows from others, and so "dims" as a whole
-    ///     "dims"        object: symbolic dimension -> {"value", "default"}
+    ///     "dims"        object: symbolic dimension -> {"value", "default", "inferred", "reason"}. "default": no option
+    ///                   binds it; "inferred": a shape in the model asks for it; "reason": which, or what is known
     ///     "operators"   object: operator -> number of nodes, after fusion
     ///     "parameters"  array of {"name", "shape", "frozen", "reason"}
     ///     "constants"   array of {"name", "reason"}: float initializers that are not parameters
+    ///     "parameter_elements"   of all parameters together
     ///     "blocks"      number of repeated layers found
+    ///     "loss"        name of the loss, or null
+    ///     "loss_from"   of a loss that options attach, what it is computed from: "the logits before Softmax at /softmax"
+    ///     "device"      "name" and "description"
+    ///   All keys are always there; what was not found out is empty, 0 or null.
     /// Errors: IO, PATH, FORMAT, LIMIT, VERSION, GRAPH for a file that is no model at all; ARG for options that cannot be.
     ///   Missing operators and gradients are no errors of this call: they are in "problems".
     /// Since: 0.1

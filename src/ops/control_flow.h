@@ -1,0 +1,16 @@
+// Operators that hold graphs of their own. Nothing here runs these: import leaves the graphs out, and the passes refuse
+// the nodes, dead ones too, since an export without the graphs would be another model.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace protrain::ops {
+
+inline bool is_control_flow(std::string_view op) {
+  constexpr std::array<std::string_view, 4> all = {"If", "Loop", "Scan", "SequenceMap"};
+  return std::ranges::find(all, op) != all.end();
+}
+
+}  // namespace protrain::ops

@@ -1,0 +1,155 @@
+#include "passes/problems.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "ops/control_flow.h"
+#include "ops/op.h"
+#include "passes/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+constexpr ValueId kNone = ValueId::none;
+constexpr std::size_t kMostKinds = 20, kMostNodes = 5;  // in one sentence
+
+std::string subject_of(const Node &node) { return node.name.empty() ? node.op : node.name; }
+
+bool is_typed(const Graph &graph, ValueId id) { return id == kNone || graph.value(id).type.dtype != DType::none; }
+
+bool reads_untyped(const Graph &graph, const Node &node) {
+  return std::ranges::any_of(node.inputs, [&](ValueId in) { return !is_typed(graph, in); });
+}
+
+// Of a node whose inputs are typed and whose outputs are not; inferring them again says why.
+std::string why_untyped(const Graph &graph, const Node &node) {
+  try {
+    return fmt::format(" has {} outputs, of which {} are known here", node.outputs.size(),
+                       ops::infer(graph, node).size());
+  } catch (const Error &error) {
+    if (error.code != Code::unsupported) throw;
+    return ": " + error.text;
+  }
+}
+
+std::size_t node_count(const std::vector<Problem> &problems) {
+  std::size_t count = 0;
+  for (const Problem &problem : problems) count += problem.nodes.size();
+  return count;
+}
+
+std::string sentence_of(const std::vector<Problem> &problems, std::size_t behind) {
+  std::vector<std::string> kinds;
+  for (const Problem &problem : problems) {
+    if (kinds.size() == kMostKinds) break;
+    kinds.push_back(problem.text());
+  }
+  const std::size_t count = node_count(problems);
+  std::string text =
+      fmt::format("{} operator{} cannot be trained: {}", count, count == 1 ? "" : "s", fmt::join(kinds, "; "));
+  if (problems.size() > kMostKinds) text += fmt::format("; and {} more kinds", problems.size() - kMostKinds);
+  if (behind == 0) return text;
+  return fmt::format("{}; {} node{} behind these could not be looked at", text, behind, behind == 1 ? "" : "s");
+}
+
+// Values that a trained parameter is behind; what could not be typed may be one.
+std::vector<bool> trained_values(const Graph &graph) {
+  std::vector<bool> trained(graph.value_count(), false);
+  for (ValueId id : graph.parameters) trained[index(id)] = !graph.value(id).frozen;
+  for (const Node &node : graph.nodes()) {
+    const bool any = std::ranges::any_of(node.inputs, [&](ValueId in) { return in != kNone && trained[index(in)]; });
+    for (ValueId out : node.outputs) {
+      if (out == kNone) continue;
+      const DType dtype = graph.value(out).type.dtype;
+      trained[index(out)] = any && (is_float(dtype) || dtype == DType::none);
+    }
+  }
+  return trained;
+}
+
+std::vector<bool> needed_values(const Graph &graph) {
+  std::vector<bool> needed(graph.value_count(), false);
+  for (ValueId out : graph.outputs) {
+    const Type &type = graph.value(out).type;
+    if ((!is_float(type.dtype) || element_count(type.shape) != 1) && type.dtype != DType::none) continue;
+    needed[index(out)] = true;
+    break;
+  }
+  for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
+    if (std::ranges::any_of(node->outputs, [&](ValueId out) { return out != kNone && needed[index(out)]; }))
+      for (ValueId in : node->inputs)
+        if (in != kNone) needed[index(in)] = true;
+  return needed;
+}
+
+}  // namespace
+
+std::string Problem::text() const {
+  const std::size_t shown = std::min(nodes.size(), kMostNodes);
+  const std::string more = shown == nodes.size() ? "" : fmt::format(" and {} more", nodes.size() - shown);
+  const auto end = nodes.begin() + static_cast<std::ptrdiff_t>(shown);
+  return fmt::format("{}{} ({}{})", op, reason, fmt::join(nodes.begin(), end, ", "), more);
+}
+
+Untrainable::Untrainable(std::vector<Problem> problems_, std::size_t behind_)
+    : Error(Code::unsupported, problems_.front().nodes.front(), sentence_of(problems_, behind_)),
+      problems(std::move(problems_)),
+      behind(behind_) {}
+
+void Problems::add(const Node &node, const std::string &reason) {
+  const auto same = [&](const Problem &problem) { return problem.op == node.op && problem.reason == reason; };
+  const auto found = std::ranges::find_if(problems_, same);
+  Problem &problem = found != problems_.end() ? *found : problems_.emplace_back(Problem{node.op, reason, {}});
+  problem.nodes.push_back(subject_of(node));
+}
+
+void Problems::collect_control_flow(const Graph &graph) {
+  for (const Node &node : graph.nodes())
+    if (ops::is_control_flow(node.op))
+      add(node, " has a subgraph; export the model with conditions and loop counts that are constants");
+}
+
+void Problems::collect_without_core_form(const Graph &graph, const std::map<ValueId, std::string> &refusals) {
+  for (const Node &node : graph.nodes()) {
+    if (ops::is_control_flow(node.op)) continue;
+    const ops::Op *op = ops::find(node.op);
+    if (op == nullptr) {
+      add(node, " is unknown");
+      continue;
+    }
+    if (reads_untyped(graph, node)) {
+      ++behind_;
+      continue;
+    }
+    const auto refusal = node.outputs.empty() ? refusals.end() : refusals.find(node.outputs[0]);
+    const bool computed = std::ranges::any_of(op->absorbed, [&](const auto &item) { return has(node, item.input); });
+    if (!is_core(node.op))
+      add(node, refusal != refusals.end() ? ": " + refusal->second : " has a form that is not supported on data");
+    else if (computed)
+      add(node, " has parameters that depend on data");
+    else if (std::ranges::any_of(node.outputs, [&](ValueId out) { return !is_typed(graph, out); }))
+      add(node, why_untyped(graph, node));
+  }
+}
+
+void Problems::collect_without_gradient(const Graph &graph) {
+  const std::vector<bool> trained = trained_values(graph), needed = needed_values(graph);
+  const auto crossed = [&](ValueId id) { return id != kNone && trained[index(id)] && needed[index(id)]; };
+  for (const Node &node : graph.nodes()) {
+    const ops::Op *op = ops::find(node.op);
+    if (op == nullptr || !is_core(node.op) || reads_untyped(graph, node) || std::ranges::none_of(node.outputs, crossed))
+      continue;
+    if (op->gradient == nullptr)
+      add(node, " has no gradient");
+    else if (node.op == "FusedAttention" && has(node, 3) && crossed(node.inputs[3]))
+      add(node, " has no gradient to a learned bias of its scores");
+  }
+}
+
+void Problems::require_none() const {
+  if (!problems_.empty()) throw Untrainable(problems_, behind_);
+}
+
+}  // namespace protrain::passes
