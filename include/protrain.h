@@ -50,7 +50,7 @@
  *   Unless a function says otherwise, a call that fails has changed nothing, and its output arguments are untouched.
  *   Every pointer argument must be non-NULL unless its function says otherwise; NULL gives PROTRAIN_ERROR_ARG.
  *   The library never aborts, exits, prints, or touches signal handlers. Of the environment it reads XDG_CACHE_HOME and
- *   HOME, where the option profile_dir is not set.
+ *   HOME, where the option profile_dir is not set; oneDNN and OpenMP, which it links, read variables of their own.
  *   Any call may also fail with PROTRAIN_ERROR_NOMEM or PROTRAIN_ERROR_INTERNAL; this is not repeated below.
  *
  * Ownership
@@ -69,7 +69,9 @@
  *
  * Numbers
  *   The same model, options, inputs and number of threads give the same loss, gradients and weights, bit for bit.
- *   The memory plan never changes a bit. Another number of threads may: sums are then cut elsewhere.
+ *   The memory plan never changes a bit. Another number of threads may: sums are then cut elsewhere. So may another
+ *   processor, and another value of oneDNN's ONEDNN_MAX_CPU_ISA in the environment: products are then computed with
+ *   other instructions. Runs that are to agree, and one that goes on from a checkpoint, need the same of both.
  *
  * Memory
  *   A session is given bytes: the option memory, or device_memory and host_memory, and offload_dir for a disk. Without
