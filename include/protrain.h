@@ -50,7 +50,7 @@
  *   Unless a function says otherwise, a call that fails has changed nothing, and its output arguments are untouched.
  *   Every pointer argument must be non-NULL unless its function says otherwise; NULL gives PROTRAIN_ERROR_ARG.
  *   The library never aborts, exits, prints, or touches signal handlers. Of the environment it reads XDG_CACHE_HOME and
- *   HOME, where the option profile_dir is not set; what it is linked with reads its own (oneDNN ONEDNN_*, CUDA CUDA_*).
+ *   HOME, where the option profile_dir is not set. The libraries it links read their own (ONEDNN_*, OMP_*, CUDA_*).
  *   Any call may also fail with PROTRAIN_ERROR_NOMEM or PROTRAIN_ERROR_INTERNAL; this is not repeated below.
  *
  * Ownership
@@ -70,8 +70,9 @@
  * Numbers
  *   The same model, options, inputs and number of threads give the same loss, gradients and weights, bit for bit.
  *   The memory plan never changes a bit. Another number of threads may: sums are then cut elsewhere. So may another
- *   processor, and on the same one whatever makes oneDNN, which multiplies matrices, choose other instructions: the
- *   variables ONEDNN_MAX_CPU_ISA and ONEDNN_CPU_ISA_HINTS, or their calls, in a process that sets them.
+ *   processor. On the same processor so may ONEDNN_MAX_CPU_ISA and ONEDNN_CPU_ISA_HINTS in the environment: oneDNN then
+ *   multiplies matrices with other instructions. Runs that are to agree, and one that goes on from a checkpoint, need
+ *   the same of all these.
  *
  * Memory
  *   A session is given bytes: the option memory, or device_memory and host_memory, and offload_dir for a disk. Without
