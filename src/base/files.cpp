@@ -58,7 +58,8 @@ char *sys_realpath(const char *path) { return ::realpath(path, nullptr); }
 
 [[noreturn]] void refuse(const std::string &path, const char *what, int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  fail(full ? Code::nospc : Code::io, path, "cannot {}: {}", what, std::generic_category().message(error));
+  const Code code = full ? Code::nospc : error == ENOMEM ? Code::nomem : Code::io;
+  fail(code, path, "cannot {}: {}", what, std::generic_category().message(error));
 }
 
 [[noreturn]] void refuse_kind(const std::string &path) {

@@ -11,8 +11,9 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
+
+#include "base/variant.h"
 
 namespace protrain {
 
@@ -64,7 +65,7 @@ class Json {
   std::string dump(std::optional<int> indent = {}) const;
 
  private:
-  using Value = std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object>;
+  using Value = Variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object>;
   explicit Json(Value value) : value_(std::move(value)) {}
   void write(std::string &out, std::optional<int> indent, int depth) const;
 
@@ -72,6 +73,7 @@ class Json {
 };
 
 struct Json::Member {
+  Member(std::string key_, Json value_) : key(std::move(key_)), value(std::move(value_)) {}
   std::string key;
   Json value;
 };
@@ -80,7 +82,7 @@ template <std::ranges::input_range R>
 requires(!std::convertible_to<R, std::string_view>) Json::Json(const R &range) {
   if constexpr (requires { range.begin()->second; }) {
     Object members;
-    for (const auto &[key, value] : range) members.push_back({key, value});
+    for (const auto &[key, value] : range) members.emplace_back(std::string(key), Json(value));
     value_ = std::move(members);
   } else {
     Array items;

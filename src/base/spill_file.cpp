@@ -38,7 +38,8 @@ ssize_t sys_pwrite(int descriptor, const void *from, std::size_t bytes, off_t of
 
 [[noreturn]] void refuse(const std::string &directory, const std::string &what, int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  fail(full ? Code::nospc : Code::io, directory, "cannot {} there: {}", what, std::generic_category().message(error));
+  const Code code = full ? Code::nospc : error == ENOMEM ? Code::nomem : Code::io;
+  fail(code, directory, "cannot {} there: {}", what, std::generic_category().message(error));
 }
 
 // A file without a name, or one that loses it at once.

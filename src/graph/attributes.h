@@ -4,15 +4,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "base/variant.h"
 #include "graph/array.h"
 
 namespace protrain::graph {
 
-using Attribute =
-    std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, Array>;
+using Attribute = Variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, Array>;
 
 class Attributes {
  public:

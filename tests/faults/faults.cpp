@@ -316,7 +316,7 @@ FAILS_WITH(-1, (ENOSPC, EMFILE), int, mkostemp, (char *pattern, int flags), (pat
 FAILS_WITH(-1, (EIO), int, ftruncate, (int file, off_t bytes), (file, bytes))
 FAILS_WITH(-1, (EIO), ssize_t, getdents64, (int file, void *to, size_t bytes), (file, to, bytes))
 FAILS_WITH(nullptr, (EIO, EACCES), DIR *, opendir, (const char *path), (path))
-FAILS_WITH(nullptr, (EIO, ENOMEM), DIR *, fdopendir, (int file), (file))
+FAILS_WITH(nullptr, (EIO, EMFILE), DIR *, fdopendir, (int file), (file))
 FAILS_WITH(nullptr, (EIO), struct dirent *, readdir, (DIR * directory), (directory))
 FAILS_WITH(nullptr, (EIO, EACCES), char *, realpath, (const char *path, char *out), (path, out))
 FAILS_WITH(nullptr, (EMFILE, EIO), FILE *, fopen, (const char *path, const char *mode), (path, mode))

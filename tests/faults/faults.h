@@ -36,7 +36,7 @@ class Unarmed {
 void begin_tracking();
 std::size_t blocks_left();
 std::size_t bytes_of_onednn();  // what it has asked for so far by the calls that must not fail
-void show_blocks_left();  // their call stacks, on stderr; those of show_stacks() alone have any
+void show_blocks_left();        // their call stacks, on stderr; those of show_stacks() alone have any
 
 // From here on stacks are kept for blocks, and a call that fails prints its own.
 void show_stacks();

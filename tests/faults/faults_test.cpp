@@ -6,8 +6,10 @@
 //   PROTRAIN_FAULT=gpt2/create/memory/once/123    one run, in this process, with call stacks
 #include <execinfo.h>
 #include <gtest/gtest.h>
+#include <protrain.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +17,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
+#include <fstream>
+#include <new>
 #include <unordered_set>
 
 #include "faults/scenario.h"
@@ -167,7 +170,7 @@ class Faults : public testing::TestWithParam<Model> {
     }
   }
 
-  static constexpr int kTold = 400;
+  static constexpr int kTold = 40;
   int told_ = 0;
   Scratch origin_, scratch_;
   Shared<Outcome> shared_{1};
@@ -207,9 +210,46 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
     for (const Kind kind : {Kind::memory, Kind::file, Kind::thread}) {
       if (kinds != nullptr && std::string(kinds).find(kKindNames[static_cast<int>(kind)]) == std::string::npos)
         continue;
-      try_all(part, kind, 12);
+      try_all(part, kind, 8);
     }
   }
+}
+
+// As `ulimit -v` has it: so much more than the process has now.
+TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
+  const Scratch origin, scratch;
+  const Shared<Outcome> shared(1);
+  Model model = kModels[0];
+  furnish(model, origin.path());
+  model.cold = true;  // all of oneDNN's code is written anew
+  int refused = 0, made = 0;
+  for (std::uint64_t more = 2; more <= 320; more += more < 160 ? 2 : 16) {
+    *shared.get() = {};
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kSeconds);
+      std::uint64_t pages = 0;
+      std::ifstream("/proc/self/statm") >> pages;
+      const rlim_t bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + (more << 20);
+      const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
+      setrlimit(RLIMIT_AS, &limit);
+      try {
+        run(model, Part::create, {.origin = origin.path(), .at = scratch / "run"}, {}, 0, nullptr, *shared.get());
+      } catch (const std::bad_alloc &) {  // this program's own
+      }
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    std::filesystem::remove_all(scratch / "run");
+    const Outcome &o = *shared.get();
+    EXPECT_TRUE(WIFEXITED(status)) << more << " MiB more: signal " << WTERMSIG(status);
+    EXPECT_TRUE(o.code == 0 || o.code == PROTRAIN_ERROR_NOMEM || o.code == PROTRAIN_ERROR_BUDGET) << o.text;
+    refused += o.code != 0;
+    made += o.over && o.code == 0;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(made, 0) << "no limit was wide enough: the test proves little";
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Faults, testing::ValuesIn(kModels),

@@ -310,7 +310,7 @@ void Life::live(Part part) {
             [&] { return protrain_options_set(options_, "no such option", "1"); });
     if (does("check", [&] { return protrain_options_check(options_, fixture_.c_str(), &json); })) {
       stop();
-      mix(json, strlen(json));
+      if (fault_.kind != Kind::file) mix(json, strlen(json));  // it tells of /proc/cpuinfo what can be read
     }
     return stop();
   }
@@ -333,16 +333,21 @@ void Life::live(Part part) {
     look_around();
     read_and_write();
   }
-  const std::string old = content_of(export_);
-  old_files_ = hash_of(old.data(), old.size());
   guards_files_ = part == Part::save || part == Part::export_model;
-  if (guards_files_) start();
+  if (guards_files_) {
+    const std::string old = content_of(export_);
+    old_files_ = hash_of(old.data(), old.size());
+    start();
+  }
   if (part == Part::save) does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
   if (part == Part::export_model) does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
   if (part == Part::use) destroy();  // while the fault is still to come, or goes on
   stop();
   guards_files_ = false;
   if (part == Part::use || outcome_.lost) return;
+  // What could not be removed goes when the next one is written.
+  if (part == Part::save) does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
+  if (part == Part::export_model) does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
   step();
 }
 
