@@ -32,8 +32,16 @@ std::string plain_list(const Json &values) {
   return "[" + text + "]";
 }
 
+// " (inferred from Conv at /conv1, where w is float32[64, 3, 7, 7])"
+std::string origin_of(const Json &dim) {
+  if (!dim["default"].get<bool>()) return "";
+  const std::string reason = plain(dim["reason"]);
+  if (dim["inferred"].get<bool>()) return fmt::format(" (inferred from {})", reason);
+  return reason.empty() ? " (assumed here)" : fmt::format(" (assumed here: {})", reason);
+}
+
 void print_findings(const Json &about, const char *key) {
-  if (!about.contains(key)) return;
+  if (about[key].empty()) return;
   fmt::print("{}: {}\n", key, about[key].size());
   for (const Json &row : about[key])
     fmt::print("  {} {}{}  {}\n", row.value("name", ""), row.contains("shape") ? plain_list(row["shape"]) : "",
@@ -48,11 +56,10 @@ void print_for_people(const Json &about) {
   for (const Json &input : about.value("inputs", Json::array()))
     fmt::print("  {} {} {}\n", input.value("name", ""), input.value("dtype", ""), plain_list(input["dims"]));
   const Json dims = about.value("dims", Json::object()), operators = about.value("operators", Json::object());
-  for (const auto &[name, dim] : dims.items())
-    fmt::print("  {} = {}{}\n", name, plain(dim["value"]), dim["default"].get<bool>() ? " (assumed here)" : "");
+  for (const auto &[name, dim] : dims.items()) fmt::print("  {} = {}{}\n", name, plain(dim["value"]), origin_of(dim));
   if (!operators.empty()) fmt::print("operators\n");
   for (const auto &[name, count] : operators.items()) fmt::print("  {:5} {}\n", plain(count), name);
-  if (about.contains("blocks")) fmt::print("blocks: {}\n", plain(about["blocks"]));
+  if (about.value("trainable", false)) fmt::print("blocks: {}\n", plain(about["blocks"]));
   print_findings(about, "parameters");
   print_findings(about, "constants");
 }

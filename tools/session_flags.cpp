@@ -74,7 +74,7 @@ void bind_defaults(const Options &options, const std::string &model) {
   for (const auto &[name, dim] : about.at("dims").items()) {
     if (!dim["default"].get<bool>() || (batch_is_settled && name == batch)) continue;
     const std::string pair = fmt::format("{}={}", name, dim["value"].dump());
-    fmt::print(stderr, "protrain: --dim {} is assumed\n", pair);
+    fmt::print(stderr, "protrain: --dim {} is {}\n", pair, dim["inferred"].get<bool>() ? "inferred" : "assumed");
     check(protrain_options_set(options.get(), "dim", pair.c_str()));
   }
 }

@@ -26,7 +26,7 @@ class SessionFlags {
   std::vector<std::string> pairs_;
 };
 
-// Binds symbolic dimensions that no --dim binds to the defaults that `check` assumes; they are said.
+// Binds symbolic dimensions that no --dim binds to what `check` infers or assumes; it is said.
 void bind_defaults(const Options &options, const std::string &model);
 
 }  // namespace tool

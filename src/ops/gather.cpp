@@ -43,7 +43,12 @@ Shape gathered_shape(const Shape &table, std::size_t axis, const Shape &indices)
 std::vector<Type> infer_gather(const NodeTypes &types) {
   require_indices(types.input(1), types.subject());
   const Type &table = types.input(0);
-  return {{table.dtype, gathered_shape(table.shape, axis_of(types.node, table.shape), types.input(1).shape)}};
+  const std::size_t axis = axis_of(types.node, table.shape);
+  // Known places, such as positions counted up to the length of a sequence, are wrong before any step is.
+  const Array *places = types.constants.size() > 1 ? types.constants[1] : nullptr;
+  for (std::int64_t i = 0; places != nullptr && i < places->stored_count(); ++i)
+    resolve_index(places->stored_integer(i), table.shape[axis], types.node);
+  return {{table.dtype, gathered_shape(table.shape, axis, types.input(1).shape)}};
 }
 
 // Stored data: table (outer, length, inner) read at indices (n) gives (outer, n, inner). Where the axis is repeated,

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "grad/training.h"
 #include "run/kernels.h"
+#include "session/dims.h"
 #include "session/loaded_model.h"
 #include "session/session.h"
 #include "session/site.h"
@@ -13,10 +14,6 @@
 namespace protrain::session {
 
 namespace {
-
-// For dims that nobody bound: large enough that shapes are honest, small enough that nothing costs anything.
-constexpr std::int64_t kDefaultBatch = 2;
-constexpr std::int64_t kDefaultDim = 16;
 
 // The input that an attached loss adds, as far as the file tells it: null stands for dims that follow from others.
 Json labels_json(const onnx_import::Model &model, const passes::Loss &loss) {
@@ -55,12 +52,16 @@ Json inputs_json(const onnx_import::Model &model, const std::optional<passes::Lo
 }
 
 onnx_import::DimBindings bind_all(const Options &options, const onnx_import::Model &model, Json &json) {
+  using By = SettledDim::By;
   onnx_import::DimBindings dims = dim_bindings(options);
-  json["dims"] = Json::object();
+  const std::map<std::string, SettledDim> settled = settle_dims(model, dims);
   for (const std::string &name : model.symbolic_dims()) {
-    const bool bound = dims.contains(name);
-    if (!bound) dims[name] = name.find("batch") != std::string::npos ? kDefaultBatch : kDefaultDim;
-    json["dims"][name] = {{"value", dims[name]}, {"default", !bound}};
+    const SettledDim &dim = settled.at(name);
+    dims[name] = dim.value;
+    json["dims"][name] = {{"value", dim.value},
+                          {"default", dim.by != By::option},
+                          {"inferred", dim.by == By::inference},
+                          {"reason", dim.reason}};
   }
   return dims;
 }
@@ -86,25 +87,70 @@ void describe_graph(const passes::Prepared &prepared, Json &json) {
   json["parameter_elements"] = elements;
 }
 
-}  // namespace
+// Every key that a whole answer has, so that readers need not ask which are there.
+Json empty_answer(const std::string &model_path) {
+  return {{"model", model_path},
+          {"trainable", false},
+          {"problems", Json::array()},
+          {"unseen_nodes", 0},
+          {"inputs", Json::array()},
+          {"dims", Json::object()},
+          {"device", nullptr},
+          {"operators", Json::object()},
+          {"blocks", 0},
+          {"parameters", Json::array()},
+          {"constants", Json::array()},
+          {"parameter_elements", 0},
+          {"loss", nullptr},
+          {"loss_from", ""}};
+}
 
-std::string check_model(const Options &options, const std::string &model_path) {
-  Json json = {{"model", model_path}, {"trainable", false}, {"problems", Json::array()}};
-  std::unique_ptr<onnx_import::Model> file = onnx_import::Model::open(model_path);
-  json["inputs"] = inputs_json(*file, loss_of(options));
-  const onnx_import::DimBindings dims = bind_all(options, *file, json);
-  const std::unique_ptr<backend::Device> device = open_device(options);
-  json["device"] = {{"name", device->info().name}, {"description", device->info().description}};
+void add_problem(Json &json, const Error &error, const std::string &text, const std::vector<std::string> &nodes = {}) {
+  json["problems"].push_back({{"code", static_cast<int>(error.code)},
+                              {"subject", nodes.empty() ? error.subject : nodes.front()},
+                              {"text", text},
+                              {"nodes", nodes}});
+}
+
+// The model of a file that can be read; none, and a problem, where it says what nothing here trains.
+std::unique_ptr<onnx_import::Model> open_model(const std::string &path, Json &json) {
+  try {
+    return onnx_import::Model::open(path);
+  } catch (const Error &error) {
+    if (error.code != Code::unsupported && error.code != Code::shape && error.code != Code::type) throw;
+    add_problem(json, error, error.text);
+    return nullptr;
+  }
+}
+
+void look_at(const Options &options, std::unique_ptr<onnx_import::Model> file, const onnx_import::DimBindings &dims,
+             backend::Device &device, Json &json) {
   try {
     LoadedModel loaded = load_model(options, std::move(file), dims);
     describe_graph(loaded.prepared, json);
     json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
+    json["loss_from"] = loaded.prepared.loss_from;
     const grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
-    run::Kernels(*device).compile(training.graph);
+    run::Kernels(device).compile(training.graph);
     json["trainable"] = true;
+  } catch (const passes::Untrainable &error) {
+    for (const passes::Problem &problem : error.problems) add_problem(json, error, problem.text(), problem.nodes);
+    json["unseen_nodes"] = error.behind;
   } catch (const Error &error) {
-    json["problems"].push_back(
-        {{"code", static_cast<int>(error.code)}, {"subject", error.subject}, {"text", error.text}});
+    add_problem(json, error, error.text);
+  }
+}
+
+}  // namespace
+
+std::string check_model(const Options &options, const std::string &model_path) {
+  Json json = empty_answer(model_path);
+  const std::unique_ptr<backend::Device> device = open_device(options);
+  json["device"] = {{"name", device->info().name}, {"description", device->info().description}};
+  if (std::unique_ptr<onnx_import::Model> file = open_model(model_path, json)) {
+    json["inputs"] = inputs_json(*file, loss_of(options));
+    const onnx_import::DimBindings dims = bind_all(options, *file, json);
+    look_at(options, std::move(file), dims, *device, json);
   }
   return json.dump(1);
 }
