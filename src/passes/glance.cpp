@@ -47,6 +47,7 @@ Glance glance(Graph graph, std::size_t until) {
       try {
         canonical.visit(node);
       } catch (const Error &error) {
+        if (error.code == Code::nomem) throw;
         Reached reached{look_at(graph, as_it_stands)};
         reached.seen.error = error;
         throw reached;

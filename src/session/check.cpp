@@ -95,13 +95,13 @@ Json empty_answer(const std::string &model_path) {
           {"unseen_nodes", 0},
           {"inputs", Json::array()},
           {"dims", Json::object()},
-          {"device", nullptr},
+          {"device", Json()},
           {"operators", Json::object()},
           {"blocks", 0},
           {"parameters", Json::array()},
           {"constants", Json::array()},
           {"parameter_elements", 0},
-          {"loss", nullptr},
+          {"loss", Json()},
           {"loss_from", ""}};
 }
 
