@@ -1,6 +1,9 @@
 #include "session/checkpoint.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/text.h"
 #include "state/checkpoint.h"
 
 namespace protrain::session {
@@ -23,6 +26,19 @@ state::Description describe(const Blueprint &blueprint) {
       parameter.arrays.push_back(adamw ? fmt::format("moment{}", m) : "momentum");
   }
   return description;
+}
+
+// A checkpoint that says nothing which this session would leave out: training would go on as another run.
+state::Checkpoint open_checkpoint(const Options &options) {
+  constexpr std::string_view kKnown[] = {state::kStep, kSkipped, kSeed, kMicroBatch, kLossScale, kApplied};
+  state::Checkpoint checkpoint = state::Checkpoint::open(options.text("resume"));
+  const auto &counters = checkpoint.description().counters;
+  for (const auto &[name, value] : counters)
+    require(std::ranges::find(kKnown, name) != std::end(kKnown), Code::format, checkpoint.path(),
+            "its manifest has a counter '{}', which no session has", printable(name));
+  require(counters.contains(kLossScale) == counters.contains(kApplied), Code::format, checkpoint.path(),
+          "its manifest has one of the counters {} and {} without the other", kLossScale, kApplied);
+  return checkpoint;
 }
 
 std::uint64_t counter(const state::Checkpoint &checkpoint, const char *name) {
@@ -59,7 +75,7 @@ std::string save(Machine &machine, const Counters &counters, const std::string &
 
 std::int64_t micro_batch_of_checkpoint(const Options &options) {
   if (!options.is_set("resume")) return 0;
-  const auto checkpoint = state::Checkpoint::open(options.text("resume"));
+  const auto checkpoint = open_checkpoint(options);
   const auto &counters = checkpoint.description().counters;
   const auto found = counters.find(kMicroBatch);
   if (found == counters.end()) return 0;
@@ -71,13 +87,18 @@ std::int64_t micro_batch_of_checkpoint(const Options &options) {
 
 Counters resume(Machine &machine, const Options &options) {
   if (!options.is_set("resume")) return {.seed = static_cast<std::uint64_t>(options.integer("seed"))};
-  const auto checkpoint = state::Checkpoint::open(options.text("resume"));
+  const auto checkpoint = open_checkpoint(options);
   const Counters counters{.steps = counter(checkpoint, state::kStep),
                           .skipped = counter(checkpoint, kSkipped),
                           .seed = counter(checkpoint, kSeed),
                           .loss_scale = loss_scale_of(checkpoint)};
   require(counters.skipped <= counters.steps, Code::format, checkpoint.path(), "{} of {} steps were skipped",
           counters.skipped, counters.steps);
+  require(counters.loss_scale.applied() <= counters.steps - counters.skipped, Code::format, checkpoint.path(),
+          "{} steps at one loss scale, of {} that were not skipped", counters.loss_scale.applied(),
+          counters.steps - counters.skipped);
+  require(counters.seed >> 63 == 0, Code::format, checkpoint.path(), "its seed is {}, which no session's can be",
+          counters.seed);
   require(!options.is_set("seed") || static_cast<std::uint64_t>(options.integer("seed")) == counters.seed,
           Code::mismatch, "seed", "the seed is {} and that of {} is {}; leave the option out to go on with it",
           options.integer("seed"), checkpoint.path(), counters.seed);

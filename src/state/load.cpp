@@ -1,5 +1,6 @@
 // Nothing that a file says is believed before its checksum has matched, and no tensor is handed over before all have.
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "base/error.h"
@@ -99,6 +100,13 @@ std::vector<std::string> candidates(const std::string &parent, const std::vector
   return names;
 }
 
+// The step that a folder's name says, where it is a name that save() gives: a copy may be called otherwise.
+std::optional<std::uint64_t> named_step(std::string_view path) {
+  path = path.substr(0, path.find_last_not_of('/') + 1);
+  const auto folder = parse_folder(path.substr(path.rfind('/') + 1));
+  return folder ? std::optional(folder->step) : std::nullopt;
+}
+
 // Runs `body`; what it finds wrong with a checkpoint also names the one that is left to go on from, if there is one.
 template <typename Body>
 auto naming(const std::string &earlier, const Body &body) {
@@ -150,16 +158,16 @@ Checkpoint Checkpoint::open(const std::string &path) {
   const bool itself = contains(entries, kManifestName);
   const auto names = itself ? std::vector<std::string>{""} : candidates(path, entries);
   require(!names.empty(), Code::format, path, "no complete checkpoint in it");
-  const std::string folder = itself ? "" : names.front() + "/";
+  const std::string folder = itself ? "" : names.front() + "/", whole = itself ? path : path + "/" + names.front();
   const std::string earlier = names.size() < 2 ? "" : path + "/" + names[1];
   return naming(earlier, [&] {
     Manifest manifest = read_manifest(path, folder);
     const auto step = manifest.counters.find(kStep);
     require(step != manifest.counters.end() && step->second >> 63 == 0, Code::format, path, "its step is no count");
-    require(itself || parse_folder(names.front())->step == step->second, Code::mismatch, path + "/" + names.front(),
+    require(named_step(whole).value_or(step->second) == step->second, Code::mismatch, whole,
             "is of step {}, its name says otherwise", step->second);
     auto contents = std::make_unique<Contents>(
-        Contents{.path = itself ? path : path + "/" + names.front(),
+        Contents{.path = whole,
                  .earlier = earlier,
                  .description = {},
                  .weights = open_data(path, folder, kWeightsName, manifest.weights),

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <sstream>
 
 #include "errors.h"
 #include "fixtures.h"
+#include "sealed.h"
 #include "session/session.h"
 
 namespace protrain::session {
@@ -87,6 +89,33 @@ TEST_F(Save, GoesOnWithSgdAndMomentum) { expect_to_go_on({{"optimizer", "sgd"}, 
 TEST_F(Save, GoesOnWithPlainSgd) { expect_to_go_on({{"optimizer", "sgd"}}); }
 TEST_F(Save, GoesOnWithFrozenParameters) { expect_to_go_on({{"frozen", "*.bias"}}); }
 TEST_F(Save, GoesOnWithDropout) { expect_to_go_on({{"seed", "5"}}, "dropout-gpt"); }
+
+// A manifest's checksum can be right and what it says wrong: nothing of it is left out or taken for something else.
+TEST_F(Save, ACounterThatNoRunCouldHaveIsRefused) {
+  const auto session = session_of({{"precision", "fp16"}});
+  train(*session, 0, 2);
+  const std::string path = session->save(directory_) + "/manifest.json";
+  std::ostringstream whole;
+  whole << std::ifstream(path).rdbuf();
+  const auto refusal = [&](const std::string &from, const std::string &to) {
+    std::string text = whole.str();
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    std::ofstream(path) << test::sealed(text.replace(text.find(from), from.size(), to));
+    return error_of([&] { resumed({{"precision", "fp16"}}); });
+  };
+  EXPECT_EQ(refusal("\"seed\": 0", "\"seed\": 0").code, Code::ok);
+  EXPECT_EQ(refusal("\"seed\": 0", "\"seed\": 9223372036854775808").code, Code::format);
+  EXPECT_EQ(refusal("\"seed\": 0", "\"seeds\": 0").code, Code::format);
+  EXPECT_EQ(refusal("\"seed\": 0", "\"seed\": 0, \"micro_patch\": 2").text,
+            "its manifest has a counter 'micro_patch', which no session has");
+  EXPECT_EQ(refusal("\"skipped\": 0", "\"skipped\": 3").code, Code::format);
+  EXPECT_EQ(refusal("\"skipped\": 0", "\"skipped\": 1").code, Code::format) << "two steps went by at one scale";
+  EXPECT_EQ(refusal("\"steps_at_loss_scale\": 2", "\"steps_at_loss_scale\": 3").code, Code::format);
+  EXPECT_EQ(refusal("\"loss_scale\": 65536", "\"lost_scale\": 65536").code, Code::format);
+  EXPECT_EQ(refusal("\"loss_scale\": 65536,", "").text,
+            "its manifest has one of the counters loss_scale and steps_at_loss_scale without the other");
+  EXPECT_EQ(refusal("\"loss_scale\": 65536", "\"loss_scale\": 3").code, Code::format);
+}
 
 TEST_F(Save, TheSeedIsTheCheckpointsAndNoOtherIsTaken) {
   const auto first = session_of({{"seed", "5"}}, "dropout-gpt");

@@ -1,15 +1,9 @@
 // What is damaged, foreign or of another version is refused with its code before a byte of it is handed over.
-#include "base/checksum.h"
+#include "sealed.h"
 #include "small.h"
 
 namespace protrain::state {
 namespace {
-
-// The manifest with its own checksum made right again.
-std::string sealed(std::string text) {
-  const std::size_t digits = text.rfind("\"\n}\n") - 32;
-  return text.replace(digits, 32, digest_of(std::string_view(text).substr(0, digits)));
-}
 
 class Damaged : public Saved {
  protected:
@@ -30,7 +24,7 @@ class Damaged : public Saved {
     const std::string whole = manifest();
     std::string text = whole;
     EXPECT_NE(text.find(from), std::string::npos) << from;
-    put(file("manifest.json"), sealed(text.replace(text.find(from), from.size(), to)));
+    put(file("manifest.json"), test::sealed(text.replace(text.find(from), from.size(), to)));
     const Error error = refusal();
     put(file("manifest.json"), whole);
     return error;
@@ -135,6 +129,22 @@ TEST_F(Damaged, AManifestThatSaysSomethingImpossibleIsRefused) {
   EXPECT_EQ(refusal_of("\"weights.safetensors\"", "\"../weights\"").code, Code::format);
   EXPECT_EQ(refusal_of("\"pieces\": [", "\"pieces\": [\"00\", ").code, Code::format);
   EXPECT_EQ(refusal_of("\"bytes\": ", "\"bytes\": 1").code, Code::corrupt);
+}
+
+// However the folder was named to open(): only a copy under another name says nothing of its step.
+TEST_F(Damaged, AStepThatIsNotThatOfTheFolderIsRefused) {
+  fs::copy(path_, directory_ + "/best", fs::copy_options::recursive);
+  std::string text = manifest();
+  text = test::sealed(text.replace(text.find("\"step\": 10"), 10, "\"step\": 12"));
+  put(file("manifest.json"), text);
+  for (const std::string &path : {directory_, path_, path_ + "/", path_ + "//"}) {
+    const Error error = error_of([&] { Checkpoint::open(path); });
+    EXPECT_EQ(error.code, Code::mismatch) << path;
+    EXPECT_EQ(error.text, "is of step 12, its name says otherwise") << path;
+  }
+  EXPECT_EQ(Checkpoint::open(directory_ + "/best").description().counters.at(kStep), 10u);
+  put(directory_ + "/best/manifest.json", text);
+  EXPECT_EQ(Checkpoint::open(directory_ + "/best").description().counters.at(kStep), 12u);
 }
 
 TEST_F(Damaged, ACheckpointOfAnotherModelTellsTheDifferences) {
