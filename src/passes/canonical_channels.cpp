@@ -11,10 +11,17 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
+void require_channels(const Node &node, const Shape &x) {
+  require(x.size() >= 2, Code::shape, node.name, "{} of {}, which has no axis 1 for channels", node.op, to_text(x));
+}
+
 // (C) as what stretches over (N, C, d...); one number for each group is repeated for its channels.
-ValueId along_channels(Canonical &c, ValueId values, const Shape &x) {
+ValueId along_channels(Canonical &c, const Node &node, ValueId values, const Shape &x) {
+  require_channels(node, x);
   const std::int64_t count = element_count(c.shape(values)), channels = x[1];
   if (count != channels) {
+    require(count > 0 && channels % count == 0, Code::shape, node.name, "{} has numbers {} for {} channels", node.op,
+            to_text(c.shape(values)), channels);
     values = c.add("Expand", {c.reshape(values, {count, 1})}, {{"shape", Shape{count, channels / count}}});
   }
   Shape shape(x.size() - 1, 1);
@@ -27,15 +34,16 @@ void become_group_normalization(Canonical &c, const Node &node, std::int64_t gro
   const ValueId x = node.inputs.at(0);
   const Type type = c.type(x);
   const Shape &shape = type.shape;
-  require(shape.size() >= 2 && groups > 0 && shape[1] % groups == 0, Code::shape, node.name,
-          "{} groups of channels of {}", groups, to_text(shape));
+  require_channels(node, shape);
+  require(groups > 0 && shape[1] % groups == 0, Code::shape, node.name, "{} groups of channels of {}", groups,
+          to_text(shape));
   const std::int64_t width = element_count(shape) / std::max<std::int64_t>(1, shape[0] * groups);
   const ValueId one = c.rewriter().constant(graph::Array::filled({type.dtype, {width}}, 1));
   const Attributes attributes = {{"axis", std::int64_t{2}}, {"epsilon", node.attributes.real("epsilon", 1e-5)}};
   const ValueId rows = c.reshape(x, {shape[0], groups, width});
   const ValueId normal = c.reshape(c.add_all("LayerNormalization", {rows, one}, attributes, 3)[0], shape);
-  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node.inputs.at(1), shape)});
-  c.become(node, "Add", {scaled, along_channels(c, node.inputs.at(2), shape)});
+  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node, node.inputs.at(1), shape)});
+  c.become(node, "Add", {scaled, along_channels(c, node, node.inputs.at(2), shape)});
 }
 
 bool group_normalization(Canonical &c, Node &node) {
@@ -44,7 +52,9 @@ bool group_normalization(Canonical &c, Node &node) {
 }
 
 bool instance_normalization(Canonical &c, Node &node) {
-  become_group_normalization(c, node, c.shape(node.inputs.at(0)).at(1));
+  const Shape x = c.shape(node.inputs.at(0));
+  require_channels(node, x);
+  become_group_normalization(c, node, x[1]);
   return true;
 }
 
@@ -66,12 +76,12 @@ bool batch_normalization(Canonical &c, Node &node) {
   const DType dtype = c.type(x).dtype;
   const ValueId variance = c.add("Add", {node.inputs[4], c.scalar(dtype, node.attributes.real("epsilon", 1e-5))});
   const ValueId inverse = c.add("Reciprocal", {c.add("Sqrt", {variance})});
-  ValueId normal = c.add("Sub", {x, along_channels(c, node.inputs[3], shape)});
-  normal = c.add("Mul", {normal, along_channels(c, inverse, shape)});
-  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node.inputs[1], shape)});
+  ValueId normal = c.add("Sub", {x, along_channels(c, node, node.inputs[3], shape)});
+  normal = c.add("Mul", {normal, along_channels(c, node, inverse, shape)});
+  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node, node.inputs[1], shape)});
   Node first = node;
   first.outputs.resize(1);
-  c.become(first, "Add", {scaled, along_channels(c, node.inputs[2], shape)});
+  c.become(first, "Add", {scaled, along_channels(c, node, node.inputs[2], shape)});
   return true;
 }
 

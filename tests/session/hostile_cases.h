@@ -90,6 +90,25 @@ inline std::vector<HostileGraph> shape_cases() {
   };
 }
 
+// y is (2, 4): two of four channels.
+inline std::vector<HostileGraph> channel_cases() {
+  const auto all = [](const std::string &op, const std::string &x, const std::string &scale) {
+    const Names inputs = op == "BatchNormalization" ? Names{x, scale, "v", "v", "v"} : Names{x, scale, "v"};
+    const Names attributes = op == "GroupNormalization" ? Names{int_attribute("num_groups", 2)} : Names{};
+    return after({node(op, inputs, {"z"}, attributes)}, {floats("v", {4}, {1, 2, 3, 4}), floats("n", {0}, {}),
+                                                         floats("t", {3}, {1, 2, 3}), floats("s", {}, {1})});
+  };
+  return {
+      {"BatchNormalizationOfAVector", all("BatchNormalization", "v", "v"), Code::shape, "make_z", "[4]"},
+      {"BatchNormalizationOfANumber", all("BatchNormalization", "s", "v"), Code::shape, "make_z", "[]"},
+      {"BatchNormalizationByNothing", all("BatchNormalization", "y", "n"), Code::shape, "make_z", "[0]"},
+      {"BatchNormalizationByThree", all("BatchNormalization", "y", "t"), Code::shape, "make_z", "[3]"},
+      {"InstanceNormalizationOfAVector", all("InstanceNormalization", "v", "v"), Code::shape, "make_z", "[4]"},
+      {"GroupNormalizationByNothing", all("GroupNormalization", "y", "n"), Code::shape, "make_z", "[0]"},
+      {"GroupNormalizationOfANumber", all("GroupNormalization", "s", "v"), Code::shape, "make_z", "[]"},
+  };
+}
+
 // y is one image of four channels, eight by eight, and w the weights of windows of three by three.
 inline std::vector<HostileGraph> window_cases() {
   const std::int64_t huge = std::int64_t{1} << 62;
