@@ -28,7 +28,7 @@ room(onnx_import DIR onnx_import ROOMS ops)
 room(passes ROOMS ops)
 room(grad ROOMS ops)
 room(backend ROOMS graph LIBRARIES DNNL::dnnl OpenMP::OpenMP_CXX)
-if(TARGET room_backend)
+if(TARGET room_backend AND NOT PROTRAIN_FUZZ)  # fuzzing is about what is accepted, and builds sooner without
   # Loops over tensors are to be vectorised whatever the preset; sums are never reassociated behind our back.
   file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp)
   set_source_files_properties(${cpu_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")

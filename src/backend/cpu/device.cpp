@@ -27,9 +27,14 @@ std::string processor_name() {
 }
 
 const char *instruction_set() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("x86-64-v4")) return "AVX-512";
-  if (__builtin_cpu_supports("x86-64-v3")) return "AVX2";
+#if defined(__x86_64__)  // by what x86-64-v3 and x86-64-v4 consist of: clang does not ask for them by these names
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                  __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  if (v4) return "AVX-512";
+  if (v3) return "AVX2";
 #endif
   return "baseline";
 }
