@@ -1,14 +1,16 @@
 #!/bin/sh
 # Installs what building needs, from Debian 12's own archive. Does nothing where all of it is there.
-# usage: install-dependencies.sh [test|developer]    test: what the tests of bindings and of installing need as well
-#                                                    developer: and what `make check` and `make format` do
+# usage: install-dependencies.sh [test|developer|fuzz]    test: what the tests of bindings and of installing need as well
+#                                                         developer: and what `make check` and `make format` do
+#                                                         fuzz: what scripts/fuzz.sh needs, and nothing for the tests
 set -eu
 
 packages="g++ make cmake ninja-build pkg-config protobuf-compiler libprotobuf-dev libdnnl-dev libfmt-dev
   nlohmann-json3-dev liburing-dev libxxhash-dev libcli11-dev libgtest-dev python3 python3-venv ca-certificates"
-[ -z "${1:-}" ] || packages="$packages golang-go openjdk-17-jdk-headless junit5 cargo rustc rust-clippy swig bindgen
+[ -z "${1:-}" ] || [ "$1" = fuzz ] || packages="$packages golang-go openjdk-17-jdk-headless junit5 cargo rustc rust-clippy swig bindgen
   meson abigail-tools lintian dpkg-dev debootstrap libonnx-testdata libbenchmark-dev"
 [ "${1:-}" != developer ] || packages="$packages clang-format git"
+[ "${1:-}" != fuzz ] || packages="$packages clang libclang-rt-dev libomp-dev"
 
 missing=
 for package in $packages; do

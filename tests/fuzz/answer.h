@@ -1,0 +1,50 @@
+// How a target calls the library: errors are answers, a fault of the library's own is a find.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+// Each target's one function: a program that libFuzzer's main, or that of replay.cpp, gives inputs to.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
+
+namespace protrain::fuzz {
+
+// Ends the program so that a fuzzer keeps the input.
+[[noreturn]] inline void find(const std::string &what) {
+  std::fprintf(stderr, "found: %s\n", what.c_str());
+  std::abort();
+}
+
+inline void expect(bool holds, const char *what) {
+  if (!holds) find(what);
+}
+
+// The Error that `body` ends in, if it does; none of the library's own making is accepted, and no other exception.
+// PROTRAIN_FUZZ_SAY in the environment has each one printed.
+template <typename Body>
+std::optional<Error> answer(const Body &body) {
+  static const bool says = std::getenv("PROTRAIN_FUZZ_SAY") != nullptr;
+  try {
+    body();
+  } catch (const Error &error) {
+    if (says) std::fprintf(stderr, "  %s: %s\n", error.subject.c_str(), error.text.c_str());
+    if (error.code == Code::internal) find(error.subject + ": " + error.text);
+    return error;
+  } catch (const std::exception &other) {
+    find(std::string("an exception that is no Error: ") + other.what());
+  }
+  return std::nullopt;
+}
+
+inline std::string_view text_of(const std::uint8_t *data, std::size_t size) {
+  return {reinterpret_cast<const char *>(data), size};
+}
+
+}  // namespace protrain::fuzz

@@ -1,0 +1,408 @@
+// Sequences of calls of the C interface: the input's bytes say which function is called with what, in which order, on
+// small models. Pointers and lengths are what the header asks for, or NULL; all else may be wrong.
+#include <protrain.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "fuzz/answer.h"
+#include "fuzz/models.h"
+#include "scratch.h"
+
+using protrain::fuzz::expect;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where sessions save, export and offload to.
+const protrain::test::Scratch &scratch() {
+  static const protrain::test::Scratch folder;
+  return folder;
+}
+
+// Choices, read from the input; zeros once it is at its end.
+class Bytes {
+ public:
+  Bytes(const std::uint8_t *data, std::size_t size) : at_(data), end_(data + size) {}
+
+  bool more() const { return at_ != end_; }
+  std::uint8_t byte() { return more() ? *at_++ : std::uint8_t{0}; }
+  std::size_t below(std::size_t count) { return byte() % count; }
+  bool seldom() { return below(16) == 15; }
+  // One of a few texts, or NULL.
+  template <std::size_t N>
+  const char *text(const std::array<const char *, N> &texts) {
+    return seldom() ? nullptr : texts[below(N)];
+  }
+
+ private:
+  const std::uint8_t *at_, *end_;
+};
+
+// A call's answer; true where it succeeded.
+bool succeeds(protrain_error *error) {
+  const protrain_code code = protrain_error_code(error);
+  expect(code != PROTRAIN_ERROR_INTERNAL, protrain_error_text(error));
+  expect((code == PROTRAIN_OK) == (error == nullptr) && code <= PROTRAIN_ERROR_CANCELLED, "no code of the header's");
+  expect((*protrain_error_text(error) == '\0') == (error == nullptr), "an error without a text, or a text without one");
+  expect(protrain_error_subject(error) != nullptr, "no subject");
+  protrain_error_destroy(error);
+  return code == PROTRAIN_OK;
+}
+
+void read_all_of(const char *text) { expect(text != nullptr && std::strlen(text) > 0, "a text that is not there"); }
+
+// Calls back into the session that logs, which is busy.
+void log_line(const char *line, void *user) {
+  read_all_of(line);
+  std::uint64_t count = 0;
+  auto **session = static_cast<protrain_session **>(user);
+  if (session == nullptr || *session == nullptr) return;
+  protrain_error *error = protrain_session_step_count(*session, &count);
+  expect(protrain_error_code(error) == PROTRAIN_ERROR_BUSY, "a session that is not busy while it logs");
+  protrain_error_destroy(error);
+}
+
+constexpr auto kNames = std::to_array<const char *>(
+    {"ids", "labels", "x", "table", "head", "a0", "b1", "y", "logits", "", "nothing at all", "a*", "\xff"});
+constexpr auto kKeys = std::to_array<const char *>({"dim",
+                                                    "loss",
+                                                    "loss_labels",
+                                                    "loss_shift",
+                                                    "optimizer",
+                                                    "momentum",
+                                                    "learning_rate",
+                                                    "precision",
+                                                    "memory",
+                                                    "device_memory",
+                                                    "host_memory",
+                                                    "disk_memory",
+                                                    "offload_dir",
+                                                    "shapes",
+                                                    "trainable",
+                                                    "frozen",
+                                                    "tie",
+                                                    "keep_gradients",
+                                                    "accumulation",
+                                                    "tokens_per_step",
+                                                    "clip_norm",
+                                                    "clip_value",
+                                                    "on_nonfinite",
+                                                    "resume",
+                                                    "seed",
+                                                    "trial",
+                                                    "trace",
+                                                    "threads",
+                                                    "plan",
+                                                    "hardware",
+                                                    "device",
+                                                    "loss_output",
+                                                    "beta1",
+                                                    "epsilon",
+                                                    "weight_decay",
+                                                    "learning_rat",
+                                                    ""});
+constexpr auto kValues = std::to_array<const char *>({"batch=1",
+                                                      "batch=2",
+                                                      "batch=3",
+                                                      "batch=0",
+                                                      "cross_entropy",
+                                                      "mse",
+                                                      "l1",
+                                                      "labels",
+                                                      "0",
+                                                      "1",
+                                                      "2",
+                                                      "6",
+                                                      "sgd",
+                                                      "adamw",
+                                                      "0.9",
+                                                      "1e-2",
+                                                      "fp32",
+                                                      "bf16",
+                                                      "fp16",
+                                                      "256MiB",
+                                                      "1MiB",
+                                                      "20KiB",
+                                                      "1",
+                                                      "a*",
+                                                      "*",
+                                                      "a0|b0",
+                                                      "skip",
+                                                      "rollback",
+                                                      "stop",
+                                                      "workers",
+                                                      "poison",
+                                                      "step",
+                                                      "rtx3090",
+                                                      "cpu",
+                                                      "cuda:7",
+                                                      "-1",
+                                                      "nan",
+                                                      "1e400",
+                                                      "",
+                                                      "batch",
+                                                      "x=9999999999999999999",
+                                                      "logits",
+                                                      "table",
+                                                      "\xff",
+                                                      "batch=2,batch=3"});
+
+class Calls {
+ public:
+  explicit Calls(Bytes bytes) : bytes_(bytes) {
+    fs::remove_all(saved());
+    fs::remove(exported());
+  }
+  Calls(const Calls &) = delete;
+  Calls &operator=(const Calls &) = delete;
+  ~Calls() {
+    protrain_session_destroy(session_);
+    protrain_options_destroy(options_);
+  }
+
+  void run() {
+    constexpr int kMostCalls = 60;
+    make_options();
+    for (int i = 0; i < kMostCalls && bytes_.more(); ++i) (this->*kCalls[bytes_.below(std::size(kCalls))])();
+  }
+
+ private:
+  static std::string saved() { return scratch() / "saved"; }
+  static std::string exported() { return scratch() / "exported.onnx"; }
+
+  // NULL now and then, where an object or a place for an answer is asked for.
+  template <typename T>
+  T *or_null(T *pointer) {
+    return bytes_.seldom() ? nullptr : pointer;
+  }
+  protrain_session *session() { return or_null(session_); }
+  const char *name() { return bytes_.text(kNames); }
+
+  void make_options() {
+    protrain_options_destroy(options_);
+    options_ = nullptr;
+    expect(succeeds(protrain_options_create(&options_)), "no options");
+    expect(succeeds(protrain_options_set(options_, "threads", "1")), "one thread is too many");
+  }
+  void destroy_session() {
+    protrain_session_destroy(session_);
+    session_ = nullptr;
+  }
+
+  void create_nothing() { succeeds(protrain_options_create(nullptr)); }
+  void set_option() {
+    const char *key = bytes_.text(kKeys), *value = bytes_.text(kValues);
+    const bool in_folder = key != nullptr && (std::strcmp(key, "resume") == 0 || std::strcmp(key, "offload_dir") == 0);
+    const std::string folder = std::strcmp(key == nullptr ? "" : key, "resume") == 0 ? saved() : scratch().path();
+    succeeds(protrain_options_set(or_null(options_), key, in_folder && value != nullptr ? folder.c_str() : value));
+  }
+  // What most sessions need.
+  void set_usual() {
+    tokens_ = bytes_.below(2) == 0;
+    succeeds(protrain_options_set(options_, "dim", bytes_.below(2) == 0 ? "batch=1" : "batch=2"));
+    succeeds(protrain_options_set(options_, "loss", tokens_ ? "cross_entropy" : "mse"));
+  }
+  void get_option() {
+    const char *value = nullptr;
+    if (succeeds(protrain_options_get(or_null(options_), bytes_.text(kKeys), or_null(&value))))
+      expect(value != nullptr, "an option without a value");
+  }
+  void help() {
+    const char *text = nullptr;
+    if (succeeds(protrain_options_help(or_null(options_), or_null(&text)))) read_all_of(text);
+  }
+  void check() {
+    static const std::string model = scratch().put("model.onnx", protrain::fuzz::layered_model(2));
+    const char *text = nullptr;
+    const char *path = bytes_.seldom() ? "/nothing" : model.c_str();
+    if (succeeds(protrain_options_check(or_null(options_), or_null(path), or_null(&text)))) read_all_of(text);
+  }
+  void create() {
+    static const std::string layers = protrain::fuzz::layered_model(2), tokens = protrain::fuzz::token_model();
+    const std::string &model = tokens_ ? tokens : layers;
+    destroy_session();
+    if (created_++ == 4) return;  // the dearest call
+    const std::size_t length = bytes_.seldom() ? bytes_.byte() % model.size() : model.size();
+    const bool made = succeeds(protrain_session_create_from_bytes(or_null(options_), or_null(model.data()), length,
+                                                                  nullptr, or_null(&session_)));
+    expect(made == (session_ != nullptr), "a session and an error, or neither");
+  }
+  void create_from_file() {
+    destroy_session();
+    succeeds(protrain_session_create(or_null(options_), bytes_.seldom() ? nullptr : "/nothing", or_null(&session_)));
+    expect(session_ == nullptr, "a session of nothing");
+  }
+  void log() {
+    protrain_session **user = bytes_.below(2) == 0 ? &session_ : nullptr;
+    succeeds(protrain_session_set_log(session(), or_null(&log_line), user));
+  }
+
+  void ask_about_inputs() {
+    std::size_t count = 0, rank = 0;
+    const char *name = nullptr;
+    std::int32_t dtype = 0;
+    std::array<std::int64_t, 3> dims{};
+    const std::size_t i = bytes_.below(4), room = bytes_.below(4);
+    succeeds(protrain_session_input_count(session(), or_null(&count)));
+    if (succeeds(protrain_session_input_name(session(), i, or_null(&name)))) expect(name != nullptr, "no name");
+    succeeds(protrain_session_input_dtype(session(), i, or_null(&dtype)));
+    succeeds(protrain_session_input_shape(session(), i, room == 0 ? nullptr : dims.data(), room, or_null(&rank)));
+  }
+  // As the session asks for it.
+  void set_inputs_rightly() {
+    std::size_t count = 0;
+    if (!succeeds(protrain_session_input_count(session_, &count))) return;
+    for (std::size_t i = 0; i < count; ++i) {
+      const char *lent = nullptr;
+      std::int32_t dtype = 0;
+      std::array<std::int64_t, 4> dims{};
+      std::size_t rank = 0, elements = 1;
+      if (!succeeds(protrain_session_input_name(session_, i, &lent))) return;
+      const std::string name = lent;
+      succeeds(protrain_session_input_dtype(session_, i, &dtype));
+      succeeds(protrain_session_input_shape(session_, i, dims.data(), dims.size(), &rank));
+      for (std::size_t d = 0; d < rank; ++d) elements *= static_cast<std::size_t>(dims.at(d));
+      const std::vector<std::int64_t> ids(elements, bytes_.below(5));
+      const std::vector<float> numbers(elements, bytes_.seldom() ? NAN : 0.5f);
+      const bool whole = dtype == PROTRAIN_INT64;
+      const void *data = whole ? static_cast<const void *>(ids.data()) : numbers.data();
+      const std::size_t bytes = elements * (whole ? sizeof ids[0] : sizeof numbers[0]);
+      expect(succeeds(protrain_session_set_input(session_, name.c_str(), dtype, dims.data(), rank, data, bytes)),
+             "an input of the session's own shape is refused");
+    }
+  }
+  void set_input() {
+    constexpr std::int64_t kDims[] = {0, 1, 2, 3, 4, -1, 1ll << 40, INT64_MAX};
+    std::array<std::int64_t, 4> dims{};
+    for (std::int64_t &dim : dims) dim = kDims[bytes_.below(std::size(kDims))];
+    const std::vector<std::byte> data(bytes_.byte(), std::byte{1});
+    const std::size_t rank = bytes_.below(dims.size() + 1);
+    const auto dtype = static_cast<std::int32_t>(bytes_.below(16));
+    succeeds(protrain_session_set_input(session(), name(), dtype, or_null(dims.data()), rank, or_null(data.data()),
+                                        data.size()));
+  }
+
+  void step() {
+    constexpr float kUntouched = -12345;
+    float loss = kUntouched;
+    if (!succeeds(protrain_step(session(), or_null(&loss)))) expect(loss == kUntouched, "a loss beside an error");
+  }
+  void evaluate() {
+    float loss = 0;
+    succeeds(protrain_eval(session(), or_null(&loss)));
+  }
+  void ask_about_steps() {
+    double norm = 0;
+    std::uint64_t count = 0;
+    succeeds(protrain_session_grad_norm(session(), or_null(&norm)));
+    succeeds(protrain_session_step_count(session(), or_null(&count)));
+  }
+  void set_learning_rate() {
+    constexpr double kRates[] = {0, 1e-3, 1, 1e30, -1, NAN, HUGE_VAL};
+    succeeds(protrain_session_set_learning_rate(session(), kRates[bytes_.below(std::size(kRates))]));
+  }
+  void cancel() { protrain_session_cancel(session()); }
+
+  void ask_about_parameters() {
+    std::size_t count = 0, rank = 0, elements = 0;
+    const char *lent = nullptr;
+    std::array<std::int64_t, 2> dims{};
+    const std::size_t i = bytes_.below(8);
+    succeeds(protrain_session_parameter_count(session(), or_null(&count)));
+    succeeds(protrain_session_parameter_name(session(), i, or_null(&lent)));
+    succeeds(protrain_session_parameter_shape(session(), i, dims.data(), dims.size(), or_null(&rank)));
+    succeeds(protrain_session_parameter_elements(session(), i, or_null(&elements)));
+  }
+  // Room for numbers: as many as there could be, or any.
+  std::vector<float> room() {
+    constexpr std::size_t kSizes[] = {0, 1, 16, 20, 40, 64, 100};
+    return std::vector<float>(kSizes[bytes_.below(std::size(kSizes))], 0.25f);
+  }
+  void read_parameters() {
+    std::vector<float> values = room();
+    succeeds(protrain_session_parameter_read(session(), name(), or_null(values.data()), values.size()));
+    succeeds(protrain_session_parameters_read(session(), or_null(values.data()), values.size()));
+    succeeds(protrain_session_gradient_read(session(), name(), or_null(values.data()), values.size()));
+  }
+  void write_parameters() {
+    const std::vector<float> values = room();
+    succeeds(protrain_session_parameter_write(session(), name(), or_null(values.data()), values.size()));
+    succeeds(protrain_session_parameters_write(session(), or_null(values.data()), values.size()));
+  }
+  // What was written is read.
+  void round_trip() {
+    std::size_t elements = 0;
+    if (!succeeds(protrain_session_parameters_elements(session(), &elements))) return;
+    const std::vector<float> written(elements, 0.125f * static_cast<float>(bytes_.below(9)));
+    std::vector<float> read(elements);
+    if (!succeeds(protrain_session_parameters_write(session_, written.data(), elements))) return;
+    expect(succeeds(protrain_session_parameters_read(session_, read.data(), elements)), "parameters that were written");
+    expect(read == written, "other parameters than were written");
+  }
+
+  void save() {
+    static const std::string folder = saved();
+    if (succeeds(protrain_session_save(session(), bytes_.seldom() ? nullptr : folder.c_str())))
+      expect(fs::exists(saved()), "nothing was saved");
+  }
+  void export_model() {
+    static const std::string path = exported();
+    if (succeeds(protrain_session_export(session(), bytes_.seldom() ? "/nothing/of/it" : path.c_str())))
+      expect(fs::exists(path), "nothing was exported");
+  }
+  void ask_for_texts() {
+    const char *text = nullptr;
+    if (succeeds(protrain_session_plan(session(), or_null(&text)))) read_all_of(text);
+    if (succeeds(protrain_session_program(session(), or_null(&text)))) read_all_of(text);
+    if (succeeds(protrain_session_graph(session(), or_null(&text)))) read_all_of(text);
+    if (succeeds(protrain_session_report(session(), or_null(&text)))) read_all_of(text);
+  }
+
+  // New ones go to the end, so that the corpus keeps its meaning.
+  static constexpr void (Calls::*kCalls[])() = {&Calls::set_usual,
+                                                &Calls::create,
+                                                &Calls::set_inputs_rightly,
+                                                &Calls::step,
+                                                &Calls::evaluate,
+                                                &Calls::set_option,
+                                                &Calls::set_input,
+                                                &Calls::ask_about_inputs,
+                                                &Calls::ask_about_steps,
+                                                &Calls::set_learning_rate,
+                                                &Calls::cancel,
+                                                &Calls::ask_about_parameters,
+                                                &Calls::read_parameters,
+                                                &Calls::write_parameters,
+                                                &Calls::round_trip,
+                                                &Calls::save,
+                                                &Calls::export_model,
+                                                &Calls::ask_for_texts,
+                                                &Calls::log,
+                                                &Calls::destroy_session,
+                                                &Calls::make_options,
+                                                &Calls::create_nothing,
+                                                &Calls::get_option,
+                                                &Calls::help,
+                                                &Calls::check,
+                                                &Calls::create_from_file};
+
+  Bytes bytes_;
+  protrain_options *options_ = nullptr;
+  protrain_session *session_ = nullptr;
+  bool tokens_ = false;  // which model
+  int created_ = 0;
+};
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
+  Calls(Bytes(data, size)).run();
+  return 0;
+}

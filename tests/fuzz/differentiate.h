@@ -1,0 +1,65 @@
+// From the bytes of a model to its training graph: the way of `protrain check`.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "fuzz/answer.h"
+#include "fuzz/models.h"
+#include "grad/training.h"
+#include "passes/passes.h"
+#include "scratch.h"
+
+namespace protrain::fuzz {
+
+// A folder in which external data may lie: a file `data` of 4 KiB and a folder.
+inline const std::string &external_folder() {
+  static const test::Scratch scratch;
+  static const std::string path = [] {
+    scratch.put("data", std::string(4096, '?'));
+    std::filesystem::create_directory(scratch / "folder");
+    return scratch.path();
+  }();
+  return path;
+}
+
+inline onnx_import::DimBindings all_bound(const onnx_import::Model &model) {
+  onnx_import::DimBindings dims;
+  for (const std::string &name : model.symbolic_dims()) dims[name] = 3;
+  return dims;
+}
+
+struct Differentiated {
+  std::optional<grad::Training> training;  // none where the model is refused
+  bool attached = false;                   // its loss is mse, put behind it: it has none of its own
+};
+
+// The first scalar of the outputs; none where there is no such one.
+inline graph::ValueId loss_of(const graph::Graph &graph) {
+  for (const graph::ValueId id : graph.outputs)
+    if (const graph::Type &type = graph.value(id).type; type.dtype == DType::f32 && element_count(type.shape) == 1)
+      return id;
+  return graph::ValueId::none;
+}
+
+inline Differentiated differentiate(const std::string &bytes) {
+  Differentiated found;
+  std::optional<passes::Loss> loss;
+  const auto attempt = [&] {
+    const auto file = onnx_import::Model::open(in_memory(bytes, external_folder()));
+    const auto load = [&](const std::string &name) { return file->load(name); };
+    passes::Prepared prepared = passes::prepare(file->graph(all_bound(*file)), load, {.loss = loss});
+    const graph::ValueId id = loss_of(prepared.graph);
+    found.attached = id == graph::ValueId::none;
+    if (!found.attached || loss) found.training = grad::build(std::move(prepared.graph), id);
+  };
+  answer(attempt);
+  if (!found.attached) return found;
+  loss = passes::Loss{.kind = passes::Loss::Kind::mse, .labels = "labels"};
+  answer(attempt);
+  found.attached = true;
+  return found;
+}
+
+}  // namespace protrain::fuzz

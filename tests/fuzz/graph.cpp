@@ -1,0 +1,161 @@
+// Models that are well-formed: mutated by message, joined with nodes of ONNX's own cases of each operator. What is
+// accepted and small is trained for a step on the CPU, and exported.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "fuzz/differentiate.h"
+#include "measure/measure.h"
+#include "onnx_import/mutation.h"
+#include "operators/case.h"
+#include "ops/op.h"
+#include "session/session.h"
+
+using namespace protrain;
+using onnx_import::ModelProto;
+
+namespace {
+
+constexpr double kMostFlops = 1e7;
+constexpr std::uint64_t kMostBytes = 1 << 22;  // of all values together
+constexpr std::size_t kMostNodes = 400;
+
+bool is_small(const graph::Graph &graph) {
+  std::uint64_t bytes = 0;
+  double flops = 0;
+  if (graph.nodes().size() > kMostNodes) return false;
+  for (std::size_t i = 0; i < graph.value_count(); ++i) {
+    const graph::Type &type = graph.value(static_cast<graph::ValueId>(i)).type;
+    if (type.dtype == DType::none) return false;
+    bytes += std::min(byte_count(type.dtype, type.shape), 2 * kMostBytes);
+    if (bytes > kMostBytes) return false;
+  }
+  for (const graph::Node &node : graph.nodes()) flops += ops::cost(graph, node).flops;
+  return flops <= kMostFlops;
+}
+
+// Lets a session find every kernel measured, so that it measures none.
+void write_times(const graph::Graph &graph, const std::string &directory) {
+  static const backend::DeviceInfo info = backend::open("cpu", 1)->info();
+  profile::Profile profile = profile::known_machine("rtx3090");
+  profile.shares_memory = profile.shares_cores = true;
+  for (const graph::Node &node : graph.nodes()) profile.kernels[ops::signature(graph, node)] = 1e-6;
+  measure::Cache(directory, info, "").store(profile);
+}
+
+// Numbers that mean something to most models: small, and as indices mostly in range.
+void set_inputs(session::Session &session) {
+  for (std::size_t i = 0; i < session.input_count(); ++i) {
+    const DType dtype = session.input_dtype(i);
+    const Shape &shape = session.input_shape(i);
+    std::vector<double> values(static_cast<std::size_t>(element_count(shape)));
+    for (std::size_t v = 0; v < values.size(); ++v)
+      values[v] = is_float(dtype) ? 0.25 * static_cast<double>(v % 7) - 0.5 : static_cast<double>(v % 2);
+    const graph::Array array = graph::Array::from_doubles({dtype, shape}, values);
+    std::vector<std::byte> bytes(byte_count(dtype, shape));
+    array.write_dense(bytes.data());
+    session.set_input(session.input_name(i), dtype, shape, bytes.data());
+  }
+}
+
+// A session, a step and an evaluation, and a file that opens again.
+void train(const std::string &bytes, session::Options options, const test::Scratch &scratch) {
+  constexpr const char *kPrecisions[] = {"fp32", "fp32", "bf16", "fp16"};
+  options.set("threads", "1");
+  options.set("memory", "256MiB");
+  options.set("profile_dir", scratch.path());
+  options.set("on_nonfinite", bytes.size() % 3 == 0 ? "skip" : "stop");
+  options.set("precision", kPrecisions[std::hash<std::string>()(bytes) % std::size(kPrecisions)]);
+  const auto session =
+      session::Session::create(options, fuzz::in_memory(bytes, fuzz::external_folder()), nullptr, nullptr);
+  fuzz::answer([&] { set_inputs(*session); });
+  fuzz::answer([&] { session->evaluate(); });
+  fuzz::answer([&] { session->step(); });
+  const std::string path = scratch / "exported.onnx";
+  if (!fuzz::answer([&] { session->export_model(path); })) onnx_import::Model::open(path);
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
+  static const test::Scratch scratch;
+  const std::string bytes(fuzz::text_of(data, size));
+  const fuzz::Differentiated found = fuzz::differentiate(bytes);
+  if (!found.training || !is_small(found.training->graph)) return 0;
+  fuzz::answer([&] {
+    session::Options options;
+    if (found.attached) options.set("loss", "mse");
+    const auto file = onnx_import::Model::open(fuzz::in_memory(bytes, fuzz::external_folder()));
+    for (const std::string &name : file->symbolic_dims()) options.set("dim", name + "=3");
+    write_times(found.training->graph, scratch.path());
+    train(bytes, options, scratch);
+  });
+  return 0;
+}
+
+namespace {
+
+const std::vector<test::Case> &cases() {
+  static const std::vector<test::Case> all = test::packed_cases(PROTRAIN_FUZZ_CASES);
+  return all;
+}
+
+// Adds the nodes of a case: their inputs are the case's own numbers, or values of the model; their first output is
+// added to the mean that the model ends in.
+void splice(ModelProto &model, test::Mutation &chance) {
+  const test::Case &from = cases()[chance.below(cases().size())];
+  ModelProto other;
+  if (!other.ParseFromString(from.model) || other.graph().node_size() == 0) return;
+  auto &graph = *model.mutable_graph();
+  const std::string prefix = "s" + std::to_string(chance.below(1'000'000)) + "_";
+  std::vector<std::string> given;
+  for (std::size_t i = 0; i < from.inputs.size(); ++i) {
+    given.push_back(chance.below(3) == 0 ? chance.any_name(graph) : prefix + "in" + std::to_string(i));
+    auto &initializer = *graph.add_initializer();
+    if (!initializer.ParseFromString(from.inputs[i])) return;
+    initializer.set_name(prefix + "in" + std::to_string(i));
+  }
+  const auto renamed = [&](const std::string &name) {
+    const auto found = std::ranges::find(from.names, name);
+    const auto at = static_cast<std::size_t>(found - from.names.begin());
+    return name.empty() ? name : found != from.names.end() && at < given.size() ? given[at] : prefix + name;
+  };
+  std::string last;
+  for (const auto &node : other.graph().node()) {
+    auto &copy = *graph.add_node();
+    copy = node;
+    for (auto &name : *copy.mutable_input()) name = renamed(name);
+    for (auto &name : *copy.mutable_output()) name = renamed(name);
+    copy.set_name(prefix + node.name());
+    if (copy.output_size() > 0) last = copy.output(0);
+  }
+  if (last.empty() || graph.output_size() == 0) return;
+  const auto add = [&](const char *op, std::vector<std::string> inputs, const std::string &output) {
+    auto &node = *graph.add_node();
+    node.set_op_type(op);
+    for (std::string &input : inputs) node.add_input(std::move(input));
+    node.add_output(output);
+  };
+  const std::string old = graph.output(0).name();
+  add("ReduceMean", {last}, prefix + "mean");
+  add("Add", {old, prefix + "mean"}, prefix + "sum");
+  graph.mutable_output(0)->set_name(prefix + "sum");
+}
+
+}  // namespace
+
+// libFuzzer's mutator of bytes would seldom give what still parses.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t size, std::size_t most, unsigned seed) {
+  static const std::string simplest = fuzz::layered_model(1);
+  test::Mutation chance(seed);
+  ModelProto model;
+  if (!model.ParseFromArray(data, static_cast<int>(size)) || !model.has_graph()) model.ParseFromString(simplest);
+  if (chance.below(4) == 0)
+    splice(model, chance);
+  else
+    for (std::size_t n = 1 + chance.below(4); n > 0; --n) chance.change(model);
+  const std::string bytes = model.SerializeAsString();
+  if (bytes.size() > most) return size;
+  std::ranges::copy(bytes, reinterpret_cast<char *>(data));
+  return bytes.size();
+}

@@ -1,0 +1,29 @@
+// .npy files: what is accepted can be read slice by slice, and its slices are its bytes.
+#include "npy.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "fuzz/answer.h"
+#include "fuzz/memory_file.h"
+#include "handles.h"
+
+using protrain::fuzz::expect;
+
+int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
+  const protrain::fuzz::MemoryFile file(data, size);
+  try {
+    const tool::NpyFile array(file.path());
+    const auto slices = static_cast<std::uint64_t>(array.shape().at(0));
+    expect(slices == 0 || array.slice_bytes() <= size / slices, "slices take more than the file has");
+    std::vector<std::byte> slice(slices == 0 ? 0 : array.slice_bytes());
+    constexpr std::uint64_t kMost = 1000;  // slices may be empty, and then there may be 2^63 of them
+    for (std::uint64_t i = 0; i < std::min(slices, kMost); ++i) array.read_slice(i, slice.data());
+    if (slices == 0 || slice.empty()) return 0;
+    array.read_slice(slices - 1, slice.data());
+    expect(std::equal(slice.begin(), slice.end(), reinterpret_cast<const std::byte *>(data) + size - slice.size()),
+           "the last slice is not the end of the file");
+  } catch (const tool::Failure &) {
+  }
+  return 0;
+}
