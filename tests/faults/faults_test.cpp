@@ -81,7 +81,7 @@ class Faults : public testing::TestWithParam<Model> {
   }
 
   // In a child; its status, as waitpid has it.
-  int run_apart(Part part, const Fault &fault, std::uint64_t expected, std::uint64_t *sites) {
+  int run_apart(Part part, const Fault &fault, std::uint64_t *sites) {
     *shared_.get() = {};
     const std::string at = scratch_ / "run";
     const pid_t child = fork();
@@ -91,7 +91,7 @@ class Faults : public testing::TestWithParam<Model> {
         show_signals();
       else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // what the runtime says of an abort
         _exit(2);
-      run(GetParam(), part, {.origin = origin_.path(), .at = at}, fault, expected, sites, *shared_.get());
+      run(GetParam(), part, {.origin = origin_.path(), .at = at}, fault, sites, *shared_.get());
       _exit(0);
     }
     int status = 0;
@@ -116,7 +116,7 @@ class Faults : public testing::TestWithParam<Model> {
     return few;
   }
 
-  void judge(int status, const std::string &name, Tally &tally) {
+  void judge(int status, const std::string &name, std::uint64_t expected, Tally &tally) {
     const Outcome &o = *shared_.get();
     ++tally.runs;
     tally.refused += o.code != 0;
@@ -133,7 +133,10 @@ class Faults : public testing::TestWithParam<Model> {
       if (o.blocks != 0) wrong += std::to_string(o.blocks) + " blocks of memory left; ", ++tally.memory;
       if (o.descriptors != 0) wrong += std::to_string(o.descriptors) + " descriptors left; ", ++tally.descriptors;
       if (o.threads != 0) wrong += std::to_string(o.threads) + " threads left; ", ++tally.threads;
-      if (*o.problem != 0) wrong += o.problem, ++tally.others;
+      if (*o.problem != 0)
+        wrong += o.problem, ++tally.others;
+      else if (!o.lost && o.result != expected)
+        wrong += "losses, parameters or files are others than without a fault", ++tally.others;
     }
     if (wrong.empty()) return;
     if (told_++ < kTold)
@@ -141,7 +144,7 @@ class Faults : public testing::TestWithParam<Model> {
   }
 
   void try_all(Part part, Kind kind, std::size_t sample) {
-    const int quiet = run_apart(part, {.kind = kind}, 0, sites_.get());
+    const int quiet = run_apart(part, {.kind = kind}, sites_.get());
     const Outcome plain = *shared_.get();
     ASSERT_EQ(quiet, 0) << "without a fault";
     ASSERT_STREQ(plain.problem, "") << kPartNames[static_cast<int>(part)];
@@ -152,11 +155,11 @@ class Faults : public testing::TestWithParam<Model> {
     for (const bool from_then_on : {false, true}) {
       Tally tally;
       for (const std::uint64_t n : chosen) {
-        const int status = run_apart(part, {kind, n, from_then_on}, plain.result, nullptr);
+        const int status = run_apart(part, {kind, n, from_then_on}, nullptr);
         char name[200];
         snprintf(name, sizeof name, "%s/%s/%s/%s/%lu", GetParam().name, kPartNames[static_cast<int>(part)],
                  kKindNames[static_cast<int>(kind)], from_then_on ? "on" : "once", static_cast<unsigned long>(n));
-        judge(status, name, tally);
+        judge(status, name, plain.result, tally);
       }
       std::printf(
           "[ figures  ] %-6s %-7s %-6s %-4s of %6lu calls %5d runs, %5d refused, %3d sessions lost: %d aborts, %d "
@@ -193,7 +196,7 @@ bool only_one(const Model &model, const std::string &origin, const std::string &
   show_stacks();
   show_signals();
   const Fault fault{static_cast<Kind>(of(kKindNames, kind)), n, std::string(mode) == "on"};
-  run(model, static_cast<Part>(of(kPartNames, part)), {.origin = origin, .at = at}, fault, 0, nullptr, outcome);
+  run(model, static_cast<Part>(of(kPartNames, part)), {.origin = origin, .at = at}, fault, nullptr, outcome);
   show_blocks_left();
   std::printf("code %d at %s: %s\n%s\n%d blocks, %d descriptors, %d threads left%s\n", outcome.code, outcome.stage,
               outcome.text, outcome.problem, outcome.blocks, outcome.descriptors, outcome.threads,
@@ -234,7 +237,7 @@ TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
       const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
       setrlimit(RLIMIT_AS, &limit);
       try {
-        run(model, Part::create, {.origin = origin.path(), .at = scratch / "run"}, {}, 0, nullptr, *shared.get());
+        run(model, Part::create, {.origin = origin.path(), .at = scratch / "run"}, {}, nullptr, *shared.get());
       } catch (const std::bad_alloc &) {  // this program's own
       }
       _exit(0);

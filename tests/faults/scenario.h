@@ -38,9 +38,8 @@ struct Place {
   std::string origin, at;
 };
 
-// The run, in this process. `expected`: the result without a fault; 0: nobody knows.
-void run(const Model &model, Part part, const Place &place, const Fault &fault, std::uint64_t expected,
-         std::uint64_t *sites, Outcome &outcome);
+// The run, in this process; `sites` as arm() has them.
+void run(const Model &model, Part part, const Place &place, const Fault &fault, std::uint64_t *sites, Outcome &outcome);
 
 // Makes what runs find when they begin: a checkpoint and an export of another training, and the times of kernels.
 void furnish(const Model &model, const std::string &origin);

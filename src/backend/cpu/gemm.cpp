@@ -50,8 +50,8 @@ std::int64_t panel_depth(const GemmShape &s) {
 }
 
 // oneDNN 2.6 does not look whether it was given memory: its objects are made, and its code is written, at address 0
-// then. So what one product takes is asked for beforehand. Objects: some tens of KiB, less than what the C library keeps
-// at hand of what is freed. Code: up to 36 buffers of 256 KiB, mapped one by one.
+// then. So the library asks beforehand for what one product takes. Objects take some tens of KiB, less than the C
+// library keeps at hand of what is freed; code takes up to 36 buffers of 256 KiB, mapped one by one.
 void require_room_for_product() {
   require_mappable(12 << 20, "oneDNN");
   require_heap(96 << 10, "oneDNN");
