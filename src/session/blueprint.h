@@ -32,6 +32,7 @@ struct Blueprint {
   std::unique_ptr<onnx_import::Model> file;
   std::vector<graph::Split> splits;  // parameters that the file has once for several
   std::map<std::string, Tied> tied;  // by the initializer's name
+  std::vector<std::string> doubts;   // initializers that may not be what they were taken for
   backend::Optimizer optimizer;
   NonfinitePolicy policy = NonfinitePolicy::stop;
   std::uint64_t accumulation = 1;               // micro-batches of a step

@@ -46,6 +46,18 @@ Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_byt
   return warnings;
 }
 
+// Names of initializers that may not be what they were taken for, and what to do.
+Json doubtful_json(const Blueprint &blueprint) {
+  if (blueprint.doubts.empty()) return Json::object();
+  constexpr std::size_t kMostNamed = 20;
+  const std::size_t named = std::min(kMostNamed, blueprint.doubts.size());
+  return {{"count", blueprint.doubts.size()},
+          {"names", std::vector(blueprint.doubts.begin(), blueprint.doubts.begin() + static_cast<std::ptrdiff_t>(named))},
+          {"text",
+           "what these initializers are was guessed; protrain check says why, the options trainable and frozen settle "
+           "it"}};
+}
+
 }  // namespace
 
 std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, std::uint64_t unpinned_bytes) {
@@ -68,8 +80,9 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"n_checkpoint", plan.n_checkpoint},
               {"n_selective", plan.n_selective},
               {"n_block", plan.blocks.size()},
-              {"warnings", warnings_json(device, unpinned_bytes)}}
-      .dump();
+              {"warnings", warnings_json(device, unpinned_bytes)},
+              {"doubtful", doubtful_json(blueprint)}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale) {

@@ -29,7 +29,8 @@ struct Found {
 
 using Values = std::map<std::string, Array>;
 
-Found find(Graph graph, const passes::Choices &choices = {}, const Values &values = {}) {
+Found find(Graph graph, const passes::Choices &choices = {}, const Values &values = {},
+           const passes::FileFacts &facts = {}) {
   Found found{std::move(graph), {}, {}};
   passes::fold(found.graph);
   const auto load = [&](const std::string &name) {
@@ -37,7 +38,7 @@ Found find(Graph graph, const passes::Choices &choices = {}, const Values &value
     const auto at = values.find(name);
     return at != values.end() ? at->second : some_values(found.graph.value(found.graph.find(name)).type, 7);
   };
-  found.findings = passes::find_parameters(found.graph, load, choices);
+  found.findings = passes::find_parameters(found.graph, load, choices, facts).findings;
   passes::fold(found.graph);
   graph::verify(found.graph);
   return found;
