@@ -46,7 +46,7 @@ void print_doubts(const Json &about) {
   if (!doubtful.empty()) fmt::print("doubtful: {}; --trainable NAME or --frozen NAME settles each\n", doubtful.size());
   for (const Json &row : doubtful)
     fmt::print("  {} taken as {}: {}\n", row.value("name", ""), row.value("verdict", ""), row.value("doubt", ""));
-  if (!unmatched.empty()) fmt::print("in the list of parameters, and no initializer: {}\n", unmatched.size());
+  if (!unmatched.empty()) fmt::print("declared to be parameters, and in no initializer: {}\n", unmatched.size());
   for (const Json &name : unmatched) fmt::print("  {}\n", plain(name));
 }
 

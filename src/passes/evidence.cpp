@@ -51,19 +51,31 @@ Declarations::Declarations(const Graph &graph, const Choices &choices, const Fil
 // A table that is both looked up and multiplied by was two tensors to the framework, and the file has it once.
 void Declarations::count_missing(const Graph &graph) {
   for (const auto &[name, kind] : declared_.kinds)
-    if (kind == Stored::parameter && !present_.contains(name)) ++missing_;
+    if (kind == Stored::parameter && !present_.contains(name)) undone_.push_back(name);
+  missing_ = undone_.size();
   std::map<ValueId, std::size_t> products;
   for (const Node &node : graph.nodes()) {
     if (!one_of(node.op, {"Gather", "MatMul", "Gemm", "Transpose"})) continue;
     for (ValueId in : node.inputs) {
       if (in == ValueId::none) continue;
       const graph::Value &value = graph.value(in);
-      const auto kind = declared_.kinds.find(value.name);
-      if (value.origin == Origin::initializer && value.type.shape.size() == 2 && kind != declared_.kinds.end() &&
-          kind->second == Stored::parameter && ++products[in] > 1 && missing_ > 0)
+      if (value.origin == Origin::initializer && value.type.shape.size() == 2 &&
+          is_declared(value.name, Stored::parameter) && ++products[in] > 1 && missing_ > 0)
         --missing_;
     }
   }
+  const auto statistic = [&](const graph::Split &split) { return facts_.statistics.contains(split.name); };
+  copies_ = static_cast<std::size_t>(std::ranges::count_if(facts_.splits, std::not_fn(statistic)));
+}
+
+bool Declarations::is_declared(const std::string &name, Stored kind) const {
+  const auto found = declared_.kinds.find(name);
+  return found != declared_.kinds.end() && found->second == kind;
+}
+
+std::vector<std::string> Declarations::unmatched() const {
+  if (declared_.list || missing_ <= copies_) return unmatched_;
+  return undone_;
 }
 
 const std::string &Declarations::in_file(const std::string &initializer) const {
@@ -86,10 +98,7 @@ const Declarations::Names &Declarations::made_from(const std::string &name) cons
 std::string Declarations::doubt_of_fold(const std::string &name) const {
   const Names &from = made_from(name);
   if (from.empty()) return "";
-  const auto is_parameter = [&](const std::string &original) {
-    const auto kind = declared_.kinds.find(original);
-    return kind != declared_.kinds.end() && kind->second == Stored::parameter;
-  };
+  const auto is_parameter = [&](const std::string &original) { return is_declared(original, Stored::parameter); };
   const bool moved = names_move(name) && std::ranges::count_if(from, is_parameter) < 2 &&
                      std::ranges::all_of(from, [&](const std::string &original) {
                        return declared_.kinds.contains(original) || names_move(original);
@@ -130,16 +139,12 @@ Declarations::Said Declarations::by_training_info(const std::string &name) const
 Declarations::Said Declarations::by_exporter(const std::string &name) const {
   Said said{.verdict = Verdict::silent, .evidence = Evidence::exporter, .reason = "", .doubt = ""};
   const Names &from = made_from(name);
-  const auto is = [&](const std::string &original, Stored kind) {
-    const auto found = declared_.kinds.find(original);
-    return found != declared_.kinds.end() && found->second == kind;
-  };
   const auto any = [&](Stored kind) {
-    return std::ranges::find_if(from, [&](const std::string &n) { return is(n, kind); });
+    return std::ranges::find_if(from, [&](const std::string &original) { return is_declared(original, kind); });
   };
-  if (is(name, Stored::parameter)) {
+  if (is_declared(name, Stored::parameter)) {
     said = {Verdict::trained, Evidence::exporter, "is a parameter by the exporter's metadata", ""};
-  } else if (is(name, Stored::buffer)) {
+  } else if (is_declared(name, Stored::buffer)) {
     said = {Verdict::fixed, Evidence::exporter, "is a buffer by the exporter's metadata", ""};
   } else if (const auto parameter = any(Stored::parameter); parameter != from.end()) {
     said = {Verdict::trained, Evidence::exporter,
@@ -162,9 +167,7 @@ Declarations::Said Declarations::by_exporter(const std::string &name) const {
 void Declarations::doubt_copies(const std::string &initializer, Said &said) const {
   const std::string &name = in_file(initializer);
   const bool merged = std::ranges::any_of(facts_.splits, [&](const graph::Split &split) { return split.original == name; });
-  const auto statistic = [&](const graph::Split &split) { return facts_.statistics.contains(split.name); };
-  const auto copies = static_cast<std::size_t>(std::ranges::count_if(facts_.splits, std::not_fn(statistic)));
-  if (!merged || said.verdict != Verdict::trained || declared_.kinds.empty() || copies <= missing_) return;
+  if (!merged || said.verdict != Verdict::trained || declared_.kinds.empty() || copies_ <= missing_) return;
   if (missing_ == 0 && name != initializer) said.verdict = Verdict::fixed;
   said.doubt = "the exporter kept one of several equal vectors, not all of them parameters; export with optimize=False";
 }

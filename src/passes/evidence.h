@@ -26,8 +26,8 @@ class Declarations {
   };
   Said about(const std::string &initializer) const;
 
-  // Names of the list that no initializer has, nor was computed from.
-  const std::vector<std::string> &unmatched() const { return unmatched_; }
+  // Names of the list, and parameters of the exporter, that no initializer has, nor was computed from.
+  std::vector<std::string> unmatched() const;
 
   // Whether it holds of the initializer's name in the file, or of a name of what it was computed from.
   bool any_name(const std::string &initializer, const std::function<bool(const std::string &)> &holds) const;
@@ -44,6 +44,7 @@ class Declarations {
   void doubt_copies(const std::string &initializer, Said &said) const;
   std::string doubt_of_fold(const std::string &name) const;
   void count_missing(const graph::Graph &graph);
+  bool is_declared(const std::string &name, graph::Stored kind) const;
 
   const Choices &choices_;
   const graph::Declared &declared_;
@@ -51,8 +52,10 @@ class Declarations {
   std::set<std::string> list_;
   std::set<std::string> updated_;
   std::set<std::string> present_;  // initializers and what they were computed from
-  Names unmatched_;
-  std::size_t missing_ = 0;  // parameters that the exporter declares and that are in no initializer, nor tied to one
+  Names unmatched_;          // of the list
+  Names undone_;             // of the parameters that the exporter declares: merged into others, folded or unused
+  std::size_t missing_ = 0;  // how many of those are not tied to one that is there
+  std::size_t copies_ = 0;   // of vectors that the exporter merged
 };
 
 }  // namespace protrain::passes

@@ -37,9 +37,11 @@ class Judge {
     for (const Value &value : graph.values()) {
       if (value.origin != Origin::initializer) continue;
       named_ = named_ || naming_of(value.name) == Naming::own;
-      adapted_ = adapted_ || declared_.any_name(value.name, [](const std::string &name) {
-        return name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos;
-      });
+      const auto any = [&](const char *part) {
+        return declared_.any_name(value.name, [&](const auto &name) { return name.find(part) != std::string::npos; });
+      };
+      adapters_ = adapters_ || any(".lora_A.") || any(".lora_B.");
+      adapted_ = adapted_ || adapters_ || any(".base_layer.");
     }
   }
 
@@ -51,7 +53,7 @@ class Judge {
   bool matches(const std::vector<std::string> &patterns, const std::string &name) const {
     return matches_any(patterns, name) || matches_any(patterns, declared_.in_file(name));
   }
-  const std::vector<std::string> &unmatched() const { return declared_.unmatched(); }
+  std::vector<std::string> unmatched() const { return declared_.unmatched(); }
 
  private:
   Naming naming(const Value &value) const;
@@ -66,8 +68,9 @@ class Judge {
   const FileFacts &facts_;
   const Places places_;
   const Declarations declared_;
-  bool named_ = false;    // the file has kept names of a framework
-  bool adapted_ = false;  // it holds adapters of low rank
+  bool named_ = false;     // the file has kept names of a framework
+  bool adapted_ = false;   // the model has adapters of low rank
+  bool adapters_ = false;  // and the file has their names
 };
 
 // A file without any name of its own has been renamed: its names tell nothing.
@@ -90,13 +93,15 @@ graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
 // Values that a formula gives were made, not learned; so were those that are all equal and that the exporter named.
 Use Judge::look_into(Use use, const Value &value) const {
   using enum Use::Role;
-  if (use.role == other || use.role == bias) return use;
   const Naming name = naming(value);
+  if (use.role == bias && name == Naming::made && use.computed_bias)
+    use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
+  if (use.role == other || use.role == bias) return use;
   if (use.role == norm && name == Naming::own) return use;
-  if (!use.weights && use.doubt.empty()) return use;
+  if ((!use.weights && use.doubt.empty()) || element_count(value.type.shape) == 1) return use;
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
   const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
-  if (array.stored_count() == 0 || element_count(value.type.shape) == 1) return use;
+  if (array.stored_count() == 0) return use;
   if (is_uniform(array)) {
     const bool row = use.role == sum && value.type.shape.size() == 2 && array.stored_double(0) == 0;
     const bool filled = use.role == choice || use.role == join || row;
@@ -187,7 +192,7 @@ Finding Judge::judge(ValueId id) const {
   const bool listed = finding.evidence == Evidence::list || finding.evidence == Evidence::training_info;
   if (adapted_ && !listed && finding.parameter && !finding.frozen && !declared_.any_name(value.name, is_adapter)) {
     finding.evidence = Evidence::name;
-    finding.frozen = true;
+    finding.frozen = adapters_ || naming(value) != Naming::made;
     finding.doubt = "the model has adapters (lora_A, lora_B), beside which nothing else is trained as a rule";
   }
   return finding;

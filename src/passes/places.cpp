@@ -117,6 +117,7 @@ Use Places::as_operand(const Node &node, const Place &place) const {
           .weights = true,
           .reason = (bias ? "bias of " : "operand of ") + where,
           .doubt = ""};
+  use.computed_bias = bias && graph_.value(place.value).producer == NodeId::none;
   if (node.op != "MatMul") {
     use.weights = place.input > 0;
     return use;
@@ -390,6 +391,10 @@ Use Places::use(const Place &place) const {
   Use use{.reason = fmt::format("meets data in {} with shape {}", where, to_text(graph_.value(place.value).type.shape)),
           .doubt = ""};
   if (place.through_angle) return use;
+  if (!place.single && element_count(graph_.value(place.value).type.shape) == 1) {
+    use.reason = "is one number by the time it meets data in " + where + ", as penalties are";
+    return use;
+  }
   if (node.op == "MatMul" || node.op.starts_with("Conv")) return as_operand(node, place);
   if (one_of(node.op, {"Add", "Sub"})) return as_sum(node, place);
   if (one_of(node.op, {"Mul", "Div"})) return as_scale(node, place);

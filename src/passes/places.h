@@ -26,7 +26,8 @@ struct Use {
   enum class Role : std::uint8_t { operand, table, norm, bias, sum, scale, choice, join, scores, other };
   Role role = Role::other;
   bool weights = false;  // this is where weights stand
-  bool formula = false;  // and yet its values follow a formula
+  bool computed_bias = false;  // a vector as it stands in the file: an exporter has no reason to name it anew
+  bool formula = false;        // and yet its values follow a formula
   std::string reason;    // why, or why not
   std::string doubt;     // not empty: learned numbers stand in such places as well as fixed ones, and which ones
 };

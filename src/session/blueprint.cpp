@@ -87,6 +87,7 @@ class Drawing {
           blueprint_.tied.emplace(finding.initializer, Tied{finding.tied_to, finding.turned});
         if (!finding.doubt.empty()) blueprint_.doubts.push_back(finding.initializer);
       }
+      blueprint_.unmatched = std::move(loaded.prepared.unmatched);
       blueprint_.accumulation = accumulation_of(options_, served->forward);
     }
     served->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,

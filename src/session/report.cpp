@@ -46,16 +46,21 @@ Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_byt
   return warnings;
 }
 
-// Names of initializers that may not be what they were taken for, and what to do.
-Json doubtful_json(const Blueprint &blueprint) {
-  if (blueprint.doubts.empty()) return Json::object();
+// At most so many names, for a line that people read.
+std::vector<std::string> some_of(const std::vector<std::string> &names) {
   constexpr std::size_t kMostNamed = 20;
-  const std::size_t named = std::min(kMostNamed, blueprint.doubts.size());
+  return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kMostNamed, names.size()))};
+}
+
+// Initializers that may not be what they were taken for, and what to do.
+Json doubtful_json(const Blueprint &blueprint) {
+  if (blueprint.doubts.empty() && blueprint.unmatched.empty()) return Json::object();
   return {{"count", blueprint.doubts.size()},
-          {"names", std::vector(blueprint.doubts.begin(), blueprint.doubts.begin() + static_cast<std::ptrdiff_t>(named))},
+          {"names", some_of(blueprint.doubts)},
+          {"unmatched", some_of(blueprint.unmatched)},
           {"text",
-           "what these initializers are was guessed; protrain check says why, the options trainable and frozen settle "
-           "it"}};
+           "whether these are parameters could not be told for certain; protrain check says why, and the options "
+           "trainable, frozen and parameters_from settle it"}};
 }
 
 }  // namespace
