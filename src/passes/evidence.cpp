@@ -182,7 +182,7 @@ Declarations::Said Declarations::about(const std::string &initializer) const {
   }
   if (said.verdict == Verdict::silent && declared_.updated) said = by_training_info(name);
   if (said.verdict == Verdict::silent) said = by_exporter(name);
-  if (!doubt.empty()) said.doubt = doubt;
+  if (!doubt.empty() && said.verdict != Verdict::fixed) said.doubt = doubt;
   doubt_copies(initializer, said);
   if (said.verdict == Verdict::silent && names_statistic(name))
     said = {Verdict::fixed, Evidence::name, "is named as a statistic is", ""};

@@ -98,6 +98,14 @@ bool is_bank(const Array &array) {
   return 10 * zeros >= 6 * count && zeros < count;
 }
 
+// Who is joined with whom, or which is which.
+bool is_zeros_and_ones(const Array &array) {
+  if (array.stored_count() < 9) return false;
+  for (std::int64_t i = 0; i < array.stored_count(); ++i)
+    if (const double x = array.stored_double(i); x != 0 && x != 1) return false;
+  return true;
+}
+
 bool is_coarse(const Array &array) {
   const std::int64_t count = array.stored_count();
   if (count < 4) return false;
@@ -118,6 +126,7 @@ std::string formula_of(const Array &given, bool coarse) {
   if (is_sinusoidal(array)) return "sines and cosines of positions";
   for (std::size_t axis = 0; axis < array.stored().size(); ++axis)
     if (follows_curves(array, axis)) return "even steps, powers or waves";
+  if (is_zeros_and_ones(array)) return "nothing but zeros and ones";
   if (is_bank(array)) return "a bank of filters";
   return coarse && is_coarse(array) ? "nothing but whole numbers and halves" : "";
 }

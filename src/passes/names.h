@@ -14,6 +14,9 @@ enum class Naming : std::uint8_t {
 
 Naming naming_of(std::string_view name);
 
+// Whether the exporter wrote a number of the program down, rather than computed it from what is stored.
+bool names_literal(std::string_view name);
+
 // Frameworks keep the statistics of normalizations beside the weights: "bn.running_var".
 bool names_statistic(std::string_view name);
 

@@ -60,6 +60,7 @@ class Judge {
   graph::Array values(const Value &value, std::uint64_t limit) const;
   Use look_into(Use use, const Value &value) const;
   Use best_use(ValueId id) const;
+  bool stands_beside_statistics(const std::string &name) const;
   void weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const;
 
   const Graph &graph_;
@@ -94,11 +95,13 @@ graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
 Use Judge::look_into(Use use, const Value &value) const {
   using enum Use::Role;
   const Naming name = naming(value);
-  if (use.role == bias && name == Naming::made && use.computed_bias)
+  const bool single = element_count(value.type.shape) == 1;
+  if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear();
+  if (use.weights && name == Naming::made && (use.as_kept || use.role == sum || use.role == scale))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
   if (use.role == other || use.role == bias) return use;
   if (use.role == norm && name == Naming::own) return use;
-  if ((!use.weights && use.doubt.empty()) || element_count(value.type.shape) == 1) return use;
+  if ((!use.weights && use.doubt.empty()) || single) return use;
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
   const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
   if (array.stored_count() == 0) return use;
@@ -144,6 +147,14 @@ bool is_adapter(const std::string &name) {
   return name.find("lora_") != std::string::npos || name.find("modules_to_save") != std::string::npos;
 }
 
+// Whether a running variance of the same module is used otherwise than by BatchNormalization.
+bool Judge::stands_beside_statistics(const std::string &name) const {
+  const std::string statistic = name.substr(0, name.rfind('.') + 1) + "running_var";
+  return graph_.find(statistic) != ValueId::none && std::ranges::none_of(facts_.statistics, [&](const auto &read) {
+           return declared_.in_file(read) == statistic;
+         });
+}
+
 // Declared parameters are trained, but for those that follow a formula: frameworks freeze such, and the file does not
 // say so. Fixed numbers where weights stand are frozen parameters, unless they are few.
 void Judge::weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const {
@@ -152,7 +163,7 @@ void Judge::weigh(const Declarations::Said &said, const Use &use, const Value &v
   finding.doubt = use.doubt;
   finding.parameter = use.weights;
   if (said.verdict == Verdict::silent) {
-    if (use.weights || !use.doubt.empty()) finding.doubt = said.doubt.empty() ? use.doubt : said.doubt;
+    if (!said.doubt.empty() && (use.weights || !use.doubt.empty())) finding.doubt = said.doubt;
     return;
   }
   finding.evidence = said.evidence;
@@ -189,8 +200,13 @@ Finding Judge::judge(ValueId id) const {
     weigh(said, use, value, finding);
   else
     finding.reason = use.reason;
-  const bool listed = finding.evidence == Evidence::list || finding.evidence == Evidence::training_info;
-  if (adapted_ && !listed && finding.parameter && !finding.frozen && !declared_.any_name(value.name, is_adapter)) {
+  const bool settled = finding.evidence == Evidence::list || finding.evidence == Evidence::training_info;
+  if (!settled && finding.evidence == Evidence::rules && finding.parameter && stands_beside_statistics(value.name)) {
+    finding.evidence = Evidence::name;
+    finding.frozen = true;
+    finding.doubt = "it stands beside a mean and variance that no BatchNormalization reads, as in frozen layers";
+  }
+  if (adapted_ && !settled && finding.parameter && !finding.frozen && !declared_.any_name(value.name, is_adapter)) {
     finding.evidence = Evidence::name;
     finding.frozen = adapters_ || naming(value) != Naming::made;
     finding.doubt = "the model has adapters (lora_A, lora_B), beside which nothing else is trained as a rule";

@@ -117,7 +117,8 @@ Use Places::as_operand(const Node &node, const Place &place) const {
           .weights = true,
           .reason = (bias ? "bias of " : "operand of ") + where,
           .doubt = ""};
-  use.computed_bias = bias && graph_.value(place.value).producer == NodeId::none;
+  use.as_kept = graph_.value(place.value).producer == NodeId::none &&
+                (bias || node.op != "MatMul" || node.attributes.integer("trans_b", 0) != 0);
   if (node.op != "MatMul") {
     use.weights = place.input > 0;
     return use;
@@ -223,7 +224,7 @@ Use Places::as_sum(const Node &node, const Place &place) const {
   Use use{.role = Use::Role::sum, .weights = !subtracted, .reason = "is added to data in " + where, .doubt = ""};
   if (subtracted) {
     use.reason = "meets data in " + where;
-    use.weights = place.naming == Naming::own && !only_weighs_the_loss(node);
+    use.weights = place.naming == Naming::own && !only_weighs_the_loss(node) && !is_input(node.inputs[0]);
     use.doubt = "means are subtracted, and learned centres as well";
   }
   if (place.single) {
@@ -292,6 +293,17 @@ bool Places::scales_normalized(const Node &node, std::size_t input) const {
   return (b == 1 && a > 1) || (other->op == "Mul" && a == 1 && b > 1);
 }
 
+// Whether these are the model's inputs as they come: what they meet there brings them to a scale.
+bool Places::is_input(ValueId id) const {
+  for (const Node *node = maker(id); node != nullptr; node = maker(id)) {
+    const bool standardizes = one_of(node->op, {"Sub", "Div", "Mul"}) &&
+                              std::ranges::any_of(node->inputs, [&](ValueId in) { return kind(in) != Kind::data; });
+    if (!standardizes && !moves(*node)) return false;
+    id = kind(node->inputs[0]) == Kind::data ? node->inputs[0] : node->inputs.at(1);
+  }
+  return graph_.value(id).origin == Origin::input;
+}
+
 // Along no axis do both have more than one element, and each has an axis of its own: slopes and distances, frequencies
 // and positions. Weights have an axis in common with what they scale.
 bool Places::spreads(const Node &node, const Place &place) const {
@@ -314,13 +326,15 @@ Use Places::as_scale(const Node &node, const Place &place) const {
   if (node.op == "Mul") {
     if (feeds_sine_and_cosine(node))
       return is(false, "makes angles in " + where, "frequencies of features are mostly fixed, and some are learned");
+    if (place.naming == Naming::made && is_input(node.inputs[1 - place.input]))
+      return is(false, "scales the model's input in " + where, "what brings inputs to a scale is mostly fixed");
     if (along_last_axis(shape)) return is(true, "scales the last axis in " + where);
     if (scales_before_bias(node, place) || scales_channels(node, place)) return is(true, "scales channels in " + where);
     if (scales_normalized(node, place.input)) return is(true, "scales what " + where + " finds normalized");
   }
   const std::string reason = fmt::format("meets data in {} with shape {}", where, to_text(shape));
   if (spreads(node, place)) return is(false, reason);
-  return is(place.naming == Naming::own, reason, "tables that data are multiplied by may be fixed or learned");
+  return is(place.naming == Naming::own && !is_input(node.inputs[1 - place.input]), reason, "tables that data are multiplied by may be fixed or learned");
 }
 
 // What data takes the place of: a learned bias of scores, or an embedding of what is hidden.

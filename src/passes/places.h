@@ -26,8 +26,8 @@ struct Use {
   enum class Role : std::uint8_t { operand, table, norm, bias, sum, scale, choice, join, scores, other };
   Role role = Role::other;
   bool weights = false;  // this is where weights stand
-  bool computed_bias = false;  // a vector as it stands in the file: an exporter has no reason to name it anew
-  bool formula = false;        // and yet its values follow a formula
+  bool as_kept = false;  // as frameworks keep it: an exporter has no reason to name it anew but that it computed it
+  bool formula = false;  // and yet its values follow a formula
   std::string reason;    // why, or why not
   std::string doubt;     // not empty: learned numbers stand in such places as well as fixed ones, and which ones
 };
@@ -63,6 +63,7 @@ class Places {
   bool scales_normalized(const graph::Node &node, std::size_t input) const;
   bool scales_before_bias(const graph::Node &node, const Place &place) const;
   bool scales_channels(const graph::Node &node, const Place &place) const;
+  bool is_input(graph::ValueId id) const;
   bool spreads(const graph::Node &node, const Place &place) const;
 
   const graph::Graph &graph_;

@@ -285,10 +285,13 @@ TEST(Names, OfModulesAndOfExporters) {
   using passes::Naming;
   for (const char *own : {"h.0.attn.weight", "linear_0.b_0", "m/dense/MatMul/ReadVariableOp:0", "m.logit_scale"})
     EXPECT_EQ(passes::naming_of(own), Naming::own) << own;
-  for (const char *made : {"val_12", "onnx::MatMul_7", "/h.0/Constant_output_0", "123", "const_fold_opt__4"})
+  for (const char *made : {"val_12", "onnx::MatMul_7", "/h.0/Constant_output_0", "123", "const_fold_opt__4",
+                           "m/batchnorm/mul:0", "exp", "unsqueeze_3"})
     EXPECT_EQ(passes::naming_of(made), Naming::made) << made;
-  for (const char *unknown : {"scale", "w1", "coefficient2", "view_3"})
+  for (const char *unknown : {"scale", "w1", "coefficient2", "rows_3"})
     EXPECT_EQ(passes::naming_of(unknown), Naming::unknown) << unknown;
+  EXPECT_TRUE(passes::names_literal("m/add/y:0"));
+  EXPECT_FALSE(passes::names_literal("onnx::Mul_7"));
   EXPECT_TRUE(passes::names_statistic("m.bn.running_var"));
   EXPECT_FALSE(passes::names_statistic("m.rerunning_variants"));
 }
