@@ -103,8 +103,9 @@ graph::Declared read_declared(const ModelProto &proto, const std::map<std::strin
     for (const StringPair &binding : info.update_binding())
       if (initializers.contains(binding.key())) declared.updated->push_back(binding.key());
   }
-  require(!declared.updated || !declared.updated->empty(), Code::unsupported, path,
-          "a training_info that updates no initializer of the graph; give the model without it, gradients are built here");
+  require(
+      !declared.updated || !declared.updated->empty(), Code::unsupported, path,
+      "a training_info that updates no initializer of the graph; give the model without it, gradients are built here");
   return declared;
 }
 

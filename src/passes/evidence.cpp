@@ -42,10 +42,11 @@ Declarations::Declarations(const Graph &graph, const Choices &choices, const Fil
   list_.insert(declared_.list->begin(), declared_.list->end());
   for (const std::string &name : list_)
     if (!present_.contains(name)) unmatched_.push_back(name);
-  require(unmatched_.size() < list_.size() || list_.empty(), Code::arg, "parameters_from",
-          "none of the {} names in the list of parameters is one of the model's initializers ({}); list the names of the "
-          "module that was exported, with its wrappers",
-          list_.size(), in_words(unmatched_));
+  require(
+      unmatched_.size() < list_.size() || list_.empty(), Code::arg, "parameters_from",
+      "none of the {} names in the list of parameters is one of the model's initializers ({}); list the names of the "
+      "module that was exported, with its wrappers",
+      list_.size(), in_words(unmatched_));
 }
 
 // A table that is both looked up and multiplied by was two tensors to the framework, and the file has it once.
@@ -83,7 +84,8 @@ const std::string &Declarations::in_file(const std::string &initializer) const {
   return split == facts_.splits.end() ? initializer : split->original;
 }
 
-bool Declarations::any_name(const std::string &initializer, const std::function<bool(const std::string &)> &holds) const {
+bool Declarations::any_name(const std::string &initializer,
+                            const std::function<bool(const std::string &)> &holds) const {
   const std::string &name = in_file(initializer);
   return holds(name) || std::ranges::any_of(made_from(name), holds);
 }
@@ -114,7 +116,8 @@ Declarations::Said Declarations::by_list(const std::string &name) const {
   if (list_.contains(name)) {
     said.verdict = Verdict::trained;
     said.reason = "is in the list of parameters";
-  } else if (const auto at = std::ranges::find_if(from, [&](const auto &n) { return list_.contains(n); }); at != from.end()) {
+  } else if (const auto at = std::ranges::find_if(from, [&](const auto &n) { return list_.contains(n); });
+             at != from.end()) {
     said.verdict = Verdict::trained;
     said.reason = fmt::format("was made from {}, which is in the list of parameters", printable(*at, 80));
     said.doubt = doubt_of_fold(name);
@@ -122,8 +125,9 @@ Declarations::Said Declarations::by_list(const std::string &name) const {
     said.verdict = Verdict::fixed;
     said.reason = "is not in the list of parameters";
   } else {
-    said.doubt = fmt::format("the list of parameters has {} name{} that no initializer has, and this may be one of them: {}",
-                             unmatched_.size(), unmatched_.size() == 1 ? "" : "s", in_words(unmatched_));
+    said.doubt =
+        fmt::format("the list of parameters has {} name{} that no initializer has, and this may be one of them: {}",
+                    unmatched_.size(), unmatched_.size() == 1 ? "" : "s", in_words(unmatched_));
   }
   return said;
 }
@@ -148,7 +152,8 @@ Declarations::Said Declarations::by_exporter(const std::string &name) const {
     said = {Verdict::fixed, Evidence::exporter, "is a buffer by the exporter's metadata", ""};
   } else if (const auto parameter = any(Stored::parameter); parameter != from.end()) {
     said = {Verdict::trained, Evidence::exporter,
-            fmt::format("was made from the parameter {} by the exporter", printable(*parameter, 80)), doubt_of_fold(name)};
+            fmt::format("was made from the parameter {} by the exporter", printable(*parameter, 80)),
+            doubt_of_fold(name)};
   } else if (const auto buffer = any(Stored::buffer); buffer != from.end()) {
     said = {Verdict::fixed, Evidence::exporter,
             fmt::format("was made from the buffer {} by the exporter", printable(*buffer, 80)), ""};
@@ -157,8 +162,9 @@ Declarations::Said Declarations::by_exporter(const std::string &name) const {
   } else if (!from.empty() || missing_ == 0) {
     said = {Verdict::fixed, Evidence::exporter, "is neither parameter nor buffer by the exporter's metadata", ""};
   } else {
-    said.doubt = fmt::format("the exporter declares {} parameter{} that no initializer is made from, and this may be one",
-                             missing_, missing_ == 1 ? "" : "s");
+    said.doubt =
+        fmt::format("the exporter declares {} parameter{} that no initializer is made from, and this may be one",
+                    missing_, missing_ == 1 ? "" : "s");
   }
   return said;
 }
@@ -166,7 +172,8 @@ Declarations::Said Declarations::by_exporter(const std::string &name) const {
 // Of several initializers of one value an exporter keeps one, be they parameters or not.
 void Declarations::doubt_copies(const std::string &initializer, Said &said) const {
   const std::string &name = in_file(initializer);
-  const bool merged = std::ranges::any_of(facts_.splits, [&](const graph::Split &split) { return split.original == name; });
+  const bool merged =
+      std::ranges::any_of(facts_.splits, [&](const graph::Split &split) { return split.original == name; });
   if (!merged || said.verdict != Verdict::trained || declared_.kinds.empty() || copies_ <= missing_) return;
   if (missing_ == 0 && name != initializer) said.verdict = Verdict::fixed;
   said.doubt = "the exporter kept one of several equal vectors, not all of them parameters; export with optimize=False";

@@ -52,10 +52,10 @@ class Declarations {
   std::set<std::string> list_;
   std::set<std::string> updated_;
   std::set<std::string> present_;  // initializers and what they were computed from
-  Names unmatched_;          // of the list
-  Names undone_;             // of the parameters that the exporter declares: merged into others, folded or unused
-  std::size_t missing_ = 0;  // how many of those are not tied to one that is there
-  std::size_t copies_ = 0;   // of vectors that the exporter merged
+  Names unmatched_;                // of the list
+  Names undone_;                   // of the parameters that the exporter declares: merged into others, folded or unused
+  std::size_t missing_ = 0;        // how many of those are not tied to one that is there
+  std::size_t copies_ = 0;         // of vectors that the exporter merged
 };
 
 }  // namespace protrain::passes

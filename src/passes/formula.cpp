@@ -76,7 +76,8 @@ bool follows_curves(const Array &array, std::size_t axis) {
   std::vector<double> line(static_cast<std::size_t>(length));
   for (std::int64_t at = 0; at < array.stored_count() / length; ++at) {
     const std::int64_t begin = at / inner * inner * length + at % inner;
-    for (std::int64_t k = 0; k < length; ++k) line[static_cast<std::size_t>(k)] = array.stored_double(begin + k * inner);
+    for (std::int64_t k = 0; k < length; ++k)
+      line[static_cast<std::size_t>(k)] = array.stored_double(begin + k * inner);
     Line found = line_of(line);
     if (found == Line::neither && length > kShortest + 1) found = line_of(differences(line));
     if (found == Line::neither) return false;

@@ -27,9 +27,11 @@ bool is_identifier(std::string_view text) {
 
 // PyTorch's exporter names a folded value after the operation that made it.
 bool is_operation(std::string_view stem) {
-  return one_of(stem, {"add", "sub", "mul", "div", "neg", "exp", "pow", "sqrt", "rsqrt", "reciprocal", "sigmoid",
-                       "softplus", "clamp", "where", "expand", "view", "permute", "transpose", "unsqueeze", "squeeze",
-                       "cat", "stack", "zeros_like", "ones_like", "scalar_tensor_default"});
+  return one_of(stem, {"add",     "sub",      "mul",        "div",       "neg",
+                       "exp",     "pow",      "sqrt",       "rsqrt",     "reciprocal",
+                       "sigmoid", "softplus", "clamp",      "where",     "expand",
+                       "view",    "permute",  "transpose",  "unsqueeze", "squeeze",
+                       "cat",     "stack",    "zeros_like", "ones_like", "scalar_tensor_default"});
 }
 
 // "m/dense/MatMul/ReadVariableOp:0" -> "ReadVariableOp": TensorFlow names a value after the operation that made it.
@@ -51,9 +53,10 @@ bool contains(std::string_view text, std::string_view part) { return text.find(p
 Naming naming_of(std::string_view name) {
   if (const std::string_view operation = operation_of(name); !operation.empty()) return naming_of_operation(operation);
   const std::string_view stem = without_number(name);
-  const bool made = name.starts_with('/') || name.ends_with(".weight_bias") || name.ends_with("_output_0") || contains(name, "::") ||
-                    contains(name, "Constant") || contains(name, "const_fold") || all_digits(name) ||
-                    (stem != name && one_of(stem, {"val", "const", "ortshared"})) || is_operation(stem);
+  const bool made = name.starts_with('/') || name.ends_with(".weight_bias") || name.ends_with("_output_0") ||
+                    contains(name, "::") || contains(name, "Constant") || contains(name, "const_fold") ||
+                    all_digits(name) || (stem != name && one_of(stem, {"val", "const", "ortshared"})) ||
+                    is_operation(stem);
   if (made) return Naming::made;
   const std::size_t dot = name.rfind('.');
   const bool dotted = dot != std::string_view::npos && dot > 0 && is_identifier(name.substr(dot + 1));
@@ -61,8 +64,8 @@ Naming naming_of(std::string_view name) {
 }
 
 bool names_literal(std::string_view name) {
-  return contains(name, "Constant") || all_digits(name) ||
-         one_of(operation_of(name), {"x", "y", "Const"}) || one_of(without_number(name), {"val", "const", "ortshared", "scalar_tensor_default"});
+  return contains(name, "Constant") || all_digits(name) || one_of(operation_of(name), {"x", "y", "Const"}) ||
+         one_of(without_number(name), {"val", "const", "ortshared", "scalar_tensor_default"});
 }
 
 bool names_statistic(std::string_view name) {
@@ -76,10 +79,11 @@ bool names_statistic(std::string_view name) {
 
 bool names_move(std::string_view name) {
   if (naming_of(name) == Naming::own) return true;  // a tensor, not an operation
-  return one_of(without_number(name),
-                {"val", "t", "transpose", "permute", "numpy_T", "view", "reshape", "unsafe_view", "_unsafe_view",
-                 "flatten", "unflatten", "squeeze", "unsqueeze", "select", "slice", "split", "getitem", "embedding",
-                 "clone", "alias", "detach", "contiguous", "to", "_to_copy", "lift_fresh_copy"});
+  return one_of(without_number(name), {"val",       "t",          "transpose",   "permute",      "numpy_T",
+                                       "view",      "reshape",    "unsafe_view", "_unsafe_view", "flatten",
+                                       "unflatten", "squeeze",    "unsqueeze",   "select",       "slice",
+                                       "split",     "getitem",    "embedding",   "clone",        "alias",
+                                       "detach",    "contiguous", "to",          "_to_copy",     "lift_fresh_copy"});
 }
 
 }  // namespace protrain::passes

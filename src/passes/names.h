@@ -7,8 +7,8 @@
 namespace protrain::passes {
 
 enum class Naming : std::uint8_t {
-  own,      // a tensor that a framework's module holds: "h.0.attn.weight", "linear_0.b_0", ".../ReadVariableOp:0"
-  made,     // a value that the exporter or an optimizer had to name: "val_12", "onnx::MatMul_7", "/h.0/Constant_output_0"
+  own,   // a tensor that a framework's module holds: "h.0.attn.weight", "linear_0.b_0", ".../ReadVariableOp:0"
+  made,  // a value that the exporter or an optimizer had to name: "val_12", "onnx::MatMul_7", "/h.0/Constant_output_0"
   unknown,  // anything else
 };
 

@@ -110,7 +110,8 @@ Use Judge::look_into(Use use, const Value &value) const {
     const bool filled = use.role == choice || use.role == join || row;
     if (name == Naming::made || (filled && name != Naming::own)) {
       use.weights = false;
-      use.doubt = name == Naming::made || row ? "" : "tokens that are learned start as zeros, and zeros are also filled in";
+      use.doubt =
+          name == Naming::made || row ? "" : "tokens that are learned start as zeros, and zeros are also filled in";
       use.reason += ", all its numbers are equal";
     }
     return use;
@@ -176,7 +177,8 @@ void Judge::weigh(const Declarations::Said &said, const Use &use, const Value &v
   } else if (said.doubt.empty()) {
     finding.parameter = true;
     finding.frozen = use.formula && said.evidence == Evidence::exporter;
-    if (finding.frozen) finding.doubt = "the exporter does not say whether a parameter is frozen, and such tables mostly are";
+    if (finding.frozen)
+      finding.doubt = "the exporter does not say whether a parameter is frozen, and such tables mostly are";
   }
 }
 
@@ -217,8 +219,7 @@ Finding Judge::judge(ValueId id) const {
 void require_used(const std::vector<std::string> &patterns, const std::vector<std::string> &eligible,
                   const char *option) {
   for (const std::string &pattern : patterns) {
-    const bool used =
-        std::ranges::any_of(eligible, [&](const std::string &name) { return glob_match(pattern, name); });
+    const bool used = std::ranges::any_of(eligible, [&](const std::string &name) { return glob_match(pattern, name); });
     require(used, Code::arg, option, "the pattern \"{}\" matches no initializer that can be a parameter",
             printable(pattern));
   }

@@ -36,15 +36,15 @@ struct Loss {
 struct Choices {
   std::vector<std::string> trainable = {};  // parameters whatever else says otherwise, and trained
   std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
-  std::vector<std::string> ties = {};       // of each, patterns joined by "|": the parameters it matches are one, the first
+  std::vector<std::string> ties = {};  // of each, patterns joined by "|": the parameters it matches are one, the first
   std::optional<Loss> loss = std::nullopt;  // none: the graph has one
   graph::Declared declared = {};            // by the file; its list may be the user's
 };
 
 // What the graph as the file has it shows, and the folded graph does not.
 struct FileFacts {
-  std::vector<graph::Split> splits = {};   // initializers that the file has once and the graph several times
-  std::set<std::string> statistics = {};   // initializers that are means and variances of normalizations
+  std::vector<graph::Split> splits = {};  // initializers that the file has once and the graph several times
+  std::set<std::string> statistics = {};  // initializers that are means and variances of normalizations
 };
 
 // What a verdict on an initializer rests on, the strongest first.
@@ -66,8 +66,8 @@ struct Finding {
 
 struct Prepared {
   graph::Graph graph;
-  std::vector<Finding> findings;     // every float initializer, in file order
-  std::vector<graph::Split> splits;  // initializers that the file has once and the graph several times
+  std::vector<Finding> findings;       // every float initializer, in file order
+  std::vector<graph::Split> splits;    // initializers that the file has once and the graph several times
   std::vector<std::string> unmatched;  // names of a list of parameters that no initializer has
   int block_count = 0;
 };

@@ -160,7 +160,8 @@ bool Places::is_bias(const Node &node, const Place &place) const {
   const Node *other = maker(node.inputs[1 - place.input]);
   while (other != nullptr && moves(*other)) other = maker(other->inputs[0]);
   if (other == nullptr || !(other->op == "MatMul" || other->op.starts_with("Conv"))) return false;
-  const bool weighed = std::ranges::any_of(other->inputs, [&](ValueId in) { return in != kNone && kind(in) != Kind::data; });
+  const bool weighed =
+      std::ranges::any_of(other->inputs, [&](ValueId in) { return in != kNone && kind(in) != Kind::data; });
   const Shape &shape = graph_.value(place.value).type.shape, &made = graph_.value(node.outputs.at(0)).type.shape;
   if (!weighed || made.empty()) return false;
   const std::int64_t outputs = other->op == "MatMul" ? made.back() : made.size() > 1 ? made[1] : 0;
@@ -187,7 +188,8 @@ bool Places::is_attention(const Node &softmax) const {
     if (!met.insert(at).second) continue;
     for (NodeId reader : readers_[index(at)]) {
       const Node &next = graph_.node(reader);
-      if (next.op == "MatMul" && std::ranges::all_of(next.inputs, [&](ValueId in) { return in != kNone && kind(in) == Kind::data; }))
+      if (next.op == "MatMul" &&
+          std::ranges::all_of(next.inputs, [&](ValueId in) { return in != kNone && kind(in) == Kind::data; }))
         return true;
       if (moves(next) || one_of(next.op, {"Where", "Mul"})) pending.push_back(next.outputs.at(0));
     }
@@ -269,8 +271,8 @@ bool Places::feeds_sine_and_cosine(const Node &node) const {
       cosine = cosine || next.op == "Cos";
       if (one_of(next.op, {"Sin", "Cos"})) continue;
       const bool scaled = next.op == "Mul" && std::ranges::any_of(next.inputs, [&](ValueId in) {
-        return in != at && kind(in) != Kind::data;
-      });
+                            return in != at && kind(in) != Kind::data;
+                          });
       if (!scaled && !moves(next)) return false;
       pending.push_back(next.outputs.at(0));
     }
@@ -307,7 +309,8 @@ bool Places::is_input(ValueId id) const {
 // Along no axis do both have more than one element, and each has an axis of its own: slopes and distances, frequencies
 // and positions. Weights have an axis in common with what they scale.
 bool Places::spreads(const Node &node, const Place &place) const {
-  const Shape &own = graph_.value(place.value).type.shape, &other = graph_.value(node.inputs[1 - place.input]).type.shape;
+  const Shape &own = graph_.value(place.value).type.shape,
+              &other = graph_.value(node.inputs[1 - place.input]).type.shape;
   const std::int64_t made = element_count(graph_.value(node.outputs.at(0)).type.shape);
   return made == element_count(own) * element_count(other) && made > element_count(own) && made > element_count(other);
 }
@@ -334,7 +337,8 @@ Use Places::as_scale(const Node &node, const Place &place) const {
   }
   const std::string reason = fmt::format("meets data in {} with shape {}", where, to_text(shape));
   if (spreads(node, place)) return is(false, reason);
-  return is(place.naming == Naming::own && !is_input(node.inputs[1 - place.input]), reason, "tables that data are multiplied by may be fixed or learned");
+  return is(place.naming == Naming::own && !is_input(node.inputs[1 - place.input]), reason,
+            "tables that data are multiplied by may be fixed or learned");
 }
 
 // What data takes the place of: a learned bias of scores, or an embedding of what is hidden.

@@ -191,7 +191,8 @@ void part_statistics(const Graph &graph, const std::vector<Reading> &readings, s
   const auto statistic = [&](std::size_t i) { return is_statistic(graph.node(readings[i].node), readings[i].input); };
   std::map<std::pair<std::size_t, bool>, std::size_t> parts;
   const std::vector<std::size_t> groups = first;
-  for (std::size_t i = 0; i < first.size(); ++i) first[i] = parts.emplace(std::pair(groups[i], statistic(i)), i).first->second;
+  for (std::size_t i = 0; i < first.size(); ++i)
+    first[i] = parts.emplace(std::pair(groups[i], statistic(i)), i).first->second;
 }
 
 std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbours, ValueId id,

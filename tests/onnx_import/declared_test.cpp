@@ -56,10 +56,13 @@ TEST(Declared, KindsAndOriginsOfInitializersAlone) {
 TEST(Declared, SignaturesOfBothForms) {
   const std::map<std::string, Stored> kinds = {{"lin.weight", Stored::parameter}, {"bn.running_var", Stored::buffer}};
   for (const char *text :
-       {"\n# inputs\np_lin_weight: PARAMETER target='lin.weight'\nb_var: BUFFER target='bn.running_var' persistent=True\n"
+       {"\n# inputs\np_lin_weight: PARAMETER target='lin.weight'\nb_var: BUFFER target='bn.running_var' "
+        "persistent=True\n"
         "x: USER_INPUT\n\n# outputs\nadd: BUFFER_MUTATION target='bn.running_mean'\n",
-        "ExportGraphSignature(input_specs=[InputSpec(kind=<InputKind.PARAMETER: 2>, arg=TensorArgument(name='p_lin_weight'),"
-        " target='lin.weight', persistent=None), InputSpec(kind=<InputKind.BUFFER: 3>, arg=TensorArgument(name='b_var'),"
+        "ExportGraphSignature(input_specs=[InputSpec(kind=<InputKind.PARAMETER: 2>, "
+        "arg=TensorArgument(name='p_lin_weight'),"
+        " target='lin.weight', persistent=None), InputSpec(kind=<InputKind.BUFFER: 3>, "
+        "arg=TensorArgument(name='b_var'),"
         " target='bn.running_var', persistent=True)], output_specs=[OutputSpec(kind=<OutputKind.BUFFER_MUTATION: 3>,"
         " arg=TensorArgument(name='add'), target='bn.running_mean')])"}) {
     Wire wire;
