@@ -292,8 +292,12 @@ PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options
  *     "dims"        object: symbolic dimension -> {"value", "default", "inferred", "reason"}. "default": no option
  *                   binds it; "inferred": a shape in the model asks for it; "reason": which, or what is known
  *     "operators"   object: operator -> number of nodes, after fusion
- *     "parameters"  array of {"name", "shape", "frozen", "reason"}
- *     "constants"   array of {"name", "reason"}: float initializers that are not parameters
+ *     "parameters"  array of {"name", "shape", "frozen", "reason", "evidence"}; the evidence is one of option, list,
+ *                   training_info, exporter, name and rules, as docs/parameters.md explains
+ *     "constants"   array of {"name", "reason", "evidence"}: float initializers that are not parameters
+ *     "doubtful"    array of {"name", "verdict", "doubt"}: those of both that may be something else than the verdict,
+ *                   which is trained, frozen or constant, and why; the options trainable and frozen settle them
+ *     "unmatched"   array of names that a list or the exporter calls parameters, and that no initializer has
  *     "parameter_elements"   of all parameters together
  *     "blocks"      number of repeated layers found
  *     "loss"        name of the loss, or null
@@ -388,7 +392,8 @@ PROTRAIN_API void protrain_session_destroy(protrain_session *session);
 
 /* Sets where the session's log goes: one JSON line when it was created (handed over by the first such call), one per
  * step, one per checkpoint, with its path. "warnings" in the first is a list of sentences, mostly an empty one: what
- * makes the session slower than it needs to be, and what to do about it.
+ * makes the session slower than it needs to be, and what to do about it. "doubtful" in the first is an empty object, or
+ * {"count", "names", "unmatched", "text"}: initializers of which it was guessed whether they are parameters.
  *   log:  the function to call, or NULL for none.
  *   user: passed to it as it is; may be NULL.
  * Errors: none of its own.

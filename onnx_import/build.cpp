@@ -75,8 +75,6 @@ class Builder {
 };
 
 void Builder::refuse_parts() const {
-  require(proto_.training_info_size() == 0, Code::unsupported, path_,
-          "training_info, ONNX's own training graph; give the model without it, gradients are built here");
   require(graph_.sparse_initializer_size() == 0, Code::unsupported, path_, "{} sparse initializers; store them densely",
           graph_.sparse_initializer_size());
 }

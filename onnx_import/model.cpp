@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "onnx_import/build.h"
+#include "onnx_import/declared.h"
 #include "onnx_import/functions.h"
 #include "onnx_import/messages.h"
 #include "onnx_import/save.h"
@@ -31,11 +32,14 @@ const ModelProto &parse(const File &file, Messages &messages) {
 class OpenModel : public Model {
  public:
   explicit OpenModel(const Source &source)
-      : storage_(source), proto_(parse(storage_.model(), messages_)), draft_(build_draft(proto_, storage_)) {}
+      : storage_(source), proto_(parse(storage_.model(), messages_)), draft_(build_draft(proto_, storage_)) {
+    declared_ = read_declared(proto_, draft_.initializers, storage_.model().path());
+  }
 
   const std::vector<Input> &inputs() const override { return draft_.inputs; }
   const std::vector<Output> &outputs() const override { return draft_.outputs; }
   std::vector<std::string> symbolic_dims() const override;
+  const graph::Declared &declared() const override { return declared_; }
   graph::Graph graph(const DimBindings &dims) const override;
   graph::Array load(const std::string &initializer) const override { return storage_.load(weights(initializer)); }
   void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override {
@@ -56,6 +60,7 @@ class OpenModel : public Model {
   Messages messages_;
   const ModelProto &proto_;  // draft_ points into it
   Draft draft_;
+  graph::Declared declared_;
 };
 
 void require_full_floats(DType dtype, const std::string &subject) {

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "graph/declared.h"
 #include "graph/graph.h"
 #include "graph/split.h"
 
@@ -68,6 +69,7 @@ class Model {
   virtual const std::vector<Input> &inputs() const = 0;  // those the user sets; initializers are left out
   virtual const std::vector<Output> &outputs() const = 0;
   virtual std::vector<std::string> symbolic_dims() const = 0;  // in order of appearance
+  virtual const graph::Declared &declared() const = 0;         // which initializers the file itself calls parameters
 
   // The graph in file operators. Inputs and initializers are typed, node outputs are not. Initializers that are not
   // float are constants already; float ones are Origin::initializer. Constant nodes are constants. Unknown operators

@@ -213,6 +213,7 @@ Pieces Saving::node_pieces(const NodeProto &node) {
 
 Pieces Saving::model_pieces() {
   ModelProto &rest = messages_.copy(original_.proto);
+  rest.clear_training_info();  // its graphs were not read, and its state is of another training
   GraphProto *rest_graph = rest.mutable_graph();
   rest_graph->clear_node();
   rest_graph->clear_initializer();

@@ -2,7 +2,7 @@
 //
 // The walker knows the wire format and ONNX's field numbers, nothing else. It copies a model field by field but leaves
 // tensor data of more than kPayloadBytes where it is and notes the place in TensorProto.payload_*. Parts that are
-// refused later (subgraphs, training_info, sparse tensors) are walked and left empty.
+// refused or ignored later (subgraphs, the graphs of training_info, sparse tensors) are walked and left empty.
 //
 // Memory: the skeleton has at most kMaxSkeletonBytes, and what protobuf makes of it at most
 // kParseBytes + kParseBytesPerByte * (its size); both are checked before protobuf sees a byte. That is room for long

@@ -48,6 +48,16 @@ void print_findings(const Json &about, const char *key) {
                row.value("frozen", false) ? " frozen" : "", row.value("reason", ""));
 }
 
+// Findings that another look may overturn, and names that lead nowhere.
+void print_doubts(const Json &about) {
+  const Json doubtful = about.value("doubtful", Json::array()), unmatched = about.value("unmatched", Json::array());
+  if (!doubtful.empty()) fmt::print("doubtful: {}; --trainable NAME or --frozen NAME settles each\n", doubtful.size());
+  for (const Json &row : doubtful)
+    fmt::print("  {} taken as {}: {}\n", row.value("name", ""), row.value("verdict", ""), row.value("doubt", ""));
+  if (!unmatched.empty()) fmt::print("declared to be parameters, and in no initializer: {}\n", unmatched.size());
+  for (const Json &name : unmatched) fmt::print("  {}\n", plain(name));
+}
+
 void print_for_people(const Json &about) {
   fmt::print("{}: {}\n", about.value("model", ""),
              about.value("trainable", false) ? "can be trained" : "cannot be trained");
@@ -60,6 +70,7 @@ void print_for_people(const Json &about) {
   if (!operators.empty()) fmt::print("operators\n");
   for (const auto &[name, count] : operators.items()) fmt::print("  {:5} {}\n", plain(count), name);
   if (about.value("trainable", false)) fmt::print("blocks: {}\n", plain(about["blocks"]));
+  print_doubts(about);
   print_findings(about, "parameters");
   print_findings(about, "constants");
 }

@@ -1,9 +1,10 @@
 // What each float initializer is: a parameter if weights stand where it meets data, else a constant.
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "passes/evidence.h"
+#include "passes/formula.h"
 #include "passes/mend.h"
 #include "passes/passes.h"
 #include "passes/places.h"
@@ -19,93 +20,206 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-constexpr std::uint64_t kLargestAngles = std::uint64_t{64} << 20;  // bytes of a table that is looked into
+// Bytes of what is looked into: tables of positions are long, and matrices that follow a formula are not.
+constexpr std::uint64_t kLargestTable = std::uint64_t{64} << 20;
+constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
+// Bytes above which what is fixed and stands where weights stand is not folded into the graph.
+constexpr std::uint64_t kLargestFixed = std::uint64_t{1} << 20;
 
 bool matches_any(const std::vector<std::string> &patterns, const std::string &name) {
   return std::ranges::any_of(patterns, [&](const std::string &pattern) { return glob_match(pattern, name); });
 }
 
-bool is_read(const Places &places, ValueId id) { return !places.readers(id).empty(); }
-
-// A row [1, n] of zeros that is added to data: layers keep their biases as vectors [n], so it is a buffer.
-bool is_row_of_zeros(const Value &value, const LoadInitializer &load) {
-  const Shape &shape = value.type.shape;
-  if (shape.size() != 2 || shape[0] != 1 || shape[1] < 2) return false;
-  const graph::Array array = load(value.name).compact();
-  return array.stored_count() == 1 && array.stored_double(0) == 0;
-}
-
-// Sines and cosines of positions, in halves of each row or in turn: their squares add up to one. A row that stands for
-// padding may be zero.
-bool is_sinusoidal(const graph::Array &table) {
-  const std::int64_t width = table.shape().back();
-  if (table.stored() != table.shape() || width < 4 || width % 2 != 0) return false;
-  const std::int64_t half = width / 2, rows = table.stored_count() / width;
-  std::int64_t read = 0;
-  bool halves = true, turns = true;
-  for (std::int64_t row = 0; row < rows && (halves || turns); ++row) {
-    const auto squares = [&](std::int64_t i, std::int64_t j) {
-      const double a = table.stored_double(row * width + i), b = table.stored_double(row * width + j);
-      return a * a + b * b;
-    };
-    const bool padding = squares(0, half) == 0 && squares(1, half + 1) == 0;
-    read += padding ? 0 : 1;
-    const auto is_one = [&](double sum) { return std::abs(sum - (padding ? 0 : 1)) < 1e-5; };
-    for (std::int64_t i = 0; i < half; ++i) {
-      halves = halves && is_one(squares(i, half + i));
-      turns = turns && is_one(squares(2 * i, 2 * i + 1));
+class Judge {
+ public:
+  Judge(const Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts)
+      : graph_(graph), load_(load), choices_(choices), facts_(facts), places_(graph), declared_(graph, choices, facts) {
+    for (const Value &value : graph.values()) {
+      if (value.origin != Origin::initializer) continue;
+      named_ = named_ || naming_of(value.name) == Naming::own;
+      const auto any = [&](const char *part) {
+        return declared_.any_name(value.name, [&](const auto &name) { return name.find(part) != std::string::npos; });
+      };
+      adapters_ = adapters_ || any(".lora_A.") || any(".lora_B.");
+      adapted_ = adapted_ || adapters_ || any(".base_layer.");
     }
   }
-  return read > 1 && (halves || turns);
+
+  // By all evidence but the options.
+  Finding judge(ValueId id) const;
+  void overrule(Finding &finding) const;
+  const std::string &in_file(const std::string &name) const { return declared_.in_file(name); }
+  bool is_read(ValueId id) const { return !places_.readers(id).empty(); }
+  bool matches(const std::vector<std::string> &patterns, const std::string &name) const {
+    return matches_any(patterns, name) || matches_any(patterns, declared_.in_file(name));
+  }
+  std::vector<std::string> unmatched() const { return declared_.unmatched(); }
+
+ private:
+  Naming naming(const Value &value) const;
+  graph::Array values(const Value &value, std::uint64_t limit) const;
+  Use look_into(Use use, const Value &value) const;
+  Use best_use(ValueId id) const;
+  bool stands_beside_statistics(const std::string &name) const;
+  void weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const;
+
+  const Graph &graph_;
+  const LoadInitializer &load_;
+  const Choices &choices_;
+  const FileFacts &facts_;
+  const Places places_;
+  const Declarations declared_;
+  bool named_ = false;     // the file has kept names of a framework
+  bool adapted_ = false;   // the model has adapters of low rank
+  bool adapters_ = false;  // and the file has their names
+};
+
+// A file without any name of its own has been renamed: its names tell nothing.
+Naming Judge::naming(const Value &value) const {
+  const Naming found = naming_of(declared_.in_file(value.name));
+  return named_ ? found : Naming::unknown;
 }
 
-// Tables of that kind are made, not learned. Files that are planned without their weights tell nothing.
-bool holds_angles(const Value &value, const LoadInitializer &load) {
-  const Type &type = value.type;
-  if (type.shape.size() < 2 || byte_count(type.dtype, type.shape) > kLargestAngles) return false;
+// Empty where they are not looked into. Files that are planned without their weights tell nothing.
+graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
+  if (byte_count(value.type.dtype, value.type.shape) > limit) return {};
   try {
-    return is_sinusoidal(load(value.name).compact());
+    return load_(value.name).compact();
   } catch (const Error &error) {
     if (error.code != Code::io) throw;
-    return false;
+    return {};
   }
 }
 
-Finding judge(const Places &places, ValueId id, const Value &value, const LoadInitializer &load) {
-  const std::string unmet = is_read(places, id) ? "meets no data" : "is read by nothing";
-  Finding finding{
-      .initializer = value.name, .parameter = false, .frozen = false, .reason = unmet, .tied_to = "", .turned = false};
-  for (const Place &place : places.of(id)) {
-    std::string reason;
-    finding.parameter = places.holds_weights(place, reason);
-    if (finding.parameter && places.is_sum(place) && is_row_of_zeros(value, load)) {
-      finding.parameter = false;
-      reason += ", a row of zeros where layers keep vectors";
+// Values that a formula gives were made, not learned; so were those that are all equal and that the exporter named.
+Use Judge::look_into(Use use, const Value &value) const {
+  using enum Use::Role;
+  const Naming name = naming(value);
+  const bool single = element_count(value.type.shape) == 1;
+  if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear();
+  if (use.weights && name == Naming::made && (use.as_kept || use.role == sum || use.role == scale))
+    use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
+  if (use.role == other || use.role == bias) return use;
+  if (use.role == norm && name == Naming::own) return use;
+  if ((!use.weights && use.doubt.empty()) || single) return use;
+  const bool table_like = use.role == table || use.role == sum || use.role == scores;
+  const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
+  if (array.stored_count() == 0) return use;
+  if (is_uniform(array)) {
+    const bool row = use.role == sum && value.type.shape.size() == 2 && array.stored_double(0) == 0;
+    const bool filled = use.role == choice || use.role == join || row;
+    if (name == Naming::made || (filled && name != Naming::own)) {
+      use.weights = false;
+      use.doubt =
+          name == Naming::made || row ? "" : "tokens that are learned start as zeros, and zeros are also filled in";
+      use.reason += ", all its numbers are equal";
     }
-    if (finding.parameter && (places.is_sum(place) || places.is_table(place)) && holds_angles(value, load)) {
-      finding.parameter = false;
-      reason += ", sines and cosines of positions";
-    }
-    if (finding.parameter || finding.reason == unmet) finding.reason = reason;
-    if (finding.parameter) break;
+    return use;
+  }
+  const bool any_order = use.role != operand && use.role != norm;
+  if (const std::string formula = formula_of(array, any_order); !formula.empty()) {
+    use.formula = true;
+    use.doubt = name == Naming::own && use.weights ? "learned numbers may start as such" : "";
+    use.weights = false;
+    use.reason += ", holds " + formula;
+  } else if (use.role == scores && name != Naming::own) {
+    use.doubt.clear();
+  }
+  return use;
+}
+
+// The first place where weights stand, else the first of all.
+Use Judge::best_use(ValueId id) const {
+  const Value &value = graph_.value(id);
+  Use best{.reason = is_read(id) ? "meets no data" : "is read by nothing", .doubt = ""};
+  bool met = false;
+  for (const Place &place : places_.of(id, naming(value))) {
+    const Use use = look_into(places_.use(place), value);
+    if (!met || use.weights || (best.doubt.empty() && !use.doubt.empty())) best = use;
+    met = true;
+    if (use.weights) break;
+  }
+  if (!facts_.statistics.contains(value.name)) return best;
+  return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
+}
+
+// PEFT names its adapters so, and trains nothing else but modules_to_save.
+bool is_adapter(const std::string &name) {
+  return name.find("lora_") != std::string::npos || name.find("modules_to_save") != std::string::npos;
+}
+
+// Whether a running variance of the same module is used otherwise than by BatchNormalization.
+bool Judge::stands_beside_statistics(const std::string &name) const {
+  const std::string statistic = name.substr(0, name.rfind('.') + 1) + "running_var";
+  return graph_.find(statistic) != ValueId::none && std::ranges::none_of(facts_.statistics, [&](const auto &read) {
+           return declared_.in_file(read) == statistic;
+         });
+}
+
+// Declared parameters are trained, but for those that follow a formula: frameworks freeze such, and the file does not
+// say so. Fixed numbers where weights stand are frozen parameters, unless they are few.
+void Judge::weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const {
+  using Verdict = Declarations::Verdict;
+  finding.reason = use.reason;
+  finding.doubt = use.doubt;
+  finding.parameter = use.weights;
+  if (said.verdict == Verdict::silent) {
+    if (!said.doubt.empty() && (use.weights || !use.doubt.empty())) finding.doubt = said.doubt;
+    return;
+  }
+  finding.evidence = said.evidence;
+  finding.reason = said.reason + "; " + use.reason;
+  finding.doubt = said.doubt;
+  if (said.verdict == Verdict::fixed) {
+    const bool few = byte_count(value.type.dtype, value.type.shape) <= kLargestFixed;
+    const bool left_out = said.evidence == Evidence::list || said.evidence == Evidence::training_info;
+    finding.frozen = finding.parameter = use.weights && (left_out || !few);
+  } else if (said.doubt.empty()) {
+    finding.parameter = true;
+    finding.frozen = use.formula && said.evidence == Evidence::exporter;
+    if (finding.frozen)
+      finding.doubt = "the exporter does not say whether a parameter is frozen, and such tables mostly are";
+  }
+}
+
+void Judge::overrule(Finding &finding) const {
+  const bool trained = matches(choices_.trainable, finding.initializer);
+  const bool frozen = matches(choices_.frozen, finding.initializer);
+  if (!trained && !frozen) return;
+  finding.doubt.clear();
+  if (trained && (!finding.parameter || finding.frozen)) finding.reason = "named by the option `trainable`";
+  if (trained || finding.parameter) finding.evidence = Evidence::option;
+  finding.parameter = finding.parameter || trained;
+  finding.frozen = finding.parameter && !trained;
+}
+
+Finding Judge::judge(ValueId id) const {
+  const Value &value = graph_.value(id);
+  Finding finding{.initializer = value.name, .reason = ""};
+  const Use use = best_use(id);
+  const Declarations::Said said = declared_.about(value.name);
+  if (is_read(id) && !facts_.statistics.contains(value.name))
+    weigh(said, use, value, finding);
+  else
+    finding.reason = use.reason;
+  const bool settled = finding.evidence == Evidence::list || finding.evidence == Evidence::training_info;
+  if (!settled && finding.evidence == Evidence::rules && finding.parameter && stands_beside_statistics(value.name)) {
+    finding.evidence = Evidence::name;
+    finding.frozen = true;
+    finding.doubt = "it stands beside a mean and variance that no BatchNormalization reads, as in frozen layers";
+  }
+  if (adapted_ && !settled && finding.parameter && !finding.frozen && !declared_.any_name(value.name, is_adapter)) {
+    finding.evidence = Evidence::name;
+    finding.frozen = adapters_ || naming(value) != Naming::made;
+    finding.doubt = "the model has adapters (lora_A, lora_B), beside which nothing else is trained as a rule";
   }
   return finding;
 }
 
-void overrule(Finding &finding, const Choices &choices) {
-  const std::string &name = finding.initializer;
-  if (!finding.parameter && matches_any(choices.trainable, name)) {
-    finding.parameter = true;
-    finding.reason = "named by the option `trainable`";
-  }
-  finding.frozen = finding.parameter && matches_any(choices.frozen, name);
-}
-
-void require_used(const std::vector<std::string> &patterns, const std::vector<Finding> &findings, const char *option) {
+void require_used(const std::vector<std::string> &patterns, const std::vector<std::string> &eligible,
+                  const char *option) {
   for (const std::string &pattern : patterns) {
-    const bool used = std::ranges::any_of(findings, [&](const Finding &finding) {
-      return finding.parameter && glob_match(pattern, finding.initializer);
-    });
+    const bool used = std::ranges::any_of(eligible, [&](const std::string &name) { return glob_match(pattern, name); });
     require(used, Code::arg, option, "the pattern \"{}\" matches no initializer that can be a parameter",
             printable(pattern));
   }
@@ -122,28 +236,40 @@ void make_constant(Graph &graph, ValueId id, const LoadInitializer &load) {
 
 }  // namespace
 
-std::vector<Finding> find_parameters(Graph &graph, const LoadInitializer &load, const Choices &choices) {
-  std::vector<Finding> findings;
-  const Places places(graph);
+const char *name_of(Evidence evidence) {
+  constexpr const char *kNames[] = {"option", "list", "training_info", "exporter", "name", "rules"};
+  return kNames[static_cast<std::size_t>(evidence)];
+}
+
+Judged find_parameters(Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts) {
+  Judged judged;
+  const Judge judge(graph, load, choices, facts);
+  std::vector<std::string> eligible;  // for options: what is a parameter, or may be one
+  std::vector<ValueId> constants;
   for (std::size_t i = 0; i < graph.value_count(); ++i) {
     const auto id = static_cast<ValueId>(i);
     if (graph.value(id).origin != Origin::initializer) continue;
-    Finding finding = judge(places, id, graph.value(id), load);
-    overrule(finding, choices);
-    if (finding.parameter) {
-      graph.value(id).origin = Origin::parameter;
-      graph.value(id).frozen = finding.frozen;
-    } else if (is_read(places, id)) {
-      make_constant(graph, id, load);
-    }
-    findings.push_back(std::move(finding));
+    Finding finding = judge.judge(id);
+    const bool doubtful = !finding.doubt.empty();
+    judge.overrule(finding);
+    if (finding.parameter || doubtful)
+      eligible.insert(eligible.end(), {finding.initializer, judge.in_file(finding.initializer)});
+    if (!finding.parameter && judge.is_read(id)) constants.push_back(id);
+    judged.findings.push_back(std::move(finding));
   }
-  require_used(choices.trainable, findings, "trainable");
-  require_used(choices.frozen, findings, "frozen");
-  tie(graph, choices.ties, findings);
-  retie_transposes(graph, load, findings);
+  for (const Finding &finding : judged.findings) {
+    Value &value = graph.value(graph.find(finding.initializer));
+    value.origin = finding.parameter ? Origin::parameter : value.origin;
+    value.frozen = finding.frozen;
+  }
+  for (ValueId id : constants) make_constant(graph, id, load);
+  judged.unmatched = judge.unmatched();
+  require_used(choices.trainable, eligible, "trainable");
+  require_used(choices.frozen, eligible, "frozen");
+  tie(graph, choices.ties, judged.findings);
+  retie_transposes(graph, load, judged.findings);
   order_parameters(graph);
-  return findings;
+  return judged;
 }
 
 void order_parameters(Graph &graph) {

@@ -6,10 +6,12 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "graph/declared.h"
 #include "graph/graph.h"
 #include "graph/split.h"
 #include "passes/fold_budget.h"
@@ -39,13 +41,24 @@ struct Loss {
   From from = From::found;
 };
 
-// What the user asks for beside the file; glob patterns over initializer names.
+// What is asked for beside the graph; glob patterns over initializer names.
 struct Choices {
-  std::vector<std::string> trainable;  // parameters whatever the rules say
-  std::vector<std::string> frozen;     // parameters that are not trained
-  std::vector<std::string> ties;       // of each, patterns joined by "|": the parameters it matches are one, the first
-  std::optional<Loss> loss;            // none: the graph has one
+  std::vector<std::string> trainable = {};  // parameters whatever else says otherwise, and trained
+  std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
+  std::vector<std::string> ties = {};  // of each, patterns joined by "|": the parameters it matches are one, the first
+  std::optional<Loss> loss = std::nullopt;  // none: the graph has one
+  graph::Declared declared = {};            // by the file; its list may be the user's
 };
+
+// What the graph as the file has it shows, and the folded graph does not.
+struct FileFacts {
+  std::vector<graph::Split> splits = {};  // initializers that the file has once and the graph several times
+  std::set<std::string> statistics = {};  // initializers that are means and variances of normalizations
+};
+
+// What a verdict on an initializer rests on, the strongest first.
+enum class Evidence : std::uint8_t { option, list, training_info, exporter, name, rules };
+const char *name_of(Evidence evidence);
 
 // Why an initializer is what it is; for `protrain check`.
 struct Finding {
@@ -54,15 +67,18 @@ struct Finding {
   bool frozen = false;
   std::string
       reason;  // "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]"
-  std::string tied_to;  // not empty: no parameter of its own but this one again, written as such on export
-  bool turned = false;  // or its transpose
+  Evidence evidence = Evidence::rules;
+  std::string doubt = "";    // not empty: the verdict may be wrong, and why; options settle it
+  std::string tied_to = "";  // not empty: no parameter of its own but this one again, written as such on export
+  bool turned = false;       // or its transpose
 };
 
 struct Prepared {
   graph::Graph graph;
-  std::vector<Finding> findings;     // every float initializer, in file order
-  std::vector<graph::Split> splits;  // initializers that the file has once and the graph several times
-  std::string loss_from;  // of an attached loss: what it is computed from, and why; "" where nothing is to say
+  std::vector<Finding> findings;       // every float initializer, in file order
+  std::vector<graph::Split> splits;    // initializers that the file has once and the graph several times
+  std::vector<std::string> unmatched;  // names of a list of parameters that no initializer has
+  std::string loss_from;               // of an attached loss: what it is computed from; "" where nothing is to say
   int block_count = 0;
 };
 
@@ -93,7 +109,12 @@ void fold(graph::Graph &graph);
 // As one of several. Tells why nodes have no core form, by their first output, where a rule says more than that.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget);
 // Decides what each float initializer is; loads those that are constants, for the next fold().
-std::vector<Finding> find_parameters(graph::Graph &graph, const LoadInitializer &load, const Choices &choices);
+struct Judged {
+  std::vector<Finding> findings;
+  std::vector<std::string> unmatched;
+};
+Judged find_parameters(graph::Graph &graph, const LoadInitializer &load, const Choices &choices,
+                       const FileFacts &facts = {});
 // Drops what does nothing: pairs of Transposes, Reshape chains, x * 1, x + 0, no-op Casts and Slices, equal nodes, dead
 // nodes.
 void clean_up(graph::Graph &graph);

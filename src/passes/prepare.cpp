@@ -23,6 +23,18 @@ void say_what_was_split(Prepared &prepared) {
   }
 }
 
+// Initializers that BatchNormalization reads as the mean and variance of what it has seen, and nothing else reads.
+std::set<std::string> statistics_of(const Graph &graph) {
+  std::set<std::string> found, others;
+  for (const Node &node : graph.nodes())
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNone || graph.value(node.inputs[i]).origin != graph::Origin::initializer) continue;
+      (is_statistic(node, i) ? found : others).insert(graph.value(node.inputs[i]).name);
+    }
+  std::erase_if(found, [&](const std::string &name) { return others.contains(name); });
+  return found;
+}
+
 }  // namespace
 
 Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
@@ -30,6 +42,7 @@ Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choic
   Problems problems;
   problems.collect_control_flow(graph);
   prepared.splits = split_merged(graph, load_from_file);
+  const FileFacts facts = {.splits = prepared.splits, .statistics = statistics_of(graph)};
   FoldBudget budget(graph);
   const LoadInitializer load = [&](const std::string &name) {
     const auto split = std::ranges::find(prepared.splits, name, &graph::Split::name);
@@ -39,7 +52,9 @@ Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choic
   };
   fold(graph, budget);
   std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss) : "";
-  prepared.findings = find_parameters(graph, load, choices);
+  Judged judged = find_parameters(graph, load, choices, facts);
+  prepared.findings = std::move(judged.findings);
+  prepared.unmatched = std::move(judged.unmatched);
   say_what_was_split(prepared);
   problems.collect_without_core_form(graph, fold(graph, budget));
   if (problems.any()) problems.collect_without_gradient(graph);

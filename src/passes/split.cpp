@@ -186,6 +186,15 @@ std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   return first;
 }
 
+// Members of a group that read a statistic become a group of their own.
+void part_statistics(const Graph &graph, const std::vector<Reading> &readings, std::vector<std::size_t> &first) {
+  const auto statistic = [&](std::size_t i) { return is_statistic(graph.node(readings[i].node), readings[i].input); };
+  std::map<std::pair<std::size_t, bool>, std::size_t> parts;
+  const std::vector<std::size_t> groups = first;
+  for (std::size_t i = 0; i < first.size(); ++i)
+    first[i] = parts.emplace(std::pair(groups[i], statistic(i)), i).first->second;
+}
+
 std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbours, ValueId id,
                                  const std::vector<NodeId> &readers) {
   std::vector<Reading> readings;
@@ -223,6 +232,8 @@ std::string output_of(const Graph &graph, NodeId node) {
 
 }  // namespace
 
+bool is_statistic(const Node &node, std::size_t input) { return node.op == "BatchNormalization" && input >= 3; }
+
 std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load) {
   std::vector<Split> splits;
   const Neighbours neighbours(graph);
@@ -232,7 +243,8 @@ std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load) {
     const auto id = static_cast<ValueId>(v);
     if (!may_be_merged(graph.value(id), readers[v].size())) continue;
     const std::vector<Reading> readings = readings_of(graph, neighbours, id, readers[v]);
-    const std::vector<std::size_t> first = group(readings);
+    std::vector<std::size_t> first = group(readings);
+    part_statistics(graph, readings, first);
     if (std::ranges::all_of(first, [](std::size_t i) { return i == 0; })) continue;
     const std::string original = graph.value(id).name;  // a copy: adding values moves them
     if (load(original).compact().stored_count() != 1) continue;

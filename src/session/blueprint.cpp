@@ -83,9 +83,12 @@ class Drawing {
       blueprint_.file = std::move(loaded.file);
       blueprint_.splits = std::move(loaded.prepared.splits);
       blueprint_.loss_from = std::move(loaded.prepared.loss_from);
-      for (const passes::Finding &finding : loaded.prepared.findings)
+      for (const passes::Finding &finding : loaded.prepared.findings) {
         if (!finding.tied_to.empty())
           blueprint_.tied.emplace(finding.initializer, Tied{finding.tied_to, finding.turned});
+        if (!finding.doubt.empty()) blueprint_.doubts.push_back(finding.initializer);
+      }
+      blueprint_.unmatched = std::move(loaded.prepared.unmatched);
       blueprint_.accumulation = accumulation_of(options_, served->forward);
     }
     served->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,

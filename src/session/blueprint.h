@@ -30,9 +30,11 @@ struct Tied {
 
 struct Blueprint {
   std::unique_ptr<onnx_import::Model> file;
-  std::vector<graph::Split> splits;  // parameters that the file has once for several
-  std::map<std::string, Tied> tied;  // by the initializer's name
-  std::string loss_from;             // of an attached loss: what it is computed from
+  std::vector<graph::Split> splits;    // parameters that the file has once for several
+  std::map<std::string, Tied> tied;    // by the initializer's name
+  std::vector<std::string> doubts;     // initializers that may not be what they were taken for
+  std::vector<std::string> unmatched;  // names that were declared to be parameters and are no initializers
+  std::string loss_from;               // of an attached loss: what it is computed from
   backend::Optimizer optimizer;
   NonfinitePolicy policy = NonfinitePolicy::stop;
   std::uint64_t accumulation = 1;               // micro-batches of a step

@@ -73,9 +73,13 @@ void describe_graph(const passes::Prepared &prepared, Json &json) {
   json["operators"] = operators;
   json["blocks"] = prepared.block_count;
   std::int64_t elements = 0;
-  json["parameters"] = json["constants"] = Json::array();
+  json["unmatched"] = prepared.unmatched;
   for (const passes::Finding &finding : prepared.findings) {
-    Json row = {{"name", finding.initializer}, {"reason", finding.reason}};
+    Json row = {{"name", finding.initializer}, {"reason", finding.reason}, {"evidence", name_of(finding.evidence)}};
+    if (!finding.doubt.empty()) {
+      const char *verdict = !finding.parameter ? "constant" : finding.frozen ? "frozen" : "trained";
+      json["doubtful"].push_back({{"name", finding.initializer}, {"verdict", verdict}, {"doubt", finding.doubt}});
+    }
     if (const graph::ValueId id = graph.find(finding.initializer); finding.parameter && id != graph::ValueId::none) {
       const graph::Type &type = graph.value(id).type;
       row["shape"] = type.shape;
@@ -100,6 +104,8 @@ Json empty_answer(const std::string &model_path) {
           {"blocks", 0},
           {"parameters", Json::array()},
           {"constants", Json::array()},
+          {"doubtful", Json::array()},
+          {"unmatched", Json::array()},
           {"parameter_elements", 0},
           {"loss", Json()},
           {"loss_from", ""}};

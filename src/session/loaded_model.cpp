@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "session/parameter_list.h"
 
 namespace protrain::session {
 
@@ -95,7 +96,8 @@ LoadedModel load_model(const Options &options, std::unique_ptr<onnx_import::Mode
                                     {.trainable = options.list("trainable"),
                                      .frozen = options.list("frozen"),
                                      .ties = options.list("tie"),
-                                     .loss = loss});
+                                     .loss = loss,
+                                     .declared = declared_of(options, *loaded.file)});
   loaded.loss = find_loss(loaded.prepared.graph);
   if (const DType precision = precision_of(options); precision != DType::f32)
     passes::to_narrow(loaded.prepared.graph, loaded.loss, precision);

@@ -97,8 +97,11 @@ const std::vector<OptionRow> &option_table() {
       {"profile_dir", text, "", "DIR",
        "where times of kernels, copies and disk are kept once they are measured; else the user's cache directory"},
       // What is trained.
-      {"trainable", list, "", "GLOB", "initializers that are parameters whatever the rules say"},
-      {"frozen", list, "", "GLOB", "parameters that are not trained"},
+      {"trainable", list, "", "GLOB",
+       "initializers that are trained, whatever the file and the rules say, and whatever frozen matches"},
+      {"frozen", list, "", "GLOB", "parameters that are not trained, but for those that trainable matches"},
+      {"parameters_from", text, "", "FILE",
+       "the names of what is trained, one a line or those of a safetensors file, in place of the model's own list"},
       {"tie", list, "", "GLOB|GLOB",
        "parameters that are one, the first of them: of the same shape, or a matrix and its transpose"},
       {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},

@@ -43,6 +43,23 @@ Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_byt
   return warnings;
 }
 
+// At most so many names, for a line that people read.
+std::vector<std::string> some_of(const std::vector<std::string> &names) {
+  constexpr std::size_t kMostNamed = 20;
+  return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kMostNamed, names.size()))};
+}
+
+// Initializers that may not be what they were taken for, and what to do.
+Json doubtful_json(const Blueprint &blueprint) {
+  if (blueprint.doubts.empty() && blueprint.unmatched.empty()) return Json::object();
+  return {{"count", blueprint.doubts.size()},
+          {"names", some_of(blueprint.doubts)},
+          {"unmatched", some_of(blueprint.unmatched)},
+          {"text",
+           "whether these are parameters could not be told for certain; protrain check says why, and the options "
+           "trainable, frozen and parameters_from settle it"}};
+}
+
 }  // namespace
 
 std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, std::uint64_t unpinned_bytes) {
@@ -66,8 +83,9 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"n_checkpoint", plan.n_checkpoint},
               {"n_selective", plan.n_selective},
               {"n_block", plan.blocks.size()},
-              {"warnings", warnings_json(device, unpinned_bytes)}}
-      .dump();
+              {"warnings", warnings_json(device, unpinned_bytes)},
+              {"doubtful", doubtful_json(blueprint)}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale) {

@@ -320,8 +320,12 @@ extern "C" {
     ///     "dims"        object: symbolic dimension -> {"value", "default", "inferred", "reason"}. "default": no option
     ///                   binds it; "inferred": a shape in the model asks for it; "reason": which, or what is known
     ///     "operators"   object: operator -> number of nodes, after fusion
-    ///     "parameters"  array of {"name", "shape", "frozen", "reason"}
-    ///     "constants"   array of {"name", "reason"}: float initializers that are not parameters
+    ///     "parameters"  array of {"name", "shape", "frozen", "reason", "evidence"}; the evidence is one of option, list,
+    ///                   training_info, exporter, name and rules, as docs/parameters.md explains
+    ///     "constants"   array of {"name", "reason", "evidence"}: float initializers that are not parameters
+    ///     "doubtful"    array of {"name", "verdict", "doubt"}: those of both that may be something else than the verdict,
+    ///                   which is trained, frozen or constant, and why; the options trainable and frozen settle them
+    ///     "unmatched"   array of names that a list or the exporter calls parameters, and that no initializer has
     ///     "parameter_elements"   of all parameters together
     ///     "blocks"      number of repeated layers found
     ///     "loss"        name of the loss, or null
@@ -459,7 +463,9 @@ extern "C" {
 
     /// Sets where the session's log goes: one JSON line when it was created (handed over by the first such call), one
     /// per step, one per checkpoint, with its path. "warnings" in the first is a list of sentences, mostly an empty
-    /// one: what makes the session slower than it needs to be, and what to do about it.
+    /// one: what makes the session slower than it needs to be, and what to do about it. "doubtful" in the first is an
+    /// empty object, or {"count", "names", "unmatched", "text"}: initializers of which it was guessed whether they are
+    /// parameters.
     ///
     /// ```text
     ///   log:  the function to call, or NULL for none.

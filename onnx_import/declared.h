@@ -1,0 +1,17 @@
+// From a model's metadata to what it declares about its initializers.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "graph/declared.h"
+#include "onnx_import/model.pb.h"
+#include "onnx_import/tensors.h"
+
+namespace protrain::onnx_import {
+
+// Code::unsupported for a training_info that updates none of `initializers`; Code::format for names that are none.
+graph::Declared read_declared(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
+                              const std::string &path);
+
+}  // namespace protrain::onnx_import

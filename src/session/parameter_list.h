@@ -1,0 +1,13 @@
+// The list of parameters that the option parameters_from names, or the model's own.
+#pragma once
+
+#include "graph/declared.h"
+#include "onnx_import/model.h"
+#include "session/options.h"
+
+namespace protrain::session {
+
+// What the file declares; the option's list takes the place of the file's. Code::io, path, format, limit.
+graph::Declared declared_of(const Options &options, const onnx_import::Model &file);
+
+}  // namespace protrain::session

@@ -1,0 +1,109 @@
+// What a file says of its initializers is read as its makers write it, and nothing of it is believed to be well-formed.
+#include <gtest/gtest.h>
+
+#include "onnx_import/wire.h"
+
+namespace protrain::test {
+
+namespace {
+
+using graph::Stored;
+
+std::string note(const std::string &name, const std::string &key, const std::string &text) {
+  return field(13, field(1, name) + field(4, pair(key, text)));
+}
+
+graph::Declared declared(const Wire &wire) {
+  const Scratch scratch;
+  return open_bytes(scratch, wire.bytes())->declared();
+}
+
+constexpr const char *kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr const char *kFolded = "pkg.onnxscript.optimizer.folded_from";
+constexpr const char *kSignature = "pkg.torch.export.ExportedProgram.graph_signature";
+
+}  // namespace
+
+TEST(Declared, NothingInAFileThatSaysNothing) {
+  const graph::Declared found = declared({});
+  EXPECT_FALSE(found.list);
+  EXPECT_FALSE(found.updated);
+  EXPECT_TRUE(found.kinds.empty());
+  EXPECT_TRUE(found.folded_from.empty());
+}
+
+TEST(Declared, AListOfNamesOneALine) {
+  Wire wire;
+  wire.tail = field(14, pair("other", "w")) + field(14, pair("protrain.parameters", "w\r\n\nm.bias\n"));
+  EXPECT_EQ(declared(wire).list, (std::vector<std::string>{"w", "m.bias"}));
+  wire.tail = field(14, pair("protrain.parameters", "w\nb\x01"));
+  EXPECT_EQ(error_of([&] { declared(wire); }).code, Code::format);
+}
+
+TEST(Declared, KindsAndOriginsOfInitializersAlone) {
+  Wire wire;
+  wire.graph_extra = note("w", kKind, "PARAMETER") + note("y", kKind, "PARAMETER") +
+                     note("w", kFolded, "['lin.weight', 'val_3']") + note("y", kFolded, "['w']");
+  const graph::Declared found = declared(wire);
+  EXPECT_EQ(found.kinds, (std::map<std::string, Stored>{{"w", Stored::parameter}}));
+  EXPECT_EQ(found.folded_from, (std::map<std::string, std::vector<std::string>>{{"w", {"lin.weight", "val_3"}}}));
+  wire.graph_extra = note("w", kKind, "USER_INPUT") + note("w", kFolded, "['unclosed");
+  EXPECT_TRUE(declared(wire).kinds.empty());
+  EXPECT_EQ(declared(wire).folded_from.at("w").size(), 0u);
+}
+
+// The one of later versions, and the printed objects of earlier ones.
+TEST(Declared, SignaturesOfBothForms) {
+  const std::map<std::string, Stored> kinds = {{"lin.weight", Stored::parameter}, {"bn.running_var", Stored::buffer}};
+  for (const char *text :
+       {"\n# inputs\np_lin_weight: PARAMETER target='lin.weight'\nb_var: BUFFER target='bn.running_var' "
+        "persistent=True\n"
+        "x: USER_INPUT\n\n# outputs\nadd: BUFFER_MUTATION target='bn.running_mean'\n",
+        "ExportGraphSignature(input_specs=[InputSpec(kind=<InputKind.PARAMETER: 2>, "
+        "arg=TensorArgument(name='p_lin_weight'),"
+        " target='lin.weight', persistent=None), InputSpec(kind=<InputKind.BUFFER: 3>, "
+        "arg=TensorArgument(name='b_var'),"
+        " target='bn.running_var', persistent=True)], output_specs=[OutputSpec(kind=<OutputKind.BUFFER_MUTATION: 3>,"
+        " arg=TensorArgument(name='add'), target='bn.running_mean')])"}) {
+    Wire wire;
+    wire.graph_extra = field(16, pair(kSignature, text));
+    EXPECT_EQ(declared(wire).kinds, kinds) << text;
+  }
+  for (const char *text : {"target='", "PARAMETER target='a", "target='a'", "'''target=''target='PARAMETER'"}) {
+    Wire wire;
+    wire.graph_extra = field(16, pair(kSignature, text));
+    EXPECT_TRUE(declared(wire).kinds.empty()) << text;
+  }
+}
+
+TEST(Declared, WhatATrainingInfoUpdates) {
+  Wire wire;
+  wire.tail = field(20, field(4, pair("w", "w_new")) + field(4, pair("momentum", "m_new")));
+  EXPECT_EQ(declared(wire).updated, std::vector<std::string>{"w"});
+  wire.tail = field(20, field(4, pair("momentum", "m_new")));
+  EXPECT_EQ(error_of([&] { declared(wire); }).code, Code::unsupported);
+}
+
+TEST(Declared, ExportKeepsTheMetadataAndLeavesTheTrainingOut) {
+  const Scratch scratch;
+  Wire wire;
+  wire.graph_extra = note("w", kKind, "PARAMETER");
+  wire.tail = field(14, pair("protrain.parameters", "w")) + field(20, field(4, pair("w", "w_new")));
+  const auto model = open_bytes(scratch, wire.bytes());
+  model->save(scratch / "saved.onnx", [](const std::string &, std::byte *) { return false; });
+  const graph::Declared found = onnx_import::Model::open(scratch / "saved.onnx")->declared();
+  EXPECT_EQ(found.list, std::vector<std::string>{"w"});
+  EXPECT_EQ(found.kinds.at("w"), Stored::parameter);
+  EXPECT_FALSE(found.updated);
+}
+
+// Two bytes each in the file, a hundred once they are parsed.
+TEST(Declared, ManyNotesAreCountedBeforeTheyAreParsed) {
+  std::string notes;
+  for (int i = 0; i < 2'000'000; ++i) notes += field(13, "");
+  Wire wire;
+  wire.graph_extra = notes;
+  EXPECT_EQ(error_of([&] { declared(wire); }).code, Code::limit);
+}
+
+}  // namespace protrain::test

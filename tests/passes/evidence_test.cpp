@@ -1,0 +1,301 @@
+// Declarations outweigh the rules, in an order; where evidence is missing the verdict says that it is a guess.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numbers>
+
+#include "base/error.h"
+#include "errors.h"
+#include "passes/formula.h"
+#include "passes/hand_built.h"
+#include "passes/names.h"
+#include "passes/passes.h"
+
+namespace protrain::test {
+
+namespace {
+
+using graph::Stored;
+using passes::Evidence;
+using passes::Finding;
+using Values = std::map<std::string, Array>;
+
+std::map<std::string, Finding> judged(Graph graph, const passes::Choices &choices = {}, const Values &values = {},
+                                      const passes::FileFacts &facts = {}) {
+  passes::fold(graph);
+  const auto load = [&](const std::string &name) {
+    const auto at = values.find(name);
+    return at != values.end() ? at->second : some_values(graph.value(graph.find(name)).type, 7);
+  };
+  std::map<std::string, Finding> found;
+  for (Finding &finding : passes::find_parameters(graph, load, choices, facts).findings)
+    found.emplace(finding.initializer, finding);
+  return found;
+}
+
+bool is_trained(const Finding &finding) { return finding.parameter && !finding.frozen; }
+bool is_frozen(const Finding &finding) { return finding.parameter && finding.frozen; }
+bool is_constant(const Finding &finding) { return !finding.parameter; }
+bool is_sure(const Finding &finding) { return finding.doubt.empty(); }
+
+// x * base + a vector, scaled by one number.
+Graph two_layers() {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("m.base.weight", {4, 4})});
+  const ValueId y = b.add("Add", {x, b.initializer("m.base.bias", {4})});
+  b.graph.outputs = {b.add("Mul", {y, b.initializer("m.scale", {})})};
+  return b.graph;
+}
+
+Array counted(const Shape &shape) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < element_count(shape); ++i) values.push_back(static_cast<double>(i));
+  return Array::from_doubles({DType::f64, shape}, values);
+}
+
+}  // namespace
+
+TEST(Evidence, AListOutweighsTheExporterAndLeavesTheRestFrozenWhereWeightsStand) {
+  const graph::Declared declared = {.list = {{"m.scale"}}, .kinds = {{"m.base.weight", Stored::parameter}}};
+  const auto found = judged(two_layers(), {.declared = declared});
+  EXPECT_TRUE(is_trained(found.at("m.scale")));
+  EXPECT_TRUE(is_frozen(found.at("m.base.weight")));
+  EXPECT_TRUE(is_frozen(found.at("m.base.bias")));
+  for (const auto &[name, finding] : found) {
+    EXPECT_TRUE(is_sure(finding)) << name << ": " << finding.doubt;
+    EXPECT_EQ(finding.evidence, Evidence::list) << name;
+  }
+}
+
+TEST(Evidence, AListOfNothingThatIsThereIsAnError) {
+  const Error error = error_of([] { judged(two_layers(), {.declared = {.list = {{"base.weight", "scale"}}}}); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_NE(error.text.find("base.weight, scale"), std::string::npos) << error.text;
+}
+
+TEST(Evidence, NamesOfAListReachWhatTheExporterMadeOfThem) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("val_3", {4, 4})});
+  b.graph.outputs = {b.add("Mul", {x, b.initializer("exp", {})})};
+  const graph::Declared declared = {.list = {{"lin.weight", "scale"}},
+                                    .folded_from = {{"val_3", {"lin.weight"}}, {"exp", {"scale"}}}};
+  const auto found = judged(b.graph, {.declared = declared});
+  EXPECT_TRUE(is_trained(found.at("val_3")));
+  EXPECT_TRUE(is_sure(found.at("val_3")));
+  EXPECT_FALSE(is_sure(found.at("exp"))) << "an exponential of a parameter is not that parameter";
+}
+
+TEST(Evidence, WhatMayBeAMissingNameOfAListIsDoubtful) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("onnx::MatMul_7", {4, 4})});
+  b.graph.outputs = {b.add("Add", {x, b.initializer("lin.bias", {4})})};
+  const graph::Declared declared = {.list = {{"lin.weight", "lin.bias"}}};
+  const auto found = judged(b.graph, {.declared = declared});
+  EXPECT_TRUE(is_trained(found.at("onnx::MatMul_7")));
+  EXPECT_NE(found.at("onnx::MatMul_7").doubt.find("lin.weight"), std::string::npos);
+  EXPECT_TRUE(is_sure(found.at("lin.bias")));
+}
+
+TEST(Evidence, TheExporterTellsParametersFromBuffers) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("bank", {4, 4})});
+  const ValueId y = b.add("Mul", {b.add("Add", {x, b.initializer("table", {2, 4})}), b.initializer("scale", {})});
+  b.graph.outputs = {b.add("Mul", {y, b.initializer("val_9", {4})})};
+  const graph::Declared declared = {
+      .kinds = {{"bank", Stored::buffer}, {"table", Stored::buffer}, {"scale", Stored::parameter}}};
+  const auto found = judged(b.graph, {.declared = declared});
+  EXPECT_TRUE(is_constant(found.at("bank")));
+  EXPECT_TRUE(is_constant(found.at("table")));
+  EXPECT_TRUE(is_trained(found.at("scale")));
+  EXPECT_TRUE(is_constant(found.at("val_9"))) << "all parameters are there, and this is none";
+  for (const auto &[name, finding] : found) EXPECT_TRUE(is_sure(finding)) << name << ": " << finding.doubt;
+}
+
+TEST(Evidence, AParameterThatFollowsAFormulaIsFrozenAndDoubtful) {
+  HandBuilt b;
+  const ValueId x = b.add("Add", {b.input("x", {2, 6, 4}), b.initializer("positions", {6, 4})});
+  b.graph.outputs = {b.add("MatMul", {x, b.initializer("w", {4, 4})})};
+  const graph::Declared declared = {.kinds = {{"positions", Stored::parameter}, {"w", Stored::parameter}}};
+  const auto found = judged(b.graph, {.declared = declared}, {{"positions", counted({6, 4})}});
+  EXPECT_TRUE(is_frozen(found.at("positions")));
+  EXPECT_FALSE(is_sure(found.at("positions")));
+  EXPECT_TRUE(is_trained(found.at("w")));
+}
+
+TEST(Evidence, TrainingInfoUpdatesParameters) {
+  const auto found = judged(two_layers(), {.declared = {.updated = {{"m.base.weight"}}}});
+  EXPECT_TRUE(is_trained(found.at("m.base.weight")));
+  EXPECT_TRUE(is_frozen(found.at("m.base.bias")));
+  EXPECT_TRUE(is_frozen(found.at("m.scale")));
+  EXPECT_EQ(found.at("m.scale").evidence, Evidence::training_info);
+}
+
+TEST(Evidence, AdaptersAreTrainedAndTheirBaseIsFrozen) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4});
+  const ValueId low = b.add("MatMul", {x, b.initializer("q.lora_A.default.weight", {4, 2})});
+  const ValueId high = b.add("MatMul", {low, b.initializer("q.lora_B.default.weight", {2, 4})});
+  b.graph.outputs = {b.add("Add", {high, b.add("MatMul", {x, b.initializer("q.base_layer.weight", {4, 4})})})};
+  const auto found = judged(b.graph);
+  EXPECT_TRUE(is_trained(found.at("q.lora_A.default.weight")));
+  EXPECT_TRUE(is_trained(found.at("q.lora_B.default.weight")));
+  EXPECT_TRUE(is_frozen(found.at("q.base_layer.weight")));
+  EXPECT_FALSE(is_sure(found.at("q.base_layer.weight")));
+}
+
+TEST(Evidence, TrainableWinsOverFrozenAndBothSettleDoubts) {
+  const auto found = judged(two_layers(), {.trainable = {"*bias"}, .frozen = {"*"}});
+  EXPECT_TRUE(is_frozen(found.at("m.base.weight")));
+  EXPECT_TRUE(is_trained(found.at("m.base.bias")));
+  const auto guessed = judged(two_layers()), settled = judged(two_layers(), {.trainable = {"m.scale"}});
+  EXPECT_FALSE(is_sure(guessed.at("m.scale")));
+  EXPECT_TRUE(is_sure(settled.at("m.scale")));
+  EXPECT_TRUE(is_trained(settled.at("m.scale")));
+  EXPECT_TRUE(is_trained(settled.at("m.base.weight")));
+}
+
+TEST(Evidence, PatternsReachCopies) {
+  HandBuilt b;
+  const ValueId x = b.add("Mul", {b.input("x", {2, 4}), b.initializer("ones", {4})});
+  b.graph.outputs = {b.add("Mul", {b.add("Tanh", {x}), b.initializer("ones/2", {4})})};
+  const passes::FileFacts facts = {.splits = {{.name = "ones/2", .original = "ones", .readers = {}}}};
+  const auto found = judged(b.graph, {.frozen = {"ones"}}, {}, facts);
+  EXPECT_TRUE(is_frozen(found.at("ones")));
+  EXPECT_TRUE(is_frozen(found.at("ones/2")));
+  EXPECT_TRUE(is_trained(judged(b.graph, {.frozen = {"ones/2"}}, {}, facts).at("ones")));
+}
+
+TEST(Evidence, EqualVectorsThatWereNotAllParametersAreDoubtful) {
+  HandBuilt b;
+  const ValueId x = b.add("Mul", {b.input("x", {2, 4}), b.initializer("norm.weight", {4})});
+  b.graph.outputs = {b.add("Mul", {b.add("Tanh", {x}), b.initializer("norm.weight/2", {4})})};
+  const passes::FileFacts facts = {.splits = {{.name = "norm.weight/2", .original = "norm.weight", .readers = {}}}};
+  graph::Declared declared = {.kinds = {{"norm.weight", Stored::parameter}}};
+  const auto alone = judged(b.graph, {.declared = declared}, {}, facts);
+  EXPECT_FALSE(is_sure(alone.at("norm.weight")));
+  EXPECT_FALSE(is_sure(alone.at("norm.weight/2")));
+  declared.kinds.emplace("other.weight", Stored::parameter);
+  const auto both = judged(b.graph, {.declared = declared}, {}, facts);
+  EXPECT_TRUE(is_sure(both.at("norm.weight/2"))) << both.at("norm.weight/2").doubt;
+  EXPECT_TRUE(is_trained(both.at("norm.weight/2")));
+}
+
+TEST(Evidence, StatisticsOfNormalizationsAreNoParametersWhateverTheirRank) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {4, 8});
+  b.graph.outputs = {b.add("BatchNormalization", {x, b.initializer("s", {8}), b.initializer("b", {8}),
+                                                  b.initializer("mean", {8}), b.initializer("variance", {8})})};
+  const auto found = judged(b.graph);
+  EXPECT_TRUE(is_trained(found.at("s")));
+  EXPECT_TRUE(is_trained(found.at("b")));
+  EXPECT_TRUE(is_constant(found.at("mean")));
+  EXPECT_TRUE(is_constant(found.at("variance")));
+  const auto named =
+      judged(b.graph, {.declared = {.kinds = {{"variance", Stored::parameter}}}}, {}, {.statistics = {"variance"}});
+  EXPECT_TRUE(is_constant(named.at("variance"))) << "of equal vectors the exporter may keep the parameter";
+}
+
+TEST(Evidence, BiasesBeforeASoftmaxThatIsNoAttentionAreLearned) {
+  for (const Shape &shape : {Shape{5}, Shape{1, 5}}) {
+    HandBuilt b;
+    const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("w", {4, 5})});
+    const ValueId y = b.add("Add", {x, b.initializer("bias", shape)});
+    b.graph.outputs = {b.add("Softmax", {y}, {{"axis", std::int64_t{-1}}})};
+    const auto found = judged(b.graph);
+    EXPECT_TRUE(is_trained(found.at("bias")));
+    EXPECT_TRUE(is_sure(found.at("bias")));
+  }
+}
+
+TEST(Evidence, ABiasOfOneOutputIsLearned) {
+  for (const Shape &shape : {Shape{}, Shape{1}, Shape{1, 1}}) {
+    HandBuilt b;
+    const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("w", {4, 1})});
+    b.graph.outputs = {b.add("Add", {x, b.initializer("bias", shape)})};
+    EXPECT_TRUE(is_trained(judged(b.graph).at("bias")));
+  }
+}
+
+TEST(Evidence, UnitScalesThatTheExporterMadeAreConstants) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 8}), b.initializer("m.w", {8, 8})});
+  const ValueId norm = b.add_all("LayerNormalization",
+                                 {x, b.initializer("/norm/Constant_output_0", {8}), b.initializer("m.norm.bias", {8})},
+                                 {{"axis", std::int64_t{-1}}}, 3)[0];
+  b.graph.outputs = {norm};
+  const Array ones = Array::filled({DType::f64, {8}}, 1), zeros = Array::filled({DType::f64, {8}}, 0);
+  const auto found = judged(b.graph, {}, {{"/norm/Constant_output_0", ones}, {"m.norm.bias", zeros}});
+  EXPECT_TRUE(is_constant(found.at("/norm/Constant_output_0")));
+  EXPECT_TRUE(is_trained(found.at("m.norm.bias")));
+}
+
+TEST(Evidence, FrequenciesOfFeaturesAreConstantAndDoubtful) {
+  HandBuilt b;
+  const ValueId angles = b.add("MatMul", {b.input("x", {3, 2}), b.initializer("m.frequencies", {2, 8})});
+  b.graph.outputs = {b.add("Concat", {b.add("Sin", {angles}), b.add("Cos", {angles})}, {{"axis", std::int64_t{1}}})};
+  EXPECT_TRUE(is_constant(judged(b.graph).at("m.frequencies")));
+  EXPECT_FALSE(is_sure(judged(b.graph).at("m.frequencies")));
+  b.graph.outputs = {b.add("Sin", {angles})};
+  b.graph.drop_dead_nodes();
+  EXPECT_TRUE(is_trained(judged(b.graph).at("m.frequencies"))) << "a layer whose activation is a sine";
+}
+
+// A penalty on the distance of weights from older ones.
+TEST(Evidence, WhatAPenaltyIsMadeOfIsConstant) {
+  HandBuilt b;
+  const ValueId w = b.initializer("m.w", {4, 4});
+  const ValueId x = b.add("ReduceMean", {b.add("MatMul", {b.input("x", {2, 4}), w})}, {{"keepdims", std::int64_t{0}}});
+  const ValueId apart = b.add("Sub", {w, b.initializer("m.old", {4, 4})});
+  const ValueId weighed = b.add("Mul", {b.add("Mul", {apart, apart}), b.initializer("m.importance", {4, 4})});
+  b.graph.outputs = {b.add("Add", {x, b.add("ReduceSum", {weighed}, {{"keepdims", std::int64_t{0}}})})};
+  const auto found = judged(b.graph);
+  EXPECT_TRUE(is_trained(found.at("m.w")));
+  EXPECT_TRUE(is_constant(found.at("m.old")));
+  EXPECT_TRUE(is_constant(found.at("m.importance")));
+}
+
+TEST(Evidence, ExpectationsOverBinsAreConstant) {
+  HandBuilt b;
+  const ValueId x = b.add("Softmax", {b.input("x", {2, 16, 4, 5})}, {{"axis", std::int64_t{1}}});
+  b.graph.outputs = {b.add("Conv", {x, b.initializer("bins", {1, 16, 1, 1})})};
+  EXPECT_TRUE(is_constant(judged(b.graph, {}, {{"bins", counted({1, 16, 1, 1})}}).at("bins")));
+  EXPECT_TRUE(is_trained(judged(b.graph).at("bins")));
+}
+
+TEST(Formula, KnowsTablesThatProgramsWrite) {
+  std::vector<double> kernels, banks, random;
+  for (int k = 0; k < 17; ++k)
+    for (int n = 0; n < 32; ++n) {
+      const double window = 0.5 - 0.5 * std::cos(2 * std::numbers::pi * n / 32);
+      kernels.push_back(window * std::cos(2 * std::numbers::pi * k * n / 32));
+      banks.push_back(std::max(0.0, 1 - std::abs(k - n / 2.0) / 2));
+      random.push_back(std::fmod(std::sin(kernels.size() * 12.9898) * 43758.5453, 1));
+    }
+  const graph::Type type = {DType::f32, {17, 32}};
+  EXPECT_NE(passes::formula_of(Array::from_doubles(type, kernels), false), "");
+  EXPECT_NE(passes::formula_of(Array::from_doubles(type, banks), false), "");
+  EXPECT_EQ(passes::formula_of(Array::from_doubles(type, random), true), "");
+  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // the row of no waves
+  EXPECT_NE(passes::formula_of(Array::from_doubles({DType::f32, {32}}, hann), false), "");
+  EXPECT_EQ(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {1, 0.9999, 1.0002, 1.0001, 0.9998, 1}), false),
+            "");
+  EXPECT_EQ(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {0.5, -1, 3, 0, 2.5, 7}), false), "");
+  EXPECT_NE(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {0.5, -1, 3, 0, 2.5, 7}), true), "");
+}
+
+TEST(Names, OfModulesAndOfExporters) {
+  using passes::Naming;
+  for (const char *own : {"h.0.attn.weight", "linear_0.b_0", "m/dense/MatMul/ReadVariableOp:0", "m.logit_scale"})
+    EXPECT_EQ(passes::naming_of(own), Naming::own) << own;
+  for (const char *made : {"val_12", "onnx::MatMul_7", "/h.0/Constant_output_0", "123", "const_fold_opt__4",
+                           "m/batchnorm/mul:0", "exp", "unsqueeze_3"})
+    EXPECT_EQ(passes::naming_of(made), Naming::made) << made;
+  for (const char *unknown : {"scale", "w1", "coefficient2", "rows_3"})
+    EXPECT_EQ(passes::naming_of(unknown), Naming::unknown) << unknown;
+  EXPECT_TRUE(passes::names_literal("m/add/y:0"));
+  EXPECT_FALSE(passes::names_literal("onnx::Mul_7"));
+  EXPECT_TRUE(passes::names_statistic("m.bn.running_var"));
+  EXPECT_FALSE(passes::names_statistic("m.rerunning_variants"));
+}
+
+}  // namespace protrain::test
