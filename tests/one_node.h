@@ -63,13 +63,18 @@ inline graph::Node node_of(const OneNode &one) {
   return node;
 }
 
-inline std::vector<Type> infer(const OneNode &one) {
+// Of what the node could make, wanted or not.
+inline std::vector<Type> types_of_all_outputs(const OneNode &one) {
   const ops::Op *op = ops::find(one.op);
   require(op != nullptr, Code::graph, one.op, "no such operator");
   const graph::Node node = node_of(one);
   ops::NodeTypes types{node, {}};
   for (const Array &input : one.inputs) types.inputs.push_back(input.dtype() == DType::none ? nullptr : &input.type());
-  std::vector<Type> outputs = op->infer(types);
+  return op->infer(types);
+}
+
+inline std::vector<Type> infer(const OneNode &one) {
+  std::vector<Type> outputs = types_of_all_outputs(one);
   outputs.resize(one.outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i)
     if (!one.outputs[i]) outputs[i] = Type{};

@@ -27,7 +27,8 @@ constexpr ValueId kNone = ValueId::none;
 class Path {
  public:
   Path(const Graph &graph, ValueId loss) : wanted_(graph.value_count()), needed_(graph.value_count()) {
-    for (ValueId id : graph.parameters) wanted_[index(id)] = !graph.value(id).frozen;
+    for (ValueId id : graph.parameters)  // one without elements has nothing to train
+      wanted_[index(id)] = !graph.value(id).frozen && element_count(graph.value(id).type.shape) > 0;
     for (const Node &node : graph.nodes())
       for (ValueId out : node.outputs)
         if (out != kNone && is_float(graph.value(out).type.dtype)) wanted_[index(out)] = any(node.inputs, wanted_);

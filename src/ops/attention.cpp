@@ -121,7 +121,7 @@ void add_scaled(std::vector<double> &to, std::size_t at, double factor, const st
 std::vector<Array> evaluate_attention(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Shape &qs = in[0]->shape(), &ks = in[1]->shape(), &vs = in[2]->shape();
   const Sizes s = sizes_of(qs, ks, vs);
-  const Scores scores(node, s, in.size() > 3 ? in[3] : nullptr);
+  const Scores scores(node, s, optional_input(in, 3));
   const std::vector<double> q = in[0]->doubles(), k = in[1]->doubles(), v = in[2]->doubles();
   std::vector<double> y(static_cast<std::size_t>(element_count(out[0].shape)), 0.0);
   std::vector<double> sums(static_cast<std::size_t>(element_count(out[1].shape)));
@@ -153,7 +153,7 @@ std::vector<Array> evaluate_attention_gradient(const Node &node, std::span<const
                                                std::span<const Type> out) {
   const Shape &qs = in[1]->shape(), &ks = in[2]->shape(), &vs = in[3]->shape(), &os = in[4]->shape();
   const Sizes s = sizes_of(qs, ks, vs);
-  const Scores scores(node, s, in.size() > 6 ? in[6] : nullptr);
+  const Scores scores(node, s, optional_input(in, 6));
   const std::vector<double> dy = in[0]->doubles(), q = in[1]->doubles(), k = in[2]->doubles(), v = in[3]->doubles(),
                             y = in[4]->doubles(), sums = in[5]->doubles();
   std::vector<double> dq(q.size(), 0.0), dk(k.size(), 0.0), dv(v.size(), 0.0);
@@ -239,16 +239,18 @@ std::vector<Type> infer_file_form(const NodeTypes &types) {
 }  // namespace
 
 Family attention_family() {
-  return {{.name = "Attention", .infer = infer_file_form},
+  return {{.name = "Attention", .infer = infer_file_form, .optional = {3, 4, 5, 6}},
           {.name = "FusedAttention",
            .infer = infer_attention,
            .evaluate = evaluate_attention,
            .gradient = differentiate,
-           .flops = flops},
+           .flops = flops,
+           .optional = {3}},
           {.name = "FusedAttentionGrad",
            .infer = infer_attention_gradient,
            .evaluate = evaluate_attention_gradient,
-           .flops = gradient_flops}};
+           .flops = gradient_flops,
+           .optional = {6}}};
 }
 
 }  // namespace protrain::ops

@@ -84,6 +84,9 @@ Array map_elements(const Type &type, const std::array<const Array *, N> &operand
   return make_array(type, std::move(stored), std::move(bytes));
 }
 
+// nullptr where the node lacks it.
+inline const Array *optional_input(Inputs in, std::size_t i) { return i < in.size() ? in[i] : nullptr; }
+
 // For inference.
 Type float_input(const NodeTypes &types, std::size_t i);  // Code::type unless a float
 std::vector<Type> same_as_input(const NodeTypes &types);  // one output, of the type of input 0

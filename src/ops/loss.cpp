@@ -132,7 +132,7 @@ struct Linear {
   Linear(const Node &node, std::span<const Array *const> in)
       : x(in[0]->doubles()),
         w(in[1]->doubles()),
-        bias(in.size() > 3 && in[3] != nullptr ? in[3]->doubles() : std::vector<double>()),
+        bias(optional_input(in, 3) != nullptr ? in[3]->doubles() : std::vector<double>()),
         rows(static_cast<std::size_t>(in[0]->shape()[0])),
         width(static_cast<std::size_t>(in[0]->shape()[1])),
         transposed(node.attributes.integer("trans_w", 1) != 0),
@@ -172,7 +172,8 @@ std::vector<Array> evaluate_linear(const Node &node, std::span<const Array *cons
 std::vector<Array> evaluate_linear_gradient(const Node &node, std::span<const Array *const> in,
                                             std::span<const Type> out) {
   const Linear linear(node, in);
-  const Array logits = logits_of(linear), dloss = in.size() > 4 ? *in[4] : Array::scalar(DType::f64, 1);
+  const Array *given = optional_input(in, 4);
+  const Array logits = logits_of(linear), dloss = given != nullptr ? *given : Array::scalar(DType::f64, 1);
   const std::array<const Array *, 2> operands = {&logits, in[2]};
   const std::vector<Type> types = {out[0], {DType::f64, in[2]->shape()}};
   const std::vector<Array> forward = evaluate_cross_entropy(node, operands, types);
@@ -195,7 +196,8 @@ std::vector<Array> evaluate_linear_gradient(const Node &node, std::span<const Ar
 
 // The gradient makes the loss as well: where this is the model's loss, the forward node is not needed any more.
 void differentiate_linear(GradientBuilder &builder, const Node &node) {
-  const bool has_bias = node.inputs.size() > 3, is_loss = builder.is_loss(node.outputs[0]);
+  const bool has_bias = node.inputs.size() > 3 && node.inputs[3] != ValueId::none;
+  const bool is_loss = builder.is_loss(node.outputs[0]);
   const ValueId dloss = builder.gradient_of(node.outputs[0]);
   const bool is_one = is_loss && builder.value(dloss).origin == graph::Origin::constant;
   std::vector<ValueId> inputs = node.inputs;
@@ -211,8 +213,8 @@ void differentiate_linear(GradientBuilder &builder, const Node &node) {
 }
 
 double product_flops(const NodeTypes &types, double products) {
-  return 2 * products * static_cast<double>(element_count(types.input(0).shape)) *
-         static_cast<double>(element_count(types.input(1).shape)) / static_cast<double>(types.input(0).shape[1]);
+  return 2 * products * static_cast<double>(types.input(0).shape[0]) *
+         static_cast<double>(element_count(types.input(1).shape));
 }
 double linear_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 1); }
 double linear_gradient_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 3); }
@@ -235,8 +237,8 @@ std::vector<Type> infer_file_form(const NodeTypes &types) {
 
 Family loss_family() {
   return {
-      {.name = "SoftmaxCrossEntropyLoss", .infer = infer_file_form},
-      {.name = "NegativeLogLikelihoodLoss", .infer = infer_file_form},
+      {.name = "SoftmaxCrossEntropyLoss", .infer = infer_file_form, .optional = {2}},
+      {.name = "NegativeLogLikelihoodLoss", .infer = infer_file_form, .optional = {2}},
       {.name = "CrossEntropy",
        .infer = infer_cross_entropy,
        .evaluate = evaluate_cross_entropy,
@@ -246,11 +248,13 @@ Family loss_family() {
        .infer = infer_linear,
        .evaluate = evaluate_linear,
        .gradient = differentiate_linear,
-       .flops = linear_flops},
+       .flops = linear_flops,
+       .optional = {3}},
       {.name = "LinearCrossEntropyGrad",
        .infer = infer_linear_gradient,
        .evaluate = evaluate_linear_gradient,
-       .flops = linear_gradient_flops}};
+       .flops = linear_gradient_flops,
+       .optional = {3, 4}}};
 }
 
 }  // namespace protrain::ops

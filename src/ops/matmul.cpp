@@ -61,7 +61,7 @@ std::pair<std::int64_t, std::int64_t> matrix_strides(const Shape &shape, bool tr
 std::vector<Array> evaluate_matmul(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Product p(node, in[0]->shape(), in[1]->shape());
   const std::vector<double> a = in[0]->doubles(), b = in[1]->doubles();
-  const std::vector<double> bias = in.size() > 2 && in[2] != nullptr ? in[2]->doubles() : std::vector<double>();
+  const std::vector<double> bias = optional_input(in, 2) != nullptr ? in[2]->doubles() : std::vector<double>();
   const double alpha = node.attributes.real("alpha", 1);
   const auto [a_row, a_column] = matrix_strides(p.a, flag(node, "trans_a"));
   const auto [b_row, b_column] = matrix_strides(p.b, flag(node, "trans_b"));
@@ -171,8 +171,9 @@ Family matmul_family() {
            .infer = infer_matmul,
            .evaluate = evaluate_matmul,
            .gradient = differentiate_matmul,
-           .flops = matmul_flops},
-          {.name = "Gemm", .infer = infer_gemm, .evaluate = evaluate_gemm}};
+           .flops = matmul_flops,
+           .optional = {2}},
+          {.name = "Gemm", .infer = infer_gemm, .evaluate = evaluate_gemm, .optional = {2}}};
 }
 
 }  // namespace protrain::ops

@@ -20,10 +20,13 @@ std::vector<Array> evaluate_squared(const Node &, std::span<const Array *const> 
   return {array_of(out[0], std::vector<double>{sum})};
 }
 
+void require_norm(const NodeTypes &types, std::size_t i) {
+  require(types.input(i) == Type({DType::f64, {}}), Code::type, types.subject(), "{} is no norm",
+          to_text(types.input(i)));
+}
+
 std::vector<Type> infer_global(const NodeTypes &types) {
-  for (std::size_t i = 0; i < types.inputs.size(); ++i)
-    require(types.input(i) == Type({DType::f64, {}}), Code::type, types.subject(), "{} is no squared norm",
-            to_text(types.input(i)));
+  for (std::size_t i = 0; i < types.inputs.size(); ++i) require_norm(types, i);
   return {{DType::f64, {}}};
 }
 
@@ -43,13 +46,15 @@ std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> i
 // GradientScale(norm[, sum of weights]){max_norm}: what Updates multiply gradients by. Divides sums by their weight,
 // and scales down to max_norm (0: any) with PyTorch's guard of 1e-6.
 std::vector<Type> infer_scale(const NodeTypes &types) {
-  infer_global(types);
+  for (std::size_t i = 0; i < types.inputs.size(); ++i)
+    if (types.has(i)) require_norm(types, i);
   return {{DType::f32, {}}};
 }
 
 std::vector<Array> evaluate_scale(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const double max_norm = node.attributes.real("max_norm", 0), norm = in[0]->stored_double(0);
-  double scale = in.size() > 1 ? 1 / in[1]->stored_double(0) : 1;
+  const Array *weights = optional_input(in, 1);
+  double scale = weights != nullptr ? 1 / weights->stored_double(0) : 1;
   if (max_norm > 0) scale *= std::min(1.0, max_norm / (norm + 1e-6));
   return {array_of(out[0], std::vector<double>{scale})};
 }
@@ -69,7 +74,7 @@ Family norm_family() {
           {.name = "SquaredNorm", .infer = infer_squared, .evaluate = evaluate_squared},
           {.name = "GlobalNorm", .infer = infer_global, .evaluate = evaluate_global},
           {.name = "ScaledNorm", .infer = infer_scaled, .evaluate = evaluate_scaled},
-          {.name = "GradientScale", .infer = infer_scale, .evaluate = evaluate_scale}};
+          {.name = "GradientScale", .infer = infer_scale, .evaluate = evaluate_scale, .optional = {1}}};
 }
 
 }  // namespace protrain::ops

@@ -10,7 +10,8 @@ namespace {
 
 using graph::ValueId;
 
-bool centres(const Node &node) { return node.op.starts_with("Layer"); }
+bool centres(std::string_view op) { return op.starts_with("Layer"); }
+bool centres(const Node &node) { return centres(node.op); }
 
 // x as (rows, width): the axes before and from `axis`.
 struct Rows {
@@ -33,11 +34,11 @@ std::vector<Type> infer_forward(const NodeTypes &types) {
   const Type &x = types.input(0);
   require(is_float(x.dtype), Code::type, types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
   const Rows rows(types.node, x.shape);
-  for (std::size_t i = 1; i < types.inputs.size(); ++i)
-    require(!types.has(i) || (types.input(i).dtype == x.dtype && types.input(i).shape == rows.normalized), Code::shape,
-            types.subject(), "operand {} is {}, expected {} of shape {}", i, to_text(types.input(i)), name_of(x.dtype),
-            to_text(rows.normalized));
-  types.input(1);
+  for (std::size_t i = 1; i < std::max<std::size_t>(types.inputs.size(), 2); ++i)
+    if (i == 1 || types.has(i))
+      require(types.input(i).dtype == x.dtype && types.input(i).shape == rows.normalized, Code::shape, types.subject(),
+              "operand {} is {}, expected {} of shape {}", i, to_text(types.input(i)), name_of(x.dtype),
+              to_text(rows.normalized));
   const Type statistics{sum_dtype(x.dtype), rows.statistics};
   return centres(types.node) ? std::vector<Type>{x, statistics, statistics} : std::vector<Type>{x, statistics};
 }
@@ -47,7 +48,7 @@ std::vector<Array> evaluate_forward(const Node &node, std::span<const Array *con
   const double epsilon = node.attributes.real("epsilon", 1e-5);
   const std::vector<double> x = in[0]->doubles(), scale = in[1]->doubles();
   const std::vector<double> bias =
-      in.size() > 2 && in[2] != nullptr ? in[2]->doubles() : std::vector<double>(rows.width, 0.0);
+      optional_input(in, 2) != nullptr ? in[2]->doubles() : std::vector<double>(rows.width, 0.0);
   std::vector<double> y(x.size()), means(rows.count, 0.0), inverses(rows.count);
   for (std::size_t r = 0; r < rows.count; ++r) {
     const double *row = x.data() + r * rows.width;
@@ -137,7 +138,8 @@ Family normalization_family() {
                       .infer = infer_forward,
                       .evaluate = evaluate_forward,
                       .gradient = differentiate,
-                      .flops = flops});
+                      .flops = flops,
+                      .optional = centres(name) ? std::vector<std::size_t>{2} : std::vector<std::size_t>()});
   for (const char *name : {"LayerNormalizationGrad", "RMSNormalizationGrad"})
     family.push_back({.name = name, .infer = infer_gradient, .evaluate = evaluate_gradient, .flops = flops});
   for (const char *name :

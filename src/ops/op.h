@@ -59,6 +59,11 @@ struct Op {
   // nullptr: one flop per output element.
   double (*flops)(const NodeTypes &, std::span<const Type> outputs) = nullptr;
   std::vector<Absorbed> absorbed = {};
+  // Inputs that a node may lack beside absorbed ones. Outputs need no list: a node may lack any but one of them, for
+  // grad::prune_unread_outputs asks no operator.
+  std::vector<std::size_t> optional = {};
+
+  bool may_lack(std::size_t input) const;
 };
 
 // What sums over elements of `dtype` are kept in: losses, statistics, gradients over micro-batches.

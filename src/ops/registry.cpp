@@ -39,6 +39,8 @@ constexpr std::size_t kMaxRank = 64;  // as of tensors in files
 
 std::vector<Type> checked_types(const Op &op, const NodeTypes &types) {
   try {
+    for (std::size_t i = 0; i < types.inputs.size(); ++i)
+      require(types.has(i) || op.may_lack(i), Code::graph, "", "{} needs an input {}", types.node.op, i);
     std::vector<Type> outputs = op.infer(types);
     for (const Type &type : outputs) {
       require(type.shape.size() <= kMaxRank, Code::limit, "", "rank {}; at most {} is allowed", type.shape.size(),
@@ -74,6 +76,11 @@ const Array &NodeTypes::constant(std::size_t i) const {
   require(i < constants.size() && constants[i] != nullptr, Code::unsupported, subject(),
           "input {} of {} is computed from data; shapes that depend on data are not supported", i, node.op);
   return *constants[i];
+}
+
+bool Op::may_lack(std::size_t input) const {
+  return std::ranges::find(optional, input) != optional.end() ||
+         std::ranges::find(absorbed, input, &Absorbed::input) != absorbed.end();
 }
 
 const Op *find(std::string_view name) {

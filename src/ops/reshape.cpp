@@ -17,19 +17,15 @@ std::vector<std::int64_t> absorbed_list(const NodeTypes &types, const char *name
   return types.node.attributes.integers(name);
 }
 
-// ONNX: 0 keeps the input's dim (unless allowzero), one -1 takes what is left. Among empty tensors a core Reshape's 0
-// is a 0: it is taken so where the copied dim does not fit.
+// One -1 takes what is left; a 0 is a 0. Where ONNX's 0 keeps the input's dim, passes/fold.cpp has put that dim in its
+// place.
 std::vector<Type> infer_reshape(const NodeTypes &types) {
   const Type &x = types.input(0);
   Shape shape = absorbed_list(types, "shape");
   const std::int64_t elements = element_count(x.shape);
-  const bool is_literal = std::ranges::all_of(shape, [](std::int64_t dim) { return dim >= 0; });
-  const bool zero_is_zero = types.node.attributes.integer("allowzero", 0) != 0;
   std::int64_t known = 1;
   auto open = shape.end();
   for (auto dim = shape.begin(); dim != shape.end(); ++dim) {
-    const auto axis = static_cast<std::size_t>(dim - shape.begin());
-    if (*dim == 0 && !zero_is_zero && axis < x.shape.size()) *dim = x.shape[axis];
     require(*dim >= -1 && (*dim != -1 || open == shape.end()), Code::shape, types.subject(),
             "{} is not a shape to reshape to", to_text(types.node.attributes.integers("shape")));
     if (*dim == -1)
@@ -38,7 +34,6 @@ std::vector<Type> infer_reshape(const NodeTypes &types) {
       known = element_count({known, *dim});
   }
   if (open != shape.end()) *open = known == 0 ? 0 : elements / known;
-  if (elements == 0 && is_literal && element_count(shape) != 0) shape = types.node.attributes.integers("shape");
   require(element_count(shape) == elements, Code::shape, types.subject(), "{} elements of {} do not fill {}", elements,
           to_text(x.shape), to_text(types.node.attributes.integers("shape")));
   return {{x.dtype, shape}};

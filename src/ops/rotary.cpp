@@ -67,7 +67,7 @@ double flops(const NodeTypes &types, std::span<const Type>) {
 }  // namespace
 
 Family rotary_family() {
-  return {{.name = "RotaryEmbedding", .infer = infer_file_form},
+  return {{.name = "RotaryEmbedding", .infer = infer_file_form, .optional = {3}},
           {.name = "Rotary",
            .infer = infer_rotary,
            .evaluate = evaluate_rotary,

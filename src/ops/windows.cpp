@@ -237,8 +237,8 @@ std::vector<double> window_counts(const Windows &windows, bool with_pads) {
 }
 
 Family windows_family() {
-  return {{.name = "Conv", .infer = infer_conv},
-          {.name = "ConvTranspose", .infer = infer_conv_transpose},
+  return {{.name = "Conv", .infer = infer_conv, .optional = {2}},
+          {.name = "ConvTranspose", .infer = infer_conv_transpose, .optional = {2}},
           {.name = "AveragePool", .infer = infer_pool},
           {.name = "MaxPool", .infer = infer_pool},
           {.name = "GlobalAveragePool", .infer = infer_global_pool},

@@ -46,6 +46,7 @@ class Canonical {
 
  private:
   void absorb(Node &node) const;
+  bool keep_dims_at_zeros(Node &node) const;
   bool replace(Node &node);
   void share_small_constants(Node &node);
   bool evaluate(const Node &node, const ops::Op &op);

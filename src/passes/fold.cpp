@@ -87,6 +87,25 @@ bool Canonical::replace(Node &node) {
   }
 }
 
+// In a file, a 0 of Reshape's shape is the input's dim unless allowzero says that it is a 0. To the core operator it is
+// a 0: it could not tell one of a file from one of an empty result. False where the input has no type to ask.
+bool Canonical::keep_dims_at_zeros(Node &node) const {
+  std::vector<std::int64_t> shape = node.attributes.integers("shape");
+  const bool keeps = node.attributes.integer("allowzero", 0) == 0 && std::ranges::find(shape, 0) != shape.end();
+  if (keeps && type(node.inputs[0]).dtype == DType::none) {
+    node.attributes.erase("shape");
+    return false;
+  }
+  if (keeps) {
+    const Shape x = this->shape(node.inputs[0]);
+    for (std::size_t axis = 0; axis < std::min(shape.size(), x.size()); ++axis)
+      if (shape[axis] == 0) shape[axis] = x[axis];
+    node.attributes.set("shape", shape);
+  }
+  node.attributes.erase("allowzero");
+  return true;
+}
+
 void Canonical::absorb(Node &node) const {
   const ops::Op *op = ops::find(node.op);
   if (op == nullptr) return;
@@ -102,6 +121,7 @@ void Canonical::absorb(Node &node) const {
       node.attributes.set(absorbed.attribute, array->integers().at(0));
     else
       node.attributes.set(absorbed.attribute, array->integers());
+    if (node.op == "Reshape" && !keep_dims_at_zeros(node)) continue;
     // A list says how large its pieces are, a scalar how large each piece is.
     if (node.op == "SplitToSequence" && array->shape().empty()) node.attributes.set("equal", std::int64_t{1});
     node.inputs[absorbed.input] = kNone;

@@ -65,7 +65,8 @@ class Layout {
                    .gradient_at = gradients,
                    .optimizer_at = elements,
                    .trained = training_.gradients[p] != ValueId::none};
-      weights = checked_add(weights, round_up(bytes, kAlignment));
+      // One without elements has a place too: instructions name it.
+      weights = checked_add(weights, round_up(std::max<std::uint64_t>(bytes, 1), kAlignment));
       if (!parameter.trained) continue;
       elements = checked_add(elements, round_up(elements_of(p), aligned_elements()));
       gradients =

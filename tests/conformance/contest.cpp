@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "every_kernel.h"
+
 namespace protrain::test {
 
 namespace {
@@ -11,9 +13,10 @@ bool stays_wide(std::string_view op, std::size_t input) {
     std::string_view op;
     std::vector<std::size_t> inputs;
   };
-  static const std::vector<Wide> rows = {{"FusedAttentionGrad", {5}},     {"LayerNormalizationGrad", {3, 4}},
-                                         {"RMSNormalizationGrad", {3}},   {"CrossEntropyGrad", {0, 3}},
-                                         {"LinearCrossEntropyGrad", {4}}, {"CountedLoss", {0}}};
+  static const std::vector<Wide> rows = {
+      {"FusedAttentionGrad", {5}},  {"LayerNormalizationGrad", {3, 4}}, {"RMSNormalizationGrad", {3}},
+      {"CrossEntropyGrad", {0, 3}}, {"LinearCrossEntropyGrad", {4}},    {"CountedLoss", {0}},
+      {"Accumulate", {0}}};
   return std::ranges::any_of(
       rows, [&](const Wide &row) { return row.op == op && std::ranges::find(row.inputs, input) != row.inputs.end(); });
 }
@@ -99,14 +102,32 @@ void Conformance::expect_in(const OneNode &one, std::string_view precision, doub
     EXPECT_EQ(fault, "");
 }
 
-void Conformance::expect_reference(const OneNode &one, double tolerance) const {
-  expect_in(one, "fp32", tolerance);
+std::vector<std::pair<OneNode, std::string_view>> Conformance::in_each_precision(const OneNode &one) const {
+  std::vector<std::pair<OneNode, std::string_view>> all = {{one, "fp32"}};
   for (DType dtype : GetParam()->narrow) {
     const OneNode narrow = in_narrow(one, dtype);
     bool is_other = false;
     for (std::size_t i = 0; i < one.inputs.size(); ++i) is_other |= narrow.inputs[i].type() != one.inputs[i].type();
-    if (is_other) expect_in(narrow, dtype == DType::f16 ? "fp16" : "bf16", tolerance);
+    if (is_other) all.emplace_back(narrow, dtype == DType::f16 ? "fp16" : "bf16");
   }
+  return all;
+}
+
+void Conformance::expect_reference(const OneNode &one, double tolerance) const {
+  for (const auto &[node, precision] : in_each_precision(one)) expect_in(node, precision, tolerance);
+}
+
+void Conformance::expect_outputs_apart(const OneNode &one) const {
+  for (const auto &[node, precision] : in_each_precision(one))
+    for (const Contender::Way &way : GetParam()->ways) {
+      const std::vector<Array> whole = run(node, way, 0);
+      for (const OneNode &part : without_outputs(node)) {
+        const std::vector<Array> found = run(part, way, 0);
+        for (std::size_t i = 0; i < found.size(); ++i)
+          EXPECT_TRUE(!part.outputs[i] || found[i].same_as(whole[i]))
+              << one.op << " in " << precision << ", " << way.name << ", output " << i;
+      }
+    }
 }
 
 bool Contender::computes_in(DType dtype) const {

@@ -9,6 +9,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "one_node.h"
@@ -44,10 +45,14 @@ class Conformance : public testing::TestWithParam<const Contender *> {
   // Outputs are the reference's within `tolerance` (|error| over the larger of 1 and |value|; integers and bools
   // exactly), the same bits in every way, and nothing beside them is touched.
   void expect_reference(const OneNode &one, double tolerance = 1e-5) const;
+  // Where some of its outputs are absent, the others have the same bits.
+  void expect_outputs_apart(const OneNode &one) const;
   // Running the node raises Code::arg with this text.
   void expect_error(const OneNode &one, const std::string &text) const;
 
  private:
+  // The node as it stands, and with its float32 operands in each narrow type, with the name of the precision.
+  std::vector<std::pair<OneNode, std::string_view>> in_each_precision(const OneNode &one) const;
   void expect_in(const OneNode &one, std::string_view precision, double tolerance) const;
 };
 

@@ -140,6 +140,15 @@ TEST(Training, SpendsNothingOnAFrozenParameter) {
   expect_true_gradients(s, loss);
 }
 
+TEST(Training, TrainsNoParameterWithoutElements) {
+  Sketch s;
+  const ValueId w = s.parameter("w", {3}), empty = s.parameter("empty", {0});
+  const ValueId all = s.run("Concat", {w, empty}, {{"axis", std::int64_t{0}}}), loss = s.sum(s.run("Mul", {all, all}));
+  const Training training = build(s.graph, loss);
+  EXPECT_NE(training.gradients[0], ValueId::none);
+  EXPECT_EQ(training.gradients[1], ValueId::none);
+}
+
 TEST(Training, GivesNoGradientToAParameterTheLossDoesNotSee) {
   Sketch s;
   const ValueId w = s.parameter("w", {4});

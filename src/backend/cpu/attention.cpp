@@ -160,9 +160,9 @@ class Attention : public CpuKernel {
           .run(member.index, {elements(at_.values) + keys.begin * a.value_depth, p, running.out}, gemm_scratch);
     }
     end(running);
-    T *out = output<T>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.value_depth;
-    transpose<T>({stored(running.out, a.value_depth * lanes, elements(at_.narrow_out)), lanes}, a.value_depth, lanes,
-                 {out, a.heads * a.value_depth});
+    if (T *out = optional_output<T>(launch, 0))
+      transpose<T>({stored(running.out, a.value_depth * lanes, elements(at_.narrow_out)), lanes}, a.value_depth, lanes,
+                   {out + ((b * a.queries + tile.begin) * a.heads + h) * a.value_depth, a.heads * a.value_depth});
     if (float *lse = optional_output<float>(launch, 1))
       for (std::int64_t i = 0; i < lanes; ++i)
         lse[head * a.queries + tile.begin + i] = running.most[i] + std::log(running.sum[i]);

@@ -22,7 +22,7 @@ class CrossEntropy : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     const T *logits = input<T>(launch, 0);
     auto *losses = static_cast<double *>(launch.scratch);
-    float *loss = output<float>(launch, 0);
+    float *loss = optional_output<float>(launch, 0);
     float *lse = optional_output<float>(launch, 1);
     const Range own = share(rows_, 1, member);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
@@ -30,9 +30,9 @@ class CrossEntropy : public CpuKernel {
       const double sum = log_sum_exp(logits + i * classes_, classes_);
       if (lse) lse[i] = static_cast<float>(sum);
       losses[i] = label == Targets::kIgnored ? 0 : sum - static_cast<double>(widened(logits[i * classes_ + label]));
-      if (reduction_ == Reduction::none) loss[i] = static_cast<float>(losses[i]);
+      if (reduction_ == Reduction::none && loss) loss[i] = static_cast<float>(losses[i]);
     }
-    if (reduction_ == Reduction::none) return;
+    if (reduction_ == Reduction::none || !loss) return;
     member.barrier();
     if (member.index != 0) return;
     double total = 0;

@@ -89,7 +89,8 @@ class ScaledNorm : public CpuKernel {
 class GradientScale : public CpuKernel {
  public:
   explicit GradientScale(const KernelRequest &request) : max_norm_(request.node.attributes.real("max_norm", 0)) {
-    for (const graph::Type &type : request.inputs) require_dtype(request, type, DType::f64);
+    for (std::size_t i = 0; i < request.inputs.size(); ++i)
+      if (has_input(request, i)) require_dtype(request, request.inputs[i], DType::f64);
   }
 
   void run(Member &member, const Launch &launch) override {

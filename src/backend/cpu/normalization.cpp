@@ -31,13 +31,14 @@ PROTRAIN_INLINE Moments moments(const float *x, std::int64_t width, float epsilo
 
 struct RowOperands {
   const float *x, *scale, *bias;  // bias may be nullptr
-  float *y;                       // may be x
+  float *y;                       // may be x; nullptr: only the moments are wanted
 };
 
 template <bool centered>
 PROTRAIN_INLINE Moments normalize(const RowOperands &row, std::int64_t width, float epsilon) {
   const auto [x, scale, bias, y] = row;
   const Moments m = moments<centered>(x, width, epsilon);
+  if (!y) return m;
   if (bias) {
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < width; ++i) y[i] = (x[i] - m.mean) * m.inverse * scale[i] + bias[i];
@@ -114,15 +115,16 @@ class NormalizationKernel : public CpuKernel {
     float *x_room = room(0);
     const float *scale = rows_.read(input<T>(launch, 1), room(1));
     const float *bias = has_bias_ ? rows_.read(input<T>(launch, 2), room(2)) : nullptr;
+    T *to = optional_output<T>(launch, 0);
     float *mean = centered_ ? optional_output<float>(launch, 1) : nullptr;
     float *inverse = optional_output<float>(launch, centered_ ? 2 : 1);
     const Range mine = share(dims_.rows, 1, member);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
       const std::int64_t at = i * dims_.width;
-      T *y = output<T>(launch, 0) + at;
-      const RowOperands row{rows_.read(input<T>(launch, 0) + at, x_room), scale, bias, rows_.place(y, x_room)};
+      RowOperands row{rows_.read(input<T>(launch, 0) + at, x_room), scale, bias, nullptr};
+      if (to) row.y = rows_.place(to + at, x_room);
       const Moments m = (centered_ ? layer_row : rms_row)(row, dims_.width, epsilon_);
-      rows_.write(row.y, y);
+      if (to) rows_.write(row.y, to + at);
       if (mean) mean[i] = m.mean;
       if (inverse) inverse[i] = m.inverse;
     }

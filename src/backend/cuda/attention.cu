@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
     if (o.lse != nullptr && t.x == 0 && i < s.queries)
       o.lse[head_row * s.queries + i] = rows[a].most + ::logf(rows[a].sum);
   }
-  store_rows(out, first, value_depth, s.query_rows(o.out, b, h, value_depth));
+  if (o.out != nullptr) store_rows(out, first, value_depth, s.query_rows(o.out, b, h, value_depth));
 }
 
 std::size_t shared_bytes(const Heads &s, int tile) {
@@ -100,7 +100,7 @@ class Attention : public CudaKernel {
   void run(Stream stream, const Launch &launch) override {
     way_(stream, heads_,
          {input<T>(launch, 0), input<T>(launch, 1), input<T>(launch, 2), bias_input<T>(launch, 3, wide_bias_),
-          output<T>(launch, 0), optional_output<float>(launch, 1)});
+          optional_output<T>(launch, 0), optional_output<float>(launch, 1)});
   }
 
  private:

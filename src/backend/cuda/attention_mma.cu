@@ -47,7 +47,7 @@ __device__ void finish(const Sums (&out)[kOut], const Running (&rows)[2], std::i
     const std::int64_t row = first + lane().g + 8 * r;
     if (lse != nullptr && lane().t == 0 && row < to.positions) lse[row] = rows[r].most * kLn2 + ::logf(sum);
   }
-  store_strip(out, factors, first, width, to);
+  if (to.at != nullptr) store_strip(out, factors, first, width, to);
 }
 
 template <int kDepth>
@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(kThreads, kDepth <= 64 ? 3 : 2)
     take_scores(scores, rows, out);
     add_weighted(scores, Memory::tile(stage, 1), 0, out);
   }
-  finish(out, rows, first + row, value_depth, s.query_rows(o.out, b, h, value_depth),
+  const Rows<bf16> none = {nullptr, 0, s.queries};
+  finish(out, rows, first + row, value_depth, o.out == nullptr ? none : s.query_rows(o.out, b, h, value_depth),
          o.lse == nullptr ? nullptr : o.lse + head_row * s.queries);
 }
 

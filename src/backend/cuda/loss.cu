@@ -56,10 +56,10 @@ class CrossEntropy : public CudaKernel {
     const Targets targets = targets_.from(launch.inputs[1]);
     auto *counted = static_cast<double *>(launch.scratch), *losses = counted + 1;
     const bool per_row = reduction_ == Reduction::none;
-    float *loss = output<float>(launch, 0);
+    auto *loss = optional_output<float>(launch, 0);
     cuda::launch(stream, rows_kernel<T>, {targets.rows, row_threads(targets.classes)}, targets, input<T>(launch, 0),
                  per_row ? nullptr : losses, per_row ? loss : nullptr, optional_output<float>(launch, 1));
-    if (per_row) return;
+    if (per_row || loss == nullptr) return;
     cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
     cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), targets.rows,
                  static_cast<const double *>(counted), reduction_ == Reduction::mean, loss);

@@ -19,14 +19,13 @@ void require_scale(const KernelRequest &request, std::size_t scale, const Normal
 template <typename T>
 struct Operands {
   const T *x, *scale, *bias;  // bias may be nullptr
-  T *y;
+  T *y;                       // nullptr: not wanted
   float *mean, *inverse;
 };
 
 template <typename T, bool kCentered>
 __global__ void normalize_kernel(NormalizedRows dims, float epsilon, Operands<T> o) {
   const T *x = o.x + blockIdx.x * dims.width;
-  T *y = o.y + blockIdx.x * dims.width;
   const auto count = static_cast<float>(dims.width);
   const float mean =
       kCentered ? fold_terms<Plus, float>(dims.width, [&](std::int64_t i) { return widened(x[i]); }) / count : 0.0f;
@@ -35,9 +34,9 @@ __global__ void normalize_kernel(NormalizedRows dims, float epsilon, Operands<T>
     return distance * distance;
   });
   const float inverse = 1.0f / __builtin_sqrtf(squares / count + epsilon);
-  for (std::int64_t i = threadIdx.x; i < dims.width; i += blockDim.x) {
+  for (std::int64_t i = threadIdx.x; o.y != nullptr && i < dims.width; i += blockDim.x) {
     const float normal = (widened(x[i]) - mean) * inverse * widened(o.scale[i]);
-    y[i] = narrowed<T>(o.bias != nullptr ? normal + widened(o.bias[i]) : normal);
+    o.y[blockIdx.x * dims.width + i] = narrowed<T>(o.bias != nullptr ? normal + widened(o.bias[i]) : normal);
   }
   if (threadIdx.x != 0) return;
   if (o.mean != nullptr) o.mean[blockIdx.x] = mean;
@@ -108,7 +107,7 @@ class Normalization : public CudaKernel {
     const Operands<T> operands{input<T>(launch, 0),
                                input<T>(launch, 1),
                                kCentered ? optional_input<T>(launch, 2) : nullptr,
-                               output<T>(launch, 0),
+                               optional_output<T>(launch, 0),
                                kCentered ? optional_output<float>(launch, 1) : nullptr,
                                optional_output<float>(launch, kCentered ? 2 : 1)};
     cuda::launch(stream, normalize_kernel<T, kCentered>, {dims_.rows, row_threads(dims_.width)}, dims_, epsilon_,

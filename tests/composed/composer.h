@@ -1,0 +1,123 @@
+// Composes small models of ONNX's operators at random: parameters that are shared, frozen, broadcast or of one element,
+// outputs that nobody reads, several losses in one, layers that repeat, patterns that the passes fuse.
+//
+// A model is a number of steps. Each draws from dice of its own, so that it stays much the same where another step is
+// left out: that is how a failure is made small. The same seed gives the same model in float32 and in float64.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "composed/dice.h"
+#include "graph/graph.h"
+
+namespace protrain::test {
+
+using graph::Array;
+using graph::Attributes;
+using graph::ValueId;
+using Integers = std::vector<std::int64_t>;
+
+struct Recipe {
+  std::uint64_t seed = 0;
+  std::set<int> skipped = {};  // steps that are left out
+  bool empty_axes = false;     // some axes have no elements
+};
+
+struct Composed {
+  graph::Graph graph;  // file operators, typed; what a file has as inputs of axes and shapes are attributes
+  ValueId loss = ValueId::none;
+  std::map<ValueId, Array> data;  // of inputs and parameters
+  int steps = 0;
+};
+
+class Composer {
+ public:
+  Composer(const Recipe &recipe, DType floats);
+
+  Composed compose();
+
+ private:
+  using Step = void (Composer::*)();
+  static const std::vector<Step> &steps();
+
+  // Parts that steps are made of. Each adds a node and gives its output, typed.
+  std::vector<ValueId> add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
+                               std::size_t outputs);
+  ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    return add_all(op, std::move(inputs), std::move(attributes), 1)[0];
+  }
+  ValueId number(double value);
+  ValueId integers(const Integers &values, Shape shape);
+  ValueId parameter(Shape shape, double low = -0.8, double high = 0.8);  // a new one, or one there is
+  ValueId input(Shape shape);
+  ValueId indices(Shape shape, std::int64_t below, bool from_data);
+  ValueId truths(Shape shape);
+  ValueId positive(ValueId x);  // at least 0.1
+  ValueId bounded(ValueId x);   // within (-1, 1)
+
+  const Shape &shape(ValueId id) const { return made_.graph.value(id).type.shape; }
+  std::size_t rank(ValueId id) const { return shape(id).size(); }
+  std::int64_t axis_of(ValueId id) { return dice_.between(0, static_cast<std::int64_t>(rank(id)) - 1); }
+  Shape random_shape(std::size_t rank);
+  std::int64_t dim();
+
+  ValueId any();                      // a float value, rather a late one
+  ValueId of_rank(std::size_t rank);  // reshaped where it must be
+  ValueId fitting(ValueId x);         // broadcasts with x, or x with it
+  void keep(ValueId id) { pool_.push_back(id); }
+
+  // The steps: compose_*.cpp.
+  void unary();
+  void unary_in_domain();
+  void flat();
+  void binary();
+  void many();
+  void choose();
+  void power();
+  void linear();
+  void gemm();
+  void products();
+  void einsum();
+  void reshape();
+  void move();
+  void cut();
+  void join();
+  void pad();
+  void reduce();
+  void along_axis();
+  void top_k();
+  void softmax();
+  void layer_norm();
+  void norm_by_hand();
+  void channel_norm();
+  void gather();
+  void scatter();
+  void one_hot();
+  void convolve();
+  void pool();
+  void resize();
+  void attention();
+  void attention_by_hand();
+  void rotary();
+  void gated();
+  void layers();
+  void from_cast();
+
+  ValueId head(ValueId rows, std::int64_t classes);
+  ValueId cross_entropy();
+  ValueId regression();
+  ValueId penalty();
+  ValueId one_loss();
+  ValueId joined_losses();
+
+  const Recipe recipe_;
+  const DType floats_;
+  Dice dice_;
+  Composed made_;
+  std::vector<ValueId> pool_;  // float values
+};
+
+}  // namespace protrain::test

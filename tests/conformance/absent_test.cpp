@@ -1,0 +1,40 @@
+// Operands that are absent: every operator's kernel without each set of the inputs that it can do without, and without
+// each set of its outputs, whoever would have read them.
+#include "conformance/contest.h"
+#include "every_kernel.h"
+
+namespace protrain::test {
+namespace {
+
+PROTRAIN_FAMILY(AbsentOperands);
+
+std::string named(const OneNode &node) {
+  std::string text = node.op;
+  for (const Array &input : node.inputs) text += " " + (input.dtype() == DType::none ? "-" : to_text(input.type()));
+  return text;
+}
+
+TEST_P(AbsentOperands, AreNeitherReadNorWritten) {
+  for (const OneNode &whole : every_kernel())
+    for (const OneNode &node : without_inputs(whole)) {
+      SCOPED_TRACE(named(node));
+      if (ops::find(node.op)->evaluate != nullptr) expect_reference(node);
+      expect_outputs_apart(node);
+    }
+}
+
+TEST(EveryKernel, HasASample) {
+  const std::vector<OneNode> nodes = every_kernel();
+  for (std::string_view name : kernel_names()) EXPECT_EQ(std::ranges::count(nodes, name, &OneNode::op), 1) << name;
+}
+
+// A sample that lacks an optional input, or an output, would not test its absence.
+TEST(EveryKernel, HasASampleWithAllItsOperands) {
+  for (const OneNode &node : every_kernel()) {
+    for (std::size_t i : ops::find(node.op)->optional) EXPECT_LT(i, node.inputs.size()) << node.op;
+    EXPECT_EQ(node.outputs.size(), types_of_all_outputs(node).size()) << node.op;
+  }
+}
+
+}  // namespace
+}  // namespace protrain::test

@@ -1,0 +1,167 @@
+// A small node of every operator that has a kernel, with all the inputs and outputs that it can have.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/kernel_table.h"
+#include "kernel_nodes.h"
+
+namespace protrain::test {
+
+inline std::vector<std::string_view> kernel_names() {
+#define PROTRAIN_NAME(OP, MAKE) OP,
+  return {PROTRAIN_KERNELS(PROTRAIN_NAME)};
+#undef PROTRAIN_NAME
+}
+
+inline Array doubles(double value) { return Array::scalar(DType::f64, value); }
+
+inline Array truths(const Shape &shape, unsigned seed) { return random_integers(shape, seed, 0, 2, DType::boolean); }
+
+inline std::vector<OneNode> loss_nodes() {
+  const Attributes mean{{"reduction", std::string("mean")}};
+  const Array x = random_floats({6, 4}, 1), w = random_floats({5, 4}, 2), bias = random_floats({5}, 3),
+              logits = random_floats({6, 5}, 4), labels = random_integers({6}, 5, 0, 5);
+  const OneNode plain{"CrossEntropy", mean, {logits, labels}, {true, true}};
+  return {plain,
+          {"CrossEntropyGrad", mean, {floats({}, {0.5}), logits, labels, reference(plain)[1]}},
+          {"LinearCrossEntropy", mean, {x, w, labels, bias}},
+          {"LinearCrossEntropyGrad", mean, {x, w, labels, bias, floats({}, {0.5})}, {true, true, true, true}}};
+}
+
+inline std::vector<OneNode> layer_nodes() {
+  const Array x = random_floats({6, 8}, 1), scale = random_floats({8}, 2), bias = random_floats({8}, 3),
+              dy = random_floats({6, 8}, 4);
+  const OneNode layer{"LayerNormalization", {}, {x, scale, bias}, {true, true, true}};
+  const OneNode root{"RMSNormalization", {}, {x, scale}, {true, true}};
+  const std::vector<Array> of_layer = reference(layer), of_root = reference(root);
+  OneNode attention = forward({2, 3, 4, 2, 1, 8, 8}, form(0), 7);
+  attention.inputs.push_back(random_floats({1, 2, 3, 4}, 8));
+  const Attributes silu{{"activation", std::string("Silu")}};
+  std::vector<OneNode> nodes = {
+      layer,
+      root,
+      {"LayerNormalizationGrad", {}, {dy, x, scale, of_layer[1], of_layer[2]}, {true, true, true}},
+      {"RMSNormalizationGrad", {}, {dy, x, scale, of_root[1]}, {true, true}},
+      attention,
+      backward(attention, 9),
+      rotary({{2, 3, 2, 8}, 4, true}, 0, 0),
+      {"Gated", silu, {x, dy}},
+      {"GatedGrad", silu, {dy, x, dy}, {true, true}},
+      {"MatMul", {}, {x, random_floats({8, 3}, 5), random_floats({3}, 6)}},
+      {"Dropout", {{"ratio", 0.5}, {"key", std::int64_t{7}}}, {x}, {true, true}}};
+  for (const char *name : {"Softmax", "LogSoftmax"}) {
+    const OneNode softmax{name, {}, {x}};
+    nodes.push_back(softmax);
+    nodes.push_back({std::string(name) + "Grad", {}, {dy, reference(softmax)[0]}});
+  }
+  return nodes;
+}
+
+inline std::vector<OneNode> movement_nodes() {
+  using Integers = std::vector<std::int64_t>;
+  const Array x = random_floats({4, 6}, 1), rows = random_integers({3}, 2, 0, 4),
+              places = random_integers({3, 6}, 3, 0, 4);
+  const Attributes slice{{"starts", Integers{1}}, {"ends", Integers{3}}, {"axes", Integers{0}}};
+  Attributes of_slice = slice, of_gather{{"axis", std::int64_t{0}}, {"shape", Shape{4, 6}}};
+  of_slice.set("shape", Shape{4, 6});
+  std::vector<OneNode> nodes = {
+      {"Cast", {{"to", std::string("int32")}}, {x}},
+      {"Transpose", {{"perm", Integers{1, 0}}}, {x}},
+      {"Slice", slice, {x}},
+      {"SliceGrad", of_slice, {random_floats({2, 6}, 4)}},
+      {"Concat", {{"axis", std::int64_t{0}}}, {x, x}},
+      {"Split", {{"axis", std::int64_t{1}}, {"split", Integers{1, 2, 3}}}, {x}, {true, true, true}},
+      {"Expand", {{"shape", Shape{2, 4, 6}}}, {x}},
+      {"Pad", {{"pads", Integers{0, 1, 1, 0}}, {"value", 2.0}}, {x}},
+      {"Trilu", {}, {x}},
+      {"Gather", {{"axis", std::int64_t{0}}}, {x, rows}},
+      {"GatherGrad", of_gather, {random_floats({3, 6}, 5), rows}},
+      {"GatherElements", {{"axis", std::int64_t{0}}}, {x, places}},
+      {"GatherElementsGrad", of_gather, {random_floats({3, 6}, 6), places}},
+      {"CumSum", {}, {x}},
+      {"ArgMax", {}, {x}},
+      {"ArgMin", {}, {x}},
+      {"TopK", {{"k", std::int64_t{2}}}, {x}, {true, true}},
+  };
+  for (const char *name : {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"})
+    nodes.push_back({name, {{"axes", Integers{1}}, {"keepdims", std::int64_t{1}}}, {x}});
+  return nodes;
+}
+
+inline std::vector<OneNode> elementwise_nodes() {
+  const Array x = random_floats({4, 6}, 1, 0.2, 0.9), y = random_floats({4, 1}, 2, 0.2, 0.9);
+  std::vector<OneNode> nodes = {{"Where", {}, {truths({4, 6}, 3), x, y}}, {"Not", {}, {truths({4, 6}, 3)}}};
+  for (const char *name :
+       {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+    nodes.push_back({name, {}, {x, y}});
+  for (const char *name : {"And", "Or", "Xor"}) nodes.push_back({name, {}, {truths({4, 6}, 4), truths({6}, 5)}});
+  for (std::string_view name : kernel_names()) {  // what is left are functions of one operand, and their gradients
+    if (std::ranges::find(nodes, name, &OneNode::op) != nodes.end()) continue;
+    const Array at = name.starts_with("Acosh") ? random_floats({4, 6}, 6, 1.2, 1.8) : x;
+    const ops::Op *op = ops::find(name);
+    if (name.ends_with("Grad") && ops::find(name.substr(0, name.size() - 4)) != nullptr)
+      nodes.push_back({std::string(op->name), {}, {random_floats({4, 6}, 7), at}});
+    else
+      nodes.push_back({std::string(op->name), {}, {at}});
+  }
+  return nodes;
+}
+
+inline std::vector<OneNode> step_nodes() {
+  const Array x = random_floats({4, 6}, 1);
+  return {{"LossScale", {}, {}},
+          {"SquaredNorm", {}, {x}},
+          {"GlobalNorm", {}, {doubles(2), doubles(3)}},
+          {"ScaledNorm", {}, {doubles(2), doubles(3)}},
+          {"GradientScale", {{"max_norm", 1.0}}, {doubles(2), doubles(3)}},
+          {"Accumulate", {}, {x, random_floats({4, 6}, 2), doubles(3)}},
+          {"CountTargets", {}, {random_integers({6}, 5, 0, 5)}},
+          {"CountedLoss", {}, {floats({}, {0.5}), doubles(3)}}};
+}
+
+inline std::vector<OneNode> every_kernel() {
+  std::vector<OneNode> nodes;
+  for (const auto &family : {loss_nodes(), layer_nodes(), movement_nodes(), step_nodes()})
+    nodes.insert(nodes.end(), family.begin(), family.end());
+  for (const OneNode &node : elementwise_nodes())
+    if (std::ranges::find(nodes, node.op, &OneNode::op) == nodes.end()) nodes.push_back(node);
+  return nodes;
+}
+
+// The node without each set of the inputs that its operator can do without, itself first: absent between others, and
+// off the end of the list.
+inline std::vector<OneNode> without_inputs(const OneNode &whole) {
+  std::vector<std::size_t> optional;
+  for (std::size_t i = 0; i < whole.inputs.size(); ++i)
+    if (ops::find(whole.op)->may_lack(i)) optional.push_back(i);
+  std::vector<OneNode> nodes;
+  for (std::size_t set = 0; set < std::size_t{1} << optional.size(); ++set) {
+    OneNode node = whole;
+    for (std::size_t i = 0; i < optional.size(); ++i)
+      if ((set >> i & 1) != 0) node.inputs[optional[i]] = Array();
+    node.outputs.resize(types_of_all_outputs(node).size());  // an output may go with an input
+    nodes.push_back(node);
+    const bool ends_absent = !node.inputs.empty() && node.inputs.back().dtype() == DType::none;
+    while (!node.inputs.empty() && node.inputs.back().dtype() == DType::none) node.inputs.pop_back();
+    if (ends_absent) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+// The node without each set of its outputs, but for all of them.
+inline std::vector<OneNode> without_outputs(const OneNode &whole) {
+  std::vector<OneNode> nodes;
+  const std::size_t count = whole.outputs.size();
+  for (std::size_t set = 1; set + 1 < std::size_t{1} << count; ++set) {
+    nodes.push_back(whole);
+    for (std::size_t i = 0; i < count; ++i) nodes.back().outputs[i] = (set >> i & 1) == 0;
+  }
+  return nodes;
+}
+
+}  // namespace protrain::test
