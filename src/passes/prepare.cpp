@@ -13,6 +13,7 @@ namespace protrain::passes {
 
 namespace {
 
+constexpr ValueId kNone = ValueId::none;
 constexpr int kMostFusions = 5;
 
 void say_what_was_split(Prepared &prepared) {
