@@ -1,4 +1,5 @@
 // Steps that are layers: products, norms, windows, attention, and layers that repeat.
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -126,7 +127,9 @@ void Composer::convolve() {
   const std::size_t axes = static_cast<std::size_t>(dice_.between(1, 2));
   const ValueId x = of_rank(axes + 2);
   const std::int64_t channels = shape(x)[1];
-  const std::int64_t groups = channels % 2 == 0 && dice_.chance(0.3) ? 2 : dice_.chance(0.15) ? channels : 1;
+  const std::int64_t groups = channels % 2 == 0 && dice_.chance(0.3) ? 2
+                              : dice_.chance(0.15)                   ? std::max<std::int64_t>(channels, 1)
+                                                                     : 1;
   const std::int64_t made = groups * dice_.between(1, 2);
   const bool turned = dice_.chance(0.3);
   Shape weights = turned ? Shape{channels, made / groups} : Shape{made, channels / groups};
