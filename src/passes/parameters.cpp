@@ -92,8 +92,13 @@ Finding judge(const Places &places, ValueId id, const Value &value, const LoadIn
   return finding;
 }
 
-void overrule(Finding &finding, const Choices &choices) {
+void overrule(Finding &finding, const Type &type, const Choices &choices) {
   const std::string &name = finding.initializer;
+  if (element_count(type.shape) == 0) {
+    finding.parameter = false;
+    finding.reason = "has no elements";
+    return;
+  }
   if (!finding.parameter && matches_any(choices.trainable, name)) {
     finding.parameter = true;
     finding.reason = "named by the option `trainable`";
@@ -129,7 +134,7 @@ std::vector<Finding> find_parameters(Graph &graph, const LoadInitializer &load, 
     const auto id = static_cast<ValueId>(i);
     if (graph.value(id).origin != Origin::initializer) continue;
     Finding finding = judge(places, id, graph.value(id), load);
-    overrule(finding, choices);
+    overrule(finding, graph.value(id).type, choices);
     if (finding.parameter) {
       graph.value(id).origin = Origin::parameter;
       graph.value(id).frozen = finding.frozen;
