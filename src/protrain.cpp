@@ -71,9 +71,15 @@ using protrain::session::Session;
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
 constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a slip
 
-// Small enough for the small-string buffers, so that they are made without memory.
-constinit protrain_error out_of_memory{PROTRAIN_ERROR_NOMEM, "", "out of memory", true};
-constinit protrain_error out_of_memory_and_lost{PROTRAIN_ERROR_NOMEM, "", "out of memory", false};
+// Small enough for the small-string buffers, so that they are made without memory; before any code runs, but with clang
+// 14, which cannot evaluate libstdc++'s strings.
+#if defined(__clang__) && __clang_major__ < 15
+#define PROTRAIN_CONSTINIT
+#else
+#define PROTRAIN_CONSTINIT constinit
+#endif
+PROTRAIN_CONSTINIT protrain_error out_of_memory{PROTRAIN_ERROR_NOMEM, "", "out of memory", true};
+PROTRAIN_CONSTINIT protrain_error out_of_memory_and_lost{PROTRAIN_ERROR_NOMEM, "", "out of memory", false};
 
 // The error for the exception that is being handled; nullptr, or std::bad_alloc, where memory is short. `usable`: what
 // is known of the session by then.

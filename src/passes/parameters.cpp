@@ -196,6 +196,10 @@ void Judge::overrule(Finding &finding) const {
 Finding Judge::judge(ValueId id) const {
   const Value &value = graph_.value(id);
   Finding finding{.initializer = value.name, .reason = ""};
+  if (element_count(value.type.shape) == 0) {
+    finding.reason = "has no elements";
+    return finding;
+  }
   const Use use = best_use(id);
   const Declarations::Said said = declared_.about(value.name);
   if (is_read(id) && !facts_.statistics.contains(value.name))
@@ -251,7 +255,8 @@ Judged find_parameters(Graph &graph, const LoadInitializer &load, const Choices 
     if (graph.value(id).origin != Origin::initializer) continue;
     Finding finding = judge.judge(id);
     const bool doubtful = !finding.doubt.empty();
-    judge.overrule(finding);
+    const bool empty = element_count(graph.value(id).type.shape) == 0;
+    if (!empty) judge.overrule(finding);
     if (finding.parameter || doubtful)
       eligible.insert(eligible.end(), {finding.initializer, judge.in_file(finding.initializer)});
     if (!finding.parameter && judge.is_read(id)) constants.push_back(id);

@@ -49,6 +49,14 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
+TEST(Parameters, HaveElements) {
+  HandBuilt b;
+  const ValueId x = b.input("x", {2, 4}), narrow = b.add("MatMul", {x, b.initializer("w", {4, 3})});
+  b.graph.outputs = {narrow, b.add("MatMul", {x, b.initializer("none", {4, 0})})};
+  EXPECT_EQ(find(b.graph).parameters(), Names{"w"});
+  EXPECT_EQ(test::error_of([&] { find(b.graph, {.trainable = {"none"}}); }).code, Code::arg);
+}
+
 TEST(Parameters, StandWhereWeightsStand) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {2, 3}, DType::i64);

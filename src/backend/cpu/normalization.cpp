@@ -67,8 +67,9 @@ struct GradOperands {
 // dbias += dy. Without centering, mean(g) is left out.
 template <bool centered>
 PROTRAIN_INLINE void normalize_grad(const GradOperands &row, std::int64_t width) {
-  const auto [dy, x, scale, m, dx, dscale, dbias] = row;
-  const float mean = m.mean, inverse = m.inverse, count = static_cast<float>(width);
+  const float *const dy = row.dy, *const x = row.x, *const scale = row.scale;
+  float *const dx = row.dx, *const dscale = row.dscale, *const dbias = row.dbias;
+  const float mean = row.moments.mean, inverse = row.moments.inverse, count = static_cast<float>(width);
   if (dscale) {
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < width; ++i) dscale[i] += dy[i] * ((x[i] - mean) * inverse);

@@ -15,10 +15,10 @@ using Four = std::uint32_t __attribute__((vector_size(kPack)));
 using Eight = std::uint16_t __attribute__((vector_size(kPack)));
 
 // Elements of a and b in turns, from their lower and their upper halves.
-PROTRAIN_INLINE Four lower(Four a, Four b) { return __builtin_shuffle(a, b, Four{0, 4, 1, 5}); }
-PROTRAIN_INLINE Four upper(Four a, Four b) { return __builtin_shuffle(a, b, Four{2, 6, 3, 7}); }
-PROTRAIN_INLINE Eight lower(Eight a, Eight b) { return __builtin_shuffle(a, b, Eight{0, 8, 1, 9, 2, 10, 3, 11}); }
-PROTRAIN_INLINE Eight upper(Eight a, Eight b) { return __builtin_shuffle(a, b, Eight{4, 12, 5, 13, 6, 14, 7, 15}); }
+PROTRAIN_INLINE Four lower(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+PROTRAIN_INLINE Four upper(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+PROTRAIN_INLINE Eight lower(Eight a, Eight b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+PROTRAIN_INLINE Eight upper(Eight a, Eight b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
 
 template <std::size_t kBytes>
 struct PackOf;
