@@ -114,9 +114,16 @@ Use Judge::look_into(Use use, const Value &value) const {
   }
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
   const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
-  if (array.stored_count() == 0) return use;
+  if (array.dtype() == DType::none) return use;  // not looked into
   if (is_uniform(array)) {
-    const bool zeros = row && array.stored_double(0) == 0;
+    const double x = array.stored_double(0);
+    if (x != 0 && x != 1 && x == std::floor(x)) {
+      use.weights = false;
+      use.doubt = "learned numbers may start as such";
+      use.reason += ", all its numbers are the same whole one";
+      return use;
+    }
+    const bool zeros = row && x == 0;
     const bool filled = use.role == choice || use.role == join || zeros;
     if (name == Naming::made || zeros || (filled && name != Naming::own)) {
       use.weights = false;
