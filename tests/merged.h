@@ -15,7 +15,7 @@ constexpr int kMergedRows = 2, kMergedWidth = 8, kMergedLayers = 3;
 inline std::vector<float> merged_matrix(int layer) {
   std::vector<float> values;
   for (int i = 0; i < kMergedWidth * kMergedWidth; ++i)
-    values.push_back(0.25f * std::sin(static_cast<float>(7 * i + 3 * layer + 1)));
+    values.push_back(0.25f * std::sin(static_cast<float>(7 * i * i + 3 * layer + 1)));
   return values;
 }
 

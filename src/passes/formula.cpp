@@ -40,7 +40,7 @@ bool is_sinusoidal(const Array &table) {
 enum class Line { flat, curve, neither };
 
 // c[k-1] + c[k+1] = r c[k] with one r for all k: sines, cosines, even steps and powers.
-Line line_of(const std::vector<double> &c) {
+Line line_of(const std::vector<double> &c, double most_of_all) {
   double products = 0, squares = 0, least = c[0], most = c[0];
   for (double x : c) {
     least = std::min(least, x);
@@ -48,7 +48,7 @@ Line line_of(const std::vector<double> &c) {
   }
   const double largest = std::max(std::abs(least), std::abs(most)), range = most - least;
   if (!std::isfinite(range)) return Line::neither;
-  if (range <= 1e-6 * largest) return Line::flat;
+  if (range <= 1e-5 * std::max(largest, most_of_all)) return Line::flat;
   for (std::size_t k = 1; k + 1 < c.size(); ++k) {
     products += (c[k - 1] + c[k + 1]) * c[k];
     squares += c[k] * c[k];
@@ -72,14 +72,16 @@ bool follows_curves(const Array &array, std::size_t axis) {
   const std::int64_t length = shape[axis];
   if (length < kShortest) return false;
   std::int64_t inner = 1, curves = 0;
+  double most = 0;  // numbers that are far smaller are what rounding left of zero
+  for (std::int64_t i = 0; i < array.stored_count(); ++i) most = std::max(most, std::abs(array.stored_double(i)));
   for (std::size_t i = axis + 1; i < shape.size(); ++i) inner *= shape[i];
   std::vector<double> line(static_cast<std::size_t>(length));
   for (std::int64_t at = 0; at < array.stored_count() / length; ++at) {
     const std::int64_t begin = at / inner * inner * length + at % inner;
     for (std::int64_t k = 0; k < length; ++k)
       line[static_cast<std::size_t>(k)] = array.stored_double(begin + k * inner);
-    Line found = line_of(line);
-    if (found == Line::neither && length > kShortest + 1) found = line_of(differences(line));
+    Line found = line_of(line, most);
+    if (found == Line::neither && length > kShortest + 1) found = line_of(differences(line), 0);
     if (found == Line::neither) return false;
     curves += found == Line::curve ? 1 : 0;
   }

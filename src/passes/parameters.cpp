@@ -1,5 +1,6 @@
 // What each float initializer is: a parameter if weights stand where it meets data, else a constant.
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -99,23 +100,41 @@ Use Judge::look_into(Use use, const Value &value) const {
   if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear();
   if (use.weights && name == Naming::made && (use.as_kept || use.role == sum || use.role == scale))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
-  if (use.role == other || use.role == bias) return use;
+  const Shape &shape = value.type.shape;
+  const bool row = (use.role == sum || use.role == bias) && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
+  if (use.role == other || (use.role == bias && !row)) return use;
   if (use.role == norm && name == Naming::own) return use;
-  if ((!use.weights && use.doubt.empty()) || single) return use;
+  if (!use.weights && use.doubt.empty()) return use;
+  if (single) {
+    // Zero and one are what learned numbers start with; others that are whole were written down.
+    const graph::Array number = use.weights ? values(value, kLargestMatrix) : graph::Array();
+    const double x = number.stored_count() == 1 && number.dtype() != DType::none ? number.stored_double(0) : 0;
+    use.weights = use.weights && (x == 0 || x == 1 || x != std::floor(x));
+    return use;
+  }
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
   const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
-  if (array.stored_count() == 0) return use;
+  if (array.dtype() == DType::none) return use;  // not looked into
   if (is_uniform(array)) {
-    const bool row = use.role == sum && value.type.shape.size() == 2 && array.stored_double(0) == 0;
-    const bool filled = use.role == choice || use.role == join || row;
-    if (name == Naming::made || (filled && name != Naming::own)) {
+    const double x = array.stored_double(0);
+    if (x != 0 && x != 1 && x == std::floor(x)) {
       use.weights = false;
-      use.doubt =
-          name == Naming::made || row ? "" : "tokens that are learned start as zeros, and zeros are also filled in";
+      use.doubt = "learned numbers may start as such";
+      use.reason += ", all its numbers are the same whole one";
+      return use;
+    }
+    const bool zeros = row && x == 0;
+    const bool filled = use.role == choice || use.role == join || zeros;
+    if (name == Naming::made || zeros || (filled && name != Naming::own)) {
+      use.weights = false;
+      use.doubt = name == Naming::made ? ""
+                  : zeros              ? "a bias that is learned may start as such"
+                                       : "tokens that are learned start as zeros, and zeros are also filled in";
       use.reason += ", all its numbers are equal";
     }
     return use;
   }
+  if (use.role == bias) return use;
   const bool any_order = use.role != operand && use.role != norm;
   if (const std::string formula = formula_of(array, any_order); !formula.empty()) {
     use.formula = true;

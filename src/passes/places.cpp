@@ -242,20 +242,24 @@ Use Places::as_sum(const Node &node, const Place &place) const {
 bool Places::only_weighs_the_loss(const Node &node) const {
   std::set<ValueId> met = {node.outputs.at(0)};
   std::vector<ValueId> pending(met.begin(), met.end());
+  std::vector<const Node *> products;
   while (!pending.empty()) {
     const ValueId at = pending.back();
     pending.pop_back();
     if (readers_[index(at)].empty() && element_count(graph_.value(at).type.shape) != 1) return false;
     for (NodeId reader : readers_[index(at)]) {
       const Node &next = graph_.node(reader);
-      const bool square = next.op == "Mul" && next.inputs[0] == next.inputs[1];
-      if (square || !one_of(next.op, {"Add", "Sub", "Neg", "Mul", "Div", "Where", "Cast", "Reshape", "Transpose",
-                                      "Expand", "Slice", "ReduceSum", "ReduceMean"}))
+      if (!one_of(next.op, {"Add", "Sub", "Neg", "Mul", "Div", "Where", "Cast", "Reshape", "Transpose", "Expand",
+                            "Slice", "ReduceSum", "ReduceMean"}))
         return false;
+      if (one_of(next.op, {"Mul", "Div"})) products.push_back(&next);
       if (met.insert(next.outputs.at(0)).second) pending.push_back(next.outputs[0]);
     }
   }
-  return true;
+  // A product of what comes of it with what comes of it is a square, as in a distance from labels.
+  return std::ranges::none_of(products, [&](const Node *product) {
+    return met.contains(product->inputs[0]) && met.contains(product->inputs[1]);
+  });
 }
 
 // Both are taken of what the node makes, and nothing else is: the frequencies of features, or of rotations.

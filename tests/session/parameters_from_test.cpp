@@ -33,7 +33,8 @@ class ParametersFrom : public testing::Test {
   }
   std::vector<std::string> trained(const std::string &list = "") {
     std::vector<std::string> names;
-    for (const Json &row : check(list)["parameters"])
+    const Json about = check(list);
+    for (const Json &row : about["parameters"])
       if (!row["frozen"].get<bool>()) names.push_back(row["name"]);
     return names;
   }

@@ -49,7 +49,11 @@ std::vector<double> sorted_gradient_norms(Session &session) {
     std::size_t count = 1;
     for (std::int64_t dim : session.parameter_shape(p)) count *= static_cast<std::size_t>(dim);
     std::vector<float> gradient(count);
-    session.read_gradient(session.parameter_name(p), gradient.data(), count);
+    try {
+      session.read_gradient(session.parameter_name(p), gradient.data(), count);
+    } catch (const std::exception &) {
+      continue;  // frozen: there is none; callers count what is left
+    }
     double sum = 0;
     for (float g : gradient) sum += static_cast<double>(g) * g;
     norms.push_back(std::sqrt(sum));
