@@ -63,7 +63,7 @@ inline graph::Node node_of(const OneNode &one) {
   return node;
 }
 
-// Of what the node could make, wanted or not.
+// The type of everything that the node could make, wanted or not.
 inline std::vector<Type> types_of_all_outputs(const OneNode &one) {
   const ops::Op *op = ops::find(one.op);
   require(op != nullptr, Code::graph, one.op, "no such operator");

@@ -14,7 +14,7 @@ using Theirs = nlohmann::json;  // of single values: only an array's or an objec
 
 std::string spelled(const Theirs &value) { return value.dump(-1, ' ', false, Theirs::error_handler_t::replace); }
 
-// What the parser tells, built into a value.
+// Builds a value from the parser's events.
 class Reader {
  public:
   Reader(const std::string &subject, const JsonLimits &limits) : subject_(subject), limits_(limits) {}

@@ -47,12 +47,12 @@ class Json {
 
   // The member of that name, made where there is none; a null becomes an object.
   Json &operator[](std::string_view key);
-  // What was added. A null becomes an object, or an array.
+  // Return the new value. A null becomes an object, or an array.
   Json &append(std::string key, Json value);  // a key that is not there yet
   Json &push_back(Json item);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  // What the value is, or nullptr, or nothing, where it is something else.
+  // The value, or nullptr or nothing where it is of another kind.
   const Array *items() const { return std::get_if<Array>(&value_); }
   const Object *members() const { return std::get_if<Object>(&value_); }
   const std::string *text() const { return std::get_if<std::string>(&value_); }
@@ -91,7 +91,7 @@ requires(!std::convertible_to<R, std::string_view>) Json::Json(const R &range) {
   }
 }
 
-// What a text may be at most: nested so deep, of so many values.
+// Limits of a text: how deep it nests, how many values it has.
 struct JsonLimits {
   std::size_t depth = 16;
   std::uint64_t values = ~std::uint64_t{0};

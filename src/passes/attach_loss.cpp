@@ -114,8 +114,8 @@ class Attachment {
   }
 
  private:
-  // What the prediction is, told; logits are taken before what made probabilities of them: nothing is lost then where
-  // these are nearly 0 or 1.
+  // Says what the prediction is. Logits are taken before a Softmax or Sigmoid, where probabilities near 0 and 1 lose
+  // nothing.
   std::string settle_source() {
     if (!classifies() && loss_.kind != Loss::Kind::bce) return "";
     if (loss_.from == Loss::From::logits) return "logits";

@@ -169,7 +169,7 @@ Declarations::Said Declarations::by_exporter(const std::string &name) const {
   return said;
 }
 
-// Of several initializers of one value an exporter keeps one, be they parameters or not.
+// An exporter keeps one of several equal initializers, be they parameters or not.
 void Declarations::doubt_copies(const std::string &initializer, Said &said) const {
   const std::string &name = in_file(initializer);
   const bool merged =

@@ -14,7 +14,7 @@ namespace protrain::passes {
 
 class Declarations {
  public:
-  // Of the initializers of `graph`; Code::arg where a list names none of them.
+  // For the initializers of `graph`; Code::arg where a list names none of them.
   Declarations(const graph::Graph &graph, const Choices &choices, const FileFacts &facts);
 
   enum class Verdict : std::uint8_t { trained, fixed, silent };

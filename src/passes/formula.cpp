@@ -101,7 +101,7 @@ bool is_bank(const Array &array) {
   return 10 * zeros >= 6 * count && zeros < count;
 }
 
-// Who is joined with whom, or which is which.
+// Zeros and ones alone: an adjacency matrix, or one-hot rows.
 bool is_zeros_and_ones(const Array &array) {
   if (array.stored_count() < 9) return false;
   for (std::int64_t i = 0; i < array.stored_count(); ++i)

@@ -28,7 +28,7 @@ struct Loss {
     l1,             // mean absolute difference
     bce,            // mean binary cross entropy
   };
-  // What cross_entropy and bce are given.
+  // The numbers that cross_entropy and bce are given.
   enum class From : std::uint8_t {
     found,  // logits, unless a Softmax or a Sigmoid makes the output
     logits,
@@ -41,7 +41,7 @@ struct Loss {
   From from = From::found;
 };
 
-// What is asked for beside the graph; glob patterns over initializer names.
+// The user's choices beside the graph; patterns are globs over initializer names.
 struct Choices {
   std::vector<std::string> trainable = {};  // parameters whatever else says otherwise, and trained
   std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
@@ -50,13 +50,13 @@ struct Choices {
   graph::Declared declared = {};            // by the file; its list may be the user's
 };
 
-// What the graph as the file has it shows, and the folded graph does not.
+// Facts that the file's own graph shows and the folded graph does not.
 struct FileFacts {
   std::vector<graph::Split> splits = {};  // initializers that the file has once and the graph several times
   std::set<std::string> statistics = {};  // initializers that are means and variances of normalizations
 };
 
-// What a verdict on an initializer rests on, the strongest first.
+// The evidence for a verdict on an initializer, the strongest first.
 enum class Evidence : std::uint8_t { option, list, training_info, exporter, name, rules };
 const char *name_of(Evidence evidence);
 

@@ -21,7 +21,7 @@ struct Place {
   Naming naming = Naming::unknown;              // of the initializer
 };
 
-// What an initializer does at a place.
+// The part that an initializer plays at a place.
 struct Use {
   enum class Role : std::uint8_t { operand, table, norm, bias, sum, scale, choice, join, scores, other };
   Role role = Role::other;

@@ -23,7 +23,7 @@ bool reads_untyped(const Graph &graph, const Node &node) {
   return std::ranges::any_of(node.inputs, [&](ValueId in) { return !is_typed(graph, in); });
 }
 
-// Of a node whose inputs are typed and whose outputs are not; inferring them again says why.
+// The reason why a node with typed inputs has untyped outputs: inferring them again tells.
 std::string why_untyped(const Graph &graph, const Node &node) {
   try {
     return fmt::format(" has {} outputs, of which {} are known here", node.outputs.size(),

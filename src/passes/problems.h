@@ -1,4 +1,4 @@
-// What cannot be trained in a graph: causes by kind, and how much lies behind them.
+// Problems: the operators that a graph cannot be trained for, by kind, and the number of nodes behind them.
 #pragma once
 
 #include <map>

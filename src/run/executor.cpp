@@ -186,7 +186,7 @@ void Executor::note_spans() {
   }
 }
 
-// What is left of the session, and the text that says so; where memory is short the text goes without.
+// Notes what the error leaves of the session, and says so in its text. Where memory is short the text stays as it is.
 void Executor::judge(Error &error, std::size_t instruction) const {
   if (error.code == Code::cancelled) return;
   // Values that an asynchronous device cannot take: it went on, spoilt the step, and no Update did anything.

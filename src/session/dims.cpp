@@ -22,7 +22,7 @@ using By = SettledDim::By;
 // Large enough that shapes are honest, small enough that nothing costs anything.
 constexpr std::int64_t kBatch = 2, kDim = 16, kImage = 224;
 constexpr std::int64_t kLargest = 1 << 16;
-// What all looks at the graph may take, whatever a file asks for: nodes, and operations on constants.
+// Limits for all looks at the graph together: nodes, and operations on constants.
 constexpr double kMostNodes = 2e6, kMostWork = 1 << 30;
 constexpr int kMostRounds = 16;  // nodes that do not fit
 
@@ -84,7 +84,7 @@ std::vector<Target> targets_of(const Glance &seen) {
   return targets;
 }
 
-// Of the numbers in [low, high] the roundest: divisible by the largest power of two.
+// The roundest number in [low, high]: the one divisible by the largest power of two.
 std::int64_t roundest(std::int64_t low, std::int64_t high) {
   for (std::int64_t step = std::int64_t{1} << 40; step > 1; step /= 2)
     if (const std::int64_t multiple = (low + step - 1) / step * step; multiple <= high) return multiple;

@@ -7,7 +7,7 @@
 
 namespace protrain::session {
 
-// What the file declares; the option's list takes the place of the file's. Code::io, path, format, limit.
+// The file's declarations; the option's list replaces the file's. Code::io, path, format, limit.
 graph::Declared declared_of(const Options &options, const onnx_import::Model &file);
 
 }  // namespace protrain::session

@@ -85,7 +85,7 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"n_block", plan.blocks.size()},
               {"warnings", warnings_json(device, unpinned_bytes)},
               {"doubtful", doubtful_json(blueprint)}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+      .dump();
 }
 
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale) {

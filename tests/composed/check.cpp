@@ -19,7 +19,7 @@ namespace {
 using grad::Training;
 using graph::Graph;
 
-// What rounding to float32 may do, many times over: kernels round inside as well, and approximate functions to a few
+// Noise of rounding to float32, many times over: kernels round inside as well, and approximate functions to a few
 // units in the last place.
 constexpr double kNoise = 0x1p-20, kNoiseFactor = 16;
 constexpr int kNoisyRuns = 3;
@@ -141,7 +141,7 @@ class Check {
   const std::string &name(std::size_t parameter) const {
     return training_.graph.value(training_.graph.parameters[parameter]).name;
   }
-  // Of a parameter; zeros where the loss does not depend on it.
+  // The gradient of a parameter; zeros where the loss does not depend on it.
   std::vector<double> gradient(std::size_t parameter, const Values &values) const {
     const ValueId id = training_.gradients[parameter];
     if (id != ValueId::none) return values[index(id)].doubles();
@@ -155,7 +155,7 @@ class Check {
       if (id != ValueId::none) most = std::max(most, largest(values_[index(id)]));
     return most;
   }
-  // What cancels out in float64 leaves as much behind in float32 as it was large.
+  // Terms that cancel out in float64 leave a rest in float32, as large as their rounding.
   double largest_in_backward() const {
     double most = largest_gradient();
     for (const graph::Node &node : training_.graph.nodes())

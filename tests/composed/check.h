@@ -1,4 +1,4 @@
-// What a composed model is asked: its gradients, as kernels compute them after all passes, beside the reference in
+// The check of a composed model: its gradients, as kernels compute them after all passes, beside the reference in
 // float64; and the reference's beside finite differences.
 #pragma once
 

@@ -68,7 +68,7 @@ ValueId Composer::regression() {
   return add(dice_.of<const char *>({"ReduceMean", "ReduceSum"}), {error}, kScalar);
 }
 
-// Of a parameter, or of an activation.
+// A penalty on a parameter or on an activation.
 ValueId Composer::penalty() {
   const ValueId x = dice_.chance(0.6) && !made_.graph.parameters.empty() ? dice_.of(made_.graph.parameters) : any();
   return add("Mul",

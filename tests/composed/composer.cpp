@@ -1,4 +1,4 @@
-// What the steps are made of, and the model around them.
+// The pieces of which steps are made, and the model around them.
 #include "composed/composer.h"
 
 #include <algorithm>

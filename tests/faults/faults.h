@@ -23,7 +23,7 @@ void disarm();
 std::uint64_t counted();  // calls of the armed kind since arm()
 bool fired();             // whether one has failed
 
-// What this thread does while one of these lives is neither counted nor failed.
+// While one of these lives, this thread's calls are neither counted nor failed.
 class Unarmed {
  public:
   Unarmed();

@@ -345,7 +345,7 @@ void Life::live(Part part) {
   stop();
   guards_files_ = false;
   if (part == Part::use || outcome_.lost) return;
-  // What could not be removed goes when the next one is written.
+  // The next writer removes the rest.
   if (part == Part::save) does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
   if (part == Part::export_model) does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
   step();

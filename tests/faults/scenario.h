@@ -22,7 +22,7 @@ struct Model {
 enum class Part : std::uint8_t { check, plan, create, use, save, export_model, resume };
 inline constexpr const char *kPartNames[] = {"check", "plan", "create", "use", "save", "export", "resume"};
 
-// What there is to tell of one run; plain, since it lies in memory that a process shares with the one that forked it.
+// The outcome of one run; plain, since it lies in memory that a process shares with the one that forked it.
 struct Outcome {
   std::uint64_t calls = 0;  // of the kind that fails, while faults were armed
   bool fired = false, over = false, lost = false;

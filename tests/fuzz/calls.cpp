@@ -203,7 +203,7 @@ class Calls {
     const std::string folder = std::strcmp(key == nullptr ? "" : key, "resume") == 0 ? saved() : scratch().path();
     succeeds(protrain_options_set(or_null(options_), key, in_folder && value != nullptr ? folder.c_str() : value));
   }
-  // What most sessions need.
+  // The options that most sessions need.
   void set_usual() {
     tokens_ = bytes_.below(2) == 0;
     succeeds(protrain_options_set(options_, "dim", bytes_.below(2) == 0 ? "batch=1" : "batch=2"));
@@ -336,7 +336,7 @@ class Calls {
     succeeds(protrain_session_parameter_write(session(), name(), or_null(values.data()), values.size()));
     succeeds(protrain_session_parameters_write(session(), or_null(values.data()), values.size()));
   }
-  // What was written is read.
+  // Reads what was written.
   void round_trip() {
     std::size_t elements = 0;
     if (!succeeds(protrain_session_parameters_elements(session(), &elements))) return;

@@ -18,7 +18,7 @@ using namespace protrain;
 
 namespace {
 
-// What a session expects: five float32 of data as `weight` and `bias`, and two moments of the former.
+// The state that a session expects: five float32 of data as `weight` and `bias`, and two moments of the former.
 const state::Description kWanted = {
     .optimizer = "adamw",
     .counters = {{state::kStep, 10}},

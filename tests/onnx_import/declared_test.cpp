@@ -1,4 +1,4 @@
-// What a file says of its initializers is read as its makers write it, and nothing of it is believed to be well-formed.
+// A file's declarations about its initializers are read as its makers write them. Malformed ones do no harm.
 #include <gtest/gtest.h>
 
 #include "onnx_import/wire.h"
