@@ -6,6 +6,7 @@
 //   PROTRAIN_FAULT=gpt2/create/memory/once/123    one run, in this process, with call stacks
 #include <execinfo.h>
 #include <gtest/gtest.h>
+#include <oneapi/dnnl/dnnl.h>
 #include <protrain.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -135,7 +136,7 @@ class Faults : public testing::TestWithParam<Model> {
       if (o.threads != 0) wrong += std::to_string(o.threads) + " threads left; ", ++tally.threads;
       if (*o.problem != 0)
         wrong += o.problem, ++tally.others;
-      else if (!o.lost && o.result != expected)
+      else if (!o.lost && !o.partly && o.result != expected)
         wrong += "losses, parameters or files are others than without a fault", ++tally.others;
     }
     if (wrong.empty()) return;
@@ -222,15 +223,15 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
 TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
   const Scratch origin, scratch;
   const Shared<Outcome> shared(1);
-  Model model = kModels[0];
+  const Model &model = kModels[0];
   furnish(model, origin.path());
-  model.cold = true;  // all of oneDNN's code is written anew
   int refused = 0, made = 0;
-  for (std::uint64_t more = 2; more <= 320; more += more < 160 ? 2 : 16) {
+  for (std::uint64_t more = 2; more <= 320; more += more < 160 ? 4 : 16) {
     *shared.get() = {};
     const pid_t child = fork();
     if (child == 0) {
       alarm(kSeconds);
+      dnnl_set_primitive_cache_capacity(0);  // all of oneDNN's code is written anew
       std::uint64_t pages = 0;
       std::ifstream("/proc/self/statm") >> pages;
       const rlim_t bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + (more << 20);

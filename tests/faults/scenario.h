@@ -26,7 +26,8 @@ inline constexpr const char *kPartNames[] = {"check", "plan", "create", "use", "
 struct Outcome {
   std::uint64_t calls = 0;  // of the kind that fails, while faults were armed
   bool fired = false, over = false, lost = false;
-  int code = 0;  // of the call that failed; 0: none did
+  bool partly = false;  // the error says that some parameters took the step and others did not
+  int code = 0;         // of the call that failed; 0: none did
   char stage[32] = "", text[400] = "";
   char problem[600] = "";                        // what the run proves wrong; "": nothing
   std::uint64_t result = 0;                      // a hash of losses, parameters and files
