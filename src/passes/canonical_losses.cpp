@@ -1,4 +1,5 @@
 // Rules for the losses of classification, as ONNX has them.
+#include "base/error.h"
 #include "passes/canonical.h"
 
 namespace protrain::passes {
@@ -11,9 +12,15 @@ bool is_read(Canonical &c, const Node &node, std::size_t output) {
   return output < node.outputs.size() && node.outputs[output] != kNone && c.rewriter().uses(node.outputs[output]) > 0;
 }
 
+void require_classes(const Node &node, const Shape &scores) {
+  require(scores.size() >= 2, Code::shape, node.name, "{} of scores {}, which have no axis 1 for classes", node.op,
+          to_text(scores));
+}
+
 // CrossEntropy over (M, C) of scores (N, C, d...) and labels (N, d...); the node's first output.
 void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueId labels) {
   const Shape shape = c.shape(scores);
+  require_classes(node, shape);
   if (shape.size() > 2) {
     std::vector<std::int64_t> perm = {0};
     for (std::size_t i = 2; i < shape.size(); ++i) perm.push_back(static_cast<std::int64_t>(i));
@@ -22,7 +29,7 @@ void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueI
   }
   const Shape label_shape = c.shape(labels);
   const std::int64_t rows = element_count(label_shape);
-  scores = c.reshape(scores, {rows, shape.at(1)});
+  scores = c.reshape(scores, {rows, shape[1]});
   labels = c.reshape(labels, {rows});
   Attributes attributes = {{"reduction", node.attributes.text("reduction", "mean")}};
   if (node.attributes.has("ignore_index")) attributes.set("ignore_index", node.attributes.integer("ignore_index", 0));
@@ -42,6 +49,11 @@ void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueI
 void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
   const ValueId labels = node.inputs.at(1);
   const Type rows = {c.type(log_probabilities).dtype, c.shape(labels)};
+  Shape expected = c.shape(log_probabilities);
+  require_classes(node, expected);
+  expected.erase(expected.begin() + 1);
+  require(rows.shape == expected, Code::shape, node.name, "{} has labels {}, and scores for {}", node.op,
+          to_text(rows.shape), to_text(expected));
   const auto filled = [&](DType dtype, double value) { return c.scalar(dtype, value); };
   ValueId safe = labels, counted = kNone;
   if (node.attributes.has("ignore_index")) {

@@ -109,6 +109,25 @@ inline std::vector<HostileGraph> channel_cases() {
   };
 }
 
+// y is (2, 4): scores of two rows for four classes.
+inline std::vector<HostileGraph> class_cases() {
+  const auto loss = [](const std::string &op, const std::string &scores, const std::string &labels, bool weighted) {
+    const Names inputs = weighted ? Names{scores, labels, "v"} : Names{scores, labels};
+    return after({node(op, inputs, {"z"})}, {floats("v", {4}, {1, 2, 3, 4}), floats("s", {}, {1}), integer("one", 1),
+                                             integers("single", {1}), integers("two", {1, 2})});
+  };
+  const std::string log = "NegativeLogLikelihoodLoss", soft = "SoftmaxCrossEntropyLoss";
+  return {
+      {"LikelihoodOfOneLabel", loss(log, "y", "one", false), Code::shape, "make_z", "labels []"},
+      {"LikelihoodOfFewerLabels", loss(log, "y", "single", false), Code::shape, "make_z", "labels [1]"},
+      {"LikelihoodOfAVector", loss(log, "v", "two", false), Code::shape, "make_z", "[4]"},
+      {"LikelihoodOfANumber", loss(log, "s", "one", false), Code::shape, "make_z", "[]"},
+      {"CrossEntropyOfAVector", loss(soft, "v", "two", false), Code::shape, "make_z", "[4]"},
+      {"WeightedCrossEntropyOfOneLabel", loss(soft, "y", "one", true), Code::shape, "make_z", "labels []"},
+      {"WeightedCrossEntropyOfAVector", loss(soft, "v", "two", true), Code::shape, "make_z", ""},
+  };
+}
+
 // y is one image of four channels, eight by eight, and w the weights of windows of three by three.
 inline std::vector<HostileGraph> window_cases() {
   const std::int64_t huge = std::int64_t{1} << 62;

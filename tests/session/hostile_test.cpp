@@ -40,6 +40,7 @@ TEST_P(Hostile, IsRefusedByName) {
 const auto kCaseName = [](const testing::TestParamInfo<HostileGraph> &info) { return std::string(info.param.name); };
 INSTANTIATE_TEST_SUITE_P(Shape, Hostile, testing::ValuesIn(test::shape_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Channel, Hostile, testing::ValuesIn(test::channel_cases()), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Class, Hostile, testing::ValuesIn(test::class_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Window, Hostile, testing::ValuesIn(test::window_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Attribute, Hostile, testing::ValuesIn(test::attribute_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Constant, Hostile, testing::ValuesIn(test::constant_cases()), kCaseName);
