@@ -98,7 +98,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   const Naming name = naming(value);
   const bool single = element_count(value.type.shape) == 1;
   if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear();
-  if (use.weights && name == Naming::made && (use.as_kept || use.role == sum || use.role == scale))
+  if (use.weights && name == Naming::made && (use.as_kept || use.role == sum || use.role == scale || use.role == join))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
   const Shape &shape = value.type.shape;
   const bool row = (use.role == sum || use.role == bias) && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
