@@ -5,7 +5,7 @@
 #include <execinfo.h>
 #include <fcntl.h>
 #include <liburing.h>
-#include <oneapi/dnnl/dnnl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,8 +16,11 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <new>
+#include <string_view>
 
 #define STANDS_IN extern "C" __attribute__((visibility("default")))
 
@@ -86,6 +89,7 @@ std::atomic<bool> tracking{false};
 std::atomic_flag busy;
 std::size_t taken = 0;
 std::atomic<std::size_t> spent_by_onednn{0};
+std::atomic<bool> all_of_onednn{false};
 
 struct Locked {
   Locked() {
@@ -154,6 +158,7 @@ void arm(const Fault &fault, std::uint64_t *sites) {
   armed = true;
 }
 void disarm() { armed = false; }
+void spare_onednn(bool all) { all_of_onednn = all; }
 std::uint64_t counted() { return calls; }
 bool fired() { return any_fired; }
 
@@ -180,6 +185,7 @@ void show_stacks() {
 
 }  // namespace protrain::test
 
+using protrain::test::all_of_onednn;
 using protrain::test::fails;
 using protrain::test::file_fails;
 using protrain::test::give_back;
@@ -200,18 +206,50 @@ bool memory_fails() {
 // oneDNN 2.6 makes its objects in what posix_memalign gave and writes its code to what mmap gave, and does not look
 // whether that was anything: whatever the library does, a refusal there is a null pointer followed. So the library sees
 // to it beforehand that memory is there (src/backend/cpu/gemm.cpp), and here these calls succeed.
+struct Range {
+  std::uintptr_t begin = 0, end = 0;
+};
+
+// Where it was loaded to.
+Range range_of_onednn() {
+  Range range;
+  dl_iterate_phdr(
+      [](dl_phdr_info *library, std::size_t, void *out) {
+        Range found{.begin = ~std::uintptr_t{0}};
+        for (int i = 0; i < library->dlpi_phnum; ++i) {
+          const auto &part = library->dlpi_phdr[i];
+          if (part.p_type != PT_LOAD) continue;
+          found.begin = std::min<std::uintptr_t>(found.begin, library->dlpi_addr + part.p_vaddr);
+          found.end = std::max<std::uintptr_t>(found.end, library->dlpi_addr + part.p_vaddr + part.p_memsz);
+        }
+        if (std::string_view(library->dlpi_name).find("libdnnl") == std::string_view::npos) return 0;
+        *static_cast<Range *>(out) = found;
+        return 1;
+      },
+      &range);
+  return range;
+}
+
 bool is_onednn(const void *caller) {
-  static const void *const base = [] {
-    Dl_info info{};
-    dladdr(reinterpret_cast<const void *>(&dnnl_memory_create), &info);
-    return info.dli_fbase;
-  }();
-  Dl_info info{};
-  return dladdr(caller, &info) != 0 && info.dli_fbase == base;
+  static const Range range = range_of_onednn();
+  const auto at = reinterpret_cast<std::uintptr_t>(caller);
+  return at >= range.begin && at < range.end;
 }
 }  // namespace
 
 STANDS_IN void *malloc(size_t bytes) { return memory_fails() ? nullptr : take(__libc_malloc(bytes)); }
+
+// Of oneDNN's `new` too: what its own code asks for, not what the C++ library does in its name.
+__attribute__((visibility("default"))) void *operator new(size_t bytes) {
+  const bool spared = all_of_onednn && is_onednn(__builtin_return_address(0));
+  if (void *at = !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes)); at != nullptr) return at;
+  throw std::bad_alloc();
+}
+__attribute__((visibility("default"))) void *operator new(size_t bytes, const std::nothrow_t &) noexcept {
+  const bool spared = all_of_onednn && is_onednn(__builtin_return_address(0));
+  return !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes));
+}
+
 STANDS_IN void *calloc(size_t n, size_t bytes) { return memory_fails() ? nullptr : take(__libc_calloc(n, bytes)); }
 STANDS_IN void *realloc(void *at, size_t bytes) {
   if (memory_fails()) return nullptr;

@@ -15,6 +15,10 @@ struct Fault {
   bool from_then_on = false;             // and all later ones
 };
 
+// Whether all allocations of oneDNN succeed, and not only those that it does not look at: where it makes products
+// ready, it loses what it has made so far when `new` throws, whatever the library does.
+void spare_onednn(bool all);
+
 constexpr std::size_t kMostCalls = 1 << 20;
 
 // Counting starts at 0. `sites`: NULL, or room for kMostCalls hashes, one for the call stack of each call.

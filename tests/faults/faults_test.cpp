@@ -3,6 +3,8 @@
 //   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places that make calls
 //   PROTRAIN_FAULTS=sites    each place, told apart by its call stack, once
 //   PROTRAIN_FAULTS=N        N places of each part, for each kind
+//   PROTRAIN_FAULTS_PARTS=plan,save  PROTRAIN_FAULTS_KINDS=file    these alone
+//   PROTRAIN_FAULTS_SHOW=1   call stacks of faults, signals and of what is left, on stderr
 //   PROTRAIN_FAULT=gpt2/create/memory/once/123    one run, in this process, with call stacks
 #include <execinfo.h>
 #include <gtest/gtest.h>
@@ -89,10 +91,11 @@ class Faults : public testing::TestWithParam<Model> {
     if (child == 0) {
       alarm(kSeconds);
       if (std::getenv("PROTRAIN_FAULTS_SHOW") != nullptr)
-        show_signals();
+        show_signals(), show_stacks();
       else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // what the runtime says of an abort
         _exit(2);
       run(GetParam(), part, {.origin = origin_.path(), .at = at}, fault, sites, *shared_.get());
+      show_blocks_left();
       _exit(0);
     }
     int status = 0;
@@ -223,10 +226,10 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
 TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
   const Scratch origin, scratch;
   const Shared<Outcome> shared(1);
-  const Model &model = kModels[0];
+  const Model &model = kModels[2];
   furnish(model, origin.path());
   int refused = 0, made = 0;
-  for (std::uint64_t more = 2; more <= 320; more += more < 160 ? 4 : 16) {
+  for (std::uint64_t more = 1; more <= 160; more += more < 64 ? 1 : 16) {
     *shared.get() = {};
     const pid_t child = fork();
     if (child == 0) {

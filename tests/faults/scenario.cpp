@@ -369,6 +369,7 @@ void run(const Model &model, Part part, const Place &place, const Fault &fault, 
   if (model.cold) dnnl_set_primitive_cache_capacity(0);
   const int descriptors = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
   auto life = std::make_unique<Life>(model, place, fault, sites, outcome);
+  spare_onednn(part != Part::use);
   begin_tracking();
   life->live(part);
   {
@@ -377,6 +378,7 @@ void run(const Model &model, Part part, const Place &place, const Fault &fault, 
                      hash_of_tree(place.at + "/disk") * 5 ^ life->result();
   }
   life.reset();
+  dnnl_set_primitive_cache_capacity(0);  // what it has put by is not lost: it gives that back now
   outcome.blocks = static_cast<int>(blocks_left());
   const Unarmed quiet;
   outcome.descriptors = entries_of("/proc/self/fd") - descriptors;
