@@ -48,6 +48,10 @@ struct Field {
   const char *name;
 };
 
+// Bytes of one number, and of one string beside its text, in a list. A list lies in protobuf's arena, which keeps the
+// shorter copies that the list had before it grew: together they are as long again as the last one.
+constexpr std::uint64_t kNumberMemory = 32, kStringMemory = 80;
+
 // Allocation, unknown fields, and the pointer that holds it.
 template <typename T>
 constexpr std::uint64_t kMemory = sizeof(T) + 80;
@@ -163,7 +167,7 @@ std::uint64_t Walker::within(std::uint64_t count, std::uint64_t end) {
 }
 
 void Walker::scalar(std::uint64_t wire, std::uint64_t end) {
-  charge(16);
+  charge(kNumberMemory);
   if (wire == kVarint) return put(stream_.varint(end));
   keep(within(wire == kFixed64 ? 8 : 4, end));
 }
@@ -243,7 +247,7 @@ void Walker::length_delimited(const Field *field, std::uint64_t tag, std::uint64
   put(count);
   keep(count);
   const bool numbers = rule == Rule::numbers || rule == Rule::varints;
-  charge(rule == Rule::leaf ? field->memory + 2 * count : numbers ? 16 * count : 48 + 2 * count);
+  charge(rule == Rule::leaf ? field->memory + 2 * count : numbers ? kNumberMemory * count : kStringMemory + 2 * count);
 }
 
 void Walker::walk(Message kind, std::uint64_t end, int depth) {

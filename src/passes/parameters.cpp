@@ -138,7 +138,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   const bool any_order = use.role != operand && use.role != norm;
   if (const std::string formula = formula_of(array, any_order); !formula.empty()) {
     use.formula = true;
-    use.doubt = name == Naming::own && use.weights ? "learned numbers may start as such" : "";
+    use.doubt = name != Naming::made && use.weights ? "learned numbers may start as such" : "";
     use.weights = false;
     use.reason += ", holds " + formula;
   } else if (use.role == scores && name != Naming::own) {

@@ -19,7 +19,7 @@ constexpr int kRows = 3, kDepth = 4, kClasses = 5;
 std::vector<float> numbers(std::size_t count, double seed) {
   std::vector<float> values;
   for (std::size_t i = 0; i < count; ++i)
-    values.push_back(static_cast<float>(std::sin(1.7 * static_cast<double>(i) + seed)));
+    values.push_back(static_cast<float>(std::sin(1.7 * static_cast<double>(i * i) + seed)));
   return values;
 }
 
