@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
@@ -43,6 +44,7 @@ struct protrain_error {
   std::string subject;
   std::string text;
   bool usable;
+  const char *fixed = nullptr;  // stands for `text` where there was no memory for one
 };
 
 struct protrain_options {
@@ -71,46 +73,57 @@ using protrain::session::Session;
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
 constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a slip
 
-// Small enough for the small-string buffers, so that they are made without memory; before any code runs, but with clang
-// 14, which cannot evaluate libstdc++'s strings.
+// Made without memory: their strings are empty. In the order of Aftermath. Before any code runs, but with clang 14,
+// which cannot evaluate libstdc++'s strings.
 #if defined(__clang__) && __clang_major__ < 15
 #define PROTRAIN_CONSTINIT
 #else
 #define PROTRAIN_CONSTINIT constinit
 #endif
-PROTRAIN_CONSTINIT protrain_error out_of_memory{PROTRAIN_ERROR_NOMEM, "", "out of memory", true};
-PROTRAIN_CONSTINIT protrain_error out_of_memory_and_lost{PROTRAIN_ERROR_NOMEM, "", "out of memory", false};
+PROTRAIN_CONSTINIT protrain_error out_of_memory[] = {
+    {PROTRAIN_ERROR_NOMEM, "", "", true, "out of memory"},
+    {PROTRAIN_ERROR_NOMEM, "", "", true,
+     "out of memory in the middle of a step: some parameters took the step and others did not; a step of several "
+     "batches begins anew with its first"},
+    {PROTRAIN_ERROR_NOMEM, "", "", false, "out of memory; the session is lost: go on from a checkpoint"}};
 
-// The error for the exception that is being handled; nullptr, or std::bad_alloc, where memory is short. `usable`: what
-// is known of the session by then.
-protrain_error *capture(bool &usable) {
+bool is_static(const protrain_error *error) {
+  return std::any_of(std::begin(out_of_memory), std::end(out_of_memory),
+                     [&](const protrain_error &one) { return &one == error; });
+}
+
+// The error for the exception that is being handled; nullptr, or std::bad_alloc, where memory is short. `aftermath`:
+// what is known of the session by then.
+protrain_error *capture(Aftermath &aftermath) {
   try {
     throw;
   } catch (const Error &error) {
-    usable = error.aftermath != Aftermath::lost;
+    aftermath = error.aftermath;
+    // Its text may lack what there was no memory to say.
+    if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
     std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
     // The sentence must do alone: few programs print both.
     if (text.find(subject) == std::string::npos) text = subject + ": " + text;
-    return new (std::nothrow)
-        protrain_error{static_cast<protrain_code>(error.code), std::move(subject), std::move(text), usable};
+    return new (std::nothrow) protrain_error{static_cast<protrain_code>(error.code), std::move(subject),
+                                             std::move(text), aftermath != Aftermath::lost};
   } catch (const std::bad_alloc &) {
     return nullptr;
   } catch (const std::exception &fault) {
-    usable = false;
+    aftermath = Aftermath::lost;
     return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", protrain::printable(fault.what()), false};
   } catch (...) {
-    usable = false;
+    aftermath = Aftermath::lost;
     return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", "an unknown exception", false};
   }
 }
 
 protrain_error *capture_or_out_of_memory() noexcept {
-  bool usable = true;
+  auto aftermath = Aftermath::unchanged;
   try {
-    if (protrain_error *error = capture(usable); error != nullptr) return error;
+    if (protrain_error *error = capture(aftermath); error != nullptr) return error;
   } catch (...) {
   }
-  return usable ? &out_of_memory : &out_of_memory_and_lost;
+  return &out_of_memory[static_cast<int>(aftermath)];
 }
 
 template <typename Body>
@@ -253,7 +266,10 @@ const char *protrain_version(void) { return PROTRAIN_VERSION; }
 
 protrain_code protrain_error_code(const protrain_error *error) { return error == nullptr ? PROTRAIN_OK : error->code; }
 
-const char *protrain_error_text(const protrain_error *error) { return error == nullptr ? "" : error->text.c_str(); }
+const char *protrain_error_text(const protrain_error *error) {
+  if (error == nullptr) return "";
+  return error->fixed != nullptr ? error->fixed : error->text.c_str();
+}
 
 const char *protrain_error_subject(const protrain_error *error) {
   return error == nullptr ? "" : error->subject.c_str();
@@ -262,7 +278,7 @@ const char *protrain_error_subject(const protrain_error *error) {
 int protrain_error_usable(const protrain_error *error) { return error == nullptr || error->usable ? 1 : 0; }
 
 void protrain_error_destroy(protrain_error *error) {
-  if (error != &out_of_memory && error != &out_of_memory_and_lost) delete error;
+  if (!is_static(error)) delete error;
 }
 
 protrain_error *protrain_options_create(protrain_options **options) {

@@ -1,12 +1,15 @@
 #include "base/cgroup.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
-#include <fstream>
 #include <functional>
-#include <sstream>
+
+#include "base/text.h"
 
 namespace protrain::cgroup {
 
@@ -15,8 +18,8 @@ namespace {
 // Inside a container the path may name a folder that only the host sees: then just the mount's own root exists.
 void walk(const std::string &root, const std::string &controller,
           const std::function<void(const std::string &)> &visit) {
-  std::ifstream lines(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(lines, line);) {  // "4:cpu,cpuacct:/path" or "0::/path"
+  for (const std::string &line :
+       split(text_of(root + "/proc/self/cgroup"), '\n')) {  // "4:cpu,cpuacct:/path" or "0::/path"
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
@@ -33,14 +36,6 @@ void walk(const std::string &root, const std::string &controller,
       path.erase(path.rfind('/'));
     }
   }
-}
-
-std::string first_word(const std::string &path, std::string *second = nullptr) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  if (second) file >> *second;
-  return word;
 }
 
 std::optional<std::uint64_t> parse(const std::string &text) {
@@ -68,13 +63,38 @@ int processors(std::optional<std::uint64_t> quota, std::optional<std::uint64_t> 
 }
 }  // namespace
 
+std::string text_of(const std::string &path) {
+  struct Open {
+    int file;
+    ~Open() {
+      if (file >= 0) ::close(file);
+    }
+  };
+  const Open open{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  std::string text;
+  std::array<char, 4096> part;
+  for (ssize_t got; open.file >= 0 && (got = ::read(open.file, part.data(), part.size())) > 0;)
+    text.append(part.data(), static_cast<std::size_t>(got));
+  return text;
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  constexpr std::string_view kBetween = " \t\n";
+  std::vector<std::string> words;
+  for (std::size_t begin = text.find_first_not_of(kBetween); begin != text.npos;) {
+    const std::size_t end = std::min(text.find_first_of(kBetween, begin), text.size());
+    words.emplace_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(kBetween, end);
+  }
+  return words;
+}
+
 std::optional<std::uint64_t> number_in(const std::string &path, const std::string &key) {
-  if (key.empty()) return parse(first_word(path));
-  std::ifstream lines(path);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string name, number;
-    if (words >> name >> number && name == key) return parse(number);
+  const std::string text = text_of(path);
+  for (const std::string &line : split(text, '\n')) {
+    const std::vector<std::string> words = words_of(line);
+    if (key.empty()) return parse(words.empty() ? "" : words[0]);
+    if (words.size() > 1 && words[0] == key) return parse(words[1]);
   }
   return std::nullopt;
 }
@@ -98,9 +118,8 @@ int processor_quota(const std::string &root) {
     if (count > 0) least = least == 0 ? count : std::min(least, count);
   };
   walk(root, "", [&](const std::string &folder) {  // cpu.max: "150000 100000" or "max 100000"
-    std::string period;
-    const std::string quota = first_word(folder + "/cpu.max", &period);
-    take(processors(parse(quota), parse(period)));
+    const std::vector<std::string> words = words_of(text_of(folder + "/cpu.max"));
+    if (words.size() > 1) take(processors(parse(words[0]), parse(words[1])));
   });
   walk(root, "cpu", [&](const std::string &folder) {
     take(processors(number_in(folder + "/cpu.cfs_quota_us"), number_in(folder + "/cpu.cfs_period_us")));

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace protrain::cgroup {
 
@@ -16,5 +18,10 @@ int processor_quota(const std::string &root = "");
 
 // The number in the line "key number ..." of a file such as meminfo, or the whole file's where key is empty.
 std::optional<std::uint64_t> number_in(const std::string &path, const std::string &key = "");
+
+// All of a file of /proc or /sys; "" where the system refuses it. A stream would take a lack of memory for the end of
+// the file.
+std::string text_of(const std::string &path);
+std::vector<std::string> words_of(std::string_view text);  // what stands between spaces, tabs and newlines
 
 }  // namespace protrain::cgroup

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "base/cgroup.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace protrain {
 
@@ -57,9 +57,12 @@ std::uint64_t available_memory(const std::string &root) {
   std::uint64_t least = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
   if (const auto kib = cgroup::number_in(root + "/proc/meminfo", "MemAvailable:")) least = std::min(least, *kib * 1024);
   least = std::min(least, cgroup::free_memory(root));
-  std::ifstream statm(root + "/proc/self/statm");  // pages: size resident shared text lib data dt
-  std::uint64_t size = 0, skipped = 0, data = 0;
-  statm >> size >> skipped >> skipped >> skipped >> skipped >> data;
+  // Pages: size resident shared text lib data dt.
+  const std::vector<std::string> statm = cgroup::words_of(cgroup::text_of(root + "/proc/self/statm"));
+  const auto pages = [&](std::size_t i) {
+    return i < statm.size() ? static_cast<std::uint64_t>(parse_integer(statm[i]).value_or(0)) : 0;
+  };
+  const std::uint64_t size = pages(0), data = pages(5);
   return std::min({least, left_of(RLIMIT_AS, size * page), left_of(RLIMIT_DATA, data * page)});
 }
 

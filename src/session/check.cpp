@@ -143,6 +143,7 @@ void look_at(const Options &options, std::unique_ptr<onnx_import::Model> file, c
     for (const passes::Problem &problem : error.problems) add_problem(json, error, problem.text(), problem.nodes);
     json["unseen_nodes"] = error.behind;
   } catch (const Error &error) {
+    if (error.code == Code::nomem) throw;  // no fault of the model's
     add_problem(json, error, error.text);
   }
 }

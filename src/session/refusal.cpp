@@ -33,7 +33,8 @@ std::string key_of(Tier tier, const Budget &budget) {
 bool fits(const Options &options, const onnx_import::Source &source, Site &site) {
   try {
     return sketch(options, source, site).chosen.found.best.has_value();
-  } catch (const Error &) {  // shapes that the model cannot have
+  } catch (const Error &error) {  // shapes that the model cannot have
+    if (error.code == Code::nomem) throw;
     return false;
   }
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "base/error.h"
@@ -254,7 +255,10 @@ class LiveSession final : public Session {
       if (error.aftermath == Aftermath::unchanged) throw;  // the batch did not take place, those before it stand
       // Sums to which part of a batch was added are of no use.
       begin_step();
-      if (blueprint_.accumulation > 1) error.text += kAnew;
+      try {
+        if (blueprint_.accumulation > 1) error.text += kAnew;
+      } catch (const std::bad_alloc &) {  // the C door says it then
+      }
       throw;
     }
     seconds_ = (micro_batch_ == 0 ? 0 : seconds_) + executor.report().seconds;

@@ -4,11 +4,12 @@
 #include <omp.h>
 
 #include <cstring>
-#include <fstream>
 #include <map>
 
+#include "base/cgroup.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/threads.h"
 
 namespace protrain::backend {
@@ -17,8 +18,7 @@ namespace {
 constexpr std::int64_t kPage = 4096;  // copies are shared out in whole pages
 
 std::string processor_name() {
-  std::ifstream lines("/proc/cpuinfo");
-  for (std::string line; std::getline(lines, line);)
+  for (const std::string &line : split(cgroup::text_of("/proc/cpuinfo"), '\n'))
     if (line.starts_with("model name")) {
       const std::size_t colon = line.find(": ");
       if (colon != std::string::npos) return line.substr(colon + 2);
