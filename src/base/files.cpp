@@ -389,9 +389,9 @@ std::string read_text(const std::string &path) {
 }
 
 std::uint64_t free_space(const std::string &path) {
-  const auto about = identity_of(path);
   struct statfs system {};
-  require(about && sys_stat_file_system(path.c_str(), &system) == 0, Code::path, path, "not a directory");
+  require(identity_of(path).has_value(), Code::path, path, "not a directory");
+  if (sys_stat_file_system(path.c_str(), &system) != 0) refuse(path, "ask how much is free there", errno);
   return static_cast<std::uint64_t>(system.f_bavail) * static_cast<std::uint64_t>(system.f_bsize);
 }
 
