@@ -103,6 +103,8 @@ struct Case {
   std::vector<std::pair<std::string, std::string>> options = {};
 };
 
+void PrintTo(const Case &one, std::ostream *out) { *out << one.name; }
+
 class StepAllocations : public testing::TestWithParam<Case> {
  protected:
   session::Options options() const {

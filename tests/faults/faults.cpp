@@ -203,41 +203,58 @@ bool memory_fails() {
   return true;
 }
 
-// oneDNN 2.6 makes its objects in what posix_memalign gave and writes its code to what mmap gave, and does not look
-// whether that was anything: whatever the library does, a refusal there is a null pointer followed. So the library sees
-// to it beforehand that memory is there (src/backend/cpu/gemm.cpp), and here these calls succeed.
+// Two libraries do not survive a refusal, whatever their caller does. oneDNN 2.6 makes its objects in what
+// posix_memalign gave and writes its code to what mmap gave, and follows the null pointer. libgomp ends the process
+// when its malloc gives nothing. So the library makes sure beforehand that memory is there (src/backend/cpu/gemm.cpp
+// and device.cpp), and here these calls succeed.
 struct Range {
   std::uintptr_t begin = 0, end = 0;
 };
 
-// Where it was loaded to.
-Range range_of_onednn() {
-  Range range;
+// The addresses that a shared library was loaded to.
+Range range_of(const char *name) {
+  struct Search {
+    std::string_view name;
+    Range found;
+  } search{.name = name};
   dl_iterate_phdr(
       [](dl_phdr_info *library, std::size_t, void *out) {
-        Range found{.begin = ~std::uintptr_t{0}};
+        auto &wanted = *static_cast<Search *>(out);
+        if (std::string_view(library->dlpi_name).find(wanted.name) == std::string_view::npos) return 0;
+        wanted.found.begin = ~std::uintptr_t{0};
         for (int i = 0; i < library->dlpi_phnum; ++i) {
           const auto &part = library->dlpi_phdr[i];
           if (part.p_type != PT_LOAD) continue;
-          found.begin = std::min<std::uintptr_t>(found.begin, library->dlpi_addr + part.p_vaddr);
-          found.end = std::max<std::uintptr_t>(found.end, library->dlpi_addr + part.p_vaddr + part.p_memsz);
+          wanted.found.begin = std::min<std::uintptr_t>(wanted.found.begin, library->dlpi_addr + part.p_vaddr);
+          wanted.found.end =
+              std::max<std::uintptr_t>(wanted.found.end, library->dlpi_addr + part.p_vaddr + part.p_memsz);
         }
-        if (std::string_view(library->dlpi_name).find("libdnnl") == std::string_view::npos) return 0;
-        *static_cast<Range *>(out) = found;
         return 1;
       },
-      &range);
-  return range;
+      &search);
+  return search.found;
 }
 
-bool is_onednn(const void *caller) {
-  static const Range range = range_of_onednn();
+bool lies_in(const Range &range, const void *caller) {
   const auto at = reinterpret_cast<std::uintptr_t>(caller);
   return at >= range.begin && at < range.end;
 }
+
+bool is_onednn(const void *caller) {
+  static const Range range = range_of("libdnnl");
+  return lies_in(range, caller);
+}
+
+bool is_libgomp(const void *caller) {
+  static const Range range = range_of("libgomp");
+  return lies_in(range, caller);
+}
 }  // namespace
 
-STANDS_IN void *malloc(size_t bytes) { return memory_fails() ? nullptr : take(__libc_malloc(bytes)); }
+STANDS_IN void *malloc(size_t bytes) {
+  const bool spared = is_libgomp(__builtin_return_address(0));
+  return !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes));
+}
 
 // Of oneDNN's `new` too: what its own code asks for, not what the C++ library does in its name.
 __attribute__((visibility("default"))) void *operator new(size_t bytes) {

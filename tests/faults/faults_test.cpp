@@ -28,6 +28,9 @@
 #include "scratch.h"
 
 namespace protrain::test {
+
+void PrintTo(const Model &model, std::ostream *out) { *out << model.name; }
+
 namespace {
 
 constexpr unsigned kSeconds = 120;  // after which a run hangs

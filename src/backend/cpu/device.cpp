@@ -43,8 +43,14 @@ class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads) : team_(threads, "protrain") {
     // oneDNN asks OpenMP how many threads to use, when it creates a primitive and when it runs one. Told one, it starts
-    // no OpenMP team: libgomp would end the process when it cannot.
-    team_.enter([&] { team_.run([](Member &) { omp_set_num_threads(1); }); });
+    // no OpenMP team: libgomp would end the process when it cannot. The call itself allocates some hundred bytes for
+    // each thread and ends the process without them, so the library asks for a page beforehand.
+    team_.enter([&] {
+      team_.run([](Member &) {
+        require_heap(4 << 10, "OpenMP");
+        omp_set_num_threads(1);
+      });
+    });
     info_ = {"cpu",
              fmt::format("{}, {} threads, {}", processor_name(), team_.size(), instruction_set()),
              available_memory(),
