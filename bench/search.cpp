@@ -23,7 +23,9 @@ Json to_json(const bench::Space &space, const Laid &laid) {
   const plan::Choice &c = laid.choice;
   const plan::Outline outline(space.graph(), space.clock());
   const plan::Chunking chunking(space.graph(), outline, space.clock(), space.terms, c.chunk_bytes);
-  const plan::Estimate ranked = plan::CostModel(chunking, c)
+  const double left = static_cast<double>(chunking.chunks.size()) - c.n_persist;
+  const double share = c.n_device_update < 0 || left <= 0 ? 1 : c.n_device_update / left;
+  const plan::Estimate ranked = plan::CostModel(chunking, c, share)
                                     .estimate(static_cast<std::size_t>(c.n_persist), static_cast<std::size_t>(c.n_host),
                                               static_cast<std::size_t>(c.n_buffer));
   return {{"n_persist", c.n_persist},
@@ -32,7 +34,7 @@ Json to_json(const bench::Space &space, const Laid &laid) {
           {"n_checkpoint", c.n_checkpoint},
           {"n_selective", c.n_selective},
           {"chunk_bytes", c.chunk_bytes},
-          {"update", kTierNames[static_cast<int>(c.update)]},
+          {"n_device_update", c.n_device_update},
           {"barrier", c.order == plan::OptimizerOrder::barrier},
           {"seconds", laid.out.seconds},
           {"device_bytes", laid.out.bytes[0]},

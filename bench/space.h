@@ -21,11 +21,7 @@ struct Laid {
   plan::LaidOut out;
 };
 
-inline bool fits(const plan::Bytes &bytes, const plan::Bytes &capacity) {
-  for (std::size_t t = 0; t < kTierCount; ++t)
-    if (bytes[t] > capacity[t]) return false;
-  return true;
-}
+using plan::fits;
 
 // What the search is given for a session with these options on a machine that need not be here.
 class Space {
@@ -70,18 +66,16 @@ class Space {
     const plan::Space space = plan::space_of(graph(), outline, clock_, terms);
     std::vector<plan::Choice> all;
     for (std::uint64_t chunk_bytes : space.chunk_bytes)
-      for (Tier update : space.updates)
-        for (plan::OptimizerOrder order : space.orders)
-          for (int swap = 0; swap <= space.most_swap; ++swap)
-            for (int again = 0; swap + again <= space.blocks; ++again)
-              for (const int selective : std::set{0, space.blocks - swap - again})
-                add_chunks({.n_swap = swap,
-                            .n_checkpoint = again,
-                            .n_selective = selective,
-                            .update = update,
-                            .chunk_bytes = chunk_bytes,
-                            .order = order},
-                           all);
+      for (plan::OptimizerOrder order : space.orders)
+        for (int swap = 0; swap <= space.most_swap; ++swap)
+          for (int again = 0; swap + again <= space.blocks; ++again)
+            for (const int selective : std::set{0, space.blocks - swap - again})
+              add_chunks({.n_swap = swap,
+                          .n_checkpoint = again,
+                          .n_selective = selective,
+                          .chunk_bytes = chunk_bytes,
+                          .order = order},
+                         all);
     if (slack)
       for (plan::Choice &choice : all) choice.slack = *slack;
     return all;
@@ -114,8 +108,11 @@ class Space {
     const bool host = !terms.shared_memory && terms.capacity[static_cast<std::size_t>(Tier::host)] > 0;
     for (choice.n_persist = 0; choice.n_persist <= n; ++choice.n_persist) {
       choice.n_host = host ? n - choice.n_persist : 0;
-      for (choice.n_buffer = choice.n_persist == n ? 0 : 1; choice.n_buffer <= n - choice.n_persist; ++choice.n_buffer)
-        all.push_back(choice);
+      const int left = n - choice.n_persist;
+      for (choice.n_buffer = left == 0 ? 0 : 1; choice.n_buffer <= left; ++choice.n_buffer)
+        for (choice.n_device_update = terms.shared_memory ? left : 0; choice.n_device_update <= left;
+             ++choice.n_device_update)
+          all.push_back(choice);
     }
   }
 

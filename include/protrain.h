@@ -325,8 +325,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  *   json: one object, lent until the next call on the options:
  *     "model", "hardware", "precision"    what was asked for
  *     "feasible"           false: nothing fits; what follows is of the smallest plan
- *     "n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint", "n_selective",
- *     "slack", "chunk_bytes", "update", "optimizer_order"    what was chosen; docs/plan.md says what each is.
+ *     "n_chunk", "n_persist", "n_buffer", "n_host", "n_device_update", "n_block", "n_swap", "n_checkpoint",
+ *     "n_selective", "slack", "chunk_bytes", "optimizer_order"    what was chosen; docs/plan.md says what each is.
  *                          chunk_bytes is null for a plan that was read from a file
  *     "step_seconds", "tokens_per_second", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
  *     "accumulation"       batches of a step; step_seconds is of them all, "predicted" and what follows of the last

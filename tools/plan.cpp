@@ -45,9 +45,12 @@ void print_for_people(const Json &plan) {
   fmt::print("  step {}, {:.0f} tokens/s; device {}, host {}, disk {}\n", time_text(plan["step_seconds"].get<double>()),
              plan["tokens_per_second"].get<double>(), bytes_text(plan["device_peak_bytes"]),
              bytes_text(plan["host_peak_bytes"]), bytes_text(plan["disk_bytes"]));
-  fmt::print("  chunks {}: persist {}, buffers {}, host {}; blocks {}: checkpoint {}, swap {}, selective {}\n\n",
-             plan["n_chunk"].dump(), plan["n_persist"].dump(), plan["n_buffer"].dump(), plan["n_host"].dump(),
-             plan["n_block"].dump(), plan["n_checkpoint"].dump(), plan["n_swap"].dump(), plan["n_selective"].dump());
+  fmt::print(
+      "  chunks {}: persist {}, buffers {}, host {}, updated on the device {}; blocks {}: checkpoint {}, swap {}, "
+      "selective {}\n\n",
+      plan["n_chunk"].dump(), plan["n_persist"].dump(), plan["n_buffer"].dump(), plan["n_host"].dump(),
+      plan["n_device_update"].dump(), plan["n_block"].dump(), plan["n_checkpoint"].dump(), plan["n_swap"].dump(),
+      plan["n_selective"].dump());
   for (const Json &sentence : plan["explanation"]) fmt::print("{}\n", sentence.get<std::string>());
 }
 

@@ -21,6 +21,9 @@ double between(const std::vector<double> &sums, std::size_t begin, std::size_t e
 CostModel::Load CostModel::Load::operator+(const Load &other) const {
   return {compute + other.compute, up + other.up, down + other.down, disk + other.disk, host + other.host};
 }
+CostModel::Load CostModel::Load::operator*(double share) const {
+  return {compute * share, up * share, down * share, disk * share, host * share};
+}
 
 // A block's seconds go to the chunks that hold its parameters, by their bytes.
 Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Clock &clock_, const Terms &terms_,
@@ -65,11 +68,12 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Clo
   }
 }
 
-CostModel::CostModel(const Chunking &chunking, const Choice &base)
+CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_device)
     : clock_(chunking.clock),
       outline_(chunking.outline),
       terms_(chunking.terms),
       base_(base),
+      on_device_(terms_.shared_memory ? 1 : on_device),
       shares_cores_(clock_.profile().shares_cores),
       lost_beside_disk_(1 - clock_.profile().compute_beside_disk),
       modes_(interleave(outline_.blocks.size(), static_cast<std::size_t>(base.n_swap),
@@ -111,17 +115,30 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
 // What the optimizer moves and computes for a chunk. On the host it cannot fall far behind: what it has not taken yet
 // holds memory.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
+  if (tier == Tier::device) return {.compute = chunks_[c].device_update};
+  return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
+}
+
+CostModel::Load CostModel::update_on_device(std::size_t c, Tier tier) const {
   const Chunking::Weight &chunk = chunks_[c];
-  const bool on_device = tier == Tier::device || base_.update == Tier::device;
-  Load load;
-  (on_device ? load.compute : load.host) = on_device ? chunk.device_update : chunk.host_update;
+  // With the barrier weights and gradient come as well: compute is done with both.
+  const std::uint64_t comes = base_.order == OptimizerOrder::barrier ? rest(c) : chunk.state;
+  Load load{.compute = chunk.device_update};
   if (tier == Tier::disk)
-    load.disk = clock_.move(Tier::disk, Tier::host, on_device ? chunk.state : rest(c)) +
-                clock_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
-  if (tier != Tier::device && on_device && !terms_.shared_memory) {
-    load.up = clock_.move(Tier::host, Tier::device, chunk.state);
-    load.down = clock_.move(Tier::device, Tier::host, chunk.weights + chunk.state);
-  }
+    load.disk =
+        clock_.move(Tier::disk, Tier::host, comes) + clock_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+  if (terms_.shared_memory) return load;
+  load.up = clock_.move(Tier::host, Tier::device, comes);
+  load.down = clock_.move(Tier::device, Tier::host, chunk.weights + chunk.state);
+  return load;
+}
+
+CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
+  const Chunking::Weight &chunk = chunks_[c];
+  Load load{.host = chunk.host_update};
+  if (tier == Tier::disk)
+    load.disk =
+        clock_.move(Tier::disk, Tier::host, rest(c)) + clock_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
   return load;
 }
 
@@ -129,8 +146,8 @@ CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool barrier = base_.order == OptimizerOrder::barrier;
   Load load = barrier ? Load{} : update(c, tier);
-  const bool leaves = tier != Tier::device && (barrier || base_.update == Tier::host);
-  if (leaves && !terms_.shared_memory) load.down += clock_.move(Tier::device, Tier::host, chunks_[c].gradient);
+  const double leaves = tier == Tier::device ? 0 : barrier ? 1 : 1 - on_device_;
+  if (!terms_.shared_memory) load.down += leaves * clock_.move(Tier::device, Tier::host, chunks_[c].gradient);
   if (barrier && tier == Tier::disk) load.disk += clock_.move(Tier::host, Tier::disk, chunks_[c].gradient);
   return load;
 }
@@ -149,10 +166,14 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   return load;
 }
 
-// Queues run beside each other; where cores are shared only the disk does.
+// Queues run beside each other; where cores are shared only the disk does. Copies up and down at once may together be
+// slower than each alone.
 double CostModel::longest(const Load &load) const {
   if (shares_cores_) return std::max(load.compute + load.up + load.down + load.host, load.disk);
-  return std::max({load.compute, load.up, load.down, load.disk, load.host});
+  const profile::Profile &profile = clock_.profile();
+  const double both_ways =
+      profile.both_ways > 0 ? (load.up * profile.upload + load.down * profile.download) / profile.both_ways : 0;
+  return std::max({load.compute, load.up, load.down, both_ways, load.disk, load.host});
 }
 
 void CostModel::sum_up(Tier tier) {
@@ -166,7 +187,7 @@ void CostModel::sum_up(Tier tier) {
     const Load after = base_.order == OptimizerOrder::barrier ? update(c, tier) : Load{};
     const Load out = swap(c, true), in = swap(c, false);
     const Load moved = fetch + fetch + settled + after + out + in;
-    const double host = tier != Tier::device && base_.update == Tier::host ? chunks_[c].host_update : 0;
+    const double host = tier != Tier::device ? (1 - on_device_) * chunks_[c].host_update : 0;
     const auto add = [&](std::vector<double> &to, double seconds) { to[c + 1] = to[c] + seconds; };
     // Eq. 3: a chunk's fetch runs beside the compute of the one before it.
     add(sums.forward, longest(Load{.compute = c > 0 ? chunks_[c - 1].forward : 0} + fetch + out));
@@ -199,7 +220,7 @@ void CostModel::hold() {
   }
   activations_ = std::max(activations_, kept + outline_.head_transient);
   for (const Chunking::Weight &chunk : chunks_) {
-    const std::uint64_t moments = base_.update == Tier::device ? chunk.state : 0;
+    const std::uint64_t moments = on_device_ > 0 ? chunk.state : 0;
     in_flight_ = std::max(in_flight_, chunk.gradient + moments);
   }
 }

@@ -48,12 +48,14 @@ struct Chunking {
   std::vector<std::vector<std::uint64_t>> in_a_row;
 };
 
-// For one chunking, one set of block modes, one place and order of the optimizer: all that then depends on n_persist,
-// n_host and n_buffer is a difference of prefix sums.
+// For one chunking, one set of block modes, one order of the optimizer and one mix of its places: all that then depends
+// on n_persist, n_host and n_buffer is a difference of prefix sums.
 class CostModel {
  public:
-  // `base`: n_swap, n_checkpoint, n_selective, update, order; no more blocks than there are.
-  CostModel(const Chunking &chunking, const Choice &base);
+  // `base`: n_swap, n_checkpoint, n_selective, order; no more blocks than there are. `on_device`: the share of the
+  // chunks that do not persist whose optimizer runs on the device, 0 to 1. Each chunk weighs as their mean does, since
+  // the two kinds are spread evenly.
+  CostModel(const Chunking &chunking, const Choice &base, double on_device);
 
   std::size_t chunks() const { return chunks_.size(); }
   // The most chunks after the first `persist` that `bytes` of host memory hold.
@@ -67,6 +69,7 @@ class CostModel {
   struct Load {
     double compute = 0, up = 0, down = 0, disk = 0, host = 0;
     Load operator+(const Load &other) const;
+    Load operator*(double share) const;
   };
   // Prefix sums over the chunks, as if all rested in one tier.
   struct Sums {
@@ -82,6 +85,8 @@ class CostModel {
   Load prefetch(std::size_t chunk, Tier tier) const;  // eq. 4
   Load settle(std::size_t chunk, Tier tier) const;    // eq. 6
   Load update(std::size_t chunk, Tier tier) const;
+  Load update_on_device(std::size_t chunk, Tier tier) const;
+  Load update_on_host(std::size_t chunk, Tier tier) const;
   Load swap(std::size_t chunk, bool out) const;
   std::uint64_t rest(std::size_t chunk) const;
   double longest(const Load &load) const;
@@ -90,6 +95,7 @@ class CostModel {
   const Outline &outline_;
   const Terms &terms_;
   const Choice base_;
+  const double on_device_;
   const bool shares_cores_;
   const double lost_beside_disk_;  // share of compute's speed
   const std::vector<BlockMode> modes_;

@@ -67,10 +67,10 @@ const Json::Array &list(const Json &json, const char *key) {
 
 // A key that is misspelt would leave its default unsaid.
 void require_known_keys(const Json &json) {
-  static const std::vector<std::string_view> known = {"n_chunk",         "n_block",     "piece_bytes",   "n_persist",
-                                                      "n_buffer",        "n_swap",      "n_checkpoint",  "n_selective",
-                                                      "n_host",          "chunk_bytes", "shared_memory", "update",
-                                                      "optimizer_order", "slack",       "chunks",        "blocks"};
+  static const std::vector<std::string_view> known = {
+      "n_chunk",         "n_block",         "piece_bytes", "n_persist",   "n_buffer",      "n_swap",
+      "n_checkpoint",    "n_selective",     "n_host",      "chunk_bytes", "shared_memory", "update",
+      "n_device_update", "optimizer_order", "slack",       "chunks",      "blocks"};
   for (const auto &[key, value] : *json.members()) {
     const std::string nearest = nearest_word(key, known);
     require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),
@@ -89,8 +89,12 @@ Choice choice_from(const Json &json, Choice choice) {
   choice.shared_memory = truth(json, "shared_memory", choice.shared_memory);
   choice.chunk_bytes = bytes_of(json, "chunk_bytes", choice.chunk_bytes);
   choice.piece_bytes = bytes_of(json, "piece_bytes", choice.piece_bytes);
-  if (const Json *update = json.find("update"))
-    choice.update = named<Tier>(*update, kTierNames, "place for an optimizer");
+  if (const Json *update = json.find("update")) {
+    const Tier tier = named<Tier>(*update, kTierNames, "place for an optimizer");
+    require(tier != Tier::disk, Code::arg, "plan", "an optimizer cannot run on the disk");
+    choice.n_device_update = tier == Tier::device ? -1 : 0;
+  }
+  choice.n_device_update = integer(json, "n_device_update", choice.n_device_update);
   if (const Json *order = json.find("optimizer_order"))
     choice.order = named<OptimizerOrder>(*order, kOrderNames, "order of the optimizer");
   return choice;

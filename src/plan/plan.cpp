@@ -59,7 +59,6 @@ std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_byt
 }
 
 Plan expand(const graph::Graph &graph, const Choice &choice) {
-  require(choice.update != Tier::disk, Code::arg, "plan", "an optimizer cannot run on the disk");
   Plan plan;
   plan.shared_memory = choice.shared_memory;
   plan.order = choice.order;
@@ -70,10 +69,12 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
   const std::size_t left = plan.chunks.size() - static_cast<std::size_t>(plan.n_persist);
   plan.n_buffer = cut(choice.n_buffer, left);
   const auto on_host = static_cast<std::size_t>(choice.n_host < 0 ? static_cast<int>(left) : cut(choice.n_host, left));
+  const bool all = choice.shared_memory || choice.n_device_update < 0;
+  const auto updated = all ? left : static_cast<std::size_t>(cut(choice.n_device_update, left));
   for (std::size_t c = 0; c < left; ++c) {
     Chunk &chunk = plan.chunks[static_cast<std::size_t>(plan.n_persist) + c];
     chunk.tier = c < on_host ? Tier::host : Tier::disk;
-    chunk.update = choice.shared_memory ? Tier::device : choice.update;
+    chunk.update = (c + 1) * updated / left > c * updated / left ? Tier::device : Tier::host;
   }
   const auto blocks = static_cast<std::size_t>(count_blocks(graph));
   plan.n_swap = cut(choice.n_swap, blocks);

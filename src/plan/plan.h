@@ -43,9 +43,9 @@ struct Plan {
   // what leaves goes to the disk.
   bool shared_memory = false;
   OptimizerOrder order = OptimizerOrder::overlap;
-  // Stages (a block's forward or backward) for which bytes that another queue than compute used last are left alone,
-  // beyond the one that they always are: an optimizer on the host, or a copy, may fall behind by that much before
-  // compute waits for it.
+  // Stages (a block's forward or backward) for which bytes that another queue than compute used last are left alone: an
+  // optimizer on the host, or a copy, may fall behind by that much before compute waits for it. 0: bytes are used again
+  // at once, and whoever does waits.
   int slack = 0;
   // The disk is read and written in pieces of this size, and so the optimizer goes through a chunk of one parameter
   // that is larger, rows at a time: a table's moments are never in memory as a whole. A multiple of kDiskAlignment.
@@ -59,8 +59,10 @@ struct Plan {
 struct Choice {
   int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0, n_selective = 0;
   int n_host = -1;  // chunks after the persistent ones that rest on the host, -1: all; the others on disk
+  // Chunks that do not persist, but whose optimizer runs on the device, -1: all; they are spread evenly among those
+  // whose optimizer runs on the host, so that both work at once.
+  int n_device_update = 0;
   int slack = 0;
-  Tier update = Tier::host;                 // where the optimizer runs for chunks that do not persist
   std::uint64_t chunk_bytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
   std::uint64_t piece_bytes = kPieceBytes;
   bool shared_memory = false;
@@ -96,8 +98,9 @@ void check(const Plan &plan, const graph::Graph &graph);
 Json as_json(const Plan &plan);
 std::string to_json(const Plan &plan);
 // Either what to_json gives, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
-// "n_host", "chunk_bytes", "update"), which are expanded. What is absent is taken from `base`. Checked against the
-// graph; Code::format for text that is no plan, Code::arg for one that does not fit.
+// "n_host", "n_device_update", "chunk_bytes"), which are expanded. "update", a tier, says n_device_update in a word:
+// none of the chunks or all. What is absent is taken from `base`. Checked against the graph; Code::format for text that
+// is no plan, Code::arg for one that does not fit.
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base);
 
 }  // namespace protrain::plan

@@ -3,20 +3,28 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+
+#include "plan/descent.h"
 
 namespace protrain::plan {
 
 namespace {
 
 constexpr std::size_t kInstructions = 30'000;    // laid out in one search, about
+constexpr std::size_t kDescent = 250'000;        // laid out beyond them where memories are apart, about
 constexpr std::size_t kFewest = 5, kMost = 200;  // points that are laid out
 constexpr std::size_t kShortlist = 1500;         // points that are ranked again after each
 constexpr int kSteps = 10;                       // values of an integer that are ranked before its neighbours are
+constexpr int kShares = 8;                       // parts of the chunks that the device may update, in the same way
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
-constexpr int kSlack = 3;        // stages by which copies and the host may fall behind, where there are any
+// Stages by which the disk may fall behind; and where memories are apart, copies and the host.
+constexpr int kSlackShared = 1, kSlackApart = 4;
 constexpr int kSiblings = 2;     // laid out of points that differ in their buffers alone
 constexpr double kMargin = 1.1;  // the closed form may be wrong by this much about memory
 constexpr double kHope = 1.05;   // a point that looks worse than the best by more than this is not laid out
+constexpr double kAny = std::numeric_limits<double>::max();
+constexpr int kTries = 3;  // to find a plan that fits for one place of the optimizer
 // Where all fits, a share of a step's time that may be given for memory, less than other processes cost it; and how
 // many times that share of the memory must come of it.
 constexpr double kMostGiven = 0.02, kLeastWorth = 4;
@@ -38,17 +46,39 @@ class Search {
         lay_out_(lay_out),
         trials_(graph, lay_out),
         outline_(graph, clock),
-        space_(space_of(graph, outline_, clock, terms)) {
+        space_(space_of(graph, outline_, clock, terms)),
+        base_(with_terms({}, terms)) {
     chunkings_.reserve(space_.chunk_bytes.size());
     for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, clock, terms, bytes);
   }
 
-  // Ranks, lays out what looks best, and ranks again: with what the first point teaches about memory, and around each
-  // new best point.
+  // Where nothing fits, bytes are used again at once, and then updates wait for the norm of all gradients: both hold
+  // less and take longer.
   Found run() {
     if (try_resident()) return found();
+    const int usual = base_.slack;
+    for (const OptimizerOrder order : space_.orders)
+      for (const int slack : {usual, 0}) {
+        if (best()) return found();
+        base_.order = order;
+        base_.slack = slack;
+        try_points();
+      }
+    return found();
+  }
+
+ private:
+  // Ranks, lays out what looks best, and ranks again: with what the first point teaches about memory, and around each
+  // new best point.
+  void try_points() {
+    const std::size_t before = trials_.all().size(), instructions = trials_.instructions();
+    const auto enough = [&] {
+      const std::size_t laid_out = trials_.all().size() - before, most = (space_.host_updates ? 2 : 1) * kInstructions;
+      return laid_out >= kMost || (laid_out >= kFewest && trials_.instructions() - instructions >= most);
+    };
     rank();
     if (shortlist_.empty()) rank(kMargin);
+    if (space_.host_updates) try_each_place();
     std::optional<Choice> around;
     for (bool ranked_again = false; !enough();) {
       if (const std::optional<Point> first = best(); first && !(around && same_integers(*around, first->choice))) {
@@ -63,10 +93,9 @@ class Search {
       ranked_again = true;
       rank();
     }
-    return found();
+    if (space_.host_updates) descend();
   }
 
- private:
   // Nothing moves, nothing is computed again: where that fits it is taken, though an optimizer on the host, beside
   // backward, could save a little more. But what is computed again for next to nothing need not be kept.
   bool try_resident() {
@@ -91,35 +120,49 @@ class Search {
     return saved > 0 && given <= kMostGiven && saved >= kLeastWorth * given;
   }
 
-  bool enough() const {
-    const std::size_t laid_out = trials_.all().size();
-    return laid_out >= kMost || (laid_out >= kFewest && trials_.instructions() >= kInstructions);
+  bool fits(const Bytes &bytes) const { return plan::fits(bytes, terms_.capacity); }
+
+  // One plan that fits for each place of the optimizer: the closed form says little of one place beside another. What
+  // turns out too large teaches the ranking how much of the memory is left; at last nothing may fall behind.
+  void try_each_place() {
+    const int usual = base_.slack;
+    for (const Mix mix : {Mix::both, Mix::host, Mix::device})
+      for (int tries = 0; tries < 2 * kTries && !best(mix); ++tries) {
+        base_.slack = tries < kTries ? usual : 0;
+        rank();
+        if (const Candidate *pick = best_hope({.most_swap = 0, .hope = kAny, .mix = mix}); pick != nullptr)
+          trials_.add(*pick);
+      }
+    base_.slack = usual;
+    rank();
   }
 
-  bool fits(const Bytes &bytes) const {
-    for (std::size_t t = 0; t < kTierCount; ++t)
-      if (bytes[t] > terms_.capacity[t]) return false;
-    return true;
+  // From the best plan, and from the best of each other place of the optimizer: those are valleys of their own.
+  void descend() {
+    std::vector<Point> starts;
+    for (const Mix mix : {Mix::host, Mix::device, Mix::both})
+      if (const std::optional<Point> one = best(mix)) starts.push_back(*one);
+    std::ranges::sort(starts, {}, [](const Point &point) { return point.laid_out.seconds; });
+    for (const Point &start : starts)
+      Descent(graph_, space_, terms_, trials_, trials_.instructions() + kDescent / starts.size()).from(start.choice);
   }
 
-  // With the barrier an update never starts earlier, and gradients rest: where the order is free it is not ranked.
   // `margin`: by which the closed form is let exceed the capacities as long as nothing corrects it.
   void rank(double margin = 1) {
     margin_ = margin;
     shortlist_.clear();
-    Choice base = with_terms({}, terms_);
+    Choice base = base_;
     for (const Chunking &chunking : chunkings_)
-      for (Tier update : space_.updates)
-        for (int swaps : spread(space_.most_swap))
-          for (int again : spread(space_.blocks - swaps))
-            for (int selective : selections(swaps + again)) {
-              base.chunk_bytes = space_.chunk_bytes[static_cast<std::size_t>(&chunking - chunkings_.data())];
-              base.update = update;
-              base.n_swap = swaps;
-              base.n_checkpoint = again;
-              base.n_selective = selective;
-              rank_chunks(chunking, base);
-            }
+      for (int swaps : spread(space_.most_swap))
+        for (int again : spread(space_.blocks - swaps))
+          for (int selective : selections(swaps + again)) {
+            base.chunk_bytes = space_.chunk_bytes[static_cast<std::size_t>(&chunking - chunkings_.data())];
+            base.n_swap = swaps;
+            base.n_checkpoint = again;
+            base.n_selective = selective;
+            for (int share = space_.host_updates ? 0 : kShares; share <= kShares; ++share)
+              rank_chunks(chunking, base, static_cast<double>(share) / kShares);
+          }
     keep_best();
   }
 
@@ -132,6 +175,7 @@ class Search {
   void rank_neighbours(const Choice &around) {
     const auto at = std::ranges::find(space_.chunk_bytes, around.chunk_bytes) - space_.chunk_bytes.begin();
     const Chunking &chunking = chunkings_[static_cast<std::size_t>(at)];
+    const std::vector<double> shares = shares_near(around, chunking.chunks.size());
     Choice base = around;
     for (int swaps = around.n_swap - 1; swaps <= around.n_swap + 1; ++swaps)
       for (int again = around.n_checkpoint - 2; again <= around.n_checkpoint + 2; ++again) {
@@ -140,19 +184,38 @@ class Search {
         base.n_checkpoint = again;
         for (int selective : selections(swaps + again)) {
           base.n_selective = selective;
-          rank_chunks(chunking, base, &around.n_persist);
+          for (double share : shares) rank_chunks(chunking, base, share, &around.n_persist);
         }
       }
   }
 
+  // The choice's own share of updates on the device, and those of one chunk fewer and one more.
+  std::vector<double> shares_near(const Choice &around, std::size_t chunks) const {
+    const int left = static_cast<int>(chunks) - around.n_persist;
+    if (!space_.host_updates || left == 0) return {1};
+    const int own = around.n_device_update < 0 ? left : around.n_device_update;
+    std::vector<double> shares;
+    for (int count = std::max(own - 1, 0); count <= std::min(own + 1, left); ++count)
+      shares.push_back(static_cast<double>(count) / left);
+    return shares;
+  }
+
   // All that n_persist, n_host and n_buffer can be. n_host is the most that fits: the host is never slower than the
   // disk. Of n_buffer the largest that fit, and the fewest.
-  // `around`: near this n_persist alone.
-  void rank_chunks(const Chunking &chunking, Choice choice, const int *around = nullptr) {
-    const CostModel model(chunking, choice);
+  // `share`: of the updates of chunks that do not persist, on the device. `around`: near this n_persist alone.
+  void rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around = nullptr) {
+    const CostModel model(chunking, choice, share);
     const std::size_t n = model.chunks();
+    const int own = share <= 0 ? 0 : share >= 1 ? -1 : 1;  // 1: some
+    choice.n_device_update = own;
     const Bytes room = room_near(choice);
     for (std::size_t persist : persists(model, room, around)) {
+      if (persist == n && own >= 0) continue;  // nothing is left to update on the host
+      if (own > 0) {
+        const int left = static_cast<int>(n - persist);
+        if (left < 2) continue;  // one chunk has no mean
+        choice.n_device_update = std::clamp(static_cast<int>(std::lround(share * left)), 1, left - 1);
+      }
       const std::size_t on_host = terms_.shared_memory ? 0 : model.fitting_host(persist, room[1]);
       const std::size_t most = persist == n ? 0 : model.fitting_buffers(persist, room[0]);
       choice.n_persist = static_cast<int>(persist);
@@ -194,20 +257,19 @@ class Search {
     return found;
   }
 
-  // As many of each n_swap: what the closed form makes of swapping says little beside plans that swap less.
+  // As many of each n_swap and of each place of the optimizer: the closed form says little of one kind beside another.
   void keep_best() {
-    const std::size_t kinds = spread(space_.most_swap).size(), each = kShortlist / kinds;
-    const auto better = [](const Candidate &a, const Candidate &b) {
-      return std::pair(a.choice.n_swap, a.estimate.seconds) < std::pair(b.choice.n_swap, b.estimate.seconds);
+    const auto kind = [](const Candidate &candidate) {
+      return std::pair(candidate.choice.n_swap, mix_of(candidate.choice));
+    };
+    const auto better = [&](const Candidate &a, const Candidate &b) {
+      return std::pair(kind(a), a.estimate.seconds) < std::pair(kind(b), b.estimate.seconds);
     };
     std::ranges::sort(shortlist_, better);
-    std::size_t of_kind = 0;
-    int n_swap = -1;
-    std::erase_if(shortlist_, [&](const Candidate &candidate) {
-      of_kind = candidate.choice.n_swap == n_swap ? of_kind + 1 : 0;
-      n_swap = candidate.choice.n_swap;
-      return of_kind >= each;
-    });
+    std::map<std::pair<int, Mix>, std::size_t> kept;
+    for (const Candidate &candidate : shortlist_) kept[kind(candidate)] = 0;
+    const std::size_t each = kept.empty() ? 0 : kShortlist / kept.size();
+    std::erase_if(shortlist_, [&](const Candidate &candidate) { return ++kept[kind(candidate)] > each; });
   }
 
   // What the closed form may promise of each tier for a plan like this to fit in truth.
@@ -224,18 +286,25 @@ class Search {
   // whatever is hoped of it.
   const Candidate *best_hope() const {
     if (trials_.all().size() == 1 && trials_.all()[0].candidate.choice.n_swap > 0)
-      if (const Candidate *pick = best_hope(0, std::numeric_limits<double>::max()); pick != nullptr) return pick;
-    return best_hope(space_.most_swap, kHope);
+      if (const Candidate *pick = best_hope({.most_swap = 0, .hope = kAny}); pick != nullptr) return pick;
+    return best_hope({.most_swap = space_.most_swap, .hope = kHope});
   }
 
-  // The point of the shortlist that looks fastest of those that look like fitting, each corrected by its nearest
-  // neighbour that was laid out.
-  const Candidate *best_hope(int most_swap, double hope) const {
+  struct Wanted {
+    int most_swap = 0;
+    double hope = 1;         // looks at most so many times as slow as the best
+    std::optional<Mix> mix;  // none: any
+  };
+
+  // The point of the shortlist that looks fastest of those that are wanted and look like fitting, each corrected by its
+  // nearest neighbour that was laid out.
+  const Candidate *best_hope(const Wanted &wanted) const {
     const Candidate *pick = nullptr;
     const std::optional<Point> first = best();
     double least = std::numeric_limits<double>::max();
     for (const Candidate &candidate : shortlist_) {
-      if (candidate.choice.n_swap > most_swap || siblings(candidate.choice) >= kSiblings) continue;
+      if (candidate.choice.n_swap > wanted.most_swap || siblings(candidate.choice) >= kSiblings) continue;
+      if (wanted.mix && mix_of(candidate.choice) != *wanted.mix) continue;
       const Trial *near = trials_.nearest(candidate.choice);
       double seconds = candidate.estimate.seconds;
       if (near != nullptr) {
@@ -244,7 +313,8 @@ class Search {
       }
       if (first) {
         const bool near_best = distance(first->choice, candidate.choice) <= kNeighbour;
-        if (seconds > first->laid_out.seconds * (near_best ? std::max(kNeighbourHope, hope) : hope)) continue;
+        const double hope = near_best ? std::max(kNeighbourHope, wanted.hope) : wanted.hope;
+        if (seconds > first->laid_out.seconds * hope) continue;
       }
       if (seconds < least) pick = &candidate, least = seconds;
     }
@@ -264,6 +334,16 @@ class Search {
     Bytes bytes = candidate.estimate.bytes;
     for (std::size_t t = 0; t < kTierCount; ++t) bytes[t] = shifted(bytes[t], near.memory_error(t));
     return fits(bytes);
+  }
+
+  // The fastest that fits, of those whose optimizer runs there.
+  std::optional<Point> best(Mix mix) const {
+    std::optional<Point> found;
+    for (const Trial &trial : trials_.all())
+      if (mix_of(trial.candidate.choice) == mix && fits(trial.laid_out.bytes) &&
+          (!found || trial.laid_out.seconds < found->laid_out.seconds))
+        found = Point{trial.candidate.choice, trial.laid_out};
+    return found;
   }
 
   // The fastest that fits, but for `other`.
@@ -293,6 +373,7 @@ class Search {
   Trials trials_;
   const Outline outline_;
   const Space space_;
+  Choice base_;                      // the order of the optimizer and the slack of all points that are ranked now
   std::vector<Chunking> chunkings_;  // one for each of the space's chunk_bytes
   std::vector<Candidate> shortlist_;
   Point resident_;
@@ -305,9 +386,9 @@ class Search {
 
 Choice with_terms(Choice choice, const Terms &terms) {
   choice.shared_memory = terms.shared_memory;
-  choice.slack = terms.shared_memory ? 0 : kSlack;
+  choice.slack = terms.shared_memory ? kSlackShared : kSlackApart;
   if (terms.barrier_only) choice.order = OptimizerOrder::barrier;
-  if (terms.shared_memory) choice.update = Tier::device;
+  if (terms.shared_memory) choice.n_device_update = -1;
   return choice;
 }
 
@@ -323,7 +404,7 @@ Space space_of(const graph::Graph &graph, const Outline &outline, const Clock &c
   const std::uint64_t block = space.blocks > 0 ? in_blocks / outline.blocks.size() : all / 16;
   for (std::uint64_t eighths : {5, 9, 18})
     space.chunk_bytes.push_back(round_up(std::max<std::uint64_t>(block / 8 * eighths, 1), kDiskAlignment));
-  space.updates = terms.shared_memory ? std::vector{Tier::device} : std::vector{Tier::host, Tier::device};
+  space.host_updates = !terms.shared_memory;
   space.orders = {OptimizerOrder::barrier};
   if (!terms.barrier_only) space.orders = {OptimizerOrder::overlap, OptimizerOrder::barrier};
   const Tier away = terms.shared_memory ? Tier::disk : Tier::host;

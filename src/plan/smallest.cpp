@@ -70,7 +70,7 @@ class Fallback {
   // matter: the figure of a refusal must not hang on times.
   void gather() {
     for (const Chunking &chunking : chunkings_)
-      for (Tier update : space_.updates)
+      for (int updates : space_.host_updates ? std::vector{0, -1} : std::vector{-1})
         for (OptimizerOrder order : space_.orders)
           for (int again : {space_.blocks, std::max(space_.blocks - 1, 0), 0})
             for (const auto &[buffers, swaps] : {std::pair(1, 0), std::pair(2, 0), std::pair(1, space_.blocks / 2),
@@ -80,7 +80,7 @@ class Fallback {
                                           .n_swap = swaps,
                                           .n_checkpoint = recomputed,
                                           .n_selective = staying - recomputed,
-                                          .update = update,
+                                          .n_device_update = updates,
                                           .chunk_bytes = chunk_bytes_of(chunking),
                                           .order = order},
                                          terms_);
@@ -93,7 +93,7 @@ class Fallback {
 
   // Nothing persists, or all does; the host holds what fits, or nothing.
   void gather_chunks(const Chunking &chunking, Choice choice) {
-    const CostModel model(chunking, choice);
+    const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();
     const bool disk = terms_.capacity[2] > 0, host = !terms_.shared_memory && terms_.capacity[1] > 0;
     add(model, choice, n, 0);
@@ -117,7 +117,7 @@ class Fallback {
   void relieve_host(const Trial &trial) {
     const Choice choice = trial.candidate.choice;
     if (terms_.shared_memory || excess(trial.laid_out.bytes, 0) > 0 || excess(trial.laid_out.bytes, 1) == 0) return;
-    const CostModel model(chunkings_[chunking_of(choice)], choice);
+    const CostModel model(chunkings_[chunking_of(choice)], choice, choice.n_device_update < 0 ? 1 : 0);
     const std::uint64_t on_host = shifted(terms_.capacity[1], -trial.memory_error(1));
     const std::uint64_t on_device = shifted(terms_.capacity[0], -trial.memory_error(0));
     const std::size_t n = model.chunks();

@@ -1,24 +1,30 @@
 #include "plan/trials.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 namespace protrain::plan {
+
+Mix mix_of(const Choice &choice) {
+  return choice.n_device_update == 0 ? Mix::host : choice.n_device_update < 0 ? Mix::device : Mix::both;
+}
 
 double Trial::memory_error(std::size_t tier) const {
   return static_cast<double>(laid_out.bytes[tier]) - static_cast<double>(candidate.estimate.bytes[tier]);
 }
 
 double mode_distance(const Choice &a, const Choice &b) {
-  const int kinds = (a.update != b.update) + (a.order != b.order) + (a.chunk_bytes != b.chunk_bytes) +
-                    ((a.n_selective > 0) != (b.n_selective > 0));
-  return std::abs(a.slack - b.slack) + 2 * std::abs(a.n_swap - b.n_swap) + std::abs(a.n_checkpoint - b.n_checkpoint) +
-         8.0 * kinds;
+  if (a.order != b.order || a.slack != b.slack) return std::numeric_limits<double>::infinity();
+  const int kinds =
+      (mix_of(a) != mix_of(b)) + (a.chunk_bytes != b.chunk_bytes) + ((a.n_selective > 0) != (b.n_selective > 0));
+  return 2 * std::abs(a.n_swap - b.n_swap) + std::abs(a.n_checkpoint - b.n_checkpoint) + 8.0 * kinds;
 }
 
 double distance(const Choice &a, const Choice &b) {
   return mode_distance(a, b) + std::abs(a.n_persist - b.n_persist) + std::abs(a.n_host - b.n_host) +
-         0.5 * std::abs(a.n_buffer - b.n_buffer);
+         std::abs(a.n_device_update - b.n_device_update) + 0.5 * std::abs(a.n_buffer - b.n_buffer);
 }
 
 bool same_integers(const Choice &a, const Choice &b) { return distance(a, b) == 0; }
@@ -29,14 +35,26 @@ const Trial &Trials::add(const Candidate &candidate) {
   return all_.back();
 }
 
+const Trial *Trials::find(const Choice &choice) const {
+  const auto found =
+      std::ranges::find_if(all_, [&](const Trial &trial) { return same_integers(trial.candidate.choice, choice); });
+  return found == all_.end() ? nullptr : &*found;
+}
+
 const Trial *Trials::nearest(const Choice &choice, double (*away)(const Choice &, const Choice &)) const {
   const Trial *found = nullptr;
-  double least = 0;
+  double least = std::numeric_limits<double>::infinity();
   for (const Trial &trial : all_) {
     const double from = away(trial.candidate.choice, choice);
-    if (found == nullptr || from < least) found = &trial, least = from;
+    if (trial.candidate.estimate.seconds > 0 && from < least) found = &trial, least = from;
   }
   return found;
+}
+
+bool fits(const Bytes &bytes, const Bytes &capacity) {
+  for (std::size_t t = 0; t < kTierCount; ++t)
+    if (bytes[t] > capacity[t]) return false;
+  return true;
 }
 
 std::uint64_t shifted(std::uint64_t bytes, double by) {

@@ -1,8 +1,8 @@
 // Trials: points of the space that were laid out, and what they teach about those beside them.
 #pragma once
 
+#include <deque>
 #include <functional>
-#include <vector>
 
 #include "plan/cost.h"
 
@@ -18,7 +18,7 @@ using LayOut = std::function<LaidOut(const Plan &)>;
 
 struct Candidate {
   Choice choice;
-  Estimate estimate;
+  Estimate estimate;  // seconds 0: the closed form was not asked
 };
 
 struct Trial {
@@ -27,7 +27,12 @@ struct Trial {
   double memory_error(std::size_t tier) const;  // bytes by which the closed form is too low
 };
 
-// How little two sets of modes, and kinds of chunks, have in common.
+// Where the optimizer runs for the chunks that do not persist.
+enum class Mix : std::uint8_t { host, device, both };
+Mix mix_of(const Choice &choice);
+
+// How little two sets of modes, and kinds of chunks, have in common; endless where order or slack differ, since these
+// change what each plan holds.
 double mode_distance(const Choice &a, const Choice &b);
 // How little two choices have in common.
 double distance(const Choice &a, const Choice &b);
@@ -38,7 +43,9 @@ class Trials {
   Trials(const graph::Graph &graph, const LayOut &lay_out) : graph_(graph), lay_out_(lay_out) {}
 
   const Trial &add(const Candidate &candidate);
-  const std::vector<Trial> &all() const { return all_; }
+  const std::deque<Trial> &all() const { return all_; }  // none moves when another is added
+  // nullptr: it was not laid out.
+  const Trial *find(const Choice &choice) const;
   std::size_t instructions() const { return instructions_; }  // laid out so far
 
   // nullptr: there is none yet.
@@ -47,9 +54,11 @@ class Trials {
  private:
   const graph::Graph &graph_;
   const LayOut &lay_out_;
-  std::vector<Trial> all_;
+  std::deque<Trial> all_;
   std::size_t instructions_ = 0;
 };
+
+bool fits(const Bytes &bytes, const Bytes &capacity);
 
 // `bytes` and a difference, never less than none.
 std::uint64_t shifted(std::uint64_t bytes, double by);

@@ -90,9 +90,10 @@ void Builder::store(Operand from, Operand home, std::uint64_t bytes) {
 void Builder::keep_to_end(BufferId id) { kept_.push_back(id); }
 
 std::size_t Builder::end_of_slack(std::size_t instruction) const {
+  if (slack_ == 0) return instruction;
   const auto next = std::ranges::upper_bound(stage_begins_, instruction);
-  const bool ends = stage_begins_.end() - next > slack_ + 1;
-  return ends ? *(next + slack_ + 1) : program.instructions.size();
+  const bool ends = stage_begins_.end() - next > slack_;
+  return ends ? *(next + slack_) : program.instructions.size();
 }
 
 Program Builder::finish() {

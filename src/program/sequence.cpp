@@ -131,15 +131,18 @@ class Sequencer {
     sequence_.items.insert(sequence_.items.end(), items.rbegin(), items.rend());
   }
 
+  // What belongs to no block, such as the norm of a gradient, does not end a block's stage.
   void number_stages() {
     std::size_t stage = 0;
-    for (std::size_t i = 0; i < sequence_.items.size(); ++i) {
-      Item &item = sequence_.items[i];
-      const auto place = [&](const Item &at) {
-        const Node &node = graph_.node(at.node);
-        return std::pair(node.block, at.again || node.phase == Phase::backward);
-      };
-      if (i > 0 && place(item) != place(sequence_.items[i - 1])) ++stage;
+    int block = -1;
+    bool backward = false, begun = false;
+    for (Item &item : sequence_.items) {
+      const Node &node = graph_.node(item.node);
+      const bool back = item.again || node.phase == Phase::backward, turns = back != backward;
+      if (begun && (turns || (node.block >= 0 && node.block != block))) ++stage;
+      if (turns || node.block >= 0) block = node.block;
+      backward = back;
+      begun = true;
       item.stage = stage;
     }
   }

@@ -10,7 +10,7 @@ namespace protrain::program {
 struct Item {
   graph::NodeId node;
   bool again = false;     // a forward node of a block that recomputes, all or selectively, before its backward
-  std::size_t stage = 0;  // runs of items of one block and one direction are a stage
+  std::size_t stage = 0;  // a block's forward or backward, with what lies between its items
 };
 
 // What becomes of the values that a block makes for its own backward.

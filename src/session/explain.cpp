@@ -72,7 +72,6 @@ class Explanation {
   void weights() {
     const std::uint64_t all = plan_.chunks.size(), host = count(Tier::host), disk = count(Tier::disk);
     if (host + disk == 0) return say("Weights and optimizer state stay in memory: nothing of them moves in a step.");
-    const char *optimizer = plan_.chunks.back().update == Tier::host ? "host" : "device";
     std::uint64_t bytes = 0;
     for (const plan::Chunk &chunk : plan_.chunks) bytes += chunk.bytes;
     std::string text =
@@ -80,8 +79,21 @@ class Explanation {
                     counted(all, "chunk"), bytes_text(bytes / all), plan_.n_persist);
     if (host > 0) text += fmt::format(", {} on the host", host);
     if (disk > 0) text += fmt::format(", {} on disk", disk);
-    say("{}. At most {} of the others {} on the device at a time (n_buffer); their optimizer runs on the {}.", text,
-        std::max(plan_.n_buffer, 1), plan_.n_buffer > 1 ? "are" : "is", optimizer);
+    say("{}. At most {} of the others {} on the device at a time (n_buffer); {}.", text, std::max(plan_.n_buffer, 1),
+        plan_.n_buffer > 1 ? "are" : "is", optimizer_of_others());
+  }
+
+  std::string optimizer_of_others() const {
+    std::size_t on_device = 0, others = 0;
+    for (const plan::Chunk &chunk : plan_.chunks) {
+      if (chunk.tier == Tier::device) continue;
+      ++others;
+      on_device += chunk.update == Tier::device;
+    }
+    if (on_device == 0 || on_device == others)
+      return fmt::format("their optimizer runs on the {}", on_device > 0 ? "device" : "host");
+    return fmt::format("the optimizer of {} of them runs on the device (n_device_update), of {} on the host", on_device,
+                       others - on_device);
   }
 
   void activations() {
@@ -184,10 +196,12 @@ class Explanation {
     if (found.next) {
       const plan::Choice &next = found.next->choice;
       const double change = slower(found.next->laid_out.seconds);
+      const int on_device =
+          next.n_device_update < 0 ? static_cast<int>(plan_.chunks.size()) - next.n_persist : next.n_device_update;
       say("Of {} plans that were ranked and {} laid out and simulated, the next best (n_persist {}, n_buffer {}, "
-          "n_checkpoint {}, n_swap {}, n_selective {}) takes {}.",
-          found.ranked, found.laid_out, next.n_persist, next.n_buffer, next.n_checkpoint, next.n_swap, next.n_selective,
-          change < 0.05 ? "as long as this one" : fmt::format("{:.1f} % longer", change));
+          "n_device_update {}, n_checkpoint {}, n_swap {}, n_selective {}) takes {}.",
+          found.ranked, found.laid_out, next.n_persist, next.n_buffer, on_device, next.n_checkpoint, next.n_swap,
+          next.n_selective, change < 0.05 ? "as long as this one" : fmt::format("{:.1f} % longer", change));
     }
     if (found.resident && found.resident->laid_out.bytes != found.best->laid_out.bytes) {
       const double change = slower(found.resident->laid_out.seconds);

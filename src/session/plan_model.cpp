@@ -41,17 +41,19 @@ class PlanSite {
 Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
   const auto on_host =
       std::ranges::count_if(plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::host; });
+  const auto on_device = std::ranges::count_if(
+      plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier != Tier::device && chunk.update == Tier::device; });
   return {{"n_chunk", plan.chunks.size()},
           {"n_persist", plan.n_persist},
           {"n_buffer", plan.n_buffer},
           {"n_host", on_host},
+          {"n_device_update", on_device},
           {"n_block", plan.blocks.size()},
           {"n_swap", plan.n_swap},
           {"n_checkpoint", plan.n_checkpoint},
           {"n_selective", plan.n_selective},
           {"slack", plan.slack},
           {"chunk_bytes", choice != nullptr ? Json(choice->chunk_bytes) : Json()},
-          {"update", plan.chunks.empty() ? "device" : kTierNames[static_cast<std::size_t>(plan.chunks.back().update)]},
           {"optimizer_order", plan.order == plan::OptimizerOrder::barrier ? "barrier" : "overlap"}};
 }
 

@@ -24,7 +24,7 @@ class Priced {
     clock_.emplace(machine_, layers_.graph, layers_.terms.optimizer);
     outline_.emplace(layers_.graph, *clock_);
     chunking.emplace(layers_.graph, *outline_, *clock_, layers_.terms, Layers::kWeight);
-    model.emplace(*chunking, base);
+    model.emplace(*chunking, base, base.n_device_update < 0 ? 1 : base.n_device_update / 3.0);
   }
 
   double seconds(std::size_t persist, std::size_t host, std::size_t buffers) const {
@@ -121,7 +121,18 @@ TEST(CostModel, ComputesForwardAgainInTheBackwardOfBlocksThatRecompute) {
 
 TEST(CostModel, MovesStateWhereTheDeviceUpdatesWhatTheHostHolds) {
   // Two moments go up in 2 s, weight and moments go down in 6, which is longer than a layer's backward of 5.5.
-  expect_seconds(Priced({.update = Tier::device}).seconds(0, 3, 3), kOutside + 10 + 3 * 6);
+  expect_seconds(Priced({.n_device_update = -1}).seconds(0, 3, 3), kOutside + 10 + 3 * 6);
+}
+
+TEST(CostModel, SharesTheUpdatesBetweenHostAndDevice) {
+  // A host at a tenth of its rate takes 10 s a chunk. One of three chunks on the device leaves it 20 s; two leave it
+  // 10, less than backward.
+  const auto slow = [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 10; };
+  EXPECT_GE(Priced({.n_device_update = 0}, slow).seconds(0, 3, 3), kOutside + 10 + 30);
+  expect_seconds(Priced({.n_device_update = 1}, slow).seconds(0, 3, 3), kOutside + 10 + 20);
+  const double most = Priced({.n_device_update = 2}, slow).seconds(0, 3, 3);
+  EXPECT_LT(most, kOutside + 10 + 18);
+  EXPECT_LT(most, Priced({.n_device_update = -1}, slow).seconds(0, 3, 3));
 }
 
 TEST(CostModel, BringsWhatRestsOnDiskThroughIt) {
@@ -135,7 +146,7 @@ TEST(CostModel, RunsEverythingButTheDiskInTurnWhereCoresAreShared) {
     machine.shares_cores = machine.shares_memory = terms.shared_memory = true;
   };
   // Memory is one, so nothing moves either: compute and the optimizer.
-  expect_seconds(Priced({.update = Tier::device}, shared).seconds(3, 0, 0), kOutside + 25.5);
+  expect_seconds(Priced({.n_device_update = -1}, shared).seconds(3, 0, 0), kOutside + 25.5);
   const auto apart = [](profile::Profile &machine, Terms &) { machine.shares_cores = true; };
   // Fetch 1 s each, gradient down 2 s, update 1 s, all in compute's place: 9 + 3 and 3 x (5 + 2 + 1).
   expect_seconds(Priced({}, apart).seconds(0, 3, 3), kOutside + 12 + 24);
@@ -154,14 +165,14 @@ std::vector<Shape3> all_shapes() {
 }
 
 TEST(CostModel, IsNeverFasterWithTheBarrierThanWithoutIt) {
-  for (const Tier update : {Tier::host, Tier::device})
+  for (const int on_device : {0, 1, 2, -1})
     for (const bool shared : {false, true}) {
-      if (shared && update == Tier::host) continue;
+      if (shared && on_device >= 0) continue;
       const auto change = [&](profile::Profile &machine, Terms &terms) {
         machine.shares_memory = machine.shares_cores = terms.shared_memory = shared;
       };
-      const Priced overlap({.update = update}, change);
-      const Priced barrier({.update = update, .order = OptimizerOrder::barrier}, change);
+      const Priced overlap({.n_device_update = on_device}, change);
+      const Priced barrier({.n_device_update = on_device, .order = OptimizerOrder::barrier}, change);
       for (const auto &[persist, host, buffers] : all_shapes()) {
         if (shared && host > 0) continue;
         EXPECT_GE(barrier.seconds(persist, host, buffers), overlap.seconds(persist, host, buffers) - 1e-9)
@@ -199,7 +210,7 @@ TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
   EXPECT_EQ(Priced().bytes(1, 1, 2)[1], state);
   EXPECT_EQ(Priced().bytes(1, 1, 2)[2], state);
   // The device's optimizer has moments there too.
-  EXPECT_EQ(Priced({.update = Tier::device}).bytes(1, 2, 2)[0], Priced().bytes(1, 2, 2)[0] + 2 * Layers::kWeight);
+  EXPECT_EQ(Priced({.n_device_update = -1}).bytes(1, 2, 2)[0], Priced().bytes(1, 2, 2)[0] + 2 * Layers::kWeight);
   // With the barrier gradients rest with their chunk.
   EXPECT_EQ(Priced({.order = OptimizerOrder::barrier}).bytes(1, 2, 2)[1], 2 * (state + Layers::kWeight));
 }
@@ -222,9 +233,9 @@ TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
   Outline outline(layers.graph, clock);
   for (Outline::Block &block : outline.blocks) block.light = Layers::kInner / 4, block.again = 0.25;
   const Chunking chunking(layers.graph, outline, clock, layers.terms, Layers::kWeight);
-  const Estimate all = CostModel(chunking, {}).estimate(3, 0, 0);
+  const Estimate all = CostModel(chunking, {}, 0).estimate(3, 0, 0);
   for (int selective = 1; selective <= 3; ++selective) {
-    const Estimate less = CostModel(chunking, {.n_selective = selective}).estimate(3, 0, 0);
+    const Estimate less = CostModel(chunking, {.n_selective = selective}, 0).estimate(3, 0, 0);
     expect_seconds(less.seconds, all.seconds + 0.25 * selective);
     // The last block's own are there again in its backward.
     const auto gone = static_cast<std::uint64_t>(std::min(selective, 2)) * (Layers::kInner / 4);

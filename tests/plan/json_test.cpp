@@ -58,7 +58,7 @@ TEST(PlanText, ComesBackAsThePlanItWasMadeOf) {
   for (int i = 0; i < 200; ++i) {
     const Plan plan = random_plan(graph, random);
     // What is absent is taken from the base: nothing may be.
-    const Choice other{.n_persist = 2, .n_buffer = 9, .n_swap = 1, .update = Tier::device, .shared_memory = i % 2 == 0};
+    const Choice other{.n_persist = 2, .n_buffer = 9, .n_swap = 1, .n_device_update = -1, .shared_memory = i % 2 == 0};
     EXPECT_EQ(from_json(to_json(plan), graph, other), plan) << to_json(plan);
   }
 }
@@ -75,9 +75,23 @@ TEST(PlanText, OfIntegersAloneIsExpanded) {
                                  .n_checkpoint = 2,
                                  .n_selective = 2,
                                  .n_host = 3,
-                                 .update = Tier::device,
+                                 .n_device_update = -1,
                                  .chunk_bytes = 64}));
   EXPECT_EQ(plan.chunks.size(), 6u);
+}
+
+TEST(PlanText, SpreadsWhatTheDeviceUpdatesAmongTheOthers) {
+  const graph::Graph graph = graph_of(6);
+  const auto places = [&](const std::string &more) {
+    std::string text;
+    for (const Chunk &chunk : from_json(R"({"n_persist": 1, "chunk_bytes": 64)" + more + "}", graph, {}).chunks)
+      text += chunk.update == Tier::device ? 'd' : 'h';
+    return text;
+  };
+  EXPECT_EQ(places(""), "dhhhhh");  // the first persists
+  EXPECT_EQ(places(R"(, "n_device_update": 1)"), "dhhhhd");
+  EXPECT_EQ(places(R"(, "n_device_update": 2)"), "dhhdhd");
+  EXPECT_EQ(places(R"(, "n_device_update": 9)"), "dddddd");
 }
 
 TEST(PlanText, TakesSizesInWords) {

@@ -135,6 +135,26 @@ TEST(Search, ComesNearTheBestOfItsWholeSpaceWithTheBarrier) {
   expect_near_best(retention);
 }
 
+TEST(Search, SharesTheOptimizerBetweenHostAndDeviceWhereNeitherIsFastEnough) {
+  profile::Profile machine = small_machine(false);
+  machine.host_optimizer = 4e9;
+  machine.upload = machine.download = 6e9;
+  machine.both_ways = 10e9;
+  Case it("gpt2-dynamic-opset18", machine);
+  Bytes &capacity = it.space.terms.capacity;
+  capacity[0] = it.least() + (it.resident_bytes() - it.least()) / 4;
+  const auto best_of = [&](int on_device) {
+    std::vector<Laid> some;
+    for (const Laid &one : it.laid())
+      if (one.choice.n_device_update == on_device) some.push_back(one);
+    return fastest(some, capacity)->out.seconds;
+  };
+  const Found found = it.space.search();
+  ASSERT_TRUE(found.best);
+  EXPECT_GT(found.best->choice.n_device_update, 0);
+  EXPECT_LT(found.best->laid_out.seconds, best_of(0));
+}
+
 TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
   for (const bool shared : {true}) {  // a host with an optimizer of its own may be faster yet
     Case it("gpt2-dynamic-opset18", shared);

@@ -64,7 +64,8 @@ struct TwoBlocks {
 
   // Each weight is a chunk.
   plan::Plan plan(Tier tier, plan::BlockMode mode, plan::OptimizerOrder order = plan::OptimizerOrder::overlap) const {
-    plan::Plan plan{.n_buffer = 1, .order = order, .chunks = plan::cut_chunks(graph, 64), .blocks = {mode, mode}};
+    plan::Plan plan{
+        .n_buffer = 1, .order = order, .slack = 1, .chunks = plan::cut_chunks(graph, 64), .blocks = {mode, mode}};
     for (plan::Chunk &chunk : plan.chunks) {
       chunk.tier = tier;
       chunk.update = tier == Tier::device ? Tier::device : Tier::host;

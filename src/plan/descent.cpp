@@ -1,0 +1,140 @@
+#include "plan/descent.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace protrain::plan {
+
+namespace {
+
+constexpr int kSlacks[] = {1, 2, 4, 8};  // stages
+
+}  // namespace
+
+Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &terms, Trials &trials, std::size_t most)
+    : space_(space), terms_(terms), trials_(trials), most_(most) {
+  for (const std::uint64_t bytes : space.chunk_bytes)
+    chunks_.push_back(static_cast<int>(cut_chunks(graph, bytes).size()));
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const graph::Type &type = graph.value(graph.parameters[p]).type;
+    resting_ += byte_count(type.dtype, type.shape);
+    if (terms.trained[p]) resting_ += static_cast<std::uint64_t>(element_count(type.shape)) * terms.optimizer.state;
+  }
+}
+
+// The first neighbour that is faster is the next start. Those along the integer that was changed last come first: what
+// helped once mostly helps again.
+void Descent::from(const Choice &start) {
+  const Trial *best = trials_.find(start);
+  for (std::size_t kind = 0; best != nullptr;) {
+    const Trial *better = nullptr;
+    for (std::size_t k = 0; k < kKinds && better == nullptr; ++k)
+      if ((better = faster(*best, steps(best->candidate.choice, (kind + k) % kKinds))) != nullptr)
+        kind = (kind + k) % kKinds;
+    best = better;
+  }
+}
+
+const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choices) {
+  for (Choice choice : choices)
+    for (int tries = 0; tries < 2 && settle(choice); ++tries) {
+      const Trial *trial = trials_.find(choice);
+      if (trial == nullptr) {
+        if (trials_.instructions() >= most_) return nullptr;
+        trial = &trials_.add({choice, {}});
+      }
+      const Bytes &bytes = trial->laid_out.bytes;
+      if (fits(bytes, terms_.capacity) && trial->laid_out.seconds < than.laid_out.seconds) return trial;
+      const int more = chunks_that_fit(choice, shifted(terms_.capacity[0], -static_cast<double>(bytes[0])),
+                                       shifted(bytes[0], -static_cast<double>(terms_.capacity[0])));
+      if (more == 0) break;
+      choice.n_persist += more;
+    }
+  return nullptr;
+}
+
+// Chunks that may persist beside those that do, with so many bytes of the device left; fewer, where bytes are lacking.
+int Descent::chunks_that_fit(const Choice &choice, std::uint64_t left, std::uint64_t lacking) const {
+  const auto chunk = static_cast<double>(resting_) / chunks_of(choice);
+  const double chunks =
+      lacking > 0 ? -std::ceil(static_cast<double>(lacking) / chunk) : std::floor(static_cast<double>(left) / chunk);
+  return static_cast<int>(std::clamp(chunks, -1e6, 1e6));
+}
+
+std::vector<Choice> Descent::steps(Choice from, std::size_t kind) const {
+  if (from.n_device_update < 0) from.n_device_update = chunks_of(from) - from.n_persist;
+  std::vector<Choice> to;
+  const auto along = [&](int Choice::*integer, std::initializer_list<int> lengths) {
+    for (const int length : lengths)
+      for (const int by : {length, -length}) {
+        to.push_back(from);
+        to.back().*integer += by;
+      }
+  };
+  switch (kind) {
+    case 0:
+      along(&Choice::n_device_update, {chunks_of(from) / 8 + 1, 2, 1});
+      break;
+    case 1:
+      along(&Choice::n_buffer, {chunks_of(from) / 4 + 1, 2});
+      break;
+    case 2:
+      along(&Choice::n_checkpoint, {space_.blocks / 4 + 1, 2, 1});
+      break;
+    case 3:
+      along(&Choice::n_persist, {chunks_of(from) / 8 + 1, 1});
+      break;
+    case 4:
+      along(&Choice::n_swap, {1});
+      break;
+    case 5:
+      along(&Choice::n_host, {chunks_of(from) / 8 + 1, 1});
+      break;
+    case 6:
+      for (const int slack : kSlacks) to.push_back(from), to.back().slack = slack;
+      break;
+    case 7:
+      to.push_back(from);
+      to.back().n_selective = from.n_selective > 0 ? 0 : 1;
+      break;
+    default:
+      for (const std::uint64_t bytes : space_.chunk_bytes) to.push_back(with_chunks_of(from, bytes));
+  }
+  return to;
+}
+
+int Descent::chunks_of(const Choice &choice) const {
+  const auto at = std::ranges::find(space_.chunk_bytes, choice.chunk_bytes) - space_.chunk_bytes.begin();
+  return chunks_[static_cast<std::size_t>(at)];
+}
+
+// As much of the model in each integer as before.
+Choice Descent::with_chunks_of(const Choice &from, std::uint64_t bytes) const {
+  Choice to = from;
+  to.chunk_bytes = bytes;
+  const double ratio = static_cast<double>(chunks_of(to)) / chunks_of(from);
+  for (int Choice::*integer : {&Choice::n_persist, &Choice::n_buffer, &Choice::n_host, &Choice::n_device_update})
+    if (from.*integer > 0) to.*integer = std::max(1, static_cast<int>(std::lround(from.*integer * ratio)));
+  return to;
+}
+
+// Brings the integers into the form that the search gives them; false where the space has no such point.
+bool Descent::settle(Choice &choice) const {
+  const int left = chunks_of(choice) - choice.n_persist;
+  if (choice.n_persist < 0 || left < 1 || choice.n_buffer < 1 || choice.n_buffer > left) return false;
+  if (choice.n_swap < 0 || choice.n_swap > space_.most_swap) return false;
+  if (choice.n_checkpoint < 0 || choice.n_swap + choice.n_checkpoint > space_.blocks) return false;
+  if (choice.n_selective > 0) choice.n_selective = space_.blocks - choice.n_swap - choice.n_checkpoint;
+  const bool disk = terms_.capacity[static_cast<std::size_t>(Tier::disk)] > 0;
+  if (choice.n_host < 0 || terms_.shared_memory) choice.n_host = terms_.shared_memory ? 0 : left;
+  choice.n_host = disk ? std::min(choice.n_host, left) : left;
+  if (terms_.shared_memory) {
+    choice.n_device_update = -1;
+    return true;
+  }
+  if (choice.n_device_update < 0) return false;
+  if (choice.n_device_update >= left) choice.n_device_update = -1;
+  return true;
+}
+
+}  // namespace protrain::plan

@@ -1,0 +1,39 @@
+// Descent: from a plan that was laid out it steps to a neighbour that the simulator finds faster, until there is none.
+// The closed form takes every queue for busy all the time. Where copies, the host's optimizer and compute wait for each
+// other's memory it errs by half, and only the laid-out Program knows.
+#pragma once
+
+#include "plan/search.h"
+
+namespace protrain::plan {
+
+class Descent {
+ public:
+  // Ends once `trials` has laid out `most` instructions.
+  Descent(const graph::Graph &graph, const Space &space, const Terms &terms, Trials &trials, std::size_t most);
+
+  // `start` is among the trials.
+  void from(const Choice &start);
+
+ private:
+  static constexpr std::size_t kKinds = 9;  // of steps: one for each integer, one for the size of chunks
+
+  // The first step that fits and is faster: each alone, and with as many chunks more or fewer on the device as it gives
+  // or takes memory for. nullptr: there is none.
+  const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
+  std::vector<Choice> steps(Choice from, std::size_t kind) const;
+  Choice with_chunks_of(const Choice &from, std::uint64_t bytes) const;
+  // Brings the integers into the form that the search gives them; false where the space has no such point.
+  bool settle(Choice &choice) const;
+  int chunks_of(const Choice &choice) const;
+  int chunks_that_fit(const Choice &choice, std::uint64_t left, std::uint64_t lacking) const;
+
+  const Space &space_;
+  const Terms &terms_;
+  Trials &trials_;
+  const std::size_t most_;
+  std::vector<int> chunks_;    // of the model, for each of the space's sizes
+  std::uint64_t resting_ = 0;  // bytes of all weights and states
+};
+
+}  // namespace protrain::plan
