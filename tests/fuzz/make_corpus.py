@@ -175,10 +175,9 @@ def write_checkpoints():
     def manifest(step=10, **counters):
         files = {"weights.safetensors": {"bytes": "@w", "pieces": ["@W"]},
                  "optimizer.safetensors": {"bytes": "@o", "pieces": ["@O"]}}
-        text = json.dumps({"format": "protrain checkpoint", "version": 1, "optimizer": "adamw",
+        return json.dumps({"format": "protrain checkpoint", "version": 1, "optimizer": "adamw",
                            "counters": {"step": step, "skipped": 0, "seed": 7, **counters}, "piece_bytes": 16 << 20,
                            "files": files}, indent=1)
-        return text.replace('"@w"', "@w").replace('"@o"', "@o").removesuffix("\n}")
 
     small = header([("weight", [2, 2]), ("bias", [1])])
     moments = header([("weight/moment1", [2, 2]), ("weight/moment2", [2, 2])])
