@@ -169,12 +169,15 @@ void splice(ModelProto &model, test::Mutation &chance) {
 void nudge(NodeProto &node, test::Mutation &chance) {
   if (node.attribute_size() == 0) return;
   auto &attribute = *chance.any(node.mutable_attribute());
-  const auto by = static_cast<std::int64_t>(chance.below(5)) - 2;
-  if (attribute.has_i()) attribute.set_i(attribute.i() + by);
-  if (attribute.has_f()) attribute.set_f(attribute.f() * static_cast<float>(by));
+  const std::size_t by = chance.below(5);
+  const auto moved = [by](std::int64_t value) {  // by -2 to 2; the ends meet
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + by - 2);
+  };
+  if (attribute.has_i()) attribute.set_i(moved(attribute.i()));
+  if (attribute.has_f()) attribute.set_f(attribute.f() * (static_cast<float>(by) - 2));
   if (attribute.ints_size() == 0) return;
   const int at = static_cast<int>(chance.below(static_cast<std::size_t>(attribute.ints_size())));
-  attribute.set_ints(at, attribute.ints(at) + by);
+  attribute.set_ints(at, moved(attribute.ints(at)));
 }
 
 // One change after which each node still has as many inputs and outputs as its operator wants: most of what comes out
