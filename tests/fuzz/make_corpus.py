@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes corpus/TARGET/: the inputs that the fuzzers begin with and that tests replay. Those called found-* were found
-by fuzzing and are kept as they are. make_corpus.py; needs onnx and numpy."""
+by fuzzing, those called reached-* chosen by keep.sh; both are kept as they are. make_corpus.py; needs onnx and numpy."""
 import io
 import json
 import pathlib
@@ -242,7 +242,7 @@ def main():
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
-            if not old.name.startswith("found-"):
+            if not old.name.startswith(("found-", "reached-")):
                 old.unlink()
     write_models()
     write_plans()
