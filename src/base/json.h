@@ -26,24 +26,15 @@ class Json {
   Json() = default;  // null
   Json(std::initializer_list<Member> members);
   template <typename T>
-  requires std::is_arithmetic_v<T> Json(T value) {
-    if constexpr (std::same_as<T, bool>)
-      value_ = value;
-    else if constexpr (std::floating_point<T>)
-      value_ = static_cast<double>(value);
-    else if (std::signed_integral<T> && value < T{})
-      value_ = static_cast<std::int64_t>(value);
-    else
-      value_ = static_cast<std::uint64_t>(value);
-  }
+  requires std::is_arithmetic_v<T> Json(T value);
   template <std::convertible_to<std::string_view> T>
   Json(const T &text) : value_(std::string(std::string_view(text))) {}
   // A map is an object, any other range an array.
   template <std::ranges::input_range R>
   requires(!std::convertible_to<R, std::string_view>) Json(const R &range);
 
-  static Json array(std::initializer_list<Json> items = {}) { return Json(Value(Array(items))); }
-  static Json object() { return Json(Value(Object())); }
+  static Json array(std::initializer_list<Json> items = {});
+  static Json object();
 
   // The member of that name, made where there is none; a null becomes an object.
   Json &operator[](std::string_view key);
@@ -66,7 +57,7 @@ class Json {
 
  private:
   using Value = Variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object>;
-  explicit Json(Value value) : value_(std::move(value)) {}
+  explicit Json(Value value);
   void write(std::string &out, std::optional<int> indent, int depth) const;
 
   Value value_;
@@ -77,6 +68,23 @@ struct Json::Member {
   std::string key;
   Json value;
 };
+
+// Members that make or destroy a value come after Member: clang asks for a complete type there.
+inline Json::Json(Value value) : value_(std::move(value)) {}
+inline Json Json::array(std::initializer_list<Json> items) { return Json(Value(Array(items))); }
+inline Json Json::object() { return Json(Value(Object())); }
+
+template <typename T>
+requires std::is_arithmetic_v<T> Json::Json(T value) {
+  if constexpr (std::same_as<T, bool>)
+    value_ = value;
+  else if constexpr (std::floating_point<T>)
+    value_ = static_cast<double>(value);
+  else if (std::signed_integral<T> && value < T{})
+    value_ = static_cast<std::int64_t>(value);
+  else
+    value_ = static_cast<std::uint64_t>(value);
+}
 
 template <std::ranges::input_range R>
 requires(!std::convertible_to<R, std::string_view>) Json::Json(const R &range) {

@@ -1,6 +1,5 @@
-// Checkpoints whose checksums are right, whatever they say: the manifest's body, and the JSON headers and data of both
-// tensor files, come from the input. In the manifest @w and @o stand for the bytes of the two files, @W and @O for
-// their checksums.
+// Checkpoints whose checksums are right, whatever they say: the manifest and the JSON headers of both tensor files come
+// from the input. In the manifest "@w" and "@o" stand for the bytes of the two files, @W and @O for their checksums.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -59,9 +58,11 @@ void replace_all(std::string &text, const std::string &from, const std::string &
     text.replace(at, from.size(), to);
 }
 
-std::string sealed(std::string body, const std::string &weights, const std::string &optimizer) {
-  replace_all(body, "@w", std::to_string(weights.size()));
-  replace_all(body, "@o", std::to_string(optimizer.size()));
+// The manifest with its own checksum as its last member.
+std::string sealed(const std::string &manifest, const std::string &weights, const std::string &optimizer) {
+  std::string body = manifest.substr(0, manifest.rfind('}'));
+  replace_all(body, "\"@w\"", std::to_string(weights.size()));
+  replace_all(body, "\"@o\"", std::to_string(optimizer.size()));
   replace_all(body, "@W", digest_of(weights));
   replace_all(body, "@O", digest_of(optimizer));
   body += ",\n \"checksum\": \"";

@@ -12,7 +12,9 @@
 #include "session/session.h"
 
 using namespace protrain;
+using onnx_import::GraphProto;
 using onnx_import::ModelProto;
+using onnx_import::NodeProto;
 
 namespace {
 
@@ -100,8 +102,18 @@ const std::vector<test::Case> &cases() {
   return all;
 }
 
-// Adds the nodes of a case: their inputs are the case's own numbers, or values of the model; their first output is
-// added to the mean that the model ends in.
+// What a node at this place can read without making a cycle.
+std::string value_before(GraphProto &graph, int place, test::Mutation &chance) {
+  if (place > 0 && chance.below(3) != 0) {
+    const NodeProto &node = graph.node(static_cast<int>(chance.below(static_cast<std::size_t>(place))));
+    if (node.output_size() > 0) return node.output(0);
+  }
+  if (graph.initializer_size() > 0 && chance.below(2) == 0) return chance.any(graph.mutable_initializer())->name();
+  return graph.input_size() > 0 ? chance.any(graph.mutable_input())->name() : "nothing";
+}
+
+// Adds the nodes of a case: their inputs are the case's own numbers, or now and then values of the model; the mean of
+// their last output is added to what the model ends in.
 void splice(ModelProto &model, test::Mutation &chance) {
   const test::Case &from = cases()[chance.below(cases().size())];
   ModelProto other;
@@ -110,7 +122,8 @@ void splice(ModelProto &model, test::Mutation &chance) {
   const std::string prefix = "s" + std::to_string(chance.below(1'000'000)) + "_";
   std::vector<std::string> given;
   for (std::size_t i = 0; i < from.inputs.size(); ++i) {
-    given.push_back(chance.below(3) == 0 ? chance.any_name(graph) : prefix + "in" + std::to_string(i));
+    given.push_back(chance.below(6) == 0 ? value_before(graph, graph.node_size(), chance)
+                                         : prefix + "in" + std::to_string(i));
     auto &initializer = *graph.add_initializer();
     if (!initializer.ParseFromString(from.inputs[i])) return;
     initializer.set_name(prefix + "in" + std::to_string(i));
@@ -130,16 +143,73 @@ void splice(ModelProto &model, test::Mutation &chance) {
     if (copy.output_size() > 0) last = copy.output(0);
   }
   if (last.empty() || graph.output_size() == 0) return;
-  const auto add = [&](const char *op, std::vector<std::string> inputs, const std::string &output) {
+  for (auto &opset : *model.mutable_opset_import())
+    if (opset.domain().empty()) opset.set_version(std::max(opset.version(), from.opset));
+  const auto add = [&](const char *op, std::vector<std::string> inputs, const std::string &output) -> NodeProto & {
     auto &node = *graph.add_node();
     node.set_op_type(op);
     for (std::string &input : inputs) node.add_input(std::move(input));
     node.add_output(output);
+    return node;
+  };
+  const auto set = [](NodeProto &node, const char *name, std::int64_t value) {
+    constexpr int kInt = 2;  // AttributeProto.INT
+    auto &attribute = *node.add_attribute();
+    attribute.set_name(name);
+    attribute.set_type(kInt);
+    attribute.set_i(value);
   };
   const std::string old = graph.output(0).name();
-  add("ReduceMean", {last}, prefix + "mean");
+  set(add("Cast", {last}, prefix + "cast"), "to", 1);
+  set(add("ReduceMean", {prefix + "cast"}, prefix + "mean"), "keepdims", 0);
   add("Add", {old, prefix + "mean"}, prefix + "sum");
   graph.mutable_output(0)->set_name(prefix + "sum");
+}
+
+void nudge(NodeProto &node, test::Mutation &chance) {
+  if (node.attribute_size() == 0) return;
+  auto &attribute = *chance.any(node.mutable_attribute());
+  const std::size_t by = chance.below(5);
+  const auto moved = [by](std::int64_t value) {  // by -2 to 2; the ends meet
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + by - 2);
+  };
+  if (attribute.has_i()) attribute.set_i(moved(attribute.i()));
+  if (attribute.has_f()) attribute.set_f(attribute.f() * (static_cast<float>(by) - 2));
+  if (attribute.ints_size() == 0) return;
+  const int at = static_cast<int>(chance.below(static_cast<std::size_t>(attribute.ints_size())));
+  attribute.set_ints(at, moved(attribute.ints(at)));
+}
+
+// One change after which each node still has as many inputs and outputs as its operator wants: most of what comes out
+// is a model that can be trained.
+void change_gently(ModelProto &model, test::Mutation &chance) {
+  auto &graph = *model.mutable_graph();
+  if (graph.node_size() == 0) return splice(model, chance);
+  const int place = static_cast<int>(chance.below(static_cast<std::size_t>(graph.node_size())));
+  NodeProto &node = *graph.mutable_node(place);
+  switch (chance.below(6)) {
+    case 0:
+      if (node.input_size() > 0)
+        node.set_input(static_cast<int>(chance.below(static_cast<std::size_t>(node.input_size()))),
+                       value_before(graph, place, chance));
+      break;
+    case 1: {
+      const NodeProto like = *chance.any(graph.mutable_node());
+      if (like.input_size() != node.input_size() || like.output_size() != node.output_size()) break;
+      node.set_op_type(like.op_type());
+      node.set_domain(like.domain());
+      *node.mutable_attribute() = like.attribute();
+      break;
+    }
+    case 2:
+      nudge(node, chance);
+      break;
+    case 3:
+      if (node.output_size() > 0) *graph.add_output()->mutable_name() = node.output(0);
+      break;
+    default:
+      splice(model, chance);
+  }
 }
 
 }  // namespace
@@ -150,10 +220,10 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t s
   test::Mutation chance(seed);
   ModelProto model;
   if (!model.ParseFromArray(data, static_cast<int>(size)) || !model.has_graph()) model.ParseFromString(simplest);
-  if (chance.below(4) == 0)
-    splice(model, chance);
+  if (chance.below(8) != 0)
+    change_gently(model, chance);
   else
-    for (std::size_t n = 1 + chance.below(4); n > 0; --n) chance.change(model);
+    chance.change(model);
   const std::string bytes = model.SerializeAsString();
   if (bytes.size() > most) return size;
   std::ranges::copy(bytes, reinterpret_cast<char *>(data));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes corpus/TARGET/: the inputs that the fuzzers begin with and that tests replay. Those called found-* were found
-by fuzzing and are kept as they are. make_corpus.py; needs onnx and numpy."""
+by fuzzing, those called reached-* chosen by keep.sh; both are kept as they are. make_corpus.py; needs onnx and numpy."""
 import io
 import json
 import pathlib
@@ -175,10 +175,9 @@ def write_checkpoints():
     def manifest(step=10, **counters):
         files = {"weights.safetensors": {"bytes": "@w", "pieces": ["@W"]},
                  "optimizer.safetensors": {"bytes": "@o", "pieces": ["@O"]}}
-        text = json.dumps({"format": "protrain checkpoint", "version": 1, "optimizer": "adamw",
+        return json.dumps({"format": "protrain checkpoint", "version": 1, "optimizer": "adamw",
                            "counters": {"step": step, "skipped": 0, "seed": 7, **counters}, "piece_bytes": 16 << 20,
                            "files": files}, indent=1)
-        return text.replace('"@w"', "@w").replace('"@o"', "@o").removesuffix("\n}")
 
     small = header([("weight", [2, 2]), ("bias", [1])])
     moments = header([("weight/moment1", [2, 2]), ("weight/moment2", [2, 2])])
@@ -243,7 +242,7 @@ def main():
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
-            if not old.name.startswith("found-"):
+            if not old.name.startswith(("found-", "reached-")):
                 old.unlink()
     write_models()
     write_plans()

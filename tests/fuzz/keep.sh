@@ -1,0 +1,20 @@
+#!/bin/sh
+# Adds to corpus/TARGET, as reached-N, the few inputs that reach most code that the committed ones do not, among all that
+# scripts/fuzz.sh has learnt. Former reached-* go. usage: keep.sh TARGET [COUNT]
+set -eu
+cd "$(dirname "$0")/../.."
+target=$1 count=${2:-16} corpus=tests/fuzz/corpus/$1
+export XDG_CACHE_HOME="$PWD/build/fuzz/cache"
+chosen=$(mktemp -d)
+trap 'rm -rf "$chosen"' EXIT
+cp "$corpus"/* "$chosen"
+rm -f "$chosen"/reached-* "$corpus"/reached-*
+# The merge writes its choice greedily, the input that adds most first, each under its hash.
+build/fuzz/tests/fuzz/fuzz_"$target" -set_cover_merge=1 -use_counters=0 -max_len=2000 -timeout=30 \
+  "$chosen" "build/fuzz/corpus/$target" 2>"build/fuzz/$target-merge.log"
+n=0
+for input in $(ls -tr "$chosen" | grep -E '^[0-9a-f]{40}$' | head -n "$count"); do
+  cp "$chosen/$input" "$corpus/reached-$n"
+  n=$((n + 1))
+done
+echo "$target: $n inputs, $(cat "$corpus"/reached-* | wc -c) bytes"
