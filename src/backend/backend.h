@@ -72,7 +72,11 @@ struct Copy {
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  std::uint64_t scratch_bytes = 0;  // of arena, beside inputs and outputs; fixed when compiled
+  std::uint64_t scratch_bytes = 0;  // of arena, beside inputs and outputs; fixed when compiled, but for use_variant
+
+  // Algorithms that differ in speed, scratch and rounding, the device's own guess first. A new kernel uses variant 0.
+  virtual int variant_count() const { return 1; }
+  virtual void use_variant(int) {}
 };
 
 struct KernelRequest {

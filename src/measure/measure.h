@@ -20,6 +20,7 @@ struct Request {
   const backend::Optimizer &optimizer;
   std::string disk_directory = {};  // "": the disk is left out
   std::uint64_t memory = 0;         // no kernel that needs more is measured: its time is derived from others'
+  bool variants = false;            // of kernels with several algorithms the quickest is found, else the first is timed
   Now now = steady_now;
 };
 
@@ -38,10 +39,16 @@ class Cache {
   // `directory`: "": nothing is kept.
   Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory);
 
+  // Whether what is stored can be loaded again, as far as one can tell.
+  bool keeps() const { return !path_.empty(); }
   void load(profile::Profile &profile) const;
-  void store(const profile::Profile &profile) const;
+  // Sessions that share the file must use the same algorithms, for results have their bits: `profile` gets the ones
+  // that the file has already, and none where it could not be written.
+  void store(profile::Profile &profile) const;
 
  private:
+  void merge(profile::Profile &profile) const;
+
   std::string path_;  // "": none
 };
 
