@@ -92,6 +92,7 @@ void Product::run(Stream stream, const GemmOperands &operands, const Algorithm &
   require(algorithm.workspace == kWorkspace[order] &&
               (algorithm.workspace == 0 || reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlignment == 0),
           Code::device, "device", "a product could not be issued: its workspace");
+  emulation::load(stream, kLoaded + order);
   emulation::append(stream, [shape, operands, order, workspace] {
     std::memset(workspace, 0xA5, kWorkspace[order]);
     if (shape.in == DType::f32) return multiply<float, float>(shape, operands, order);

@@ -112,7 +112,7 @@ class DescribedDevice final : public backend::Device {
     now_ += static_cast<Timed &>(kernel).on_host;
   }
   void copy_alone(const backend::Copy &) override {}
-  bool pin(void *host, std::uint64_t) override { return pinned_.insert(host).second; }
+  std::uint64_t pin(void *host, std::uint64_t bytes) override { return pinned_.insert(host).second ? bytes : 0; }
   void unpin(void *host) override { EXPECT_EQ(pinned_.erase(host), 1u); }
 
  private:

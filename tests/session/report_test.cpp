@@ -35,7 +35,7 @@ class Reported {
   const program::Program &program() { return bench.program(); }
   Json json(const program::Simulation *prediction = nullptr) {
     return Json::parse(
-        report_json(report(), report().seconds, program(), bench.blueprint().first().training.graph, prediction));
+        report_json(report(), report().seconds, {}, program(), bench.blueprint().first().training.graph, prediction));
   }
 
  private:
