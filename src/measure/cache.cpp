@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "measure/measure.h"
 
 namespace protrain::measure {
@@ -23,6 +24,12 @@ std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
       if (error.code != Code::busy || i == kTries) throw;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
+}
+
+void write(const std::string &path, const std::string &text) {
+  FileWriter file(path);
+  file.write(text);
+  file.commit();
 }
 
 }  // namespace
@@ -42,6 +49,8 @@ Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std
   const std::string key = fmt::format("{} {} {} {}", PROTRAIN_VERSION, device.description, device.threads,
                                       disk ? fmt::format("{}", disk->device) : "none");
   path_ = fmt::format("{}/profile-{}.json", directory, digest_of(key).substr(0, 16));
+  const std::string whose = fmt::format("{} {}", PROTRAIN_VERSION, device.description);
+  variants_path_ = fmt::format("{}/algorithms-{}.json", directory, digest_of(whose).substr(0, 16));
 }
 
 void Cache::load(profile::Profile &profile) const {
@@ -56,6 +65,7 @@ void Cache::load(profile::Profile &profile) const {
     profile.host_memory = described.host_memory;
   } catch (const Error &) {
   }
+  profile.variants = kept_variants();
 }
 
 void Cache::store(profile::Profile &profile) const {
@@ -65,31 +75,31 @@ void Cache::store(profile::Profile &profile) const {
     if (!identity_of(directory_of(directory))) create_directory(directory_of(directory));
     create_directory(directory);
     const auto lock = locked(directory);
-    merge(profile);
-    FileWriter file(path_);
-    file.write(profile::to_json(profile));
-    file.commit();
+    store_variants(profile.variants);
+    write(path_, profile::to_json(profile));
   } catch (const Error &) {
-    profile.variants.clear();
+    profile.variants = kept_variants();
   }
 }
 
-// What another session has stored since this one has loaded.
-void Cache::merge(profile::Profile &profile) const {
-  if (!identity_of(path_)) return;
-  profile::Profile kept;
+// Those that another session has stored first stand.
+void Cache::store_variants(Variants &variants) const {
+  const Variants kept = kept_variants();
+  for (const auto &[signature, variant] : kept) variants[signature] = variant;
+  if (variants != kept) write(variants_path_, Json{{"variants", variants}}.dump(1));
+}
+
+Cache::Variants Cache::kept_variants() const {
+  Variants kept;
+  if (variants_path_.empty()) return kept;
   try {
-    kept = profile::from_json(read_text(path_));
+    const Json json = parse_json(read_text(variants_path_), "variants");
+    if (const Json *variants = json.find("variants"); variants != nullptr && variants->members() != nullptr)
+      for (const auto &[signature, variant] : *variants->members())
+        if (variant.whole() != nullptr) kept[signature] = *variant.whole();
   } catch (const Error &) {
-    return;  // damaged
   }
-  for (const auto &[signature, variant] : kept.variants)
-    if (const auto own = profile.variants.find(signature); own != profile.variants.end() && own->second != variant) {
-      own->second = variant;
-      if (kept.kernels.contains(signature)) profile.kernels[signature] = kept.kernels[signature];
-    }
-  profile.variants.insert(kept.variants.begin(), kept.variants.end());
-  profile.kernels.insert(kept.kernels.begin(), kept.kernels.end());
+  return kept;
 }
 
 }  // namespace protrain::measure

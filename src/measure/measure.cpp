@@ -77,7 +77,9 @@ class Measuring {
 
   void measure_node(const Graph &graph, const Node &node) {
     backend::Kernel &kernel = kernels_.of_node(graph, node);
-    const int count = request_.variants ? kernel.variant_count() : 1;
+    const std::string signature = ops::signature(graph, node);
+    // A choice that was made before stands, and the kernel uses it.
+    const int count = request_.variants && !profile_.variants.contains(signature) ? kernel.variant_count() : 1;
     int chosen = 0;
     double least = 0;
     try {
@@ -93,7 +95,6 @@ class Measuring {
       if (error.code != Code::arg) throw;
       return;
     }
-    const std::string signature = ops::signature(graph, node);
     profile_.kernels[signature] = least;
     if (count == 1) return;
     kernel.use_variant(chosen);

@@ -32,8 +32,9 @@ bool measure(backend::Device &device, run::Kernels &kernels, const Request &requ
              const Progress &progress);
 
 // Where the profile of a machine is kept between runs: one file for each device, number of threads, version of the
-// library and file system of the disk. Neither a file that is missing or damaged nor a directory that cannot be written
-// is an error.
+// library and file system of the disk. The choice of algorithms, on which bits depend, has a file for each device and
+// version of the library, whatever else a session is given. Neither a file that is missing or damaged nor a directory
+// that cannot be written is an error.
 class Cache {
  public:
   // `directory`: "": nothing is kept.
@@ -42,14 +43,16 @@ class Cache {
   // Whether what is stored can be loaded again, as far as one can tell.
   bool keeps() const { return !path_.empty(); }
   void load(profile::Profile &profile) const;
-  // Sessions that share the file must use the same algorithms, for results have their bits: `profile` gets the ones
-  // that the file has already, and none where it could not be written.
+  // Sessions that share the directory must use the same algorithms: `profile` gets those that are kept already in place
+  // of its own, and no others where its own cannot be kept.
   void store(profile::Profile &profile) const;
 
  private:
-  void merge(profile::Profile &profile) const;
+  using Variants = std::map<std::string, std::uint64_t>;
+  void store_variants(Variants &variants) const;
+  Variants kept_variants() const;
 
-  std::string path_;  // "": none
+  std::string path_, variants_path_;  // "": none
 };
 
 // $XDG_CACHE_HOME/protrain, or .cache/protrain at home; "" where there is neither.

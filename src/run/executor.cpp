@@ -76,6 +76,9 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
       issue.poison.emplace_back(store_.address(buffer(id)), buffer(id).bytes);
   if (!program::moves(instruction.kind)) {
     issue.kernel = &kernel_of(instruction, kernels, optimizer);
+    const std::uint64_t scratch = issue.scratch != nullptr ? buffer(instruction.scratch).bytes : 0;
+    require(scratch >= issue.kernel->scratch_bytes, Code::internal, "program",
+            "a kernel works in {} bytes of scratch, and the program gives it {}", issue.kernel->scratch_bytes, scratch);
     return issue;
   }
   const program::Operand &in = instruction.inputs[0], &out = instruction.outputs[0];

@@ -71,13 +71,12 @@ Product::Product(Blas &, const GemmShape &shape) : state_(std::make_unique<State
 Product::~Product() = default;
 Product::Product(Product &&) noexcept = default;
 
-std::vector<Algorithm> Product::algorithms(int most) const {
+std::vector<Algorithm> Product::algorithms() const {
   const GemmShape &s = state_->shape;
   const GemmRows ld(s);
   if (s.bias && s.in == DType::bf16 && (ld.a | ld.b | ld.c) % 2 != 0) return {};
   std::vector<Algorithm> found;
-  for (std::uint64_t order = 0; order < std::min<std::uint64_t>(kOrders, static_cast<std::uint64_t>(most)); ++order)
-    found.push_back({{order, mark_of(s)}, kWorkspace[order]});
+  for (std::uint64_t order = 0; order < kOrders; ++order) found.push_back({{order, mark_of(s)}, kWorkspace[order]});
   return found;
 }
 

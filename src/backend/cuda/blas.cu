@@ -120,19 +120,20 @@ Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<S
 Product::~Product() = default;
 Product::Product(Product &&) noexcept = default;
 
-std::vector<Algorithm> Product::algorithms(int most) const {
+std::vector<Algorithm> Product::algorithms() const {
   static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(Algorithm::words));
   const State &s = *state_;
   const Preference preference = preference_of(s.shape);
-  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+  std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> results;
   int count = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(s.handle, s.description.handle, s.b.handle, s.a.handle, s.c.handle, s.c.handle,
-                                     preference.handle, most, results.data(), &count);
+                                     preference.handle, kMostAlgorithms, results.data(), &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "a product's algorithms");
-  results.resize(status == CUBLAS_STATUS_NOT_SUPPORTED ? 0 : static_cast<std::size_t>(count));
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) count = 0;
   std::vector<Algorithm> found;
-  for (const cublasLtMatmulHeuristicResult_t &result : results) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const cublasLtMatmulHeuristicResult_t &result = results[i];
     if (result.state != CUBLAS_STATUS_SUCCESS) continue;
     Algorithm &algorithm = found.emplace_back();
     std::memcpy(algorithm.words.data(), &result.algo, sizeof result.algo);

@@ -58,6 +58,7 @@ class Blas {
   void *handle_ = nullptr;
 };
 
+inline constexpr int kMostAlgorithms = 16;
 inline constexpr std::uint64_t kMostWorkspace = 32 << 20, kWorkspaceAlignment = 256;  // bytes
 
 struct Algorithm {
@@ -72,8 +73,8 @@ class Product {
   ~Product();
   Product(Product &&) noexcept;
 
-  // At most so many, the library's guess of the quickest first; none where it cannot compute the product.
-  std::vector<Algorithm> algorithms(int most) const;
+  // At most kMostAlgorithms, the library's guess of the quickest first; none where it cannot compute the product.
+  std::vector<Algorithm> algorithms() const;
   // `workspace`: a multiple of kWorkspaceAlignment.
   void run(Stream stream, const GemmOperands &operands, const Algorithm &algorithm, void *workspace) const;
 

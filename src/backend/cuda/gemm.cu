@@ -6,8 +6,6 @@
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr int kMostAlgorithms = 16;
-
 // c = 0, or each row the bias.
 template <typename T>
 void fill(Stream stream, const GemmShape &s, const GemmOperands &operands) {
@@ -27,14 +25,14 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : shape_(shape) {
   require(!(shape.bias && shape.accumulate), Code::internal, "gemm", "a bias is not added to what c holds");
   if (shape.m == 0 || shape.n == 0 || shape.k == 0 || shape.batch == 0) return;
   product_.emplace(blas, shape);
-  algorithms_ = product_->algorithms(kMostAlgorithms);
+  algorithms_ = product_->algorithms();
   // Some kinds of products, such as those of rows of an odd length in bfloat16, are there without a bias alone.
   if (shape.bias && algorithms_.empty()) {
     GemmShape plain = shape;
     plain.bias = false;
     plain.accumulate = bias_apart_ = true;
     product_.emplace(blas, plain);
-    algorithms_ = product_->algorithms(kMostAlgorithms);
+    algorithms_ = product_->algorithms();
   }
   require(!algorithms_.empty(), Code::unsupported, "device", "cuBLASLt has no algorithm for a product of {} x {} x {}",
           shape.m, shape.k, shape.n);
