@@ -137,8 +137,8 @@ TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
 TEST(Created, WarnsOfMemoryThatCouldNotBePinned) {
   Bench bench(kModel, {});
   const backend::DeviceInfo device = {.name = "cuda:0"};
-  EXPECT_EQ(Json::parse(created_json(device, bench.blueprint(), 0))["warnings"], Json::array());
-  const Json warnings = Json::parse(created_json(device, bench.blueprint(), 3 << 20))["warnings"];
+  EXPECT_EQ(Json::parse(created_json(device, bench.blueprint(), {}))["warnings"], Json::array());
+  const Json warnings = Json::parse(created_json(device, bench.blueprint(), {.unpinned = 3 << 20}))["warnings"];
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_EQ(warnings[0],
             "the system refused to pin 3.00 MiB of host memory: copies between it and cuda:0 are several times slower "
