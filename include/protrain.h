@@ -392,8 +392,10 @@ PROTRAIN_API void protrain_session_destroy(protrain_session *session);
 
 /* Sets where the session's log goes: one JSON line when it was created (handed over by the first such call), one per
  * step, one per checkpoint, with its path. "warnings" in the first is a list of sentences, mostly an empty one: what
- * makes the session slower than it needs to be, and what to do about it. "doubtful" in the first is an empty object, or
- * {"count", "names", "unmatched", "text"}: initializers of which it was guessed whether they are parameters.
+ * makes the session slower than it needs to be, and what to do about it; one that is found out later has a line of its
+ * own, {"event":"warning","text":...}. "memory" in the first is as protrain_session_report has it. "doubtful" in the
+ * first is an empty object, or {"count", "names", "unmatched", "text"}: initializers of which it was guessed whether
+ * they are parameters.
  *   log:  the function to call, or NULL for none.
  *   user: passed to it as it is; may be NULL.
  * Errors: none of its own.
@@ -614,6 +616,10 @@ PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *sessio
  *   "state_bytes"          what of device, host and disk holds from step to step
  *   "instructions"         how many there are
  *   "replayed"             whether a GPU did them from what it had recorded of the first step, all at one word
+ *   "not_recorded"         why the GPU refused to record the step; "" where it did not
+ *   "memory"               where device and host have memory of their own, else all 0: "device_free_before_bytes" and
+ *                          "device_free_bytes", of the device, when the session opened it and now; "pinned_bytes" and
+ *                          "unpinned_bytes", of the host's, what copies reach at full speed and what the system refused
  *   "measured", "predicted"    what it cost, and, where the session predicted it, what it was expected to:
  *       "seconds", "device_peak_bytes", "host_peak_bytes", "disk_bytes"
  *       "overlap"          of the time in which copies, disk or optimizer beside compute were at work, the share (0

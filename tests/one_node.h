@@ -107,13 +107,14 @@ struct Machine {
 // Operands in a device's arena, one bench at a time; every operand is followed by guard bytes.
 class Bench {
  public:
-  Bench(const OneNode &one, Machine &machine, std::size_t shift = 0)
+  Bench(const OneNode &one, Machine &machine, std::size_t shift = 0, int variant = 0)
       : device_(machine.device.get()), arena_(machine.arena), reachable_(machine.reachable) {
     const graph::Node node = node_of(one);
     backend::KernelRequest request{node, {}, infer(one)};
     for (const Array &input : one.inputs) request.inputs.push_back(input.type());
     outputs_ = request.outputs;
     kernel_ = device_->compile(request);
+    if (variant > 0) kernel_->use_variant(variant);
     std::uint64_t total = shift;
     for (const Type &type : request.inputs) inputs_at_.push_back(place(total, byte_count(type.dtype, type.shape)));
     for (const Type &type : outputs_) outputs_at_.push_back(place(total, byte_count(type.dtype, type.shape)));
@@ -143,6 +144,7 @@ class Bench {
     }
     watch(false);
   }
+  int variant_count() const { return kernel_->variant_count(); }
   void issue() { device_->launch(Queue::compute, *kernel_, {inputs_, results_, scratch_, &scalars_}); }
 
   std::vector<Array> results() const {

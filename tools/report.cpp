@@ -56,6 +56,16 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+// Of a device with memory of its own.
+void add_memory(Table &table, const Json &memory) {
+  const auto row = [&](const char *name, const char *key, const char *other) {
+    if (memory.at(key) == 0 && memory.at(other) == 0) return;
+    table.row({name, fmt::format("{}; {}", bytes_text(memory.at(key)), bytes_text(memory.at(other)))});
+  };
+  row("free on the device: when it was opened; at the end", "device_free_before_bytes", "device_free_bytes");
+  row("host memory: pinned; refused", "pinned_bytes", "unpinned_bytes");
+}
+
 std::string run_table(const RunRecord &run) {
   const Json &about = run.about;
   const auto count = [&](const char *key) { return about.value(key, std::uint64_t{0}); };
@@ -76,6 +86,9 @@ std::string run_table(const RunRecord &run) {
                  "{}, of which {} swap (n_swap), {} recompute (n_checkpoint), {} recompute what is light (n_selective)",
                  count("n_block"), count("n_swap"), count("n_checkpoint"), count("n_selective"))});
   table.row({"instructions of a step", std::to_string(count("instructions"))});
+  add_memory(table, run.report.at("memory"));
+  if (const auto refusal = run.report.value("not_recorded", ""); !refusal.empty())
+    table.row({"issued step by step, for it could not be recorded", refusal});
   return table.str();
 }
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The peer of bench/step.py: the same model in PyTorch, on the same machine.
 
-    pytorch.py step MODEL BATCH SEQUENCE fp32|compiled|autocast|bf16 STEPS DEVICE
+    pytorch.py step MODEL BATCH SEQUENCE MODE STEPS DEVICE
         prints the seconds of each step and the peak of memory, resident or on the device, as JSON
     pytorch.py export MODEL OUT.onnx
         the same model for us, weights in OUT.onnx.data
 
-MODEL: gpt2-124m, gpt2-350m, llama-134m, or FAMILY:LAYERS:WIDTH:HEADS:VOCABULARY. AdamW, random tokens, no dropout.
-autocast: bf16 arithmetic over fp32 weights; bf16: weights and moments in bf16, no master copy. Needs torch and
+MODEL: gpt2-124m, gpt2-350m, gpt2-1.5b, llama-134m, llama-1.1b, or FAMILY:LAYERS:WIDTH:HEADS:VOCABULARY[:GROUPS:INNER],
+of a llama the heads of keys and the width between. AdamW, random tokens, no dropout.
+MODE: fp32; autocast: bf16 arithmetic over fp32 weights; bf16: weights and moments in bf16, no master copy; compiled,
+compiled-autocast, compiled-bf16: the same by torch.compile. Needs torch and
 transformers (and onnxscript to export), all from PyPI."""
 import json
 import resource
@@ -17,20 +19,22 @@ import time
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-MODELS = {"gpt2-124m": "gpt2:12:768:12:50257", "gpt2-350m": "gpt2:24:1024:16:50257", "llama-134m": "llama:12:768:12:32000"}
+MODELS = {"gpt2-124m": "gpt2:12:768:12:50257", "gpt2-350m": "gpt2:24:1024:16:50257", "llama-134m": "llama:12:768:12:32000",
+          "gpt2-1.5b": "gpt2:48:1600:25:50257", "llama-1.1b": "llama:22:2048:32:32000:4:5632"}
 LONGEST = 4096
 
 
 def make(name):
     family, *sizes = MODELS.get(name, name).split(":")
-    layers, width, heads, vocabulary = map(int, sizes)
+    layers, width, heads, vocabulary, *more = map(int, sizes)
+    groups, inner = more or (heads, width * 8 // 3 // 64 * 64)
     torch.manual_seed(0)
     if family == "gpt2":
         config = AutoConfig.for_model("gpt2", n_embd=width, n_layer=layers, n_head=heads, vocab_size=vocabulary,
                                       resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     else:
         config = AutoConfig.for_model("llama", hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
-                                      num_key_value_heads=heads, intermediate_size=width * 8 // 3 // 64 * 64,
+                                      num_key_value_heads=groups, intermediate_size=inner,
                                       vocab_size=vocabulary, max_position_embeddings=LONGEST)
     config.use_cache = False
     return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").train(), vocabulary
@@ -47,19 +51,19 @@ class WithLoss(torch.nn.Module):
 
 
 def step(name, batch, sequence, mode, steps, device):
-    model, vocabulary = make(name)
     on_gpu = device != "cpu"
-    model = model.to(device)
-    if mode == "bf16":
+    with torch.device(device):
+        model, vocabulary = make(name)
+    if mode.endswith("bf16"):
         model = model.bfloat16()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     with_loss = WithLoss(model)
-    forward = torch.compile(with_loss) if mode == "compiled" else with_loss
+    forward = torch.compile(with_loss) if mode.startswith("compiled") else with_loss
     ids = torch.randint(3, vocabulary, (batch, sequence), device=device)
     seconds = []
     for _ in range(steps):
         start = time.perf_counter()
-        with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=mode == "autocast"):
+        with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=mode.endswith("autocast")):
             loss = forward(ids, ids)
         loss.backward()
         optimizer.step()

@@ -72,7 +72,11 @@ struct Copy {
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  std::uint64_t scratch_bytes = 0;  // of arena, beside inputs and outputs; fixed when compiled
+  std::uint64_t scratch_bytes = 0;  // of arena, beside inputs and outputs; fixed when compiled, but for use_variant
+
+  // Algorithms that differ in speed, scratch and rounding, the device's own guess first. A new kernel uses variant 0.
+  virtual int variant_count() const { return 1; }
+  virtual void use_variant(int) {}
 };
 
 struct KernelRequest {
@@ -107,13 +111,15 @@ class Device {
   // steps only. Code::nomem.
   virtual void *allocate(std::uint64_t bytes) = 0;
   virtual void release(void *memory) = 0;
+  // Bytes of the device's memory that nobody holds now; 0 where it is the host's.
+  virtual std::uint64_t free_bytes() const;
   // Memory of the device <-> host memory, complete on return; outside of steps only.
   virtual void write(void *device, const void *host, std::uint64_t bytes) = 0;
   virtual void read(void *host, const void *device, std::uint64_t bytes) = 0;
 
-  // Host memory that copies are to reach at full speed, for as long as it is not unpinned. False: the system refused,
-  // it stays pageable and copies are slower.
-  virtual bool pin(void *host, std::uint64_t bytes);
+  // Host memory that copies are to reach at full speed, for as long as it is not unpinned. Returns how many bytes from
+  // the first on are; the system refused the others, they stay pageable and copies of them are slower.
+  virtual std::uint64_t pin(void *host, std::uint64_t bytes);
   virtual void unpin(void *host);
 
   // Runs `issue` where launches are cheapest (on the CPU: on the team's first member, so that none is handed over
@@ -140,7 +146,8 @@ class Device {
   virtual std::int64_t event_ns(std::size_t event);
 
   // Takes down what `issue` appends, and does none of it. The same must have run before: what a first time needs, such
-  // as loading kernels, cannot be taken down. nullptr: the device does not do this, or refused it.
+  // as loading kernels, cannot be taken down. nullptr: the device does not do this. Where it refuses, its error comes
+  // out, and steps can go on being issued.
   virtual std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument);
   // What run_step would do, were it to issue the same with these numbers.
   virtual void replay_step(Recording &recording, const StepScalars &scalars);

@@ -10,7 +10,8 @@ namespace {
 }
 }  // namespace
 
-bool Device::pin(void *, std::uint64_t) { return true; }
+std::uint64_t Device::free_bytes() const { return 0; }
+std::uint64_t Device::pin(void *, std::uint64_t bytes) { return bytes; }
 void Device::unpin(void *) {}
 void Device::reserve_events(std::size_t) { not_asynchronous(*this); }
 void Device::record(Queue, std::size_t) { not_asynchronous(*this); }

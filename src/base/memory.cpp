@@ -16,7 +16,7 @@
 namespace protrain {
 
 namespace {
-constexpr std::uint64_t kHugePage = 2 << 20;
+constexpr std::uint64_t kHugePage = 2 << 20, kPage = 4096;
 
 std::uint64_t left_of(int resource, std::uint64_t used) {
   rlimit limit{};
@@ -40,6 +40,18 @@ Block::Block(std::uint64_t bytes, const std::string &subject) : bytes_(bytes) {
 
 Block::~Block() {
   if (data_) munmap(data_, bytes_);
+}
+
+void populate(std::byte *memory, std::uint64_t bytes) {
+#ifdef MADV_POPULATE_WRITE  // of a kernel since 5.14
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory) / kPage * kPage;
+  const std::uint64_t whole = reinterpret_cast<std::uintptr_t>(memory) + bytes - begin;
+  if (bytes > 0 && madvise(reinterpret_cast<void *>(begin), whole, MADV_POPULATE_WRITE) == 0) return;
+#endif
+  for (std::uint64_t at = 0; at < bytes; at += kPage) {
+    auto *byte = const_cast<volatile std::byte *>(memory + at);
+    *byte = *byte;
+  }
 }
 
 void require_mappable(std::uint64_t bytes, const std::string &subject) { const Block taken(bytes, subject); }

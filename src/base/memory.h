@@ -30,6 +30,10 @@ class Block {
   std::uint64_t bytes_ = 0;
 };
 
+// Has the system put pages behind memory now rather than where each is first touched; what it holds stays. Several
+// threads with a part each are done sooner.
+void populate(std::byte *memory, std::uint64_t bytes);
+
 // Code::nomem where the system or the heap would refuse so much now. Nothing is kept: what is asked for next by this
 // thread is there, unless another takes it first. For libraries that use what they were not given.
 void require_mappable(std::uint64_t bytes, const std::string &subject);

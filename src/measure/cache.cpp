@@ -1,13 +1,38 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <memory>
+#include <thread>
 
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "measure/measure.h"
 
 namespace protrain::measure {
+
+namespace {
+
+// Others hold it for milliseconds.
+std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
+  constexpr int kTries = 100;
+  for (int i = 1;; ++i) try {
+      return std::make_unique<DirectoryLock>(directory);
+    } catch (const Error &error) {
+      if (error.code != Code::busy || i == kTries) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+}
+
+void write(const std::string &path, const std::string &text) {
+  FileWriter file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace
 
 std::string default_cache_directory() {
   // Read where sessions are made; programs that change their environment beside that race with all of the C library.
@@ -24,6 +49,8 @@ Cache::Cache(std::string directory, const backend::DeviceInfo &device, const std
   const std::string key = fmt::format("{} {} {} {}", PROTRAIN_VERSION, device.description, device.threads,
                                       disk ? fmt::format("{}", disk->device) : "none");
   path_ = fmt::format("{}/profile-{}.json", directory, digest_of(key).substr(0, 16));
+  const std::string whose = fmt::format("{} {}", PROTRAIN_VERSION, device.description);
+  variants_path_ = fmt::format("{}/algorithms-{}.json", directory, digest_of(whose).substr(0, 16));
 }
 
 void Cache::load(profile::Profile &profile) const {
@@ -38,19 +65,41 @@ void Cache::load(profile::Profile &profile) const {
     profile.host_memory = described.host_memory;
   } catch (const Error &) {
   }
+  profile.variants = kept_variants();
 }
 
-void Cache::store(const profile::Profile &profile) const {
-  if (path_.empty()) return;
+void Cache::store(profile::Profile &profile) const {
   try {
+    require(keeps(), Code::path, "profile", "nothing is kept");
     const std::string directory = directory_of(path_);
     if (!identity_of(directory_of(directory))) create_directory(directory_of(directory));
     create_directory(directory);
-    FileWriter file(path_);
-    file.write(profile::to_json(profile));
-    file.commit();
+    const auto lock = locked(directory);
+    store_variants(profile.variants);
+    write(path_, profile::to_json(profile));
+  } catch (const Error &) {
+    profile.variants = kept_variants();
+  }
+}
+
+// Those that another session has stored first stand.
+void Cache::store_variants(Variants &variants) const {
+  const Variants kept = kept_variants();
+  for (const auto &[signature, variant] : kept) variants[signature] = variant;
+  if (variants != kept) write(variants_path_, Json{{"variants", variants}}.dump(1));
+}
+
+Cache::Variants Cache::kept_variants() const {
+  Variants kept;
+  if (variants_path_.empty()) return kept;
+  try {
+    const Json json = parse_json(read_text(variants_path_), "variants");
+    if (const Json *variants = json.find("variants"); variants != nullptr && variants->members() != nullptr)
+      for (const auto &[signature, variant] : *variants->members())
+        if (variant.whole() != nullptr) kept[signature] = *variant.whole();
   } catch (const Error &) {
   }
+  return kept;
 }
 
 }  // namespace protrain::measure

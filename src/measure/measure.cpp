@@ -20,6 +20,7 @@ using graph::Node;
 
 // Device memory that no arena takes: kernels and graphs are loaded into it when they first run.
 constexpr std::uint64_t kLeastReserve = 768ull << 20;
+constexpr double kWorthAnother = 0.98;    // of the time of a device's own choice: less is noise
 constexpr double kSecondsAtLeast = 4e-3;  // of a run of one kernel
 
 class Measuring {
@@ -76,16 +77,35 @@ class Measuring {
 
   void measure_node(const Graph &graph, const Node &node) {
     backend::Kernel &kernel = kernels_.of_node(graph, node);
-    const Operands operands(graph, node, kernel.scratch_bytes);
-    DeviceMemory memory(device_, operands.bytes());
-    const Launch launch = operands.place(memory);
+    const std::string signature = ops::signature(graph, node);
+    // A choice that was made before stands, and the kernel uses it.
+    const int count = request_.variants && !profile_.variants.contains(signature) ? kernel.variant_count() : 1;
+    int chosen = 0;
+    double least = 0;
     try {
-      const double seconds = stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
-      profile_.kernels[ops::signature(graph, node)] = seconds;
+      for (int variant = 0; variant < count; ++variant) {
+        if (count > 1) kernel.use_variant(variant);
+        const double seconds = time_of(graph, node, kernel);
+        if (variant > 0 && seconds >= least * (chosen == 0 ? kWorthAnother : 1)) continue;
+        chosen = variant;
+        least = seconds;
+      }
     } catch (const Error &error) {
       // A kernel may refuse random numbers and take the model's own. Any other error is the device's.
       if (error.code != Code::arg) throw;
+      return;
     }
+    profile_.kernels[signature] = least;
+    if (count == 1) return;
+    kernel.use_variant(chosen);
+    profile_.variants[signature] = static_cast<std::uint64_t>(chosen);
+  }
+
+  double time_of(const Graph &graph, const Node &node, backend::Kernel &kernel) const {
+    const Operands operands(graph, node, kernel.scratch_bytes);
+    DeviceMemory memory(device_, operands.bytes());
+    const Launch launch = operands.place(memory);
+    return stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
   }
 
   // What large products sustain: the best that was seen, for kernels that were not measured.

@@ -29,7 +29,7 @@ constexpr std::int64_t kFirstSide = 768;
 class PinnedBlock {
  public:
   PinnedBlock(backend::Device &device, std::uint64_t bytes)
-      : device_(device), block_(bytes, "profiling"), pinned_((touch(), device.pin(block_.data(), bytes))) {}
+      : device_(device), block_(bytes, "profiling"), pinned_((touch(), device.pin(block_.data(), bytes) > 0)) {}
   ~PinnedBlock() {
     if (pinned_) device_.unpin(block_.data());
   }

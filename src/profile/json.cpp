@@ -39,7 +39,7 @@ constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"disk_write", &Profile::disk_write, false},
                               {"compute_beside_disk", &Profile::compute_beside_disk, false},
                               {"disk_beside_compute", &Profile::disk_beside_compute, false}};
-constexpr const char *kOthers[] = {"name", "shares_memory", "shares_cores", "kernels", "scratch"};
+constexpr const char *kOthers[] = {"name", "shares_memory", "shares_cores", "kernels", "variants", "scratch"};
 
 void require_known_keys(const Json &json) {
   std::vector<std::string_view> known(std::begin(kOthers), std::end(kOthers));
@@ -60,6 +60,12 @@ std::uint64_t bytes_from(const Json &json, const std::string &key) {
   require(bytes.has_value(), Code::format, "hardware", "{} is {}, not a size such as 24GiB", key,
           printable(json.dump()));
   return *bytes;
+}
+
+std::uint64_t whole_from(const Json &json, const std::string &key) {
+  require(json.whole() != nullptr, Code::format, "hardware", "{} is {}, not a whole number", key,
+          printable(json.dump()));
+  return *json.whole();
 }
 
 double rate_from(const Json &json, const std::string &key) {
@@ -120,6 +126,7 @@ Profile profile_from(const Json &json) {
   for (const RateKey &key : kRates)
     if (const Json *item = json.find(key.name)) profile.*key.member = rate_from(*item, key.name);
   profile.kernels = by_signature(json, "kernels", rate_from);
+  profile.variants = by_signature(json, "variants", whole_from);
   profile.scratch = by_signature(json, "scratch", bytes_from);
   require_machine(profile);
   return profile;
@@ -134,6 +141,7 @@ std::string to_json(const Profile &profile) {
   json["shares_cores"] = profile.shares_cores;
   for (const RateKey &key : kRates) json[key.name] = profile.*key.member;
   json["kernels"] = profile.kernels;
+  json["variants"] = profile.variants;
   json["scratch"] = profile.scratch;
   return json.dump(1);
 }

@@ -36,6 +36,8 @@ struct Profile {
 
   // Measured times of single kernels, in seconds, by ops::signature; what is not here is derived from the rates above.
   std::map<std::string, double> kernels;
+  // The algorithm of single kernels that was the quickest, by ops::signature; of what is not here it is number 0.
+  std::map<std::string, std::uint64_t> variants;
   // Bytes of scratch that single kernels work in, by ops::signature; of what is not here it is assumed.
   std::map<std::string, std::uint64_t> scratch;
 

@@ -15,7 +15,8 @@ namespace {
 using Time = std::chrono::steady_clock;
 
 constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
-constexpr int kPoison = 0xFF;  // a NaN in every float type, -1 in integers
+constexpr std::uint64_t kRunsToRetry = 64;  // after a refusal to record: the reason may be gone by then
+constexpr int kPoison = 0xFF;               // a NaN in every float type, -1 in integers
 
 std::int64_t nanoseconds_since(Time::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Time::now() - start).count();
@@ -75,6 +76,9 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
       issue.poison.emplace_back(store_.address(buffer(id)), buffer(id).bytes);
   if (!program::moves(instruction.kind)) {
     issue.kernel = &kernel_of(instruction, kernels, optimizer);
+    const std::uint64_t scratch = issue.scratch != nullptr ? buffer(instruction.scratch).bytes : 0;
+    require(scratch >= issue.kernel->scratch_bytes, Code::internal, "program",
+            "a kernel works in {} bytes of scratch, and the program gives it {}", issue.kernel->scratch_bytes, scratch);
     return issue;
   }
   const program::Operand &in = instruction.inputs[0], &out = instruction.outputs[0];
@@ -88,8 +92,10 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
 void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial) {
   trial_ = trial;
   recording_.reset();
-  to_record_ = device_.info().asynchronous && !trial.delays && !trial.poison &&
-               std::ranges::none_of(program_.instructions, [&](const auto &i) { return lanes_.has(i.queue); });
+  report_.not_recorded.clear();
+  const bool records = device_.info().asynchronous && !trial.delays && !trial.poison &&
+                       std::ranges::none_of(program_.instructions, [&](const auto &i) { return lanes_.has(i.queue); });
+  record_after_ = records ? runs_ + 1 : 0;
   if (device_.info().asynchronous) device_.reserve_events(program_.instructions.size());
   issues_.clear();
   for (auto &list : lists_) list.clear();
@@ -250,7 +256,35 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   if (outcome.error) rethrow(outcome);
   if (device_.info().asynchronous) note_spans();
   report_.seconds = static_cast<double>(nanoseconds_since(start_)) * 1e-9;
-  if (std::exchange(to_record_, false)) recording_ = device_.record_step(&Executor::append_all, this);
+  if (record_after_ != 0 && runs_ >= record_after_) record();
+}
+
+// The run stands, whatever comes of this; those that follow are issued.
+void Executor::record() {
+  record_after_ = 0;
+  report_.not_recorded.clear();
+  try {
+    recording_ = device_.record_step(&Executor::append_all, this);
+  } catch (const std::exception &error) {
+    report_.not_recorded = error.what();
+    record_after_ = runs_ + kRunsToRetry;
+  }
+}
+
+void Executor::warm_up(std::set<const backend::Kernel *> &warm) {
+  static constexpr backend::StepScalars kScalars{.beta1_power = 0.5, .beta2_power = 0.5};
+  auto issue = [&] {
+    for (const Issue &issue : issues_)
+      if (issue.kernel != nullptr && runs_ahead(issue.queue) && warm.insert(issue.kernel).second)
+        device_.launch(
+            issue.queue, *issue.kernel,
+            {.inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = &kScalars});
+  };
+  try {
+    device_.run_step([](void *self) { (*static_cast<decltype(issue) *>(self))(); }, &issue);
+  } catch (const Error &error) {
+    if (error.code != Code::arg) throw;  // indices and labels are not there yet
+  }
 }
 
 }  // namespace protrain::run

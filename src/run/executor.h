@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -25,6 +27,7 @@ struct Report {
   std::vector<program::Span> spans;  // per instruction of the Program; 0 to 0 for what did not run
   program::Beside beside{};          // the queues that have a worker
   bool replayed = false;             // from the device's recording
+  std::string not_recorded;          // why the device refused to record the step when it was asked last; "": it did not
 };
 
 // What tests do to find faults that timing hides.
@@ -41,6 +44,11 @@ class Executor final : public Job {
 
   // Resolves kernels and addresses.
   void bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial = {});
+
+  // Launches each kernel of the device's queues that is not yet in `warm`, once, on whatever memory holds: what a
+  // device loads or takes for a first launch it has then. The status word must not be 0, so that updates change
+  // nothing.
+  void warm_up(std::set<const backend::Kernel *> &warm);
 
   // Errors name the instruction; their aftermath tells what is left. A cancel that is seen before the Program's point
   // of commitment stops the run, a later one does not; a replay sees none once it has begun.
@@ -75,6 +83,7 @@ class Executor final : public Job {
                              const backend::Optimizer &optimizer) const;
   static void issue_all(void *self) { static_cast<Executor *>(self)->issue(); }
   void issue();
+  void record();
   static void append_all(void *self) { static_cast<Executor *>(self)->append(); }
   void append();
   bool stopped(std::size_t instruction);
@@ -94,7 +103,7 @@ class Executor final : public Job {
   std::array<std::vector<std::size_t>, kQueueCount> lists_;  // per queue with a worker: its instructions
   std::atomic<bool> committed_{false};                       // one that commits has begun
   std::uint64_t runs_ = 0;
-  bool to_record_ = false;                         // after the next run
+  std::uint64_t record_after_ = 0;                 // that run, or the next that succeeds; 0: never
   std::unique_ptr<backend::Recording> recording_;  // nullptr: each run is issued
   const backend::StepScalars *scalars_ = nullptr;
   const std::atomic<bool> *cancelled_ = nullptr;

@@ -23,9 +23,25 @@ backend::KernelRequest request(const graph::Graph &graph, const graph::Node &nod
 }  // namespace
 
 backend::Kernel &Kernels::of_node(const graph::Graph &graph, const graph::Node &node) {
-  std::unique_ptr<backend::Kernel> &kernel = by_signature_[ops::signature(graph, node)];
-  if (!kernel) kernel = device_.compile(request(graph, node));
+  const std::string signature = ops::signature(graph, node);
+  std::unique_ptr<backend::Kernel> &kernel = by_signature_[signature];
+  if (!kernel) {
+    kernel = device_.compile(request(graph, node));
+    use_variant(signature, *kernel);
+  }
   return *kernel;
+}
+
+void Kernels::use_variants(std::map<std::string, std::uint64_t> variants) {
+  variants_ = std::move(variants);
+  for (const auto &[signature, kernel] : by_signature_)
+    if (kernel) use_variant(signature, *kernel);
+}
+
+void Kernels::use_variant(const std::string &signature, backend::Kernel &kernel) const {
+  const auto chosen = variants_.find(signature);
+  const auto count = static_cast<std::uint64_t>(kernel.variant_count());
+  kernel.use_variant(chosen != variants_.end() && chosen->second < count ? static_cast<int>(chosen->second) : 0);
 }
 
 backend::Kernel &Kernels::of_check(DType dtype, std::uint32_t mark) {

@@ -20,6 +20,9 @@ class Kernels {
   program::Workspace compile(const graph::Graph &graph);
 
   backend::Kernel &of_node(const graph::Graph &graph, const graph::Node &node);
+  // Which algorithm kernels of nodes use, those compiled already among them, by ops::signature; others use the first.
+  void use_variants(std::map<std::string, std::uint64_t> variants);
+
   backend::Kernel &of_check(DType dtype, std::uint32_t mark);
   backend::Kernel &of_update(const backend::UpdateRequest &request);
 
@@ -27,7 +30,10 @@ class Kernels {
   std::map<std::string, std::uint64_t> scratch() const;
 
  private:
+  void use_variant(const std::string &signature, backend::Kernel &kernel) const;
+
   backend::Device &device_;
+  std::map<std::string, std::uint64_t> variants_;
   std::map<std::string, std::unique_ptr<backend::Kernel>> by_signature_;
 };
 

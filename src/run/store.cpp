@@ -14,7 +14,7 @@ Store::Store(backend::Device &device, Room room) : device_(device), room_(std::m
   device_arena_ = static_cast<std::byte *>(device.allocate_arena(bytes(Tier::device)));
   if (bytes(Tier::host) > 0) {
     host_ = Block(bytes(Tier::host), "host slab");
-    pinned_ = device.pin(host_.data(), host_.size());
+    pinned_bytes_ = device.pin(host_.data(), host_.size());
   }
   if (bytes(Tier::disk) == 0) return;
   require(!room_.directory.empty(), Code::arg, "offload_dir",
@@ -23,7 +23,7 @@ Store::Store(backend::Device &device, Room room) : device_(device), room_(std::m
 }
 
 Store::~Store() {
-  if (pinned_) device_.unpin(host_.data());
+  if (pinned_bytes_ > 0) device_.unpin(host_.data());
 }
 
 std::byte *Store::address(const program::Buffer &buffer, std::uint64_t offset) const {

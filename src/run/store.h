@@ -30,8 +30,9 @@ class Store {
   Store(const Store &) = delete;
   Store &operator=(const Store &) = delete;
 
-  // Of the host's slab, where the system refused to pin it: copies to and from it are slower.
-  std::uint64_t unpinned_bytes() const { return pinned_ ? 0 : host_.size(); }
+  // Of the host's slab. The system refused to pin the other bytes: copies to and from them are slower.
+  std::uint64_t pinned_bytes() const { return pinned_bytes_; }
+  std::uint64_t unpinned_bytes() const { return host_.size() - pinned_bytes_; }
 
   // Device and host only.
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
@@ -101,7 +102,7 @@ class Store {
   backend::Device &device_;
   std::byte *device_arena_ = nullptr;
   Block host_;
-  bool pinned_ = false;  // the device copies to and from it without stops
+  std::uint64_t pinned_bytes_ = 0;
   std::unique_ptr<SpillFile> disk_;
   const Room room_;
   Block staging_;

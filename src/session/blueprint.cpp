@@ -119,10 +119,14 @@ class Drawing {
     const program::StateRequest request = {.optimizer = program::optimizer_arrays(precision_of(options_), moments),
                                            .accumulates = accumulates(),
                                            .kept = blueprint_.kept};
-    const Drafter drafter(blueprint_.served, site_, request);
     std::vector<const graph::Graph *> graphs;
     for (const auto &served : blueprint_.served) graphs.push_back(&served->training.graph);
+    // Every operator that has no kernel is told at once, before anything is measured. The profile comes next: it
+    // settles which algorithms kernels use, and so the scratch that Programs have to have.
+    for (const auto &served : blueprint_.served)
+      for (const graph::Graph *graph : {&served->training.graph, &served->forward}) site_.workspace(*graph);
     blueprint_.profile = site_.profile(graphs, blueprint_.optimizer);
+    const Drafter drafter(blueprint_.served, site_, request);
     blueprint_.budget = budget_of(options_, blueprint_.profile);
     Ground ground{.options = options_,
                   .drafter = drafter,

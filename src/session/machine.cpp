@@ -51,6 +51,7 @@ Machine::Machine(const Options &options, const onnx_import::Source &source, cons
       lanes_(std::make_unique<run::Lanes>(own_workers(options, blueprint_, device_->info()))) {
   declare_disk();
   make_executors({.delays = on_trial(options, "delays"), .poison = on_trial(options, "poison")});
+  if (device_->info().asynchronous) warm_up();
   for (std::size_t b = 0; b < blueprint_.served.size(); ++b) fill_values(b);
   parameters_->fill(device().threads, device().shares_memory);
 }
@@ -88,6 +89,25 @@ void Machine::make_executors(const run::Trial &trial) {
                           .accumulate = make(served.training.graph, programs.accumulate),
                           .evaluation = make(served.forward, programs.evaluation)});
   }
+}
+
+MemoryAround Machine::memory() const {
+  const bool own = !device_->info().shares_memory;
+  return {.device_free_before = own ? device_->info().memory_bytes : 0,
+          .device_free = own ? device_->free_bytes() : 0,
+          .pinned = own ? store_->pinned_bytes() : 0,
+          .unpinned = own ? store_->unpinned_bytes() : 0};
+}
+
+// A GPU loads a kernel, and what a library needs for it, into memory beside the arena when it is first launched. Where
+// that memory is lacking create fails, and no step. The state is not there yet.
+void Machine::warm_up() {
+  set_status(1);
+  std::set<const backend::Kernel *> warm;
+  for (const Executors &executors : executors_)
+    for (const auto *executor : {&executors.step, &executors.accumulate, &executors.evaluation})
+      if (*executor) (*executor)->warm_up(warm);
+  set_status(0);
 }
 
 void Machine::fill_values(std::size_t binding) {

@@ -9,6 +9,7 @@
 
 #include "run/executor.h"
 #include "session/parameters.h"
+#include "session/report.h"
 
 namespace protrain::session {
 
@@ -26,6 +27,8 @@ class Machine {
   const Blueprint &blueprint() const { return blueprint_; }
   const Executors &executors(std::size_t binding) const { return executors_[binding]; }
   run::Store &store() { return *store_; }
+  const run::Store &store() const { return *store_; }
+  MemoryAround memory() const;
 
   void write_input(program::BufferId buffer, const void *data, std::uint64_t bytes);
   // What the Program leaves of a step, after the state's buffers.
@@ -38,6 +41,7 @@ class Machine {
  private:
   void declare_disk();
   void make_executors(const run::Trial &trial);
+  void warm_up();
   void fill_values(std::size_t binding);
 
   std::unique_ptr<backend::Device> device_;

@@ -43,6 +43,13 @@ Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_byt
   return warnings;
 }
 
+Json memory_json(const MemoryAround &memory) {
+  return {{"device_free_before_bytes", memory.device_free_before},
+          {"device_free_bytes", memory.device_free},
+          {"pinned_bytes", memory.pinned},
+          {"unpinned_bytes", memory.unpinned}};
+}
+
 // At most so many names, for a line that people read.
 std::vector<std::string> some_of(const std::vector<std::string> &names) {
   constexpr std::size_t kMostNamed = 20;
@@ -62,7 +69,7 @@ Json doubtful_json(const Blueprint &blueprint) {
 
 }  // namespace
 
-std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, std::uint64_t unpinned_bytes) {
+std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, const MemoryAround &memory) {
   const plan::Plan &plan = blueprint.chosen.plan;
   return Json{{"event", "created"},
               {"device", device.name},
@@ -83,10 +90,13 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"n_checkpoint", plan.n_checkpoint},
               {"n_selective", plan.n_selective},
               {"n_block", plan.blocks.size()},
-              {"warnings", warnings_json(device, unpinned_bytes)},
+              {"memory", memory_json(memory)},
+              {"warnings", warnings_json(device, memory.unpinned)},
               {"doubtful", doubtful_json(blueprint)}}
       .dump();
 }
+
+std::string warning_json(const std::string &text) { return Json{{"event", "warning"}, {"text", text}}.dump(); }
 
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale) {
   Json json = {
@@ -142,8 +152,9 @@ Json queues_json(const program::Program &program, const std::vector<program::Spa
   return json;
 }
 
-std::string report_json(const run::Report &report, double seconds, const program::Program &program,
-                        const graph::Graph &graph, const program::Simulation *prediction) {
+std::string report_json(const run::Report &report, double seconds, const MemoryAround &memory,
+                        const program::Program &program, const graph::Graph &graph,
+                        const program::Simulation *prediction) {
   const auto step_ns = static_cast<std::int64_t>(report.seconds * 1e9);
   Json json = {{"seconds", seconds},
                {"device_peak_bytes", report.peak_bytes[0]},
@@ -152,6 +163,8 @@ std::string report_json(const run::Report &report, double seconds, const program
                {"state_bytes", program.state_bytes},
                {"instructions", program.instructions.size()},
                {"replayed", report.replayed},
+               {"not_recorded", report.not_recorded},
+               {"memory", memory_json(memory)},
                {"measured", costs_json(summarize(program, report.spans, report.beside, step_ns), report.peak_bytes)}};
   if (prediction != nullptr) json["predicted"] = costs_json(program, *prediction, report.beside);
   json["operators"] = operators_json(report, program, graph);

@@ -13,8 +13,14 @@
 
 namespace protrain::session {
 
-// `unpinned_bytes`: of the host's memory, which the system refused to pin; a warning says so.
-std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, std::uint64_t unpinned_bytes);
+// What the plan's bytes do not show, where the device has memory of its own; else all is 0.
+struct MemoryAround {
+  std::uint64_t device_free_before = 0, device_free = 0;  // when the device was opened, and now
+  std::uint64_t pinned = 0, unpinned = 0;                 // of the host's slab
+};
+
+std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, const MemoryAround &memory);
+std::string warning_json(const std::string &text);
 // `loss_scale`: of the step; 0: it has none.
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale);
 std::string saved_json(std::uint64_t step, const std::string &path);
@@ -33,7 +39,8 @@ Json queues_json(const program::Program &program, const std::vector<program::Spa
 
 // What protrain_session_report gives. `seconds`: of the whole step, the rest is of the Program that ran last;
 // `prediction`: of the same Program with the same queues beside compute, or nullptr.
-std::string report_json(const run::Report &report, double seconds, const program::Program &program,
-                        const graph::Graph &graph, const program::Simulation *prediction);
+std::string report_json(const run::Report &report, double seconds, const MemoryAround &memory,
+                        const program::Program &program, const graph::Graph &graph,
+                        const program::Simulation *prediction);
 
 }  // namespace protrain::session

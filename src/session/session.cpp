@@ -34,7 +34,7 @@ class LiveSession final : public Session {
         learning_rate_(options.real("learning_rate")),
         count_(resume(machine_, options)) {
     input_shapes_.resize(forward().inputs.size());
-    if (log_) log_(created_json(machine_.device(), blueprint_, machine_.store().unpinned_bytes()));
+    if (log_) log_(created_json(machine_.device(), blueprint_, machine_.memory()));
   }
 
   void set_log(Log log) override { log_ = std::move(log); }
@@ -150,9 +150,11 @@ class LiveSession final : public Session {
   std::string graph_text() override { return blueprint_.first().training.graph.print(); }
   std::string report_json() override {
     if (last_.executor != nullptr)
-      return session::report_json(last_.executor->report(), seconds_, *last_.program, *last_.graph, last_.predicted);
-    return session::report_json(machine_.executors(0).step->report(), 0, blueprint_.draft.programs[0].step,
-                                blueprint_.first().training.graph, &blueprint_.predicted[0].step);
+      return session::report_json(last_.executor->report(), seconds_, machine_.memory(), *last_.program, *last_.graph,
+                                  last_.predicted);
+    return session::report_json(machine_.executors(0).step->report(), 0, machine_.memory(),
+                                blueprint_.draft.programs[0].step, blueprint_.first().training.graph,
+                                &blueprint_.predicted[0].step);
   }
 
  private:
@@ -203,6 +205,7 @@ class LiveSession final : public Session {
     execute(*last_.executor, scalars(scale));
     const StepResult result = finish_micro_batch(program, last, scale);
     if (last) log_step(result, scale);
+    warn_of_recording(last_.executor->report());
     finish_cancelled();
     return result;
   }
@@ -224,6 +227,18 @@ class LiveSession final : public Session {
     if (!log_) return;
     try {
       log_(step_json(count_.steps, result, seconds_, blueprint_.scales_loss() ? scale : 0));
+    } catch (const std::exception &) {
+    }
+  }
+
+  // Once a session: it goes on, slower.
+  void warn_of_recording(const run::Report &report) {
+    if (!log_ || report.not_recorded.empty() || std::exchange(warned_, true)) return;
+    try {
+      log_(
+          warning_json(fmt::format("{} could not record the step, so that each is issued kernel by kernel, which is "
+                                   "slower; now and then it is tried again: {}",
+                                   machine_.device().name, report.not_recorded)));
     } catch (const std::exception &) {
     }
   }
@@ -430,7 +445,7 @@ class LiveSession final : public Session {
   double last_weight_ = 1;                          // what the gradients of the last complete step are too large by
   std::vector<std::optional<Shape>> input_shapes_;  // of what was set
   Ran last_;
-  bool lost_ = false;
+  bool lost_ = false, warned_ = false;
   std::atomic<bool> cancelled_{false};
 };
 

@@ -27,12 +27,19 @@ profile::Profile LiveSite::profile(const std::vector<const graph::Graph *> &grap
   const measure::Cache cache(kept, device_.info(), disk);
   profile::Profile profile = measure::describe(device_.info());
   if (!anew_) cache.load(profile);
-  const measure::Request request = {
-      .graphs = graphs, .optimizer = optimizer, .disk_directory = disk, .memory = device_.info().memory_bytes / 2};
+  kernels_.use_variants(profile.variants);
+  const measure::Request request = {.graphs = graphs,
+                                    .optimizer = optimizer,
+                                    .disk_directory = disk,
+                                    .memory = device_.info().memory_bytes / 2,
+                                    .variants = cache.keeps()};
   const auto tell = [this](std::size_t done, std::size_t of) {
     if (log_) log_(Json{{"event", "profiling"}, {"done", done}, {"of", of}}.dump());
   };
-  if (measure::measure(device_, kernels_, request, profile, tell)) cache.store(profile);
+  if (measure::measure(device_, kernels_, request, profile, tell)) {
+    cache.store(profile);
+    kernels_.use_variants(profile.variants);
+  }
   return profile;
 }
 

@@ -1,10 +1,14 @@
 // What is no operator's: updates, checks, random numbers, sums in place, and the order between queues.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "arith/planes.h"
+#include "base/memory.h"
 #include "conformance/arena.h"
 #include "conformance/contest.h"
+#include "cuda/emulation.h"
 
 namespace protrain::test {
 namespace {
@@ -209,7 +213,7 @@ TEST_P(Queues, EventsOrderWhatRunsBesideEachOther) {
   float *x = arena.put(there[0]), *y = arena.put(there[0]);
   std::vector<void *> inputs = {x, x}, outputs = {y};
   const std::uint64_t bytes = kElements * sizeof(float);
-  EXPECT_TRUE(device.pin(there[0].data(), bytes));
+  EXPECT_EQ(device.pin(there[0].data(), bytes), bytes);
   step(device, [&] {
     for (std::size_t i = 0; i < kRounds; ++i) {
       const std::size_t event = 3 * i;
@@ -293,6 +297,59 @@ TEST_P(Queues, KernelsThatAreGivenMemoryOfTheHostAreRefused) {
       EXPECT_NE(error.text.find("lies in no memory of the device"), std::string::npos) << error.text;
     }
   EXPECT_EQ(doubling.run(device, x, y), twos) << "and the device goes on";
+}
+
+// On the emulator alone.
+TEST(CudaMemory, ThatIsFullRefusesWhatItIsAskedForAndFirstLaunches) {
+  Device &device = *contenders()[1].ways[0].machine->device;
+  const Doubling doubling(device);
+  const auto code = [](auto act) {
+    try {
+      act();
+      return Code::ok;
+    } catch (const Error &error) {
+      return error.code;
+    }
+  };
+  const std::uint64_t bytes = Doubling::kElements * sizeof(float);
+  void *x = device.allocate(bytes), *y = device.allocate(bytes);
+  emulation::unload_kernels();
+  const std::uint64_t before = device.free_bytes();
+  emulation::limit_memory(0);
+  EXPECT_EQ(device.free_bytes(), 0u);
+  EXPECT_EQ(code([&] { doubling.run(device, x, y); }), Code::nomem);
+  EXPECT_EQ(code([&] { device.release(device.allocate(bytes)); }), Code::nomem);
+  emulation::limit_memory(emulation::kDeviceMemory);
+  EXPECT_EQ(code([&] { doubling.run(device, x, y); }), Code::ok);
+  EXPECT_LT(device.free_bytes(), before) << "the kernel lies on the device";
+  device.release(x);
+  device.release(y);
+}
+
+TEST(CudaMemory, OfTheHostIsPinnedInPiecesWhereTheWholeIsRefusedAndCopiesDoNotMind) {
+  Device &device = *contenders()[1].ways[0].machine->device;
+  constexpr std::uint64_t kPiece = 16 << 10, kBytes = 5 * kPiece + 100;
+  Block host(kBytes, "test");
+  for (std::uint64_t i = 0; i < kBytes; ++i) host.data()[i] = static_cast<std::byte>(i % 251);
+  const std::vector<std::byte> values(host.data(), host.data() + kBytes);
+  void *there = device.allocate(kBytes);
+  for (const auto &[each, all, expected] :
+       {std::tuple{emulation::kUnlimited, emulation::kUnlimited, kBytes},
+        std::tuple{kPiece, emulation::kUnlimited, kBytes}, std::tuple{kPiece, 3 * kPiece, 3 * kPiece},
+        std::tuple{kPiece - 1, emulation::kUnlimited, std::uint64_t{0}}}) {
+    emulation::limit_pinning(each, all);
+    EXPECT_EQ(device.pin(host.data(), kBytes), expected);
+    EXPECT_TRUE(std::ranges::equal(values, std::span(host.data(), kBytes))) << "pages were made, and changed";
+    step(device, [&] { device.copy(Queue::upload, {there, host.data(), kBytes}); });
+    std::ranges::fill(std::span(host.data(), kBytes), std::byte{0});
+    step(device, [&] { device.copy(Queue::download, {host.data() + 1, there, kBytes - 1}); });
+    EXPECT_TRUE(std::equal(host.data() + 1, host.data() + kBytes, values.begin()));
+    device.read(host.data(), there, kBytes);
+    EXPECT_TRUE(std::ranges::equal(values, std::span(host.data(), kBytes)));
+    if (expected > 0) device.unpin(host.data());
+  }
+  emulation::limit_pinning(emulation::kUnlimited, emulation::kUnlimited);
+  device.release(there);
 }
 
 TEST_P(Queues, AnErrorOfTheDeviceComesOutWhereSomebodyWaits) {

@@ -48,6 +48,47 @@ TEST_P(MatMulKernel, IsTheReferenceAtAModelsSize) {
       {"MatMul", {{"trans_a", std::int64_t{1}}}, {random_floats({300, 256}, 1), random_floats({300, 128}, 2)}}, 2e-5);
 }
 
+TEST_P(MatMulKernel, IsTheReferenceByEachOfItsAlgorithmsAndHasTheBitsOfEachTwice) {
+  Machine &machine = *GetParam()->ways[0].machine;
+  const OneNode one{"MatMul",
+                    {{"trans_b", std::int64_t{1}}},
+                    {random_floats({48, 64}, 1), random_floats({24, 64}, 2), random_floats({24}, 3)}};
+  const Array right = reference(one)[0];
+  const auto product = [&](int variant) {
+    Bench bench(one, machine, 0, variant);
+    bench.run();
+    bench.expect_guards();
+    return bench.results()[0];
+  };
+  for (int variant = 0; variant < Bench(one, machine).variant_count(); ++variant) {
+    EXPECT_LE(largest_error(product(variant), right), 1e-5) << variant;
+    EXPECT_TRUE(product(variant).same_as(product(variant))) << variant;
+  }
+}
+
+// Its sums meet the bias in float32 and are rounded once, as those of a product with the bias in it are.
+TEST(CudaMatMul, AddsItsBiasApartWhereTheLibraryCannot) {
+  const auto product = [](std::size_t depth) {
+    std::vector<double> x(6 * depth), w(depth * 4);  // what is beyond a depth of 8 is 0
+    for (std::size_t i = 0; i < 6; ++i)
+      for (std::size_t l = 0; l < 8; ++l) x[i * depth + l] = std::sin(0.3 * double(8 * i + l + 1));
+    for (std::size_t l = 0; l < 8; ++l)
+      for (std::size_t j = 0; j < 4; ++j) w[l * 4 + j] = std::sin(0.7 * double(4 * l + j + 1));
+    const auto narrow = [](const Shape &shape, const std::vector<double> &values) {
+      return Array::from_doubles({DType::bf16, shape}, values);
+    };
+    const auto deep = static_cast<std::int64_t>(depth);
+    const OneNode one{"MatMul", {}, {narrow({6, deep}, x), narrow({deep, 4}, w), narrow({4}, {0.1, 0.2, 0.3, 0.4})}};
+    Bench bench(one, *contenders()[1].ways[0].machine);
+    EXPECT_EQ(emulation::last_product().bias, depth % 2 == 0);
+    EXPECT_EQ(emulation::last_product().accumulate, depth % 2 != 0);
+    bench.run();
+    bench.expect_guards();
+    return bench.results()[0];
+  };
+  EXPECT_TRUE(product(9).same_as(product(8)));
+}
+
 TEST(CudaMatMul, PromisesAllTheAlignmentThatItsOperandsHave) {
   const auto promised = [](const Shape &a, const Shape &b) {
     const Bench bench({"MatMul", {}, {random_floats(a, 1), random_floats(b, 2)}}, *contenders()[1].ways[0].machine);

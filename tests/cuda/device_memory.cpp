@@ -25,7 +25,7 @@ void change_work(int by) {
   const std::lock_guard lock(mutex);
   const bool before = at_work > 0;
   at_work += by;
-  if (before == at_work > 0) return;
+  if (before == (at_work > 0)) return;
   for (const auto &[memory, bytes] : regions) allow(memory, bytes);
 }
 
@@ -47,6 +47,13 @@ void give_device_memory(void *memory) {
   if (region == regions.end()) return;
   munmap(region->first, region->second);
   regions.erase(region);
+}
+
+std::uint64_t taken_device_memory() {
+  const std::lock_guard lock(mutex);
+  std::uint64_t bytes = 0;
+  for (const auto &[memory, size] : regions) bytes += size;
+  return bytes;
 }
 
 DeviceAtWork::DeviceAtWork() { change_work(1); }

@@ -8,6 +8,7 @@ namespace protrain::emulation {
 
 void *take_device_memory(std::uint64_t bytes);  // zeroed, page aligned
 void give_device_memory(void *memory);
+std::uint64_t taken_device_memory();  // bytes
 
 // Work of the device: while one lives, all device memory can be read and written, by any thread.
 class DeviceAtWork {

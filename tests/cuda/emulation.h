@@ -69,6 +69,18 @@ void wait_for_copies();
 // Threads of a block run in ascending order, or in descending: what depends on it is a race.
 void run_backwards(bool backwards);
 
+// A launch of a kernel: the first one takes memory of the device for it, as a driver that loads lazily does. Throws
+// where there is none left, or where it would be loaded while a stream is captured.
+void load(CUstream_st *stream, const void *kernel);
+// Memory of the device in all; kernels that were loaded before stay.
+inline constexpr std::uint64_t kDeviceMemory = std::uint64_t{8} << 30;
+void limit_memory(std::uint64_t bytes);
+void unload_kernels();  // each takes its memory anew
+
+// Registrations of more bytes than `each` are refused, and those that would make it more than `all`.
+void limit_pinning(std::uint64_t each, std::uint64_t all);
+inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
+
 // Captures of streams fail, once they are to end.
 void refuse_captures(bool refuse);
 

@@ -1,8 +1,8 @@
-// What the twin of gemm.cu was asked for. A promise that is smaller than it could be changes no bit, only what cuBLASLt
+// What the twin of blas.cu was asked for. A promise that is smaller than it could be changes no bit, only what cuBLASLt
 // may choose from, and shows here alone.
 #pragma once
 
-#include "backend/cuda/gemm.h"
+#include "backend/cuda/blas.h"
 
 namespace protrain::emulation {
 

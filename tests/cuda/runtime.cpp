@@ -2,7 +2,9 @@
 // somebody waits for it, and then streams take turns at random: whoever forgets to wait reads what is not there yet.
 #include "backend/cuda/runtime.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <map>
@@ -57,8 +59,31 @@ std::recursive_mutex mutex;
 std::set<Stream> streams;
 std::uint64_t turns = 1;
 Captured capture = nullptr;  // under way
-bool captures_refused = false;
+bool captures_refused = std::getenv("PROTRAIN_EMULATED_NO_CAPTURES") != nullptr;
 std::size_t shared_limit = protrain::emulation::kMostShared;
+
+constexpr std::uint64_t kLoadedBytes = 64 << 10;  // that one kernel takes
+std::uint64_t most_pinned_at_once = emulation::kUnlimited, most_pinned = emulation::kUnlimited;  // bytes
+std::uint64_t device_memory = [] {  // that a plugin has is named by the environment
+  const char *bytes = std::getenv("PROTRAIN_EMULATED_MEMORY");
+  return bytes != nullptr ? std::strtoull(bytes, nullptr, 10) : emulation::kDeviceMemory;
+}();
+std::set<const void *> loaded;
+std::map<const std::byte *, std::uint64_t> pinned;  // bytes, by the first one
+
+// A copy that leaves the pinned memory it begins in, or enters some, is refused, as CUDA does.
+void require_one_registration(const void *at, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex);
+  const auto *begin = static_cast<const std::byte *>(at), *end = begin + bytes;
+  auto next = pinned.upper_bound(begin);
+  require(bytes == 0 || next == pinned.end() || next->first >= end, Code::device, "device",
+          "a copy could not be issued: it enters memory that is pinned");
+  if (next == pinned.begin()) return;
+  --next;
+  const std::byte *last = next->first + next->second;
+  require(begin >= last || end <= last, Code::device, "device",
+          "a copy could not be issued: it leaves memory that is pinned");
+}
 
 // The first item of the stream, where nothing holds it up.
 bool step(Stream stream) {
@@ -111,17 +136,34 @@ std::string open_device(int index) {
   require(index == 0, Code::device, "device", "there is no device cuda:{}; this machine has 1 of CUDA's", index);
   return "emulated";
 }
-std::uint64_t free_memory() { return std::uint64_t{8} << 30; }
+std::uint64_t free_memory() {
+  const std::lock_guard lock(mutex);
+  const std::uint64_t taken = emulation::taken_device_memory() + loaded.size() * kLoadedBytes;
+  return device_memory - std::min(device_memory, taken);
+}
 void use_device(int) {}
 
-void *allocate(std::uint64_t bytes) { return emulation::take_device_memory(bytes); }
+void *allocate(std::uint64_t bytes) {
+  require(bytes <= free_memory(), Code::nomem, "device arena", "{} bytes of the device's memory were refused", bytes);
+  return emulation::take_device_memory(bytes);
+}
 void release(void *memory) { emulation::give_device_memory(memory); }
 void *allocate_reachable(std::uint64_t bytes) {
   return std::memset(::operator new (bytes, std::align_val_t{256}), 0, bytes);
 }
 void release_reachable(void *memory) { ::operator delete (memory, std::align_val_t{256}); }
-bool pin(void *, std::uint64_t) { return true; }
-void unpin(void *) {}
+bool pin(void *host, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex);
+  std::uint64_t all = bytes;
+  for (const auto &[memory, size] : pinned) all += size;
+  if (bytes > most_pinned_at_once || all > most_pinned) return false;
+  pinned[static_cast<const std::byte *>(host)] = bytes;
+  return true;
+}
+void unpin(void *host) {
+  const std::lock_guard lock(mutex);
+  require(pinned.erase(static_cast<const std::byte *>(host)) == 1, Code::internal, "pinning", "of other memory");
+}
 
 Stream make_stream() {
   const std::lock_guard lock(mutex);
@@ -212,10 +254,12 @@ void destroy(Captured captured) {
 }
 
 void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
+  require_one_registration(to, bytes), require_one_registration(from, bytes);
   if (bytes > 0) emulation::append(stream, [=] { std::memcpy(to, from, bytes); });
 }
 void copy_now(void *to, const void *from, std::uint64_t bytes) {
   const std::lock_guard lock(mutex);
+  require_one_registration(to, bytes), require_one_registration(from, bytes);
   const emulation::DeviceAtWork at_work;
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -236,5 +280,20 @@ void protrain::emulation::append(CUstream_st *stream, std::function<void()> work
     stream->items.push_back({.work = std::move(work)});
 }
 
+void protrain::emulation::load(CUstream_st *stream, const void *kernel) {
+  using namespace protrain::backend::cuda;
+  const std::lock_guard lock(mutex);
+  if (loaded.contains(kernel)) return;
+  require(stream->capture == nullptr, Code::device, "device", "a kernel could not be launched: it is not loaded yet");
+  require(free_memory() >= kLoadedBytes, Code::nomem, "device", "a kernel could not be launched: out of memory");
+  loaded.insert(kernel);
+}
+
+void protrain::emulation::limit_memory(std::uint64_t bytes) { backend::cuda::device_memory = bytes; }
+void protrain::emulation::unload_kernels() { backend::cuda::loaded.clear(); }
+void protrain::emulation::limit_pinning(std::uint64_t each, std::uint64_t all) {
+  backend::cuda::most_pinned_at_once = each;
+  backend::cuda::most_pinned = all;
+}
 void protrain::emulation::refuse_captures(bool yes) { backend::cuda::captures_refused = yes; }
 void protrain::emulation::limit_shared(std::size_t bytes) { backend::cuda::shared_limit = bytes; }

@@ -33,6 +33,11 @@ Profile found(const Cache &cache, const backend::DeviceInfo &device = kDevice) {
   return profile;
 }
 
+Profile store(const Cache &cache, Profile profile = measured()) {
+  cache.store(profile);
+  return profile;
+}
+
 std::string only_file(const std::string &directory) {
   std::string path;
   for (const auto &entry : std::filesystem::directory_iterator(directory)) {
@@ -44,20 +49,20 @@ std::string only_file(const std::string &directory) {
 
 TEST(Cache, TellsTheNextProcessAllThatWasMeasured) {
   const Scratch scratch;
-  Cache(scratch.path(), kDevice, "").store(measured());
+  store(Cache(scratch.path(), kDevice, ""));
   EXPECT_EQ(found(Cache(scratch.path(), kDevice, "")), measured());
 }
 
 TEST(Cache, MakesItsDirectoryAndTheOneAbove) {
   const Scratch scratch;
   const std::string directory = scratch.file("cache") + "/protrain";
-  Cache(directory, kDevice, "").store(measured());
+  store(Cache(directory, kDevice, ""));
   EXPECT_EQ(found(Cache(directory, kDevice, "")), measured());
 }
 
 TEST(Cache, LeavesCapacitiesToTheMachineAsItIsNow) {
   const Scratch scratch;
-  Cache(scratch.path(), kDevice, "").store(measured());
+  store(Cache(scratch.path(), kDevice, ""));
   backend::DeviceInfo now = kDevice;
   now.memory_bytes = 500;
   const Profile profile = found(Cache(scratch.path(), now, ""), now);
@@ -68,7 +73,7 @@ TEST(Cache, LeavesCapacitiesToTheMachineAsItIsNow) {
 
 TEST(Cache, KeepsDevicesThreadsAndDisksApart) {
   const Scratch scratch;
-  Cache(scratch.path(), kDevice, "").store(measured());
+  store(Cache(scratch.path(), kDevice, ""));
   backend::DeviceInfo other = kDevice, fewer = kDevice;
   other.description = "another processor";
   fewer.threads = 1;
@@ -83,22 +88,47 @@ TEST(Cache, KnowsNothingWhereNothingWasKept) {
   EXPECT_EQ(found(Cache(scratch.file("none"), kDevice, "")), describe(kDevice));
 }
 
+// Two that measure at the same time, each of them before the other has stored; and one with a disk.
+TEST(Cache, GivesAllSessionsOfADeviceTheAlgorithmsThatTheFirstOneStored) {
+  const Scratch scratch;
+  const Cache cache(scratch.path(), kDevice, ""), with_disk(scratch.path(), kDevice, scratch.path());
+  Profile first = measured(), second = measured();
+  first.variants = {{"MatMul a", 2}};
+  second.variants = {{"MatMul a", 1}, {"MatMul b", 3}};
+  EXPECT_EQ(store(cache, first), first);
+  const std::map<std::string, std::uint64_t> both = {{"MatMul a", 2}, {"MatMul b", 3}};
+  EXPECT_EQ(store(with_disk, second).variants, both);
+  EXPECT_EQ(found(cache).variants, both);
+  EXPECT_EQ(store(cache).variants, both) << "what another one chose is not lost";
+  backend::DeviceInfo other = kDevice;
+  other.description = "another card";
+  EXPECT_TRUE(found(Cache(scratch.path(), other, "")).variants.empty());
+}
+
+TEST(Cache, LeavesKernelsTheirFirstAlgorithmWhereTheChoiceCannotBeKept) {
+  const Scratch scratch;
+  Profile profile = measured();
+  profile.variants = {{"MatMul a", 2}};
+  EXPECT_TRUE(store(Cache(scratch.file("file", "x"), kDevice, ""), profile).variants.empty());
+  EXPECT_TRUE(store(Cache("", kDevice, ""), profile).variants.empty());
+}
+
 TEST(Cache, IgnoresAFileThatIsDamagedOrCannotBeRead) {
   const Scratch scratch;
   const Cache cache(scratch.path(), kDevice, "");
-  cache.store(measured());
+  store(cache);
   const std::string path = only_file(scratch.path()), whole = profile::to_json(measured());
   for (const std::string &text : {std::string(), std::string("{"), whole.substr(0, whole.size() / 2),
                                   std::string("\xFF\xFE"), std::string("{\"unknown\": 1}"), std::string("[]")}) {
     std::ofstream(path, std::ios::trunc) << text;
     EXPECT_EQ(found(cache), describe(kDevice)) << text;
   }
-  cache.store(measured());
+  store(cache);
   EXPECT_EQ(found(cache), measured()) << "what is measured anew takes its place";
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
   EXPECT_EQ(found(cache), describe(kDevice)) << "a directory stands there";
-  cache.store(measured());
+  store(cache);
 }
 
 TEST(Cache, IsNoErrorWhereItCannotBeWritten) {
@@ -106,14 +136,14 @@ TEST(Cache, IsNoErrorWhereItCannotBeWritten) {
   const std::string file = scratch.file("file", "x");
   for (const std::string &directory : {file, file + "/below", std::string("/proc/none"), scratch.file("a/b/c")}) {
     const Cache cache(directory, kDevice, "");
-    cache.store(measured());
+    store(cache);
     EXPECT_EQ(found(cache), describe(kDevice)) << directory;
   }
 }
 
 TEST(Cache, KeepsNothingWithoutADirectory) {
   const Cache cache("", kDevice, "");
-  cache.store(measured());
+  store(cache);
   EXPECT_EQ(found(cache), describe(kDevice));
 }
 

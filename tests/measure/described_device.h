@@ -28,7 +28,8 @@ class DescribedDevice final : public backend::Device {
               .shares_cores = machine.shares_cores,
               .threads = 1} {}
 
-  Code failure = Code::ok;  // of every launch of a kernel
+  Code failure = Code::ok;             // of every launch of a kernel
+  std::vector<double> variants = {1};  // of a product: how long each takes, the first one's time being 1
 
   double now() const { return now_; }
   std::uint64_t allocated() const { return allocated_; }
@@ -43,8 +44,10 @@ class DescribedDevice final : public backend::Device {
     for (const graph::Type &type : request.inputs) types.inputs.push_back(type.dtype == DType::none ? nullptr : &type);
     const ops::Op *op = ops::find(request.node.op);
     const double flops = op->flops != nullptr ? op->flops(types, request.outputs) : 0;
-    return timed(
-        std::max(flops / machine_.matrix_flops(request.inputs.at(0).dtype), bytes / machine_.device_bandwidth));
+    auto kernel =
+        timed(std::max(flops / machine_.matrix_flops(request.inputs.at(0).dtype), bytes / machine_.device_bandwidth));
+    if (flops > 0) kernel->variants = variants;
+    return kernel;
   }
   // A gradient is read, weights and moments are read and written. An update without moments is bound by memory alone.
   std::unique_ptr<backend::Kernel> compile_update(const backend::UpdateRequest &request) override {
@@ -90,7 +93,8 @@ class DescribedDevice final : public backend::Device {
     if (failure != Code::ok) fail(failure, "described", "the launch fails");
     for (const auto &operands : {launch.inputs, launch.outputs})
       for (const void *operand : operands) EXPECT_TRUE(operand == nullptr || holds(operand, 0));
-    at(queue) += machine_.launch_seconds + static_cast<Timed &>(kernel).on_device;
+    const auto &timed = static_cast<Timed &>(kernel);
+    at(queue) += machine_.launch_seconds + timed.on_device * timed.variants.at(static_cast<std::size_t>(timed.variant));
   }
   void copy(Queue queue, const backend::Copy &copy) override {
     const auto bytes = static_cast<double>(copy.bytes);
@@ -108,12 +112,16 @@ class DescribedDevice final : public backend::Device {
     now_ += static_cast<Timed &>(kernel).on_host;
   }
   void copy_alone(const backend::Copy &) override {}
-  bool pin(void *host, std::uint64_t) override { return pinned_.insert(host).second; }
+  std::uint64_t pin(void *host, std::uint64_t bytes) override { return pinned_.insert(host).second ? bytes : 0; }
   void unpin(void *host) override { EXPECT_EQ(pinned_.erase(host), 1u); }
 
  private:
   struct Timed final : backend::Kernel {
     double on_device = 0, on_host = 0;
+    std::vector<double> variants = {1};
+    int variant = 0;
+    int variant_count() const override { return static_cast<int>(variants.size()); }
+    void use_variant(int number) override { variant = number; }
   };
   static std::unique_ptr<Timed> timed(double on_device, double on_host = 0) {
     auto kernel = std::make_unique<Timed>();

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "errors.h"
+#include "measure/described_device.h"
 #include "ops/op.h"
 #include "plans/bench.h"
 
@@ -38,6 +39,38 @@ class Measured {
  public:
   Profile profile;
 };
+
+// One product, on a device whose algorithms take the given times.
+Profile measured_product(const std::vector<double> &variants, bool choose) {
+  test::DescribedDevice device(profile::known_machine("h200"));
+  device.variants = variants;
+  Graph graph;
+  graph::Node node{.op = "MatMul", .name = "product"};
+  for (auto *ids : {&node.inputs, &node.inputs, &node.outputs})
+    ids->push_back(graph.add_value({.name = "matrix", .type = {DType::bf16, {4096, 4096}}}));
+  graph.add_node(node);
+  run::Kernels kernels(device);
+  const backend::Optimizer optimizer;
+  Profile profile = describe(device.info());
+  measure(device, kernels,
+          {.graphs = {&graph},
+           .optimizer = optimizer,
+           .memory = 8ull << 30,
+           .variants = choose,
+           .now = [&] { return device.now(); }},
+          profile, nullptr);
+  return profile;
+}
+
+TEST(Measure, ChoosesTheQuickestAlgorithmAndTheDevicesOwnWhereNoneIsClearlyQuicker) {
+  EXPECT_EQ(measured_product({1, 0.9, 0.8, 0.85}, true).variants.begin()->second, 2u);
+  EXPECT_EQ(measured_product({1, 0.99, 1.5}, true).variants.begin()->second, 0u);
+  EXPECT_TRUE(measured_product({1, 0.5}, false).variants.empty());
+  EXPECT_TRUE(measured_product({1}, true).variants.empty());
+  const double first = measured_product({1, 0.5}, false).kernels.begin()->second,
+               quickest = measured_product({1, 0.5}, true).kernels.begin()->second;
+  EXPECT_LT(quickest, 0.6 * first);
+}
 
 const Graph &training() {
   static const Graph graph = test::training_graph(kModel);

@@ -61,6 +61,11 @@ class Bench {
     machine_.set_status(0);
   }
 
+  void warm_up(std::set<const backend::Kernel *> &warm) {
+    machine_.set_status(1);
+    executor_->warm_up(warm);
+  }
+
   // Of what was fed.
   void step() {
     const auto t = static_cast<double>(++steps_);

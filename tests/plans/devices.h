@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/error.h"
 #include "base/memory.h"
 
 namespace protrain::test {
@@ -47,11 +48,15 @@ class Forwarding : public backend::Device {
   std::unique_ptr<backend::Device> device_ = backend::open("cpu", 2);
 };
 
-// Memory of the host cannot be pinned for it.
+// No more than so many bytes of the host's memory can be pinned for it.
 class Unpinned final : public Forwarding {
  public:
-  bool pin(void *, std::uint64_t) override { return false; }
-  void unpin(void *) override { ADD_FAILURE() << "what was not pinned is unpinned"; }
+  explicit Unpinned(std::uint64_t most = 0) : most_(most) {}
+  std::uint64_t pin(void *, std::uint64_t bytes) override { return std::min(most_, bytes); }
+  void unpin(void *) override { EXPECT_GT(most_, 0u) << "what was not pinned is unpinned"; }
+
+ private:
+  const std::uint64_t most_;
 };
 
 // Calls `after` when a launch or a copy is over.
@@ -115,10 +120,13 @@ class Streams final : public Forwarding {
   struct Calls final : backend::Recording {
     std::vector<std::function<void(const backend::StepScalars &)>> calls;
   };
-  bool records = false;
+  bool records = false, refuses = false;
+  int attempts = 0;
   int recorded_steps = 0, replayed_steps = 0;
   std::unique_ptr<backend::Recording> record_step(void (*issue)(void *), void *argument) override {
     if (!records) return nullptr;
+    ++attempts;
+    if (refuses) fail(Code::device, "streams", "they are not recorded today");
     ++recorded_steps;
     auto recording = std::make_unique<Calls>();
     recording_ = recording.get();

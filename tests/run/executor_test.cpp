@@ -215,6 +215,33 @@ TEST(Executor, GoesOnIssuingWhereTheDeviceRefusesToRecord) {
   EXPECT_FALSE(recorded.bench.report().replayed);
 }
 
+TEST(Executor, SaysWhyAStepWasNotRecordedAndTriesAgainLater) {
+  Recorded recorded(kModel);
+  recorded.streams->refuses = true;
+  EXPECT_TRUE(recorded.bench.train(64) == unlimited(kModel, 64));
+  EXPECT_EQ(recorded.streams->attempts, 1);
+  EXPECT_EQ(recorded.bench.report().not_recorded, "they are not recorded today");
+  recorded.streams->refuses = false;
+  recorded.bench.train(1);
+  EXPECT_EQ(recorded.streams->attempts, 2);
+  EXPECT_EQ(recorded.bench.report().not_recorded, "");
+  recorded.bench.train(1);
+  EXPECT_TRUE(recorded.bench.report().replayed);
+}
+
+TEST(Executor, WarmsUpEachKernelOnceAndLeavesTheStateAsItWas) {
+  std::map<const backend::Kernel *, int> launches;
+  Recorded recorded(kModel, std::nullopt, [&](backend::Kernel &kernel) { ++launches[&kernel]; });
+  std::set<const backend::Kernel *> warm;
+  recorded.bench.warm_up(warm);
+  EXPECT_EQ(launches.size(), warm.size());
+  EXPECT_TRUE(std::ranges::all_of(launches, [](const auto &launch) { return launch.second == 1; }));
+  recorded.bench.warm_up(warm);
+  EXPECT_EQ(launches.begin()->second, 1) << "what is warm stays so";
+  EXPECT_TRUE(recorded.bench.train(2) == unlimited(kModel, 2));
+  EXPECT_EQ(launches.size(), warm.size()) << "no kernel of a step was left out";
+}
+
 TEST(Executor, StopsAReplayThatIsCancelledBeforeItBegins) {
   Recorded recorded(kModel);
   recorded.bench.train(1);

@@ -6,11 +6,15 @@
 #include <utility>
 
 #include "backend/cuda/kernel.h"
+#include "backend/cuda/pinned.h"
+#include "base/memory.h"
 #include "base/threads.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
+constexpr std::int64_t kHugePage = 2 << 20;
+
 // A step's numbers where kernels read them. The step begins with a copy of what the host has put in a place that never
 // changes: so a recorded step comes to new numbers.
 class Scalars {
@@ -76,11 +80,12 @@ class CudaDevice : public Device {
   CudaDevice(const std::string &name, int index, int threads) : index_(index), team_(threads, "protrain-host") {
     const std::string description = open_device(index);
     site_ = std::make_unique<Site>();
+    const std::string blas = site_->blas.version();
     scalars_ = std::make_unique<Scalars>();
     for (Stream &stream : streams_) stream = make_stream();
     begin_ = make_event();
     info_ = {.name = name,
-             .description = description,
+             .description = fmt::format("{}, cuBLASLt {}", description, blas),
              .memory_bytes = free_memory(),  // now that the libraries have taken theirs
              .shares_memory = false,
              .shares_cores = false,
@@ -120,11 +125,23 @@ class CudaDevice : public Device {
     use_device(index_);
     allocations_.give_back(memory);
   }
-  bool pin(void *host, std::uint64_t bytes) override {
+  std::uint64_t free_bytes() const override {
     use_device(index_);
-    return cuda::pin(host, bytes);
+    return free_memory();
   }
-  void unpin(void *host) override { cuda::unpin(host); }
+  // The team makes the pages: the driver would do it with one thread.
+  std::uint64_t pin(void *host, std::uint64_t bytes) override {
+    use_device(index_);
+    auto *const first = static_cast<std::byte *>(host);
+    team_.enter([&] {
+      team_.run([&](Member &member) {
+        const Range own = share(static_cast<std::int64_t>(bytes), kHugePage, member);
+        populate(first + own.begin, static_cast<std::uint64_t>(own.size()));
+      });
+    });
+    return pinned_.pin(first, bytes);
+  }
+  void unpin(void *host) override { pinned_.unpin(static_cast<std::byte *>(host)); }
   void write(void *device, const void *host, std::uint64_t bytes) override { copy_alone({device, host, bytes}); }
   void read(void *host, const void *device, std::uint64_t bytes) override { copy_alone({host, device, bytes}); }
 
@@ -157,14 +174,16 @@ class CudaDevice : public Device {
     }
     static_cast<CudaKernel &>(kernel).run(stream(queue), there);
   }
-  void copy(Queue queue, const Copy &copy) override { cuda::copy(stream(queue), copy.to, copy.from, copy.bytes); }
+  void copy(Queue queue, const Copy &copy) override {
+    pinned_.each_part(copy, [&](const Copy &part) { cuda::copy(stream(queue), part.to, part.from, part.bytes); });
+  }
 
   void launch_alone(Kernel &kernel, const Launch &launch) override {
     static_cast<CudaKernel &>(kernel).run_on_host(team_, launch);
   }
   void copy_alone(const Copy &copy) override {
     use_device(index_);
-    copy_now(copy.to, copy.from, copy.bytes);
+    pinned_.each_part(copy, [](const Copy &part) { copy_now(part.to, part.from, part.bytes); });
   }
 
   void reserve_events(std::size_t count) override {
@@ -201,13 +220,12 @@ class CudaDevice : public Device {
       issue(argument);
       join();
       recording = std::make_unique<RecordedStep>(end_capture(compute));
-    } catch (...) {  // a step that is issued will say what it was, or does not mind
+    } catch (...) {
       abandon_capture(compute);
+      leave_capture();
+      throw;
     }
-    recording_ = false;
-    for (Event event : links_)
-      if (event != nullptr) destroy(event);
-    links_.clear();
+    leave_capture();
     return recording;
   }
   void replay_step(Recording &recording, const StepScalars &scalars) override {
@@ -221,6 +239,12 @@ class CudaDevice : public Device {
  private:
   Stream stream(Queue queue) const { return streams_[static_cast<std::size_t>(queue)]; }
 
+  void leave_capture() {
+    recording_ = false;
+    for (Event event : links_)
+      if (event != nullptr) destroy(event);
+    links_.clear();
+  }
   // While a step is recorded, an event that others wait for and one that tells the time are two.
   void link(Queue queue, std::size_t event) {
     if (links_.at(event) == nullptr) links_[event] = make_event();
@@ -265,6 +289,7 @@ class CudaDevice : public Device {
   bool recording_ = false;
   std::vector<Event> links_;  // while recording: one for each event, and one for each queue
   Allocations allocations_;
+  PinnedMemory pinned_;
   void *arena_ = nullptr;  // one of them
 };
 }  // namespace

@@ -1,71 +1,32 @@
-// Matrix products by cuBLASLt: the algorithm is chosen once, when a product is made ready; what it needs beside its
-// operands comes from the arena. Tests have a twin without a GPU.
+// Matrix products: which algorithm is used is settled before a product first runs; what it needs beside its operands
+// comes from the arena.
 #pragma once
 
-#include <cstdint>
-#include <memory>
+#include <algorithm>
+#include <optional>
+#include <vector>
 
-#include "backend/cuda/runtime.h"
-#include "base/dtype.h"
+#include "backend/cuda/blas.h"
 
 namespace protrain::backend::cuda {
-
-// The library's handle; one a device.
-class Blas {
- public:
-  Blas();
-  ~Blas();
-  Blas(const Blas &) = delete;
-  Blas &operator=(const Blas &) = delete;
-  void *handle() const { return handle_; }
-
- private:
-  void *handle_ = nullptr;
-};
-
-// c (M, N) = alpha * op(a) op(b) [+ c] [+ bias], all row-major; a is (M, K), or (K, M) where trans_a; b is
-// (K, N), or (N, K) where trans_b. Sums are float32, TensorFloat32 is never used.
-struct GemmShape {
-  std::int64_t m = 0, n = 0, k = 0;
-  bool trans_a = false, trans_b = false;
-  bool accumulate = false;  // added to what c holds
-  bool bias = false;        // (N), of c's type, added to every row
-  float alpha = 1;
-  DType in = DType::f32, out = DType::f32;    // of a and b; of c
-  std::int64_t ld_a = 0, ld_b = 0, ld_c = 0;  // elements from one row to the next; 0: as many as a row has
-  std::int64_t batch = 1;
-  std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements from one product of the batch to the next
-  std::uint64_t alignment = 64;                           // bytes that every operand's address is a multiple of
-};
-
-// Rows of the operands as they lie in memory.
-struct GemmRows {
-  std::int64_t a, b, c;
-  explicit GemmRows(const GemmShape &s)
-      : a(s.ld_a > 0 ? s.ld_a : (s.trans_a ? s.m : s.k)),
-        b(s.ld_b > 0 ? s.ld_b : (s.trans_b ? s.k : s.n)),
-        c(s.ld_c > 0 ? s.ld_c : s.n) {}
-};
-
-struct GemmOperands {
-  const void *a;
-  const void *b;
-  void *c;
-  const void *bias = nullptr;
-};
 
 class Gemm {
  public:
   Gemm(Blas &blas, const GemmShape &shape);
-  ~Gemm();
-  Gemm(Gemm &&) noexcept;
 
-  std::uint64_t scratch_bytes() const;
+  // The algorithms that the library proposes, its own choice first; at least 1.
+  int variant_count() const { return static_cast<int>(std::max<std::size_t>(algorithms_.size(), 1)); }
+  void use_variant(int variant) { chosen_ = static_cast<std::size_t>(variant); }
+
+  std::uint64_t scratch_bytes() const;  // of the variant
   void run(Stream stream, const GemmOperands &operands, void *scratch) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  GemmShape shape_;
+  std::optional<Product> product_;  // nothing: it is over nothing
+  bool bias_apart_ = false;         // a launch of its own fills c with it, and the product is added
+  std::vector<Algorithm> algorithms_;
+  std::size_t chosen_ = 0;
 };
 
 }  // namespace protrain::backend::cuda

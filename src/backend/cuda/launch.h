@@ -72,6 +72,7 @@ template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
   if (grid.blocks == 0) return;
   if (grid.shared_bytes > kSharedAtHand) allow_shared(nullptr, grid.shared_bytes);
+  emulation::load(stream, reinterpret_cast<const void *>(kernel));
   emulation::append(stream, [=, blocks = block_count(grid)] {
     emulation::run({blocks, grid.threads, grid.shared_bytes}, [=] { kernel(static_cast<Parameters>(arguments)...); });
   });

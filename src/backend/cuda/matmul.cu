@@ -44,6 +44,12 @@ class MatMul : public CudaKernel {
     scratch_bytes = gemm_->scratch_bytes();
   }
 
+  int variant_count() const override { return gemm_->variant_count(); }
+  void use_variant(int variant) override {
+    gemm_->use_variant(variant);
+    scratch_bytes = gemm_->scratch_bytes();
+  }
+
   void run(Stream stream, const Launch &launch) override {
     for (const Offsets &at : offsets_)
       gemm_->run(stream,

@@ -1,0 +1,156 @@
+#include "backend/cuda/blas.h"
+
+#include <cublasLt.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/queue.h"
+#include "base/shape.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+void check(cublasStatus_t status, const char *doing) {
+  require(status == CUBLAS_STATUS_SUCCESS, status == CUBLAS_STATUS_ALLOC_FAILED ? Code::nomem : Code::device, "device",
+          "{}: cuBLASLt says {}", doing, cublasLtGetStatusName(status));
+}
+
+// What cuBLASLt makes with one function and unmakes with another.
+template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
+struct Owned {
+  Handle handle = nullptr;
+  Owned() = default;
+  Owned(Owned &&other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  Owned &operator=(Owned &&other) noexcept {
+    std::swap(handle, other.handle);
+    return *this;
+  }
+  ~Owned() {
+    if (handle != nullptr) kDestroy(handle);
+  }
+};
+using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Matrix = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+template <typename T>
+void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const T &value) {
+  check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value), "a product's attribute");
+}
+
+// Rows of ours are columns of theirs.
+Matrix matrix(DType dtype, const Shape &shape, std::int64_t ld, std::int64_t batch, std::int64_t stride) {
+  Matrix made;
+  check(cublasLtMatrixLayoutCreate(&made.handle, type_of(dtype), static_cast<std::uint64_t>(shape[1]),
+                                   static_cast<std::uint64_t>(shape[0]), ld),
+        "a matrix");
+  const auto count = static_cast<std::int32_t>(batch);
+  check(cublasLtMatrixLayoutSetAttribute(made.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+        "a batch");
+  check(cublasLtMatrixLayoutSetAttribute(made.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                         sizeof stride),
+        "a batch");
+  return made;
+}
+
+Preference preference_of(const GemmShape &shape) {
+  Preference preference;
+  check(cublasLtMatmulPreferenceCreate(&preference.handle), "a preference");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto &value) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value), "a preference");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
+  // Sums over k that are cut in parts meet in float32, in an order of their own, and are rounded once.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  const auto alignment = static_cast<std::uint32_t>(shape.alignment);
+  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(attribute, alignment);
+  return preference;
+}
+}  // namespace
+
+Blas::Blas() {
+  cublasLtHandle_t handle = nullptr;
+  check(cublasLtCreate(&handle), "cuBLASLt could not be started");
+  handle_ = handle;
+}
+Blas::~Blas() { cublasLtDestroy(static_cast<cublasLtHandle_t>(handle_)); }
+
+std::string Blas::version() const {
+  const std::size_t version = cublasLtGetVersion();  // 130100: 13.1.0
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+struct Product::State {
+  GemmShape shape;
+  cublasLtHandle_t handle = nullptr;
+  Description description;
+  Matrix a, b, c;
+};
+
+Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<State>()) {
+  State &s = *state_;
+  s.shape = shape;
+  s.handle = static_cast<cublasLtHandle_t>(blas.handle());
+  check(cublasLtMatmulDescCreate(&s.description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product");
+  // c^T = op(b)^T op(a)^T, which is what row-major operands look like to a library that is column-major.
+  const cublasOperation_t first = shape.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                          second = shape.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  set(s.description.handle, CUBLASLT_MATMUL_DESC_TRANSA, first);
+  set(s.description.handle, CUBLASLT_MATMUL_DESC_TRANSB, second);
+  if (shape.bias) {
+    set(s.description.handle, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(shape.out));
+    // The search looks at the address for its alignment alone.
+    set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void *>(kAlignment));
+  }
+  const GemmRows rows(shape);
+  const Shape a = shape.trans_a ? Shape{shape.k, shape.m} : Shape{shape.m, shape.k},
+              b = shape.trans_b ? Shape{shape.n, shape.k} : Shape{shape.k, shape.n};
+  s.a = matrix(shape.in, a, rows.a, shape.batch, shape.stride_a);
+  s.b = matrix(shape.in, b, rows.b, shape.batch, shape.stride_b);
+  s.c = matrix(shape.out, {shape.m, shape.n}, rows.c, shape.batch, shape.stride_c);
+}
+
+Product::~Product() = default;
+Product::Product(Product &&) noexcept = default;
+
+std::vector<Algorithm> Product::algorithms() const {
+  static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(Algorithm::words));
+  const State &s = *state_;
+  const Preference preference = preference_of(s.shape);
+  std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> results;
+  int count = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(s.handle, s.description.handle, s.b.handle, s.a.handle, s.c.handle, s.c.handle,
+                                     preference.handle, kMostAlgorithms, results.data(), &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "a product's algorithms");
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) count = 0;
+  std::vector<Algorithm> found;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const cublasLtMatmulHeuristicResult_t &result = results[i];
+    if (result.state != CUBLAS_STATUS_SUCCESS) continue;
+    Algorithm &algorithm = found.emplace_back();
+    std::memcpy(algorithm.words.data(), &result.algo, sizeof result.algo);
+    algorithm.workspace = result.workspaceSize;
+  }
+  return found;
+}
+
+void Product::run(Stream stream, const GemmOperands &operands, const Algorithm &algorithm, void *workspace) const {
+  const State &s = *state_;
+  if (s.shape.bias) set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+  const float alpha = s.shape.alpha, beta = s.shape.accumulate ? 1.0f : 0.0f;
+  cublasLtMatmulAlgo_t words;
+  std::memcpy(&words, algorithm.words.data(), sizeof words);
+  check(cublasLtMatmul(s.handle, s.description.handle, &alpha, operands.b, s.b.handle, operands.a, s.a.handle, &beta,
+                       operands.c, s.c.handle, operands.c, s.c.handle, &words, workspace, algorithm.workspace, stream),
+        "a product could not be issued");
+}
+
+}  // namespace protrain::backend::cuda

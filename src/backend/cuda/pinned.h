@@ -1,0 +1,71 @@
+// Memory of the host that is pinned. What the system refuses as a whole is pinned in pieces, as far as that goes.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+
+#include "backend/backend.h"
+#include "backend/cuda/launch.h"
+#include "backend/cuda/runtime.h"
+
+namespace protrain::backend::cuda {
+
+inline constexpr std::uint64_t kPinnedPiece = kEmulated ? 16 << 10 : 1 << 30;  // bytes, whole pages
+
+class PinnedMemory {
+ public:
+  std::uint64_t pin(std::byte *host, std::uint64_t bytes) {
+    if (cuda::pin(host, bytes)) return bytes;
+    std::uint64_t done = 0;
+    while (done < bytes) {
+      const std::uint64_t piece = std::min(kPinnedPiece, bytes - done);
+      if (!cuda::pin(host + done, piece)) break;
+      done += piece;
+    }
+    if (done > 0) {
+      const std::unique_lock lock(mutex_);
+      whole_[host] = done;
+      for (std::uint64_t at = kPinnedPiece; at < done; at += kPinnedPiece) borders_.insert(host + at);
+      if (done < bytes) borders_.insert(host + done);
+    }
+    return done;
+  }
+  void unpin(std::byte *host) {
+    const std::unique_lock lock(mutex_);
+    const auto in_pieces = whole_.find(host);
+    if (in_pieces == whole_.end()) return cuda::unpin(host);
+    for (std::uint64_t at = 0; at < in_pieces->second; at += kPinnedPiece) cuda::unpin(host + at);
+    borders_.erase(borders_.upper_bound(host), borders_.upper_bound(host + in_pieces->second));
+    whole_.erase(in_pieces);
+  }
+
+  // CUDA refuses a copy whose end lies in two pieces.
+  template <typename Act>
+  void each_part(const Copy &copy, Act act) const {
+    std::uint64_t done = 0;
+    while (done < copy.bytes) {
+      Copy part{static_cast<std::byte *>(copy.to) + done, static_cast<const std::byte *>(copy.from) + done,
+                copy.bytes - done};
+      part.bytes = std::min({part.bytes, to_border(part.to), to_border(part.from)});
+      act(part);
+      done += part.bytes;
+    }
+  }
+
+ private:
+  std::uint64_t to_border(const void *from) const {
+    const std::shared_lock lock(mutex_);
+    const auto next = borders_.upper_bound(static_cast<const std::byte *>(from));
+    return next == borders_.end() ? ~std::uint64_t{0}
+                                  : static_cast<std::uint64_t>(*next - static_cast<const std::byte *>(from));
+  }
+
+  mutable std::shared_mutex mutex_;             // workers copy beside the thread that issues
+  std::map<std::byte *, std::uint64_t> whole_;  // by its first byte, what is pinned in pieces
+  std::set<const std::byte *> borders_;         // between pieces, and where the last one ends
+};
+
+}  // namespace protrain::backend::cuda

@@ -1,0 +1,105 @@
+// The twin of src/backend/cuda/blas.cu for machines without a GPU: plain loops. Where cuBLASLt has nothing, neither has
+// it, and its algorithms differ in the order of their sums and in what they work in, as the library's do.
+#include "backend/cuda/blas.h"
+
+#include <cstring>
+
+#include "arith/bf16.h"
+#include "backend/cuda/launch.h"
+#include "base/error.h"
+#include "cuda/products.h"
+
+namespace protrain::backend::cuda {
+
+namespace {
+using arith::bf16;
+
+GemmShape last;
+
+// Terms are added from the first, from the last, or in two halves.
+enum Order : std::uint64_t { forwards, backwards, halves, kOrders };
+constexpr std::uint64_t kWorkspace[kOrders] = {256, 0, 1024};  // so that somebody notices when it is not there
+constexpr std::byte kLoaded[kOrders] = {};                     // stand for the kernels that are loaded
+
+std::uint64_t mark_of(const GemmShape &s) { return static_cast<std::uint64_t>(s.m * 31 * 31 + s.n * 31 + s.k); }
+
+template <typename Term>
+float sum_of(Order order, std::int64_t begin, std::int64_t end, Term term) {
+  if (order == halves) {
+    const std::int64_t middle = (begin + end) / 2;
+    return sum_of(forwards, begin, middle, term) + sum_of(forwards, middle, end, term);
+  }
+  float sum = 0;
+  for (std::int64_t l = begin; l < end; ++l) sum += term(order == backwards ? begin + end - 1 - l : l);
+  return sum;
+}
+
+template <typename In, typename Out>
+void multiply(const GemmShape &s, const GemmOperands &o, Order order) {
+  const GemmRows ld(s);
+  for (std::int64_t batch = 0; batch < s.batch; ++batch) {
+    const In *a = static_cast<const In *>(o.a) + batch * s.stride_a,
+             *b = static_cast<const In *>(o.b) + batch * s.stride_b;
+    Out *c = static_cast<Out *>(o.c) + batch * s.stride_c;
+    const Out *bias = s.bias ? static_cast<const Out *>(o.bias) : nullptr;
+    for (std::int64_t i = 0; i < s.m; ++i)
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        float sum = s.alpha * sum_of(order, 0, s.k, [&](std::int64_t l) {
+                      return arith::widened(s.trans_a ? a[l * ld.a + i] : a[i * ld.a + l]) *
+                             arith::widened(s.trans_b ? b[j * ld.b + l] : b[l * ld.b + j]);
+                    });
+        if (s.accumulate) sum += arith::widened(c[i * ld.c + j]);
+        if (bias != nullptr) sum += arith::widened(bias[j]);
+        c[i * ld.c + j] = arith::narrowed<Out>(sum);
+      }
+  }
+}
+}  // namespace
+
+Blas::Blas() = default;
+Blas::~Blas() = default;
+std::string Blas::version() const { return "emulated"; }
+
+struct Product::State {
+  GemmShape shape;
+};
+
+Product::Product(Blas &, const GemmShape &shape) : state_(std::make_unique<State>(State{shape})) {
+  require(shape.m * shape.n * shape.k * shape.batch > 0, Code::device, "device", "a matrix: of nothing");
+  last = shape;
+}
+Product::~Product() = default;
+Product::Product(Product &&) noexcept = default;
+
+std::vector<Algorithm> Product::algorithms() const {
+  const GemmShape &s = state_->shape;
+  const GemmRows ld(s);
+  if (s.bias && s.in == DType::bf16 && (ld.a | ld.b | ld.c) % 2 != 0) return {};
+  std::vector<Algorithm> found;
+  for (std::uint64_t order = 0; order < kOrders; ++order) found.push_back({{order, mark_of(s)}, kWorkspace[order]});
+  return found;
+}
+
+void Product::run(Stream stream, const GemmOperands &operands, const Algorithm &algorithm, void *workspace) const {
+  const GemmShape shape = state_->shape;
+  for (const void *at : {operands.a, operands.b, static_cast<const void *>(operands.c)})
+    require(reinterpret_cast<std::uintptr_t>(at) % shape.alignment == 0, Code::internal, "gemm",
+            "an operand is not aligned to the {} bytes that were promised", shape.alignment);
+  require(algorithm.words[0] < kOrders && algorithm.words[1] == mark_of(shape), Code::device, "device",
+          "a product could not be issued: the algorithm is another product's");
+  const auto order = static_cast<Order>(algorithm.words[0]);
+  require(algorithm.workspace == kWorkspace[order] &&
+              (algorithm.workspace == 0 || reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlignment == 0),
+          Code::device, "device", "a product could not be issued: its workspace");
+  emulation::load(stream, kLoaded + order);
+  emulation::append(stream, [shape, operands, order, workspace] {
+    std::memset(workspace, 0xA5, kWorkspace[order]);
+    if (shape.in == DType::f32) return multiply<float, float>(shape, operands, order);
+    shape.out == DType::f32 ? multiply<bf16, float>(shape, operands, order)
+                            : multiply<bf16, bf16>(shape, operands, order);
+  });
+}
+
+}  // namespace protrain::backend::cuda
+
+protrain::backend::cuda::GemmShape protrain::emulation::last_product() { return backend::cuda::last; }

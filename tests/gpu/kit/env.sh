@@ -1,0 +1,18 @@
+# Sourced by kit.sh in the kit's folder: paths, and where libraries are found.
+kit=$PWD build=$PWD/build protrain=$PWD/build/tools/protrain
+results=${OUT:-$kit/results} scratch=${TMPDIR:-/tmp}/protrain-kit-$(id -u)
+mkdir -p "$results" "$scratch"
+# cuBLASLt is the machine's own: a CUDA toolkit's, or the one that PyTorch's packages bring.
+blas=$(python3 - <<'P'
+import glob, site, sys
+folders = [f"{place}/nvidia/*/lib" for place in {*site.getsitepackages(), sys.prefix + "/lib/python3/dist-packages"}]
+for folder in [*folders, "/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/lib", "/usr/lib/x86_64-linux-gnu"]:
+    for hit in sorted(glob.glob(folder + "/libcublasLt.so.1[3-9]")):
+        print(hit.rsplit("/", 1)[0])
+        raise SystemExit
+P
+)
+# The kit's libraries come last: where the machine has one of them, its own is taken.
+export LD_LIBRARY_PATH=$build${blas:+:$blas}:/usr/lib/x86_64-linux-gnu:$kit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export XDG_CACHE_HOME=$scratch/cache PROTRAIN_BENCH_RESULTS=$results PYTHONUNBUFFERED=1
+export PROTRAIN_KIT_SCRATCH=$scratch PROTRAIN_KIT_BUILD=$build

@@ -1,0 +1,77 @@
+#!/bin/bash
+# On a machine with a GPU, from the folder that tests/gpu/bundle.sh packed:   kit.sh [--small] PART
+#   correct   4 to 5 minutes: the machine, its ceilings, kernels against the reference, one session, golden losses
+#   speed     8 minutes: models that stay on the GPU, PyTorch beside them in three modes, time by kernel of one step
+#   offload   8 minutes: a 7B model in 24 GiB of the GPU, random plans, the sanitizer
+# --small: the fixtures in place of large models and of whole suites, for trying the kit where there is no GPU.
+# Results go to $OUT, or results/ beside this file; what a machine lacks is skipped with a line that says so.
+set -u
+cd "$(dirname "$0")" || exit 1
+small=
+[ "${1:-}" = --small ] && { small=1; shift; }
+part=${1:-}
+case $part in correct | speed | offload) ;; *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
+. ./env.sh
+exec > >(tee "$results/$part.log") 2>&1
+failed=0
+say() { echo "== $1 [$SECONDS s]"; }
+must() { "$@" || { failed=1; echo "FAILED ($?): $*"; }; }
+have() { command -v "$1" > /dev/null || { echo "skipped: there is no $1"; return 1; }; }
+torch_here() { python3 -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null || { echo "skipped: no PyTorch with a GPU"; return 1; }; }
+
+conformance() { # the shards run at the same time
+  local filter='*/cuda' shards=8 i pids=()
+  [ $small ] && filter='Queues.*/cuda:Recordings.*/cuda:UpdateKernel.*/cuda' shards=2
+  for ((i = 0; i < shards; i++)); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i PROTRAIN_REQUIRED_DEVICE=cuda:0 timeout 240 \
+      "$build/tests/test_conformance" --gtest_filter="$filter" --gtest_brief=1 > "$scratch/shard-$i" 2>&1 &
+    pids+=($!)
+  done
+  for i in "${!pids[@]}"; do wait "${pids[$i]}" || { failed=1; echo "FAILED: shard $i"; }; done
+  cat "$scratch"/shard-* > "$results/conformance.txt"
+  grep -hE '^\[  (PASSED|FAILED)|tests ran|required' "$results/conformance.txt" | sort | uniq -c | sort -rn | head -40
+}
+
+correct() {
+  say machine
+  have nvidia-smi && nvidia-smi -L && nvidia-smi --query-gpu=memory.total,power.limit,pcie.link.gen.max --format=csv
+  nproc; free -g | head -2; df -h "$scratch" | tail -1; lscpu | grep -E 'Model name|NUMA node\(s\)'; ldd --version | head -1
+  say libraries
+  if ldd "$build/libprotrain_cuda.so" "$build/libprotrain.so.0" "$build/tests/test_conformance" | grep 'not found'; then failed=1; fi
+  say ceilings; torch_here && must timeout 100 python3 ceilings.py
+  say conformance; conformance
+  say session
+  must timeout 120 "$protrain" train tests/fixtures/gpt2-dynamic-opset18.onnx --device cuda:0 --steps 10 --precision bf16 \
+    --input input_ids=tests/fixtures/input_ids.npy --input labels=tests/fixtures/labels.npy --report "$results/small.html"
+  say golden; must timeout 200 python3 tests/gpu/check.py "$build" ${small:+--quick} golden
+}
+
+speed() {
+  local jobs='gpt2-1.5b:8 llama-1.1b:8 gpt2-1.5b:16 llama-1.1b:16' peers='gpt2-1.5b:8:compiled-autocast llama-1.1b:8:compiled-autocast gpt2-1.5b:8:autocast'
+  [ $small ] && jobs='gpt2-dynamic-opset18:2' peers=
+  for job in $jobs; do say "ours $job"; must python3 speed.py ours "$job"; done
+  if [ "$peers" ] && torch_here; then # to compile a model of 48 layers takes a minute or two
+    for job in $peers; do
+      [ $SECONDS -gt 400 ] && { echo "skipped for time: $job"; continue; }
+      say "PyTorch $job"; must timeout 170 python3 speed.py peer "$job"
+    done
+  fi
+  say "kernels of one step"
+  have ncu && python3 speed.py ours "${jobs%% *}" --steps 1 --show > "$scratch/one-step" &&
+    timeout 150 ncu --clock-control none --metrics gpu__time_duration.sum --csv $(cat "$scratch/one-step") > "$scratch/kernels.csv" 2> /dev/null
+  if [ -s "$scratch/kernels.csv" ]; then python3 kernels.py "$scratch/kernels.csv"; gzip -c "$scratch/kernels.csv" > "$results/kernels.csv.gz"; fi
+}
+
+offload() {
+  local jobs='mistral-7b:16 mistral-7b:32' memory='--device-memory 24GiB --host-memory 104GiB' plans=8
+  [ $small ] && jobs='gpt2-dynamic-opset18:2' memory='--device-memory 512KiB --host-memory 1GiB' plans=1
+  for job in $jobs; do
+    say "$job"; must timeout 260 python3 speed.py ours "$job" --steps 6 -- $memory; free -g | sed -n 2p
+  done
+  say "random plans"; must timeout 150 python3 tests/gpu/check.py "$build" --plans $plans ${small:+--quick} invariance
+  say sanitizer; must timeout 150 python3 tests/gpu/check.py "$build" sanitizer
+}
+
+$part
+say "end, $([ $failed = 0 ] && echo 'nothing failed' || echo 'with failures')"
+exit $failed
