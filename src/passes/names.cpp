@@ -31,7 +31,9 @@ bool is_operation(std::string_view stem) {
                        "exp",     "pow",      "sqrt",       "rsqrt",     "reciprocal",
                        "sigmoid", "softplus", "clamp",      "where",     "expand",
                        "view",    "permute",  "transpose",  "unsqueeze", "squeeze",
-                       "cat",     "stack",    "zeros_like", "ones_like", "scalar_tensor_default"});
+                       "cat",     "stack",    "zeros_like", "ones_like", "scalar_tensor_default",
+                       "index",   "select",   "embedding",  "getitem",   "clone",
+                       "alias",   "slice",    "flatten",    "reshape",   "repeat"});
 }
 
 // "m/dense/MatMul/ReadVariableOp:0" -> "ReadVariableOp": TensorFlow names a value after the operation that made it.
@@ -75,6 +77,12 @@ bool names_statistic(std::string_view name) {
     if (at != std::string_view::npos && (at == 0 || one_of(name.substr(at - 1, 1), {".", "/", "_"}))) return true;
   }
   return false;
+}
+
+bool names_normalization(std::string_view name) {
+  // In PyTorch a BatchNorm has three results, and the exporter names what picks the first `getitem`.
+  if (without_number(name) == "getitem") return true;
+  return contains(name, "batch_norm") || contains(name, "batchnorm") || contains(name, "BatchNorm");
 }
 
 bool names_move(std::string_view name) {

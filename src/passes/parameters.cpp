@@ -98,7 +98,10 @@ Use Judge::look_into(Use use, const Value &value) const {
   const Naming name = naming(value);
   const bool single = element_count(value.type.shape) == 1;
   if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear();
-  if (use.weights && name == Naming::made && (use.as_kept || use.role == sum || use.role == scale || use.role == join))
+  const bool kernel =
+      use.role == operand && value.type.shape.size() > 2;  // kept as it is, where a matrix is transposed
+  if (use.weights && name == Naming::made &&
+      (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
   const Shape &shape = value.type.shape;
   const bool row = (use.role == sum || use.role == bias) && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
@@ -188,7 +191,7 @@ void Judge::weigh(const Declarations::Said &said, const Use &use, const Value &v
   }
   finding.evidence = said.evidence;
   finding.reason = said.reason + "; " + use.reason;
-  finding.doubt = said.doubt;
+  finding.doubt = said.doubt.empty() && use.inert ? use.doubt : said.doubt;
   if (said.verdict == Verdict::fixed) {
     const bool few = byte_count(value.type.dtype, value.type.shape) <= kLargestFixed;
     const bool left_out = said.evidence == Evidence::list || said.evidence == Evidence::training_info;

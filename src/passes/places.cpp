@@ -123,6 +123,7 @@ Use Places::as_operand(const Node &node, const Place &place) const {
     use.weights = place.input > 0;
     return use;
   }
+  if (folds_normalization(node)) use.doubt = "a normalization is folded into it: training it is not training the two";
   if (bias) return use;
   const Shape &shape = graph_.value(place.value).type.shape;
   const bool turned = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
@@ -236,6 +237,41 @@ Use Places::as_sum(const Node &node, const Place &place) const {
     use.doubt = column ? "" : "single numbers are settings of a model, and learned biases as well";
   }
   return use;
+}
+
+// Whether what the product makes, with its bias, goes by the name of a normalization's result.
+bool Places::folds_normalization(const Node &product) const {
+  bool biased = false;
+  for (const Node *node = &product;;) {
+    const ValueId made = node->outputs.at(0);
+    if (names_normalization(graph_.value(made).name)) return true;
+    const std::vector<NodeId> &readers = readers_[index(made)];
+    if (readers.size() != 1) return false;
+    node = &graph_.node(readers[0]);
+    const bool bias = node->op == "Add" && !biased && std::ranges::any_of(node->inputs, [&](ValueId in) {
+                        return in != made && kind(in) != Kind::data;
+                      });
+    biased = biased || bias;
+    if (!bias && !moves(*node)) return false;
+  }
+}
+
+// Whether nothing that is made into this one number meets data anywhere else: a penalty without a parameter.
+bool Places::is_inert(const Place &place) const {
+  std::set<ValueId> met;
+  for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    if (at == kNone || kind(at) != Kind::stored || !met.insert(at).second) continue;
+    if (const Node *node = maker(at)) {
+      pending.insert(pending.end(), node->inputs.begin(), node->inputs.end());
+    } else if (std::ranges::any_of(of(at, Naming::unknown), [&](const Place &other) {
+                 return element_count(graph_.value(other.value).type.shape) != 1;
+               })) {
+      return false;
+    }
+  }
+  return one_of(graph_.node(place.node).op, {"Add", "Sub"}) && only_weighs_the_loss(graph_.node(place.node));
 }
 
 // Weights of classes and elements: all the way to the loss there are but sums, and products with other things.
@@ -415,6 +451,8 @@ Use Places::use(const Place &place) const {
   if (place.through_angle) return use;
   if (!place.single && element_count(graph_.value(place.value).type.shape) == 1) {
     use.reason = "is one number by the time it meets data in " + where + ", as penalties are";
+    use.inert = is_inert(place);
+    if (use.inert) use.doubt = "no parameter is part of this penalty: the exporter computed it from parameters";
     return use;
   }
   if (node.op == "MatMul" || node.op.starts_with("Conv")) return as_operand(node, place);

@@ -254,6 +254,47 @@ TEST(Evidence, WhatAPenaltyIsMadeOfIsConstant) {
   EXPECT_TRUE(is_constant(found.at("m.importance")));
 }
 
+// What is left of such a penalty when the exporter took the weights for constants: it shifts the loss and trains
+// nothing.
+TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
+  HandBuilt b;
+  const ValueId w = b.initializer("m.w", {4, 4});
+  const ValueId x = b.add("ReduceMean", {b.add("MatMul", {b.input("x", {2, 4}), w})}, {{"keepdims", std::int64_t{0}}});
+  const ValueId weighed = b.add("Mul", {b.initializer("onnx::Pow_3", {4, 4}), b.initializer("m.importance", {4, 4})});
+  b.graph.outputs = {b.add("Add", {x, b.add("ReduceSum", {weighed}, {{"keepdims", std::int64_t{0}}})})};
+  for (const passes::Choices &choices : {passes::Choices{}, passes::Choices{.declared = {.list = {{"m.w"}}}}}) {
+    const auto found = judged(b.graph, choices);
+    EXPECT_TRUE(is_constant(found.at("onnx::Pow_3")));
+    EXPECT_FALSE(is_sure(found.at("onnx::Pow_3")));
+    EXPECT_TRUE(is_sure(found.at("m.w")));
+  }
+}
+
+TEST(Evidence, ProductsNamedAsNormalizationsHaveOneFoldedIn) {
+  for (const char *made :
+       {"getitem_3", "m/batch_normalization/FusedBatchNormV3:0", "/m/bn/BatchNormalization_output_0"}) {
+    HandBuilt b;
+    const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("m.w", {4, 4})});
+    const ValueId y = b.add("Add", {x, b.initializer("m.b", {4})});
+    b.graph.outputs = {b.add("Relu", {y})};
+    EXPECT_TRUE(is_sure(judged(b.graph).at("m.w")));
+    b.graph.value(y).name = made;
+    const auto found = judged(b.graph);
+    EXPECT_TRUE(is_trained(found.at("m.w")));
+    EXPECT_FALSE(is_sure(found.at("m.w"))) << made;
+  }
+}
+
+TEST(Evidence, KernelsThatTheExporterNamedAreDoubtful) {
+  HandBuilt b;
+  const ValueId x = b.add("Conv", {b.input("x", {2, 4, 5, 5}), b.initializer("view_2", {4, 4, 3, 3})});
+  b.graph.outputs = {b.add("Conv", {x, b.initializer("m.kernel", {4, 4, 3, 3})})};
+  const auto found = judged(b.graph);
+  EXPECT_TRUE(is_trained(found.at("view_2")));
+  EXPECT_FALSE(is_sure(found.at("view_2"))) << "weights that are normalized before they are used";
+  EXPECT_TRUE(is_sure(found.at("m.kernel")));
+}
+
 TEST(Evidence, ExpectationsOverBinsAreConstant) {
   HandBuilt b;
   const ValueId x = b.add("Softmax", {b.input("x", {2, 16, 4, 5})}, {{"axis", std::int64_t{1}}});
@@ -288,7 +329,7 @@ TEST(Names, OfModulesAndOfExporters) {
   for (const char *own : {"h.0.attn.weight", "linear_0.b_0", "m/dense/MatMul/ReadVariableOp:0", "m.logit_scale"})
     EXPECT_EQ(passes::naming_of(own), Naming::own) << own;
   for (const char *made : {"val_12", "onnx::MatMul_7", "/h.0/Constant_output_0", "123", "const_fold_opt__4",
-                           "m/batchnorm/mul:0", "exp", "unsqueeze_3"})
+                           "m/batchnorm/mul:0", "exp", "unsqueeze_3", "index_1"})
     EXPECT_EQ(passes::naming_of(made), Naming::made) << made;
   for (const char *unknown : {"scale", "w1", "coefficient2", "rows_3"})
     EXPECT_EQ(passes::naming_of(unknown), Naming::unknown) << unknown;
