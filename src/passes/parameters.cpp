@@ -48,6 +48,7 @@ class Judge {
 
   // By all evidence but the options.
   Finding judge(ValueId id) const;
+  std::string doubt_of_constant(ValueId id) const;
   void overrule(Finding &finding) const;
   const std::string &in_file(const std::string &name) const { return declared_.in_file(name); }
   bool is_read(ValueId id) const { return !places_.readers(id).empty(); }
@@ -127,12 +128,17 @@ Use Judge::look_into(Use use, const Value &value) const {
       return use;
     }
     const bool zeros = row && x == 0;
+    // Ones and zeros are filled in where a layer has no scale and bias. TensorFlow calls a value after what computed
+    // it.
+    const bool computed = name == Naming::made && !names_literal(value.name) &&
+                          ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
     const bool filled = use.role == choice || use.role == join || zeros;
     if (name == Naming::made || zeros || (filled && name != Naming::own)) {
       use.weights = false;
-      use.doubt = name == Naming::made ? ""
-                  : zeros              ? "a bias that is learned may start as such"
-                                       : "tokens that are learned start as zeros, and zeros are also filled in";
+      use.doubt = computed               ? "the exporter computed it, maybe from parameters that are all equal"
+                  : name == Naming::made ? ""
+                  : zeros                ? "a bias that is learned may start as such"
+                                         : "tokens that are learned start as zeros, and zeros are also filled in";
       use.reason += ", all its numbers are equal";
     }
     return use;
@@ -242,6 +248,19 @@ Finding Judge::judge(ValueId id) const {
   return finding;
 }
 
+// onnxsim writes what it folded as Constant nodes, and a framework does not write weights so. Empty: nothing to doubt.
+std::string Judge::doubt_of_constant(ValueId id) const {
+  const Value &value = graph_.value(id);
+  if (!is_float(value.type.dtype) || value.type.shape.size() < 2 || element_count(value.type.shape) < 2) return "";
+  for (const Place &place : places_.of(id, naming(value))) {
+    const Use use = places_.use(place);
+    if (use.role != Use::Role::operand || !use.weights || is_uniform(value.array)) continue;
+    if (byte_count(value.type.dtype, value.type.shape) > kLargestMatrix || formula_of(value.array, false).empty())
+      return "a Constant stands where weights stand, as when an optimizer folded parameters: give the file before that";
+  }
+  return "";
+}
+
 void require_used(const std::vector<std::string> &patterns, const std::vector<std::string> &eligible,
                   const char *option) {
   for (const std::string &pattern : patterns) {
@@ -274,6 +293,9 @@ Judged find_parameters(Graph &graph, const LoadInitializer &load, const Choices 
   std::vector<ValueId> constants;
   for (std::size_t i = 0; i < graph.value_count(); ++i) {
     const auto id = static_cast<ValueId>(i);
+    if (graph.value(id).origin == Origin::constant)
+      if (std::string doubt = judge.doubt_of_constant(id); !doubt.empty())
+        judged.findings.push_back({.initializer = graph.value(id).name, .reason = "is a Constant", .doubt = doubt});
     if (graph.value(id).origin != Origin::initializer) continue;
     Finding finding = judge.judge(id);
     const bool doubtful = !finding.doubt.empty();

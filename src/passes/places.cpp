@@ -123,7 +123,7 @@ Use Places::as_operand(const Node &node, const Place &place) const {
     use.weights = place.input > 0;
     return use;
   }
-  if (folds_normalization(node)) use.doubt = "a normalization is folded into it: training it is not training the two";
+  use.doubt = doubt_of_result(node);
   if (bias) return use;
   const Shape &shape = graph_.value(place.value).type.shape;
   const bool turned = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
@@ -239,21 +239,24 @@ Use Places::as_sum(const Node &node, const Place &place) const {
   return use;
 }
 
-// Whether what the product makes, with its bias, goes by the name of a normalization's result.
-bool Places::folds_normalization(const Node &product) const {
-  bool biased = false;
-  for (const Node *node = &product;;) {
+// What the names of a product's result tell of what was folded into the product, or dropped after it.
+std::string Places::doubt_of_result(const Node &product) const {
+  bool biased = product.inputs.size() > 2, tensorflow = false;
+  for (const Node *node = &product; node != nullptr;) {
     const ValueId made = node->outputs.at(0);
-    if (names_normalization(graph_.value(made).name)) return true;
+    const std::string &name = graph_.value(made).name;
+    if (names_normalization(name)) return "a normalization is folded into it: training it is not training the two";
+    tensorflow = tensorflow || names_tensorflow(name);
     const std::vector<NodeId> &readers = readers_[index(made)];
-    if (readers.size() != 1) return false;
-    node = &graph_.node(readers[0]);
-    const bool bias = node->op == "Add" && !biased && std::ranges::any_of(node->inputs, [&](ValueId in) {
-                        return in != made && kind(in) != Kind::data;
-                      });
+    const Node *next = readers.size() == 1 ? &graph_.node(readers[0]) : nullptr;
+    const bool bias =
+        next != nullptr && next->op == "Add" && !biased &&
+        std::ranges::any_of(next->inputs, [&](ValueId in) { return in != made && kind(in) != Kind::data; });
     biased = biased || bias;
-    if (!bias && !moves(*node)) return false;
+    node = next != nullptr && (bias || moves(*next)) ? next : nullptr;
   }
+  if (!tensorflow || biased) return "";
+  return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
 }
 
 // Whether nothing that is made into this one number meets data anywhere else: a penalty without a parameter.
@@ -338,7 +341,7 @@ bool Places::scales_normalized(const Node &node, std::size_t input) const {
 // Whether these are the model's inputs as they come: what they meet there brings them to a scale.
 bool Places::is_input(ValueId id) const {
   for (const Node *node = maker(id); node != nullptr; node = maker(id)) {
-    const bool standardizes = one_of(node->op, {"Sub", "Div", "Mul"}) &&
+    const bool standardizes = one_of(node->op, {"Add", "Sub", "Div", "Mul"}) &&
                               std::ranges::any_of(node->inputs, [&](ValueId in) { return kind(in) != Kind::data; });
     if (!standardizes && !moves(*node)) return false;
     id = kind(node->inputs[0]) == Kind::data ? node->inputs[0] : node->inputs.at(1);

@@ -59,7 +59,7 @@ class Places {
   bool adds_to_scores(const graph::Node &node) const;
   bool is_attention(const graph::Node &softmax) const;
   bool only_weighs_the_loss(const graph::Node &node) const;
-  bool folds_normalization(const graph::Node &product) const;
+  std::string doubt_of_result(const graph::Node &product) const;
   bool is_inert(const Place &place) const;
   bool feeds_sine_and_cosine(const graph::Node &node) const;
   bool gathers_angles(const graph::Node &node) const;

@@ -285,6 +285,36 @@ TEST(Evidence, ProductsNamedAsNormalizationsHaveOneFoldedIn) {
   }
 }
 
+// tf2onnx drops them where they are zero; nothing but the names tells who wrote the file.
+TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
+  HandBuilt b;
+  const ValueId w = b.initializer("m/dense/MatMul/ReadVariableOp:0", {4, 4}), bias = b.initializer("m.b", {4});
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), w}), y = b.add("Relu", {x});
+  b.graph.outputs = {b.add("Add", {b.add("MatMul", {y, b.initializer("m.w", {4, 4})}), bias})};
+  EXPECT_TRUE(is_sure(judged(b.graph).at("m/dense/MatMul/ReadVariableOp:0")));
+  b.graph.value(x).name = "m/dense/MatMul:0";
+  b.graph.value(b.graph.outputs[0]).name = "m/dense_1/BiasAdd:0";
+  const auto found = judged(b.graph);
+  EXPECT_TRUE(is_trained(found.at("m/dense/MatMul/ReadVariableOp:0")));
+  EXPECT_FALSE(is_sure(found.at("m/dense/MatMul/ReadVariableOp:0")));
+  EXPECT_TRUE(is_sure(found.at("m.w")));
+}
+
+TEST(Evidence, EqualNumbersThatWereComputedAreDoubtful) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("m.w", {4, 4})});
+  const std::string batchnorm = "m/batch_normalization/batchnorm/mul:0";
+  const ValueId y = b.add("Mul", {b.add("Mul", {x, b.initializer(batchnorm, {4})}), b.initializer("onnx::Mul_3", {4})});
+  b.graph.outputs = {b.add("Mul", {y, b.initializer("onnx::Mul_4", {4})})};
+  const auto all = [](double number) { return Array::filled({DType::f64, {4}}, number); };
+  const auto found =
+      judged(b.graph, {}, {{batchnorm, all(0.9995)}, {"onnx::Mul_3", all(9.5)}, {"onnx::Mul_4", all(1)}});
+  EXPECT_FALSE(is_sure(found.at(batchnorm)));
+  EXPECT_FALSE(is_sure(found.at("onnx::Mul_3")));
+  EXPECT_TRUE(is_constant(found.at("onnx::Mul_4")));
+  EXPECT_TRUE(is_sure(found.at("onnx::Mul_4")));
+}
+
 TEST(Evidence, KernelsThatTheExporterNamedAreDoubtful) {
   HandBuilt b;
   const ValueId x = b.add("Conv", {b.input("x", {2, 4, 5, 5}), b.initializer("view_2", {4, 4, 3, 3})});
@@ -293,6 +323,18 @@ TEST(Evidence, KernelsThatTheExporterNamedAreDoubtful) {
   EXPECT_TRUE(is_trained(found.at("view_2")));
   EXPECT_FALSE(is_sure(found.at("view_2"))) << "weights that are normalized before they are used";
   EXPECT_TRUE(is_sure(found.at("m.kernel")));
+}
+
+TEST(Evidence, ConstantsWhereWeightsStandAreDoubtful) {
+  HandBuilt b;
+  const auto constant = [&](const std::string &name, Array array) { return b.graph.add_constant(name, array); };
+  const Array folded = some_values({DType::f64, {4, 4, 3, 3}}, 3), even = counted({4, 4, 3, 3});
+  const ValueId x = b.add("Conv", {b.input("x", {2, 4, 7, 7}), constant("folded", folded)});
+  b.graph.outputs = {b.add("Conv", {x, constant("even", even)})};
+  const auto found = judged(b.graph);
+  ASSERT_EQ(found.size(), 1U) << "what follows a formula is no fold of parameters";
+  EXPECT_TRUE(is_constant(found.begin()->second));
+  EXPECT_FALSE(is_sure(found.begin()->second));
 }
 
 TEST(Evidence, ExpectationsOverBinsAreConstant) {
@@ -328,8 +370,9 @@ TEST(Names, OfModulesAndOfExporters) {
   using passes::Naming;
   for (const char *own : {"h.0.attn.weight", "linear_0.b_0", "m/dense/MatMul/ReadVariableOp:0", "m.logit_scale"})
     EXPECT_EQ(passes::naming_of(own), Naming::own) << own;
-  for (const char *made : {"val_12", "onnx::MatMul_7", "/h.0/Constant_output_0", "123", "const_fold_opt__4",
-                           "m/batchnorm/mul:0", "exp", "unsqueeze_3", "index_1"})
+  for (const char *made :
+       {"val_12", "onnx::MatMul_7", "/h.0/Constant_output_0", "123", "const_fold_opt__4", "m/batchnorm/mul:0", "exp",
+        "unsqueeze_3", "index_1", "ConvBnFusion_W_m.conv.weight", "mul_2_weight", "linear_1_bias_fused", "_v_30"})
     EXPECT_EQ(passes::naming_of(made), Naming::made) << made;
   for (const char *unknown : {"scale", "w1", "coefficient2", "rows_3"})
     EXPECT_EQ(passes::naming_of(unknown), Naming::unknown) << unknown;
