@@ -85,6 +85,7 @@ Naming Judge::naming(const Value &value) const {
 // Empty where they are not looked into. Files that are planned without their weights tell nothing.
 graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
   if (byte_count(value.type.dtype, value.type.shape) > limit) return {};
+  if (value.origin == Origin::constant) return value.array.compact();
   try {
     return load_(value.name).compact();
   } catch (const Error &error) {
@@ -106,14 +107,15 @@ Use Judge::look_into(Use use, const Value &value) const {
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
   const Shape &shape = value.type.shape;
   const bool row = (use.role == sum || use.role == bias) && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
-  if (use.role == other || (use.role == bias && !row)) return use;
+  const bool written = use.role == bias && name == Naming::made && names_literal(value.name);
+  if (use.role == other || (use.role == bias && !row && !written)) return use;
   if (use.role == norm && name == Naming::own) return use;
   if (!use.weights && use.doubt.empty()) return use;
   if (single) {
     // Zero and one are what learned numbers start with; others that are whole were written down.
     const graph::Array number = use.weights ? values(value, kLargestMatrix) : graph::Array();
     const double x = number.stored_count() == 1 && number.dtype() != DType::none ? number.stored_double(0) : 0;
-    use.weights = use.weights && (x == 0 || x == 1 || x != std::floor(x));
+    use.weights = use.weights && !written && (x == 0 || x == 1 || x != std::floor(x));
     return use;
   }
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
@@ -176,12 +178,14 @@ bool is_adapter(const std::string &name) {
   return name.find("lora_") != std::string::npos || name.find("modules_to_save") != std::string::npos;
 }
 
-// Whether a running variance of the same module is used otherwise than by BatchNormalization.
+// Whether a running variance of the same module is used otherwise than by BatchNormalization. (Where a scale equals the
+// variance, PyTorch's older exporter stores one of them, and the other is an Identity of it.)
 bool Judge::stands_beside_statistics(const std::string &name) const {
   const std::string statistic = name.substr(0, name.rfind('.') + 1) + "running_var";
-  return graph_.find(statistic) != ValueId::none && std::ranges::none_of(facts_.statistics, [&](const auto &read) {
-           return declared_.in_file(read) == statistic;
-         });
+  const ValueId found = graph_.find(statistic);
+  if (found == ValueId::none || graph_.value(found).origin != Origin::initializer) return false;
+  return std::ranges::none_of(facts_.statistics,
+                              [&](const auto &read) { return declared_.in_file(read) == statistic; });
 }
 
 // Declared parameters are trained, but for those that follow a formula: frameworks freeze such, and the file does not
@@ -251,14 +255,10 @@ Finding Judge::judge(ValueId id) const {
 // onnxsim writes what it folded as Constant nodes, and a framework does not write weights so. Empty: nothing to doubt.
 std::string Judge::doubt_of_constant(ValueId id) const {
   const Value &value = graph_.value(id);
-  if (!is_float(value.type.dtype) || value.type.shape.size() < 2 || element_count(value.type.shape) < 2) return "";
-  for (const Place &place : places_.of(id, naming(value))) {
-    const Use use = places_.use(place);
-    if (use.role != Use::Role::operand || !use.weights || is_uniform(value.array)) continue;
-    if (byte_count(value.type.dtype, value.type.shape) > kLargestMatrix || formula_of(value.array, false).empty())
-      return "a Constant stands where weights stand, as when an optimizer folded parameters: give the file before that";
-  }
-  return "";
+  if (!is_float(value.type.dtype) || element_count(value.type.shape) < 2) return "";
+  const Use use = best_use(id);
+  if (!use.weights) return "";
+  return "a Constant stands where weights stand, as when an optimizer folded parameters: give the file before that";
 }
 
 void require_used(const std::vector<std::string> &patterns, const std::vector<std::string> &eligible,

@@ -254,6 +254,23 @@ TEST(Evidence, WhatAPenaltyIsMadeOfIsConstant) {
   EXPECT_TRUE(is_constant(found.at("m.importance")));
 }
 
+TEST(Evidence, ScalesBesideAVarianceThatNothingNormalizesWithAreFrozen) {
+  for (const bool stored : {true, false}) {
+    HandBuilt b;
+    const ValueId scale = b.initializer("m.bn.weight", {4}), x = b.input("x", {2, 4});
+    ValueId variance = ValueId::none;
+    if (stored) {
+      variance = b.initializer("m.bn.running_var", {4});
+    } else {
+      const graph::NodeId node = b.graph.add_node({.op = "Relu", .name = "", .inputs = {scale}}, {"m.bn.running_var"});
+      variance = b.graph.node(node).outputs[0];
+      b.graph.value(variance).type = b.graph.value(scale).type;
+    }
+    b.graph.outputs = {b.add("Mul", {b.add("Mul", {x, scale}), b.add("Sqrt", {variance})})};
+    EXPECT_EQ(is_frozen(judged(b.graph).at("m.bn.weight")), stored) << "exporters merge equal ones";
+  }
+}
+
 // What is left of such a penalty when the exporter took the weights for constants: it shifts the loss and trains
 // nothing.
 TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
@@ -298,6 +315,20 @@ TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
   EXPECT_TRUE(is_trained(found.at("m/dense/MatMul/ReadVariableOp:0")));
   EXPECT_FALSE(is_sure(found.at("m/dense/MatMul/ReadVariableOp:0")));
   EXPECT_TRUE(is_sure(found.at("m.w")));
+}
+
+// PyTorch's exporter gives every convolution a bias, and optimizers of files make an initializer of it.
+TEST(Evidence, BiasesOfZerosThatTheExporterWroteDownAreConstants) {
+  HandBuilt b;
+  const ValueId w = b.initializer("m.w", {4, 4, 3, 3}), zeros = b.initializer("val_3", {4});
+  const ValueId wide = b.add("Expand", {b.initializer("val_4", {})}, {{"shape", Integers{4}}});
+  const ValueId x = b.add("Conv", {b.input("x", {2, 4, 5, 5}), w, zeros});
+  b.graph.outputs = {b.add("Conv", {x, b.initializer("m.v", {4, 4, 3, 3}), wide})};
+  const auto found = judged(b.graph, {}, {{"val_3", Array::filled({DType::f64, {4}}, 0)}});
+  EXPECT_TRUE(is_constant(found.at("val_3")));
+  EXPECT_TRUE(is_sure(found.at("val_3")));
+  EXPECT_TRUE(is_constant(found.at("val_4")));
+  EXPECT_TRUE(is_trained(judged(b.graph).at("val_3"))) << "folded from a normalization";
 }
 
 TEST(Evidence, EqualNumbersThatWereComputedAreDoubtful) {
