@@ -66,8 +66,9 @@ Naming naming_of(std::string_view name) {
   const std::string_view stem = without_number(name);
   const bool made = name.starts_with('/') || name.ends_with(".weight_bias") || name.ends_with("_output_0") ||
                     contains(name, "::") || contains(name, "Constant") || contains(name, "const_fold") ||
-                    all_digits(name) || (stem != name && one_of(stem, {"val", "const", "ortshared", "_v"})) ||
-                    is_operation(stem) || is_folded(name);
+                    contains(name, "helper.constant.") || all_digits(name) ||
+                    (stem != name && one_of(stem, {"val", "const", "ortshared", "_v"})) || is_operation(stem) ||
+                    is_folded(name);
   if (made) return Naming::made;
   const std::size_t dot = name.rfind('.');
   const bool dotted = dot != std::string_view::npos && dot > 0 && is_identifier(name.substr(dot + 1));
@@ -75,7 +76,8 @@ Naming naming_of(std::string_view name) {
 }
 
 bool names_literal(std::string_view name) {
-  return contains(name, "Constant") || all_digits(name) || one_of(operation_of(name), {"x", "y", "Const"}) ||
+  return contains(name, "Constant") || contains(name, "helper.constant.") || all_digits(name) ||
+         one_of(operation_of(name), {"x", "y", "Const"}) ||
          one_of(without_number(name), {"val", "const", "ortshared", "scalar_tensor_default"});
 }
 

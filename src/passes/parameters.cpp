@@ -256,8 +256,9 @@ Finding Judge::judge(ValueId id) const {
 std::string Judge::doubt_of_constant(ValueId id) const {
   const Value &value = graph_.value(id);
   if (!is_float(value.type.dtype) || element_count(value.type.shape) < 2) return "";
-  const Use use = best_use(id);
-  if (!use.weights) return "";
+  const double first = value.array.stored_double(0);
+  const bool filled = is_uniform(value.array) && (first == 0 || first == 1);
+  if (filled || !best_use(id).weights) return "";
   return "a Constant stands where weights stand, as when an optimizer folded parameters: give the file before that";
 }
 

@@ -401,9 +401,9 @@ TEST(Names, OfModulesAndOfExporters) {
   using passes::Naming;
   for (const char *own : {"h.0.attn.weight", "linear_0.b_0", "m/dense/MatMul/ReadVariableOp:0", "m.logit_scale"})
     EXPECT_EQ(passes::naming_of(own), Naming::own) << own;
-  for (const char *made :
-       {"val_12", "onnx::MatMul_7", "/h.0/Constant_output_0", "123", "const_fold_opt__4", "m/batchnorm/mul:0", "exp",
-        "unsqueeze_3", "index_1", "ConvBnFusion_W_m.conv.weight", "mul_2_weight", "linear_1_bias_fused", "_v_30"})
+  for (const char *made : {"val_12", "onnx::MatMul_7", "/h.0/Constant_output_0", "123", "const_fold_opt__4",
+                           "m/batchnorm/mul:0", "exp", "unsqueeze_3", "index_1", "ConvBnFusion_W_m.conv.weight",
+                           "mul_2_weight", "linear_1_bias_fused", "_v_30", "helper.constant.1"})
     EXPECT_EQ(passes::naming_of(made), Naming::made) << made;
   for (const char *unknown : {"scale", "w1", "coefficient2", "rows_3"})
     EXPECT_EQ(passes::naming_of(unknown), Naming::unknown) << unknown;
