@@ -99,7 +99,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   using enum Use::Role;
   const Naming name = naming(value);
   const bool single = element_count(value.type.shape) == 1;
-  if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear();
+  if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear(), use.inert = false;
   const bool kernel =
       use.role == operand && value.type.shape.size() > 2;  // kept as it is, where a matrix is transposed
   if (use.weights && name == Naming::made &&
@@ -255,10 +255,13 @@ Finding Judge::judge(ValueId id) const {
 // onnxsim writes what it folded as Constant nodes, and a framework does not write weights so. Empty: nothing to doubt.
 std::string Judge::doubt_of_constant(ValueId id) const {
   const Value &value = graph_.value(id);
-  if (!is_float(value.type.dtype) || element_count(value.type.shape) < 2) return "";
+  const bool of_file = value.name.find("/constant") == std::string::npos;  // which rewritten operators bring along
+  if (!of_file || !is_float(value.type.dtype) || element_count(value.type.shape) == 0) return "";
+  const Use use = best_use(id);
+  if (use.inert) return use.doubt;
   const double first = value.array.stored_double(0);
   const bool filled = is_uniform(value.array) && (first == 0 || first == 1);
-  if (filled || !best_use(id).weights) return "";
+  if (filled || !use.weights || element_count(value.type.shape) == 1) return "";
   return "a Constant stands where weights stand, as when an optimizer folded parameters: give the file before that";
 }
 

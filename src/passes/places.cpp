@@ -18,6 +18,8 @@ using graph::Origin;
 using graph::ValueId;
 
 constexpr ValueId kNone = ValueId::none;
+constexpr const char *kNoParameterInPenalty =
+    "no parameter is part of this penalty: the exporter computed it from parameters";
 
 // All axes but the last have one element, and the last more.
 bool along_last_axis(const Shape &shape) {
@@ -232,9 +234,12 @@ Use Places::as_sum(const Node &node, const Place &place) const {
   }
   if (place.single) {
     const Shape &made = graph_.value(node.outputs.at(0)).type.shape;
-    const bool column = !subtracted && graph_.value(place.value).type.shape == Shape{1} && made.back() == 1;
+    const bool column =
+        !subtracted && graph_.value(place.value).type.shape == Shape{1} && !made.empty() && made.back() == 1;
     use.weights = column || place.naming == Naming::own;
     use.doubt = column ? "" : "single numbers are settings of a model, and learned biases as well";
+    use.inert = place.naming == Naming::made && element_count(made) == 1 && only_weighs_the_loss(node);
+    if (use.inert) use.doubt = kNoParameterInPenalty;
   }
   return use;
 }
@@ -455,7 +460,7 @@ Use Places::use(const Place &place) const {
   if (!place.single && element_count(graph_.value(place.value).type.shape) == 1) {
     use.reason = "is one number by the time it meets data in " + where + ", as penalties are";
     use.inert = is_inert(place);
-    if (use.inert) use.doubt = "no parameter is part of this penalty: the exporter computed it from parameters";
+    if (use.inert) use.doubt = kNoParameterInPenalty;
     return use;
   }
   if (node.op == "MatMul" || node.op.starts_with("Conv")) return as_operand(node, place);

@@ -285,6 +285,12 @@ TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
     EXPECT_FALSE(is_sure(found.at("onnx::Pow_3")));
     EXPECT_TRUE(is_sure(found.at("m.w")));
   }
+  const Array ready = Array::filled({DType::f64, {}}, 0.3);
+  for (const bool stored : {true, false}) {
+    b.graph.outputs = {b.add("Add", {x, stored ? b.initializer("mul_2", {}) : b.graph.add_constant("mul_3", ready)})};
+    const auto found = judged(b.graph, {.declared = {.list = {{"m.w"}}}});
+    EXPECT_FALSE(is_sure(found.at(stored ? "mul_2" : "mul_3"))) << "computed to the end";
+  }
 }
 
 TEST(Evidence, ProductsNamedAsNormalizationsHaveOneFoldedIn) {
