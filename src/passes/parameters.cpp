@@ -62,6 +62,7 @@ class Judge {
   graph::Array values(const Value &value, std::uint64_t limit) const;
   Use look_into(Use use, const Value &value) const;
   Use best_use(ValueId id) const;
+  bool may_be_several(const Use &use, ValueId id) const;
   bool stands_beside_statistics(const std::string &name) const;
   void weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const;
 
@@ -169,8 +170,23 @@ Use Judge::best_use(ValueId id) const {
     met = true;
     if (use.weights) break;
   }
+  if (best.weights && best.doubt.empty() && may_be_several(best, id))
+    best.doubt = "several places read it and all its numbers are equal: the exporter may have made one of several";
   if (!facts_.statistics.contains(value.name)) return best;
   return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
+}
+
+// PyTorch's older exporter stores equal initializers once. Vectors of layers are split again before this, tokens and
+// tables are not: whether those were one tensor nothing tells.
+bool Judge::may_be_several(const Use &use, ValueId id) const {
+  const Value &value = graph_.value(id);
+  const Shape &shape = value.type.shape;
+  const bool vector = !shape.empty() && shape.back() == element_count(shape) && use.role != Use::Role::join;
+  if (vector || element_count(shape) == 1) return false;
+  const std::vector<Place> places = places_.of(id, naming(value));
+  if (std::ranges::count_if(places, [&](const Place &place) { return places_.use(place).weights; }) < 2) return false;
+  const graph::Array array = values(value, kLargestMatrix);
+  return array.dtype() != DType::none && is_uniform(array);
 }
 
 // PEFT names its adapters so, and trains nothing else but modules_to_save.

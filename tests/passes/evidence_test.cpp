@@ -324,6 +324,23 @@ TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
 }
 
 // PyTorch's exporter gives every convolution a bias, and optimizers of files make an initializer of it.
+// A fresh model's tokens, and its tables of biases, are zeros all, of which the exporter stores one.
+TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
+  HandBuilt b;
+  const ValueId token = b.initializer("m.token", {1, 1, 4}), table = b.initializer("m.table", {5, 4});
+  const ValueId x = b.add("Concat", {token, token, b.input("x", {1, 3, 4})}, {{"axis", std::int64_t{1}}});
+  const ValueId ids = b.input("ids", {5}, DType::i64);
+  const auto rows = [&] { return b.add("Gather", {table, ids}, {{"axis", std::int64_t{0}}}); };
+  b.graph.outputs = {b.add("Add", {x, b.add("Add", {rows(), rows()})})};
+  const Values zeros = {{"m.token", Array::filled({DType::f64, {1, 1, 4}}, 0)},
+                        {"m.table", Array::filled({DType::f64, {5, 4}}, 0)}};
+  for (const char *name : {"m.token", "m.table"}) {
+    EXPECT_TRUE(is_trained(judged(b.graph, {}, zeros).at(name))) << name;
+    EXPECT_FALSE(is_sure(judged(b.graph, {}, zeros).at(name))) << name;
+    EXPECT_TRUE(is_sure(judged(b.graph).at(name))) << name << ": trained together";
+  }
+}
+
 TEST(Evidence, BiasesOfZerosThatTheExporterWroteDownAreConstants) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4, 3, 3}), zeros = b.initializer("val_3", {4});
