@@ -33,6 +33,20 @@ void SplitModel::add_copy(const graph::Split &split) {
   added.set_name(split.name);
 }
 
+namespace {
+
+// The name of the initializer that `name` is an Identity of, or `name` itself.
+std::string stored_as(const std::map<std::string, NodeProto *> &makers, std::string name) {
+  for (auto maker = makers.find(name); maker != makers.end(); maker = makers.find(name)) {
+    const NodeProto &node = *maker->second;
+    if (node.op_type() != "Identity" || node.input_size() != 1) break;
+    name = node.input(0);
+  }
+  return name;
+}
+
+}  // namespace
+
 void SplitModel::redirect(const std::vector<graph::Split> &splits) {
   std::map<std::string, NodeProto *> makers;
   for (NodeProto &node : *proto_.mutable_graph()->mutable_node())
@@ -41,7 +55,8 @@ void SplitModel::redirect(const std::vector<graph::Split> &splits) {
     for (const graph::Split::Reader &reader : split.readers) {
       const auto found = makers.find(reader.output);
       const auto at = static_cast<int>(reader.input);
-      require(found != makers.end() && at < found->second->input_size() && found->second->input(at) == split.original,
+      require(found != makers.end() && at < found->second->input_size() &&
+                  stored_as(makers, found->second->input(at)) == split.original,
               Code::internal, split.original, "split, but nothing that makes {} reads it", reader.output);
       found->second->set_input(at, split.name);
     }

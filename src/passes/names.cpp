@@ -31,7 +31,9 @@ bool is_operation(std::string_view stem) {
                        "exp",     "pow",      "sqrt",       "rsqrt",     "reciprocal",
                        "sigmoid", "softplus", "clamp",      "where",     "expand",
                        "view",    "permute",  "transpose",  "unsqueeze", "squeeze",
-                       "cat",     "stack",    "zeros_like", "ones_like", "scalar_tensor_default"});
+                       "cat",     "stack",    "zeros_like", "ones_like", "scalar_tensor_default",
+                       "index",   "select",   "embedding",  "getitem",   "clone",
+                       "alias",   "slice",    "flatten",    "reshape",   "repeat"});
 }
 
 // "m/dense/MatMul/ReadVariableOp:0" -> "ReadVariableOp": TensorFlow names a value after the operation that made it.
@@ -50,13 +52,23 @@ bool contains(std::string_view text, std::string_view part) { return text.find(p
 
 }  // namespace
 
+// Optimizers of files name what they fold after what they fold it for: "ConvBnFusion_W_conv.weight" by ONNX Runtime,
+// "linear_weight_fused", "mul_2_weight" by onnxslim.
+bool is_folded(std::string_view name) {
+  if (contains(name, "Fusion_") || name.ends_with("_fused")) return true;
+  for (const std::string_view part : {"_weight", "_bias"})
+    if (name.ends_with(part)) return is_operation(without_number(name.substr(0, name.size() - part.size())));
+  return false;
+}
+
 Naming naming_of(std::string_view name) {
   if (const std::string_view operation = operation_of(name); !operation.empty()) return naming_of_operation(operation);
   const std::string_view stem = without_number(name);
   const bool made = name.starts_with('/') || name.ends_with(".weight_bias") || name.ends_with("_output_0") ||
                     contains(name, "::") || contains(name, "Constant") || contains(name, "const_fold") ||
-                    all_digits(name) || (stem != name && one_of(stem, {"val", "const", "ortshared"})) ||
-                    is_operation(stem);
+                    contains(name, "helper.constant.") || all_digits(name) ||
+                    (stem != name && one_of(stem, {"val", "const", "ortshared", "_v"})) || is_operation(stem) ||
+                    is_folded(name);
   if (made) return Naming::made;
   const std::size_t dot = name.rfind('.');
   const bool dotted = dot != std::string_view::npos && dot > 0 && is_identifier(name.substr(dot + 1));
@@ -64,7 +76,8 @@ Naming naming_of(std::string_view name) {
 }
 
 bool names_literal(std::string_view name) {
-  return contains(name, "Constant") || all_digits(name) || one_of(operation_of(name), {"x", "y", "Const"}) ||
+  return contains(name, "Constant") || contains(name, "helper.constant.") || all_digits(name) ||
+         one_of(operation_of(name), {"x", "y", "Const"}) ||
          one_of(without_number(name), {"val", "const", "ortshared", "scalar_tensor_default"});
 }
 
@@ -76,6 +89,15 @@ bool names_statistic(std::string_view name) {
   }
   return false;
 }
+
+bool names_normalization(std::string_view name) {
+  // In PyTorch a BatchNorm has three results, and the exporter names what picks the first `getitem`.
+  if (without_number(name) == "getitem") return true;
+  return contains(name, "batch_norm") || contains(name, "batchnorm") || contains(name, "BatchNorm");
+}
+
+// Other numbers are also what makes names unique here.
+bool names_tensorflow(std::string_view name) { return name.ends_with(":0") && !operation_of(name).empty(); }
 
 bool names_move(std::string_view name) {
   if (naming_of(name) == Naming::own) return true;  // a tensor, not an operation

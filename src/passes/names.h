@@ -20,6 +20,12 @@ bool names_literal(std::string_view name);
 // Frameworks keep the statistics of normalizations beside the weights: "bn.running_var".
 bool names_statistic(std::string_view name);
 
+// Whether the result of a product has the name of a BatchNorm's: an exporter or optimizer folded one into the product.
+bool names_normalization(std::string_view name);
+
+// Whether it has the form of TensorFlow's names: "m/dense/MatMul:0".
+bool names_tensorflow(std::string_view name);
+
 // Whether a value of this name, made by PyTorch's exporter, may have the same elements as what it was made from, in
 // another order or a part of them. The exporter calls a value after the operation, or "val_N" where one operation takes
 // several values.

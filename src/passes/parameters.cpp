@@ -48,6 +48,7 @@ class Judge {
 
   // By all evidence but the options.
   Finding judge(ValueId id) const;
+  std::string doubt_of_constant(ValueId id) const;
   void overrule(Finding &finding) const;
   const std::string &in_file(const std::string &name) const { return declared_.in_file(name); }
   bool is_read(ValueId id) const { return !places_.readers(id).empty(); }
@@ -61,6 +62,7 @@ class Judge {
   graph::Array values(const Value &value, std::uint64_t limit) const;
   Use look_into(Use use, const Value &value) const;
   Use best_use(ValueId id) const;
+  bool may_be_several(const Use &use, ValueId id) const;
   bool stands_beside_statistics(const std::string &name) const;
   void weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const;
 
@@ -84,6 +86,7 @@ Naming Judge::naming(const Value &value) const {
 // Empty where they are not looked into. Files that are planned without their weights tell nothing.
 graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
   if (byte_count(value.type.dtype, value.type.shape) > limit) return {};
+  if (value.origin == Origin::constant) return value.array.compact();
   try {
     return load_(value.name).compact();
   } catch (const Error &error) {
@@ -97,19 +100,23 @@ Use Judge::look_into(Use use, const Value &value) const {
   using enum Use::Role;
   const Naming name = naming(value);
   const bool single = element_count(value.type.shape) == 1;
-  if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear();
-  if (use.weights && name == Naming::made && (use.as_kept || use.role == sum || use.role == scale || use.role == join))
+  if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear(), use.inert = false;
+  const bool kernel =
+      use.role == operand && value.type.shape.size() > 2;  // kept as it is, where a matrix is transposed
+  if (use.weights && name == Naming::made &&
+      (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
   const Shape &shape = value.type.shape;
   const bool row = (use.role == sum || use.role == bias) && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
-  if (use.role == other || (use.role == bias && !row)) return use;
+  const bool written = use.role == bias && name == Naming::made && names_literal(value.name);
+  if (use.role == other || (use.role == bias && !row && !written)) return use;
   if (use.role == norm && name == Naming::own) return use;
   if (!use.weights && use.doubt.empty()) return use;
   if (single) {
     // Zero and one are what learned numbers start with; others that are whole were written down.
     const graph::Array number = use.weights ? values(value, kLargestMatrix) : graph::Array();
     const double x = number.stored_count() == 1 && number.dtype() != DType::none ? number.stored_double(0) : 0;
-    use.weights = use.weights && (x == 0 || x == 1 || x != std::floor(x));
+    use.weights = use.weights && !written && (x == 0 || x == 1 || x != std::floor(x));
     return use;
   }
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
@@ -124,12 +131,17 @@ Use Judge::look_into(Use use, const Value &value) const {
       return use;
     }
     const bool zeros = row && x == 0;
+    // Ones and zeros are filled in where a layer has no scale and bias. TensorFlow calls a value after what computed
+    // it.
+    const bool computed = name == Naming::made && !names_literal(value.name) &&
+                          ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
     const bool filled = use.role == choice || use.role == join || zeros;
     if (name == Naming::made || zeros || (filled && name != Naming::own)) {
       use.weights = false;
-      use.doubt = name == Naming::made ? ""
-                  : zeros              ? "a bias that is learned may start as such"
-                                       : "tokens that are learned start as zeros, and zeros are also filled in";
+      use.doubt = computed               ? "the exporter computed it, maybe from parameters that are all equal"
+                  : name == Naming::made ? ""
+                  : zeros                ? "a bias that is learned may start as such"
+                                         : "tokens that are learned start as zeros, and zeros are also filled in";
       use.reason += ", all its numbers are equal";
     }
     return use;
@@ -158,8 +170,23 @@ Use Judge::best_use(ValueId id) const {
     met = true;
     if (use.weights) break;
   }
+  if (best.weights && best.doubt.empty() && may_be_several(best, id))
+    best.doubt = "several places read it and all its numbers are equal: the exporter may have made one of several";
   if (!facts_.statistics.contains(value.name)) return best;
   return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
+}
+
+// PyTorch's older exporter stores equal initializers once. Vectors of layers are split again before this, tokens and
+// tables are not: whether those were one tensor nothing tells.
+bool Judge::may_be_several(const Use &use, ValueId id) const {
+  const Value &value = graph_.value(id);
+  const Shape &shape = value.type.shape;
+  const bool vector = !shape.empty() && shape.back() == element_count(shape) && use.role != Use::Role::join;
+  if (vector || element_count(shape) == 1) return false;
+  const std::vector<Place> places = places_.of(id, naming(value));
+  if (std::ranges::count_if(places, [&](const Place &place) { return places_.use(place).weights; }) < 2) return false;
+  const graph::Array array = values(value, kLargestMatrix);
+  return array.dtype() != DType::none && is_uniform(array);
 }
 
 // PEFT names its adapters so, and trains nothing else but modules_to_save.
@@ -167,12 +194,14 @@ bool is_adapter(const std::string &name) {
   return name.find("lora_") != std::string::npos || name.find("modules_to_save") != std::string::npos;
 }
 
-// Whether a running variance of the same module is used otherwise than by BatchNormalization.
+// Whether a running variance of the same module is used otherwise than by BatchNormalization. (Where a scale equals the
+// variance, PyTorch's older exporter stores one of them, and the other is an Identity of it.)
 bool Judge::stands_beside_statistics(const std::string &name) const {
   const std::string statistic = name.substr(0, name.rfind('.') + 1) + "running_var";
-  return graph_.find(statistic) != ValueId::none && std::ranges::none_of(facts_.statistics, [&](const auto &read) {
-           return declared_.in_file(read) == statistic;
-         });
+  const ValueId found = graph_.find(statistic);
+  if (found == ValueId::none || graph_.value(found).origin != Origin::initializer) return false;
+  return std::ranges::none_of(facts_.statistics,
+                              [&](const auto &read) { return declared_.in_file(read) == statistic; });
 }
 
 // Declared parameters are trained, but for those that follow a formula: frameworks freeze such, and the file does not
@@ -188,7 +217,7 @@ void Judge::weigh(const Declarations::Said &said, const Use &use, const Value &v
   }
   finding.evidence = said.evidence;
   finding.reason = said.reason + "; " + use.reason;
-  finding.doubt = said.doubt;
+  finding.doubt = said.doubt.empty() && use.inert ? use.doubt : said.doubt;
   if (said.verdict == Verdict::fixed) {
     const bool few = byte_count(value.type.dtype, value.type.shape) <= kLargestFixed;
     const bool left_out = said.evidence == Evidence::list || said.evidence == Evidence::training_info;
@@ -239,6 +268,19 @@ Finding Judge::judge(ValueId id) const {
   return finding;
 }
 
+// onnxsim writes what it folded as Constant nodes, and a framework does not write weights so. Empty: nothing to doubt.
+std::string Judge::doubt_of_constant(ValueId id) const {
+  const Value &value = graph_.value(id);
+  const bool of_file = value.name.find("/constant") == std::string::npos;  // which rewritten operators bring along
+  if (!of_file || !is_float(value.type.dtype) || element_count(value.type.shape) == 0) return "";
+  const Use use = best_use(id);
+  if (use.inert) return use.doubt;
+  const double first = value.array.stored_double(0);
+  const bool filled = is_uniform(value.array) && (first == 0 || first == 1);
+  if (filled || !use.weights || element_count(value.type.shape) == 1) return "";
+  return "a Constant stands where weights stand, as when an optimizer folded parameters: give the file before that";
+}
+
 void require_used(const std::vector<std::string> &patterns, const std::vector<std::string> &eligible,
                   const char *option) {
   for (const std::string &pattern : patterns) {
@@ -271,6 +313,9 @@ Judged find_parameters(Graph &graph, const LoadInitializer &load, const Choices 
   std::vector<ValueId> constants;
   for (std::size_t i = 0; i < graph.value_count(); ++i) {
     const auto id = static_cast<ValueId>(i);
+    if (graph.value(id).origin == Origin::constant)
+      if (std::string doubt = judge.doubt_of_constant(id); !doubt.empty())
+        judged.findings.push_back({.initializer = graph.value(id).name, .reason = "is a Constant", .doubt = doubt});
     if (graph.value(id).origin != Origin::initializer) continue;
     Finding finding = judge.judge(id);
     const bool doubtful = !finding.doubt.empty();

@@ -18,6 +18,8 @@ using graph::Origin;
 using graph::ValueId;
 
 constexpr ValueId kNone = ValueId::none;
+constexpr const char *kNoParameterInPenalty =
+    "no parameter is part of this penalty: the exporter computed it from parameters";
 
 // All axes but the last have one element, and the last more.
 bool along_last_axis(const Shape &shape) {
@@ -123,6 +125,7 @@ Use Places::as_operand(const Node &node, const Place &place) const {
     use.weights = place.input > 0;
     return use;
   }
+  use.doubt = doubt_of_result(node);
   if (bias) return use;
   const Shape &shape = graph_.value(place.value).type.shape;
   const bool turned = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
@@ -231,11 +234,52 @@ Use Places::as_sum(const Node &node, const Place &place) const {
   }
   if (place.single) {
     const Shape &made = graph_.value(node.outputs.at(0)).type.shape;
-    const bool column = !subtracted && graph_.value(place.value).type.shape == Shape{1} && made.back() == 1;
+    const bool column =
+        !subtracted && graph_.value(place.value).type.shape == Shape{1} && !made.empty() && made.back() == 1;
     use.weights = column || place.naming == Naming::own;
     use.doubt = column ? "" : "single numbers are settings of a model, and learned biases as well";
+    use.inert = place.naming == Naming::made && element_count(made) == 1 && only_weighs_the_loss(node);
+    if (use.inert) use.doubt = kNoParameterInPenalty;
   }
   return use;
+}
+
+// What the names of a product's result tell of what was folded into the product, or dropped after it.
+std::string Places::doubt_of_result(const Node &product) const {
+  bool biased = product.inputs.size() > 2, tensorflow = false;
+  for (const Node *node = &product; node != nullptr;) {
+    const ValueId made = node->outputs.at(0);
+    const std::string &name = graph_.value(made).name;
+    if (names_normalization(name)) return "a normalization is folded into it: training it is not training the two";
+    tensorflow = tensorflow || names_tensorflow(name);
+    const std::vector<NodeId> &readers = readers_[index(made)];
+    const Node *next = readers.size() == 1 ? &graph_.node(readers[0]) : nullptr;
+    const bool bias =
+        next != nullptr && next->op == "Add" && !biased &&
+        std::ranges::any_of(next->inputs, [&](ValueId in) { return in != made && kind(in) != Kind::data; });
+    biased = biased || bias;
+    node = next != nullptr && (bias || moves(*next)) ? next : nullptr;
+  }
+  if (!tensorflow || biased) return "";
+  return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
+}
+
+// Whether nothing that is made into this one number meets data anywhere else: a penalty without a parameter.
+bool Places::is_inert(const Place &place) const {
+  std::set<ValueId> met;
+  for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    if (at == kNone || kind(at) != Kind::stored || !met.insert(at).second) continue;
+    if (const Node *node = maker(at)) {
+      pending.insert(pending.end(), node->inputs.begin(), node->inputs.end());
+    } else if (std::ranges::any_of(of(at, Naming::unknown), [&](const Place &other) {
+                 return element_count(graph_.value(other.value).type.shape) != 1;
+               })) {
+      return false;
+    }
+  }
+  return one_of(graph_.node(place.node).op, {"Add", "Sub"}) && only_weighs_the_loss(graph_.node(place.node));
 }
 
 // Weights of classes and elements: all the way to the loss there are but sums, and products with other things.
@@ -302,7 +346,7 @@ bool Places::scales_normalized(const Node &node, std::size_t input) const {
 // Whether these are the model's inputs as they come: what they meet there brings them to a scale.
 bool Places::is_input(ValueId id) const {
   for (const Node *node = maker(id); node != nullptr; node = maker(id)) {
-    const bool standardizes = one_of(node->op, {"Sub", "Div", "Mul"}) &&
+    const bool standardizes = one_of(node->op, {"Add", "Sub", "Div", "Mul"}) &&
                               std::ranges::any_of(node->inputs, [&](ValueId in) { return kind(in) != Kind::data; });
     if (!standardizes && !moves(*node)) return false;
     id = kind(node->inputs[0]) == Kind::data ? node->inputs[0] : node->inputs.at(1);
@@ -415,6 +459,8 @@ Use Places::use(const Place &place) const {
   if (place.through_angle) return use;
   if (!place.single && element_count(graph_.value(place.value).type.shape) == 1) {
     use.reason = "is one number by the time it meets data in " + where + ", as penalties are";
+    use.inert = is_inert(place);
+    if (use.inert) use.doubt = kNoParameterInPenalty;
     return use;
   }
   if (node.op == "MatMul" || node.op.starts_with("Conv")) return as_operand(node, place);

@@ -28,8 +28,9 @@ struct Use {
   bool weights = false;  // this is where weights stand
   bool as_kept = false;  // as frameworks keep it: an exporter has no reason to name it anew but that it computed it
   bool formula = false;  // and yet its values follow a formula
-  std::string reason;    // why, or why not
-  std::string doubt;     // not empty: learned numbers stand in such places as well as fixed ones, and which ones
+  bool inert = false;  // it only shifts the loss: no framework has such a thing, unless it was computed from parameters
+  std::string reason;  // why, or why not
+  std::string doubt;   // not empty: learned numbers stand in such places as well as fixed ones, and which ones
 };
 
 // Knows for each value whether it depends on the user's inputs, and who reads it.
@@ -58,6 +59,8 @@ class Places {
   bool adds_to_scores(const graph::Node &node) const;
   bool is_attention(const graph::Node &softmax) const;
   bool only_weighs_the_loss(const graph::Node &node) const;
+  std::string doubt_of_result(const graph::Node &product) const;
+  bool is_inert(const Place &place) const;
   bool feeds_sine_and_cosine(const graph::Node &node) const;
   bool gathers_angles(const graph::Node &node) const;
   bool scales_normalized(const graph::Node &node, std::size_t input) const;

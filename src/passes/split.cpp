@@ -224,6 +224,19 @@ bool may_be_merged(const graph::Value &value, std::size_t readers) {
          shape.back() > 1 && element_count(shape) == shape.back();
 }
 
+// PyTorch's older exporter stores one of several equal initializers; the others are Identities of it.
+void read_past_identities(Graph &graph) {
+  std::map<ValueId, ValueId> stored;  // by what an Identity makes of an initializer
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    Node &node = graph.node(static_cast<NodeId>(n));
+    for (ValueId &in : node.inputs)
+      if (const auto found = stored.find(in); found != stored.end()) in = found->second;
+    if (node.op != "Identity" || node.inputs.size() != 1 || node.outputs.size() != 1) continue;
+    if (node.inputs[0] != kNone && graph.value(node.inputs[0]).origin == Origin::initializer)
+      stored.emplace(node.outputs[0], node.inputs[0]);
+  }
+}
+
 std::string output_of(const Graph &graph, NodeId node) {
   for (ValueId out : graph.node(node).outputs)
     if (out != kNone) return graph.value(out).name;
@@ -236,6 +249,7 @@ bool is_statistic(const Node &node, std::size_t input) { return node.op == "Batc
 
 std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load) {
   std::vector<Split> splits;
+  read_past_identities(graph);
   const Neighbours neighbours(graph);
   const std::vector<std::vector<NodeId>> readers = graph.consumers();
   const std::size_t values = graph.value_count();

@@ -86,6 +86,19 @@ TEST_F(Save, SplitInitializersAreTwo) {
             Code::internal);
 }
 
+// The reader may have read an Identity of it, as PyTorch's older exporter writes equal initializers.
+TEST_F(Save, ReadersOfIdentitiesReadTheSplitInitializerItself) {
+  Wire wire = mixed();
+  wire.nodes[3] = node("Add", {"s", "c"}, {"t"});
+  wire.nodes.push_back(node("Identity", {"b"}, {"again"}));
+  wire.nodes.push_back(node("Add", {"t", "again"}, {"y"}));
+  const auto model = test::open_bytes(scratch_, wire.bytes());
+  model->save(scratch_ / "out.onnx", kUntouched, kInlineBytes,
+              {{.name = "b/2", .original = "b", .readers = {{"y", 1}}}});
+  const graph::Graph graph = Model::open(scratch_ / "out.onnx")->graph({});
+  EXPECT_EQ(graph.value(graph.nodes().back().inputs[1]).name, "b/2");
+}
+
 TEST_F(Save, WeightsOfAllSizesAreReplaced) {
   const auto model = test::open_bytes(scratch_, mixed().bytes());
   for (const std::uint64_t inline_bytes : {kInlineBytes, std::uint64_t{0}}) {

@@ -254,6 +254,143 @@ TEST(Evidence, WhatAPenaltyIsMadeOfIsConstant) {
   EXPECT_TRUE(is_constant(found.at("m.importance")));
 }
 
+TEST(Evidence, ScalesBesideAVarianceThatNothingNormalizesWithAreFrozen) {
+  for (const bool stored : {true, false}) {
+    HandBuilt b;
+    const ValueId scale = b.initializer("m.bn.weight", {4}), x = b.input("x", {2, 4});
+    ValueId variance = ValueId::none;
+    if (stored) {
+      variance = b.initializer("m.bn.running_var", {4});
+    } else {
+      const graph::NodeId node = b.graph.add_node({.op = "Relu", .name = "", .inputs = {scale}}, {"m.bn.running_var"});
+      variance = b.graph.node(node).outputs[0];
+      b.graph.value(variance).type = b.graph.value(scale).type;
+    }
+    b.graph.outputs = {b.add("Mul", {b.add("Mul", {x, scale}), b.add("Sqrt", {variance})})};
+    EXPECT_EQ(is_frozen(judged(b.graph).at("m.bn.weight")), stored) << "exporters merge equal ones";
+  }
+}
+
+// What is left of such a penalty when the exporter took the weights for constants: it shifts the loss and trains
+// nothing.
+TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
+  HandBuilt b;
+  const ValueId w = b.initializer("m.w", {4, 4});
+  const ValueId x = b.add("ReduceMean", {b.add("MatMul", {b.input("x", {2, 4}), w})}, {{"keepdims", std::int64_t{0}}});
+  const ValueId weighed = b.add("Mul", {b.initializer("onnx::Pow_3", {4, 4}), b.initializer("m.importance", {4, 4})});
+  b.graph.outputs = {b.add("Add", {x, b.add("ReduceSum", {weighed}, {{"keepdims", std::int64_t{0}}})})};
+  for (const passes::Choices &choices : {passes::Choices{}, passes::Choices{.declared = {.list = {{"m.w"}}}}}) {
+    const auto found = judged(b.graph, choices);
+    EXPECT_TRUE(is_constant(found.at("onnx::Pow_3")));
+    EXPECT_FALSE(is_sure(found.at("onnx::Pow_3")));
+    EXPECT_TRUE(is_sure(found.at("m.w")));
+  }
+  const Array ready = Array::filled({DType::f64, {}}, 0.3);
+  for (const bool stored : {true, false}) {
+    b.graph.outputs = {b.add("Add", {x, stored ? b.initializer("mul_2", {}) : b.graph.add_constant("mul_3", ready)})};
+    const auto found = judged(b.graph, {.declared = {.list = {{"m.w"}}}});
+    EXPECT_FALSE(is_sure(found.at(stored ? "mul_2" : "mul_3"))) << "computed to the end";
+  }
+}
+
+TEST(Evidence, ProductsNamedAsNormalizationsHaveOneFoldedIn) {
+  for (const char *made :
+       {"getitem_3", "m/batch_normalization/FusedBatchNormV3:0", "/m/bn/BatchNormalization_output_0"}) {
+    HandBuilt b;
+    const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("m.w", {4, 4})});
+    const ValueId y = b.add("Add", {x, b.initializer("m.b", {4})});
+    b.graph.outputs = {b.add("Relu", {y})};
+    EXPECT_TRUE(is_sure(judged(b.graph).at("m.w")));
+    b.graph.value(y).name = made;
+    const auto found = judged(b.graph);
+    EXPECT_TRUE(is_trained(found.at("m.w")));
+    EXPECT_FALSE(is_sure(found.at("m.w"))) << made;
+  }
+}
+
+// tf2onnx drops them where they are zero; nothing but the names tells who wrote the file.
+TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
+  HandBuilt b;
+  const ValueId w = b.initializer("m/dense/MatMul/ReadVariableOp:0", {4, 4}), bias = b.initializer("m.b", {4});
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), w}), y = b.add("Relu", {x});
+  b.graph.outputs = {b.add("Add", {b.add("MatMul", {y, b.initializer("m.w", {4, 4})}), bias})};
+  EXPECT_TRUE(is_sure(judged(b.graph).at("m/dense/MatMul/ReadVariableOp:0")));
+  b.graph.value(x).name = "m/dense/MatMul:0";
+  b.graph.value(b.graph.outputs[0]).name = "m/dense_1/BiasAdd:0";
+  const auto found = judged(b.graph);
+  EXPECT_TRUE(is_trained(found.at("m/dense/MatMul/ReadVariableOp:0")));
+  EXPECT_FALSE(is_sure(found.at("m/dense/MatMul/ReadVariableOp:0")));
+  EXPECT_TRUE(is_sure(found.at("m.w")));
+}
+
+// PyTorch's exporter gives every convolution a bias, and optimizers of files make an initializer of it.
+// A fresh model's tokens, and its tables of biases, are zeros all, of which the exporter stores one.
+TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
+  HandBuilt b;
+  const ValueId token = b.initializer("m.token", {1, 1, 4}), table = b.initializer("m.table", {5, 4});
+  const ValueId x = b.add("Concat", {token, token, b.input("x", {1, 3, 4})}, {{"axis", std::int64_t{1}}});
+  const ValueId ids = b.input("ids", {5}, DType::i64);
+  const auto rows = [&] { return b.add("Gather", {table, ids}, {{"axis", std::int64_t{0}}}); };
+  b.graph.outputs = {b.add("Add", {x, b.add("Add", {rows(), rows()})})};
+  const Values zeros = {{"m.token", Array::filled({DType::f64, {1, 1, 4}}, 0)},
+                        {"m.table", Array::filled({DType::f64, {5, 4}}, 0)}};
+  for (const char *name : {"m.token", "m.table"}) {
+    EXPECT_TRUE(is_trained(judged(b.graph, {}, zeros).at(name))) << name;
+    EXPECT_FALSE(is_sure(judged(b.graph, {}, zeros).at(name))) << name;
+    EXPECT_TRUE(is_sure(judged(b.graph).at(name))) << name << ": trained together";
+  }
+}
+
+TEST(Evidence, BiasesOfZerosThatTheExporterWroteDownAreConstants) {
+  HandBuilt b;
+  const ValueId w = b.initializer("m.w", {4, 4, 3, 3}), zeros = b.initializer("val_3", {4});
+  const ValueId wide = b.add("Expand", {b.initializer("val_4", {})}, {{"shape", Integers{4}}});
+  const ValueId x = b.add("Conv", {b.input("x", {2, 4, 5, 5}), w, zeros});
+  b.graph.outputs = {b.add("Conv", {x, b.initializer("m.v", {4, 4, 3, 3}), wide})};
+  const auto found = judged(b.graph, {}, {{"val_3", Array::filled({DType::f64, {4}}, 0)}});
+  EXPECT_TRUE(is_constant(found.at("val_3")));
+  EXPECT_TRUE(is_sure(found.at("val_3")));
+  EXPECT_TRUE(is_constant(found.at("val_4")));
+  EXPECT_TRUE(is_trained(judged(b.graph).at("val_3"))) << "folded from a normalization";
+}
+
+TEST(Evidence, EqualNumbersThatWereComputedAreDoubtful) {
+  HandBuilt b;
+  const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("m.w", {4, 4})});
+  const std::string batchnorm = "m/batch_normalization/batchnorm/mul:0";
+  const ValueId y = b.add("Mul", {b.add("Mul", {x, b.initializer(batchnorm, {4})}), b.initializer("onnx::Mul_3", {4})});
+  b.graph.outputs = {b.add("Mul", {y, b.initializer("onnx::Mul_4", {4})})};
+  const auto all = [](double number) { return Array::filled({DType::f64, {4}}, number); };
+  const auto found =
+      judged(b.graph, {}, {{batchnorm, all(0.9995)}, {"onnx::Mul_3", all(9.5)}, {"onnx::Mul_4", all(1)}});
+  EXPECT_FALSE(is_sure(found.at(batchnorm)));
+  EXPECT_FALSE(is_sure(found.at("onnx::Mul_3")));
+  EXPECT_TRUE(is_constant(found.at("onnx::Mul_4")));
+  EXPECT_TRUE(is_sure(found.at("onnx::Mul_4")));
+}
+
+TEST(Evidence, KernelsThatTheExporterNamedAreDoubtful) {
+  HandBuilt b;
+  const ValueId x = b.add("Conv", {b.input("x", {2, 4, 5, 5}), b.initializer("view_2", {4, 4, 3, 3})});
+  b.graph.outputs = {b.add("Conv", {x, b.initializer("m.kernel", {4, 4, 3, 3})})};
+  const auto found = judged(b.graph);
+  EXPECT_TRUE(is_trained(found.at("view_2")));
+  EXPECT_FALSE(is_sure(found.at("view_2"))) << "weights that are normalized before they are used";
+  EXPECT_TRUE(is_sure(found.at("m.kernel")));
+}
+
+TEST(Evidence, ConstantsWhereWeightsStandAreDoubtful) {
+  HandBuilt b;
+  const auto constant = [&](const std::string &name, Array array) { return b.graph.add_constant(name, array); };
+  const Array folded = some_values({DType::f64, {4, 4, 3, 3}}, 3), even = counted({4, 4, 3, 3});
+  const ValueId x = b.add("Conv", {b.input("x", {2, 4, 7, 7}), constant("folded", folded)});
+  b.graph.outputs = {b.add("Conv", {x, constant("even", even)})};
+  const auto found = judged(b.graph);
+  ASSERT_EQ(found.size(), 1U) << "what follows a formula is no fold of parameters";
+  EXPECT_TRUE(is_constant(found.begin()->second));
+  EXPECT_FALSE(is_sure(found.begin()->second));
+}
+
 TEST(Evidence, ExpectationsOverBinsAreConstant) {
   HandBuilt b;
   const ValueId x = b.add("Softmax", {b.input("x", {2, 16, 4, 5})}, {{"axis", std::int64_t{1}}});
@@ -288,7 +425,8 @@ TEST(Names, OfModulesAndOfExporters) {
   for (const char *own : {"h.0.attn.weight", "linear_0.b_0", "m/dense/MatMul/ReadVariableOp:0", "m.logit_scale"})
     EXPECT_EQ(passes::naming_of(own), Naming::own) << own;
   for (const char *made : {"val_12", "onnx::MatMul_7", "/h.0/Constant_output_0", "123", "const_fold_opt__4",
-                           "m/batchnorm/mul:0", "exp", "unsqueeze_3"})
+                           "m/batchnorm/mul:0", "exp", "unsqueeze_3", "index_1", "ConvBnFusion_W_m.conv.weight",
+                           "mul_2_weight", "linear_1_bias_fused", "_v_30", "helper.constant.1"})
     EXPECT_EQ(passes::naming_of(made), Naming::made) << made;
   for (const char *unknown : {"scale", "w1", "coefficient2", "rows_3"})
     EXPECT_EQ(passes::naming_of(unknown), Naming::unknown) << unknown;

@@ -10,6 +10,7 @@
 #include "errors.h"
 #include "passes/hand_built.h"
 #include "passes/passes.h"
+#include "passes/places.h"
 
 namespace protrain::test {
 
@@ -210,6 +211,16 @@ TEST(Parameters, TiesOfNothingAndOfOtherShapesAreRefused) {
 }
 
 // T5's biases by distance meet scores through a choice by data; BEiT's token stands where data hides others.
+TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
+  HandBuilt b;
+  const ValueId sum = b.add("Add", {b.input("x", {}), b.initializer("m.bias", {1})});
+  b.graph.value(sum).type = {};
+  b.graph.outputs = {b.add("Unknown", {sum})};
+  EXPECT_TRUE(passes::Places(b.graph)
+                  .use(passes::Places(b.graph).of(b.graph.find("m.bias"), passes::Naming::own).at(0))
+                  .weights);
+}
+
 TEST(Parameters, ChosenByData) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 3, 4}), shown = b.input("shown", {2, 3, 1}, DType::boolean);

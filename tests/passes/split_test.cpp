@@ -73,6 +73,16 @@ TEST_F(Merged, ALayerThatIsAppliedThriceKeepsItsVectors) {
   EXPECT_EQ(split(b.graph), Names{});
 }
 
+TEST_F(Merged, AVarianceThatIsAnIdentityOfItsScaleIsOneOfItsOwn) {
+  const ValueId mean = b.initializer("mean", {4}), bias = b.initializer("bias", {4});
+  const ValueId scale = b.add("Identity", {b.add("Identity", {ones})});
+  b.graph.outputs = {b.add("BatchNormalization", {x, scale, bias, mean, b.add("Identity", {ones})})};
+  EXPECT_EQ(split(b.graph), Names{"ones/2"});
+  const graph::Node &norm = b.graph.nodes().back();
+  EXPECT_EQ(norm.inputs.at(1), ones);
+  EXPECT_EQ(norm.inputs.at(4), b.graph.find("ones/2"));
+}
+
 TEST_F(Merged, ASharedLayerKeepsItsOwnAmongOthers) {
   ValueId h = sum(x, product(norm(x), "first"));
   for (int i = 0; i < 2; ++i) h = sum(h, product(norm(h), "shared"));
