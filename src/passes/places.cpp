@@ -346,7 +346,7 @@ bool Places::scales_normalized(const Node &node, std::size_t input) const {
 // Whether these are the model's inputs as they come: what they meet there brings them to a scale.
 bool Places::is_input(ValueId id) const {
   for (const Node *node = maker(id); node != nullptr; node = maker(id)) {
-    const bool standardizes = one_of(node->op, {"Add", "Sub", "Div", "Mul"}) &&
+    const bool standardizes = one_of(node->op, {"Sub", "Div", "Mul"}) &&
                               std::ranges::any_of(node->inputs, [&](ValueId in) { return kind(in) != Kind::data; });
     if (!standardizes && !moves(*node)) return false;
     id = kind(node->inputs[0]) == Kind::data ? node->inputs[0] : node->inputs.at(1);
