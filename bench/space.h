@@ -59,7 +59,8 @@ class Space {
     return plan::smallest(graph(), clock_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
   }
 
-  // Every point but n_host: where there is a host that is all that does not persist, else nothing is on it.
+  // Every point but n_host: where there is a host that is all that does not persist, else nothing is on it. And of
+  // n_device_update no more than none, a third, two thirds and all.
   // `slack`: as the search has it, where none is given.
   std::vector<plan::Choice> points(std::optional<int> slack = std::nullopt) const {
     const plan::Outline outline(graph(), clock_);
@@ -110,9 +111,10 @@ class Space {
       choice.n_host = host ? n - choice.n_persist : 0;
       const int left = n - choice.n_persist;
       for (choice.n_buffer = left == 0 ? 0 : 1; choice.n_buffer <= left; ++choice.n_buffer)
-        for (choice.n_device_update = terms.shared_memory ? left : 0; choice.n_device_update <= left;
-             ++choice.n_device_update)
+        for (const int on_device : terms.shared_memory ? std::set{left} : std::set{0, left / 3, left * 2 / 3, left}) {
+          choice.n_device_update = on_device;
           all.push_back(choice);
+        }
     }
   }
 
