@@ -20,9 +20,11 @@ constexpr int kShares = 8;                       // parts of the chunks that the
 constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
 // Stages by which the disk may fall behind; and where memories are apart, copies and the host.
 constexpr int kSlackShared = 1, kSlackApart = 4;
-constexpr int kSiblings = 2;     // laid out of points that differ in their buffers alone
-constexpr double kMargin = 1.1;  // the closed form may be wrong by this much about memory
-constexpr double kHope = 1.05;   // a point that looks worse than the best by more than this is not laid out
+constexpr int kSiblings = 2;  // laid out of points that differ in their buffers alone
+// Of each memory the closed form may ask for so many times as much, as long as no trial corrects it; the first that
+// leaves something to lay out.
+constexpr double kMargins[] = {1, 1.1, 1.5};
+constexpr double kHope = 1.05;  // a point that looks worse than the best by more than this is not laid out
 constexpr double kAny = std::numeric_limits<double>::max();
 constexpr int kTries = 3;  // to find a plan that fits for one place of the optimizer
 // Where all fits, a share of a step's time that may be given for memory, less than other processes cost it; and how
@@ -76,8 +78,11 @@ class Search {
       const std::size_t laid_out = trials_.all().size() - before, most = (space_.host_updates ? 2 : 1) * kInstructions;
       return laid_out >= kMost || (laid_out >= kFewest && trials_.instructions() - instructions >= most);
     };
-    rank();
-    if (shortlist_.empty()) rank(kMargin);
+    for (const double margin : kMargins) {
+      margin_ = margin;
+      rank();
+      if (!shortlist_.empty()) break;
+    }
     if (space_.host_updates) try_each_place();
     std::optional<Choice> around;
     for (bool ranked_again = false; !enough();) {
@@ -147,9 +152,7 @@ class Search {
       Descent(graph_, space_, terms_, trials_, trials_.instructions() + kDescent / starts.size()).from(start.choice);
   }
 
-  // `margin`: by which the closed form is let exceed the capacities as long as nothing corrects it.
-  void rank(double margin = 1) {
-    margin_ = margin;
+  void rank() {
     shortlist_.clear();
     Choice base = base_;
     for (const Chunking &chunking : chunkings_)
@@ -379,7 +382,7 @@ class Search {
   Point resident_;
   std::optional<Point> best_resident_;  // where it fits: it, or the one that keeps selectively
   std::size_t ranked_ = 0;
-  double margin_ = 1;
+  double margin_ = 1;  // one of kMargins
 };
 
 }  // namespace

@@ -24,11 +24,23 @@ std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   return all;
 }
 
-// Operators whose kernels round on the way even where a result happens to equal an operand.
-bool adds_up(const std::string &op) {
+// Operators whose kernels round on the way even where a result happens to equal an operand, as the mean of equal
+// numbers does.
+bool adds_up(const Node &node, const Array *first, const Array &result) {
   for (const char *begin : {"MatMul", "FusedAttention", "LayerNormalization", "RMSNormalization"})
-    if (op.starts_with(begin)) return true;
-  return false;
+    if (node.op.starts_with(begin)) return true;
+  const bool sums = node.op == "ReduceMean" || node.op == "ReduceSum";
+  return sums && element_count(first->shape()) > element_count(result.shape());
+}
+
+// How many times as much as others an operator rounds. Attention's backward computes exp(score - log of their sum)
+// anew: large scores, rounded otherwise, move it by as much as they are large.
+double coarseness(const Node &node, const Array *first) {
+  if (node.op != "Softmax") return 1;
+  double most = 1;
+  for (const double value : first->doubles())
+    if (std::isfinite(value)) most = std::max(most, std::fabs(value));
+  return most;
 }
 
 Array disturbed(const Array &array, const std::vector<double> &copied, double noise, Dice &dice) {
@@ -152,12 +164,19 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
     std::vector<const Array *> inputs;
     for (ValueId in : node.inputs) inputs.push_back(in == ValueId::none ? nullptr : &values[index(in)]);
     std::vector<Array> results = ops_[n]->evaluate(node, inputs, types_[n]);
-    const std::vector<double> copied = noise > 0 && !adds_up(node.op) ? magnitudes(inputs) : std::vector<double>();
+    if (noise == 0) {
+      for (std::size_t i = 0; i < node.outputs.size(); ++i)
+        if (node.outputs[i] != ValueId::none) values[index(node.outputs[i])] = std::move(results.at(i));
+      continue;
+    }
+    const Array *first = inputs.empty() ? nullptr : inputs[0];
+    const std::vector<double> copied = adds_up(node, first, results.at(0)) ? std::vector<double>() : magnitudes(inputs);
+    const double off = noise * coarseness(node, first);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == ValueId::none) continue;
       Array &result = results.at(i);
       values[index(node.outputs[i])] =
-          noise > 0 && is_float(result.dtype()) ? disturbed(result, copied, noise, dice) : std::move(result);
+          is_float(result.dtype()) ? disturbed(result, copied, off, dice) : std::move(result);
     }
   }
   return values;
