@@ -163,6 +163,12 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
     const Node &node = graph_.nodes()[n];
     std::vector<const Array *> inputs;
     for (ValueId in : node.inputs) inputs.push_back(in == ValueId::none ? nullptr : &values[index(in)]);
+    // Of equal numbers the differences from their mean are zero, and rounded ones are not.
+    Array shaken;
+    if (noise > 0 && node.op == "LayerNormalization") {
+      shaken = disturbed(*inputs[0], {}, noise, dice);
+      inputs[0] = &shaken;
+    }
     std::vector<Array> results = ops_[n]->evaluate(node, inputs, types_[n]);
     if (noise == 0) {
       for (std::size_t i = 0; i < node.outputs.size(); ++i)
