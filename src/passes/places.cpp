@@ -244,7 +244,7 @@ Use Places::as_sum(const Node &node, const Place &place) const {
   return use;
 }
 
-// What the names of a product's result tell of what was folded into the product, or dropped after it.
+// The names of a product's result tell whether something was folded into the product or dropped after it.
 std::string Places::doubt_of_result(const Node &product) const {
   bool biased = product.inputs.size() > 2, tensorflow = false;
   for (const Node *node = &product; node != nullptr;) {

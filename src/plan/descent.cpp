@@ -126,12 +126,7 @@ bool Descent::settle(Choice &choice) const {
   if (choice.n_checkpoint < 0 || choice.n_swap + choice.n_checkpoint > space_.blocks) return false;
   if (choice.n_selective > 0) choice.n_selective = space_.blocks - choice.n_swap - choice.n_checkpoint;
   const bool disk = terms_.capacity[static_cast<std::size_t>(Tier::disk)] > 0;
-  if (choice.n_host < 0 || terms_.shared_memory) choice.n_host = terms_.shared_memory ? 0 : left;
-  choice.n_host = disk ? std::min(choice.n_host, left) : left;
-  if (terms_.shared_memory) {
-    choice.n_device_update = -1;
-    return true;
-  }
+  choice.n_host = disk && choice.n_host >= 0 ? std::min(choice.n_host, left) : left;
   if (choice.n_device_update < 0) return false;
   if (choice.n_device_update >= left) choice.n_device_update = -1;
   return true;

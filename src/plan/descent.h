@@ -9,7 +9,7 @@ namespace protrain::plan {
 
 class Descent {
  public:
-  // Ends once `trials` has laid out `most` instructions.
+  // For device and host with memories of their own. Ends once `trials` has laid out `most` instructions.
   Descent(const graph::Graph &graph, const Space &space, const Terms &terms, Trials &trials, std::size_t most);
 
   // `start` is among the trials.

@@ -21,8 +21,8 @@ constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, 
 // Stages by which the disk may fall behind; and where memories are apart, copies and the host.
 constexpr int kSlackShared = 1, kSlackApart = 4;
 constexpr int kSiblings = 2;  // laid out of points that differ in their buffers alone
-// Of each memory the closed form may ask for so many times as much, as long as no trial corrects it; the first that
-// leaves something to lay out.
+// The closed form may ask for so many times each memory as long as no trial corrects it. The first margin that leaves
+// something to lay out is taken.
 constexpr double kMargins[] = {1, 1.1, 1.5};
 constexpr double kHope = 1.05;  // a point that looks worse than the best by more than this is not laid out
 constexpr double kAny = std::numeric_limits<double>::max();
@@ -339,24 +339,24 @@ class Search {
     return fits(bytes);
   }
 
-  // The fastest that fits, of those whose optimizer runs there.
-  std::optional<Point> best(Mix mix) const {
+  // The fastest that fits, of the choices that `wanted` takes.
+  template <typename Wanted>
+  std::optional<Point> best_of(Wanted &&wanted) const {
     std::optional<Point> found;
     for (const Trial &trial : trials_.all())
-      if (mix_of(trial.candidate.choice) == mix && fits(trial.laid_out.bytes) &&
+      if (wanted(trial.candidate.choice) && fits(trial.laid_out.bytes) &&
           (!found || trial.laid_out.seconds < found->laid_out.seconds))
         found = Point{trial.candidate.choice, trial.laid_out};
     return found;
   }
-
-  // The fastest that fits, but for `other`.
-  std::optional<Point> best(const std::optional<Point> &other = std::nullopt) const {
-    std::optional<Point> found;
-    for (const Trial &trial : trials_.all())
-      if (fits(trial.laid_out.bytes) && !(other && same_integers(other->choice, trial.candidate.choice)) &&
-          (!found || trial.laid_out.seconds < found->laid_out.seconds))
-        found = Point{trial.candidate.choice, trial.laid_out};
-    return found;
+  std::optional<Point> best() const {
+    return best_of([](const Choice &) { return true; });
+  }
+  std::optional<Point> best(Mix mix) const {
+    return best_of([&](const Choice &choice) { return mix_of(choice) == mix; });
+  }
+  std::optional<Point> best_but(const Point &other) const {
+    return best_of([&](const Choice &choice) { return !same_integers(other.choice, choice); });
   }
 
   Found found() const {
@@ -366,7 +366,7 @@ class Search {
                 .laid_out = trials_.all().size() + 1 + (best_resident_ && space_.blocks > 0)};
     if ((found.best = best_resident_)) return found;
     found.best = best();
-    if (found.best) found.next = best(found.best);
+    if (found.best) found.next = best_but(*found.best);
     return found;
   }
 

@@ -27,7 +27,7 @@ class Builder {
   // The way back.
   void store(Operand from, Operand home, std::uint64_t bytes);
 
-  // What follows belongs to the next stage. Buffers that another queue than compute used last are left alone until as
+  // Begins the next stage. Buffers that another queue than compute used last are left alone until as
   // many stages after theirs have ended as the plan's slack.
   void begin_stage() { stage_begins_.push_back(program.instructions.size()); }
   void keep_to_end(BufferId id);

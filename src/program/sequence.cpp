@@ -131,7 +131,7 @@ class Sequencer {
     sequence_.items.insert(sequence_.items.end(), items.rbegin(), items.rend());
   }
 
-  // What belongs to no block, such as the norm of a gradient, does not end a block's stage.
+  // Nodes of no block, such as the norm of a gradient, do not end a block's stage.
   void number_stages() {
     std::size_t stage = 0;
     int block = -1;

@@ -30,7 +30,7 @@ class Store {
   Store(const Store &) = delete;
   Store &operator=(const Store &) = delete;
 
-  // Of the host's slab. The system refused to pin the other bytes: copies to and from them are slower.
+  // Bytes of the host's slab. The system refused to pin the other bytes: copies to and from them are slower.
   std::uint64_t pinned_bytes() const { return pinned_bytes_; }
   std::uint64_t unpinned_bytes() const { return host_.size() - pinned_bytes_; }
 

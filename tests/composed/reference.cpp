@@ -163,7 +163,7 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
     const Node &node = graph_.nodes()[n];
     std::vector<const Array *> inputs;
     for (ValueId in : node.inputs) inputs.push_back(in == ValueId::none ? nullptr : &values[index(in)]);
-    // Of equal numbers the differences from their mean are zero, and rounded ones are not.
+    // Equal numbers differ from their mean by zero, and rounded ones do not.
     Array shaken;
     if (noise > 0 && node.op == "LayerNormalization") {
       shaken = disturbed(*inputs[0], {}, noise, dice);

@@ -17,7 +17,7 @@ void check(cublasStatus_t status, const char *doing) {
           "{}: cuBLASLt says {}", doing, cublasLtGetStatusName(status));
 }
 
-// What cuBLASLt makes with one function and unmakes with another.
+// An object that cuBLASLt makes with one function and destroys with another.
 template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
 struct Owned {
   Handle handle = nullptr;
