@@ -38,6 +38,7 @@ class Space {
         terms{.shared_memory = drawn_.budget.shared_memory,
               .barrier_only = options.is_set("clip_norm") || request_.accumulates ||
                               drawn_.policy != session::NonfinitePolicy::stop,
+              .accumulates = request_.accumulates,
               .optimizer = optimizer_bytes(),
               .capacity = drawn_.budget.bytes} {
     for (graph::ValueId gradient : drawn_.first().training.gradients)

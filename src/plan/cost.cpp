@@ -86,9 +86,16 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
   hold();
 }
 
+// What the optimizer has to be brought for a chunk, beside what compute has there. With the barrier compute is done
+// with weights and gradient alike.
+std::uint64_t CostModel::brought(std::size_t c) const {
+  if (base_.order == OptimizerOrder::overlap) return chunks_[c].state;
+  return base_.order == OptimizerOrder::barrier ? rest(c) : rest(c) - chunks_[c].weights;
+}
+
 std::uint64_t CostModel::rest(std::size_t c) const {
   const Chunking::Weight &chunk = chunks_[c];
-  return chunk.weights + chunk.state + (base_.order == OptimizerOrder::barrier ? chunk.gradient : 0);
+  return chunk.weights + chunk.state + (base_.order != OptimizerOrder::overlap ? chunk.gradient : 0);
 }
 
 void CostModel::weigh() {
@@ -121,8 +128,7 @@ CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
 
 CostModel::Load CostModel::update_on_device(std::size_t c, Tier tier) const {
   const Chunking::Weight &chunk = chunks_[c];
-  // With the barrier weights and gradient come as well: compute is done with both.
-  const std::uint64_t comes = base_.order == OptimizerOrder::barrier ? rest(c) : chunk.state;
+  const std::uint64_t comes = brought(c);
   Load load{.compute = chunk.device_update};
   if (tier == Tier::disk)
     load.disk =
@@ -138,17 +144,18 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
   Load load{.host = chunk.host_update};
   if (tier == Tier::disk)
     load.disk =
-        clock_.move(Tier::disk, Tier::host, rest(c)) + clock_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+        clock_.move(Tier::disk, Tier::host, brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights : 0)) +
+        clock_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
   return load;
 }
 
 // Eq. 6: what becomes of a chunk's gradient in backward, and of its state where the update follows at once.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
-  const bool barrier = base_.order == OptimizerOrder::barrier;
-  Load load = barrier ? Load{} : update(c, tier);
-  const double leaves = tier == Tier::device ? 0 : barrier ? 1 : 1 - on_device_;
+  const bool rests = base_.order != OptimizerOrder::overlap;
+  Load load = rests ? Load{} : update(c, tier);
+  const double leaves = tier == Tier::device ? 0 : rests ? 1 : 1 - on_device_;
   if (!terms_.shared_memory) load.down += leaves * clock_.move(Tier::device, Tier::host, chunks_[c].gradient);
-  if (barrier && tier == Tier::disk) load.disk += clock_.move(Tier::host, Tier::disk, chunks_[c].gradient);
+  if (rests && tier == Tier::disk) load.disk += clock_.move(Tier::host, Tier::disk, chunks_[c].gradient);
   return load;
 }
 
@@ -185,12 +192,13 @@ void CostModel::sum_up(Tier tier) {
     const Load fetch = prefetch(c, tier), settled = settle(c, tier);
     const Load before = c > 0 ? prefetch(c - 1, tier) : Load{};
     const Load after = base_.order == OptimizerOrder::barrier ? update(c, tier) : Load{};
+    const Load first = base_.order == OptimizerOrder::deferred ? update(c, tier) : Load{};
     const Load out = swap(c, true), in = swap(c, false);
-    const Load moved = fetch + fetch + settled + after + out + in;
+    const Load moved = fetch + fetch + settled + after + first + out + in;
     const double host = tier != Tier::device ? (1 - on_device_) * chunks_[c].host_update : 0;
     const auto add = [&](std::vector<double> &to, double seconds) { to[c + 1] = to[c] + seconds; };
-    // Eq. 3: a chunk's fetch runs beside the compute of the one before it.
-    add(sums.forward, longest(Load{.compute = c > 0 ? chunks_[c - 1].forward : 0} + fetch + out));
+    // Eq. 3: a chunk's fetch, and the update that waited for it, run beside the compute of the one before it.
+    add(sums.forward, longest(Load{.compute = c > 0 ? chunks_[c - 1].forward : 0} + fetch + first + out));
     // Eq. 5: backward, and computing again, beside the fetch of the next chunk and what the last one left.
     const Load own = Load{.compute = backward_[c]} + settled + in;
     add(sums.backward, longest(own + before));

@@ -19,6 +19,7 @@ using Bytes = std::array<std::uint64_t, kTierCount>;
 struct Terms {
   bool shared_memory = false;  // device and host are one memory
   bool barrier_only = false;   // what the options ask for needs the norm before the first update
+  bool accumulates = false;    // gradients are summed over batches
   std::vector<bool> trained;   // per parameter
   OptimizerBytes optimizer;
   Bytes capacity{};  // of each tier; of the disk 0: there is none
@@ -89,6 +90,7 @@ class CostModel {
   Load update_on_host(std::size_t chunk, Tier tier) const;
   Load swap(std::size_t chunk, bool out) const;
   std::uint64_t rest(std::size_t chunk) const;
+  std::uint64_t brought(std::size_t chunk) const;
   double longest(const Load &load) const;
 
   const Clock &clock_;

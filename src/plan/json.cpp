@@ -14,7 +14,6 @@ namespace protrain::plan {
 namespace {
 
 constexpr const char *kModeNames[] = {"keep", "recompute", "swap", "selective"};
-constexpr const char *kOrderNames[] = {"overlap", "barrier"};
 
 template <typename Enum, std::size_t N>
 Enum named(const Json &json, const char *const (&names)[N], const char *what) {

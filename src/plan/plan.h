@@ -17,9 +17,11 @@ namespace protrain::plan {
 // pass over what is kept (Lives::light), the others are kept.
 enum class BlockMode : std::uint8_t { keep, recompute, swap, selective };
 enum class OptimizerOrder : std::uint8_t {
-  overlap,  // an update follows its gradient, beside the backward of earlier chunks
-  barrier,  // updates run after the norm of all gradients is known
+  overlap,   // an update follows its gradient, beside the backward of earlier chunks
+  barrier,   // updates run after the norm of all gradients is known
+  deferred,  // so they do, in the forward of the next step: each before its chunk is used
 };
+inline constexpr const char *kOrderNames[] = {"overlap", "barrier", "deferred"};
 
 inline constexpr std::uint64_t kPieceBytes = 16ull << 20;
 

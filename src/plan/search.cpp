@@ -409,7 +409,10 @@ Space space_of(const graph::Graph &graph, const Outline &outline, const Clock &c
     space.chunk_bytes.push_back(round_up(std::max<std::uint64_t>(block / 8 * eighths, 1), kDiskAlignment));
   space.host_updates = !terms.shared_memory;
   space.orders = {OptimizerOrder::barrier};
-  if (!terms.barrier_only) space.orders = {OptimizerOrder::overlap, OptimizerOrder::barrier};
+  if (!terms.barrier_only)
+    space.orders.insert(space.orders.begin(), OptimizerOrder::overlap);
+  else if (space.host_updates && !terms.accumulates)
+    space.orders.insert(space.orders.begin(), OptimizerOrder::deferred);
   const Tier away = terms.shared_memory ? Tier::disk : Tier::host;
   if (space.blocks == 0 || terms.capacity[static_cast<std::size_t>(away)] == 0) return space;
   const Outline::Block &middle = outline.blocks[outline.blocks.size() / 2];

@@ -42,7 +42,10 @@ BufferId Builder::add(const std::string &name, Tier tier, std::uint64_t bytes, s
   return static_cast<BufferId>(program.buffers.size() - 1);
 }
 
-void Builder::emit(Instruction instruction) { program.instructions.push_back(std::move(instruction)); }
+void Builder::emit(Instruction instruction) {
+  instruction.earlier = earlier_;
+  program.instructions.push_back(std::move(instruction));
+}
 
 void Builder::move(Operand from, Operand to, std::uint64_t bytes, bool swaps) {
   const Tier source = buffer(from.buffer).tier, target = buffer(to.buffer).tier;

@@ -20,6 +20,8 @@ class Builder {
   std::uint64_t bytes_after(Operand operand) const { return buffer(operand.buffer).bytes - operand.offset; }
 
   void emit(Instruction instruction);
+  // Whether what is emitted from now on belongs to the step before.
+  void set_earlier(bool earlier) { earlier_ = earlier; }
   // Copies between tiers or within one, on the queue that serves them. `swaps`: what moves is an activation.
   void move(Operand from, Operand to, std::uint64_t bytes, bool swaps = false);
   // A copy of `bytes` at `home` in another tier, through the host where device and disk do not meet.
@@ -43,6 +45,7 @@ class Builder {
   void place(const std::vector<std::size_t> &first, const std::vector<std::size_t> &last);
 
   const std::ptrdiff_t slack_;  // stages
+  bool earlier_ = false;
   std::vector<std::size_t> stage_begins_;
   std::vector<BufferId> kept_;
 };

@@ -40,9 +40,11 @@ class Lowering {
     updates_.schedule(sequence_);
     updates_.bind();
     find_gradients_on_disk();
+    if (source_.settles) return settle_all();
     plan_windows();
     plan_swaps();
     for (std::size_t i = 0; i < sequence_.items.size(); ++i) walk(i);
+    updates_.end_settling();
     builder_.begin_stage();
     updates_.finish();
     builder_.program.loss = keep_to_end(source_.loss);
@@ -53,10 +55,23 @@ class Lowering {
   }
 
  private:
-  // Updates change what outlives the step; so does whatever adds to sums of gradients.
+  Program settle_all() {
+    for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
+      if (updates_.defers(c)) {
+        builder_.begin_stage();
+        updates_.settle(c);
+      }
+    updates_.end_settling();
+    builder_.program.commit = first_commit();
+    return builder_.finish();
+  }
+
+  // Updates change what outlives the step; so does whatever adds to sums of gradients. What the step before left to
+  // this one is done in any case.
   std::size_t first_commit() const {
     const auto &instructions = builder_.program.instructions;
     const auto commits = [&](const Instruction &i) {
+      if (i.earlier) return false;
       if (i.kind == Kind::update) return true;
       const bool rests = std::ranges::any_of(i.outputs, [&](const Operand &out) {
         return out.buffer != BufferId::none && builder_.buffer(out.buffer).persistent;
@@ -88,12 +103,13 @@ class Lowering {
       if (index(value) < graph_.value_count()) where_.of_root[index(value)] = {buffer, 0};
     parameter_of_root_.assign(graph_.value_count(), kNever);
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
-      const std::size_t chunk = state_.parameters[p].chunk;
-      if (builder_.buffer(state_.chunks[chunk].weights).tier == Tier::device)
-        where_.of_root[index(graph_.parameters[p])] = state_.weights(p);
-      else
-        parameter_of_root_[index(graph_.parameters[p])] = p;
+      parameter_of_root_[index(graph_.parameters[p])] = p;
+      if (rests_on_device(state_.parameters[p].chunk)) where_.of_root[index(graph_.parameters[p])] = state_.weights(p);
     }
+  }
+
+  bool rests_on_device(std::size_t chunk) const {
+    return builder_.buffer(state_.chunks[chunk].weights).tier == Tier::device;
   }
 
   // Where several parameters have one gradient, the first says where it goes.
@@ -115,11 +131,18 @@ class Lowering {
   void plan_windows() {
     std::vector<std::vector<std::size_t>> uses(plan_.chunks.size());
     for (std::size_t c = 0; c < uses.size(); ++c)
-      if (builder_.buffer(state_.chunks[c].weights).tier != Tier::device) uses[c] = updates_.device_uses(c);
+      if (!rests_on_device(c)) uses[c] = updates_.device_uses(c);
+    settles_.resize(sequence_.items.size());
+    std::vector<bool> seen(plan_.chunks.size());
+    for (std::size_t c = 0; c < seen.size(); ++c) seen[c] = !updates_.defers(c);
     for (std::size_t i = 0; i < sequence_.items.size(); ++i)
       each_root(graph_.node(sequence_.items[i].node).inputs, [&](ValueId root) {
-        if (const std::size_t p = parameter_of_root_[index(root)]; p != kNever)
-          uses[state_.parameters[p].chunk].push_back(i);
+        const std::size_t p = parameter_of_root_[index(root)];
+        if (p == kNever) return;
+        const std::size_t c = state_.parameters[p].chunk;
+        if (!rests_on_device(c)) uses[c].push_back(i);
+        if (!seen[c]) settles_[i].push_back(c), settled_by_ = i + 1;
+        seen[c] = true;
       });
     for (auto &items : uses) {
       std::ranges::sort(items);
@@ -158,9 +181,11 @@ class Lowering {
   void walk(std::size_t i) {
     const Item &item = sequence_.items[i];
     const Node &node = graph_.node(item.node);
+    if (i == settled_by_) updates_.end_settling();
     if (i == 0 || item.stage != sequence_.items[i - 1].stage) builder_.begin_stage();
     for (ValueId root : swaps_in_[i]) swap_in(root);
     for (std::size_t chunk : fetches_[i]) fetch(chunk);
+    for (std::size_t chunk : settles_[i]) updates_.settle(chunk);
     updates_.begin_item(i);
     updates_.before(node);
     if (!is_alias(node)) emit_run(item, node);
@@ -170,14 +195,15 @@ class Lowering {
   }
 
   void fetch(std::size_t chunk) {
-    const BufferId home = state_.chunks[chunk].weights;
-    where_.of_chunk[chunk] = builder_.bring({home, 0}, builder_.buffer(home).bytes, Tier::device).buffer;
+    const BufferId nearest = updates_.begin_settling(chunk);
+    where_.of_chunk[chunk] = builder_.bring({nearest, 0}, builder_.buffer(nearest).bytes, Tier::device).buffer;
   }
 
   Operand input(ValueId id) const {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];
-    if (const std::size_t p = parameter_of_root_[index(root)]; p != kNever)
+    const std::size_t p = parameter_of_root_[index(root)];
+    if (p != kNever && !rests_on_device(state_.parameters[p].chunk))
       return {where_.of_chunk[state_.parameters[p].chunk], state_.parameters[p].weights_at};
     const Operand operand = where_.of_root[index(root)];
     require(operand.buffer != BufferId::none, Code::internal, graph_.value(id).name, "the value is nowhere");
@@ -257,9 +283,11 @@ class Lowering {
   Updates updates_;
   Sequence sequence_;
   std::vector<Owner> owner_of_root_;
-  std::vector<std::size_t> parameter_of_root_;              // of those that do not rest on the device
+  std::vector<std::size_t> parameter_of_root_;
   std::vector<bool> rests_on_disk_;                         // per storage root: a gradient that goes there
   std::vector<std::vector<std::size_t>> fetches_;           // per item: chunks
+  std::vector<std::vector<std::size_t>> settles_;           // per item: chunks that it is the first to use
+  std::size_t settled_by_ = 0;                              // the item by which all of them are settled
   std::vector<std::vector<ValueId>> swaps_out_, swaps_in_;  // per item: storage roots
 };
 

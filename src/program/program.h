@@ -73,6 +73,7 @@ struct Instruction {
   Queue queue = Queue::compute;
   graph::NodeId node = graph::NodeId::none;  // run
   bool again = false;                        // run: a forward node that runs a second time
+  bool earlier = false;                      // of the step before: done whatever becomes of this one
   std::size_t parameter = 0;                 // update
   DType gradient = DType::f32;               // update: element type of its gradient
   std::uint32_t mark = 0;                    // check: 1 the loss (or its mean), 2 + p the gradient of parameter p
@@ -118,6 +119,9 @@ struct State {
   std::vector<BufferId> kept;        // per parameter: its gradient, where it is kept; none elsewhere
   BufferId status = BufferId::none;  // uint32; 0: everything was finite so far
   BufferId host_status = BufferId::none, host_scale = BufferId::none;  // what Updates on the host read, barrier order
+  // Deferred order: what a step leaves to its Updates in the next. `held`: uint32, 0 where there is such a step. The
+  // host's copies are the two above.
+  BufferId held = BufferId::none, scale = BufferId::none;
   std::array<std::uint64_t, kTierCount> bytes{};
 
   Operand weights(std::size_t parameter) const;
@@ -150,6 +154,7 @@ struct Source {
   graph::ValueId weight = graph::ValueId::none;    // accumulation: what this micro-batch counts for
   graph::ValueId scale = graph::ValueId::none;     // what Updates multiply gradients by; none: 1
   bool updates = true;                             // false: a micro-batch before the last
+  bool settles = false;                            // deferred order: only the Updates that the last step left
   std::size_t binding = 0;                         // which of the session's shapes
 };
 
@@ -164,6 +169,12 @@ struct StateRequest {
   bool accumulates = false;               // gradients outlive a micro-batch
   std::vector<bool> kept;                 // per parameter: its gradient can be read after a step
 };
+
+// The Updates that a step left to the next, alone: for whoever asks for the parameters before it.
+inline Source settlement(Source training) {
+  training.settles = true;
+  return training;
+}
 
 // Lays out what outlives a step. `sources` holds one training Source per binding, then evaluations.
 State lay_out_state(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request);

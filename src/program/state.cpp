@@ -51,7 +51,7 @@ class Layout {
     return plan_.shared_memory && chunk.tier == Tier::host ? Tier::device : chunk.tier;
   }
 
-  bool gradients_rest() const { return plan_.order == plan::OptimizerOrder::barrier || request_.accumulates; }
+  bool gradients_rest() const { return plan_.order != plan::OptimizerOrder::overlap || request_.accumulates; }
 
   void add_chunk(std::size_t c) {
     const Tier tier = resting_place(plan_.chunks[c]);
@@ -108,6 +108,10 @@ class Layout {
     const bool on_host = std::ranges::any_of(plan_.chunks, [&](const plan::Chunk &chunk) {
       return resting_place(chunk) != Tier::device && chunk.update == Tier::host;
     });
+    if (plan_.order == plan::OptimizerOrder::deferred) {
+      state_.held = add("held", sizeof(std::uint32_t), Tier::device);
+      state_.scale = add("scale", sizeof(float), Tier::device);
+    }
     if (!on_host || !gradients_rest()) return;
     state_.host_status = add("host/status", sizeof(std::uint32_t), Tier::host);
     state_.host_scale = add("host/scale", sizeof(float), Tier::host);

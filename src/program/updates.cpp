@@ -21,12 +21,16 @@ Updates::Updates(const Source &source, const plan::Plan &plan, const State &stat
       state_(state),
       builder_(builder),
       where_(where),
-      rests_(plan.order == plan::OptimizerOrder::barrier || !source.accumulators.empty()),
+      rests_(plan.order != plan::OptimizerOrder::overlap || !source.accumulators.empty()),
+      deferred_(plan.order == plan::OptimizerOrder::deferred),
       due_(plan.chunks.size()),
       left_(plan.chunks.size(), 0),
-      working_(plan.chunks.size()) {
+      working_(plan.chunks.size()),
+      unsettled_(plan.chunks.size(), false) {
   require(rests_ || source.scale == ValueId::none, Code::internal, "plan",
-          "gradients that are scaled by their norm need the barrier order");
+          "gradients that are scaled by their norm cannot be applied before it is known");
+  require(!deferred_ || source.accumulators.empty(), Code::internal, "plan",
+          "sums of gradients over batches cannot wait for the next step");
 }
 
 Tier Updates::optimizer_place(std::size_t chunk) const {
@@ -71,6 +75,7 @@ void Updates::schedule(const Sequence &sequence) {
     ++left_[chunk_of(p)];
   }
   for (std::size_t c = 0; c < due_.size(); ++c) {
+    unsettled_[c] = defers(c);
     std::ranges::sort(due_[c]);
     if (due_[c].empty() || rests_ || in_place(c) || by_pieces(c)) continue;
     const std::size_t stage = sequence.items[due_[c].front()].stage;
@@ -128,6 +133,10 @@ Updates::Working Updates::bring_chunk(std::size_t chunk) {
   Working working;
   if (rests_ || place != Tier::device) working.weights = bring(home.weights);
   for (BufferId array : home.optimizer) working.optimizer.push_back(bring(array));
+  if (!rests_) return working;
+  for (std::size_t p : plan_.chunks[chunk].parameters)
+    if (state_.parameters[p].trained)
+      working.gradients.push_back(builder_.bring(state_.gradient(p), bytes_of_gradient(p), place));
   return working;
 }
 
@@ -299,10 +308,13 @@ void Updates::finish() {
   if (source_.scale != ValueId::none)
     builder_.emit(
         {.kind = Kind::check, .mark = 1, .inputs = {where_.of(source_.scale)}, .outputs = {{state_.status, 0}}});
-  if (state_.host_status != BufferId::none) {
-    builder_.move({state_.status, 0}, {state_.host_status, 0}, kStatusBytes);
-    if (source_.scale != ValueId::none) builder_.move(where_.of(source_.scale), {state_.host_scale, 0}, sizeof(float));
-  }
+  const bool on_host = state_.host_status != BufferId::none;
+  if (source_.scale != ValueId::none && deferred_)
+    builder_.move(where_.of(source_.scale), {state_.scale, 0}, sizeof(float));
+  if (source_.scale != ValueId::none && on_host)
+    builder_.move(where_.of(source_.scale), {state_.host_scale, 0}, sizeof(float));
+  if (deferred_) return;
+  if (on_host) builder_.move({state_.status, 0}, {state_.host_status, 0}, kStatusBytes);
   for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
     if (!due_[c].empty()) {
       builder_.begin_stage();
@@ -310,22 +322,65 @@ void Updates::finish() {
     }
 }
 
+std::vector<Operand> Updates::verdict(Tier place) const {
+  const bool on_host = place == Tier::host;
+  std::vector<Operand> operands = {{on_host ? state_.host_status : deferred_ ? state_.held : state_.status, 0}};
+  if (source_.scale != ValueId::none)
+    operands.push_back(on_host     ? Operand{state_.host_scale, 0}
+                       : deferred_ ? Operand{state_.scale, 0}
+                                   : where_.of(source_.scale));
+  return operands;
+}
+
+// Leaves the chunk's arrays where the optimizer ran, in working_.
 void Updates::update_chunk(std::size_t chunk) {
   const Tier place = optimizer_place(chunk);
-  std::vector<Operand> verdict = {{place == Tier::host ? state_.host_status : state_.status, 0}};
-  if (source_.scale != ValueId::none)
-    verdict.push_back(place == Tier::host ? Operand{state_.host_scale, 0} : where_.of(source_.scale));
+  const std::vector<std::size_t> &parameters = plan_.chunks[chunk].parameters;
   if (by_pieces(chunk)) {
-    const std::size_t p = plan_.chunks[chunk].parameters[0];
-    return update_by_pieces(p, at_rest(p), verdict);
+    store_settled();
+    return update_by_pieces(parameters[0], at_rest(parameters[0]), verdict(place));
   }
-  const Working working = bring_chunk(chunk);
-  for (std::size_t p : plan_.chunks[chunk].parameters) {
-    if (!state_.parameters[p].trained) continue;
-    const Operand near = builder_.bring(state_.gradient(p), bytes_of_gradient(p), place);
-    emit_update(p, in(working, p, near), verdict, bytes_of_parameter(p));
+  if (working_[chunk].weights == BufferId::none) working_[chunk] = bring_chunk(chunk);
+  store_settled();
+  auto gradient = working_[chunk].gradients.begin();
+  for (std::size_t p : parameters)
+    if (state_.parameters[p].trained)
+      emit_update(p, in(working_[chunk], p, *gradient++), verdict(place), bytes_of_parameter(p));
+  if (!in_place(chunk)) unstored_ = {chunk};
+  if (!deferred_ || plan_.slack == 0) store_settled();
+}
+
+// In the deferred order a chunk goes home once the arrays of the next are on their way: copies and optimizer overlap.
+void Updates::store_settled() {
+  for (std::size_t chunk : unstored_) store_chunk(chunk, working_[chunk]);
+  unstored_.clear();
+}
+
+BufferId Updates::begin_settling(std::size_t chunk) {
+  const bool on_compute = optimizer_place(chunk) == Tier::device && !in_place(chunk) && !by_pieces(chunk);
+  if (unsettled_[chunk] && on_compute) {
+    builder_.set_earlier(true);
+    working_[chunk] = bring_chunk(chunk);
+    builder_.set_earlier(false);
+    return working_[chunk].weights;
   }
-  if (!in_place(chunk)) store_chunk(chunk, working);
+  settle(chunk);
+  const bool near = std::ranges::find(unstored_, chunk) != unstored_.end();
+  return near ? working_[chunk].weights : state_.chunks[chunk].weights;
+}
+
+void Updates::settle(std::size_t chunk) {
+  if (!unsettled_[chunk]) return;
+  builder_.set_earlier(true);
+  update_chunk(chunk);
+  builder_.set_earlier(false);
+  unsettled_[chunk] = false;
+}
+
+void Updates::end_settling() {
+  builder_.set_earlier(true);
+  store_settled();
+  builder_.set_earlier(false);
 }
 
 }  // namespace protrain::program

@@ -35,14 +35,23 @@ class Updates {
   void after_item(std::size_t item);
   void finish();  // barrier order: all Updates
 
+  // Deferred order: begins the chunk's Updates, which the last step left, and tells where its weights then are. An
+  // optimizer on the host runs; one on the device has its arrays brought, and runs when compute comes to the chunk.
+  BufferId begin_settling(std::size_t chunk);
+  void settle(std::size_t chunk);  // what is left of that
+  void end_settling();
+
   // Whether gradients outlive backward.
   bool gradients_rest() const { return rests_; }
+  // Whether the chunk's Updates come from the step before.
+  bool defers(std::size_t chunk) const { return deferred_ && source_.updates && !due_[chunk].empty(); }
 
  private:
   // A chunk's arrays where its optimizer runs.
   struct Working {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;
+    std::vector<Operand> gradients;  // of the trained parameters in their order; empty where they do not rest
   };
 
   Tier resting_place(std::size_t chunk) const { return builder_.buffer(state_.chunks[chunk].weights).tier; }
@@ -89,19 +98,23 @@ class Updates {
   void emit_update(std::size_t parameter, const Arrays &at, const std::vector<Operand> &verdict, std::uint64_t bytes);
   Arrays in(const Working &working, std::size_t parameter, Operand gradient) const;
   void keep(std::size_t parameter);
+  std::vector<Operand> verdict(Tier place) const;  // of all gradients
   void update_chunk(std::size_t chunk);
+  void store_settled();
 
   const Source &source_;
   const plan::Plan &plan_;
   const State &state_;
   Builder &builder_;
   Whereabouts &where_;
-  bool rests_;
+  bool rests_, deferred_;
   std::vector<std::vector<std::size_t>> after_;   // per item: parameters whose gradients are complete
   std::vector<std::vector<std::size_t>> before_;  // per item: chunks whose arrays are brought ahead of it
   std::vector<std::vector<std::size_t>> due_;     // per chunk: those items, ascending
   std::vector<std::size_t> left_;                 // per chunk: gradients to come
-  std::vector<Working> working_;                  // per chunk, overlap order
+  std::vector<Working> working_;                  // per chunk, overlap and deferred order
+  std::vector<bool> unsettled_;                   // per chunk: the last step left Updates
+  std::vector<std::size_t> unstored_;             // chunks that are settled but for the way home: one at most
 };
 
 }  // namespace protrain::program

@@ -62,7 +62,7 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
     if (operand.buffer == program::BufferId::none || buffer(operand.buffer).tier == Tier::disk) return nullptr;
     return store_.address(buffer(operand.buffer), operand.offset);
   };
-  Issue issue{.queue = instruction.queue, .bytes = instruction.bytes};
+  Issue issue{.queue = instruction.queue, .bytes = instruction.bytes, .earlier = instruction.earlier};
   for (const program::Operand &operand : instruction.inputs) issue.inputs.push_back(address(operand));
   for (const program::Operand &operand : instruction.outputs) issue.outputs.push_back(address(operand));
   if (instruction.scratch != program::BufferId::none) issue.scratch = store_.address(buffer(instruction.scratch));
@@ -122,7 +122,7 @@ void Executor::move(const Issue &issue, bool alone) {
 }
 
 void Executor::perform(std::size_t instruction, bool alone) {
-  const Issue &issue = issues_[instruction];
+  Issue &issue = issues_[instruction];
   const bool ahead = runs_ahead(issue.queue);
   if (ahead)
     for (std::size_t event : issue.events) device_.wait(issue.queue, event);
@@ -137,6 +137,7 @@ void Executor::perform(std::size_t instruction, bool alone) {
     device_.launch_alone(*issue.kernel, launch);
   else
     device_.launch(issue.queue, *issue.kernel, launch);
+  if (issue.earlier) issue.over = true;
   if (ahead) return device_.record(issue.queue, instruction);
   for (const auto &[at, bytes] : issue.poison) std::memset(at, kPoison, bytes);
   report_.spans[instruction] = {start_ns, nanoseconds_since(start_)};
@@ -150,6 +151,7 @@ void Executor::execute(std::size_t instruction) {
 // Cancelled, while the step can still be as if it had never been.
 bool Executor::stopped(std::size_t instruction) {
   if (instruction > program_.commit || !cancelled_->load(std::memory_order_relaxed)) return false;
+  stopped_ = true;
   lanes_.fail(instruction,
               std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
   return true;
@@ -157,6 +159,17 @@ bool Executor::stopped(std::size_t instruction) {
 
 void Executor::append() {
   for (std::size_t i = 0; i < issues_.size(); ++i) perform(i, false);
+}
+
+// What the step before left undone when this one ended early. In the Program's order one queue alone could run it.
+void Executor::finish_earlier() {
+  for (std::size_t i = 0; i < issues_.size(); ++i) {
+    if (!issues_[i].earlier || issues_[i].over) continue;
+    if (lanes_.has(issues_[i].queue))
+      execute(i);
+    else
+      perform(i, false);
+  }
 }
 
 void Executor::issue() {
@@ -206,6 +219,8 @@ void Executor::judge(Error &error, std::size_t instruction) const {
   if (!gone && committed_)
     error.aftermath =
         updates && program_.instructions[instruction].queue == Queue::disk ? Aftermath::lost : Aftermath::half_applied;
+  // Nobody can tell how far the step before came.
+  if (program_.instructions[instruction].earlier) error.aftermath = Aftermath::lost;
   try {
     if (!gone) error.text += " [at instruction " + describe(program_, graph_, instruction) + "]";
     if (error.aftermath == Aftermath::lost)
@@ -213,6 +228,17 @@ void Executor::judge(Error &error, std::size_t instruction) const {
     else if (committed_ && updates)
       error.text += "; some parameters took the step and others did not";
   } catch (const std::bad_alloc &) {
+  }
+}
+
+// The step ended early; the one before must not.
+void Executor::settle(Lanes::Outcome &outcome) {
+  if (issues_[outcome.instruction].earlier && !stopped_) return;
+  try {
+    device_.run_step(&Executor::finish_all, this);
+  } catch (...) {
+    const auto undone = std::ranges::find_if(issues_, [](const Issue &issue) { return issue.earlier && !issue.over; });
+    outcome = {std::current_exception(), static_cast<std::size_t>(undone - issues_.begin())};
   }
 }
 
@@ -233,18 +259,21 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   scalars_ = &scalars;
   cancelled_ = &cancelled;
   ++runs_;
-  committed_ = false;
+  committed_ = stopped_ = false;
   report_.seconds = 0;
   report_.replayed = recording_ != nullptr;
   std::ranges::fill(report_.spans, program::Span{});
+  for (Issue &issue : issues_) issue.over = false;
   start_ = Time::now();
   lanes_.begin(*this);
   std::exception_ptr gone;  // the device is, and nobody knows what it had done: that matters more than what came first
   try {
     if (!recording_)
       device_.run_step(&Executor::issue_all, this);
-    else if (!stopped(0))
+    else if (!stopped(0)) {
+      for (Issue &issue : issues_) issue.over = true;
       device_.replay_step(*recording_, scalars);
+    }
   } catch (Error &error) {
     if (error.code != Code::arg) error.aftermath = Aftermath::lost, gone = std::current_exception();
     lanes_.fail(issues_.size() - 1, std::current_exception());
@@ -253,6 +282,8 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   }
   Lanes::Outcome outcome = lanes_.end(issues_.size());
   if (gone) outcome.error = gone;
+  const bool holds_earlier = std::ranges::any_of(issues_, &Issue::earlier);
+  if (outcome.error && !gone && holds_earlier) settle(outcome);
   if (outcome.error) rethrow(outcome);
   if (device_.info().asynchronous) note_spans();
   report_.seconds = static_cast<double>(nanoseconds_since(start_)) * 1e-9;

@@ -66,6 +66,8 @@ class Executor final : public Job {
     std::uint64_t bytes = 0, disk_offset = 0;
     Tier from = Tier::device, to = Tier::device;
     bool commits = false;             // once it has begun, the step cannot be as if it had never been
+    bool earlier = false;             // of the step before
+    bool over = false;                // in this run; noted of those alone
     std::vector<Wait> waits;          // for what threads run
     std::vector<std::size_t> events;  // for what queues of the device run by themselves: instructions
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
@@ -86,11 +88,14 @@ class Executor final : public Job {
   void record();
   static void append_all(void *self) { static_cast<Executor *>(self)->append(); }
   void append();
+  static void finish_all(void *self) { static_cast<Executor *>(self)->finish_earlier(); }
+  void finish_earlier();
   bool stopped(std::size_t instruction);
   void perform(std::size_t instruction, bool alone);
   void move(const Issue &issue, bool alone);
   void note_spans();
   void judge(Error &error, std::size_t instruction) const;
+  void settle(Lanes::Outcome &outcome);
   [[noreturn]] void rethrow(const Lanes::Outcome &outcome) const;
 
   backend::Device &device_;
@@ -102,6 +107,7 @@ class Executor final : public Job {
   std::vector<Issue> issues_;
   std::array<std::vector<std::size_t>, kQueueCount> lists_;  // per queue with a worker: its instructions
   std::atomic<bool> committed_{false};                       // one that commits has begun
+  bool stopped_ = false;                                     // the run, by a cancel
   std::uint64_t runs_ = 0;
   std::uint64_t record_after_ = 0;                 // that run, or the next that succeeds; 0: never
   std::unique_ptr<backend::Recording> recording_;  // nullptr: each run is issued

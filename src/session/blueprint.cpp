@@ -140,9 +140,7 @@ class Drawing {
     for (const program::OptimizerArray &array : request.optimizer) ground.optimizer.state += array.element_bytes;
     blueprint_.chosen = choose_plan(ground);
     blueprint_.draft = drafter.lower(blueprint_.chosen.plan);
-    for (const Draft::Programs &programs : blueprint_.draft.programs)
-      for (const program::Program *program : {&programs.step, &programs.accumulate, &programs.evaluation})
-        program::verify(*program);
+    blueprint_.draft.each(program::verify);
     for (std::size_t b = 0; b < graphs.size(); ++b)
       blueprint_.predicted.push_back(
           predict(blueprint_.draft.programs[b], plan::Clock(blueprint_.profile, *graphs[b], ground.optimizer)));

@@ -18,7 +18,22 @@ struct Draft {
   };
   program::State state;
   std::vector<Programs> programs;  // per binding of shapes
+  program::Program settlement;     // the Updates that the last step left to the next; empty: they never are
   plan::Bytes bytes{};             // of each tier: the largest that a Program needs
+
+  // All that are not empty.
+  template <typename Do>
+  void each(Do &&act) const {
+    const auto one = [&](const program::Program &program) {
+      if (!program.instructions.empty()) act(program);
+    };
+    for (const Programs &binding : programs) {
+      one(binding.step);
+      one(binding.accumulate);
+      one(binding.evaluation);
+    }
+    one(settlement);
+  }
 };
 
 class Drafter {

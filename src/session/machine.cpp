@@ -22,12 +22,12 @@ std::array<bool, kQueueCount> own_workers(const Options &options, const Blueprin
   std::array<bool, kQueueCount> own{};
   // An asynchronous device runs its queues by itself; the host's are not among them.
   const bool all = !device.asynchronous && (on_trial(options, "workers") || !device.shares_cores);
-  for (const Draft::Programs &programs : blueprint.draft.programs)
-    for (const program::Program *program : {&programs.step, &programs.accumulate, &programs.evaluation})
-      for (const program::Instruction &instruction : program->instructions)
-        if (const Queue queue = instruction.queue;
-            queue == Queue::disk || (queue == Queue::host && device.asynchronous) || (all && queue != Queue::compute))
-          own[static_cast<std::size_t>(instruction.queue)] = true;
+  blueprint.draft.each([&](const program::Program &program) {
+    for (const program::Instruction &instruction : program.instructions)
+      if (const Queue queue = instruction.queue;
+          queue == Queue::disk || (queue == Queue::host && device.asynchronous) || (all && queue != Queue::compute))
+        own[static_cast<std::size_t>(instruction.queue)] = true;
+  });
   return own;
 }
 
@@ -67,12 +67,12 @@ void Machine::declare_disk() {
     for (program::BufferId array : chunk.optimizer)
       declare(state.buffers[index(array)], 0, state.buffers[index(array)].bytes);
   }
-  for (const Draft::Programs &programs : blueprint_.draft.programs)
-    for (const program::Program *program : {&programs.step, &programs.accumulate, &programs.evaluation})
-      for (const program::Instruction &i : program->instructions)
-        if (i.queue == Queue::disk)
-          for (const auto *operands : {&i.inputs, &i.outputs})
-            declare(program->buffers[index((*operands)[0].buffer)], (*operands)[0].offset, i.bytes);
+  blueprint_.draft.each([&](const program::Program &program) {
+    for (const program::Instruction &i : program.instructions)
+      if (i.queue == Queue::disk)
+        for (const auto *operands : {&i.inputs, &i.outputs})
+          declare(program.buffers[index((*operands)[0].buffer)], (*operands)[0].offset, i.bytes);
+  });
 }
 
 void Machine::make_executors(const run::Trial &trial) {
@@ -89,6 +89,8 @@ void Machine::make_executors(const run::Trial &trial) {
                           .accumulate = make(served.training.graph, programs.accumulate),
                           .evaluation = make(served.forward, programs.evaluation)});
   }
+  settlement_ = make(blueprint_.first().training.graph, blueprint_.draft.settlement);
+  set_held(false);
 }
 
 MemoryAround Machine::memory() const {
@@ -107,6 +109,7 @@ void Machine::warm_up() {
   for (const Executors &executors : executors_)
     for (const auto *executor : {&executors.step, &executors.accumulate, &executors.evaluation})
       if (*executor) (*executor)->warm_up(warm);
+  if (settlement_) settlement_->warm_up(warm);
   set_status(0);
 }
 
@@ -138,6 +141,14 @@ std::uint32_t Machine::status() {
 
 void Machine::set_status(std::uint32_t status) {
   store_->write(blueprint_.draft.state.buffers[index(blueprint_.draft.state.status)], 0, &status, sizeof status);
+}
+
+void Machine::set_held(bool held) {
+  const program::State &state = blueprint_.draft.state;
+  if (state.held == program::BufferId::none) return;
+  const std::uint32_t status = held ? 0 : 1;
+  for (program::BufferId word : {state.held, state.host_status})
+    if (word != program::BufferId::none) store_->write(state.buffers[index(word)], 0, &status, sizeof status);
 }
 
 }  // namespace protrain::session

@@ -26,6 +26,8 @@ class Machine {
   const backend::DeviceInfo &device() const { return device_->info(); }
   const Blueprint &blueprint() const { return blueprint_; }
   const Executors &executors(std::size_t binding) const { return executors_[binding]; }
+  // Of the Updates that a step left to the next; nullptr: none does.
+  run::Executor *settlement() const { return settlement_.get(); }
   run::Store &store() { return *store_; }
   const run::Store &store() const { return *store_; }
   MemoryAround memory() const;
@@ -35,6 +37,8 @@ class Machine {
   void read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes);
   std::uint32_t status();
   void set_status(std::uint32_t status);
+  // Deferred order: whether the step before left its Updates to the Program that runs next.
+  void set_held(bool held);
 
   Parameters &parameters() { return *parameters_; }
 
@@ -51,6 +55,7 @@ class Machine {
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<run::Lanes> lanes_;
   std::vector<Executors> executors_;
+  std::unique_ptr<run::Executor> settlement_;
 };
 
 }  // namespace protrain::session

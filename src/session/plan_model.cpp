@@ -54,7 +54,7 @@ Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
           {"n_selective", plan.n_selective},
           {"slack", plan.slack},
           {"chunk_bytes", choice != nullptr ? Json(choice->chunk_bytes) : Json()},
-          {"optimizer_order", plan.order == plan::OptimizerOrder::barrier ? "barrier" : "overlap"}};
+          {"optimizer_order", plan::kOrderNames[static_cast<int>(plan.order)]}};
 }
 
 Json point_json(const plan::Point &point, const graph::Graph &graph) {

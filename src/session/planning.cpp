@@ -26,6 +26,7 @@ plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const pla
 plan::Terms terms_of(const Ground &ground) {
   plan::Terms terms{.shared_memory = ground.budget.shared_memory,
                     .barrier_only = ground.barrier,
+                    .accumulates = ground.accumulation > 1,
                     .optimizer = ground.optimizer,
                     .capacity = ground.budget.bytes};
   for (ValueId gradient : ground.served.training.gradients) terms.trained.push_back(gradient != ValueId::none);
@@ -39,9 +40,11 @@ plan::Plan plan_from_file(const Ground &ground) {
                     .shared_memory = ground.budget.shared_memory};
   base.order = ground.barrier ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap;
   const plan::Plan plan = plan_in(ground.options.text("plan"), graph, base);
-  require(!ground.barrier || plan.order == plan::OptimizerOrder::barrier, Code::arg, "plan",
+  require(!ground.barrier || plan.order != plan::OptimizerOrder::overlap, Code::arg, "plan",
           "clipping by norm, accumulation, fp16, skip and rollback need the optimizer order barrier; the plan's is "
           "overlap");
+  require(ground.accumulation == 1 || plan.order != plan::OptimizerOrder::deferred, Code::arg, "plan",
+          "accumulation needs the optimizer order barrier; the plan's is deferred");
   const bool separate = !ground.budget.shared_memory;
   require(plan.shared_memory == !separate, Code::arg, "plan",
           "the plan is for {} memory of device and host, the options are for {}", separate ? "one" : "separate",

@@ -81,13 +81,18 @@ class LiveSession final : public Session {
   }
 
   void read_parameter(const std::string &name, float *out, std::size_t count) override {
-    require_usable();
-    machine_.parameters().read(find_parameter(name, count), 0, 0, std::as_writable_bytes(std::span(out, count)));
+    told([&] {
+      const std::size_t p = find_parameter(name, count);
+      settle();
+      machine_.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(out, count)));
+    });
   }
 
   void write_parameter(const std::string &name, const float *values, std::size_t count) override {
     told([&] {
-      machine_.parameters().write(find_parameter(name, count), 0, 0, std::as_bytes(std::span(values, count)));
+      const std::size_t p = find_parameter(name, count);
+      settle();
+      machine_.parameters().write(p, 0, 0, std::as_bytes(std::span(values, count)));
     });
   }
 
@@ -98,15 +103,18 @@ class LiveSession final : public Session {
   }
 
   void read_parameters(float *out, std::size_t count) override {
-    require_usable();
     require_all_elements(count);
-    for (std::size_t p = 0; p < parameter_count(); out += elements_of(p++))
-      machine_.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(out, elements_of(p))));
+    told([&] {
+      settle();
+      for (std::size_t p = 0; p < parameter_count(); out += elements_of(p++))
+        machine_.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(out, elements_of(p))));
+    });
   }
 
   void write_parameters(const float *values, std::size_t count) override {
     require_all_elements(count);
     told([&] {
+      settle();
       for (std::size_t p = 0; p < parameter_count(); values += elements_of(p++))
         machine_.parameters().write(p, 0, 0, std::as_bytes(std::span(values, elements_of(p))));
     });
@@ -128,9 +136,11 @@ class LiveSession final : public Session {
   }
 
   void export_model(const std::string &path) override {
-    require_usable();
-    const auto weights = [this](const std::string &name, std::byte *out) { return export_initializer(name, out); };
-    blueprint_.file->save(path, weights, onnx_import::kInlineBytes, blueprint_.splits);
+    told([&] {
+      settle();
+      const auto weights = [this](const std::string &name, std::byte *out) { return export_initializer(name, out); };
+      blueprint_.file->save(path, weights, onnx_import::kInlineBytes, blueprint_.splits);
+    });
   }
 
   std::string save(const std::string &directory) override {
@@ -138,6 +148,7 @@ class LiveSession final : public Session {
     require(micro_batch_ == 0, Code::state, "session",
             "the step is not complete: {} of {} batches; save before it or after its last batch", micro_batch_,
             blueprint_.accumulation);
+    told([this] { settle(); });
     const std::string path = session::save(machine_, count_, directory);
     if (log_) log_(saved_json(count_.steps, path));
     return path;
@@ -202,15 +213,29 @@ class LiveSession final : public Session {
     machine_.set_status(spoilt_);
     gradients_hold_ = false;
     const std::uint64_t scale = blueprint_.scales_loss() ? count_.loss_scale.value() : 1;
-    execute(*last_.executor, scalars(scale));
+    const backend::StepScalars now = scalars(scale);
+    execute(*last_.executor, now);
     const StepResult result = finish_micro_batch(program, last, scale);
+    if (defers() && machine_.status() == 0) held_ = now;
     if (last) log_step(result, scale);
     warn_of_recording(last_.executor->report());
     finish_cancelled();
     return result;
   }
 
+  // Updates may run in the next step: whoever asks for the parameters before has them run now.
+  bool defers() const { return machine_.settlement() != nullptr; }
+
+  void settle() {
+    if (!held_) return;
+    static constexpr std::atomic<bool> kNever{false};
+    machine_.set_held(true);
+    const backend::StepScalars numbers = *std::exchange(held_, std::nullopt);
+    machine_.settlement()->run(numbers, kNever);
+  }
+
   float take_evaluation() {
+    settle();
     const std::size_t binding = fitting_binding();
     const program::Program &program = blueprint_.draft.programs[binding].evaluation;
     machine_.set_status(0);
@@ -263,7 +288,14 @@ class LiveSession final : public Session {
     return 1;
   }
 
-  void execute(run::Executor &executor, const backend::StepScalars &scalars) {
+  void execute(run::Executor &executor, backend::StepScalars scalars) {
+    if (held_) {
+      scalars.learning_rate = held_->learning_rate;
+      scalars.beta1_power = held_->beta1_power;
+      scalars.beta2_power = held_->beta2_power;
+    }
+    machine_.set_held(held_.has_value());
+    held_.reset();
     try {
       executor.run(scalars, cancelled_);
     } catch (Error &error) {
@@ -438,6 +470,7 @@ class LiveSession final : public Session {
   std::uint64_t micro_batch_ = 0;                   // that comes next within the step
   std::uint64_t samples_ = 0;                       // of the step's micro-batches so far
   std::uint32_t spoilt_ = 0;                        // status of a micro-batch of this step that was not finite
+  std::optional<backend::StepScalars> held_;        // of the step whose Updates are still to run: deferred order
   double loss_sum_ = 0, weight_sum_ = 0;            // over the step's micro-batches
   double seconds_ = 0;                              // of the last step, or of its micro-batches so far
   std::optional<double> norm_;                      // of the last complete step

@@ -135,6 +135,17 @@ TEST(Search, ComesNearTheBestOfItsWholeSpaceWithTheBarrier) {
   expect_near_best(retention);
 }
 
+TEST(Search, DefersUpdatesThatWaitForTheNormWhereMemoriesAreApart) {
+  const auto order_found = [](bool shared, const char *accumulation) {
+    Case it("gpt2-dynamic-opset18", shared, {{"clip_norm", "1"}, {"accumulation", accumulation}});
+    it.space.terms.capacity[0] = it.resident_bytes() - 1;
+    return it.space.search().best.value().choice.order;
+  };
+  EXPECT_EQ(order_found(false, "1"), OptimizerOrder::deferred);
+  EXPECT_EQ(order_found(false, "2"), OptimizerOrder::barrier);
+  EXPECT_EQ(order_found(true, "1"), OptimizerOrder::barrier);
+}
+
 TEST(Search, SharesTheOptimizerBetweenHostAndDeviceWhereNeitherIsFastEnough) {
   profile::Profile machine = small_machine(false);
   machine.host_optimizer = 4e9;

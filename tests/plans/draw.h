@@ -21,6 +21,9 @@ class Draw {
   int below(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
   bool chance(double p) { return std::bernoulli_distribution(p)(random_); }
 
+  plan::OptimizerOrder order() { return static_cast<plan::OptimizerOrder>(below(3)); }
+
+  // Without `order` one whose updates are in the Program of their own step.
   plan::Plan plan(const graph::Graph &graph, std::optional<plan::OptimizerOrder> order = std::nullopt) {
     const std::uint64_t sizes[] = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 64 << 20};
     plan::Plan plan;

@@ -33,7 +33,7 @@ class SameBits : public testing::TestWithParam<std::string> {
     Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFFF);
     for (int i = 0; i < plans; ++i) {
       const Scratch scratch;
-      const plan::Plan plan = draw.plan(graph, order);
+      const plan::Plan plan = draw.plan(graph, order.value_or(draw.order()));
       Pairs pairs = following(plan, scratch);
       pairs.insert(pairs.end(), settings.begin(), settings.end());
       const Pairs trial = draw.trial();

@@ -49,6 +49,21 @@ TEST(Goldens, TheBarrierKeepsGradientsUntilTheNormIsKnown) {
   expect_sound_golden("barrier", model, model.lowered(plan));
 }
 
+TEST(Goldens, DeferredUpdatesComeBeforeTheirChunksAreUsed) {
+  const TwoBlocks model;
+  plan::Plan plan = model.plan(Tier::host, BlockMode::keep, OptimizerOrder::deferred);
+  plan.chunks[0].tier = plan.chunks[0].update = Tier::device;
+  expect_sound_golden("deferred", model, model.lowered(plan));
+  plan.chunks[1].update = Tier::device;
+  expect_sound_golden("deferred-device", model, model.lowered(plan));
+}
+
+TEST(Goldens, DeferredUpdatesCanRunAlone) {
+  const TwoBlocks model;
+  const plan::Plan plan = model.plan(Tier::disk, BlockMode::keep, OptimizerOrder::deferred);
+  expect_sound_golden("settlement", model, model.lowered(settlement(model.step()), plan));
+}
+
 TEST(Goldens, AnEvaluationHasNoBackward) {
   const TwoBlocks model;
   expect_sound_golden("evaluation", model,
