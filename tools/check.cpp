@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "commands.h"
 #include "session_flags.h"
@@ -48,12 +49,21 @@ void print_findings(const Json &about, const char *key) {
                row.value("frozen", false) ? " frozen" : "", row.value("reason", ""));
 }
 
+void print_doubtful(const Json &about, const char *settled_by, const char *what, const char *advice) {
+  std::vector<Json> rows;
+  for (const Json &row : about.value("doubtful", Json::array()))
+    if (row.value("settled_by", "") == settled_by) rows.push_back(row);
+  if (!rows.empty()) fmt::print("{}: {}; {}\n", what, rows.size(), advice);
+  for (const Json &row : rows)
+    fmt::print("  {} taken as {}: {}\n", row.value("name", ""), row.value("verdict", ""), row.value("doubt", ""));
+}
+
 // Findings that another look may overturn, and names that lead nowhere.
 void print_doubts(const Json &about) {
-  const Json doubtful = about.value("doubtful", Json::array()), unmatched = about.value("unmatched", Json::array());
-  if (!doubtful.empty()) fmt::print("doubtful: {}; --trainable NAME or --frozen NAME settles each\n", doubtful.size());
-  for (const Json &row : doubtful)
-    fmt::print("  {} taken as {}: {}\n", row.value("name", ""), row.value("verdict", ""), row.value("doubt", ""));
+  const Json unmatched = about.value("unmatched", Json::array());
+  print_doubtful(about, "option", "doubtful", "--trainable NAME or --frozen NAME settles each");
+  print_doubtful(about, "export", "doubtful Constants",
+                 "no option makes one a parameter: it must be an initializer of the file, so export it again");
   if (!unmatched.empty()) fmt::print("declared to be parameters, and in no initializer: {}\n", unmatched.size());
   for (const Json &name : unmatched) fmt::print("  {}\n", plain(name));
 }

@@ -28,6 +28,7 @@ class Canonical {
   ValueId scalar(DType dtype, double value) { return rewriter_.constant(graph::Array::scalar(dtype, value)); }
   ValueId reshape(ValueId x, const Shape &shape);  // x itself where it has that shape
   ValueId transpose(ValueId x, const std::vector<std::int64_t> &perm);
+  ValueId stopped_at_zero(ValueId x);  // x; no gradient goes through it where it is 0
   // The node's outputs come from another operator.
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
   // The node's first output is `x`.

@@ -61,10 +61,12 @@ bool reduce_l1(Canonical &c, Node &node) {
   return true;
 }
 
+// A length of 0 has no slope, and a gradient of 0 in PyTorch.
 bool reduce_l2(Canonical &c, Node &node) {
   if (!is_float_reduction(c, node)) return false;
   const ValueId x = node.inputs[0];
-  c.become(node, "Sqrt", {c.add("ReduceSum", {c.add("Mul", {x, x})}, sum_attributes(node))});
+  const ValueId sum = c.add("ReduceSum", {c.add("Mul", {x, x})}, sum_attributes(node));
+  c.become(node, "Sqrt", {c.stopped_at_zero(sum)});
   return true;
 }
 

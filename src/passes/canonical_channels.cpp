@@ -85,12 +85,15 @@ bool batch_normalization(Canonical &c, Node &node) {
   return true;
 }
 
+// A deviation of 0 has a gradient of 0, as PyTorch's std: where each mean is that of a single number, nothing but 0 can
+// come of it.
 bool mean_variance_normalization(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Integers axes = node.attributes.has("axes") ? node.attributes.integers("axes") : Integers{0, 2, 3};
   const Attributes along = {{"axes", axes}, {"keepdims", std::int64_t{1}}};
   const ValueId centred = c.add("Sub", {x, c.add("ReduceMean", {x}, along)});
-  const ValueId deviation = c.add("Sqrt", {c.add("ReduceMean", {c.add("Mul", {centred, centred})}, along)});
+  const ValueId variance = c.add("ReduceMean", {c.add("Mul", {centred, centred})}, along);
+  const ValueId deviation = c.add("Sqrt", {c.stopped_at_zero(variance)});
   constexpr double kLeast = 1e-9;  // ONNX's
   c.become(node, "Div", {centred, c.add("Add", {deviation, c.scalar(c.type(x).dtype, kLeast)})});
   return true;

@@ -202,6 +202,11 @@ ValueId Canonical::transpose(ValueId x, const std::vector<std::int64_t> &perm) {
   return add("Transpose", {x}, {{"perm", perm}});
 }
 
+ValueId Canonical::stopped_at_zero(ValueId x) {
+  const ValueId zero = scalar(type(x).dtype, 0);
+  return add("Where", {add("Equal", {x, zero}), zero, x});
+}
+
 void Canonical::become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes) {
   Node next{.op = op,
             .name = node.name,

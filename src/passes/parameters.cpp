@@ -315,7 +315,8 @@ Judged find_parameters(Graph &graph, const LoadInitializer &load, const Choices 
     const auto id = static_cast<ValueId>(i);
     if (graph.value(id).origin == Origin::constant)
       if (std::string doubt = judge.doubt_of_constant(id); !doubt.empty())
-        judged.findings.push_back({.initializer = graph.value(id).name, .reason = "is a Constant", .doubt = doubt});
+        judged.findings.push_back(
+            {.initializer = graph.value(id).name, .reason = "is a Constant", .doubt = doubt, .is_initializer = false});
     if (graph.value(id).origin != Origin::initializer) continue;
     Finding finding = judge.judge(id);
     const bool doubtful = !finding.doubt.empty();

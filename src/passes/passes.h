@@ -68,9 +68,10 @@ struct Finding {
   std::string
       reason;  // "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]"
   Evidence evidence = Evidence::rules;
-  std::string doubt = "";    // not empty: the verdict may be wrong, and why; options settle it
-  std::string tied_to = "";  // not empty: no parameter of its own but this one again, written as such on export
-  bool turned = false;       // or its transpose
+  std::string doubt = "";      // not empty: the verdict may be wrong, and why
+  bool is_initializer = true;  // options reach it; else a Constant, which only another export of the file changes
+  std::string tied_to = "";    // not empty: no parameter of its own but this one again, written as such on export
+  bool turned = false;         // or its transpose
 };
 
 struct Prepared {

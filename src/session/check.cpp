@@ -78,7 +78,10 @@ void describe_graph(const passes::Prepared &prepared, Json &json) {
     Json row = {{"name", finding.initializer}, {"reason", finding.reason}, {"evidence", name_of(finding.evidence)}};
     if (!finding.doubt.empty()) {
       const char *verdict = !finding.parameter ? "constant" : finding.frozen ? "frozen" : "trained";
-      json["doubtful"].push_back({{"name", finding.initializer}, {"verdict", verdict}, {"doubt", finding.doubt}});
+      json["doubtful"].push_back({{"name", finding.initializer},
+                                  {"verdict", verdict},
+                                  {"doubt", finding.doubt},
+                                  {"settled_by", finding.is_initializer ? "option" : "export"}});
     }
     if (const graph::ValueId id = graph.find(finding.initializer); finding.parameter && id != graph::ValueId::none) {
       const graph::Type &type = graph.value(id).type;

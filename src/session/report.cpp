@@ -63,8 +63,8 @@ Json doubtful_json(const Blueprint &blueprint) {
           {"names", some_of(blueprint.doubts)},
           {"unmatched", some_of(blueprint.unmatched)},
           {"text",
-           "whether these are parameters could not be told for certain; protrain check says why, and the options "
-           "trainable, frozen and parameters_from settle it"}};
+           "whether these are parameters could not be told for certain; protrain check says why, and what settles it: "
+           "the options trainable, frozen and parameters_from, or of a Constant another export of the file"}};
 }
 
 }  // namespace

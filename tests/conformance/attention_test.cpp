@@ -14,6 +14,13 @@ void expect_both(Conformance &backend, const OneNode &node) {
   backend.expect_reference(backward(node, 77), 2e-5);
 }
 
+std::vector<Array> results_of(const OneNode &node, const Contender::Way &way) {
+  if (way.prepare != nullptr) way.prepare();
+  Bench bench(node, *way.machine);
+  bench.run();
+  return bench.results();
+}
+
 const std::vector<AttentionSizes> kSizes = {
     {1, 1, 1, 1, 1, 4, 4},       {2, 9, 9, 3, 3, 8, 8},      {1, 64, 64, 2, 1, 16, 16}, {2, 70, 70, 4, 2, 12, 20},
     {1, 130, 130, 2, 2, 32, 16}, {1, 65, 200, 2, 1, 16, 16}, {1, 1, 150, 4, 4, 16, 16}, {3, 5, 2, 2, 2, 8, 8}};
@@ -121,6 +128,39 @@ TEST_P(FusedAttentionKernel, KeysHiddenByTheBiasCountForNothing) {
       if (j % 3 == 1 || i == 40 || j < 66) bias[i * 70 + j] = i == 40 || j < 66 ? -HUGE_VAL : 0;
   node.inputs.push_back(Array::from_doubles({DType::f32, {1, 1, 70, 70}}, bias));
   expect_both(*this, node);  // rows 0 to 65 and 40 see no key at all
+}
+
+// However it is scored, a single key has all the attention. Outputs of the forward kernel are what its gradient is
+// given.
+TEST_P(FusedAttentionKernel, ScoresOfASingleKeyHaveNoGradient) {
+  struct Case {
+    AttentionSizes sizes;
+    Attributes attributes;
+  };
+  const std::vector<Case> cases = {{{2, 9, 9, 3, 3, 8, 8}, form(1, 1)},
+                                   {{1, 70, 1, 4, 2, 64, 24}, form(0)},
+                                   {{1, 5, 1, 2, 2, 20, 12}, form(1, 0, 1.5)},
+                                   {{2, 3, 1, 1, 1, 128, 128}, form(0, 0, 0, 0.1)}};
+  std::vector<DType> types = GetParam()->narrow;
+  types.push_back(DType::f32);
+  for (const Contender::Way &way : GetParam()->ways)
+    for (const Case &c : cases)
+      for (DType type : types) {
+        OneNode node = forward(c.sizes, c.attributes, 5);
+        for (Array &input : node.inputs) input = Array::from_doubles({type, input.shape()}, input.doubles());
+        const std::vector<Array> made = results_of(node, way);
+        const Array dout = random_floats(made[0].shape(), 77);
+        const OneNode gradient{"FusedAttentionGrad",
+                               c.attributes,
+                               {Array::from_doubles({type, dout.shape()}, dout.doubles()), node.inputs[0],
+                                node.inputs[1], node.inputs[2], made[0], made[1]},
+                               {true, true, true}};
+        const std::vector<Array> found = results_of(gradient, way);
+        for (std::size_t i : {0, 1})
+          for (double slope : found[i].doubles())
+            ASSERT_EQ(slope, 0) << name_of(type) << ", " << way.name << ", " << to_text(node.inputs[1].type())
+                                << ", input " << i;
+      }
 }
 
 TEST_P(FusedAttentionKernel, LargeScoresDoNotOverflow) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "fuzz/answer.h"
 #include "fuzz/models.h"
 #include "scratch.h"
@@ -218,15 +219,41 @@ class Calls {
     const char *text = nullptr;
     if (succeeds(protrain_options_help(or_null(options_), or_null(&text)))) read_all_of(text);
   }
+  // The model that is asked for, and a file of it.
+  const std::string &model() const {
+    static const std::string layers = protrain::fuzz::layered_model(2), tokens = protrain::fuzz::token_model();
+    return tokens_ ? tokens : layers;
+  }
+  const std::string &model_file() const {
+    static std::string files[2];
+    std::string &file = files[tokens_ ? 1 : 0];
+    if (file.empty()) file = scratch().put(tokens_ ? "tokens.onnx" : "layers.onnx", model());
+    return file;
+  }
   void check() {
-    static const std::string model = scratch().put("model.onnx", protrain::fuzz::layered_model(2));
     const char *text = nullptr;
-    const char *path = bytes_.seldom() ? "/nothing" : model.c_str();
+    const char *path = bytes_.seldom() ? "/nothing" : model_file().c_str();
     if (succeeds(protrain_options_check(or_null(options_), or_null(path), or_null(&text)))) read_all_of(text);
   }
+  // A plan of the session, or the one that the options ask for, is what the next session follows: as it is, or with
+  // other digits.
+  void follow_plan() {
+    const char *text = nullptr;
+    if (bytes_.below(2) == 0) {
+      if (!succeeds(protrain_session_plan(session(), or_null(&text)))) return;
+    } else if (!succeeds(protrain_options_plan(or_null(options_), or_null(model_file().c_str()), or_null(&text)))) {
+      return;
+    }
+    protrain::Json json = protrain::parse_json(text, "");
+    std::string plan = (json.find("plan") != nullptr ? *json.find("plan") : json).dump();
+    for (std::size_t changes = bytes_.below(4); changes > 0; --changes) {
+      const std::size_t digit = plan.find_first_of("0123456789", bytes_.byte() * plan.size() / 256);
+      if (digit != plan.npos) plan[digit] = static_cast<char>('0' + bytes_.below(10));
+    }
+    succeeds(protrain_options_set(options_, "plan", scratch().put("plan.json", plan).c_str()));
+  }
   void create() {
-    static const std::string layers = protrain::fuzz::layered_model(2), tokens = protrain::fuzz::token_model();
-    const std::string &model = tokens_ ? tokens : layers;
+    const std::string &model = this->model();
     destroy_session();
     if (created_++ == 4) return;  // the dearest call
     const std::size_t length = bytes_.seldom() ? bytes_.byte() % model.size() : model.size();
@@ -391,7 +418,8 @@ class Calls {
                                                 &Calls::get_option,
                                                 &Calls::help,
                                                 &Calls::check,
-                                                &Calls::create_from_file};
+                                                &Calls::create_from_file,
+                                                &Calls::follow_plan};
 
   Bytes bytes_;
   protrain_options *options_ = nullptr;

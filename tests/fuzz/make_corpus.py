@@ -221,14 +221,18 @@ def write_tokens():
 # ---- Calls, by their numbers in calls.cpp ----
 
 USUAL, CREATE, INPUTS, STEP, EVAL = range(5)
+FOLLOW = 26
 
 
 def write_calls():
     begin = [USUAL, 0, 0, CREATE, 0, 0, 0, 0]
-    step = [INPUTS, 1, 1, STEP, 0, 0]
+    step = [INPUTS, 1, 1, 1, 1, STEP, 0, 0]  # two inputs, two choices for each
     orders = {"train": begin + 3 * step, "layers": [USUAL, 1, 1, CREATE, 0, 0, 0, 0] + 2 * step + [EVAL, 0, 0],
               "without-inputs": begin + [STEP, 0, 0, EVAL, 0, 0], "nothing": [], "null": [15] * 40}
-    for number in range(5, 26):
+    # Of the session, of the options, and with other digits.
+    for i, follow in enumerate(([0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 3, 40, 7, 90, 1, 160, 9])):
+        orders[f"plan-{i}"] = begin + step + [FOLLOW, *follow, CREATE, 0, 0, 0, 0] + 2 * step
+    for number in range(5, 27):
         orders[f"call-{number}"] = begin + step + [number, *([0, 1, 2, 3, 0, 1] * 2)]
     chance = random.Random(1)
     for i in range(8):

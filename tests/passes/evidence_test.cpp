@@ -389,6 +389,7 @@ TEST(Evidence, ConstantsWhereWeightsStandAreDoubtful) {
   ASSERT_EQ(found.size(), 1U) << "what follows a formula is no fold of parameters";
   EXPECT_TRUE(is_constant(found.begin()->second));
   EXPECT_FALSE(is_sure(found.begin()->second));
+  EXPECT_FALSE(found.begin()->second.is_initializer) << "no option makes it one";
 }
 
 TEST(Evidence, ExpectationsOverBinsAreConstant) {

@@ -160,6 +160,31 @@ TEST_F(LossGoesOn, BesideAPenaltyOfItsLogits) {
   expect_step();
 }
 
+// As it is before the first step of weights that may not go far from where they were.
+TEST_F(LossGoesOn, BesideAPenaltyOfALengthThatIsZero) {
+  head("", 1);
+  const std::vector<float> weights(before["w"].begin(), before["w"].end());
+  add("Constant", {}, "origin", {test::tensor_attribute("value", test::floats("", {kClasses, kDepth}, weights))});
+  add("Sub", {"w", "origin"}, "way");
+  add("ReduceL2", {"way"}, "length", {test::int_attribute("keepdims", 0)});
+  add("Mul", {"length", number(0.1f)}, "penalty");
+  add("Add", {"entropy", "penalty"}, "loss");
+  expect_entropy("", 1);
+  expect_step();
+}
+
+// The normalization of a single number is 0.
+TEST_F(LossGoesOn, BesideNormalizedNumbersOfTheirOwnDeviation) {
+  head("", 1);
+  const std::vector<std::int64_t> shape = {1, kClasses, 1, 1};
+  wire.initializers.push_back(test::tensor("shape", test::kInt64, {4}, test::raw_data(test::raw(shape))));
+  add("Reshape", {"b", "shape"}, "channels");
+  add("MeanVarianceNormalization", {"channels"}, "normal");
+  add("Add", {"entropy", sum("normal")}, "loss");
+  expect_entropy("", 1);
+  expect_step();
+}
+
 // Mean over targets, times a number, in micro-batches: each counts for itself.
 TEST_F(LossGoesOn, InMicroBatches) {
   head("", 1);

@@ -1,6 +1,7 @@
 // A list from outside takes the place of the model's own; what is no list is refused.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "errors.h"
@@ -80,6 +81,29 @@ TEST_F(ParametersFrom, RefusesWhatIsNoList) {
   EXPECT_EQ(refusal(safetensors("{\"m.b\":{},\"m.b\":{}}")), Code::format);
   EXPECT_EQ(refusal(safetensors("{" + std::string(100'000, '['))), Code::format);
   EXPECT_EQ(refusal(scratch_.put("cut.safetensors", std::string("\xff\xff\xff\0\0\0\0\0{", 9))), Code::format);
+}
+
+// No option reaches a Constant, whatever stands in it.
+TEST(Doubts, SayWhatSettlesThem) {
+  Wire wire;
+  const std::vector<float> folded = {.1f, -.2f, .3f, .5f, .4f, -.6f, .7f, .2f, -.3f, .9f, .8f, -.1f};
+  wire.nodes = {node("Constant", {}, {"folded"}, {tensor_attribute("value", floats("", {3, 4}, folded))}),
+                node("MatMul", {"x", "folded"}, {"z"}), node("Mul", {"z", "m.scale"}, {"y"})};
+  wire.initializers = {floats("m.scale", {}, {.5f})};
+  const Scratch scratch;
+  Options options;
+  options.set("loss", "mse");
+  const std::string model = scratch.put("model.onnx", wire.bytes());
+  std::map<std::string, std::string> settled;
+  const Json about = Json::parse(check_model(options, model));
+  for (const Json &row : about["doubtful"]) settled[row["name"]] = row["settled_by"];
+  EXPECT_EQ(settled, (std::map<std::string, std::string>{{"folded", "export"}, {"m.scale", "option"}}));
+  options.set("trainable", "m.scale");
+  EXPECT_EQ(Json::parse(check_model(options, model))["doubtful"].size(), 1U);
+  options.set("trainable", "folded");
+  const Json problems = Json::parse(check_model(options, model))["problems"];
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0]["code"], static_cast<int>(Code::arg));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "arith/attention.h"
 #include "backend/cpu/attention.h"
 #include "backend/cpu/transpose.h"
 
@@ -28,7 +29,7 @@ struct Loops {
       for (std::int64_t i = 0; i < lanes; ++i) {
         const float p = arith::exp(s[i] - lse[i]);
         s[i] = p;
-        dp[i] = p * (dp[i] - delta[i]) * scale;
+        dp[i] = arith::weight_of_score(p) * (dp[i] - delta[i]) * scale;
       }
       if (const float *__restrict slope = tile.slope)
         for (std::int64_t i = 0; i < lanes; ++i) dp[i] *= slope[j * lanes + i];

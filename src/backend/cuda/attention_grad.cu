@@ -1,5 +1,6 @@
 // FusedAttentionGrad: scores are made again, tile by tile, and turned into probabilities by the saved lse. Tiles of
 // queries sum up dq, tiles of keys dk and dv, each in a fixed order; what both need is made twice.
+#include "arith/attention.h"
 #include "backend/cuda/attention_tiles.h"
 
 namespace protrain::backend::cuda {
@@ -77,7 +78,7 @@ struct Pairs {
         float slope = 0, score = -INFINITY;
         if (s.visible(i, j)) score = head.bias.added(s.score(p[a][c], slope), i * s.bias_q + j * s.bias_k);
         p[a][c] = arith::exp(score - lse);
-        ds[a][c] = p[a][c] * (ds[a][c] - delta) * s.scale * slope;
+        ds[a][c] = arith::weight_of_score(p[a][c]) * (ds[a][c] - delta) * s.scale * slope;
       }
     }
   }

@@ -1,12 +1,17 @@
 // FusedAttentionGrad in bfloat16 on tensor cores: as attention_grad.cu does it, strips of queries sum up dq, strips of
 // keys dk and dv, with scores, probabilities and sums in registers. Sums are float32; probabilities and gradients of
 // scores are narrowed for the products that they are left operands of.
+#include "arith/attention.h"
 #include "backend/cuda/attention_mma.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
 using Operands = AttentionGradOperands<bf16>;
+
+// Of a probability of 1: lse is rounded once more on its way to base 2, which moves it by so much where scores are 64.
+// What products are narrowed to is far coarser.
+constexpr float kRounding = 0x1p-16f;
 
 // What the forward pass and delta say of a query.
 struct Query {
@@ -24,7 +29,7 @@ __device__ void take_products(const Heads &s, const Bias<bf16> &bias, const Plac
   finish_scores(s, bias, place, p, [&](int n, int e, float slope) { ds[n].at[e] *= slope; });
   for_elements<kTiles>([&](int n, int e, int r, int column) {
     p[n].at[e] = power_of_two(p[n].at[e] - query_of(r, column).log2_sum());
-    ds[n].at[e] *= p[n].at[e];
+    ds[n].at[e] *= arith::weight_of_score(p[n].at[e], kRounding);
   });
 }
 

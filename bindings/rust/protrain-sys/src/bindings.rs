@@ -323,8 +323,9 @@ extern "C" {
     ///     "parameters"  array of {"name", "shape", "frozen", "reason", "evidence"}; the evidence is one of option, list,
     ///                   training_info, exporter, name and rules, as docs/parameters.md explains
     ///     "constants"   array of {"name", "reason", "evidence"}: float initializers that are not parameters
-    ///     "doubtful"    array of {"name", "verdict", "doubt"}: those of both that may be something else than the verdict,
-    ///                   which is trained, frozen or constant, and why; the options trainable and frozen settle them
+    ///     "doubtful"    array of {"name", "verdict", "doubt", "settled_by"}: what may be something else than the verdict,
+    ///                   which is trained, frozen or constant, and why; settled by "option", trainable or frozen, or by
+    ///                   "export": a Constant, which no option makes a parameter; export the file again, with initializers
     ///     "unmatched"   array of names that a list or the exporter calls parameters, and that no initializer has
     ///     "parameter_elements"   of all parameters together
     ///     "blocks"      number of repeated layers found
