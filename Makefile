@@ -1,5 +1,5 @@
 # The front door. Everything is done by CMake's presets and by scripts/.
-.PHONY: all fast test check format asan tsan clean
+.PHONY: all fast test check format asan tsan clang clean
 
 # What is installed; the tests are built where they are run.
 all:
@@ -31,6 +31,12 @@ asan:
 
 tsan:
 	scripts/test.sh tsan
+
+clang:
+	scripts/install-dependencies.sh fuzz
+	cmake --preset fuzz
+	cmake --build --preset clang
+	ctest --preset clang --parallel $$(nproc)
 
 clean:
 	rm -rf build

@@ -123,9 +123,10 @@ TEST_F(External, PartsOfWeightsAreReadByThemselves) {
                                                                {test::raw_data(raw(kValues)), kValues},
                                                                {field(4, raw(kValues)), kValues}}) {
     std::vector<float> part(5);
-    open(data)->read("w", 3 * sizeof(float), std::as_writable_bytes(std::span(part)));
+    const auto opened = open(data);
+    opened->read("w", 3 * sizeof(float), std::as_writable_bytes(std::span(part)));
     EXPECT_EQ(part, std::vector<float>(values.begin() + 3, values.begin() + 8));
-    EXPECT_EQ(test::error_of([&] { open(data)->read("w", 40, std::as_writable_bytes(std::span(part))); }).code,
+    EXPECT_EQ(test::error_of([&] { opened->read("w", 40, std::as_writable_bytes(std::span(part))); }).code,
               Code::internal);
   }
   Wire wire;
