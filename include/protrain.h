@@ -611,13 +611,16 @@ PROTRAIN_CHECKED protrain_error *protrain_session_program(protrain_session *sess
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *session, const char **text);
 
-/* Tells what the last step did with its time and its memory. Times are in seconds, memory in bytes. A JSON object:
- *   "seconds"              of the whole step; all else is of the last of its batches
+/* Tells what a step did with its time and its memory. Times are in seconds, memory in bytes. A JSON object:
+ *   "seconds"              of the whole last step; all else is of the last of a step's batches
  *   "device_peak_bytes", "host_peak_bytes", "disk_bytes"    the most that the step touches of each
  *   "state_bytes"          what of device, host and disk holds from step to step
  *   "instructions"         how many there are
- *   "replayed"             whether a GPU did them from what it had recorded of the first step, all at one word
+ *   "replayed"             whether a GPU did them from what it had recorded of an earlier step, all at one word
  *   "not_recorded"         why the GPU refused to record the step; "" where it did not
+ *   "timed_step"           the step that "measured", "operators", "timeline" and "queues" are of. To a CPU the last
+ * one. To a GPU being asked for the time of each instruction costs time, so it is in a few steps only: of those with
+ * the same shapes the 1st, 2nd, 4th, 8th, 16th, 32nd and every 64th, and the one after each call of this function
  *   "memory"               where device and host have memory of their own, else all 0: "device_free_before_bytes" and
  *                          "device_free_bytes", of the device, when the session opened it and now; "pinned_bytes" and
  *                          "unpinned_bytes", of the host's, what copies reach at full speed and what the system refused

@@ -187,14 +187,16 @@ std::string report_page(const RunRecord &run) {
       "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head><meta charset=\"utf-8\"/>"
       "<title>{0}</title><style>{1}</style></head>\n<body>\n<h1>{0}</h1>\n",
       title, kStyle);
-  const auto section = [&](const char *heading, const char *text, const std::string &body) {
+  const auto section = [&](const char *heading, const std::string &text, const std::string &body) {
     page += fmt::format("<h2>{}</h2>\n", heading);
-    if (*text != '\0') page += fmt::format("<p>{}</p>\n", text);
+    if (!text.empty()) page += fmt::format("<p>{}</p>\n", text);
     page += body;
   };
   section("What was run", "", run_table(run));
   section("Loss", "", loss_picture(run.losses, run.before + 1));
-  section("One step", "Measured in the last step (of several batches: in its last one).", Costs(report).table());
+  section("One step",
+          fmt::format("Measured in step {} (of several batches: in its last one).", report.value("timed_step", 0)),
+          Costs(report).table());
   section("Memory over the step",
           "What each kind of array holds while the step goes on. The peaks above are those of the arenas, which may "
           "have gaps between arrays.",

@@ -126,7 +126,7 @@ func (s *Session) Plan() (json.RawMessage, error) {
 	return json.RawMessage(text), err
 }
 
-// Report says what the last step did with its time and its memory.
+// Report says what a step did with its time and its memory.
 func (s *Session) Report() (json.RawMessage, error) {
 	text, err := s.c.text(s.log, lib.Session_report)
 	return json.RawMessage(text), err

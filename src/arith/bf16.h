@@ -1,4 +1,5 @@
-// bfloat16: the upper half of a float32. Rounded to nearest, ties to even; a NaN stays one and becomes quiet.
+// bfloat16: the upper half of a float32. Rounded to nearest, ties to even; a NaN stays one and becomes quiet (on a GPU,
+// which has an instruction for all this, it becomes 0x7FFF).
 #pragma once
 
 #include <bit>
@@ -17,9 +18,15 @@ PROTRAIN_HD float widened(bf16 x) { return std::bit_cast<float>(std::uint32_t{x.
 PROTRAIN_HD float widened(float x) { return x; }
 
 PROTRAIN_HD bf16 to_bf16(float x) {
+#if defined(__CUDA_ARCH__)
+  bf16 rounded;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded.bits) : "f"(x));
+  return rounded;
+#else
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t rounded = x != x ? bits | 0x400000u : bits + 0x7FFFu + ((bits >> 16) & 1u);
   return {static_cast<std::uint16_t>(rounded >> 16)};
+#endif
 }
 
 // A result in the type it is stored in.

@@ -142,13 +142,14 @@ class Device {
   virtual void wait(Queue queue, std::size_t event);
   // This thread waits; an error of anything that was appended before comes out here. On any thread.
   virtual void wait_here(std::size_t event);
-  // When the event was over in the last run_step, counted from its begin.
+  // When the event was over in the last run_step, or in the last replay of a timed recording, counted from its begin.
   virtual std::int64_t event_ns(std::size_t event);
 
   // Takes down what `issue` appends, and does none of it. The same must have run before: what a first time needs, such
-  // as loading kernels, cannot be taken down. nullptr: the device does not do this. Where it refuses, its error comes
-  // out, and steps can go on being issued.
-  virtual std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument);
+  // as loading kernels, cannot be taken down. `timed`: replays tell when their events were over, which costs them time;
+  // else events only make queues wait. nullptr: the device does not do this. Where it refuses, its error comes out, and
+  // steps can go on being issued.
+  virtual std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed);
   // What run_step would do, were it to issue the same with these numbers.
   virtual void replay_step(Recording &recording, const StepScalars &scalars);
 };

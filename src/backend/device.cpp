@@ -18,7 +18,7 @@ void Device::record(Queue, std::size_t) { not_asynchronous(*this); }
 void Device::wait(Queue, std::size_t) { not_asynchronous(*this); }
 void Device::wait_here(std::size_t) { not_asynchronous(*this); }
 std::int64_t Device::event_ns(std::size_t) { not_asynchronous(*this); }
-std::unique_ptr<Recording> Device::record_step(void (*)(void *), void *) { return nullptr; }
+std::unique_ptr<Recording> Device::record_step(void (*)(void *), void *, bool) { return nullptr; }
 void Device::replay_step(Recording &, const StepScalars &) { not_asynchronous(*this); }
 
 }  // namespace protrain::backend

@@ -52,6 +52,32 @@ Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   return out;
 }
 
+// How many neighbours of the innermost dim can be taken at once, at most `most` (a power of two): every operand has
+// them end to end, or one element for them all, and packs of them begin at multiples of their size wherever the walk
+// goes.
+template <std::size_t N>
+std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
+  auto fits = [&](std::int64_t count) {
+    if (layout.dims.back() % count != 0) return false;
+    for (const Strides &strides : layout.strides) {
+      if (strides.back() != 0 && strides.back() != 1) return false;
+      for (std::size_t axis = 0; axis + 1 < strides.size() && strides.back() == 1; ++axis)
+        if (strides[axis] % count != 0) return false;
+    }
+    return true;
+  };
+  while (most > 1 && !fits(most)) most /= 2;
+  return most;
+}
+
+// The walk from pack to pack of so many neighbours; strides stay those of elements.
+template <std::size_t N>
+Layout<N> in_packs(Layout<N> layout, std::int64_t count) {
+  layout.dims.back() /= count;
+  for (Strides &strides : layout.strides) strides.back() *= count;
+  return layout;
+}
+
 // Strides of an operand of `shape` in a walk over `target`, which it broadcasts to: 0 where it is stretched.
 inline Strides broadcast_strides(const Shape &shape, const Shape &target, const std::string &subject) {
   require(shape.size() <= target.size(), Code::shape, subject, "{} does not broadcast to {}", to_text(shape),

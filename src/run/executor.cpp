@@ -36,7 +36,7 @@ Executor::Executor(backend::Device &device, const graph::Graph &graph, const pro
                    Lanes &lanes)
     : device_(device), graph_(graph), program_(program), store_(store), lanes_(lanes) {
   report_.peak_bytes = program.arena_bytes;
-  report_.spans.resize(program.instructions.size());
+  report_.timed.spans.resize(program.instructions.size());
   for (std::size_t q = 0; q < kQueueCount; ++q)
     report_.beside[q] =
         lanes.has(static_cast<Queue>(q)) || (device.info().asynchronous && static_cast<Queue>(q) != Queue::compute);
@@ -91,11 +91,11 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
 
 void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial) {
   trial_ = trial;
-  recording_.reset();
+  recordings_ = {};
   report_.not_recorded.clear();
-  const bool records = device_.info().asynchronous && !trial.delays && !trial.poison &&
-                       std::ranges::none_of(program_.instructions, [&](const auto &i) { return lanes_.has(i.queue); });
-  record_after_ = records ? runs_ + 1 : 0;
+  records_ = device_.info().asynchronous && !trial.delays && !trial.poison &&
+             std::ranges::none_of(program_.instructions, [&](const auto &i) { return lanes_.has(i.queue); });
+  record_from_ = 0;
   if (device_.info().asynchronous) device_.reserve_events(program_.instructions.size());
   issues_.clear();
   for (auto &list : lists_) list.clear();
@@ -108,6 +108,8 @@ void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const
     issues_.back().commits =
         issues_.size() > program_.commit && (changes_state || instruction.kind == program::Kind::update);
   }
+  for (std::size_t i = 0; i < issues_.size(); ++i)
+    for (std::size_t event : issues_[i].events) issues_[event].awaited = true;
 }
 
 void Executor::move(const Issue &issue, bool alone) {
@@ -127,8 +129,8 @@ void Executor::perform(std::size_t instruction, bool alone) {
   if (ahead)
     for (std::size_t event : issue.events) device_.wait(issue.queue, event);
   if (issue.commits) committed_.store(true, std::memory_order_relaxed);
-  if (trial_.delays) sleep_now_and_then(runs_, instruction);
-  const std::int64_t start_ns = nanoseconds_since(start_);
+  if (trial_.delays) sleep_now_and_then(report_.runs, instruction);
+  const std::int64_t start_ns = timed_ && !ahead ? nanoseconds_since(start_) : 0;
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = scalars_};
   if (issue.kernel == nullptr)
@@ -138,9 +140,12 @@ void Executor::perform(std::size_t instruction, bool alone) {
   else
     device_.launch(issue.queue, *issue.kernel, launch);
   if (issue.earlier) issue.over = true;
-  if (ahead) return device_.record(issue.queue, instruction);
+  if (ahead) {
+    if (timed_ || issue.awaited) device_.record(issue.queue, instruction);
+    return;
+  }
   for (const auto &[at, bytes] : issue.poison) std::memset(at, kPoison, bytes);
-  report_.spans[instruction] = {start_ns, nanoseconds_since(start_)};
+  if (timed_) report_.timed.spans[instruction] = {start_ns, nanoseconds_since(start_)};
 }
 
 void Executor::execute(std::size_t instruction) {
@@ -192,16 +197,17 @@ void Executor::issue() {
 
 // Of what the device ran by itself only the ends are known: it began when nothing was left to wait for.
 void Executor::note_spans() {
+  std::vector<program::Span> &spans = report_.timed.spans;
   std::array<std::int64_t, kQueueCount> free{};
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     const Queue queue = issues_[i].queue;
     std::int64_t &queue_free = free[static_cast<std::size_t>(queue)];
     if (runs_ahead(queue)) {
       std::int64_t start = queue_free;
-      for (std::size_t wait : program_.instructions[i].waits) start = std::max(start, report_.spans[wait].end_ns);
-      report_.spans[i] = {start, std::max(start, device_.event_ns(i))};
+      for (std::size_t wait : program_.instructions[i].waits) start = std::max(start, spans[wait].end_ns);
+      spans[i] = {start, std::max(start, device_.event_ns(i))};
     }
-    queue_free = report_.spans[i].end_ns;
+    queue_free = spans[i].end_ns;
   }
 }
 
@@ -255,24 +261,31 @@ void Executor::rethrow(const Lanes::Outcome &outcome) const {
   }
 }
 
-void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled) {
+void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed) {
   scalars_ = &scalars;
   cancelled_ = &cancelled;
-  ++runs_;
+  timed_ = timed || !device_.info().asynchronous;
+  ++report_.runs;
+  record();
   committed_ = stopped_ = false;
+  backend::Recording *recording = recordings_[timed_].get();
   report_.seconds = 0;
-  report_.replayed = recording_ != nullptr;
-  std::ranges::fill(report_.spans, program::Span{});
+  report_.replayed = recording != nullptr;
+  if (timed_) {
+    report_.timed.step = scalars.step;
+    report_.timed.seconds = 0;
+    std::ranges::fill(report_.timed.spans, program::Span{});
+  }
   for (Issue &issue : issues_) issue.over = false;
   start_ = Time::now();
   lanes_.begin(*this);
   std::exception_ptr gone;  // the device is, and nobody knows what it had done: that matters more than what came first
   try {
-    if (!recording_)
+    if (recording == nullptr)
       device_.run_step(&Executor::issue_all, this);
     else if (!stopped(0)) {
       for (Issue &issue : issues_) issue.over = true;
-      device_.replay_step(*recording_, scalars);
+      device_.replay_step(*recording, scalars);
     }
   } catch (Error &error) {
     if (error.code != Code::arg) error.aftermath = Aftermath::lost, gone = std::current_exception();
@@ -285,20 +298,22 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   const bool holds_earlier = std::ranges::any_of(issues_, &Issue::earlier);
   if (outcome.error && !gone && holds_earlier) settle(outcome);
   if (outcome.error) rethrow(outcome);
-  if (device_.info().asynchronous) note_spans();
   report_.seconds = static_cast<double>(nanoseconds_since(start_)) * 1e-9;
-  if (record_after_ != 0 && runs_ >= record_after_) record();
+  if (timed_ && device_.info().asynchronous) note_spans();
+  if (timed_) report_.timed.seconds = report_.seconds;
+  if (record_from_ == 0) record_from_ = report_.runs + 1;
 }
 
-// The run stands, whatever comes of this; those that follow are issued.
+// The recording that the run is to replay, where there can be one and is none yet; otherwise the run is issued.
 void Executor::record() {
-  record_after_ = 0;
+  if (!records_ || recordings_[timed_] || record_from_ == 0 || report_.runs < record_from_) return;
   report_.not_recorded.clear();
   try {
-    recording_ = device_.record_step(&Executor::append_all, this);
+    recordings_[timed_] = device_.record_step(&Executor::append_all, this, timed_);
+    records_ = recordings_[timed_] != nullptr;
   } catch (const std::exception &error) {
     report_.not_recorded = error.what();
-    record_after_ = runs_ + kRunsToRetry;
+    record_from_ = report_.runs + kRunsToRetry;
   }
 }
 

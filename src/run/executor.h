@@ -1,10 +1,12 @@
 // Executor: runs one Program. Everything it needs is resolved when it is made; a run is one loop over a list of
 // instructions, which hands those of queues with a worker to their worker and runs the others itself; or, where the
-// device is asynchronous, appends them to its queues and does not wait. What waits for what is said there by events,
-// one for each instruction. Where nothing but the device has a part in it, each run is the first one's repetition: the
-// device records it, if it can, and is told one thing from then on, to replay it.
+// device is asynchronous, appends them to its queues and does not wait. What waits for what is said there by events.
+// When its instructions were over such a device tells by an event for each, which costs it time: so only in runs that
+// are to be timed. Where nothing but the device has a part in it, each run is the first one's repetition: the device
+// records it, if it can, once with times and once without, and is told one thing from then on, to replay it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <set>
@@ -22,12 +24,17 @@ namespace protrain::run {
 
 // What happened in the last run.
 struct Report {
+  std::uint64_t runs = 0;  // so far
   double seconds = 0;
   std::array<std::uint64_t, kTierCount> peak_bytes{};
-  std::vector<program::Span> spans;  // per instruction of the Program; 0 to 0 for what did not run
-  program::Beside beside{};          // the queues that have a worker
-  bool replayed = false;             // from the device's recording
-  std::string not_recorded;          // why the device refused to record the step when it was asked last; "": it did not
+  struct Timed {  // the last run that was
+    std::uint64_t step = 0;
+    double seconds = 0;
+    std::vector<program::Span> spans;  // per instruction of the Program; 0 to 0 for what did not run
+  } timed;
+  program::Beside beside{};  // the queues that have a worker
+  bool replayed = false;     // from the device's recording
+  std::string not_recorded;  // why the device refused to record the step when it was asked last; "": it did not
 };
 
 // What tests do to find faults that timing hides.
@@ -51,8 +58,9 @@ class Executor final : public Job {
   void warm_up(std::set<const backend::Kernel *> &warm);
 
   // Errors name the instruction; their aftermath tells what is left. A cancel that is seen before the Program's point
-  // of commitment stops the run, a later one does not; a replay sees none once it has begun.
-  void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled);
+  // of commitment stops the run, a later one does not; a replay sees none once it has begun. `timed`: the report's
+  // spans are to be of this run; where times cost nothing they always are.
+  void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
 
   const Report &report() const { return report_; }
 
@@ -68,6 +76,7 @@ class Executor final : public Job {
     bool commits = false;             // once it has begun, the step cannot be as if it had never been
     bool earlier = false;             // of the step before
     bool over = false;                // in this run; noted of those alone
+    bool awaited = false;             // by others, as an event
     std::vector<Wait> waits;          // for what threads run
     std::vector<std::size_t> events;  // for what queues of the device run by themselves: instructions
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
@@ -108,9 +117,10 @@ class Executor final : public Job {
   std::array<std::vector<std::size_t>, kQueueCount> lists_;  // per queue with a worker: its instructions
   std::atomic<bool> committed_{false};                       // one that commits has begun
   bool stopped_ = false;                                     // the run, by a cancel
-  std::uint64_t runs_ = 0;
-  std::uint64_t record_after_ = 0;                 // that run, or the next that succeeds; 0: never
-  std::unique_ptr<backend::Recording> recording_;  // nullptr: each run is issued
+  bool timed_ = false;                                       // the run is
+  bool records_ = false;                                     // the device may
+  std::uint64_t record_from_ = 0;                            // in that run at the earliest; 0: none has succeeded yet
+  std::array<std::unique_ptr<backend::Recording>, 2> recordings_;  // without and with times; nullptr: runs are issued
   const backend::StepScalars *scalars_ = nullptr;
   const std::atomic<bool> *cancelled_ = nullptr;
   std::chrono::steady_clock::time_point start_;  // of the run

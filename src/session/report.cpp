@@ -24,7 +24,7 @@ Json operators_json(const run::Report &report, const program::Program &program, 
     const std::string name = instruction.kind == program::Kind::run
                                  ? graph.node(instruction.node).op
                                  : program::kKindNames[static_cast<std::size_t>(instruction.kind)];
-    by_operator[name].first += report.spans[i].end_ns - report.spans[i].start_ns;
+    by_operator[name].first += report.timed.spans[i].end_ns - report.timed.spans[i].start_ns;
     by_operator[name].second += 1;
   }
   Json json = Json::object();
@@ -155,7 +155,8 @@ Json queues_json(const program::Program &program, const std::vector<program::Spa
 std::string report_json(const run::Report &report, double seconds, const MemoryAround &memory,
                         const program::Program &program, const graph::Graph &graph,
                         const program::Simulation *prediction) {
-  const auto step_ns = static_cast<std::int64_t>(report.seconds * 1e9);
+  const run::Report::Timed &timed = report.timed;
+  const auto step_ns = static_cast<std::int64_t>(timed.seconds * 1e9);
   Json json = {{"seconds", seconds},
                {"device_peak_bytes", report.peak_bytes[0]},
                {"host_peak_bytes", report.peak_bytes[1]},
@@ -165,11 +166,12 @@ std::string report_json(const run::Report &report, double seconds, const MemoryA
                {"replayed", report.replayed},
                {"not_recorded", report.not_recorded},
                {"memory", memory_json(memory)},
-               {"measured", costs_json(summarize(program, report.spans, report.beside, step_ns), report.peak_bytes)}};
+               {"timed_step", timed.step},
+               {"measured", costs_json(summarize(program, timed.spans, report.beside, step_ns), report.peak_bytes)}};
   if (prediction != nullptr) json["predicted"] = costs_json(program, *prediction, report.beside);
   json["operators"] = operators_json(report, program, graph);
-  json["timeline"] = timeline_json(program, report.spans);
-  json["queues"] = queues_json(program, report.spans);
+  json["timeline"] = timeline_json(program, timed.spans);
+  json["queues"] = queues_json(program, timed.spans);
   return json.dump(1);
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <new>
@@ -24,6 +25,10 @@ using graph::ValueId;
 
 constexpr const char *kAnew = "; the step begins anew with its first batch";
 constexpr std::uint32_t kLossMark = 1;  // status words above it are 2 + the parameter
+
+// Of the runs of a Program, from 1 on, those in which a GPU is asked when each instruction was over: it costs a percent
+// or two of the step. The first is cold and the second the first replay; later ones are enough for a report.
+bool is_timed(std::uint64_t run) { return std::has_single_bit(run) || run % 64 == 0; }
 
 class LiveSession final : public Session {
  public:
@@ -160,6 +165,7 @@ class LiveSession final : public Session {
   }
   std::string graph_text() override { return blueprint_.first().training.graph.print(); }
   std::string report_json() override {
+    times_wanted_ = true;
     if (last_.executor != nullptr)
       return session::report_json(last_.executor->report(), seconds_, machine_.memory(), *last_.program, *last_.graph,
                                   last_.predicted);
@@ -231,7 +237,7 @@ class LiveSession final : public Session {
     static constexpr std::atomic<bool> kNever{false};
     machine_.set_held(true);
     const backend::StepScalars numbers = *std::exchange(held_, std::nullopt);
-    machine_.settlement()->run(numbers, kNever);
+    machine_.settlement()->run(numbers, kNever, false);
   }
 
   float take_evaluation() {
@@ -239,7 +245,7 @@ class LiveSession final : public Session {
     const std::size_t binding = fitting_binding();
     const program::Program &program = blueprint_.draft.programs[binding].evaluation;
     machine_.set_status(0);
-    machine_.executors(binding).evaluation->run({.step = count_.steps, .seed = count_.seed}, cancelled_);
+    machine_.executors(binding).evaluation->run({.step = count_.steps, .seed = count_.seed}, cancelled_, false);
     require(machine_.status() == 0, Code::nonfinite, "loss", "the loss is not finite");
     float loss = 0;
     machine_.read_result(program, program.loss, &loss, sizeof loss);
@@ -296,8 +302,9 @@ class LiveSession final : public Session {
     }
     machine_.set_held(held_.has_value());
     held_.reset();
+    const bool timed = std::exchange(times_wanted_, false) || is_timed(executor.report().runs + 1);
     try {
-      executor.run(scalars, cancelled_);
+      executor.run(scalars, cancelled_, timed);
     } catch (Error &error) {
       if (error.aftermath == Aftermath::unchanged) throw;  // the batch did not take place, those before it stand
       // Sums to which part of a batch was added are of no use.
@@ -479,6 +486,7 @@ class LiveSession final : public Session {
   std::vector<std::optional<Shape>> input_shapes_;  // of what was set
   Ran last_;
   bool lost_ = false, warned_ = false;
+  bool times_wanted_ = false;  // of the next step: a report was asked for
   std::atomic<bool> cancelled_{false};
 };
 

@@ -79,6 +79,17 @@ Attributes slice_attributes(const Cut &cut) {
   return {{"starts", cut.starts}, {"ends", cut.ends}, {"axes", cut.axes}, {"steps", cut.steps}};
 }
 
+// Runs, and where they begin, that are whole units of 16, 8, 4 and 2 bytes, and those that are not.
+TEST_P(SliceKernel, RunsOfEveryWidth) {
+  for (std::int64_t unit : {1, 2, 3, 4, 8, 16})
+    for (std::int64_t first : {0, 1, 2, 4, 8, 16})
+      for (std::int64_t whole : {96, 100, 102, 103}) {
+        const Attributes attributes = {
+            {"starts", Integers{1, first}}, {"ends", Integers{4, first + 3 * unit}}, {"axes", Integers{0, 1}}};
+        expect_for_every_type(*this, "Slice", attributes, {{5, whole}});
+      }
+}
+
 TEST_P(SliceKernel, BoundsOfEveryKind) {
   for (const Cut &cut : kCuts) expect_for_every_type(*this, "Slice", slice_attributes(cut), {cut.shape});
   expect_for_every_type(*this, "Slice", {{"starts", Integers{1, 2}}, {"ends", Integers{3, 4}}}, {{5, 6, 7}});
@@ -98,6 +109,7 @@ TEST_P(ConcatKernel, JoinsAlongAnyAxis) {
   expect_for_every_type(*this, "Concat", {{"axis", std::int64_t{-1}}}, {{7, 300}, {7, 1}, {7, 0}, {7, 200}});
   expect_for_every_type(*this, "Concat", {{"axis", std::int64_t{1}}}, {{2, 3, 257}, {2, 4, 257}});
   expect_for_every_type(*this, "Concat", {{"axis", std::int64_t{0}}}, {{1}, {1}});
+  expect_for_every_type(*this, "Concat", {{"axis", std::int64_t{2}}}, {{2, 3, 64}, {2, 3, 128}, {2, 3, 8}});
 }
 
 TEST_P(SplitKernel, CutsAlongAnyAxis) {

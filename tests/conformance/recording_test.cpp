@@ -37,9 +37,9 @@ class SmallStep {
     scalars_ = of_step(t);
     step(device_, [this] { append(); });
   }
-  std::unique_ptr<backend::Recording> record() {
+  std::unique_ptr<backend::Recording> record(bool timed = true) {
     scalars_ = of_step(77);  // those of no step there is
-    return device_.record_step([](void *self) { static_cast<SmallStep *>(self)->append(); }, this);
+    return device_.record_step([](void *self) { static_cast<SmallStep *>(self)->append(); }, this, timed);
   }
   void replay(backend::Recording &recording, int t) { device_.replay_step(recording, of_step(t)); }
 
@@ -142,6 +142,32 @@ TEST_P(Recordings, TellWhenTheirEventsWereOverInEachReplay) {
   }
 }
 
+// The same step; its events keep the times of the step before.
+TEST_P(Recordings, RecordNoTimesThatNobodyWants) {
+  const Machine &machine = *GetParam()->ways[0].machine;
+  Device &device = *machine.device;
+  if (!device.info().asynchronous) return;
+  const std::vector<float> issued = trained(machine, false);
+  SmallStep small(machine);
+  small.issue(1);
+  const auto times = [&] {
+    std::vector<std::int64_t> ns;
+    for (std::size_t event = 0; event < SmallStep::kEvents; ++event) ns.push_back(device.event_ns(event));
+    return ns;
+  };
+  const std::vector<std::int64_t> before = times();
+  const auto timed = small.record(true), untimed = small.record(false);
+  ASSERT_TRUE(timed && untimed);
+  small.replay(*untimed, 2);
+  EXPECT_EQ(times(), before);
+  small.replay(*timed, 3);
+  const std::vector<std::int64_t> after = times();
+  EXPECT_NE(after, before);
+  for (int t = 4; t <= 5; ++t) small.replay(*untimed, t);
+  EXPECT_EQ(times(), after);
+  EXPECT_EQ(small.weights, issued);
+}
+
 // Steps of two recordings, and steps that are issued, in turn: each has its own numbers.
 TEST_P(Recordings, StandBesideEachOtherAndBesideStepsThatAreIssued) {
   const Machine &machine = *GetParam()->ways[0].machine;
@@ -171,7 +197,7 @@ TEST_P(Recordings, AreRefusedWithoutHarm) {
     }
   };
   const auto refusal_of = [&](void (*issue)(void *)) {
-    return refusal([&] { return device.record_step(issue, &device); });
+    return refusal([&] { return device.record_step(issue, &device, false); });
   };
   if (!device.info().asynchronous) {
     EXPECT_EQ(refusal_of([](void *) {}), "");

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 
 #include "conformance/contest.h"
@@ -82,6 +83,29 @@ TEST_P(UnaryKernel, GradientsMatchTheReference) {
                         {random_floats({5, 1031}, 2), random_floats({5, 1031}, 3, op.low, op.high)}});
 }
 
+// Small results are as exact as large ones: within a step of the type, where other tests take the error over 1 at
+// least.
+TEST_P(UnaryKernel, ActivationsInNarrowTypesKeepTheirTails) {
+  const Attributes tanh = {{"approximate", std::string("tanh")}};
+  const Contender::Way &way = GetParam()->ways[0];
+  const std::vector<std::pair<std::string, Attributes>> activations = {
+      {"Gelu", {}}, {"Gelu", tanh}, {"Silu", {}}, {"Sigmoid", {}}, {"Tanh", {}}, {"SigmoidGrad", {}}, {"TanhGrad", {}}};
+  for (const auto &[op, attributes] : activations)
+    for (DType dtype : GetParam()->narrow) {
+      OneNode one{op, attributes, {Array::from_doubles({dtype, {8192}}, random_floats({8192}, 8, -4, 4).doubles())}};
+      if (op.ends_with("Grad"))
+        one.inputs.insert(one.inputs.begin(), Array::from_doubles({dtype, {8192}}, std::vector<double>(8192, 1)));
+      if (way.prepare != nullptr) way.prepare();
+      Bench bench(one, *way.machine);
+      bench.run();
+      const std::vector<double> found = bench.results()[0].doubles(), expected = reference(one)[0].doubles();
+      const double step = dtype == DType::bf16 ? 0x1p-7 : 0x1p-10;
+      for (std::size_t i = 0; i < found.size(); ++i)
+        EXPECT_LE(std::abs(found[i] - expected[i]), step * std::abs(expected[i]))
+            << op << " " << one.inputs.back().doubles()[i];
+    }
+}
+
 TEST_P(UnaryKernel, AnyShapeIsTaken) {
   for (const Shape &shape : kShapes) {
     expect_reference({"Tanh", {}, {random_floats(shape, 4)}});
@@ -94,6 +118,11 @@ TEST_P(UnaryKernel, SpecialValues) {
   const Array x = floats({6}, {kNaN, kInfinity, -kInfinity, 0, 3e38, -0.5});
   for (const char *op : {"Relu", "IsNaN", "IsInf"}) expect_reference({op, {}, {x}});
   expect_reference({"IsInf", {{"detect_positive", std::int64_t{0}}}, {x}});
+  const Array ends = floats({4}, {kNaN, kInfinity, 3e38, -3e38});
+  for (const char *op : {"Gelu", "Silu", "Sigmoid", "Tanh"}) expect_reference({op, {}, {ends}});
+  expect_reference({"Gelu", {{"approximate", std::string("tanh")}}, {ends}});
+  for (const char *op : {"GeluGrad", "SiluGrad", "SigmoidGrad", "TanhGrad"})
+    expect_reference({op, {}, {floats({1}, {1}), floats({1}, {kNaN})}});
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class Bench {
   }
 
   // Of what was fed.
-  void step() {
+  void step(bool timed = true) {
     const auto t = static_cast<double>(++steps_);
     const backend::Optimizer &optimizer = blueprint().optimizer;
     executor_->run({.learning_rate = 1e-2,
@@ -75,7 +75,7 @@ class Bench {
                     .beta2_power = std::pow(optimizer.beta2, t),
                     .step = static_cast<std::uint64_t>(steps_),
                     .seed = 7},
-                   cancelled);
+                   cancelled, timed);
   }
 
   const run::Report &report() const { return executor_->report(); }

@@ -112,6 +112,7 @@ class Streams final : public Forwarding {
   void reserve_events(std::size_t count) override { events_.resize(std::max(count, events_.size())); }
 
   void run_step(void (*issue)(void *), void *argument) override {
+    times_known_ = true;
     issue(argument);
     settle();
   }
@@ -119,23 +120,27 @@ class Streams final : public Forwarding {
   // What was asked of it, to be asked again.
   struct Calls final : backend::Recording {
     std::vector<std::function<void(const backend::StepScalars &)>> calls;
+    bool timed = false;
   };
   bool records = false, refuses = false;
   int attempts = 0;
   int recorded_steps = 0, replayed_steps = 0;
-  std::unique_ptr<backend::Recording> record_step(void (*issue)(void *), void *argument) override {
+  int events_recorded = 0, events_asked = 0;  // in steps that were done
+  std::unique_ptr<backend::Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     if (!records) return nullptr;
     ++attempts;
     if (refuses) fail(Code::device, "streams", "they are not recorded today");
     ++recorded_steps;
     auto recording = std::make_unique<Calls>();
     recording_ = recording.get();
+    recording->timed = timed;
     issue(argument);
     recording_ = nullptr;
     return recording;
   }
   void replay_step(backend::Recording &recording, const backend::StepScalars &scalars) override {
     ++replayed_steps;
+    times_known_ = static_cast<Calls &>(recording).timed;
     for (const auto &call : static_cast<Calls &>(recording).calls) call(scalars);
     settle();
   }
@@ -159,6 +164,7 @@ class Streams final : public Forwarding {
   }
   void record(Queue queue, std::size_t event) override {
     if (recording_ != nullptr) return keep([=, this] { record(queue, event); });
+    ++events_recorded;
     const std::uint64_t time = [&] {
       const std::lock_guard lock(mutex_);
       return ++events_[event].recorded;
@@ -173,7 +179,11 @@ class Streams final : public Forwarding {
     append(queue, [this, event, time = recorded(event)] { wait_for(event, time); });
   }
   void wait_here(std::size_t event) override { wait_for(event, recorded(event)); }
-  std::int64_t event_ns(std::size_t event) override { return static_cast<std::int64_t>(event); }
+  std::int64_t event_ns(std::size_t event) override {
+    EXPECT_TRUE(times_known_);
+    ++events_asked;
+    return static_cast<std::int64_t>(event);
+  }
 
  private:
   struct Event {
@@ -240,6 +250,7 @@ class Streams final : public Forwarding {
   std::array<std::deque<std::function<void()>>, kQueueCount> queues_;
   std::vector<Event> events_;
   std::size_t pending_ = 0;
+  bool times_known_ = false;
   bool closed_ = false;
   std::exception_ptr error_;
   Calls *recording_ = nullptr;

@@ -142,7 +142,7 @@ TEST(Executor, LeavesTheSameBitsOnAnAsynchronousDevice) {
     Bench bench(kModel, following(plan, scratch), std::make_unique<Streams>());
     bench.load(bench.program(), false);
     ASSERT_TRUE(bench.train(2) == expected) << plan::to_json(plan);
-    const auto &spans = bench.report().spans;
+    const auto &spans = bench.report().timed.spans;
     EXPECT_TRUE(std::ranges::all_of(spans, [](const program::Span &span) { return span.end_ns >= span.start_ns; }));
   }
 }
@@ -178,7 +178,51 @@ TEST(Executor, LeavesTheSameBitsWhereTheDeviceReplaysWhatTheFirstRunDid) {
     EXPECT_EQ(recorded.streams->recorded_steps, 1);
     EXPECT_EQ(recorded.streams->replayed_steps, 3);
     EXPECT_TRUE(recorded.bench.report().replayed);
-    EXPECT_GT(recorded.bench.report().spans.back().end_ns, 0);
+    EXPECT_GT(recorded.bench.report().timed.spans.back().end_ns, 0);
+  }
+}
+
+// Events and questions of each of `steps` steps, the first two of which are timed; all leave the bits they should.
+std::vector<std::pair<int, int>> events_of_steps(Recorded &recorded, int steps) {
+  std::vector<std::pair<int, int>> events;
+  Trace trace;
+  for (int i = 0; i < steps; ++i) {
+    recorded.streams->events_recorded = recorded.streams->events_asked = 0;
+    recorded.bench.feed();
+    recorded.bench.step(i < 2);
+    recorded.bench.note_step(trace);
+    events.emplace_back(recorded.streams->events_recorded, recorded.streams->events_asked);
+  }
+  recorded.bench.note_weights(trace);
+  EXPECT_TRUE(trace == unlimited(kModel, steps));
+  return events;
+}
+
+TEST(Executor, RecordsNoEventAndAsksForNoneInARunThatIsNotTimed) {
+  Recorded recorded(kModel);
+  const auto all = static_cast<int>(recorded.bench.program().instructions.size());
+  using Events = std::pair<int, int>;
+  EXPECT_EQ(events_of_steps(recorded, 4), (std::vector<Events>{{all, all}, {all, all}, {0, 0}, {0, 0}}));
+  EXPECT_EQ(recorded.streams->recorded_steps, 2) << "with times and without";
+  EXPECT_EQ(recorded.streams->replayed_steps, 3);
+  const run::Report::Timed &timed = recorded.bench.report().timed;
+  EXPECT_EQ(timed.step, 2u);
+  EXPECT_GT(timed.seconds, 0);
+  EXPECT_GT(timed.spans.back().end_ns, 0);
+}
+
+TEST(Executor, RecordsOnlyTheEventsThatOthersWaitForInARunThatIsNotTimed) {
+  for (const Tier update : {Tier::device, Tier::host}) {  // replayed; issued
+    plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::overlap);
+    for (plan::Chunk &chunk : plan.chunks) chunk.update = update;
+    Recorded recorded(kModel, plan);
+    std::set<std::size_t> awaited;
+    for (const program::Instruction &instruction : recorded.bench.program().instructions)
+      for (std::size_t wait : instruction.waits)
+        if (recorded.bench.program().instructions[wait].queue != Queue::host) awaited.insert(wait);
+    const auto events = events_of_steps(recorded, 3);
+    EXPECT_GT(events[1].first, events[2].first);
+    EXPECT_EQ(events[2], std::pair(static_cast<int>(awaited.size()), 0));
   }
 }
 
@@ -218,14 +262,13 @@ TEST(Executor, GoesOnIssuingWhereTheDeviceRefusesToRecord) {
 TEST(Executor, SaysWhyAStepWasNotRecordedAndTriesAgainLater) {
   Recorded recorded(kModel);
   recorded.streams->refuses = true;
-  EXPECT_TRUE(recorded.bench.train(64) == unlimited(kModel, 64));
+  EXPECT_TRUE(recorded.bench.train(65) == unlimited(kModel, 65));
   EXPECT_EQ(recorded.streams->attempts, 1);
   EXPECT_EQ(recorded.bench.report().not_recorded, "they are not recorded today");
   recorded.streams->refuses = false;
   recorded.bench.train(1);
   EXPECT_EQ(recorded.streams->attempts, 2);
   EXPECT_EQ(recorded.bench.report().not_recorded, "");
-  recorded.bench.train(1);
   EXPECT_TRUE(recorded.bench.report().replayed);
 }
 

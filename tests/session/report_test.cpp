@@ -55,7 +55,7 @@ double stalls(const Json &costs) {
 TEST(Report, HasSpansInsideTheStepThatKeepEachQueuesOrderAndEveryWait) {
   for (const bool workers : {false, true}) {
     Reported reported(workers);
-    const std::vector<program::Span> &spans = reported.report().spans;
+    const std::vector<program::Span> &spans = reported.report().timed.spans;
     const auto &instructions = reported.program().instructions;
     ASSERT_EQ(spans.size(), instructions.size());
     std::array<std::int64_t, kQueueCount> end{};

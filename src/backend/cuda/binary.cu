@@ -17,32 +17,16 @@ struct Pow {
   }
 };
 
-// y[i] = op(a[i], b[i]); a step of 0 repeats an operand's only element.
-template <typename Op, typename A, typename B, typename R>
-__global__ void pack_kernel(const A *a, int a_step, const B *b, int b_step, R *y, std::int64_t count) {
-  for_packs(count, [&](std::int64_t first, auto width) {
-    constexpr int n = decltype(width)::value;
-    Pack<A, n> left;
-    Pack<B, n> right;
-    if (a_step != 0)
-      left = load<n>(a + first);
-    else
-      for (int j = 0; j < n; ++j) left.at[j] = *a;
-    if (b_step != 0)
-      right = load<n>(b + first);
-    else
-      for (int j = 0; j < n; ++j) right.at[j] = *b;
-    Pack<R, n> to;
-    for (int j = 0; j < n; ++j) to.at[j] = result<R>(Op::of(operand(left.at[j]), operand(right.at[j])));
-    store<n>(y + first, to);
-  });
-}
-
-template <typename Op, typename A, typename B, typename R>
-__global__ void walk_kernel(Walk<2> walk, const A *a, const B *b, R *y, std::int64_t count) {
-  for (std::int64_t i = thread_index(); i < count; i += thread_count()) {
-    const Places<2> from = places(walk, i);
-    y[i] = result<R>(Op::of(operand(a[from.at[0]]), operand(b[from.at[1]])));
+// y[i] = op(a[i], b[i]), by packs that the walk goes over.
+template <int kCount, typename Op, typename A, typename B, typename R>
+__global__ void binary_kernel(Walk<2> walk, const A *a, const B *b, R *y, std::int64_t packs) {
+  const bool a_repeats = repeats(walk, 0), b_repeats = repeats(walk, 1);
+  for (std::int64_t p = thread_index(); p < packs; p += thread_count()) {
+    const Places<2> from = places(walk, p);
+    const Pack<A, kCount> left = load_or_repeat<kCount>(a + from.at[0], a_repeats);
+    const Pack<B, kCount> right = load_or_repeat<kCount>(b + from.at[1], b_repeats);
+    store<kCount>(y + p * kCount,
+                  rounded_pack<R, kCount>([&](int j) { return Op::of(operand(left.at[j]), operand(right.at[j])); }));
   }
 }
 
@@ -64,12 +48,10 @@ class Binary : public CudaKernel {
  public:
   Binary(const KernelRequest &request, Site &site) : count_(element_count(request.outputs[0].shape)) {
     const Layout<2> layout = layout_of(request);
-    in_packs_ = layout.dims.size() == 1;
-    for (std::size_t n : {0, 1}) {
-      in_packs_ = in_packs_ && layout.inner_stride(n) <= 1;
-      steps_[n] = static_cast<int>(in_packs_ ? layout.inner_stride(n) : 0);
-    }
-    walk_ = walk_of(layout);
+    const std::int64_t pack = neighbours(layout, kMost) == kMost ? kMost : 1;
+    kernel_ = pack == kMost ? binary_kernel<kMost, Op, A, B, R> : binary_kernel<1, Op, A, B, R>;
+    walk_ = walk_of(in_packs(layout, pack));
+    packs_ = count_ / pack;
     if constexpr (std::is_same_v<Op, Div> && std::is_integral_v<B>) {
       divisors_ = count_ == 0 ? 0 : element_count(request.inputs[1].shape);
       note_ = site.faults.source(FaultKind::division, subject(request));
@@ -82,17 +64,16 @@ class Binary : public CudaKernel {
     R *y = output<R>(launch, 0);
     if constexpr (std::is_same_v<Op, Div> && std::is_integral_v<B>)
       cuda::launch(stream, zeros_kernel<B>, grid_of(divisors_), b, divisors_, note_);
-    if (in_packs_)
-      cuda::launch(stream, pack_kernel<Op, A, B, R>, pack_grid(count_), a, steps_[0], b, steps_[1], y, count_);
-    else
-      cuda::launch(stream, walk_kernel<Op, A, B, R>, grid_of(count_), walk_, a, b, y, count_);
+    cuda::launch(stream, kernel_, grid_of(packs_), walk_, a, b, y, packs_);
   }
 
  private:
+  static constexpr int kMost = kPackOf<A>;
+
   const std::int64_t count_;
   Walk<2> walk_;
-  bool in_packs_;
-  int steps_[2];
+  std::int64_t packs_;
+  void (*kernel_)(Walk<2> walk, const A *a, const B *b, R *y, std::int64_t packs);
   std::int64_t divisors_ = 0;
   Note note_{};
 };
@@ -148,33 +129,46 @@ const Row kRows[] = {
     {"Xor", nullptr, nullptr, nullptr, nullptr, kLogic<Xor>},
 };
 
-template <typename T>
+template <int kCount, typename T>
 __global__ void where_kernel(Walk<3> walk, const std::uint8_t *condition, const T *a, const T *b, T *y,
-                             std::int64_t count) {
-  for (std::int64_t i = thread_index(); i < count; i += thread_count()) {
-    const Places<3> from = places(walk, i);
-    y[i] = condition[from.at[0]] != 0 ? a[from.at[1]] : b[from.at[2]];
+                             std::int64_t packs) {
+  const bool condition_repeats = repeats(walk, 0), a_repeats = repeats(walk, 1), b_repeats = repeats(walk, 2);
+  for (std::int64_t p = thread_index(); p < packs; p += thread_count()) {
+    const Places<3> from = places(walk, p);
+    const auto chosen = load_or_repeat<kCount>(condition + from.at[0], condition_repeats);
+    const auto left = load_or_repeat<kCount>(a + from.at[1], a_repeats);
+    const auto right = load_or_repeat<kCount>(b + from.at[2], b_repeats);
+    Pack<T, kCount> to;
+    PROTRAIN_UNROLL for (int j = 0; j < kCount; ++j) to.at[j] = chosen.at[j] != 0 ? left.at[j] : right.at[j];
+    store<kCount>(y + p * kCount, to);
   }
 }
 
 template <typename T>
 class Where : public CudaKernel {
  public:
-  explicit Where(const KernelRequest &request) : count_(element_count(request.outputs[0].shape)) {
+  explicit Where(const KernelRequest &request) {
     Layout<3> layout{request.outputs[0].shape, {}};
     for (std::size_t n : {0, 1, 2})
       layout.strides[n] = broadcast_strides(request.inputs[n].shape, layout.dims, subject(request));
-    walk_ = walk_of(merged(layout, subject(request)));
+    layout = merged(layout, subject(request));
+    const std::int64_t pack = neighbours(layout, kMost) == kMost ? kMost : 1;
+    kernel_ = pack == kMost ? where_kernel<kMost, T> : where_kernel<1, T>;
+    walk_ = walk_of(in_packs(layout, pack));
+    packs_ = element_count(request.outputs[0].shape) / pack;
   }
 
   void run(Stream stream, const Launch &launch) override {
-    cuda::launch(stream, where_kernel<T>, grid_of(count_), walk_, input<std::uint8_t>(launch, 0), input<T>(launch, 1),
-                 input<T>(launch, 2), output<T>(launch, 0), count_);
+    cuda::launch(stream, kernel_, grid_of(packs_), walk_, input<std::uint8_t>(launch, 0), input<T>(launch, 1),
+                 input<T>(launch, 2), output<T>(launch, 0), packs_);
   }
 
  private:
-  const std::int64_t count_;
+  static constexpr int kMost = kPackOf<T>;
+
   Walk<3> walk_;
+  std::int64_t packs_;
+  void (*kernel_)(Walk<3> walk, const std::uint8_t *condition, const T *a, const T *b, T *y, std::int64_t packs);
 };
 }  // namespace
 

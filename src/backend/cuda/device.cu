@@ -192,7 +192,7 @@ class CudaDevice : public Device {
   }
   void record(Queue queue, std::size_t event) override {
     if (!recording_) return cuda::record(events_.at(event), stream(queue));
-    record_captured(events_.at(event), stream(queue));
+    if (timed_) record_captured(events_.at(event), stream(queue));
     link(queue, event);
   }
   void wait(Queue queue, std::size_t event) override {
@@ -206,16 +206,17 @@ class CudaDevice : public Device {
   std::int64_t event_ns(std::size_t event) override { return ns_between(begin_, events_.at(event)); }
 
   // The compute queue is captured, and the others from its begin to its end.
-  std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument) override {
+  std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     use_device(index_);
     const Stream compute = stream(Queue::compute);
     std::unique_ptr<Recording> recording;
     recording_ = true;
+    timed_ = timed;
     sent_ = false;
     links_.assign(events_.size() + kQueueCount, nullptr);
     try {
       begin_capture(compute);
-      record_captured(begin_, compute);
+      if (timed) record_captured(begin_, compute);
       fork();
       issue(argument);
       join();
@@ -286,7 +287,7 @@ class CudaDevice : public Device {
   std::array<Stream, kQueueCount> streams_{};
   std::vector<Event> events_;
   Event begin_ = nullptr;  // of the step
-  bool recording_ = false;
+  bool recording_ = false, timed_ = false;
   std::vector<Event> links_;  // while recording: one for each event, and one for each queue
   Allocations allocations_;
   PinnedMemory pinned_;

@@ -2,10 +2,12 @@
 // neighbours that are loaded at once.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <type_traits>
 
+#include "backend/cuda/approximate.h"
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/launch.h"
 #include "backend/layout.h"
@@ -38,29 +40,52 @@ struct alignas(sizeof(T) * kCount) Pack {
   T at[kCount];
 };
 inline constexpr int kPack = 4;
+template <typename T>
+inline constexpr int kPackOf = sizeof(T) == 2 ? 8 : kPack;  // 16 bytes of what floats are stored as
 
 template <int kCount>
 using Width = std::integral_constant<int, kCount>;
 
 // body(first, Width) for packs of elements, and for what is left over one by one.
-template <typename Body>
+template <int kCount = kPack, typename Body>
 __device__ void for_packs(std::int64_t count, Body body) {
-  const std::int64_t packs = count / kPack;
-  for (std::int64_t p = thread_index(); p < packs; p += thread_count()) body(p * kPack, Width<kPack>{});
-  const std::int64_t rest = packs * kPack + thread_index();
+  const std::int64_t packs = count / kCount;
+  for (std::int64_t p = thread_index(); p < packs; p += thread_count()) body(p * kCount, Width<kCount>{});
+  const std::int64_t rest = packs * kCount + thread_index();
   if (rest < count) body(rest, Width<1>{});
 }
-inline Grid pack_grid(std::int64_t elements) {
-  return {std::min(divided_up(divided_up(elements, kPack), kBlock), kMostBlocks)};
-}
+inline Grid pack_grid(std::int64_t elements, int pack = kPack) { return grid_of(divided_up(elements, pack)); }
 
 template <int kCount, typename T>
 __device__ Pack<T, kCount> load(const T *at) {
   return *reinterpret_cast<const Pack<T, kCount> *>(at);
 }
+// The pack of a walk's operand: neighbours, or one element that stands for all.
+template <int kCount, typename T>
+__device__ Pack<T, kCount> load_or_repeat(const T *at, bool repeats) {
+  if (!repeats) return load<kCount>(at);
+  Pack<T, kCount> pack;
+  PROTRAIN_UNROLL for (int j = 0; j < kCount; ++j) pack.at[j] = *at;
+  return pack;
+}
 template <int kCount, typename T>
 __device__ void store(T *at, const Pack<T, kCount> &pack) {
   *reinterpret_cast<Pack<T, kCount> *>(at) = pack;
+}
+
+// A pack of what `value_of` makes for each of its places, rounded to R; two bfloat16 are rounded by one instruction.
+template <typename R, int kCount, typename Make>
+__device__ Pack<R, kCount> rounded_pack(Make value_of) {
+  if constexpr (std::is_same_v<R, bf16> && kCount % 2 == 0) {
+    Pack<Pair, kCount / 2> pairs;
+    PROTRAIN_UNROLL for (int j = 0; j < kCount / 2; ++j) pairs.at[j] =
+        narrowed_pair(value_of(2 * j), value_of(2 * j + 1));
+    return std::bit_cast<Pack<R, kCount>>(pairs);
+  } else {
+    Pack<R, kCount> pack;
+    PROTRAIN_UNROLL for (int j = 0; j < kCount; ++j) pack.at[j] = result<R>(value_of(j));
+    return pack;
+  }
 }
 
 // N operands walked together, as a kernel takes it.
@@ -79,6 +104,11 @@ Walk<static_cast<int>(N)> walk_of(const Layout<N> &layout) {  // merged
     for (std::size_t n = 0; n < N; ++n) walk.strides[n][axis] = layout.strides[n][axis];
   }
   return walk;
+}
+
+template <int N>
+__device__ bool repeats(const Walk<N> &walk, int n) {
+  return walk.strides[n][walk.rank - 1] == 0;
 }
 
 template <int N>
@@ -101,7 +131,7 @@ __device__ inline std::int64_t divide(std::int64_t a, std::int64_t b, std::int64
 template <int N>
 __device__ Places<N> places(const Walk<N> &walk, std::int64_t index) {
   Places<N> found{};
-  for (int axis = walk.rank - 1; axis > 0; --axis) {
+  PROTRAIN_KEEP_LOOP for (int axis = walk.rank - 1; axis > 0; --axis) {
     std::int64_t position = 0;
     index = divide(index, walk.dims[axis], position);
     for (int n = 0; n < N; ++n) found.at[n] += position * walk.strides[n][axis];

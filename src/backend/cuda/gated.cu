@@ -7,27 +7,26 @@ namespace protrain::backend::cuda {
 namespace {
 template <typename F, typename T>
 __global__ void value_kernel(const T *g, const T *u, T *y, std::int64_t count) {
-  for_packs(count, [&](std::int64_t first, auto width) {
+  for_packs<kPackOf<T>>(count, [&](std::int64_t first, auto width) {
     constexpr int n = decltype(width)::value;
     const Pack<T, n> gate = load<n>(g + first), other = load<n>(u + first);
-    Pack<T, n> to;
-    for (int j = 0; j < n; ++j) to.at[j] = narrowed<T>(F::value(widened(gate.at[j]), {}) * widened(other.at[j]));
-    store<n>(y + first, to);
+    store<n>(y + first, rounded_pack<T, n>([&](int j) {
+               return Formula<F, T>::value(widened(gate.at[j]), {}) * widened(other.at[j]);
+             }));
   });
 }
 
 // dg, du: nullptr where not wanted.
 template <typename F, typename T>
 __global__ void grad_kernel(const T *dy, const T *g, const T *u, T *dg, T *du, std::int64_t count) {
-  for_packs(count, [&](std::int64_t first, auto width) {
+  for_packs<kPackOf<T>>(count, [&](std::int64_t first, auto width) {
     constexpr int n = decltype(width)::value;
     const Pack<T, n> upstream = load<n>(dy + first), gate = load<n>(g + first), other = load<n>(u + first);
-    Pack<T, n> to_gate, to_other;
-    for (int j = 0; j < n; ++j) {
-      const float d = widened(upstream.at[j]), x = widened(gate.at[j]);
-      to_gate.at[j] = narrowed<T>(d * widened(other.at[j]) * F::slope(x, {}));
-      to_other.at[j] = narrowed<T>(F::value(x, {}) * d);
-    }
+    const auto to_gate = rounded_pack<T, n>([&](int j) {
+      return widened(upstream.at[j]) * widened(other.at[j]) * Formula<F, T>::slope(widened(gate.at[j]), {});
+    });
+    const auto to_other = rounded_pack<T, n>(
+        [&](int j) { return Formula<F, T>::value(widened(gate.at[j]), {}) * widened(upstream.at[j]); });
     if (dg != nullptr) store<n>(dg + first, to_gate);
     if (du != nullptr) store<n>(du + first, to_other);
   });
@@ -39,7 +38,7 @@ class Gated : public CudaKernel {
   explicit Gated(const KernelRequest &request) : count_(element_count(request.inputs[0].shape)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    cuda::launch(stream, value_kernel<F, T>, pack_grid(count_), input<T>(launch, 0), input<T>(launch, 1),
+    cuda::launch(stream, value_kernel<F, T>, pack_grid(count_, kPackOf<T>), input<T>(launch, 0), input<T>(launch, 1),
                  output<T>(launch, 0), count_);
   }
 
@@ -53,7 +52,7 @@ class GatedGrad : public CudaKernel {
   explicit GatedGrad(const KernelRequest &request) : count_(element_count(request.inputs[0].shape)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    cuda::launch(stream, grad_kernel<F, T>, pack_grid(count_), input<T>(launch, 0), input<T>(launch, 1),
+    cuda::launch(stream, grad_kernel<F, T>, pack_grid(count_, kPackOf<T>), input<T>(launch, 0), input<T>(launch, 1),
                  input<T>(launch, 2), output<T>(launch, 0), output<T>(launch, 1), count_);
   }
 

@@ -10,9 +10,11 @@
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #define PROTRAIN_UNROLL _Pragma("unroll")  // what lies in registers is indexed by constants alone
+#define PROTRAIN_KEEP_LOOP _Pragma("unroll 1")
 #else
 #include PROTRAIN_EMULATION
 #define PROTRAIN_UNROLL
+#define PROTRAIN_KEEP_LOOP
 #endif
 
 #include "backend/cuda/runtime.h"

@@ -12,8 +12,6 @@
 
 namespace protrain::backend::cuda {
 
-using Pair = std::uint32_t;  // two bfloat16, the first in the lower half
-
 struct Quad {  // A, or two Bs side by side
   Pair at[4];
 };
@@ -68,18 +66,6 @@ __device__ void copy_async(void *to, const void *from, bool given) {
                  : "memory");
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-__device__ inline Pair narrowed_pair(float first, float second) {
-  Pair pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-  return pair;
-}
-// 2^x to two units in the last place; results below 2^-126 are 0.
-__device__ inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 #else
 inline float element_of(Pair pair, int i) { return widened(bf16{static_cast<std::uint16_t>(pair >> 16 * i)}); }
 
@@ -121,11 +107,6 @@ void copy_async(void *to, const void *from, bool given) {
   emulation::copy_async(to, given ? from : nullptr, kBytes);
 }
 inline void wait_for_copies() { emulation::wait_for_copies(); }
-
-inline Pair narrowed_pair(float first, float second) {
-  return static_cast<Pair>(narrowed<bf16>(second).bits) << 16 | narrowed<bf16>(first).bits;
-}
-inline float power_of_two(float x) { return ::exp2f(x); }
 #endif
 
 // Two Cs side by side as an A.

@@ -9,12 +9,57 @@
 namespace protrain::backend::cuda {
 
 namespace {
-template <typename T>
-__global__ void move_kernel(Walk<2> walk, const T *from, T *to, std::int64_t count) {
+struct alignas(16) Widest {  // that one instruction moves
+  std::uint64_t at[2];
+};
+constexpr std::int64_t kWidest = sizeof(Widest);
+
+template <typename Unit>
+__global__ void move_kernel(Walk<2> walk, const void *from, void *to, std::int64_t count) {
   for (std::int64_t i = thread_index(); i < count; i += thread_count()) {
     const Places<2> at = places(walk, i);
-    to[at.at[1]] = from[at.at[0]];
+    static_cast<Unit *>(to)[at.at[1]] = static_cast<const Unit *>(from)[at.at[0]];
   }
+}
+using MoveKernel = void (*)(Walk<2> walk, const void *from, void *to, std::int64_t count);
+MoveKernel move_by(std::int64_t bytes) {
+  switch (bytes) {
+    case 1:
+      return move_kernel<std::uint8_t>;
+    case 2:
+      return move_kernel<std::uint16_t>;
+    case 4:
+      return move_kernel<std::uint32_t>;
+    case 8:
+      return move_kernel<std::uint64_t>;
+    default:
+      return move_kernel<Widest>;
+  }
+}
+
+// The walk by units of neighbours instead of elements, as wide as dims, strides and offsets allow; strides are in
+// units.
+struct Units {
+  std::int64_t bytes;  // of one
+  Layout<2> layout;
+};
+Units in_units(const Move &move, std::int64_t element_bytes, const std::string &subject) {
+  const bool in_line = move.layout.inner_stride(0) == 1 && move.layout.inner_stride(1) == 1;
+  std::int64_t unit = in_line ? neighbours(move.layout, kWidest / element_bytes) : 1;
+  while (move.from_offset % unit != 0 || move.to_offset % unit != 0) unit /= 2;
+  Layout<2> layout = in_packs(move.layout, unit);
+  for (Strides &strides : layout.strides)
+    for (std::int64_t &stride : strides) stride /= unit;
+  return {unit * element_bytes, merged(layout, subject)};
+}
+
+template <typename T>
+__global__ void fill_kernel(T *to, T fill, std::int64_t count) {
+  for_packs<kWidest / sizeof(T)>(count, [&](std::int64_t first, auto width) {
+    Pack<T, decltype(width)::value> pack;
+    for (T &element : pack.at) element = fill;
+    store<decltype(width)::value>(to + first, pack);
+  });
 }
 
 // One (rows, columns) matrix a step of the outer walk: to[column * to_ld + row] = from[row * from_ld + column], by
@@ -71,41 +116,51 @@ class MovesKernel : public CudaKernel {
       fills_ = element_count(request.outputs[0].shape);
       std::memcpy(&fill_, moves.fill->data(), sizeof fill_);
     }
-    for (const Move &move : moves.list) steps_.push_back(step_of(move));
+    for (const Move &move : moves.list) steps_.push_back(step_of(move, subject(request)));
   }
 
   void run(Stream stream, const Launch &launch) override {
-    if (fills_ > 0) {
-      T *to = output<T>(launch, 0);
-      each(stream, fills_, [to, fill = fill_] __device__(std::int64_t i) { to[i] = fill; });
-    }
+    if (fills_ > 0)
+      cuda::launch(stream, fill_kernel<T>, pack_grid(fills_, kWidest / sizeof(T)), output<T>(launch, 0), fill_, fills_);
     for (const Step &step : steps_) {
-      const T *from = input<T>(launch, step.move.from) + step.move.from_offset;
-      T *to = output<T>(launch, step.move.to) + step.move.to_offset;
+      const std::byte *from = input<std::byte>(launch, step.from) + step.from_offset;
+      std::byte *to = output<std::byte>(launch, step.to) + step.to_offset;
       if (step.tiles > 0)
-        cuda::launch(stream, turn_kernel<T>, {step.tiles}, step.turn, from, to);
+        cuda::launch(stream, turn_kernel<T>, {step.tiles}, step.turn, reinterpret_cast<const T *>(from),
+                     reinterpret_cast<T *>(to));
       else
-        cuda::launch(stream, move_kernel<T>, grid_of(step.count), step.walk, from, to, step.count);
+        cuda::launch(stream, step.kernel, grid_of(step.count), step.walk, from, to, step.count);
     }
   }
 
  private:
   struct Step {
-    Move move;
-    std::int64_t count;
-    Walk<2> walk;
-    std::int64_t tiles;  // 0: element by element
-    Turn turn;
+    std::size_t from, to;                 // which input, which output
+    std::int64_t from_offset, to_offset;  // bytes
+    MoveKernel kernel = nullptr;
+    std::int64_t count = 0;  // units
+    Walk<2> walk{};
+    std::int64_t tiles = 0;  // 0: unit by unit
+    Turn turn{};
   };
 
-  static Step step_of(const Move &move) {
+  static Step step_of(const Move &move, const std::string &subject) {
     const Layout<2> &layout = move.layout;
-    Step step{move, layout.count(), walk_of(layout), 0, {}};
+    Step step{.from = move.from,
+              .to = move.to,
+              .from_offset = move.from_offset * static_cast<std::int64_t>(sizeof(T)),
+              .to_offset = move.to_offset * static_cast<std::int64_t>(sizeof(T))};
     const auto column = std::find(layout.strides[0].begin(), layout.strides[0].end(), 1);
     const bool turns = layout.inner_stride(0) != 1 && layout.inner_stride(1) == 1;
-    if (step.count == 0 || !turns || column == layout.strides[0].end()) return step;
-    step.turn = turn_of(layout, static_cast<std::size_t>(column - layout.strides[0].begin()));
-    step.tiles = step.count / (step.turn.rows * step.turn.columns) * step.turn.row_tiles * step.turn.column_tiles;
+    if (layout.count() > 0 && turns && column != layout.strides[0].end()) {
+      step.turn = turn_of(layout, static_cast<std::size_t>(column - layout.strides[0].begin()));
+      step.tiles = layout.count() / (step.turn.rows * step.turn.columns) * step.turn.row_tiles * step.turn.column_tiles;
+      return step;
+    }
+    const Units units = in_units(move, sizeof(T), subject);
+    step.kernel = move_by(units.bytes);
+    step.count = units.layout.count();
+    step.walk = walk_of(units.layout);
     return step;
   }
 

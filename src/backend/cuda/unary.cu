@@ -12,23 +12,21 @@ using arith::Coefficients;
 
 template <typename F, typename T>
 __global__ void value_kernel(const T *x, T *y, std::int64_t count, Coefficients k) {
-  for_packs(count, [&](std::int64_t first, auto width) {
+  for_packs<kPackOf<T>>(count, [&](std::int64_t first, auto width) {
     constexpr int n = decltype(width)::value;
     const Pack<T, n> from = load<n>(x + first);
-    Pack<T, n> to;
-    for (int j = 0; j < n; ++j) to.at[j] = narrowed<T>(F::value(widened(from.at[j]), k));
-    store<n>(y + first, to);
+    store<n>(y + first, rounded_pack<T, n>([&](int j) { return Formula<F, T>::value(widened(from.at[j]), k); }));
   });
 }
 
 template <typename F, typename T>
 __global__ void slope_kernel(const T *dy, const T *x, T *dx, std::int64_t count, Coefficients k) {
-  for_packs(count, [&](std::int64_t first, auto width) {
+  for_packs<kPackOf<T>>(count, [&](std::int64_t first, auto width) {
     constexpr int n = decltype(width)::value;
     const Pack<T, n> upstream = load<n>(dy + first), from = load<n>(x + first);
-    Pack<T, n> to;
-    for (int j = 0; j < n; ++j) to.at[j] = narrowed<T>(widened(upstream.at[j]) * F::slope(widened(from.at[j]), k));
-    store<n>(dx + first, to);
+    store<n>(dx + first, rounded_pack<T, n>([&](int j) {
+               return widened(upstream.at[j]) * Formula<F, T>::slope(widened(from.at[j]), k);
+             }));
   });
 }
 
@@ -130,7 +128,7 @@ class Unary : public CudaKernel {
         count_(element_count(request.outputs[0].shape)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    cuda::launch(stream, map_, pack_grid(count_), input<T>(launch, 0), output<T>(launch, 0), count_, k_);
+    cuda::launch(stream, map_, pack_grid(count_, kPackOf<T>), input<T>(launch, 0), output<T>(launch, 0), count_, k_);
   }
 
  private:
@@ -148,8 +146,8 @@ class UnaryGrad : public CudaKernel {
         count_(element_count(request.outputs[0].shape)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    cuda::launch(stream, map_, pack_grid(count_), input<T>(launch, 0), input<T>(launch, 1), output<T>(launch, 0),
-                 count_, k_);
+    cuda::launch(stream, map_, pack_grid(count_, kPackOf<T>), input<T>(launch, 0), input<T>(launch, 1),
+                 output<T>(launch, 0), count_, k_);
   }
 
  private:

@@ -345,7 +345,7 @@ impl Session {
         self.lend(sys::protrain_session_graph)
     }
 
-    /// What the last step did with its time and its memory, as a JSON object; `protrain.h` lists its members.
+    /// What a step did with its time and its memory, as a JSON object; `protrain.h` lists its members.
     #[doc(alias = "protrain_session_report")]
     pub fn report(&mut self) -> Result<&str> {
         self.lend(sys::protrain_session_report)

@@ -459,7 +459,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Tells what the last step did with its time and its memory, and what was predicted.
+   * Tells what a step did with its time and its memory, and what was predicted.
    *
    * @return a JSON object
    */

@@ -1,0 +1,144 @@
+// What a GPU computes in one instruction, to some units in the last place of float32, and the activations made of it:
+// for results in bfloat16, whose rounding is coarser than all of them, and for attention's weights. The formulas in
+// arith/unary.h have the bits that the CPU has and cost several times as much. In tests the host's functions stand for
+// the instructions.
+#pragma once
+
+#include <bit>
+#include <type_traits>
+
+#include "arith/bf16.h"
+#include "arith/unary.h"
+#include "backend/cuda/launch.h"
+
+namespace protrain::backend::cuda {
+
+using Pair = std::uint32_t;  // two bfloat16, the first in the lower half
+
+#if defined(__CUDACC__)
+__device__ inline Pair narrowed_pair(float first, float second) {
+  Pair pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+// 2^x to two units in the last place; results below 2^-126 are 0.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// 1 / x to one unit in the last place; results below 2^-126 are 0.
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// With a relative error of at most 2^-11, a quarter of bfloat16's own.
+__device__ inline float hyperbolic_tangent(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#else
+inline Pair narrowed_pair(float first, float second) {
+  return static_cast<Pair>(arith::to_bf16(second).bits) << 16 | arith::to_bf16(first).bits;
+}
+inline float power_of_two(float x) { return ::exp2f(x); }
+inline float reciprocal(float x) { return 1.0f / x; }
+inline float hyperbolic_tangent(float x) { return ::tanhf(x); }
+#endif
+
+namespace approximate {
+using arith::absolute;
+using arith::Coefficients;
+using arith::fma;
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+__device__ inline float sigmoid(float x) { return reciprocal(1.0f + power_of_two(-kLog2E * x)); }
+
+struct Sigmoid {
+  __device__ static float value(float x, Coefficients) { return sigmoid(x); }
+  __device__ static float slope(float x, Coefficients) {
+    const float e = power_of_two(-kLog2E * absolute(x)), s = reciprocal(1.0f + e);
+    return e * s * s;
+  }
+};
+
+struct Tanh {
+  __device__ static float value(float x, Coefficients) { return hyperbolic_tangent(x); }
+  __device__ static float slope(float x, Coefficients) { return 4 * Sigmoid::slope(2 * x, {}); }
+};
+
+struct Silu {
+  __device__ static float value(float x, Coefficients) { return x * sigmoid(x); }
+  __device__ static float slope(float x, Coefficients) {
+    const float s = sigmoid(x);
+    return s * fma(x, 1.0f - s, 1.0f);
+  }
+};
+
+// As arith::GeluTanh, x sigmoid(2 u).
+struct GeluTanh {
+  __device__ static float sigmoid_of_twice_u(float x) {
+    constexpr float kLinear = -2 * kLog2E * arith::kGeluScale;
+    return reciprocal(1.0f + power_of_two(x * fma(kLinear * arith::kGeluCube, x * x, kLinear)));
+  }
+  __device__ static float value(float x, Coefficients) { return x * sigmoid_of_twice_u(x); }
+  __device__ static float slope(float x, Coefficients) {
+    constexpr float kLinear = 2 * arith::kGeluScale;
+    const float s = sigmoid_of_twice_u(x);
+    return s * fma(x * (1.0f - s), fma(3 * kLinear * arith::kGeluCube, x * x, kLinear), 1.0f);
+  }
+};
+
+// x P(x) and its slope P(x) + x p(x), P being the normal distribution and p its density. The tail P(-a) for a >= 0 is
+// e^(-a^2 / 2) times a polynomial in t = 1 / (1 + 0.29875 a), a minimax fit of relative error 2^-12.
+struct Gelu {
+  __device__ static float density(float a) { return power_of_two(-0.5f * kLog2E * a * a); }  // by sqrt(2 pi)
+  __device__ static float tail(float a) {                                                    // over the density
+    const float t = reciprocal(fma(0.29875f, a, 1.0f));
+    return t * arith::polynomial(t, 0x1.b6fcfep-3f, 0x1.da2788p-6f, 0x1.1d8380p-3f, 0x1.e0e17ep-4f);
+  }
+  __device__ static float value(float x, Coefficients) {
+    const float size = absolute(x), a = size < 16.0f ? size : 16.0f;  // beyond, the tail is 0; infinities come through
+    return fma(-a, density(a) * tail(a), x < 0 ? 0.0f : x);
+  }
+  __device__ static float slope(float x, Coefficients) {
+    const float a = absolute(x), below = density(a) * fma(-arith::kNormalDensity, a, tail(a));
+    return x < 0 ? below : 1.0f - below;
+  }
+};
+
+template <typename F>
+struct Of {
+  using type = F;
+};
+template <>
+struct Of<arith::Sigmoid> {
+  using type = Sigmoid;
+};
+template <>
+struct Of<arith::Tanh> {
+  using type = Tanh;
+};
+template <>
+struct Of<arith::Silu> {
+  using type = Silu;
+};
+template <>
+struct Of<arith::GeluTanh> {
+  using type = GeluTanh;
+};
+template <>
+struct Of<arith::Gelu> {
+  using type = Gelu;
+};
+}  // namespace approximate
+
+// The function F of arith for elements of type T: in bfloat16 its approximation, where there is one.
+template <typename F, typename T>
+using Formula =
+    typename std::conditional_t<std::is_same_v<T, arith::bf16>, approximate::Of<F>, std::type_identity<F>>::type;
+
+}  // namespace protrain::backend::cuda
