@@ -10,6 +10,7 @@
 #include <new>
 #include <optional>
 
+#include "backend/optimizer_step.h"
 #include "base/error.h"
 #include "session/checkpoint.h"
 #include "session/loaded_model.h"
@@ -246,14 +247,13 @@ class LiveSession final : public Session {
   // The optimizer counts the steps that it took, random numbers the steps that there were.
   backend::StepScalars scalars(std::uint64_t loss_scale) const {
     const auto t = static_cast<double>(count_.steps + 1 - count_.skipped);
-    return {.learning_rate = learning_rate_,
-            .beta1_power = std::pow(blueprint_.optimizer.beta1, t),
-            .beta2_power = std::pow(blueprint_.optimizer.beta2, t),
-            .loss_scale = static_cast<double>(loss_scale),
-            .step = count_.steps + 1,
-            .seed = count_.seed,
-            .micro_batch = micro_batch_,
-            .first_sample = samples_};
+    backend::StepScalars scalars = backend::numbers_of(blueprint_.optimizer, learning_rate_, t);
+    scalars.loss_scale = static_cast<double>(loss_scale);
+    scalars.step = count_.steps + 1;
+    scalars.seed = count_.seed;
+    scalars.micro_batch = micro_batch_;
+    scalars.first_sample = samples_;
+    return scalars;
   }
 
   // Of the present batch: axis 0 of the first input that has one.

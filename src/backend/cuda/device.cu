@@ -108,8 +108,8 @@ class CudaDevice : public Device {
     return make(request, *site_);
   }
   std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) override { return make_update(request); }
-  std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) override {
-    return make_check(dtype, mark, *site_);
+  std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &marks) override {
+    return make_check(dtype, marks, *site_);
   }
 
   void *allocate_arena(std::uint64_t bytes) override {
