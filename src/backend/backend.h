@@ -153,7 +153,8 @@ class Device {
   virtual void replay_step(Recording &recording, const StepScalars &scalars);
 };
 
-// Opens "cpu" or "cuda:0". threads 0: as many as the process may use.
-std::unique_ptr<Device> open(const std::string &device, int threads);
+// Opens "cpu" or "cuda:0". threads 0: as many as the process may use. tf32: a GPU's products of float32 round what they
+// multiply to 10 bits behind the point.
+std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32 = false);
 
 }  // namespace protrain::backend

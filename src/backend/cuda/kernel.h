@@ -31,6 +31,7 @@ class CudaKernel : public Kernel {
 
 // What kernels share of the device they are made for.
 struct Site {
+  explicit Site(bool tf32) : blas(tf32) {}
   Faults faults;
   Blas blas;
 };
