@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "backend/backend.h"
+#include "backend/optimizer_step.h"
 #include "base/error.h"
 #include "base/shape.h"
 #include "bench/ceilings.h"
@@ -167,7 +168,7 @@ struct Bound {
     return at;
   }
   void launch() {
-    const backend::StepScalars scalars{.learning_rate = 1e-3, .beta1_power = 0.9, .beta2_power = 0.99};
+    const backend::StepScalars scalars = backend::numbers_of({}, 1e-3, 1);
     machine.device->launch(Queue::compute, *kernel, {inputs, outputs, end, &scalars});
   }
 };
@@ -183,7 +184,7 @@ Bound bind(const Work &work, DType type, Machine &machine) {
 // AdamW on as many elements as GPT-2's largest layer has; the state is read and written.
 Bound bind_update(DType type, Machine &machine) {
   const std::int64_t elements = 4 * kWidth * kWidth;
-  Bound bound{machine, machine.device->compile_update({{}, elements, type, type})};
+  Bound bound{machine, machine.device->compile_update({{}, {elements}, type, type})};
   const graph::Type data{type, {elements}}, moment{DType::f32, {elements}}, plane{DType::bf16, {elements}};
   bound.inputs = {bound.take(data), bound.take({DType::i32, {}})};
   std::memset(bound.inputs[1], 0, sizeof(std::uint32_t));

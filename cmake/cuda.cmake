@@ -34,9 +34,19 @@ target_link_libraries(protrain_cuda PRIVATE room_graph CUDA::cublasLt CUDA::cuda
 set_target_properties(protrain_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden
                       CUDA_RUNTIME_LIBRARY Static INSTALL_RPATH "")
 target_compile_definitions(protrain_cuda PRIVATE PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
-# No product is contracted but where fma is written, as everywhere. fmt's checks at compile time are not for nvcc.
+# No product is contracted but where fma is written, as everywhere: what is shared with the host has its bits, and a kernel
+# that takes elements in packs, and the rest one by one, has the same for both. Attention, normalizations and losses have
+# no twin on the host in bits, and most to gain.
+set(contracted attention attention_grad attention_grad_mma attention_mma linear_loss loss normalization)
+foreach(source ${cuda_sources})
+  get_filename_component(name ${source} NAME_WE)
+  if(NOT name IN_LIST contracted)
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -fmad=false)
+  endif()
+endforeach()
+# fmt's checks at compile time are not for nvcc.
 target_compile_options(protrain_cuda PRIVATE
-  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --extended-lambda --expt-relaxed-constexpr -diag-suppress=20208
+  $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda --expt-relaxed-constexpr -diag-suppress=20208
     -DFMT_CONSTEVAL= -DFMT_USE_CONSTEXPR=1 -Xcompiler=-ffp-contract=off>)
 target_link_options(protrain_cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
 install(TARGETS protrain_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)

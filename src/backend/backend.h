@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "arith/optimizer.h"
 #include "base/queue.h"
 #include "graph/graph.h"
 
@@ -26,9 +27,8 @@ struct DeviceInfo {
 
 // Numbers that change from step to step; kernels read them, no Program holds them.
 struct StepScalars {
-  double learning_rate = 0;
-  double beta1_power = 1;  // beta1^t, t counted from 1, computed once on the host
-  double beta2_power = 1;  // beta2^t
+  arith::AdamW adamw = {};  // the optimizer's, whichever it is: worked out once, on the host (backend/optimizer_step.h)
+  arith::Sgd sgd = {};
   double loss_scale = 1;
   std::uint64_t step = 0;  // t
   std::uint64_t seed = 0;
@@ -44,10 +44,10 @@ struct Optimizer {
   int state_count() const { return kind == Kind::adamw ? 2 : (momentum != 0 ? 1 : 0); }  // arrays beside the weights
 };
 
-// The update of one parameter, or of a piece of it.
+// The update of a few parameters, or of a piece of one.
 struct UpdateRequest {
   Optimizer optimizer;
-  std::int64_t elements;
+  std::vector<std::int64_t> elements;  // of each
   // Element types: of the weights, float32, or a narrow one for the upper plane of split masters (arith/planes.h); of
   // the gradient, the weights' or float32.
   DType weights = DType::f32, gradient = DType::f32;
@@ -98,13 +98,13 @@ class Device {
 
   // The kernel for a node; Code::unsupported with the reason where there is none.
   virtual std::unique_ptr<Kernel> compile(const KernelRequest &request) = 0;
-  // Update of weights in place. Launch: inputs = {gradient, status[, scale]}, outputs = {weights, state...}, the state
-  // of narrow weights being their masters' lower plane first; gradients are multiplied by the scale (float32), then cut
-  // to clip_value. Does nothing where the status word (uint32) is not 0.
+  // Update of weights in place. Launch: inputs = {each gradient, status[, scale]}, outputs = {weights, state...} of one
+  // parameter after the other, the state of narrow weights being their masters' lower plane first; gradients are
+  // multiplied by the scale (float32), then cut to clip_value. Does nothing where the status word (uint32) is not 0.
   virtual std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) = 0;
-  // Launch: inputs = {scalar of `dtype`}, outputs = {status[, copy]}. Sets status to `mark` where the scalar is not
-  // finite and status is still 0; the copy gets status as it is then.
-  virtual std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) = 0;
+  // Launch: inputs = scalars of `dtype`, outputs = {status[, copy]}. Where status is still 0 it becomes the mark of the
+  // first scalar that is not finite; the copy gets status as it is then.
+  virtual std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &marks) = 0;
 
   virtual void *allocate_arena(std::uint64_t bytes) = 0;  // once per device; Code::nomem
   // Memory of the device outside the arena, page aligned, for measuring kernels before there is an arena. Outside of
@@ -154,7 +154,8 @@ class Device {
   virtual void replay_step(Recording &recording, const StepScalars &scalars);
 };
 
-// Opens "cpu" or "cuda:0". threads 0: as many as the process may use.
-std::unique_ptr<Device> open(const std::string &device, int threads);
+// Opens "cpu" or "cuda:0". threads 0: as many as the process may use. tf32: a GPU's products of float32 round what they
+// multiply to 10 bits behind the point.
+std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32 = false);
 
 }  // namespace protrain::backend

@@ -1,6 +1,8 @@
-// An update as every device makes it: a step's numbers, worked out in double with the same bits everywhere, and what
-// becomes of one element.
+// An update as every device makes it: a step's numbers, worked out in double on the host, and what becomes of one
+// element.
 #pragma once
+
+#include <cmath>
 
 #include "arith/optimizer.h"
 #include "arith/planes.h"
@@ -9,19 +11,14 @@
 
 namespace protrain::backend {
 
-PROTRAIN_HD arith::AdamW adamw_step(const Optimizer &o, const StepScalars &s) {
-  return {static_cast<float>(1 - s.learning_rate * o.weight_decay),
-          static_cast<float>(o.beta1),
-          static_cast<float>(1 - o.beta1),
-          static_cast<float>(o.beta2),
-          static_cast<float>(1 - o.beta2),
-          static_cast<float>(__builtin_sqrt(1 - s.beta2_power)),
-          static_cast<float>(o.epsilon),
-          static_cast<float>(-s.learning_rate / (1 - s.beta1_power))};
-}
-
-PROTRAIN_HD arith::Sgd sgd_step(const Optimizer &o, const StepScalars &s) {
-  return {static_cast<float>(s.learning_rate), static_cast<float>(o.weight_decay), static_cast<float>(o.momentum)};
+// Of the optimizer's step t, counted from 1.
+inline StepScalars numbers_of(const Optimizer &o, double learning_rate, double t) {
+  return {
+      .adamw = {static_cast<float>(1 - learning_rate * o.weight_decay), static_cast<float>(o.beta1),
+                static_cast<float>(1 - o.beta1), static_cast<float>(o.beta2), static_cast<float>(1 - o.beta2),
+                static_cast<float>(std::sqrt(1 - std::pow(o.beta2, t))), static_cast<float>(o.epsilon),
+                static_cast<float>(-learning_rate / (1 - std::pow(o.beta1, t)))},
+      .sgd = {static_cast<float>(learning_rate), static_cast<float>(o.weight_decay), static_cast<float>(o.momentum)}};
 }
 
 // `scale`: what gradients are multiplied by; nullptr: 1.
@@ -35,9 +32,9 @@ PROTRAIN_HD arith::Treatment treatment_of(double clip_value, const float *scale)
 // Weights in float32.
 struct WholeWeights {
   float *__restrict at;
-  explicit WholeWeights(const Launch &launch) : at(output<float>(launch, 0)) {}
+  static WholeWeights of(const Launch &launch, std::size_t first) { return {output<float>(launch, first)}; }
 
-  static constexpr std::size_t kState = 1;  // the output that the optimizer's state begins at
+  static constexpr std::size_t kState = 1;  // outputs before those of the optimizer's state
   PROTRAIN_HD float get(std::int64_t i) const { return at[i]; }
   PROTRAIN_HD void set(std::int64_t i, float w) const { at[i] = w; }
 };
@@ -45,10 +42,12 @@ struct WholeWeights {
 // Weights in a narrow type, and the lower plane of their masters.
 template <typename T>
 struct SplitWeights {
+  using Low = arith::LowPlane<T>;
   T *__restrict high;
-  arith::LowPlane<T> *__restrict low;
-  explicit SplitWeights(const Launch &launch)
-      : high(output<T>(launch, 0)), low(output<arith::LowPlane<T>>(launch, 1)) {}
+  Low *__restrict low;
+  static SplitWeights of(const Launch &launch, std::size_t first) {
+    return {output<T>(launch, first), output<Low>(launch, first + 1)};
+  }
 
   static constexpr std::size_t kState = 2;
   PROTRAIN_HD float get(std::int64_t i) const { return arith::joined(high[i], low[i]); }
@@ -62,11 +61,14 @@ struct SplitWeights {
 // What an update works on; of the state's arrays, those that the optimizer has.
 template <typename Weights, typename Gradient>
 struct UpdateArrays {
-  explicit UpdateArrays(const Launch &launch)
-      : gradient(input<Gradient>(launch, 0)),
-        weights(launch),
-        first(optional_output<float>(launch, Weights::kState)),
-        second(optional_output<float>(launch, Weights::kState + 1)) {}
+  // Of the i-th parameter of a launch; `state`: arrays of the optimizer beside the weights.
+  static UpdateArrays of(const Launch &launch, std::size_t i, int state) {
+    const std::size_t first = i * (Weights::kState + static_cast<std::size_t>(state)),
+                      moments = first + Weights::kState;
+    return {input<Gradient>(launch, i), Weights::of(launch, first),
+            state > 0 ? output<float>(launch, moments) : nullptr,
+            state > 1 ? output<float>(launch, moments + 1) : nullptr};
+  }
 
   const Gradient *__restrict gradient;
   Weights weights;

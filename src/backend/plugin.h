@@ -11,7 +11,7 @@ using BuildId = const char *();
 inline constexpr const char *kBuildIdSymbol = "protrain_plugin_build_id";
 
 // A new device with a team of so many threads, owned by the caller; nullptr with the reason in `error`.
-using OpenDevice = Device *(const std::string &device, int threads, Error &error);
+using OpenDevice = Device *(const std::string &device, int threads, bool tf32, Error &error);
 inline constexpr const char *kOpenSymbol = "protrain_plugin_open";
 
 }  // namespace protrain::backend

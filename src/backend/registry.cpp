@@ -48,22 +48,22 @@ Function *symbol(void *plugin, const char *name) {
   return found;
 }
 
-std::unique_ptr<Device> open_cuda(const std::string &device, int threads) {
+std::unique_ptr<Device> open_cuda(const std::string &device, int threads, bool tf32) {
   static void *const plugin = open_plugin(kCudaPlugin);  // tried again after a failure
   const char *build = symbol<BuildId>(plugin, kBuildIdSymbol)();
   require(std::string_view(build) == PROTRAIN_BUILD_ID, Code::version, "device",
           "the plugin for CUDA is of another build ({}) than the library ({}): install both from one", build,
           PROTRAIN_BUILD_ID);
   Error error(Code::internal, "device", "the plugin for CUDA gave no device");
-  std::unique_ptr<Device> opened(symbol<OpenDevice>(plugin, kOpenSymbol)(device, threads, error));
+  std::unique_ptr<Device> opened(symbol<OpenDevice>(plugin, kOpenSymbol)(device, threads, tf32, error));
   if (!opened) throw std::move(error);
   return opened;
 }
 }  // namespace
 
-std::unique_ptr<Device> open(const std::string &device, int threads) {
+std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32) {
   if (device == "cpu") return open_cpu(team_size(threads));
-  if (device.starts_with("cuda:")) return open_cuda(device, team_size(threads));
+  if (device.starts_with("cuda:")) return open_cuda(device, team_size(threads), tf32);
   fail(Code::unsupported, "device", "there is no device \"{}\"; there are cpu, and cuda:0, cuda:1, ...", device);
 }
 

@@ -4,6 +4,7 @@
 #include "grad/training.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -182,7 +183,21 @@ class Builder final : public ops::GradientBuilder {
       gradient = emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight});
     }
     training_.gradients[parameter] = gradient;
-    training_.squared_norms[parameter] = emit("SquaredNorm", {gradient});
+    if (!ops::goes_with_others(type(gradient))) return square({parameter});
+    const bool of_others = !waiting_.empty() && type(gradient_at(waiting_[0])).dtype != type(gradient).dtype;
+    if (of_others || waiting_.size() == kMostTogether) finish_waiting();
+    waiting_.push_back(parameter);
+  }
+
+  // The small gradients of a block have one node for their norms, at its end.
+  void finish_waiting() {
+    if (waiting_.empty()) return;
+    begin(graph_.value(graph_.parameters[waiting_[0]]).name);
+    square(std::exchange(waiting_, {}));
+  }
+  void enter(std::int32_t block) {
+    if (block != block_) finish_waiting();
+    block_ = block;
   }
 
   // The norm of all gradients, and what they are to be scaled by.
@@ -201,6 +216,17 @@ class Builder final : public ops::GradientBuilder {
 
  private:
   using ops::GradientBuilder::emit;
+
+  static constexpr std::size_t kMostTogether = 32;
+
+  ValueId gradient_at(std::size_t parameter) const { return training_.gradients[parameter]; }
+
+  void square(const std::vector<std::size_t> &parameters) {
+    std::vector<ValueId> gradients;
+    for (std::size_t p : parameters) gradients.push_back(gradient_at(p));
+    const std::vector<ValueId> norms = emit("SquaredNorm", gradients, {}, gradients.size());
+    for (std::size_t i = 0; i < norms.size(); ++i) training_.squared_norms[parameters[i]] = norms[i];
+  }
 
   // What the gradients are too large by: the sum of the micro-batches' weights, each times the loss scale.
   ValueId join_weights() {
@@ -228,6 +254,8 @@ class Builder final : public ops::GradientBuilder {
   std::string current_name_;
   std::vector<int> forward_readers_;  // per forward value
   std::vector<ValueId> sums_;         // per forward value: what was contributed so far
+  std::int32_t block_ = -1;           // of the forward node that was visited last
+  std::vector<std::size_t> waiting_;  // parameters of it whose gradients have no norm yet
 };
 
 // For each forward node, the parameters whose first reader it is: their gradients are complete once it was visited.
@@ -268,10 +296,12 @@ Training build(Graph forward, ValueId loss, const Settings &settings) {
   if (settings.accumulate) builder.weigh(loss);
   builder.start_at(loss, settings.scale_loss);
   for (std::size_t i = completed_by.size(); i-- > 0;) {
+    builder.enter(graph.nodes()[i].block);
     const Node &node = graph.nodes()[i];
     if (path.crosses(node) && builder.reaches(node)) builder.visit(node);
     for (std::size_t parameter : completed_by[i]) builder.finish(parameter);
   }
+  builder.finish_waiting();
 
   require(std::ranges::any_of(training.gradients, [](ValueId id) { return id != kNone; }), Code::graph,
           graph.value(loss).name, "the gradients of all trained parameters are zero wherever they are defined");

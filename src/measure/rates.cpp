@@ -126,7 +126,7 @@ class Rates {
 
   std::unique_ptr<backend::Kernel> update_of(const Optimizer &optimizer, std::uint64_t array_bytes) const {
     return device_.compile_update(
-        {.optimizer = optimizer, .elements = static_cast<std::int64_t>(array_bytes / sizeof(float))});
+        {.optimizer = optimizer, .elements = {static_cast<std::int64_t>(array_bytes / sizeof(float))}});
   }
 
   double device_update_rate() const {

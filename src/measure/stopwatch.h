@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/optimizer_step.h"
 
 namespace protrain::measure {
 
@@ -15,7 +15,7 @@ struct Launch {
   void *scratch = nullptr;
 
   operator backend::Launch() const {
-    static constexpr backend::StepScalars kScalars = {.learning_rate = 1e-3, .beta1_power = 0.9, .beta2_power = 0.99};
+    static const backend::StepScalars kScalars = backend::numbers_of({}, 1e-3, 1);
     return {.inputs = inputs, .outputs = outputs, .scratch = scratch, .scalars = &kScalars};
   }
   void on(backend::Device &device, backend::Kernel &kernel) const { device.launch(Queue::compute, kernel, *this); }

@@ -9,15 +9,22 @@ namespace protrain::ops {
 
 namespace {
 
+// SquaredNorm(tensors...) -> the sum of squares of each.
 std::vector<Type> infer_squared(const NodeTypes &types) {
-  require(is_float(types.input(0).dtype), Code::type, types.subject(), "{} has no norm", name_of(types.input(0).dtype));
-  return {{DType::f64, {}}};
+  for (std::size_t i = 0; i < types.inputs.size(); ++i)
+    require(is_float(types.input(i).dtype), Code::type, types.subject(), "{} has no norm",
+            name_of(types.input(i).dtype));
+  return std::vector<Type>(types.inputs.size(), {DType::f64, {}});
 }
 
 std::vector<Array> evaluate_squared(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
-  double sum = 0;
-  for (double x : in[0]->doubles()) sum += x * x;
-  return {array_of(out[0], std::vector<double>{sum})};
+  std::vector<Array> sums;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    double sum = 0;
+    for (double x : in[i]->doubles()) sum += x * x;
+    sums.push_back(array_of(out[i], std::vector<double>{sum}));
+  }
+  return sums;
 }
 
 void require_norm(const NodeTypes &types, std::size_t i) {

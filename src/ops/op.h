@@ -69,6 +69,12 @@ struct Op {
 // What sums over elements of `dtype` are kept in: losses, statistics, gradients over micro-batches.
 inline DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
+// Gradients that are normed, checked and used for updates with others of their block: biases and scales, whose work is
+// less than what a launch costs.
+inline bool goes_with_others(const Type &gradient) {
+  return gradient.shape.size() <= 1 && element_count(gradient.shape) <= std::int64_t{1} << 16;
+}
+
 const Op *find(std::string_view name);  // nullptr: unknown operator
 std::vector<std::string_view> names();  // sorted
 bool gates(std::string_view op);        // Gated takes it for its activation

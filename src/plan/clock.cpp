@@ -56,7 +56,7 @@ double Clock::move(Tier from, Tier to, std::uint64_t bytes) const {
 
 double Clock::update(Tier place, std::size_t parameter, std::uint64_t bytes) const {
   const double rate = place == Tier::host ? profile_.host_optimizer : profile_.device_optimizer;
-  return static_cast<double>(bytes) * traffic_[parameter] / rate + profile_.launch_seconds;
+  return static_cast<double>(bytes) * traffic_[parameter] / rate;
 }
 
 }  // namespace protrain::plan

@@ -25,7 +25,7 @@ class Clock {
   double launch() const { return profile_.launch_seconds; }
   // Bytes on their way. Between two tiers that do not meet: the slower of the two ways, for they overlap.
   double move(Tier from, Tier to, std::uint64_t bytes) const;
-  // The optimizer on `bytes` of a parameter's weights.
+  // The optimizer on `bytes` of a parameter's weights, its launch not counted.
   double update(Tier place, std::size_t parameter, std::uint64_t bytes) const;
 
   const profile::Profile &profile() const { return profile_; }

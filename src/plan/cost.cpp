@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/op.h"
+
 namespace protrain::plan {
 
 namespace {
@@ -53,8 +55,10 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Clo
       const auto elements = static_cast<std::uint64_t>(element_count(graph.value(graph.parameters[p]).type.shape));
       chunk.state += elements * terms.optimizer.state;
       chunk.gradient += bytes_of(p);
-      chunk.device_update += clock.update(Tier::device, p, bytes_of(p));
-      chunk.host_update += clock.profile().host_optimizer > 0 ? clock.update(Tier::host, p, bytes_of(p)) : 0;
+      // What goes with others is launched by them.
+      const double launch = ops::goes_with_others(graph.value(graph.parameters[p]).type) ? 0 : clock.launch();
+      chunk.device_update += launch + clock.update(Tier::device, p, bytes_of(p));
+      if (clock.profile().host_optimizer > 0) chunk.host_update += launch + clock.update(Tier::host, p, bytes_of(p));
     }
   }
   const std::size_t n = chunks.size();

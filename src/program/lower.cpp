@@ -245,7 +245,7 @@ class Lowering {
 
   void emit_loss_check() {
     builder_.emit(
-        {.kind = Kind::check, .mark = 1, .inputs = {where_.of(source_.loss)}, .outputs = {{state_.status, 0}}});
+        {.kind = Kind::check, .marks = {1}, .inputs = {where_.of(source_.loss)}, .outputs = {{state_.status, 0}}});
   }
 
   // Activations leave for the host, or for the disk where the host's memory is the device's.

@@ -26,7 +26,11 @@ std::string subject(const Program &program, const graph::Graph &graph, const Ins
     const graph::Node &node = graph.node(instruction.node);
     return fmt::format("{} ({}){}", node.op, node.name, instruction.again ? " again" : "");
   }
-  if (instruction.kind == Kind::update) return graph.value(graph.parameters[instruction.parameter]).name;
+  if (instruction.kind == Kind::update) {
+    const std::string &first = graph.value(graph.parameters[instruction.targets[0].parameter]).name;
+    const std::size_t others = instruction.targets.size() - 1;
+    return others == 0 ? first : fmt::format("{} and {} more", first, others);
+  }
   return program.buffers[index(instruction.inputs[0].buffer)].name;
 }
 
@@ -50,10 +54,11 @@ std::string print(const Program &program, const graph::Graph &graph) {
                    describe(program, graph, i));
     for (std::size_t wait : instruction.waits) fmt::format_to(std::back_inserter(out), " after {}", wait);
     out += ":";
+    const std::uint64_t bytes = instruction.targets.size() > 1 ? 0 : instruction.bytes;
     for (std::size_t k = 0; k < instruction.inputs.size(); ++k)
-      append_buffer(out, program, instruction.inputs[k], k == 0 ? instruction.bytes : 0);
+      append_buffer(out, program, instruction.inputs[k], k == 0 ? bytes : 0);
     out += " ->";
-    for (const Operand &operand : instruction.outputs) append_buffer(out, program, operand, instruction.bytes);
+    for (const Operand &operand : instruction.outputs) append_buffer(out, program, operand, bytes);
     if (instruction.scratch != BufferId::none) {
       out += " using";
       append_buffer(out, program, {instruction.scratch, 0});

@@ -55,9 +55,10 @@ struct Operand {
 
 enum class Kind : std::uint8_t {
   run,       // a node
-  check,     // status = mark where a scalar is not finite; outputs {status, a copy of it as it stands then}
-  update,    // the optimizer on one parameter or a piece of it: inputs {gradient, status[, scale]}, outputs {weights,
-             // state...}
+  check,     // status = the mark of the first scalar that is not finite; outputs {status, a copy of it as it stands
+             // then}
+  update,    // the optimizer on parameters, or on a piece of one: inputs {gradients..., status[, scale]}, outputs
+             // {weights, state...} of each
   fetch,     // weights, or optimizer state, or a sum of gradients: host -> device
   offload,   // a gradient, or updated state: device -> host
   swap_out,  // an activation leaves the device
@@ -68,16 +69,23 @@ enum class Kind : std::uint8_t {
 inline constexpr const char *kKindNames[] = {"run",      "check",   "update", "fetch", "offload",
                                              "swap_out", "swap_in", "read",   "write"};
 
+// What an update changes: a parameter, or a piece of it; bytes of weights.
+struct Target {
+  std::size_t parameter = 0;
+  std::uint64_t bytes = 0;
+  bool operator==(const Target &) const = default;
+};
+
 struct Instruction {
   Kind kind = Kind::run;
   Queue queue = Queue::compute;
   graph::NodeId node = graph::NodeId::none;  // run
   bool again = false;                        // run: a forward node that runs a second time
   bool earlier = false;                      // of the step before: done whatever becomes of this one
-  std::size_t parameter = 0;                 // update
-  DType gradient = DType::f32;               // update: element type of its gradient
-  std::uint32_t mark = 0;                    // check: 1 the loss (or its mean), 2 + p the gradient of parameter p
-  std::uint64_t bytes = 0;                   // of what moves: fetch and all after it; of weights: update
+  std::vector<Target> targets = {};          // update
+  DType gradient = DType::f32;               // update: element type of its gradients
+  std::vector<std::uint32_t> marks = {};     // check: 1 the loss (or its mean), 2 + p the gradient of parameter p
+  std::uint64_t bytes = 0;                   // of what moves: fetch and all after it; of all weights: update
   std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
   std::vector<Operand> inputs = {}, outputs = {};
   BufferId scratch = BufferId::none;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace protrain::program {
 
@@ -157,7 +158,9 @@ std::vector<std::int64_t> price(const Program &program, const plan::Clock &clock
     if (i.kind == Kind::run)
       seconds = clock.run(i.node);
     else if (i.kind == Kind::update)
-      seconds = clock.update(tier(i.outputs[0]), i.parameter, i.bytes);
+      seconds = std::accumulate(i.targets.begin(), i.targets.end(), clock.launch(), [&](double sum, const Target &t) {
+        return sum + clock.update(tier(i.outputs[0]), t.parameter, t.bytes);
+      });
     else if (moves(i.kind))
       seconds = clock.move(tier(i.inputs[0]), tier(i.outputs[0]), i.bytes);
     else

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/op.h"
 
 namespace protrain::program {
 
@@ -122,7 +123,7 @@ void Updates::begin_item(std::size_t item) {
 }
 
 void Updates::after_item(std::size_t item) {
-  for (std::size_t p : after_[item]) complete(p);
+  if (!after_[item].empty()) complete(after_[item]);
 }
 
 // Weights that compute has on the device already are not brought again.
@@ -149,23 +150,25 @@ void Updates::store_chunk(std::size_t chunk, const Working &working) {
   for (std::size_t i = 0; i < home.optimizer.size(); ++i) store(working.optimizer[i], home.optimizer[i]);
 }
 
-// The gradient of p is what it will be in this step.
-void Updates::complete(std::size_t p) {
-  const BufferId verdict = source_.updates ? check(p) : BufferId::none;
-  keep(p);
-  if (!rests_) return update_at_once(p, verdict);
-  const Operand at = where_.of(source_.gradients[p]), home = state_.gradient(p);
-  if (at != home) builder_.store(at, home, bytes_of_gradient(p));
+// Their gradients are what they will be in this step.
+void Updates::complete(const std::vector<std::size_t> &parameters) {
+  const BufferId verdict = source_.updates ? check(parameters) : BufferId::none;
+  for (std::size_t p : parameters) keep(p);
+  if (!rests_) return update_at_once(parameters, verdict);
+  for (std::size_t p : parameters) {
+    const Operand at = where_.of(source_.gradients[p]), home = state_.gradient(p);
+    if (at != home) builder_.store(at, home, bytes_of_gradient(p));
+  }
 }
 
-// Returns a copy of the status as it stands after the check: what a host Update goes by, however late it runs.
-BufferId Updates::check(std::size_t p) {
-  Instruction check{.kind = Kind::check,
-                    .mark = static_cast<std::uint32_t>(2 + p),
-                    .inputs = {where_.of(source_.squared_norms[p])},
-                    .outputs = {{state_.status, 0}}};
+// Returns a copy of the status as it stands after the check: what host Updates go by, however late they run.
+BufferId Updates::check(const std::vector<std::size_t> &parameters) {
+  Instruction check{.kind = Kind::check, .outputs = {{state_.status, 0}}};
   BufferId copy = BufferId::none;
-  if (!rests_ && optimizer_place(chunk_of(p)) == Tier::host) {
+  for (std::size_t p : parameters) {
+    check.marks.push_back(static_cast<std::uint32_t>(2 + p));
+    check.inputs.push_back(where_.of(source_.squared_norms[p]));
+    if (copy != BufferId::none || rests_ || optimizer_place(chunk_of(p)) != Tier::host) continue;
     copy = builder_.add("status", Tier::device, kStatusBytes);
     check.outputs.push_back({copy, 0});
   }
@@ -179,26 +182,36 @@ void Updates::keep(std::size_t p) {
   if (at != kept) builder_.move(at, kept, bytes_of_gradient(p));
 }
 
-void Updates::update_at_once(std::size_t p, BufferId verdict) {
-  const std::size_t chunk = chunk_of(p);
-  const Tier place = optimizer_place(chunk);
-  const Operand gradient = where_.of(source_.gradients[p]);
-  const Operand status = place == Tier::host ? builder_.bring({verdict, 0}, kStatusBytes, place)  //
-                                             : Operand{state_.status, 0};
-  if (by_pieces(chunk)) {
+void Updates::update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict) {
+  Operand on_host;
+  if (verdict != BufferId::none) on_host = builder_.bring({verdict, 0}, kStatusBytes, Tier::host);
+  const auto status = [&](Tier place) { return place == Tier::host ? on_host : Operand{state_.status, 0}; };
+  Batches batches;
+  for (std::size_t p : parameters) {
+    const std::size_t chunk = chunk_of(p);
+    const Tier place = optimizer_place(chunk);
+    const Operand gradient = where_.of(source_.gradients[p]);
+    if (!by_pieces(chunk)) {
+      add(p, in(working(chunk), p, builder_.bring(gradient, bytes_of_gradient(p), place)), batches);
+      continue;
+    }
     Arrays whole = at_rest(p);
     whole.gradient = gradient;
     if (place == Tier::device) whole.weights.buffer = where_.of_chunk[chunk];
-    return update_by_pieces(p, whole, {status});
+    update_by_pieces(p, whole, {status(place)});
   }
+  for (const auto &[key, batch] : batches) emit_update(batch, {status(key.first)});
+  for (std::size_t p : parameters)
+    if (const std::size_t chunk = chunk_of(p); !by_pieces(chunk) && --left_[chunk] == 0 && !in_place(chunk))
+      store_chunk(chunk, working(chunk));
+}
+
+// Overlap order: where a chunk's arrays are when its optimizer runs.
+Updates::Working Updates::working(std::size_t chunk) const {
+  if (in_place(chunk)) return {state_.chunks[chunk].weights, state_.chunks[chunk].optimizer};
   Working working = working_[chunk];
-  if (in_place(chunk))
-    working = {state_.chunks[chunk].weights, state_.chunks[chunk].optimizer};
-  else if (place == Tier::device)
-    working.weights = where_.of_chunk[chunk];
-  const Operand near = builder_.bring(gradient, bytes_of_gradient(p), place);
-  emit_update(p, in(working, p, near), {status}, bytes_of_parameter(p));
-  if (--left_[chunk] == 0 && !in_place(chunk)) store_chunk(chunk, working);
+  if (optimizer_place(chunk) == Tier::device) working.weights = where_.of_chunk[chunk];
+  return working;
 }
 
 Updates::Arrays Updates::in(const Working &working, std::size_t p, Operand gradient) const {
@@ -209,16 +222,25 @@ Updates::Arrays Updates::in(const Working &working, std::size_t p, Operand gradi
   return arrays;
 }
 
-void Updates::emit_update(std::size_t p, const Arrays &at, const std::vector<Operand> &verdict, std::uint64_t bytes) {
+void Updates::add(std::size_t p, const Arrays &at, Batches &to) const {
+  Batch &batch = to[{optimizer_place(chunk_of(p)), source_.graph.value(source_.gradients[p]).type.dtype}];
+  batch.targets.push_back({.parameter = p, .bytes = bytes_of_parameter(p)});
+  batch.arrays.push_back(at);
+}
+
+void Updates::emit_update(const Batch &batch, const std::vector<Operand> &verdict) {
+  const std::size_t first = batch.targets[0].parameter;
   Instruction update{.kind = Kind::update,
-                     .queue = optimizer_place(chunk_of(p)) == Tier::host ? Queue::host : Queue::compute,
-                     .parameter = p,
-                     .gradient = source_.graph.value(source_.gradients[p]).type.dtype,
-                     .bytes = bytes,
-                     .inputs = {at.gradient},
-                     .outputs = {at.weights}};
+                     .queue = optimizer_place(chunk_of(first)) == Tier::host ? Queue::host : Queue::compute,
+                     .targets = batch.targets,
+                     .gradient = source_.graph.value(source_.gradients[first]).type.dtype};
+  for (const Target &target : batch.targets) update.bytes += target.bytes;
+  for (const Arrays &at : batch.arrays) {
+    update.inputs.push_back(at.gradient);
+    update.outputs.push_back(at.weights);
+    update.outputs.insert(update.outputs.end(), at.optimizer.begin(), at.optimizer.end());
+  }
   update.inputs.insert(update.inputs.end(), verdict.begin(), verdict.end());
-  update.outputs.insert(update.outputs.end(), at.optimizer.begin(), at.optimizer.end());
   builder_.emit(std::move(update));
 }
 
@@ -295,7 +317,9 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
     const Arrays near = next;
     builder_.begin_stage();
     if (begin + step < elements) next = bring_piece(whole, {.parameter = p, .begin = begin + step});
-    emit_update(p, near, verdict, std::min(elements - begin, step) * element_bytes);
+    emit_update(
+        {.targets = {{.parameter = p, .bytes = std::min(elements - begin, step) * element_bytes}}, .arrays = {near}},
+        verdict);
     store_piece(near, {.parameter = p, .begin = begin}, !fetched);
   }
   if (fetched) builder_.store(whole.weights, home, builder_.buffer(home.buffer).bytes);
@@ -307,7 +331,7 @@ void Updates::finish() {
   // Finite sums may still have no mean: no target counted in any of the step's batches.
   if (source_.scale != ValueId::none)
     builder_.emit(
-        {.kind = Kind::check, .mark = 1, .inputs = {where_.of(source_.scale)}, .outputs = {{state_.status, 0}}});
+        {.kind = Kind::check, .marks = {1}, .inputs = {where_.of(source_.scale)}, .outputs = {{state_.status, 0}}});
   const bool on_host = state_.host_status != BufferId::none;
   if (source_.scale != ValueId::none && deferred_)
     builder_.move(where_.of(source_.scale), {state_.scale, 0}, sizeof(float));
@@ -343,9 +367,15 @@ void Updates::update_chunk(std::size_t chunk) {
   if (working_[chunk].weights == BufferId::none) working_[chunk] = bring_chunk(chunk);
   store_settled();
   auto gradient = working_[chunk].gradients.begin();
-  for (std::size_t p : parameters)
-    if (state_.parameters[p].trained)
-      emit_update(p, in(working_[chunk], p, *gradient++), verdict(place), bytes_of_parameter(p));
+  Batches small;
+  for (std::size_t p : parameters) {
+    if (!state_.parameters[p].trained) continue;
+    Batches alone;
+    add(p, in(working_[chunk], p, *gradient++),
+        ops::goes_with_others(source_.graph.value(source_.gradients[p]).type) ? small : alone);
+    for (const auto &[key, batch] : alone) emit_update(batch, verdict(place));
+  }
+  for (const auto &[key, batch] : small) emit_update(batch, verdict(place));
   if (!in_place(chunk)) unstored_ = {chunk};
   if (!deferred_ || plan_.slack == 0) store_settled();
 }

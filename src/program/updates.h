@@ -1,6 +1,8 @@
 // What becomes of gradients: where they rest, and where, when and on which copies the optimizer runs.
 #pragma once
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "program/builder.h"
@@ -91,11 +93,22 @@ class Updates {
 
   Working bring_chunk(std::size_t chunk);
   void store_chunk(std::size_t chunk, const Working &working);
-  void complete(std::size_t parameter);
-  BufferId check(std::size_t parameter);
-  void update_at_once(std::size_t parameter, BufferId verdict);
-  // `verdict`: the status, and the scale where there is one; `bytes`: of weights.
-  void emit_update(std::size_t parameter, const Arrays &at, const std::vector<Operand> &verdict, std::uint64_t bytes);
+  // Parameters that an update changes, with their arrays where the optimizer runs.
+  struct Batch {
+    std::vector<Target> targets;
+    std::vector<Arrays> arrays;
+  };
+  // Those of one update: optimizer in one place, gradients of one type.
+  using Batches = std::map<std::pair<Tier, DType>, Batch>;
+
+  // Parameters whose gradients are complete after the same item.
+  void complete(const std::vector<std::size_t> &parameters);
+  BufferId check(const std::vector<std::size_t> &parameters);
+  void update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict);
+  Working working(std::size_t chunk) const;
+  void add(std::size_t parameter, const Arrays &at, Batches &to) const;
+  // `verdict`: the status, and the scale where there is one.
+  void emit_update(const Batch &batch, const std::vector<Operand> &verdict);
   Arrays in(const Working &working, std::size_t parameter, Operand gradient) const;
   void keep(std::size_t parameter);
   std::vector<Operand> verdict(Tier place) const;  // of all gradients

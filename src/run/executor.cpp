@@ -47,12 +47,13 @@ backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Ke
   if (instruction.kind == program::Kind::run) return kernels.of_node(graph_, graph_.node(instruction.node));
   // The loss is float32, squared norms are float64.
   if (instruction.kind == program::Kind::check)
-    return kernels.of_check(instruction.mark == 1 ? DType::f32 : DType::f64, instruction.mark);
-  const DType weights = graph_.value(graph_.parameters.at(instruction.parameter)).type.dtype;
-  return kernels.of_update({.optimizer = optimizer,
-                            .elements = static_cast<std::int64_t>(instruction.bytes / size_of(weights)),
-                            .weights = weights,
-                            .gradient = instruction.gradient});
+    return kernels.of_check(instruction.marks.at(0) == 1 ? DType::f32 : DType::f64, instruction.marks);
+  backend::UpdateRequest request{.optimizer = optimizer, .elements = {}, .gradient = instruction.gradient};
+  for (const program::Target &target : instruction.targets) {
+    request.weights = graph_.value(graph_.parameters.at(target.parameter)).type.dtype;
+    request.elements.push_back(static_cast<std::int64_t>(target.bytes / size_of(request.weights)));
+  }
+  return kernels.of_update(request);
 }
 
 Executor::Issue Executor::resolve(const program::Instruction &instruction, Kernels &kernels,
@@ -318,7 +319,7 @@ void Executor::record() {
 }
 
 void Executor::warm_up(std::set<const backend::Kernel *> &warm) {
-  static constexpr backend::StepScalars kScalars{.beta1_power = 0.5, .beta2_power = 0.5};
+  static constexpr backend::StepScalars kScalars{};
   auto issue = [&] {
     for (const Issue &issue : issues_)
       if (issue.kernel != nullptr && runs_ahead(issue.queue) && warm.insert(issue.kernel).second)

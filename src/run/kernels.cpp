@@ -44,15 +44,16 @@ void Kernels::use_variant(const std::string &signature, backend::Kernel &kernel)
   kernel.use_variant(chosen != variants_.end() && chosen->second < count ? static_cast<int>(chosen->second) : 0);
 }
 
-backend::Kernel &Kernels::of_check(DType dtype, std::uint32_t mark) {
-  std::unique_ptr<backend::Kernel> &kernel = by_signature_[fmt::format("check {} {}", name_of(dtype), mark)];
-  if (!kernel) kernel = device_.compile_check(dtype, mark);
+backend::Kernel &Kernels::of_check(DType dtype, const std::vector<std::uint32_t> &marks) {
+  std::unique_ptr<backend::Kernel> &kernel =
+      by_signature_[fmt::format("check {} {}", name_of(dtype), fmt::join(marks, " "))];
+  if (!kernel) kernel = device_.compile_check(dtype, marks);
   return *kernel;
 }
 
 backend::Kernel &Kernels::of_update(const backend::UpdateRequest &request) {
   std::unique_ptr<backend::Kernel> &kernel = by_signature_[fmt::format(
-      "update {} {} {}", request.elements, name_of(request.weights), name_of(request.gradient))];
+      "update {} {} {}", name_of(request.weights), name_of(request.gradient), fmt::join(request.elements, " "))];
   if (!kernel) kernel = device_.compile_update(request);
   return *kernel;
 }

@@ -82,6 +82,8 @@ const std::vector<OptionRow> &option_table() {
       {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed"},
       {"threads", integer, "0", ">= 0, <= 1024", "size of the team of threads; 0: as many as the process may use"},
       {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
+      {"tf32", choice, "off", "on|off",
+       "on: products of float32 on a GPU round their factors to 10 bits behind the point, as TensorFloat32"},
       {"seed", integer, "0", ">= 0", "start of all random numbers"},
       {"dim", list, "", "NAME=N", "binds a symbolic dimension of the model's inputs"},
       {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions that the session serves"},

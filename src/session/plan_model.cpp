@@ -17,6 +17,7 @@ namespace {
 class PlanSite {
  public:
   PlanSite(const Options &options, const Log &progress, bool anew = false) {
+    require_tf32(options);
     if (options.is_set("hardware")) {
       const profile::Profile machine = described_machine(options.text("hardware"));
       require(!options.is_set("disk_memory") || (machine.disk_read > 0 && machine.disk_write > 0), Code::arg,

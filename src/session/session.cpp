@@ -11,6 +11,7 @@
 #include <new>
 #include <optional>
 
+#include "backend/optimizer_step.h"
 #include "base/error.h"
 #include "session/checkpoint.h"
 #include "session/loaded_model.h"
@@ -277,14 +278,13 @@ class LiveSession final : public Session {
   // The optimizer counts the steps that it took, random numbers the steps that there were.
   backend::StepScalars scalars(std::uint64_t loss_scale) const {
     const auto t = static_cast<double>(count_.steps + 1 - count_.skipped);
-    return {.learning_rate = learning_rate_,
-            .beta1_power = std::pow(blueprint_.optimizer.beta1, t),
-            .beta2_power = std::pow(blueprint_.optimizer.beta2, t),
-            .loss_scale = static_cast<double>(loss_scale),
-            .step = count_.steps + 1,
-            .seed = count_.seed,
-            .micro_batch = micro_batch_,
-            .first_sample = samples_};
+    backend::StepScalars scalars = backend::numbers_of(blueprint_.optimizer, learning_rate_, t);
+    scalars.loss_scale = static_cast<double>(loss_scale);
+    scalars.step = count_.steps + 1;
+    scalars.seed = count_.seed;
+    scalars.micro_batch = micro_batch_;
+    scalars.first_sample = samples_;
+    return scalars;
   }
 
   // Of the present batch: axis 0 of the first input that has one.
@@ -296,9 +296,8 @@ class LiveSession final : public Session {
 
   void execute(run::Executor &executor, backend::StepScalars scalars) {
     if (held_) {
-      scalars.learning_rate = held_->learning_rate;
-      scalars.beta1_power = held_->beta1_power;
-      scalars.beta2_power = held_->beta2_power;
+      scalars.adamw = held_->adamw;
+      scalars.sgd = held_->sgd;
     }
     machine_.set_held(held_.has_value());
     held_.reset();

@@ -11,9 +11,20 @@ namespace protrain::session {
 
 std::unique_ptr<backend::Device> open_device(const Options &options) {
   const std::string device = options.text("device");
+  require_tf32(options);
   require(options.text("precision") != "fp16" || device == "cpu", Code::unsupported, "precision",
           "fp16 is computed on the cpu alone, not on {}; bf16 takes no more memory", device);
-  return backend::open(device, static_cast<int>(options.integer("threads")));
+  return backend::open(device, static_cast<int>(options.integer("threads")), options.text("tf32") == "on");
+}
+
+void require_tf32(const Options &options) {
+  if (options.text("tf32") == "off") return;
+  require(options.text("device").starts_with("cuda:"), Code::unsupported, "tf32",
+          "TF32 is a GPU's; device {} multiplies float32 as it is", options.text("device"));
+  require(options.text("precision") == "fp32", Code::unsupported, "tf32",
+          "TF32 is for products of float32; in precision {} there are none", options.text("precision"));
+  require(!options.is_set("hardware"), Code::unsupported, "tf32",
+          "machines that are only described have no rate of TF32");
 }
 
 LiveSite::LiveSite(backend::Device &device, run::Kernels &kernels, const Options &options, const Log &log, bool anew)

@@ -15,6 +15,8 @@ namespace protrain::session {
 
 // The device that the options name; Code::unsupported where it does not compute in their precision.
 std::unique_ptr<backend::Device> open_device(const Options &options);
+// Code::unsupported where TF32 is asked for and nothing is computed in it.
+void require_tf32(const Options &options);
 
 class Site {
  public:

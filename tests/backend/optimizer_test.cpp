@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "arith/planes.h"
-#include "backend/backend.h"
+#include "backend/optimizer_step.h"
 #include "base/error.h"
 
 namespace protrain::backend {
@@ -46,12 +46,11 @@ void run(Device &device, Kernel &kernel, const Launch &launch) {
 State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t status = 0,
               const float *scale = nullptr) {
   const auto device = open("cpu", threads);
-  const auto kernel = device->compile_update({.optimizer = optimizer, .elements = kElements});
+  const auto kernel = device->compile_update({.optimizer = optimizer, .elements = {kElements}});
   State s{wave(0.7), std::vector<float>(kElements), std::vector<float>(kElements)};
-  StepScalars scalars{.learning_rate = 0.01};
   for (int t = 1; t <= steps; ++t) {
     std::vector<float> gradient = wave(0.3 * t);
-    scalars.beta1_power = std::pow(optimizer.beta1, t), scalars.beta2_power = std::pow(optimizer.beta2, t);
+    const StepScalars scalars = numbers_of(optimizer, 0.01, t);
     std::vector<void *> inputs = {gradient.data(), &status};
     if (scale != nullptr) inputs.push_back(const_cast<float *>(scale));
     std::vector<void *> outputs = {s.weights.data(), s.first.data(), s.second.data()};
@@ -138,7 +137,7 @@ TEST(Update, ScalesGradientsAndThenCutsThem) {
 template <typename T, typename Gradient>
 void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType gradient_type) {
   const auto device = open("cpu", 2);
-  const StepScalars scalars{.learning_rate = 0.01, .beta1_power = 0.9, .beta2_power = 0.999};
+  const StepScalars scalars = numbers_of(optimizer, 0.01, 1);
   std::uint32_t status = 0;
   std::vector<Gradient> gradient;
   std::vector<float> masters = wave(0.7), widened;
@@ -153,9 +152,9 @@ void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType g
     widened.push_back(arith::widened(gradient.back()));
   }
   std::vector<float> first(kElements), second(kElements), other_first(kElements), other_second(kElements);
-  const auto whole = device->compile_update({.optimizer = optimizer, .elements = kElements});
+  const auto whole = device->compile_update({.optimizer = optimizer, .elements = {kElements}});
   const auto split = device->compile_update(
-      {.optimizer = optimizer, .elements = kElements, .weights = weights_type, .gradient = gradient_type});
+      {.optimizer = optimizer, .elements = {kElements}, .weights = weights_type, .gradient = gradient_type});
   std::vector<void *> inputs = {widened.data(), &status}, outputs = {masters.data(), first.data(), second.data()};
   std::vector<void *> of_split = {gradient.data(), &status};
   std::vector<void *> planes = {high.data(), low.data(), other_first.data(), other_second.data()};
@@ -184,16 +183,16 @@ TEST(Update, OfWeightsInTwoPlanesIsThatOfTheirMasters) {
 }
 
 TEST(Update, OfWeightsOfOtherTypesIsRefused) {
-  EXPECT_THROW(open("cpu", 1)->compile_update({.optimizer = {}, .elements = 1, .weights = DType::f64}), Error);
-  EXPECT_THROW(open("cpu", 1)->compile_update({.optimizer = {}, .elements = 1, .gradient = DType::bf16}), Error);
-  EXPECT_THROW(
-      open("cpu", 1)->compile_update({.optimizer = {}, .elements = 1, .weights = DType::bf16, .gradient = DType::f16}),
-      Error);
+  EXPECT_THROW(open("cpu", 1)->compile_update({.optimizer = {}, .elements = {1}, .weights = DType::f64}), Error);
+  EXPECT_THROW(open("cpu", 1)->compile_update({.optimizer = {}, .elements = {1}, .gradient = DType::bf16}), Error);
+  EXPECT_THROW(open("cpu", 1)->compile_update(
+                   {.optimizer = {}, .elements = {1}, .weights = DType::bf16, .gradient = DType::f16}),
+               Error);
 }
 
 std::uint32_t checked(double value, DType dtype, std::uint32_t status) {
   const auto device = open("cpu", 2);
-  const auto kernel = device->compile_check(dtype, 3);
+  const auto kernel = device->compile_check(dtype, {3});
   auto narrow = static_cast<float>(value);
   std::vector<void *> inputs = {dtype == DType::f32 ? static_cast<void *>(&narrow) : &value}, outputs = {&status};
   run(*device, *kernel, {inputs, outputs});
@@ -210,7 +209,7 @@ TEST(Check, MarksTheFirstScalarThatIsNotFinite) {
     EXPECT_EQ(checked(-infinity, dtype, 2), 2U);
   }
   EXPECT_EQ(checked(1e300, DType::f64, 0), 0U);
-  EXPECT_THROW(open("cpu", 1)->compile_check(DType::i32, 1), Error);
+  EXPECT_THROW(open("cpu", 1)->compile_check(DType::i32, {1}), Error);
 }
 
 }  // namespace

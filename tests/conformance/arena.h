@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "backend/optimizer_step.h"
 #include "one_node.h"
 
 namespace protrain::test {
@@ -46,11 +47,10 @@ inline std::vector<float> wave(double frequency, std::size_t count = 1003) {
 
 // Those of step t, counted from 1.
 inline backend::StepScalars numbers(const backend::Optimizer &optimizer, int t) {
-  return {.learning_rate = 0.01 * t,
-          .beta1_power = std::pow(optimizer.beta1, t),
-          .beta2_power = std::pow(optimizer.beta2, t),
-          .step = static_cast<std::uint64_t>(t),
-          .seed = 11};
+  backend::StepScalars scalars = backend::numbers_of(optimizer, 0.01 * t, t);
+  scalars.step = static_cast<std::uint64_t>(t);
+  scalars.seed = 11;
+  return scalars;
 }
 
 }  // namespace protrain::test

@@ -28,7 +28,7 @@ Contender cpu() {
 
 // The CUDA kernels, compiled for the host.
 Contender emulated() {
-  Machine *device = machine(backend::cuda::open("cuda:0", 3), 1 << 28);
+  Machine *device = machine(backend::cuda::open("cuda:0", 3, false), 1 << 28);
   return {.name = "emulated",
           .ways = {{"threads forwards", device, [] { emulation::run_backwards(false); }},
                    {"threads backwards", device, [] { emulation::run_backwards(true); }}},

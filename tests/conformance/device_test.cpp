@@ -70,7 +70,7 @@ std::vector<Bytes> trained(const Machine &machine, const Optimizer &optimizer, c
                            bool alone) {
   Device &device = *machine.device;
   const auto kernel = device.compile_update(
-      {.optimizer = optimizer, .elements = 1003, .weights = form.weights, .gradient = form.gradient});
+      {.optimizer = optimizer, .elements = {1003}, .weights = form.weights, .gradient = form.gradient});
   Arena arena(machine);
   std::vector<Bytes> host = untrained(optimizer, form);
   Bytes gradient = stored(form.gradient, wave(0.3));
@@ -122,10 +122,63 @@ TEST_P(UpdateKernel, BitsAreTheCpusWhereverItRuns) {
       }
 }
 
+TEST_P(UpdateKernel, SeveralParametersTakeTheStepThatEachWouldAlone) {
+  const Machine &machine = *GetParam()->ways[0].machine;
+  Device &device = *machine.device;
+  const Optimizer optimizer;
+  std::vector<std::int64_t> elements = {1003, 0, 4, 5000, 33};
+  for (int i = 0; i < 40; ++i) elements.push_back(i + 1);
+  // Each parameter's arrays after three steps.
+  const auto trained = [&](const std::vector<std::int64_t> &counts) {
+    const auto kernel = device.compile_update({.optimizer = optimizer, .elements = counts});
+    Arena arena(machine);
+    std::vector<void *> inputs, outputs;
+    for (std::int64_t count : counts) inputs.push_back(arena.put(wave(0.3, static_cast<std::size_t>(count))));
+    inputs.push_back(arena.put(std::vector<std::uint32_t>{0}));
+    for (std::int64_t count : counts)
+      for (double frequency : {0.7, 0.0, 0.0})
+        outputs.push_back(arena.put(wave(frequency, static_cast<std::size_t>(count))));
+    for (int t = 1; t <= 3; ++t) {
+      const backend::StepScalars scalars = numbers(optimizer, t);
+      step(device, [&] { device.launch(Queue::compute, *kernel, {inputs, outputs, nullptr, &scalars}); });
+    }
+    std::vector<std::vector<float>> arrays;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      arrays.push_back(arena.take(static_cast<const float *>(outputs[i]), static_cast<std::size_t>(counts[i / 3])));
+    return arrays;
+  };
+  const auto together = trained(elements);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const auto alone = trained({elements[i]});
+    for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(together[3 * i + k], alone[k]) << i;
+    EXPECT_EQ(alone[0] == wave(0.7, static_cast<std::size_t>(elements[i])), elements[i] == 0);
+  }
+}
+
+TEST_P(CheckKernel, MarksTheFirstOfSeveralScalars) {
+  const Machine &machine = *GetParam()->ways[0].machine;
+  std::vector<std::uint32_t> marks;
+  for (std::uint32_t i = 0; i < 70; ++i) marks.push_back(2 + i);
+  const auto kernel = machine.device->compile_check(DType::f64, marks);
+  for (const std::vector<std::size_t> &wrong :
+       {std::vector<std::size_t>{}, {0}, {31}, {32}, {69}, {40, 5}, {69, 33, 34}}) {
+    std::vector<double> values(marks.size(), 1e300);
+    for (std::size_t i : wrong) values[i] = i % 2 == 0 ? HUGE_VAL : std::nan("");
+    Arena arena(machine);
+    std::vector<void *> inputs;
+    for (double value : values) inputs.push_back(arena.put(std::vector<double>{value}));
+    auto *at = arena.put(std::vector<std::uint32_t>{0}), *copy = arena.put(std::vector<std::uint32_t>{99});
+    std::vector<void *> outputs = {at, copy};
+    step(*machine.device, [&] { machine.device->launch(Queue::compute, *kernel, {inputs, outputs}); });
+    EXPECT_EQ(arena.take(at, 1)[0], wrong.empty() ? 0 : marks[*std::ranges::min_element(wrong)]);
+    EXPECT_EQ(arena.take(copy, 1), arena.take(at, 1));
+  }
+}
+
 TEST_P(CheckKernel, MarksTheFirstScalarThatIsNotFinite) {
   const Machine &machine = *GetParam()->ways[0].machine;
   const auto marked = [&]<typename T>(T value, std::uint32_t status) {
-    const auto kernel = machine.device->compile_check(std::is_same_v<T, float> ? DType::f32 : DType::f64, 3);
+    const auto kernel = machine.device->compile_check(std::is_same_v<T, float> ? DType::f32 : DType::f64, {3});
     Arena arena(machine);
     std::vector<void *> inputs = {arena.put(std::vector<T>{value})};
     auto *at = arena.put(std::vector<std::uint32_t>{status}), *copy = arena.put(std::vector<std::uint32_t>{99});

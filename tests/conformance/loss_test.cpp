@@ -33,6 +33,19 @@ TEST_P(CrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
       }
 }
 
+// Logits of -inf are classes that cannot be; a row may begin with many.
+TEST_P(CrossEntropyKernel, ClassesThatCannotBeCountForNothing) {
+  std::vector<double> logits = random_floats({5, 700}, 1, -8, 8).doubles();
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (i % 700 < 400) logits[i] = -HUGE_VAL;
+  const Array targets = Array::from_integers({DType::i64, {5}}, {400, 699, 512, 401, 600});
+  const OneNode node{"CrossEntropy", form("mean", false), {floats({5, 700}, logits), targets}, {true, true}};
+  expect_reference(node);
+  const std::vector<Array> results = reference(node);
+  expect_reference(
+      {"CrossEntropyGrad", node.attributes, {Array::scalar(DType::f32, 1), node.inputs[0], targets, results[1]}});
+}
+
 struct Linear {
   std::int64_t rows, depth, classes;
 };

@@ -12,6 +12,20 @@ TEST_P(SquaredNormKernel, IsTheReferencesSum) {
     expect_reference({"SquaredNorm", {}, {random_floats(shape, 1)}}, 1e-12);
 }
 
+TEST_P(SquaredNormKernel, SumsOfSeveralTensorsHaveTheBitsOfEach) {
+  std::vector<Array> tensors;
+  for (std::int64_t elements : {5, 4097, 0, 1024, 1025, 20000}) tensors.push_back(random_floats({elements}, 2));
+  for (int i = 0; i < 70; ++i) tensors.push_back(random_floats({i + 1}, 3));
+  const auto sums = [](const std::vector<Array> &of) {
+    Bench bench({"SquaredNorm", {}, of, std::vector<bool>(of.size(), true)}, *GetParam()->ways[0].machine);
+    bench.run();
+    return bench.results();
+  };
+  const std::vector<Array> together = sums(tensors);
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    EXPECT_EQ(together[i].doubles(), sums({tensors[i]})[0].doubles()) << i;
+}
+
 TEST_P(GlobalNormKernel, IsTheRootOfTheSum) {
   std::vector<Array> squares;
   for (int i = 0; i < 5; ++i) squares.push_back(Array::scalar(DType::f64, i + 0.3));

@@ -25,7 +25,7 @@ class SmallStep {
     add_kernel("Dropout", {{"key", std::int64_t{7}}}, {arena.put(wave(0.3, kCount))}, {dropped}, 1);
     add_kernel("Accumulate", {}, {sum, dropped}, {sum}, 2);
     Work &update = work_.emplace_back();
-    update.kernel = device_.compile_update({.optimizer = optimizer_, .elements = kCount});
+    update.kernel = device_.compile_update({.optimizer = optimizer_, .elements = {kCount}});
     update.inputs = {sum, arena.put(std::vector<std::uint32_t>{0})};
     update.outputs = {there, arena.put(std::vector<float>(kCount)), arena.put(std::vector<float>(kCount))};
   }

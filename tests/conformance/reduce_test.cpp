@@ -36,6 +36,9 @@ const Case kCases[] = {
     {{20011, 5}, {0}},     // blocks of more than the least length
     {{4, 2053}, {0}},      // few rows, several pieces
     {{3, 67, 1031}, {1}},  // two blocks for each result
+    {{1037, 96}, {0}},     // a bias' gradient, by packs
+    {{70, 3, 520}, {0, 1}},
+    {{2, 72}, {0}},
 };
 
 TEST_P(ReduceKernel, AnyAxesOfAnyShape) {
@@ -79,7 +82,8 @@ TEST(CudaReduce, TakesScratchOnlyForResultsThatAreMadeInParts) {
   };
   EXPECT_EQ(scratch({4, 100}, 0, {1, 100}), 0U);
   EXPECT_EQ(scratch({4, 100}, 1, {4, 1}), 0U);
-  EXPECT_EQ(scratch({10, 100}, 0, {1, 100}), 2 * 100 * sizeof(double));
+  EXPECT_EQ(scratch({10, 100}, 0, {1, 100}), 0U);  // columns
+  EXPECT_EQ(scratch({40, 100}, 0, {1, 100}), 2 * 100 * sizeof(double));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // it, and its algorithms differ in the order of their sums and in what they work in, as the library's do.
 #include "backend/cuda/blas.h"
 
+#include <bit>
 #include <cstring>
 
 #include "arith/bf16.h"
@@ -34,6 +35,13 @@ float sum_of(Order order, std::int64_t begin, std::int64_t end, Term term) {
   return sum;
 }
 
+// A factor in TensorFloat32: 10 bits behind the point, ties away from 0.
+struct Tf32 {
+  std::uint32_t bits;
+};
+float widened(Tf32 x) { return std::bit_cast<float>((x.bits + 0x1000u) & ~0x1FFFu); }
+using arith::widened;
+
 template <typename In, typename Out>
 void multiply(const GemmShape &s, const GemmOperands &o, Order order) {
   const GemmRows ld(s);
@@ -45,8 +53,8 @@ void multiply(const GemmShape &s, const GemmOperands &o, Order order) {
     for (std::int64_t i = 0; i < s.m; ++i)
       for (std::int64_t j = 0; j < s.n; ++j) {
         float sum = s.alpha * sum_of(order, 0, s.k, [&](std::int64_t l) {
-                      return arith::widened(s.trans_a ? a[l * ld.a + i] : a[i * ld.a + l]) *
-                             arith::widened(s.trans_b ? b[j * ld.b + l] : b[l * ld.b + j]);
+                      return widened(s.trans_a ? a[l * ld.a + i] : a[i * ld.a + l]) *
+                             widened(s.trans_b ? b[j * ld.b + l] : b[l * ld.b + j]);
                     });
         if (s.accumulate) sum += arith::widened(c[i * ld.c + j]);
         if (bias != nullptr) sum += arith::widened(bias[j]);
@@ -56,15 +64,16 @@ void multiply(const GemmShape &s, const GemmOperands &o, Order order) {
 }
 }  // namespace
 
-Blas::Blas() = default;
+Blas::Blas(bool tf32) : tf32_(tf32) {}
 Blas::~Blas() = default;
-std::string Blas::version() const { return "emulated"; }
+std::string Blas::version() const { return tf32_ ? "emulated with TF32" : "emulated"; }
 
 struct Product::State {
   GemmShape shape;
+  bool tf32;
 };
 
-Product::Product(Blas &, const GemmShape &shape) : state_(std::make_unique<State>(State{shape})) {
+Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<State>(State{shape, blas.tf32()})) {
   require(shape.m * shape.n * shape.k * shape.batch > 0, Code::device, "device", "a matrix: of nothing");
   last = shape;
 }
@@ -92,8 +101,9 @@ void Product::run(Stream stream, const GemmOperands &operands, const Algorithm &
               (algorithm.workspace == 0 || reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlignment == 0),
           Code::device, "device", "a product could not be issued: its workspace");
   emulation::load(stream, kLoaded + order);
-  emulation::append(stream, [shape, operands, order, workspace] {
+  emulation::append(stream, [shape, operands, order, workspace, tf32 = state_->tf32] {
     std::memset(workspace, 0xA5, kWorkspace[order]);
+    if (shape.in == DType::f32 && tf32) return multiply<Tf32, float>(shape, operands, order);
     if (shape.in == DType::f32) return multiply<float, float>(shape, operands, order);
     shape.out == DType::f32 ? multiply<bf16, float>(shape, operands, order)
                             : multiply<bf16, bf16>(shape, operands, order);

@@ -130,6 +130,26 @@ TEST(Training, AppendsTheGradientsAfterTheForwardNodes) {
   EXPECT_NO_THROW(verify(training.graph));
 }
 
+TEST(Training, TakesTheNormsOfABlocksSmallGradientsAtOnce) {
+  Sketch s;
+  ValueId x = s.parameter("x", {3, 4});
+  for (const char *block : {"0", "1"}) {
+    const std::size_t begin = s.graph.node_count();
+    for (const char *name : {"scale", "bias"}) x = s.run("Mul", {x, s.parameter(std::string(name) + block, {4})});
+    x = s.run("MatMul", {x, s.parameter(std::string("w") + block, {4, 4})});
+    for (std::size_t i = begin; i < s.graph.node_count(); ++i)
+      s.graph.node(static_cast<graph::NodeId>(i)).block = block[0] - '0';
+  }
+  const ValueId loss = s.sum(x);
+  expect_true_gradients(s, loss);
+  const Training training = build(s.graph, loss);
+  std::vector<std::size_t> tensors;
+  for (const Node &node : training.graph.nodes())
+    if (node.op == "SquaredNorm") tensors.push_back(node.inputs.size());
+  EXPECT_EQ(tensors, (std::vector<std::size_t>{1, 2, 1, 1, 2}));  // w1, the others of block 1; w0, x, those of 0
+  for (ValueId norm : training.squared_norms) EXPECT_NE(norm, ValueId::none);
+}
+
 TEST(Training, SpendsNothingOnAFrozenParameter) {
   Sketch s;
   const ValueId w = s.parameter("w", {4}, true), v = s.parameter("v", {4});

@@ -51,12 +51,14 @@ class DescribedDevice final : public backend::Device {
   }
   // A gradient is read, weights and moments are read and written. An update without moments is bound by memory alone.
   std::unique_ptr<backend::Kernel> compile_update(const backend::UpdateRequest &request) override {
-    const double bytes = 4.0 * static_cast<double>(request.elements) * (3 + 2 * request.optimizer.state_count());
+    const double bytes = 4.0 * static_cast<double>(request.elements.at(0)) * (3 + 2 * request.optimizer.state_count());
     const bool moments = request.optimizer.state_count() > 0;
     return timed(bytes / machine_.device_optimizer,
                  bytes / (moments ? machine_.host_optimizer : machine_.host_bandwidth));
   }
-  std::unique_ptr<backend::Kernel> compile_check(DType, std::uint32_t) override { return timed(0); }
+  std::unique_ptr<backend::Kernel> compile_check(DType, const std::vector<std::uint32_t> &) override {
+    return timed(0);
+  }
 
   void *allocate_arena(std::uint64_t bytes) override { return allocate(bytes); }
   void *allocate(std::uint64_t bytes) override {

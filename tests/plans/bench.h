@@ -2,8 +2,8 @@
 #pragma once
 
 #include <atomic>
-#include <cmath>
 
+#include "backend/optimizer_step.h"
 #include "random_plan.h"
 #include "run/executor.h"
 #include "session/machine.h"
@@ -68,14 +68,10 @@ class Bench {
 
   // Of what was fed.
   void step(bool timed = true) {
-    const auto t = static_cast<double>(++steps_);
-    const backend::Optimizer &optimizer = blueprint().optimizer;
-    executor_->run({.learning_rate = 1e-2,
-                    .beta1_power = std::pow(optimizer.beta1, t),
-                    .beta2_power = std::pow(optimizer.beta2, t),
-                    .step = static_cast<std::uint64_t>(steps_),
-                    .seed = 7},
-                   cancelled, timed);
+    backend::StepScalars scalars = backend::numbers_of(blueprint().optimizer, 1e-2, static_cast<double>(++steps_));
+    scalars.step = static_cast<std::uint64_t>(steps_);
+    scalars.seed = 7;
+    executor_->run(scalars, cancelled, timed);
   }
 
   const run::Report &report() const { return executor_->report(); }

@@ -64,6 +64,21 @@ TEST(Goldens, DeferredUpdatesCanRunAlone) {
   expect_sound_golden("settlement", model, model.lowered(settlement(model.step()), plan));
 }
 
+// Both gradients' norms are one node's: what follows it is one check, and one update for each place.
+TEST(Goldens, ParametersWhoseNormsAreMadeAtOnceAreUpdatedTogether) {
+  TwoBlocks model;
+  model.norm_at_once();
+  expect_sound_golden("together", model, model.lowered(model.plan(Tier::device, BlockMode::keep)));
+  expect_sound_golden("together_offloaded", model, model.lowered(model.plan(Tier::host, BlockMode::keep)));
+  plan::Plan plan = model.plan(Tier::device, BlockMode::keep);
+  plan.chunks[0].tier = plan.chunks[0].update = Tier::host;
+  const Program mixed = model.lowered(plan);
+  EXPECT_NO_THROW(verify(mixed));
+  const auto updates =
+      std::ranges::count_if(mixed.instructions, [](const Instruction &i) { return i.kind == Kind::update; });
+  EXPECT_EQ(updates, 2);
+}
+
 TEST(Goldens, AnEvaluationHasNoBackward) {
   const TwoBlocks model;
   expect_sound_golden("evaluation", model,

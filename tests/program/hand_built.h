@@ -62,6 +62,18 @@ struct TwoBlocks {
   }
   Source evaluation() const { return {.graph = graph, .loss = loss, .updates = false}; }
 
+  // One node takes the norms of both gradients.
+  void norm_at_once() {
+    std::vector<graph::Node> nodes = graph.nodes();
+    std::erase_if(nodes, [](const graph::Node &node) { return node.op == "SquaredNorm"; });
+    nodes.insert(nodes.end() - 1, {.op = "SquaredNorm",
+                                   .name = "squared",
+                                   .inputs = {gradients[1], gradients[0]},
+                                   .outputs = {squared[1], squared[0]},
+                                   .phase = kBackward});
+    graph.set_nodes(std::move(nodes));
+  }
+
   // Each weight is a chunk.
   plan::Plan plan(Tier tier, plan::BlockMode mode, plan::OptimizerOrder order = plan::OptimizerOrder::overlap) const {
     plan::Plan plan{

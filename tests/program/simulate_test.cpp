@@ -171,6 +171,21 @@ TEST(Price, IsTheClocksForEveryKindOfInstruction) {
   }
 }
 
+TEST(Price, OfParametersThatAreUpdatedTogetherHasOneLaunch) {
+  TwoBlocks two;
+  two.norm_at_once();
+  profile::Profile machine{
+      .device_bandwidth = 1, .launch_seconds = 0.25, .device_optimizer = 5, .host_optimizer = 5, .host_bandwidth = 1};
+  for (const graph::Node &node : two.graph.nodes()) machine.kernels[ops::signature(two.graph, node)] = 1;
+  const plan::Clock clock(machine, two.graph, {.state = 4});
+  const Program program = two.lowered(two.plan(Tier::device, plan::BlockMode::keep));
+  const std::vector<std::int64_t> ns = price(program, clock);
+  for (std::size_t i = 0; i < ns.size(); ++i) {
+    if (program.instructions[i].kind != Kind::update) continue;
+    EXPECT_EQ(ns[i], static_cast<std::int64_t>((2 * TwoBlocks::kElements * 20 / 5.0 + 0.25) * 1e9));
+  }
+}
+
 TEST(Price, OfAMachineThatIsSlowBeyondMeasureIsStillANumber) {
   const TwoBlocks two;
   profile::Profile machine{.fp32_flops = 1,

@@ -69,7 +69,9 @@ class CpuDevice : public Device {
     return kernel;
   }
   std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) override { return make_update(request); }
-  std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) override { return make_check(dtype, mark); }
+  std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &marks) override {
+    return make_check(dtype, marks);
+  }
 
   void *allocate_arena(std::uint64_t bytes) override {
     require(arena_.size() == 0, Code::internal, "cpu", "the arena was allocated before");

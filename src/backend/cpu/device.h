@@ -12,6 +12,6 @@ std::unique_ptr<Device> open_cpu(int threads);
 
 // optimizer.cpp
 std::unique_ptr<CpuKernel> make_update(const UpdateRequest &request);
-std::unique_ptr<CpuKernel> make_check(DType dtype, std::uint32_t mark);
+std::unique_ptr<CpuKernel> make_check(DType dtype, const std::vector<std::uint32_t> &marks);
 
 }  // namespace protrain::backend

@@ -33,26 +33,44 @@ template <typename T>
 class SquaredNorm : public CpuKernel {
  public:
   explicit SquaredNorm(const KernelRequest &request) {
-    elements_ = element_count(request.inputs.at(0).shape);
-    blocks_ = (elements_ + kBlock - 1) / kBlock;
+    for (const graph::Type &type : request.inputs) {
+      require_dtype(request, type, request.inputs[0].dtype);
+      const std::int64_t elements = element_count(type.shape), blocks = (elements + kBlock - 1) / kBlock;
+      tensors_.push_back({elements, blocks_, blocks});
+      blocks_ += blocks;
+    }
     scratch_bytes = static_cast<std::uint64_t>(blocks_) * sizeof(double);
   }
 
   void run(Member &member, const Launch &launch) override {
-    const T *x = input<T>(launch, 0);
     auto *sums = static_cast<double *>(launch.scratch);
     const Range own = share(blocks_, 1, member);
-    for (std::int64_t b = own.begin; b < own.end; ++b)
-      sums[b] = Block<T>::sum(x + b * kBlock, std::min(kBlock, elements_ - b * kBlock));
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const Tensor &tensor = tensors_[i];
+      const T *x = input<T>(launch, i);
+      const std::int64_t end = std::min(own.end - tensor.first, tensor.blocks);
+      for (std::int64_t b = std::max<std::int64_t>(own.begin - tensor.first, 0); b < end; ++b)
+        sums[tensor.first + b] = Block<T>::sum(x + b * kBlock, std::min(kBlock, tensor.elements - b * kBlock));
+    }
     member.barrier();
     if (member.index != 0) return;
-    for (std::int64_t width = 1; width < blocks_; width *= 2)
-      for (std::int64_t b = 0; b + width < blocks_; b += 2 * width) sums[b] += sums[b + width];
-    *output<double>(launch, 0) = blocks_ > 0 ? sums[0] : 0;
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      if (auto *to = optional_output<double>(launch, i)) *to = joined(sums + tensors_[i].first, tensors_[i].blocks);
   }
 
  private:
-  std::int64_t elements_, blocks_;
+  struct Tensor {
+    std::int64_t elements, first, blocks;  // first: of its blocks, among those of all tensors
+  };
+
+  static double joined(double *sums, std::int64_t blocks) {
+    for (std::int64_t width = 1; width < blocks; width *= 2)
+      for (std::int64_t b = 0; b + width < blocks; b += 2 * width) sums[b] += sums[b + width];
+    return blocks > 0 ? sums[0] : 0;
+  }
+
+  std::vector<Tensor> tensors_;
+  std::int64_t blocks_ = 0;
 };
 
 class LossScale : public CpuKernel {

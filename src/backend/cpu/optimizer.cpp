@@ -40,19 +40,22 @@ class Update : public CpuKernel {
   explicit Update(const UpdateRequest &request) : optimizer_(request.optimizer), elements_(request.elements) {}
 
   void run(Member &member, const Launch &launch) override {
-    if (*input<std::uint32_t>(launch, 1) != 0) return;
-    const arith::Treatment treatment = treatment_of(optimizer_.clip_value, optional_input<float>(launch, 2));
-    const UpdateArrays<Weights, Gradient> at(launch);
-    const Range range = share(elements_, kLine, member);
-    if (optimizer_.kind == Optimizer::Kind::adamw)
-      update_all(adamw_step(optimizer_, *launch.scalars), treatment, at, range);
-    else
-      update_all(sgd_step(optimizer_, *launch.scalars), treatment, at, range);
+    const std::size_t count = elements_.size();
+    if (*input<std::uint32_t>(launch, count) != 0) return;
+    const arith::Treatment treatment = treatment_of(optimizer_.clip_value, optional_input<float>(launch, count + 1));
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto at = UpdateArrays<Weights, Gradient>::of(launch, i, optimizer_.state_count());
+      const Range range = share(elements_[i], kLine, member);
+      if (optimizer_.kind == Optimizer::Kind::adamw)
+        update_all(launch.scalars->adamw, treatment, at, range);
+      else
+        update_all(launch.scalars->sgd, treatment, at, range);
+    }
   }
 
  private:
   const Optimizer optimizer_;
-  const std::int64_t elements_;
+  const std::vector<std::int64_t> elements_;
 };
 
 template <typename T>
@@ -63,27 +66,30 @@ std::unique_ptr<CpuKernel> make_split_update(const UpdateRequest &request) {
 
 class Check : public CpuKernel {
  public:
-  Check(DType dtype, std::uint32_t mark) : dtype_(dtype), mark_(mark) {
+  Check(DType dtype, const std::vector<std::uint32_t> &marks) : dtype_(dtype), marks_(marks) {
     require(dtype == DType::f32 || dtype == DType::f64, Code::unsupported, "check",
-            "the cpu checks float32 and float64 scalars, this one is {}", name_of(dtype));
+            "the cpu checks float32 and float64 scalars, these are {}", name_of(dtype));
   }
 
   void run(Member &member, const Launch &launch) override {
     if (member.index != 0) return;
-    const double value = dtype_ == DType::f32 ? *input<float>(launch, 0) : *input<double>(launch, 0);
     auto &status = *output<std::uint32_t>(launch, 0);
-    if (!std::isfinite(value) && status == 0) status = mark_;
+    for (std::size_t i = 0; i < marks_.size() && status == 0; ++i) {
+      const double value = dtype_ == DType::f32 ? *input<float>(launch, i) : *input<double>(launch, i);
+      if (!std::isfinite(value)) status = marks_[i];
+    }
     if (auto *copy = optional_output<std::uint32_t>(launch, 1)) *copy = status;
   }
 
  private:
   const DType dtype_;
-  const std::uint32_t mark_;
+  const std::vector<std::uint32_t> marks_;
 };
 }  // namespace
 
 std::unique_ptr<CpuKernel> make_update(const UpdateRequest &request) {
-  require(request.elements >= 0, Code::internal, "update", "{} elements", request.elements);
+  for (std::int64_t elements : request.elements)
+    require(elements >= 0, Code::internal, "update", "{} elements", elements);
   if (request.weights == DType::f32 && request.gradient == DType::f32)
     return std::make_unique<Update<WholeWeights, float>>(request);
   const bool narrow = request.weights == DType::bf16 || request.weights == DType::f16;
@@ -92,6 +98,8 @@ std::unique_ptr<CpuKernel> make_update(const UpdateRequest &request) {
   return request.weights == DType::bf16 ? make_split_update<bf16>(request) : make_split_update<f16>(request);
 }
 
-std::unique_ptr<CpuKernel> make_check(DType dtype, std::uint32_t mark) { return std::make_unique<Check>(dtype, mark); }
+std::unique_ptr<CpuKernel> make_check(DType dtype, const std::vector<std::uint32_t> &marks) {
+  return std::make_unique<Check>(dtype, marks);
+}
 
 }  // namespace protrain::backend

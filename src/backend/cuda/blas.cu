@@ -74,7 +74,7 @@ Preference preference_of(const GemmShape &shape) {
 }
 }  // namespace
 
-Blas::Blas() {
+Blas::Blas(bool tf32) : tf32_(tf32) {
   cublasLtHandle_t handle = nullptr;
   check(cublasLtCreate(&handle), "cuBLASLt could not be started");
   handle_ = handle;
@@ -83,7 +83,7 @@ Blas::~Blas() { cublasLtDestroy(static_cast<cublasLtHandle_t>(handle_)); }
 
 std::string Blas::version() const {
   const std::size_t version = cublasLtGetVersion();  // 130100: 13.1.0
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  return fmt::format("{}.{}.{}{}", version / 10000, version / 100 % 100, version % 100, tf32_ ? " with TF32" : "");
 }
 
 struct Product::State {
@@ -97,7 +97,10 @@ Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<S
   State &s = *state_;
   s.shape = shape;
   s.handle = static_cast<cublasLtHandle_t>(blas.handle());
-  check(cublasLtMatmulDescCreate(&s.description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product");
+  const bool tf32 = shape.in == DType::f32 && blas.tf32();
+  check(cublasLtMatmulDescCreate(&s.description.handle, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                 CUDA_R_32F),
+        "a product");
   // c^T = op(b)^T op(a)^T, which is what row-major operands look like to a library that is column-major.
   const cublasOperation_t first = shape.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                           second = shape.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;

@@ -14,7 +14,8 @@
 namespace protrain::backend::cuda {
 
 // c (M, N) = alpha * op(a) op(b) [+ c] [+ bias], all row-major; a is (M, K), or (K, M) where trans_a; b is
-// (K, N), or (N, K) where trans_b. Sums are float32, TensorFloat32 is never used.
+// (K, N), or (N, K) where trans_b. Sums are float32; of float32 operands all bits count, but for a library that is made
+// with tf32.
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
@@ -44,17 +45,20 @@ struct GemmOperands {
   const void *bias = nullptr;
 };
 
-// The library's handle; one a device.
+// The library's handle; one a device. tf32: products of float32 are TensorFloat32's, whose factors have 10 bits behind
+// the point.
 class Blas {
  public:
-  Blas();
+  explicit Blas(bool tf32);
   ~Blas();
   Blas(const Blas &) = delete;
   Blas &operator=(const Blas &) = delete;
   void *handle() const { return handle_; }
-  std::string version() const;  // "13.1.0": algorithms are those of a version
+  bool tf32() const { return tf32_; }
+  std::string version() const;  // "13.1.0", "13.1.0 with TF32": algorithms are those of a version
 
  private:
+  const bool tf32_;
   void *handle_ = nullptr;
 };
 

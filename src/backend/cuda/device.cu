@@ -77,9 +77,10 @@ struct RecordedStep final : Recording {
 
 class CudaDevice : public Device {
  public:
-  CudaDevice(const std::string &name, int index, int threads) : index_(index), team_(threads, "protrain-host") {
+  CudaDevice(const std::string &name, int index, int threads, bool tf32)
+      : index_(index), team_(threads, "protrain-host") {
     const std::string description = open_device(index);
-    site_ = std::make_unique<Site>();
+    site_ = std::make_unique<Site>(tf32);
     const std::string blas = site_->blas.version();
     scalars_ = std::make_unique<Scalars>();
     for (Stream &stream : streams_) stream = make_stream();
@@ -108,8 +109,8 @@ class CudaDevice : public Device {
     return make(request, *site_);
   }
   std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) override { return make_update(request); }
-  std::unique_ptr<Kernel> compile_check(DType dtype, std::uint32_t mark) override {
-    return make_check(dtype, mark, *site_);
+  std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &marks) override {
+    return make_check(dtype, marks, *site_);
   }
 
   void *allocate_arena(std::uint64_t bytes) override {
@@ -295,14 +296,14 @@ class CudaDevice : public Device {
 };
 }  // namespace
 
-std::unique_ptr<Device> open(const std::string &device, int threads) {
+std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32) {
   constexpr std::string_view kPrefix = "cuda:";
   int index = -1;
   const char *begin = device.data() + kPrefix.size(), *end = device.data() + device.size();
   const auto [rest, error] = std::from_chars(begin, end, index);
   require(device.starts_with(kPrefix) && error == std::errc() && rest == end && index >= 0, Code::unsupported, "device",
           "\"{}\" is no device of CUDA's; they are cuda:0, cuda:1, ...", device);
-  return std::make_unique<CudaDevice>(device, index, threads);
+  return std::make_unique<CudaDevice>(device, index, threads, tf32);
 }
 
 }  // namespace protrain::backend::cuda

@@ -10,6 +10,6 @@
 namespace protrain::backend::cuda {
 
 // "cuda:N"; Code::device where there is no such device or no driver.
-std::unique_ptr<Device> open(const std::string &device, int threads);
+std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32);
 
 }  // namespace protrain::backend::cuda

@@ -13,7 +13,7 @@ namespace protrain::backend::cuda {
 struct Plus {
   template <typename T>
   PROTRAIN_HD static T start() {
-    return 0;
+    return T{};
   }
   template <typename T>
   PROTRAIN_HD static T of(T a, T b) {
@@ -43,6 +43,18 @@ struct Smaller {  // likewise
     return b < a || b != b ? b : a;
   }
 };
+
+// Two sums whose threads meet once for both.
+struct Both {
+  float first, second;
+  PROTRAIN_HD friend Both operator+(Both a, Both b) { return {a.first + b.first, a.second + b.second}; }
+};
+__device__ inline Both from_lane(Both value, int lane) {
+  return {from_lane(value.first, lane), from_lane(value.second, lane)};
+}
+__device__ inline Both from_lane_xor(Both value, int mask) {
+  return {from_lane_xor(value.first, mask), from_lane_xor(value.second, mask)};
+}
 
 // All threads of the block call it together.
 template <typename Join, typename T>

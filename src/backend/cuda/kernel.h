@@ -31,6 +31,7 @@ class CudaKernel : public Kernel {
 
 // What kernels share of the device they are made for.
 struct Site {
+  explicit Site(bool tf32) : blas(tf32) {}
   Faults faults;
   Blas blas;
 };
@@ -110,6 +111,6 @@ Made make_counted_loss(const KernelRequest &request, Site &site);
 
 // optimizer.cu
 Made make_update(const UpdateRequest &request);
-Made make_check(DType dtype, std::uint32_t mark, const Site &site);
+Made make_check(DType dtype, const std::vector<std::uint32_t> &marks, const Site &site);
 
 }  // namespace protrain::backend::cuda

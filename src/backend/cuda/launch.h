@@ -39,7 +39,7 @@ inline unsigned block_count(const Grid &grid) {
   return static_cast<unsigned>(grid.blocks);
 }
 
-inline std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
+constexpr std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
 #if defined(__CUDACC__)
 inline constexpr bool kEmulated = false;  // there, sizes at which work is cut are small, so that small tests see cuts

@@ -3,6 +3,7 @@
 // sums over slices are float32 whatever the operands are.
 #include <algorithm>
 
+#include "backend/cuda/columns.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/targets.h"
 
@@ -45,7 +46,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
                               T *gradients) {
   const std::int64_t row = first + blockIdx.x, classes = targets.classes, label = targets[row];
   float *x = logits.at + blockIdx.x * logits.ld;
-  const double sum = log_sum_exp(x, classes);
+  const double sum = log_sum_exp<kWide<float>>(x, classes);
   if (threadIdx.x == 0)
     losses[row] = label >= 0 ? sum - static_cast<double>(x[label]) : (label == Targets::kWrong ? NAN : 0);
   if (gradients == nullptr) return;
@@ -54,21 +55,27 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
                        (of.dloss != nullptr ? *of.dloss : 1.0f);
   const auto lse = static_cast<float>(sum);
   T *to = gradients + blockIdx.x * logits.ld;
-  for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x) {
-    const float slope = factor * arith::exp(x[i] - lse) - (i == label ? factor : 0.0f);
-    to[i] = narrowed<T>(label == Targets::kIgnored ? 0.0f : (label == Targets::kWrong ? NAN : slope));
-  }
+  for_packs_of_row<kWide<float>>(classes, [&](std::int64_t first, auto width) {
+    constexpr int kCount = decltype(width)::value;
+    const Pack<float, kCount> from = load<kCount>(x + first);
+    Pack<T, kCount> slopes;
+    PROTRAIN_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const float slope = factor * arith::exp(from.at[i] - lse) - (first + i == label ? factor : 0.0f);
+      slopes.at[i] = narrowed<T>(label == Targets::kIgnored ? 0.0f : (label == Targets::kWrong ? NAN : slope));
+    }
+    store(to + first, slopes);
+  });
 }
 
-// sums (classes) = the sums over rows, added to what is there unless it is the first slice.
-template <typename T>
-__global__ void sum_columns_kernel(Rows<T> rows, std::int64_t columns, bool first, float *sums) {
-  for (std::int64_t j = thread_index(); j < columns; j += thread_count()) {
-    double sum = first ? 0 : static_cast<double>(sums[j]);
-    for (std::int64_t i = 0; i < rows.count; ++i) sum += static_cast<double>(widened(rows.at[i * rows.ld + j]));
-    sums[j] = static_cast<float>(sum);
+// What a slice adds to the bias' gradient; the first has nothing to add to.
+struct AddTo {
+  float *sums;
+  bool first;
+  __device__ void operator()(std::int64_t column, double sum) const {
+    sums[column] = static_cast<float>(first ? sum : static_cast<double>(sums[column]) + sum);
   }
-}
+};
 
 template <typename T>
 void add_bias(Stream stream, const T *bias, std::int64_t columns, Rows<float> logits) {
@@ -163,6 +170,7 @@ class LinearCrossEntropy : public CudaKernel {
     if (gradient_ && kNarrow) gradients_at_ = place(logits, sizeof(T));
     if (has_output(request, 2) && kNarrow) dw_at_ = place(static_cast<std::uint64_t>(classes_ * depth_), sizeof(float));
     if (has_output(request, 3) && kNarrow) dbias_at_ = place(static_cast<std::uint64_t>(classes_), sizeof(float));
+    if (has_output(request, 3)) columns_at_ = place(column_bytes(), 1);
     losses_at_ = place(static_cast<std::uint64_t>(rows_), sizeof(double));
     counted_at_ = place(1, sizeof(double));
     std::uint64_t gemm = 0;
@@ -174,7 +182,14 @@ class LinearCrossEntropy : public CudaKernel {
 
   template <typename E>
   static E *at(const Launch &launch, std::uint64_t offset) {
-    return reinterpret_cast<E *>(static_cast<std::byte *>(launch.scratch) + offset);
+    return static_cast<E *>(static_cast<void *>(static_cast<std::byte *>(launch.scratch) + offset));
+  }
+  // Of the bias' gradient, whatever slice.
+  std::uint64_t column_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const Slice &slice : slices_)
+      bytes = std::max(bytes, ColumnSums<T>(slice.rows, classes_, ld_).scratch_bytes());
+    return bytes;
   }
   // Where float32 sums are kept for an output.
   float *sums(const Launch &launch, std::size_t i, std::uint64_t offset) const {
@@ -185,12 +200,12 @@ class LinearCrossEntropy : public CudaKernel {
   void run_slice(Stream stream, const Launch &launch, const Slice &slice, const Targets &targets) {
     const Rows<float> logits{at<float>(launch, logits_at_), slice.rows, ld_};
     T *gradients = gradient_ ? at<T>(launch, kNarrow ? gradients_at_ : logits_at_) : nullptr;
-    void *scratch = at<void *>(launch, gemm_at_);
+    void *scratch = at<void>(launch, gemm_at_);
     const Products &products = products_[slice.products];
     const T *x = input<T>(launch, 0) + slice.first * depth_, *w = input<T>(launch, 1);
     products.logits.run(stream, {x, w, logits.at}, scratch);
     if (bias_) add_bias(stream, optional_input<T>(launch, 3), classes_, logits);
-    cuda::launch(stream, finish_kernel<T>, {slice.rows, row_threads(classes_)}, targets, slice.first, logits,
+    cuda::launch(stream, finish_kernel<T>, {slice.rows, logit_threads(classes_)}, targets, slice.first, logits,
                  at<double>(launch, losses_at_),
                  Factor{reduction_ == Reduction::mean ? at<double>(launch, counted_at_) : nullptr,
                         optional_input<float>(launch, 4)},
@@ -201,8 +216,8 @@ class LinearCrossEntropy : public CudaKernel {
     if (float *dw = sums(launch, 2, dw_at_))
       products.dw.run(stream, trans_w_ ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw}, scratch);
     if (float *dbias = sums(launch, 3, dbias_at_))
-      cuda::launch(stream, sum_columns_kernel<T>, grid_of(classes_), Rows<T>{gradients, slice.rows, ld_}, classes_,
-                   slice.first == 0, dbias);
+      ColumnSums<T>(slice.rows, classes_, ld_)
+          .run(stream, gradients, at<void>(launch, columns_at_), AddTo{dbias, slice.first == 0});
   }
 
   // Sums of no rows are 0; those of another type are rounded, once.
@@ -227,8 +242,8 @@ class LinearCrossEntropy : public CudaKernel {
   const std::int64_t slice_rows_;
   std::vector<Products> products_;
   std::vector<Slice> slices_;
-  std::uint64_t logits_at_ = 0, gradients_at_ = 0, dw_at_ = 0, dbias_at_ = 0, losses_at_ = 0, counted_at_ = 0,
-                gemm_at_ = 0;  // in scratch
+  std::uint64_t logits_at_ = 0, gradients_at_ = 0, dw_at_ = 0, dbias_at_ = 0, columns_at_ = 0, losses_at_ = 0,
+                counted_at_ = 0, gemm_at_ = 0;  // in scratch
 };
 }  // namespace
 

@@ -9,7 +9,7 @@ template <typename T>
 __global__ void rows_kernel(Targets targets, const T *logits, double *losses, float *loss, float *lse) {
   const std::int64_t row = blockIdx.x, classes = targets.classes;
   const T *x = logits + row * classes;
-  const double sum = log_sum_exp(x, classes);
+  const double sum = log_sum_exp<1>(x, classes);
   if (threadIdx.x != 0) return;
   const std::int64_t label = targets[row];
   double own = 0;

@@ -2,21 +2,37 @@
 // length and then over the parts in a fixed tree: the bits depend on the number of elements alone.
 #include <algorithm>
 
-#include "backend/cuda/elementwise.h"
+#include "backend/cuda/columns.h"
 #include "backend/cuda/fold.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr std::int64_t kPart = 16384;
+constexpr std::int64_t kPart = kEmulated ? 1 << 10 : 16 << 10;
+
+// A block's share of a sum of squares: packs, in which all elements of a tensor are but the last few.
+template <typename T>
+__device__ double sum_of_squares(const T *x, std::int64_t count) {
+  constexpr int kWidth = kWide<T>;
+  const auto squared = [](T element) {
+    const auto value = static_cast<double>(widened(element));
+    return value * value;
+  };
+  double sum = 0;
+  for (std::int64_t p = threadIdx.x; p < count / kWidth; p += blockDim.x) {
+    const Pack<T, kWidth> pack = load<kWidth>(x + p * kWidth);
+    PROTRAIN_UNROLL
+    for (int i = 0; i < kWidth; ++i) sum += squared(pack.at[i]);
+  }
+  const std::int64_t rest = count / kWidth * kWidth + threadIdx.x;
+  if (rest < count) sum += squared(x[rest]);
+  return block_fold<Plus>(sum);
+}
 
 template <typename T>
 __global__ void squares_kernel(const T *x, std::int64_t count, double *sums) {
   const std::int64_t first = blockIdx.x * kPart, rest = count - first;
-  const auto sum = fold_terms<Plus, double>(rest < kPart ? rest : kPart, [&](std::int64_t i) {
-    const auto value = static_cast<double>(widened(x[first + i]));
-    return value * value;
-  });
+  const double sum = sum_of_squares(x + first, rest < kPart ? rest : kPart);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
@@ -25,22 +41,63 @@ __global__ void total_kernel(const double *sums, std::int64_t count, double *tot
   if (threadIdx.x == 0) *total = sum;
 }
 
+// Tensors of one part each, as many as a launch can name at once; a block for each.
+constexpr int kTensors = 64;
+template <typename T>
+struct Tensors {
+  const T *at[kTensors];
+  std::int64_t count[kTensors];
+  double *sum[kTensors];
+};
+template <typename T>
+__global__ void small_squares_kernel(Tensors<T> tensors) {
+  const double sum = sum_of_squares(tensors.at[blockIdx.x], tensors.count[blockIdx.x]);
+  if (threadIdx.x == 0) *tensors.sum[blockIdx.x] = sum;
+}
+
 template <typename T>
 class SquaredNorm : public CudaKernel {
  public:
-  explicit SquaredNorm(const KernelRequest &request)
-      : elements_(element_count(request.inputs.at(0).shape)), parts_(divided_up(elements_, kPart)) {
-    scratch_bytes = static_cast<std::uint64_t>(parts_) * sizeof(double);
+  explicit SquaredNorm(const KernelRequest &request) {
+    for (const graph::Type &type : request.inputs) {
+      require_dtype(request, type, request.inputs[0].dtype);
+      elements_.push_back(element_count(type.shape));
+      if (elements_.back() > kPart)
+        scratch_bytes = std::max(scratch_bytes, parts_of(elements_.back()) * sizeof(double));
+    }
   }
 
   void run(Stream stream, const Launch &launch) override {
-    auto *sums = static_cast<double *>(launch.scratch);
-    cuda::launch(stream, squares_kernel<T>, {parts_}, input<T>(launch, 0), elements_, sums);
-    cuda::launch(stream, total_kernel, {1}, static_cast<const double *>(sums), parts_, output<double>(launch, 0));
+    Tensors<T> small{};
+    int count = 0;
+    for (std::size_t i = 0; i < elements_.size(); ++i) {
+      auto *to = optional_output<double>(launch, i);
+      if (to == nullptr) continue;
+      if (elements_[i] > kPart) {
+        run_large(stream, input<T>(launch, i), elements_[i], static_cast<double *>(launch.scratch), to);
+        continue;
+      }
+      small.at[count] = input<T>(launch, i);
+      small.count[count] = elements_[i];
+      small.sum[count] = to;
+      if (++count < kTensors) continue;
+      cuda::launch(stream, small_squares_kernel<T>, {count}, small);
+      count = 0;
+    }
+    cuda::launch(stream, small_squares_kernel<T>, {count}, small);
   }
 
  private:
-  const std::int64_t elements_, parts_;
+  static std::uint64_t parts_of(std::int64_t elements) {
+    return static_cast<std::uint64_t>(divided_up(elements, kPart));
+  }
+  static void run_large(Stream stream, const T *x, std::int64_t elements, double *sums, double *to) {
+    const auto parts = static_cast<std::int64_t>(parts_of(elements));
+    cuda::launch(stream, squares_kernel<T>, {parts}, x, elements, sums);
+    cuda::launch(stream, total_kernel, {1}, static_cast<const double *>(sums), parts, to);
+  }
+
+  std::vector<std::int64_t> elements_;  // of each tensor
 };
 
 // As many scalars as a launch can name at once.

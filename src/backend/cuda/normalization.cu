@@ -1,9 +1,10 @@
 // LayerNormalization and RMSNormalization, and their gradients. Tensors are seen as (rows, width), a block for each
-// row; gradients of scale and bias are summed over parts of rows fixed by the shape, then over the parts in order.
+// row. Gradients: a block for each part of the rows, fixed by the shape, makes dx of its rows and sums what they give
+// to the gradients of scale and bias; a second launch joins the parts.
 #include <algorithm>
 
 #include "backend/axes.h"
-#include "backend/cuda/elementwise.h"
+#include "backend/cuda/columns.h"
 #include "backend/cuda/fold.h"
 
 namespace protrain::backend::cuda {
@@ -23,6 +24,67 @@ struct Operands {
   float *mean, *inverse;
 };
 
+// Rows that a block's registers hold: each thread has the packs h * threads + its own number, as few as a block of
+// usual size allows.
+constexpr int kHeldThreads = kEmulated ? 64 : 256;  // of a block whose threads hold rows, at most
+constexpr int kMostHeld = 4;
+struct Holding {
+  Holding(std::int64_t width, std::size_t element_bytes) {
+    const std::int64_t packs = divided_up(width * static_cast<std::int64_t>(element_bytes), 16);
+    while (held < kMostHeld && packs > held * kHeldThreads) held *= 2;
+    threads = static_cast<int>(divided_up(std::max<std::int64_t>(packs, 1), held * kWarp)) * kWarp;
+    holds = threads <= kHeldThreads && begins_wide_rows(width, element_bytes);
+  }
+
+  int held = 1, threads = kWarp;  // packs of a thread, threads of a block
+  bool holds;                     // no row is too wide, and all packs are whole
+};
+// body(h, column) for the packs that are within the row
+template <typename T, int kHeld, typename Body>
+__device__ void each_held(std::int64_t width, Body body) {
+  PROTRAIN_UNROLL
+  for (int h = 0; h < kHeld; ++h) {
+    const std::int64_t column = (static_cast<std::int64_t>(h) * blockDim.x + threadIdx.x) * kWide<T>;
+    if (column < width) body(h, column);
+  }
+}
+template <typename T, bool kCentered, int kHeld>
+__global__ void __launch_bounds__(kHeldThreads) held_kernel(NormalizedRows dims, float epsilon, Operands<T> o) {
+  constexpr int kWidth = kWide<T>;
+  const std::int64_t begin = blockIdx.x * dims.width;
+  const auto count = static_cast<float>(dims.width);
+  Pack<T, kWidth> x[kHeld] = {};
+  each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) { x[h] = load<kWidth>(o.x + begin + column); });
+  // The sum over the row of what `term` makes of an element.
+  const auto sum = [&](auto term) {
+    float own = 0;
+    each_held<T, kHeld>(dims.width, [&](int h, std::int64_t) {
+      PROTRAIN_UNROLL
+      for (int i = 0; i < kWidth; ++i) own += term(widened(x[h].at[i]));
+    });
+    return block_fold<Plus>(own);
+  };
+  const float mean = kCentered ? sum([](float element) { return element; }) / count : 0.0f;
+  const float squares = sum([mean](float element) { return (element - mean) * (element - mean); });
+  const float inverse = 1.0f / __builtin_sqrtf(squares / count + epsilon);
+  if (o.y != nullptr)
+    each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) {
+      const Pack<T, kWidth> scale = load<kWidth>(o.scale + column);
+      Pack<T, kWidth> bias{}, y;
+      if (o.bias != nullptr) bias = load<kWidth>(o.bias + column);
+      PROTRAIN_UNROLL
+      for (int i = 0; i < kWidth; ++i) {
+        const float normal = (widened(x[h].at[i]) - mean) * inverse * widened(scale.at[i]);
+        y.at[i] = narrowed<T>(o.bias != nullptr ? normal + widened(bias.at[i]) : normal);
+      }
+      store(o.y + begin + column, y);
+    });
+  if (threadIdx.x != 0) return;
+  if (o.mean != nullptr) o.mean[blockIdx.x] = mean;
+  if (o.inverse != nullptr) o.inverse[blockIdx.x] = inverse;
+}
+
+// The same of other rows.
 template <typename T, bool kCentered>
 __global__ void normalize_kernel(NormalizedRows dims, float epsilon, Operands<T> o) {
   const T *x = o.x + blockIdx.x * dims.width;
@@ -64,39 +126,106 @@ __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T 
     dx[begin + i] = narrowed<T>(inverse * (scaled(i) - sum - normal(i) * dot));
 }
 
-// partial (2, parts, width): sums over a part's rows of dy * n, and of dy.
-template <typename T>
+// What a block knows of a row.
+template <typename T, int kHeld>
+struct HeldRow {
+  Pack<T, kWide<T>> dy[kHeld], x[kHeld];
+  float mean, inverse;
+};
+template <typename T, int kHeld>
+__device__ HeldRow<T, kHeld> hold(NormalizedRows dims, const GradOperands<T> &o, std::int64_t row) {
+  HeldRow<T, kHeld> held;
+  each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) {
+    held.dy[h] = load<kWide<T>>(o.dy + row * dims.width + column);
+    held.x[h] = load<kWide<T>>(o.x + row * dims.width + column);
+  });
+  held.mean = o.mean != nullptr ? o.mean[row] : 0.0f;
+  held.inverse = o.inverse[row];
+  return held;
+}
+
+// A part of the rows; the next row is on its way while the block's threads meet over one. dx: nullptr where it is not
+// wanted. partial (parts, 1 or 2, width): sums of dy * n and, centered, of dy; nullptr likewise.
+template <typename T, bool kCentered, int kHeld>
+__global__ void __launch_bounds__(kHeldThreads)
+    held_grad_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, T *dx, float *partial) {
+  constexpr int kWidth = kWide<T>;
+  const std::int64_t first = blockIdx.x * part, end = first + part < dims.rows ? first + part : dims.rows;
+  const auto count = static_cast<float>(dims.width);
+  Pack<T, kWidth> scale[kHeld];
+  Pack<float, kWidth> dscale[kHeld] = {}, dbias[kHeld] = {};
+  each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) { scale[h] = load<kWidth>(o.scale + column); });
+  HeldRow<T, kHeld> next = hold<T, kHeld>(dims, o, first);
+  for (std::int64_t row = first; row < end; ++row) {
+    const HeldRow<T, kHeld> now = next;
+    if (row + 1 < end) next = hold<T, kHeld>(dims, o, row + 1);
+    const auto normal = [&](int h, int i) { return (widened(now.x[h].at[i]) - now.mean) * now.inverse; };
+    const auto scaled = [&](int h, int i) { return widened(now.dy[h].at[i]) * widened(scale[h].at[i]); };
+    Both sums{};  // of g, of g * n
+    each_held<T, kHeld>(dims.width, [&](int h, std::int64_t) {
+      PROTRAIN_UNROLL
+      for (int i = 0; i < kWidth; ++i) {
+        const float dy = widened(now.dy[h].at[i]), n = normal(h, i), g = scaled(h, i);
+        sums = sums + Both{g, g * n};
+        dscale[h].at[i] += dy * n;
+        dbias[h].at[i] += dy;
+      }
+    });
+    if (dx == nullptr) continue;
+    sums = block_fold<Plus>(sums);
+    const float sum = kCentered ? sums.first / count : 0.0f, dot = sums.second / count;
+    each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) {
+      Pack<T, kWidth> to;
+      PROTRAIN_UNROLL
+      for (int i = 0; i < kWidth; ++i) to.at[i] = narrowed<T>(now.inverse * (scaled(h, i) - sum - normal(h, i) * dot));
+      store(dx + row * dims.width + column, to);
+    });
+  }
+  if (partial == nullptr) return;
+  float *own = partial + blockIdx.x * dims.width * (kCentered ? 2 : 1);
+  each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) {
+    store(own + column, dscale[h]);
+    if (kCentered) store(own + dims.width + column, dbias[h]);
+  });
+}
+
+// The same sums of rows that registers do not hold, or whose packs are not whole.
+template <typename T, bool kCentered>
 __global__ void sums_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, std::int64_t parts,
                             float *partial) {
   for (std::int64_t at = thread_index(); at < parts * dims.width; at += thread_count()) {
     std::int64_t column = 0;
-    const std::int64_t first = divide(at, dims.width, column) * part;
+    const std::int64_t p = divide(at, dims.width, column), first = p * part;
     const std::int64_t end = first + part < dims.rows ? first + part : dims.rows;
     float dscale = 0, dbias = 0;
     for (std::int64_t row = first; row < end; ++row) {
       const float dy = widened(o.dy[row * dims.width + column]), x = widened(o.x[row * dims.width + column]);
-      dscale += dy * ((x - (o.mean != nullptr ? o.mean[row] : 0.0f)) * o.inverse[row]);
+      dscale += dy * ((x - (kCentered ? o.mean[row] : 0.0f)) * o.inverse[row]);
       dbias += dy;
     }
-    partial[at] = dscale;
-    partial[parts * dims.width + at] = dbias;
+    float *own = partial + p * dims.width * (kCentered ? 2 : 1) + column;
+    own[0] = dscale;
+    if (kCentered) own[dims.width] = dbias;
   }
 }
 
+// Of sums over the parts, to where they are wanted.
 template <typename T>
-__global__ void join_kernel(std::int64_t width, std::int64_t parts, const float *partial, T *to) {
-  for (std::int64_t column = thread_index(); column < width; column += thread_count()) {
-    double sum = 0;
-    for (std::int64_t p = 0; p < parts; ++p) sum += static_cast<double>(partial[p * width + column]);
-    to[column] = narrowed<T>(static_cast<float>(sum));
+struct ToScaleAndBias {
+  std::int64_t width;
+  T *dscale, *dbias;
+  __device__ void operator()(std::int64_t column, double sum) const {
+    T *to = column < width ? dscale : dbias;
+    if (to != nullptr) to[column < width ? column : column - width] = narrowed<T>(static_cast<float>(sum));
   }
-}
+};
 
 template <typename T, bool kCentered>
 class Normalization : public CudaKernel {
  public:
   explicit Normalization(const KernelRequest &request)
       : dims_(request, request.inputs.at(0).shape),
+        holding_(dims_.width, sizeof(T)),
         epsilon_(static_cast<float>(request.node.attributes.real("epsilon", 1e-5))) {
     require_scale(request, 1, dims_);
     for (const graph::Type &operand : request.inputs)
@@ -110,12 +239,16 @@ class Normalization : public CudaKernel {
                                optional_output<T>(launch, 0),
                                kCentered ? optional_output<float>(launch, 1) : nullptr,
                                optional_output<float>(launch, kCentered ? 2 : 1)};
-    cuda::launch(stream, normalize_kernel<T, kCentered>, {dims_.rows, row_threads(dims_.width)}, dims_, epsilon_,
-                 operands);
+    const auto held = holding_.held == 1   ? held_kernel<T, kCentered, 1>
+                      : holding_.held == 2 ? held_kernel<T, kCentered, 2>
+                                           : held_kernel<T, kCentered, kMostHeld>;
+    cuda::launch(stream, holding_.holds ? held : normalize_kernel<T, kCentered>,
+                 {dims_.rows, holding_.holds ? holding_.threads : row_threads(dims_.width)}, dims_, epsilon_, operands);
   }
 
  private:
   const NormalizedRows dims_;
+  const Holding holding_;
   const float epsilon_;
 };
 
@@ -124,13 +257,15 @@ class NormalizationGrad : public CudaKernel {
  public:
   explicit NormalizationGrad(const KernelRequest &request)
       : dims_(request, request.inputs.at(1).shape),
+        holding_(dims_.width, sizeof(T)),
         part_(std::max(kLeastPart, divided_up(dims_.rows, kMostParts))),
-        parts_(divided_up(dims_.rows, part_)) {
+        parts_(divided_up(dims_.rows, part_)),
+        columns_((kCentered ? 2 : 1) * dims_.width) {
     require_scale(request, 2, dims_);
     for (std::size_t i : {0, 1, 2}) require_dtype(request, request.inputs[i], request.inputs[0].dtype);
     sums_ = has_output(request, 1) || (kCentered && has_output(request, 2));
     const std::uint64_t floats =
-        checked_multiply(static_cast<std::uint64_t>(2 * parts_), static_cast<std::uint64_t>(dims_.width));
+        checked_multiply(static_cast<std::uint64_t>(parts_), static_cast<std::uint64_t>(columns_));
     if (sums_) scratch_bytes = checked_multiply(floats, sizeof(float));
   }
 
@@ -138,26 +273,40 @@ class NormalizationGrad : public CudaKernel {
     const GradOperands<T> operands{input<T>(launch, 0), input<T>(launch, 1), input<T>(launch, 2),
                                    kCentered ? input<float>(launch, 3) : nullptr,
                                    input<float>(launch, kCentered ? 4 : 3)};
-    if (T *dx = optional_output<T>(launch, 0))
-      cuda::launch(stream, normalize_grad_kernel<T, kCentered>, {dims_.rows, row_threads(dims_.width)}, dims_, operands,
-                   dx);
-    if (!sums_) return;
-    auto *partial = static_cast<float *>(launch.scratch);
-    cuda::launch(stream, sums_kernel<T>, grid_of(parts_ * dims_.width), dims_, operands, part_, parts_, partial);
-    if (T *dscale = optional_output<T>(launch, 1)) join(stream, partial, dscale);
-    if (T *dbias = kCentered ? optional_output<T>(launch, 2) : nullptr)
-      join(stream, partial + parts_ * dims_.width, dbias);
+    T *dx = optional_output<T>(launch, 0);
+    auto *partial = sums_ ? static_cast<float *>(launch.scratch) : nullptr;
+    if (holding_.holds)
+      run_held(stream, operands, dx, partial);
+    else
+      run_apart(stream, operands, dx, partial);
+    if (sums_)
+      join_parts(stream, Matrix<float>{partial, parts_, columns_, columns_},
+                 ToScaleAndBias<T>{dims_.width, optional_output<T>(launch, 1),
+                                   kCentered ? optional_output<T>(launch, 2) : nullptr});
   }
 
  private:
-  static constexpr std::int64_t kLeastPart = 32, kMostParts = 256;
+  static constexpr std::int64_t kLeastPart = kEmulated ? 4 : 8, kMostParts = kEmulated ? 64 : 512;
 
-  void join(Stream stream, const float *partial, T *to) const {
-    cuda::launch(stream, join_kernel<T>, grid_of(dims_.width), dims_.width, parts_, partial, to);
+  void run_held(Stream stream, const GradOperands<T> &operands, T *dx, float *partial) const {
+    const auto kernel = holding_.held == 1   ? held_grad_kernel<T, kCentered, 1>
+                        : holding_.held == 2 ? held_grad_kernel<T, kCentered, 2>
+                                             : held_grad_kernel<T, kCentered, kMostHeld>;
+    cuda::launch(stream, kernel, {parts_, holding_.threads}, dims_, operands, part_, dx, partial);
+  }
+  void run_apart(Stream stream, const GradOperands<T> &operands, T *dx, float *partial) const {
+    if (dx != nullptr)
+      cuda::launch(stream, normalize_grad_kernel<T, kCentered>, {dims_.rows, row_threads(dims_.width)}, dims_, operands,
+                   dx);
+    if (partial != nullptr)
+      cuda::launch(stream, sums_kernel<T, kCentered>, grid_of(parts_ * dims_.width), dims_, operands, part_, parts_,
+                   partial);
   }
 
   const NormalizedRows dims_;
+  const Holding holding_;
   const std::int64_t part_, parts_;  // rows in a part; parts
+  const std::int64_t columns_;       // of partial sums
   bool sums_;                        // of dscale or dbias, at least one is wanted
 };
 }  // namespace

@@ -2,8 +2,12 @@
 // file, like all of this folder, is compiled without contraction of products.
 #include "arith/optimizer.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "backend/cpu/device.h"
 #include "backend/cuda/elementwise.h"
+#include "backend/cuda/fold.h"
 #include "backend/optimizer_step.h"
 #include "base/threads.h"
 
@@ -13,22 +17,81 @@ namespace {
 constexpr std::int64_t kWorthATeam =
     kEmulated ? 64 : 64 << 10;  // elements: to wake the team takes as long as thousands
 
-// One thread a block works out the step's numbers: doubles are slow on some devices.
-template <typename Step, typename Weights, typename Gradient>
-__global__ void update_kernel(UpdateArrays<Weights, Gradient> at, const std::uint32_t *status, const float *scale,
-                              Optimizer optimizer, const StepScalars *scalars, std::int64_t count) {
-  if (*status != 0) return;
-  __shared__ Step shared_step;
-  if (threadIdx.x == 0) {
-    if constexpr (std::is_same_v<Step, arith::AdamW>)
-      shared_step = adamw_step(optimizer, *scalars);
-    else
-      shared_step = sgd_step(optimizer, *scalars);
+// As many parameters as a launch can name at once. Each has blocks of its own.
+constexpr int kTensors = 32;
+template <typename Arrays>
+struct Tensors {
+  Arrays at[kTensors];
+  std::int64_t count[kTensors];   // elements
+  std::int64_t blocks[kTensors];  // of the grid
+};
+
+// Neighbouring weights in registers, as an update takes them.
+template <typename Weights, int kWidth>
+struct Held;
+template <int kWidth>
+struct Held<WholeWeights, kWidth> {
+  Pack<float, kWidth> at;
+  __device__ Held(const WholeWeights &weights, std::int64_t first) : at(load<kWidth>(weights.at + first)) {}
+  __device__ WholeWeights view() { return {at.at}; }
+  __device__ void store_to(const WholeWeights &weights, std::int64_t first) const { store(weights.at + first, at); }
+};
+template <typename T, int kWidth>
+struct Held<SplitWeights<T>, kWidth> {
+  Pack<T, kWidth> high;
+  Pack<arith::LowPlane<T>, kWidth> low;
+  __device__ Held(const SplitWeights<T> &weights, std::int64_t first)
+      : high(load<kWidth>(weights.high + first)), low(load<kWidth>(weights.low + first)) {}
+  __device__ SplitWeights<T> view() { return {high.at, low.at}; }
+  __device__ void store_to(const SplitWeights<T> &weights, std::int64_t first) const {
+    store(weights.high + first, high);
+    store(weights.low + first, low);
   }
-  __syncthreads();
-  const Step step = shared_step;
-  const arith::Treatment treatment = treatment_of(optimizer.clip_value, scale);
-  for (std::int64_t i = thread_index(); i < count; i += thread_count()) update(step, treatment, at, i);
+};
+
+template <int kWidth, typename Step, typename Weights, typename Gradient>
+__device__ void update_pack(const Step &step, const arith::Treatment &treatment,
+                            const UpdateArrays<Weights, Gradient> &at, std::int64_t begin) {
+  Pack<Gradient, kWidth> gradient = load<kWidth>(at.gradient + begin);
+  Held<Weights, kWidth> weights(at.weights, begin);
+  Pack<float, kWidth> first{}, second{};
+  if (at.first != nullptr) first = load<kWidth>(at.first + begin);
+  if (at.second != nullptr) second = load<kWidth>(at.second + begin);
+  const UpdateArrays<Weights, Gradient> pack{gradient.at, weights.view(), at.first != nullptr ? first.at : nullptr,
+                                             at.second != nullptr ? second.at : nullptr};
+  PROTRAIN_UNROLL
+  for (int i = 0; i < kWidth; ++i) update(step, treatment, pack, i);
+  weights.store_to(at.weights, begin);
+  if (at.first != nullptr) store(at.first + begin, first);
+  if (at.second != nullptr) store(at.second + begin, second);
+}
+
+template <typename Weights>
+constexpr int kWeights = std::is_same_v<Weights, WholeWeights> ? 4 : 8;  // that a thread takes at once
+
+template <typename Step>
+__device__ Step numbers(const StepScalars &scalars) {
+  if constexpr (std::is_same_v<Step, arith::AdamW>)
+    return scalars.adamw;
+  else
+    return scalars.sgd;
+}
+
+template <typename Step, typename Weights, typename Gradient>
+__global__ void update_kernel(Tensors<UpdateArrays<Weights, Gradient>> tensors, const std::uint32_t *status,
+                              const float *scale, double clip_value, const StepScalars *scalars) {
+  if (*status != 0) return;
+  constexpr int kWidth = kWeights<Weights>;
+  const Step step = numbers<Step>(*scalars);
+  const arith::Treatment treatment = treatment_of(clip_value, scale);
+  int tensor = 0;
+  std::int64_t block = blockIdx.x;
+  for (; block >= tensors.blocks[tensor]; ++tensor) block -= tensors.blocks[tensor];
+  const UpdateArrays<Weights, Gradient> at = tensors.at[tensor];
+  const std::int64_t count = tensors.count[tensor], packs = count / kWidth, thread = block * blockDim.x + threadIdx.x;
+  for (std::int64_t p = thread; p < packs; p += tensors.blocks[tensor] * blockDim.x)
+    update_pack<kWidth>(step, treatment, at, p * kWidth);
+  if (packs * kWidth + thread < count) update_pack<1>(step, treatment, at, packs * kWidth + thread);
 }
 
 template <typename Weights, typename Gradient>
@@ -38,42 +101,81 @@ class Update : public CudaKernel {
       : optimizer_(request.optimizer), elements_(request.elements), on_host_(backend::make_update(request)) {}
 
   void run(Stream stream, const Launch &launch) override {
+    const std::size_t count = elements_.size();
     const bool adamw = optimizer_.kind == Optimizer::Kind::adamw;
-    cuda::launch(stream,
-                 adamw ? update_kernel<arith::AdamW, Weights, Gradient> : update_kernel<arith::Sgd, Weights, Gradient>,
-                 grid_of(elements_), UpdateArrays<Weights, Gradient>(launch), input<std::uint32_t>(launch, 1),
-                 optional_input<float>(launch, 2), optimizer_, launch.scalars, elements_);
+    const auto kernel =
+        adamw ? update_kernel<arith::AdamW, Weights, Gradient> : update_kernel<arith::Sgd, Weights, Gradient>;
+    for (std::size_t begin = 0; begin < count; begin += kTensors) {
+      Tensors<Arrays> tensors{};
+      std::int64_t blocks = 0;
+      for (std::size_t i = 0; i < kTensors && begin + i < count; ++i) {
+        tensors.at[i] = Arrays::of(launch, begin + i, optimizer_.state_count());
+        tensors.count[i] = elements_[begin + i];
+        tensors.blocks[i] = grid_of(divided_up(elements_[begin + i], kWeights<Weights>)).blocks;
+        blocks += tensors.blocks[i];
+      }
+      cuda::launch(stream, kernel, {blocks}, tensors, input<std::uint32_t>(launch, count),
+                   optional_input<float>(launch, count + 1), optimizer_.clip_value, launch.scalars);
+    }
   }
 
   void run_on_host(Team &team, const Launch &launch) override {
     Member alone(0, 1, nullptr);
-    if (elements_ < kWorthATeam) return on_host_->run(alone, launch);
+    if (std::accumulate(elements_.begin(), elements_.end(), std::int64_t{0}) < kWorthATeam)
+      return on_host_->run(alone, launch);
     team.enter([&] { team.run([&](Member &member) { on_host_->run(member, launch); }); });
   }
 
  private:
+  using Arrays = UpdateArrays<Weights, Gradient>;
+
   const Optimizer optimizer_;
-  const std::int64_t elements_;
+  const std::vector<std::int64_t> elements_;
   const std::unique_ptr<CpuKernel> on_host_;
 };
+
+// As many scalars as a launch can name at once.
+constexpr int kScalars = kWarp;
+template <typename T>
+struct Scalars {
+  const T *at[kScalars];
+  std::uint32_t mark[kScalars];
+};
+
+// A warp looks at all of them. Where a fault was noted, the first one's mark is as good as any.
+template <typename T>
+__global__ void check_kernel(Scalars<T> scalars, int count, const Fault *fault, std::uint32_t *status,
+                             std::uint32_t *copy) {
+  const int own = static_cast<int>(threadIdx.x);
+  const T value = own < count ? *scalars.at[own] : T{};
+  const T distance = value - value;  // 0 where it is finite, else NaN
+  const bool wrong = distance != 0 || (own == 0 && fault->claimed != 0);
+  const int first = block_fold<Smaller>(wrong ? own : kScalars);
+  if (own != 0) return;
+  if (first < kScalars && *status == 0) *status = scalars.mark[first];
+  if (copy != nullptr) *copy = *status;
+}
 
 template <typename T>
 class Check : public CudaKernel {
  public:
-  Check(std::uint32_t mark, const Fault *fault) : mark_(mark), fault_(fault) {}
+  Check(const std::vector<std::uint32_t> &marks, const Fault *fault) : marks_(marks), fault_(fault) {}
 
   void run(Stream stream, const Launch &launch) override {
-    const T *value = input<T>(launch, 0);
-    auto *status = output<std::uint32_t>(launch, 0), *copy = optional_output<std::uint32_t>(launch, 1);
-    each(stream, 1, [value, status, copy, mark = mark_, fault = fault_] __device__(std::int64_t) {
-      const T distance = *value - *value;  // 0 where it is finite, else NaN
-      if ((distance != 0 || fault->claimed != 0) && *status == 0) *status = mark;
-      if (copy != nullptr) *copy = *status;
-    });
+    for (std::size_t begin = 0; begin < marks_.size(); begin += kScalars) {
+      Scalars<T> scalars{};
+      const std::size_t count = std::min<std::size_t>(kScalars, marks_.size() - begin);
+      for (std::size_t i = 0; i < count; ++i) {
+        scalars.at[i] = input<T>(launch, begin + i);
+        scalars.mark[i] = marks_[begin + i];
+      }
+      cuda::launch(stream, check_kernel<T>, {1, kWarp}, scalars, static_cast<int>(count), fault_,
+                   output<std::uint32_t>(launch, 0), optional_output<std::uint32_t>(launch, 1));
+    }
   }
 
  private:
-  const std::uint32_t mark_;
+  const std::vector<std::uint32_t> marks_;
   const Fault *const fault_;
 };
 }  // namespace
@@ -87,11 +189,11 @@ Made make_update(const UpdateRequest &request) {
   return std::make_unique<Update<SplitWeights<bf16>, bf16>>(request);
 }
 
-Made make_check(DType dtype, std::uint32_t mark, const Site &site) {
-  if (dtype == DType::f64) return std::make_unique<Check<double>>(mark, site.faults.noted());
-  require(dtype == DType::f32, Code::unsupported, "check", "cuda checks float32 and float64 scalars, this one is {}",
+Made make_check(DType dtype, const std::vector<std::uint32_t> &marks, const Site &site) {
+  if (dtype == DType::f64) return std::make_unique<Check<double>>(marks, site.faults.noted());
+  require(dtype == DType::f32, Code::unsupported, "check", "cuda checks float32 and float64 scalars, these are {}",
           name_of(dtype));
-  return std::make_unique<Check<float>>(mark, site.faults.noted());
+  return std::make_unique<Check<float>>(marks, site.faults.noted());
 }
 
 }  // namespace protrain::backend::cuda

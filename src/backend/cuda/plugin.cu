@@ -7,10 +7,10 @@
 
 PROTRAIN_EXPORT const char *protrain_plugin_build_id() { return PROTRAIN_BUILD_ID; }
 
-PROTRAIN_EXPORT protrain::backend::Device *protrain_plugin_open(const std::string &device, int threads,
+PROTRAIN_EXPORT protrain::backend::Device *protrain_plugin_open(const std::string &device, int threads, bool tf32,
                                                                 protrain::Error &error) {
   try {
-    return protrain::backend::cuda::open(device, threads).release();
+    return protrain::backend::cuda::open(device, threads, tf32).release();
   } catch (const protrain::Error &found) {
     error = found;
   } catch (const std::exception &found) {

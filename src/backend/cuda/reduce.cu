@@ -2,12 +2,13 @@
 // are kept in double.
 //
 // Axes that are kept and axes that are reduced are walked apart. Where neighbours in memory belong to one result, a
-// block's threads share that result; else each thread has one of its own. What is reduced is cut into parts, whose
-// results are joined in order by a second kernel. Sums of integers wrap.
+// block's threads share that result; else each thread has one of its own, and what are sums of a matrix's columns are
+// made as such. What is reduced is cut into parts, whose results are joined in order by a second kernel. Sums of
+// integers wrap.
 #include <algorithm>
 
 #include "backend/axes.h"
-#include "backend/cuda/elementwise.h"
+#include "backend/cuda/columns.h"
 #include "backend/cuda/fold.h"
 
 namespace protrain::backend::cuda {
@@ -84,30 +85,73 @@ __global__ void join_kernel(Reduction r, Values<T, A> of) {
   }
 }
 
+template <typename T>
+struct ToResult {
+  T *y;
+  float divisor;
+  __device__ void operator()(std::int64_t column, double sum) const {
+    y[column] = narrowed<T>(static_cast<float>(sum / static_cast<double>(divisor)));
+  }
+};
+
+// A bias' gradient: (rows, columns) -> (columns).
+template <typename T>
+class SumColumns : public CudaKernel {
+ public:
+  SumColumns(const Layout<1> &kept, const Layout<1> &reduced, float divisor)
+      : sums_(reduced.count(), kept.count(), reduced.strides[0].at(0)), divisor_(divisor) {
+    scratch_bytes = sums_.scratch_bytes();
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    sums_.run(stream, input<T>(launch, 0), launch.scratch, ToResult<T>{output<T>(launch, 0), divisor_});
+  }
+
+  static bool suits(const Layout<1> &kept, const Layout<1> &reduced) {
+    return kept.dims.size() == 1 && reduced.dims.size() == 1 && kept.strides[0][0] == 1;
+  }
+
+ private:
+  const ColumnSums<T> sums_;
+  const float divisor_;
+};
+
+// A tensor's dims as a reduction sees them.
+struct Axes {
+  explicit Axes(const KernelRequest &request) {
+    const Shape &shape = request.inputs[0].shape;
+    const Strides strides = row_major_strides(shape);
+    const std::vector<bool> flags = reduced_axes(request);
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+      Layout<1> &layout = flags[axis] ? reduced : kept;
+      layout.dims.push_back(shape[axis]);
+      layout.strides[0].push_back(strides[axis]);
+      if (shape[axis] > 1) shares = flags[axis];
+    }
+    kept = merged(kept, subject(request));
+    reduced = merged(reduced, subject(request));
+  }
+
+  Layout<1> kept, reduced;
+  bool shares = false;  // neighbours in memory belong to one result
+};
+
+float divisor(const KernelRequest &request, const Axes &axes) {
+  return request.node.op == "ReduceMean" ? static_cast<float>(axes.reduced.count()) : 1.0f;
+}
+
 // T: elements; A: what they are joined in.
 template <typename Join, typename T, typename A>
 class Reduce : public CudaKernel {
  public:
-  explicit Reduce(const KernelRequest &request) {
-    const Shape &shape = request.inputs[0].shape;
-    const Strides strides = row_major_strides(shape);
-    const std::vector<bool> reduced = reduced_axes(request);
-    Layout<1> kept, rest;
-    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-      Layout<1> &layout = reduced[axis] ? rest : kept;
-      layout.dims.push_back(shape[axis]);
-      layout.strides[0].push_back(strides[axis]);
-      if (shape[axis] > 1) shares_ = reduced[axis];
-    }
-    kept = merged(kept, subject(request));
-    rest = merged(rest, subject(request));
-    const std::int64_t results = kept.count(), elements = rest.count(), least = shares_ ? kSharedPart : kOwnPart;
+  Reduce(const KernelRequest &request, const Axes &axes) : shares_(axes.shares) {
+    const std::int64_t results = axes.kept.count(), elements = axes.reduced.count();
+    const std::int64_t least = shares_ ? kSharedPart : kOwnPart;
     const std::int64_t useful = std::max<std::int64_t>(1, kEnough / std::max<std::int64_t>(1, results));
     std::int64_t parts = std::clamp<std::int64_t>(divided_up(elements, least), 1, std::min(kMostParts, useful));
     const std::int64_t part = std::max<std::int64_t>(1, divided_up(elements, parts));
     parts = std::max<std::int64_t>(1, divided_up(elements, part));
-    const bool mean = request.node.op == "ReduceMean";
-    plan_ = {walk_of(kept), walk_of(rest), results, elements, part, parts, mean ? static_cast<float>(elements) : 1.0f};
+    plan_ = {walk_of(axes.kept), walk_of(axes.reduced), results, elements, part, parts, divisor(request, axes)};
     if (parts > 1) scratch_bytes = checked_multiply(static_cast<std::uint64_t>(results * parts), sizeof(A));
   }
 
@@ -124,15 +168,19 @@ class Reduce : public CudaKernel {
 
  private:
   Reduction plan_;
-  bool shares_ = false;  // neighbours in memory belong to one result
+  const bool shares_;
 };
 
 template <typename T, typename Sum, typename Extreme>
 Made made(const KernelRequest &request) {
   const std::string &op = request.node.op;
-  if (op == "ReduceMax") return std::make_unique<Reduce<Larger, T, Extreme>>(request);
-  if (op == "ReduceMin") return std::make_unique<Reduce<Smaller, T, Extreme>>(request);
-  return std::make_unique<Reduce<Plus, T, Sum>>(request);
+  const Axes axes(request);
+  if (op == "ReduceMax") return std::make_unique<Reduce<Larger, T, Extreme>>(request, axes);
+  if (op == "ReduceMin") return std::make_unique<Reduce<Smaller, T, Extreme>>(request, axes);
+  if constexpr (!std::is_integral_v<T>)
+    if (!axes.shares && SumColumns<T>::suits(axes.kept, axes.reduced))
+      return std::make_unique<SumColumns<T>>(axes.kept, axes.reduced, divisor(request, axes));
+  return std::make_unique<Reduce<Plus, T, Sum>>(request, axes);
 }
 }  // namespace
 

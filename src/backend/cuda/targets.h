@@ -56,14 +56,41 @@ inline Reduction reduction_of(const KernelRequest &request) {
   return Reduction::none;
 }
 
-// log(sum(exp(x))) of `count` logits; each thread sums its share in double.
-template <typename T>
-__device__ double log_sum_exp(const T *x, std::int64_t count) {
-  const auto largest = fold_terms<Larger, float>(count, [&](std::int64_t i) { return widened(x[i]); });
-  const auto sum = fold_terms<Plus, double>(
-      count, [&](std::int64_t i) { return static_cast<double>(arith::exp(widened(x[i]) - largest)); });
-  return static_cast<double>(largest) + ::log(sum);
+// body(first, Width) for what a block's threads have of a row: packs, and what is left over one by one.
+template <int kWidth, typename Body>
+__device__ void for_packs_of_row(std::int64_t count, Body body) {
+  const std::int64_t packs = count / kWidth;
+  for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) body(p * kWidth, Width<kWidth>{});
+  const std::int64_t rest = packs * kWidth + threadIdx.x;
+  if (kWidth > 1 && rest < count) body(rest, Width<1>{});
 }
+
+// log(sum(exp(x))) of `count` logits, in one pass: each thread sums its share in double, over the largest of it so far.
+template <int kWidth, typename T>
+__device__ double log_sum_exp(const T *x, std::int64_t count) {
+  float largest = std::numeric_limits<float>::lowest();  // for a share of nothing but -inf
+  double sum = 0;
+  for_packs_of_row<kWidth>(count, [&](std::int64_t first, auto width) {
+    constexpr int kCount = decltype(width)::value;
+    const Pack<T, kCount> pack = load<kCount>(x + first);
+    float above = largest;
+    PROTRAIN_UNROLL
+    for (int i = 0; i < kCount; ++i) above = Larger::of(above, widened(pack.at[i]));
+    if (above != largest) sum *= static_cast<double>(arith::exp(largest - above));
+    largest = above;
+    float terms = 0;
+    PROTRAIN_UNROLL
+    for (int i = 0; i < kCount; ++i) terms += arith::exp(widened(pack.at[i]) - largest);
+    sum += static_cast<double>(terms);
+  });
+  const auto all = block_fold<Larger>(largest);
+  sum = block_fold<Plus>(sum * static_cast<double>(arith::exp(largest - all)));
+  return static_cast<double>(all) + ::log(sum);
+}
+
+// Threads for a row of logits: so many that the rows that are worked on at once stay in the cache until the second
+// pass.
+inline int logit_threads(std::int64_t classes) { return classes < 8192 ? row_threads(classes) : 1024; }
 
 // counted = rows that are not ignored; one block.
 static __global__ void count_targets_kernel(Targets targets, double *counted) {

@@ -1,0 +1,134 @@
+// Sums of a matrix's columns, in an order that its shape alone fixes. A block has a few packs of columns and a part of
+// the rows; each of its warps takes every so many-th row of the part, and what the warps have is joined in shared
+// memory. Parts are rows of a second matrix, whose columns a second launch sums.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/cuda/elementwise.h"
+
+namespace protrain::backend::cuda {
+
+template <typename T>
+struct Matrix {
+  const T *at;
+  std::int64_t rows, columns, ld;  // ld: elements from one row to the next
+};
+
+// Elements of 16 bytes.
+template <typename T>
+inline constexpr int kWide = 16 / static_cast<int>(sizeof(T));
+
+inline bool begins_wide_rows(std::int64_t ld, std::size_t element_bytes) {
+  return static_cast<std::size_t>(ld) * element_bytes % 16 == 0;
+}
+
+// Columns that a block sums.
+inline constexpr std::int64_t column_group(int width) { return std::int64_t{kWarp} * width; }
+
+// put(part, column, sum); A: what is summed in.
+template <int kWidth, typename A, typename T, typename Put>
+__global__ void columns_kernel(Matrix<T> x, std::int64_t part, Put put) {
+  constexpr int kWarps = kBlock / kWarp;
+  __shared__ A sums[kWarps][kWidth * kWarp];
+  std::int64_t group = 0;
+  const std::int64_t at = divide(blockIdx.x, divided_up(x.columns, column_group(kWidth)), group), first = at * part;
+  const std::int64_t end = first + part < x.rows ? first + part : x.rows, begin = group * column_group(kWidth);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t column = begin + lane * kWidth;
+  A own[kWidth] = {};
+  // Columns that end within a pack are summed with what lies between them and the next row.
+  if (column < x.columns)
+    for (std::int64_t row = first + warp; row < end; row += kWarps) {
+      const Pack<T, kWidth> pack = load<kWidth>(x.at + row * x.ld + column);
+      PROTRAIN_UNROLL
+      for (int i = 0; i < kWidth; ++i) own[i] += static_cast<A>(operand(pack.at[i]));
+    }
+  PROTRAIN_UNROLL
+  for (int i = 0; i < kWidth; ++i) sums[warp][i * kWarp + lane] = own[i];
+  __syncthreads();
+  for (int i = warp; i < kWidth; i += kWarps) {
+    if (column + i >= x.columns) continue;
+    A sum = 0;
+    PROTRAIN_UNROLL
+    for (int w = 0; w < kWarps; ++w) sum += sums[w][i * kWarp + lane];
+    put(at, column + i, sum);
+  }
+}
+
+template <typename A>
+struct PutPartial {
+  A *to;  // (parts, columns)
+  std::int64_t columns;
+  __device__ void operator()(std::int64_t part, std::int64_t column, A sum) const { to[part * columns + column] = sum; }
+};
+template <typename Finish>
+struct PutFinished {
+  Finish finish;
+  template <typename A>
+  __device__ void operator()(std::int64_t, std::int64_t column, A sum) const {
+    finish(column, static_cast<double>(sum));
+  }
+};
+
+template <int kWidth, typename A, typename T, typename Put>
+void sum_parts(Stream stream, const Matrix<T> &x, std::int64_t part, std::int64_t parts, Put put) {
+  launch(stream, columns_kernel<kWidth, A, T, Put>, {parts * divided_up(x.columns, column_group(kWidth))}, x, part,
+         put);
+}
+
+// finish(column, sum) for sums over rows that are few, such as other sums' parts.
+template <typename T, typename Finish>
+void join_parts(Stream stream, const Matrix<T> &partial, Finish finish) {
+  sum_parts<1, double>(stream, partial, partial.rows, 1, PutFinished<Finish>{finish});
+}
+
+// Of bfloat16 the sum of a thread's share is kept in float32, which is far finer than what is summed; all others are in
+// double.
+template <typename T>
+class ColumnSums {
+ public:
+  ColumnSums() = default;
+  // `ld`: of all matrices; that they begin at multiples of 16 bytes is known.
+  ColumnSums(std::int64_t rows, std::int64_t columns, std::int64_t ld)
+      : wide_(begins_wide_rows(ld, sizeof(T))), rows_(rows), columns_(columns), ld_(ld) {
+    const std::int64_t groups = divided_up(columns, column_group(wide_ ? kWide<T> : 1));
+    const std::int64_t useful = divided_up(kEnoughBlocks, std::max<std::int64_t>(groups, 1));
+    const std::int64_t parts = std::clamp<std::int64_t>(rows / kLeastRows, 1, std::min(kMostParts, useful));
+    part_ = std::max<std::int64_t>(1, divided_up(rows, parts));
+    parts_ = std::max<std::int64_t>(1, divided_up(rows, part_));
+  }
+
+  std::uint64_t scratch_bytes() const {
+    return parts_ == 1 ? 0 : checked_multiply(static_cast<std::uint64_t>(parts_ * columns_), sizeof(A));
+  }
+
+  // finish(column, sum in double)
+  template <typename Finish>
+  void run(Stream stream, const T *x, void *scratch, Finish finish) const {
+    const Matrix<T> matrix{x, rows_, columns_, ld_};
+    if (parts_ == 1) return sum(stream, matrix, PutFinished<Finish>{finish});
+    auto *partial = static_cast<A *>(scratch);
+    sum(stream, matrix, PutPartial<A>{partial, columns_});
+    join_parts(stream, Matrix<A>{partial, parts_, columns_, columns_}, finish);
+  }
+
+ private:
+  using A = std::conditional_t<std::is_same_v<T, bf16>, float, double>;
+  static constexpr std::int64_t kEnoughBlocks = 132 * 8, kMostParts = 256;
+  static constexpr std::int64_t kLeastRows = kEmulated ? 20 : 64;  // of a part
+
+  template <typename Put>
+  void sum(Stream stream, const Matrix<T> &x, Put put) const {
+    if (wide_)
+      sum_parts<kWide<T>, A>(stream, x, part_, parts_, put);
+    else
+      sum_parts<1, A>(stream, x, part_, parts_, put);
+  }
+
+  bool wide_ = false;  // rows begin at multiples of 16 bytes
+  std::int64_t rows_ = 0, columns_ = 0, ld_ = 0;
+  std::int64_t part_ = 1, parts_ = 1;  // rows of a part; parts
+};
+
+}  // namespace protrain::backend::cuda
