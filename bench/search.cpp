@@ -1,5 +1,6 @@
-// How far from the best of its whole space is the plan that the search chooses? Lays out and simulates every point.
-//   bench_search MODEL.onnx HARDWARE BUDGET... [key=value...]
+// How far from the best of its whole space is the plan that the search chooses? Lays out and simulates every point;
+// with `grid` a coarse grid of a space that is too large for that, and all that can be reached from its best points.
+//   bench_search MODEL.onnx HARDWARE [grid] BUDGET... [key=value...]
 // BUDGET: device memory (or, where device and host share it, memory); key=value: options of a session. One JSON line a
 // budget.
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "bench/grid.h"
 #include "bench/space.h"
 
 namespace {
@@ -35,6 +37,7 @@ Json to_json(const bench::Space &space, const Laid &laid) {
           {"n_selective", c.n_selective},
           {"chunk_bytes", c.chunk_bytes},
           {"n_device_update", c.n_device_update},
+          {"n_deferred", c.n_deferred},
           {"barrier", c.order == plan::OptimizerOrder::barrier},
           {"seconds", laid.out.seconds},
           {"device_bytes", laid.out.bytes[0]},
@@ -45,19 +48,25 @@ Json to_json(const bench::Space &space, const Laid &laid) {
 int measure_search(int argc, char **argv) {
   session::Options options;
   std::vector<std::uint64_t> budgets;
+  bool grid = false;
   for (int i = 3; i < argc; ++i) {
     const std::string text = argv[i];
     if (const std::size_t equals = text.find('='); equals != std::string::npos)
       options.set(text.substr(0, equals), text.substr(equals + 1));
+    else if (text == "grid")
+      grid = true;
     else
       budgets.push_back(parse_bytes(text).value());
   }
   options.set("hardware", argv[2]);
   bench::Space space(options, argv[1], std::make_unique<session::PaperSite>(session::described_machine(argv[2])));
-  const std::vector<Laid> laid = space.lay_out(space.points(), std::thread::hardware_concurrency());
+  const unsigned threads = std::thread::hardware_concurrency();
+  std::vector<Laid> laid;
+  if (!grid) laid = space.lay_out(space.points(), threads);
   for (std::uint64_t budget : budgets) {
     plan::Bytes &capacity = space.terms.capacity;
     capacity[0] = budget;
+    if (grid) laid = bench::Grid(space, threads).run();
     const Laid *best = fastest(laid, capacity);
     const auto fitting =
         std::ranges::count_if(laid, [&](const Laid &one) { return bench::fits(one.out.bytes, capacity); });

@@ -68,15 +68,16 @@ class Space {
     const plan::Space space = plan::space_of(graph(), outline, clock_, terms);
     std::vector<plan::Choice> all;
     for (std::uint64_t chunk_bytes : space.chunk_bytes)
-      for (plan::OptimizerOrder order : space.orders)
+      for (const plan::Ordering &ordering : space.orderings)
         for (int swap = 0; swap <= space.most_swap; ++swap)
           for (int again = 0; swap + again <= space.blocks; ++again)
             for (const int selective : std::set{0, space.blocks - swap - again})
               add_chunks({.n_swap = swap,
                           .n_checkpoint = again,
                           .n_selective = selective,
+                          .n_deferred = ordering.n_deferred,
                           .chunk_bytes = chunk_bytes,
-                          .order = order},
+                          .order = ordering.order},
                          all);
     if (slack)
       for (plan::Choice &choice : all) choice.slack = *slack;

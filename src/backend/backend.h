@@ -25,10 +25,15 @@ struct DeviceInfo {
   bool asynchronous = false;   // launch and copy only append: the work is done later, queue beside queue
 };
 
+// One step's numbers of the optimizer, whichever it is: worked out once, on the host (backend/optimizer_step.h).
+struct OptimizerNumbers {
+  arith::AdamW adamw = {};
+  arith::Sgd sgd = {};
+};
+
 // Numbers that change from step to step; kernels read them, no Program holds them.
 struct StepScalars {
-  arith::AdamW adamw = {};  // the optimizer's, whichever it is: worked out once, on the host (backend/optimizer_step.h)
-  arith::Sgd sgd = {};
+  OptimizerNumbers update = {}, earlier = {};  // of this step's updates, and of those that the step before left to it
   double loss_scale = 1;
   std::uint64_t step = 0;  // t
   std::uint64_t seed = 0;
@@ -51,6 +56,7 @@ struct UpdateRequest {
   // Element types: of the weights, float32, or a narrow one for the upper plane of split masters (arith/planes.h); of
   // the gradient, the weights' or float32.
   DType weights = DType::f32, gradient = DType::f32;
+  bool earlier = false;  // of the step before
 };
 
 // What one launch works on; every pointer is aligned to kAlignment, absent operands are nullptr.

@@ -12,7 +12,7 @@
 namespace protrain::backend {
 
 // Of the optimizer's step t, counted from 1.
-inline StepScalars numbers_of(const Optimizer &o, double learning_rate, double t) {
+inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, double t) {
   return {
       .adamw = {static_cast<float>(1 - learning_rate * o.weight_decay), static_cast<float>(o.beta1),
                 static_cast<float>(1 - o.beta1), static_cast<float>(o.beta2), static_cast<float>(1 - o.beta2),

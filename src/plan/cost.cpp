@@ -79,6 +79,7 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
       base_(base),
       on_device_(terms_.shared_memory ? 1 : on_device),
       shares_cores_(clock_.profile().shares_cores),
+      spreads_(base.order == OptimizerOrder::overlap && terms_.defer() && !shares_cores_),
       lost_beside_disk_(1 - clock_.profile().compute_beside_disk),
       modes_(interleave(outline_.blocks.size(), static_cast<std::size_t>(base.n_swap),
                         static_cast<std::size_t>(base.n_checkpoint), static_cast<std::size_t>(base.n_selective))),
@@ -94,7 +95,7 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
 // with weights and gradient alike.
 std::uint64_t CostModel::brought(std::size_t c) const {
   if (base_.order == OptimizerOrder::overlap) return chunks_[c].state;
-  return base_.order == OptimizerOrder::barrier ? rest(c) : rest(c) - chunks_[c].weights;
+  return base_.n_deferred == 0 ? rest(c) : rest(c) - chunks_[c].weights;
 }
 
 std::uint64_t CostModel::rest(std::size_t c) const {
@@ -195,8 +196,9 @@ void CostModel::sum_up(Tier tier) {
   for (std::size_t c = 0; c < chunks_.size(); ++c) {
     const Load fetch = prefetch(c, tier), settled = settle(c, tier);
     const Load before = c > 0 ? prefetch(c - 1, tier) : Load{};
-    const Load after = base_.order == OptimizerOrder::barrier ? update(c, tier) : Load{};
-    const Load first = base_.order == OptimizerOrder::deferred ? update(c, tier) : Load{};
+    const bool waits = base_.order == OptimizerOrder::barrier, deferred = base_.n_deferred != 0;
+    const Load after = waits && !deferred ? update(c, tier) : Load{};
+    const Load first = waits && deferred ? update(c, tier) : Load{};
     const Load out = swap(c, true), in = swap(c, false);
     const Load moved = fetch + fetch + settled + after + first + out + in;
     const double host = tier != Tier::device ? (1 - on_device_) * chunks_[c].host_update : 0;
@@ -204,7 +206,8 @@ void CostModel::sum_up(Tier tier) {
     // Eq. 3: a chunk's fetch, and the update that waited for it, run beside the compute of the one before it.
     add(sums.forward, longest(Load{.compute = c > 0 ? chunks_[c - 1].forward : 0} + fetch + first + out));
     // Eq. 5: backward, and computing again, beside the fetch of the next chunk and what the last one left.
-    const Load own = Load{.compute = backward_[c]} + settled + in;
+    Load own = Load{.compute = backward_[c]} + settled + in;
+    if (spreads_) own.host = 0;
     add(sums.backward, longest(own + before));
     add(sums.cached, longest(own));
     add(sums.fetch, 2 * longest(fetch));
@@ -267,13 +270,18 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
   if (buffers < 2) backward += parts(&Sums::fetch, 0, n);
   const double on_cpu = parts(&Sums::host, 0, n), on_disk = parts(&Sums::disk, 0, n);
-  const bool barrier = base_.order == OptimizerOrder::barrier;
+  const bool barrier = base_.order == OptimizerOrder::barrier && base_.n_deferred == 0;
   Estimate estimate;
   // Eq. 2. With the barrier the optimizers wait for the norm of all gradients; on shared cores the host's runs in turn.
   if (barrier || shares_cores_)
     estimate.seconds = outside_ + forward + backward + parts(&Sums::after, 0, n);
+  else if (spreads_)
+    estimate.seconds = outside_ + std::max(forward + backward, on_cpu);
   else
     estimate.seconds = outside_ + forward + std::max(backward, on_cpu);
+  if (spreads_ && on_cpu > backward)
+    estimate.n_deferred =
+        static_cast<int>((1 - on_device_) * static_cast<double>(n - persist) * (1 - backward / on_cpu));
   estimate.seconds = std::max(estimate.seconds, on_disk) + kFriction * parts(&Sums::ways, 0, n);
   if (shares_cores_) estimate.seconds += lost_beside_disk_ * on_disk;
   estimate.bytes[at(Tier::device)] =

@@ -23,10 +23,14 @@ struct Terms {
   std::vector<bool> trained;   // per parameter
   OptimizerBytes optimizer;
   Bytes capacity{};  // of each tier; of the disk 0: there is none
+
+  // Whether updates may run in the next step's forward. Where memory is one they would take compute's time there.
+  bool defer() const { return !shared_memory && !accumulates; }
 };
 
 struct Estimate {
   double seconds = 0;
+  int n_deferred = 0;  // overlap order: updates on the host that backward has no time for
   Bytes bytes{};
 };
 
@@ -53,7 +57,8 @@ struct Chunking {
 // on n_persist, n_host and n_buffer is a difference of prefix sums.
 class CostModel {
  public:
-  // `base`: n_swap, n_checkpoint, n_selective, order; no more blocks than there are. `on_device`: the share of the
+  // `base`: n_swap, n_checkpoint, n_selective, order and, where updates wait for the norm, whether n_deferred is 0 (in
+  // the overlap order the estimate says it); no more blocks than there are. `on_device`: the share of the
   // chunks that do not persist whose optimizer runs on the device, 0 to 1. Each chunk weighs as their mean does, since
   // the two kinds are spread evenly.
   CostModel(const Chunking &chunking, const Choice &base, double on_device);
@@ -99,6 +104,7 @@ class CostModel {
   const Choice base_;
   const double on_device_;
   const bool shares_cores_;
+  const bool spreads_;             // what backward has no time for of the host's updates, the next forward does
   const double lost_beside_disk_;  // share of compute's speed
   const std::vector<BlockMode> modes_;
   const std::vector<Chunking::Weight> &chunks_;

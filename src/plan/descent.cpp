@@ -97,6 +97,9 @@ std::vector<Choice> Descent::steps(Choice from, std::size_t kind) const {
       to.push_back(from);
       to.back().n_selective = from.n_selective > 0 ? 0 : 1;
       break;
+    case 8:
+      if (terms_.defer() && from.n_deferred >= 0) along(&Choice::n_deferred, {chunks_of(from) / 4 + 1, 2, 1});
+      break;
     default:
       for (const std::uint64_t bytes : space_.chunk_bytes) to.push_back(with_chunks_of(from, bytes));
   }
@@ -113,7 +116,8 @@ Choice Descent::with_chunks_of(const Choice &from, std::uint64_t bytes) const {
   Choice to = from;
   to.chunk_bytes = bytes;
   const double ratio = static_cast<double>(chunks_of(to)) / chunks_of(from);
-  for (int Choice::*integer : {&Choice::n_persist, &Choice::n_buffer, &Choice::n_host, &Choice::n_device_update})
+  for (int Choice::*integer :
+       {&Choice::n_persist, &Choice::n_buffer, &Choice::n_host, &Choice::n_device_update, &Choice::n_deferred})
     if (from.*integer > 0) to.*integer = std::max(1, static_cast<int>(std::lround(from.*integer * ratio)));
   return to;
 }
@@ -121,7 +125,8 @@ Choice Descent::with_chunks_of(const Choice &from, std::uint64_t bytes) const {
 // Brings the integers into the form that the search gives them; false where the space has no such point.
 bool Descent::settle(Choice &choice) const {
   const int left = chunks_of(choice) - choice.n_persist;
-  if (choice.n_persist < 0 || left < 1 || choice.n_buffer < 1 || choice.n_buffer > left) return false;
+  if (choice.n_persist < 0 || left < 1 || choice.n_deferred < -1 || choice.n_buffer < 1 || choice.n_buffer > left)
+    return false;
   if (choice.n_swap < 0 || choice.n_swap > space_.most_swap) return false;
   if (choice.n_checkpoint < 0 || choice.n_swap + choice.n_checkpoint > space_.blocks) return false;
   if (choice.n_selective > 0) choice.n_selective = space_.blocks - choice.n_swap - choice.n_checkpoint;
@@ -129,6 +134,7 @@ bool Descent::settle(Choice &choice) const {
   choice.n_host = disk && choice.n_host >= 0 ? std::min(choice.n_host, left) : left;
   if (choice.n_device_update < 0) return false;
   if (choice.n_device_update >= left) choice.n_device_update = -1;
+  choice.n_deferred = std::min(choice.n_deferred, left);
   return true;
 }
 

@@ -67,9 +67,9 @@ const Json::Array &list(const Json &json, const char *key) {
 // A key that is misspelt would leave its default unsaid.
 void require_known_keys(const Json &json) {
   static const std::vector<std::string_view> known = {
-      "n_chunk",         "n_block",         "piece_bytes", "n_persist",   "n_buffer",      "n_swap",
-      "n_checkpoint",    "n_selective",     "n_host",      "chunk_bytes", "shared_memory", "update",
-      "n_device_update", "optimizer_order", "slack",       "chunks",      "blocks"};
+      "n_chunk",         "n_block",     "piece_bytes", "n_persist",   "n_buffer",      "n_swap",
+      "n_checkpoint",    "n_selective", "n_host",      "chunk_bytes", "shared_memory", "update",
+      "n_device_update", "n_deferred",  "slack",       "chunks",      "blocks",        "optimizer_order"};
   for (const auto &[key, value] : *json.members()) {
     const std::string nearest = nearest_word(key, known);
     require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),
@@ -94,6 +94,9 @@ Choice choice_from(const Json &json, Choice choice) {
     choice.n_device_update = tier == Tier::device ? -1 : 0;
   }
   choice.n_device_update = integer(json, "n_device_update", choice.n_device_update);
+  const Json *deferred = json.find("n_deferred");
+  const bool all = deferred != nullptr && deferred->text() != nullptr && *deferred->text() == "all";
+  choice.n_deferred = all ? -1 : integer(json, "n_deferred", choice.n_deferred);
   if (const Json *order = json.find("optimizer_order"))
     choice.order = named<OptimizerOrder>(*order, kOrderNames, "order of the optimizer");
   return choice;
@@ -111,6 +114,7 @@ std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph) {
     chunk.tier = named<Tier>(member(item, "tier"), kTierNames, "tier");
     if (const Json *update = item.find("update"))
       chunk.update = named<Tier>(*update, kTierNames, "place for an optimizer");
+    chunk.deferred = truth(item, "deferred", false);
     for (std::size_t p : chunk.parameters) {
       require(p < graph.parameters.size(), Code::arg, "plan", "the plan has a parameter {}, the model has {}", p,
               graph.parameters.size());
@@ -165,6 +169,7 @@ Json as_json(const Plan &plan) {
     json["chunks"].push_back({{"bytes", chunk.bytes},
                               {"tier", kTierNames[static_cast<int>(chunk.tier)]},
                               {"update", kTierNames[static_cast<int>(chunk.update)]},
+                              {"deferred", chunk.deferred},
                               {"parameters", chunk.parameters}});
   return json;
 }

@@ -8,7 +8,21 @@ namespace protrain::plan {
 
 namespace {
 
+// Whether a position is among `some` that are spread evenly over `all`.
+bool is_among(std::size_t some, std::size_t position, std::size_t all) {
+  return (position + 1) * some / all > position * some / all;
+}
+
 int cut(int wanted, std::size_t most) { return std::clamp(wanted, 0, static_cast<int>(most)); }
+
+// -1: all updates. Else so many of those on the host, spread evenly: backward hides the others, forward these.
+void defer(Plan &plan, int wanted) {
+  const auto on_host = [](const Chunk &chunk) { return chunk.tier != Tier::device && chunk.update == Tier::host; };
+  const auto all = static_cast<std::size_t>(std::ranges::count_if(plan.chunks, on_host));
+  const auto some = static_cast<std::size_t>(cut(wanted, all));
+  std::size_t position = 0;
+  for (Chunk &chunk : plan.chunks) chunk.deferred = wanted < 0 || (on_host(chunk) && is_among(some, position++, all));
+}
 
 }  // namespace
 
@@ -74,8 +88,9 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
   for (std::size_t c = 0; c < left; ++c) {
     Chunk &chunk = plan.chunks[static_cast<std::size_t>(plan.n_persist) + c];
     chunk.tier = c < on_host ? Tier::host : Tier::disk;
-    chunk.update = (c + 1) * updated / left > c * updated / left ? Tier::device : Tier::host;
+    chunk.update = is_among(updated, c, left) ? Tier::device : Tier::host;
   }
+  defer(plan, choice.n_deferred);
   const auto blocks = static_cast<std::size_t>(count_blocks(graph));
   plan.n_swap = cut(choice.n_swap, blocks);
   plan.n_checkpoint = cut(choice.n_checkpoint, blocks - static_cast<std::size_t>(plan.n_swap));
@@ -90,6 +105,8 @@ Plan resident(const graph::Graph &graph, OptimizerOrder order) {
   choice.n_persist = static_cast<int>(graph.parameters.size());
   return expand(graph, choice);
 }
+
+bool defers(const Plan &plan) { return std::ranges::any_of(plan.chunks, &Chunk::deferred); }
 
 void check(const Plan &plan, const graph::Graph &graph) {
   require(plan.piece_bytes > 0 && plan.piece_bytes % kDiskAlignment == 0, Code::arg, "plan",

@@ -17,11 +17,10 @@ namespace protrain::plan {
 // pass over what is kept (Lives::light), the others are kept.
 enum class BlockMode : std::uint8_t { keep, recompute, swap, selective };
 enum class OptimizerOrder : std::uint8_t {
-  overlap,   // an update follows its gradient, beside the backward of earlier chunks
-  barrier,   // updates run after the norm of all gradients is known
-  deferred,  // so they do, in the forward of the next step: each before its chunk is used
+  overlap,  // an update follows its gradient, beside the backward of earlier chunks
+  barrier,  // updates run after the norm of all gradients is known
 };
-inline constexpr const char *kOrderNames[] = {"overlap", "barrier", "deferred"};
+inline constexpr const char *kOrderNames[] = {"overlap", "barrier"};
 
 inline constexpr std::uint64_t kPieceBytes = 16ull << 20;
 
@@ -31,6 +30,7 @@ struct Chunk {
   std::uint64_t bytes = 0;              // of the weights alone
   Tier tier = Tier::device;             // where weights and optimizer state rest
   Tier update = Tier::device;           // where the optimizer runs: on the device, or beside it on the host
+  bool deferred = false;                // it runs in the forward of the next step, before the chunk is used
   bool operator==(const Chunk &) const = default;
 };
 
@@ -64,6 +64,8 @@ struct Choice {
   // Chunks that do not persist, but whose optimizer runs on the device, -1: all; they are spread evenly among those
   // whose optimizer runs on the host, so that both work at once.
   int n_device_update = 0;
+  // Updates on the host that are deferred, spread evenly among them; -1: all updates, those on the device too.
+  int n_deferred = 0;
   int slack = 0;
   std::uint64_t chunk_bytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
   std::uint64_t piece_bytes = kPieceBytes;
@@ -78,6 +80,9 @@ Plan expand(const graph::Graph &graph, const Choice &choice);
 
 // Everything on the device: every chunk persistent, every block keeps its activations.
 Plan resident(const graph::Graph &graph, OptimizerOrder order = OptimizerOrder::overlap);
+
+// Whether some update runs in the step after its own.
+bool defers(const Plan &plan);
 
 // Cuts the graph's parameters, in order of first use, into chunks of at most `chunk_bytes`, at block borders where
 // that can be; a larger parameter is a chunk of its own.
@@ -100,9 +105,9 @@ void check(const Plan &plan, const graph::Graph &graph);
 Json as_json(const Plan &plan);
 std::string to_json(const Plan &plan);
 // Either what to_json gives, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
-// "n_host", "n_device_update", "chunk_bytes"), which are expanded. "update", a tier, says n_device_update in a word:
-// none of the chunks or all. What is absent is taken from `base`. Checked against the graph; Code::format for text that
-// is no plan, Code::arg for one that does not fit.
+// "n_host", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update", a tier, says n_device_update
+// in a word: none of the chunks or all. What is absent is taken from `base`. Checked against the graph; Code::format
+// for text that is no plan, Code::arg for one that does not fit.
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base);
 
 }  // namespace protrain::plan

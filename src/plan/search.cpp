@@ -12,7 +12,8 @@ namespace protrain::plan {
 namespace {
 
 constexpr std::size_t kInstructions = 30'000;    // laid out in one search, about
-constexpr std::size_t kDescent = 250'000;        // laid out beyond them where memories are apart, about
+constexpr std::size_t kDescent = 500'000;        // laid out beyond them where memories are apart, about
+constexpr double kFarBehind = 1.25;              // times as slow as the best: no descent begins there
 constexpr std::size_t kFewest = 5, kMost = 200;  // points that are laid out
 constexpr std::size_t kShortlist = 1500;         // points that are ranked again after each
 constexpr int kSteps = 10;                       // values of an integer that are ranked before its neighbours are
@@ -59,10 +60,11 @@ class Search {
   Found run() {
     if (try_resident()) return found();
     const int usual = base_.slack;
-    for (const OptimizerOrder order : space_.orders)
+    for (const Ordering &ordering : space_.orderings)
       for (const int slack : {usual, 0}) {
         if (best()) return found();
-        base_.order = order;
+        base_.order = ordering.order;
+        base_.n_deferred = ordering.n_deferred;
         base_.slack = slack;
         try_points();
       }
@@ -142,12 +144,15 @@ class Search {
     rank();
   }
 
-  // From the best plan, and from the best of each other place of the optimizer: those are valleys of their own.
+  // From the best plan, and from the best of each other place of the optimizer that is not far behind: those are
+  // valleys of their own.
   void descend() {
     std::vector<Point> starts;
     for (const Mix mix : {Mix::host, Mix::device, Mix::both})
       if (const std::optional<Point> one = best(mix)) starts.push_back(*one);
-    std::ranges::sort(starts, {}, [](const Point &point) { return point.laid_out.seconds; });
+    const auto seconds = [](const Point &point) { return point.laid_out.seconds; };
+    std::ranges::sort(starts, {}, seconds);
+    std::erase_if(starts, [&](const Point &point) { return seconds(point) > kFarBehind * seconds(starts[0]); });
     for (const Point &start : starts)
       Descent(graph_, space_, terms_, trials_, trials_.instructions() + kDescent / starts.size()).from(start.choice);
   }
@@ -227,6 +232,7 @@ class Search {
                                   std::min<std::size_t>(most, 3), std::min<std::size_t>(most, 1)}) {
         choice.n_buffer = static_cast<int>(buffers);
         const Estimate estimate = model.estimate(persist, on_host, buffers);
+        if (choice.order == OptimizerOrder::overlap) choice.n_deferred = estimate.n_deferred;
         ++ranked_;
         if (estimate.bytes[2] <= room[2] && estimate.bytes[0] <= room[0]) shortlist_.push_back({choice, estimate});
         if (persist == n) break;
@@ -376,7 +382,7 @@ class Search {
   Trials trials_;
   const Outline outline_;
   const Space space_;
-  Choice base_;                      // the order of the optimizer and the slack of all points that are ranked now
+  Choice base_;                      // the ordering and the slack of all points that are ranked now
   std::vector<Chunking> chunkings_;  // one for each of the space's chunk_bytes
   std::vector<Candidate> shortlist_;
   Point resident_;
@@ -408,11 +414,9 @@ Space space_of(const graph::Graph &graph, const Outline &outline, const Clock &c
   for (std::uint64_t eighths : {5, 9, 18})
     space.chunk_bytes.push_back(round_up(std::max<std::uint64_t>(block / 8 * eighths, 1), kDiskAlignment));
   space.host_updates = !terms.shared_memory;
-  space.orders = {OptimizerOrder::barrier};
-  if (!terms.barrier_only)
-    space.orders.insert(space.orders.begin(), OptimizerOrder::overlap);
-  else if (space.host_updates && !terms.accumulates)
-    space.orders.insert(space.orders.begin(), OptimizerOrder::deferred);
+  if (!terms.barrier_only) space.orderings.push_back({OptimizerOrder::overlap, 0});
+  if (terms.barrier_only && terms.defer()) space.orderings.push_back({OptimizerOrder::barrier, -1});
+  space.orderings.push_back({OptimizerOrder::barrier, 0});
   const Tier away = terms.shared_memory ? Tier::disk : Tier::host;
   if (space.blocks == 0 || terms.capacity[static_cast<std::size_t>(away)] == 0) return space;
   const Outline::Block &middle = outline.blocks[outline.blocks.size() / 2];

@@ -15,12 +15,18 @@ struct Point {
   LaidOut laid_out;
 };
 
-// The values that the search may give to everything but n_persist, n_buffer, n_host and n_device_update.
+// When updates run: order, and n_deferred to begin with.
+struct Ordering {
+  OptimizerOrder order = OptimizerOrder::overlap;
+  int n_deferred = 0;
+};
+
+// The values that the search may give to everything but n_persist, n_buffer, n_host, n_device_update and n_deferred.
 struct Space {
   std::vector<std::uint64_t> chunk_bytes;  // about half a block, a block, two (the grid of appendix B.1 in the model's
                                            // own measure)
   bool host_updates = false;               // an optimizer may run on the host
-  std::vector<OptimizerOrder> orders;
+  std::vector<Ordering> orderings;
   int blocks = 0;
   int most_swap = 0;  // as many as the way out can hide behind compute (the paper's N_interval)
 };

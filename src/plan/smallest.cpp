@@ -71,7 +71,7 @@ class Fallback {
   void gather() {
     for (const Chunking &chunking : chunkings_)
       for (int updates : space_.host_updates ? std::vector{0, -1} : std::vector{-1})
-        for (OptimizerOrder order : space_.orders)
+        for (const Ordering &ordering : space_.orderings)
           for (int again : {space_.blocks, std::max(space_.blocks - 1, 0), 0})
             for (const auto &[buffers, swaps] : {std::pair(1, 0), std::pair(2, 0), std::pair(1, space_.blocks / 2),
                                                  std::pair(1, space_.blocks), std::pair(2, space_.blocks)}) {
@@ -81,8 +81,9 @@ class Fallback {
                                           .n_checkpoint = recomputed,
                                           .n_selective = staying - recomputed,
                                           .n_device_update = updates,
+                                          .n_deferred = ordering.n_deferred,
                                           .chunk_bytes = chunk_bytes_of(chunking),
-                                          .order = order},
+                                          .order = ordering.order},
                                          terms_);
               for (const int slack : std::set{0, choice.slack}) {
                 choice.slack = slack;

@@ -16,7 +16,8 @@ double Trial::memory_error(std::size_t tier) const {
 }
 
 double mode_distance(const Choice &a, const Choice &b) {
-  if (a.order != b.order || a.slack != b.slack) return std::numeric_limits<double>::infinity();
+  if (a.order != b.order || a.slack != b.slack || (a.n_deferred < 0) != (b.n_deferred < 0))
+    return std::numeric_limits<double>::infinity();
   const int kinds =
       (mix_of(a) != mix_of(b)) + (a.chunk_bytes != b.chunk_bytes) + ((a.n_selective > 0) != (b.n_selective > 0));
   return 2 * std::abs(a.n_swap - b.n_swap) + std::abs(a.n_checkpoint - b.n_checkpoint) + 8.0 * kinds;
@@ -24,7 +25,8 @@ double mode_distance(const Choice &a, const Choice &b) {
 
 double distance(const Choice &a, const Choice &b) {
   return mode_distance(a, b) + std::abs(a.n_persist - b.n_persist) + std::abs(a.n_host - b.n_host) +
-         std::abs(a.n_device_update - b.n_device_update) + 0.5 * std::abs(a.n_buffer - b.n_buffer);
+         std::abs(a.n_device_update - b.n_device_update) + std::abs(a.n_deferred - b.n_deferred) +
+         0.5 * std::abs(a.n_buffer - b.n_buffer);
 }
 
 bool same_integers(const Choice &a, const Choice &b) { return distance(a, b) == 0; }

@@ -31,8 +31,8 @@ struct Trial {
 enum class Mix : std::uint8_t { host, device, both };
 Mix mix_of(const Choice &choice);
 
-// How little two sets of modes, and kinds of chunks, have in common; endless where order or slack differ, since these
-// change what each plan holds.
+// How little two sets of modes, and kinds of chunks, have in common; endless where order, slack or n_deferred -1
+// differ, since these change what each plan holds.
 double mode_distance(const Choice &a, const Choice &b);
 // How little two choices have in common.
 double distance(const Choice &a, const Choice &b);

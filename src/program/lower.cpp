@@ -115,11 +115,10 @@ class Lowering {
   // Where several parameters have one gradient, the first says where it goes.
   void find_gradients_on_disk() {
     rests_on_disk_.assign(graph_.value_count(), false);
-    if (!updates_.gradients_rest()) return;
     for (std::size_t p = source_.gradients.size(); p-- > 0;)
-      if (const ValueId gradient = source_.gradients[p]; gradient != ValueId::none)
-        rests_on_disk_[index(where_.roots[index(gradient)])] =
-            builder_.buffer(state_.gradient(p).buffer).tier == Tier::disk;
+      if (const BufferId home = state_.gradient(p).buffer;
+          source_.gradients[p] != ValueId::none && home != BufferId::none)
+        rests_on_disk_[index(where_.roots[index(source_.gradients[p])])] = builder_.buffer(home).tier == Tier::disk;
   }
 
   template <typename Do>

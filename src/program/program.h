@@ -110,7 +110,7 @@ struct State {
   struct Chunk {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;     // one for each of optimizer_arrays; empty where nothing is trained
-    BufferId gradient = BufferId::none;  // what outlives backward: barrier order, accumulation
+    BufferId gradient = BufferId::none;  // what outlives backward: barrier order, accumulation, deferred updates
   };
   struct Parameter {
     std::size_t chunk = 0;
@@ -126,9 +126,10 @@ struct State {
   std::vector<std::map<graph::ValueId, BufferId>> of_value;  // per binding of shapes: inputs, constants, accumulators
   std::vector<BufferId> kept;        // per parameter: its gradient, where it is kept; none elsewhere
   BufferId status = BufferId::none;  // uint32; 0: everything was finite so far
-  BufferId host_status = BufferId::none, host_scale = BufferId::none;  // what Updates on the host read, barrier order
-  // Deferred order: what a step leaves to its Updates in the next. `held`: uint32, 0 where there is such a step. The
-  // host's copies are the two above.
+  // What Updates on the host read of gradients that outlive backward.
+  BufferId host_status = BufferId::none, host_scale = BufferId::none;
+  // What a step leaves to its deferred Updates in the next. `held`: uint32, 0 where there is such a step. The host's
+  // copies are the two above.
   BufferId held = BufferId::none, scale = BufferId::none;
   std::array<std::uint64_t, kTierCount> bytes{};
 

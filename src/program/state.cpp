@@ -51,7 +51,10 @@ class Layout {
     return plan_.shared_memory && chunk.tier == Tier::host ? Tier::device : chunk.tier;
   }
 
-  bool gradients_rest() const { return plan_.order != plan::OptimizerOrder::overlap || request_.accumulates; }
+  // Whether the chunk's gradients outlive backward.
+  bool gradients_rest(const plan::Chunk &chunk) const {
+    return plan_.order == plan::OptimizerOrder::barrier || chunk.deferred || request_.accumulates;
+  }
 
   void add_chunk(std::size_t c) {
     const Tier tier = resting_place(plan_.chunks[c]);
@@ -77,7 +80,8 @@ class Layout {
     for (const OptimizerArray &array : request_.optimizer)
       chunk.optimizer.push_back(add(fmt::format("chunk{}/{}", c, array.name),
                                     checked_multiply(elements, array.element_bytes), tier, Owner::optimizer));
-    if (gradients_rest()) chunk.gradient = add(fmt::format("chunk{}/gradient", c), gradients, tier, Owner::gradients);
+    if (gradients_rest(plan_.chunks[c]))
+      chunk.gradient = add(fmt::format("chunk{}/gradient", c), gradients, tier, Owner::gradients);
   }
 
   std::uint64_t elements_of(std::size_t p) const {
@@ -95,9 +99,8 @@ class Layout {
 
   void add_kept() {
     state_.kept.assign(state_.parameters.size(), BufferId::none);
-    if (gradients_rest()) return;  // all of them are there after a step
     for (std::size_t p = 0; p < state_.kept.size(); ++p)
-      if (request_.kept[p]) {
+      if (request_.kept[p] && state_.chunks[state_.parameters[p].chunk].gradient == BufferId::none) {
         const ValueId id = training_.graph.parameters[p];
         state_.kept[p] = add(training_.graph.value(id).name + "/gradient", bytes_of_gradient(p),
                              plan_.shared_memory ? Tier::device : Tier::host, Owner::gradients);
@@ -106,13 +109,13 @@ class Layout {
 
   void add_verdict() {
     const bool on_host = std::ranges::any_of(plan_.chunks, [&](const plan::Chunk &chunk) {
-      return resting_place(chunk) != Tier::device && chunk.update == Tier::host;
+      return resting_place(chunk) != Tier::device && chunk.update == Tier::host && gradients_rest(chunk);
     });
-    if (plan_.order == plan::OptimizerOrder::deferred) {
+    if (plan::defers(plan_)) {
       state_.held = add("held", sizeof(std::uint32_t), Tier::device);
       state_.scale = add("scale", sizeof(float), Tier::device);
     }
-    if (!on_host || !gradients_rest()) return;
+    if (!on_host) return;
     state_.host_status = add("host/status", sizeof(std::uint32_t), Tier::host);
     state_.host_scale = add("host/scale", sizeof(float), Tier::host);
   }

@@ -22,15 +22,14 @@ Updates::Updates(const Source &source, const plan::Plan &plan, const State &stat
       state_(state),
       builder_(builder),
       where_(where),
-      rests_(plan.order != plan::OptimizerOrder::overlap || !source.accumulators.empty()),
-      deferred_(plan.order == plan::OptimizerOrder::deferred),
+      waits_(plan.order == plan::OptimizerOrder::barrier || !source.accumulators.empty()),
       due_(plan.chunks.size()),
       left_(plan.chunks.size(), 0),
       working_(plan.chunks.size()),
       unsettled_(plan.chunks.size(), false) {
-  require(rests_ || source.scale == ValueId::none, Code::internal, "plan",
+  require(waits_ || source.scale == ValueId::none, Code::internal, "plan",
           "gradients that are scaled by their norm cannot be applied before it is known");
-  require(!deferred_ || source.accumulators.empty(), Code::internal, "plan",
+  require(!plan::defers(plan) || source.accumulators.empty(), Code::internal, "plan",
           "sums of gradients over batches cannot wait for the next step");
 }
 
@@ -70,7 +69,7 @@ void Updates::schedule(const Sequence &sequence) {
   for (std::size_t p = 0; p < source_.gradients.size(); ++p) {
     if (source_.gradients[p] == ValueId::none) continue;
     std::size_t item = made_at(source_.updates ? source_.squared_norms[p] : source_.gradients[p]);
-    if (!rests_) item = std::max(item, last_touch[index(where_.roots[index(source_.graph.parameters[p])])]);
+    if (!rests(chunk_of(p))) item = std::max(item, last_touch[index(where_.roots[index(source_.graph.parameters[p])])]);
     after_[item].push_back(p);
     due_[chunk_of(p)].push_back(item);
     ++left_[chunk_of(p)];
@@ -78,14 +77,14 @@ void Updates::schedule(const Sequence &sequence) {
   for (std::size_t c = 0; c < due_.size(); ++c) {
     unsettled_[c] = defers(c);
     std::ranges::sort(due_[c]);
-    if (due_[c].empty() || rests_ || in_place(c) || by_pieces(c)) continue;
+    if (due_[c].empty() || rests(c) || in_place(c) || by_pieces(c)) continue;
     const std::size_t stage = sequence.items[due_[c].front()].stage;
     before_[begins[stage > 0 ? stage - 1 : 0]].push_back(c);
   }
 }
 
 std::vector<std::size_t> Updates::device_uses(std::size_t chunk) const {
-  if (rests_ || due_[chunk].empty() || optimizer_place(chunk) != Tier::device) return {};
+  if (rests(chunk) || due_[chunk].empty() || optimizer_place(chunk) != Tier::device) return {};
   // All items between: what was updated must not be fetched again.
   std::vector<std::size_t> uses;
   for (std::size_t i = due_[chunk].front(); i <= due_[chunk].back(); ++i) uses.push_back(i);
@@ -103,7 +102,8 @@ void Updates::bind() {
     const bool own = shared[index(root)] == 1 && (origin == Origin::node || origin == Origin::accumulator) &&
                      where_.of_root[index(root)].buffer == BufferId::none;
     if (!own) continue;
-    if (rests_ && resting_place(chunk_of(p)) == Tier::device) where_.of_root[index(root)] = state_.gradient(p);
+    if (rests(chunk_of(p)) && resting_place(chunk_of(p)) == Tier::device)
+      where_.of_root[index(root)] = state_.gradient(p);
     if (state_.kept[p] != BufferId::none && builder_.buffer(state_.kept[p]).tier == Tier::device)
       where_.of_root[index(root)] = {state_.kept[p], 0};
   }
@@ -132,9 +132,9 @@ Updates::Working Updates::bring_chunk(std::size_t chunk) {
   const Tier place = optimizer_place(chunk);
   const auto bring = [&](BufferId id) { return builder_.bring({id, 0}, builder_.buffer(id).bytes, place).buffer; };
   Working working;
-  if (rests_ || place != Tier::device) working.weights = bring(home.weights);
+  if (rests(chunk) || place != Tier::device) working.weights = bring(home.weights);
   for (BufferId array : home.optimizer) working.optimizer.push_back(bring(array));
-  if (!rests_) return working;
+  if (!rests(chunk)) return working;
   for (std::size_t p : plan_.chunks[chunk].parameters)
     if (state_.parameters[p].trained)
       working.gradients.push_back(builder_.bring(state_.gradient(p), bytes_of_gradient(p), place));
@@ -154,11 +154,16 @@ void Updates::store_chunk(std::size_t chunk, const Working &working) {
 void Updates::complete(const std::vector<std::size_t> &parameters) {
   const BufferId verdict = source_.updates ? check(parameters) : BufferId::none;
   for (std::size_t p : parameters) keep(p);
-  if (!rests_) return update_at_once(parameters, verdict);
+  std::vector<std::size_t> at_once;
   for (std::size_t p : parameters) {
+    if (!rests(chunk_of(p))) {
+      at_once.push_back(p);
+      continue;
+    }
     const Operand at = where_.of(source_.gradients[p]), home = state_.gradient(p);
     if (at != home) builder_.store(at, home, bytes_of_gradient(p));
   }
+  if (!at_once.empty()) update_at_once(at_once, verdict);
 }
 
 // Returns a copy of the status as it stands after the check: what host Updates go by, however late they run.
@@ -168,7 +173,7 @@ BufferId Updates::check(const std::vector<std::size_t> &parameters) {
   for (std::size_t p : parameters) {
     check.marks.push_back(static_cast<std::uint32_t>(2 + p));
     check.inputs.push_back(where_.of(source_.squared_norms[p]));
-    if (copy != BufferId::none || rests_ || optimizer_place(chunk_of(p)) != Tier::host) continue;
+    if (copy != BufferId::none || rests(chunk_of(p)) || optimizer_place(chunk_of(p)) != Tier::host) continue;
     copy = builder_.add("status", Tier::device, kStatusBytes);
     check.outputs.push_back({copy, 0});
   }
@@ -327,42 +332,41 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
 
 // In forward order, so that what the next step needs first is ready first.
 void Updates::finish() {
-  if (!rests_ || !source_.updates || source_.gradients.empty()) return;
+  if (!waits_ || !source_.updates || source_.gradients.empty()) return;
   // Finite sums may still have no mean: no target counted in any of the step's batches.
   if (source_.scale != ValueId::none)
     builder_.emit(
         {.kind = Kind::check, .marks = {1}, .inputs = {where_.of(source_.scale)}, .outputs = {{state_.status, 0}}});
   const bool on_host = state_.host_status != BufferId::none;
-  if (source_.scale != ValueId::none && deferred_)
+  if (source_.scale != ValueId::none && state_.scale != BufferId::none)
     builder_.move(where_.of(source_.scale), {state_.scale, 0}, sizeof(float));
   if (source_.scale != ValueId::none && on_host)
     builder_.move(where_.of(source_.scale), {state_.host_scale, 0}, sizeof(float));
-  if (deferred_) return;
+  if (std::ranges::all_of(plan_.chunks, &plan::Chunk::deferred)) return;
   if (on_host) builder_.move({state_.status, 0}, {state_.host_status, 0}, kStatusBytes);
   for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
-    if (!due_[c].empty()) {
+    if (!due_[c].empty() && !plan_.chunks[c].deferred) {
       builder_.begin_stage();
       update_chunk(c);
     }
 }
 
-std::vector<Operand> Updates::verdict(Tier place) const {
-  const bool on_host = place == Tier::host;
-  std::vector<Operand> operands = {{on_host ? state_.host_status : deferred_ ? state_.held : state_.status, 0}};
+std::vector<Operand> Updates::verdict(std::size_t chunk) const {
+  const bool on_host = optimizer_place(chunk) == Tier::host, deferred = plan_.chunks[chunk].deferred;
+  std::vector<Operand> operands = {{on_host ? state_.host_status : deferred ? state_.held : state_.status, 0}};
   if (source_.scale != ValueId::none)
-    operands.push_back(on_host     ? Operand{state_.host_scale, 0}
-                       : deferred_ ? Operand{state_.scale, 0}
-                                   : where_.of(source_.scale));
+    operands.push_back(on_host    ? Operand{state_.host_scale, 0}
+                       : deferred ? Operand{state_.scale, 0}
+                                  : where_.of(source_.scale));
   return operands;
 }
 
 // Leaves the chunk's arrays where the optimizer ran, in working_.
 void Updates::update_chunk(std::size_t chunk) {
-  const Tier place = optimizer_place(chunk);
   const std::vector<std::size_t> &parameters = plan_.chunks[chunk].parameters;
   if (by_pieces(chunk)) {
     store_settled();
-    return update_by_pieces(parameters[0], at_rest(parameters[0]), verdict(place));
+    return update_by_pieces(parameters[0], at_rest(parameters[0]), verdict(chunk));
   }
   if (working_[chunk].weights == BufferId::none) working_[chunk] = bring_chunk(chunk);
   store_settled();
@@ -373,14 +377,14 @@ void Updates::update_chunk(std::size_t chunk) {
     Batches alone;
     add(p, in(working_[chunk], p, *gradient++),
         ops::goes_with_others(source_.graph.value(source_.gradients[p]).type) ? small : alone);
-    for (const auto &[key, batch] : alone) emit_update(batch, verdict(place));
+    for (const auto &[key, batch] : alone) emit_update(batch, verdict(chunk));
   }
-  for (const auto &[key, batch] : small) emit_update(batch, verdict(place));
+  for (const auto &[key, batch] : small) emit_update(batch, verdict(chunk));
   if (!in_place(chunk)) unstored_ = {chunk};
-  if (!deferred_ || plan_.slack == 0) store_settled();
+  if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
 }
 
-// In the deferred order a chunk goes home once the arrays of the next are on their way: copies and optimizer overlap.
+// After deferred Updates a chunk goes home once the arrays of the next are on their way: copies and optimizer overlap.
 void Updates::store_settled() {
   for (std::size_t chunk : unstored_) store_chunk(chunk, working_[chunk]);
   unstored_.clear();

@@ -35,18 +35,18 @@ class Updates {
   void before(const graph::Node &node);
   void begin_item(std::size_t item);
   void after_item(std::size_t item);
-  void finish();  // barrier order: all Updates
+  void finish();  // barrier order: the Updates that are not deferred
 
-  // Deferred order: begins the chunk's Updates, which the last step left, and tells where its weights then are. An
+  // Begins the chunk's deferred Updates, which the last step left, and tells where its weights then are. An
   // optimizer on the host runs; one on the device has its arrays brought, and runs when compute comes to the chunk.
   BufferId begin_settling(std::size_t chunk);
   void settle(std::size_t chunk);  // what is left of that
   void end_settling();
 
-  // Whether gradients outlive backward.
-  bool gradients_rest() const { return rests_; }
   // Whether the chunk's Updates come from the step before.
-  bool defers(std::size_t chunk) const { return deferred_ && source_.updates && !due_[chunk].empty(); }
+  bool defers(std::size_t chunk) const {
+    return plan_.chunks[chunk].deferred && source_.updates && !due_[chunk].empty();
+  }
 
  private:
   // A chunk's arrays where its optimizer runs.
@@ -58,6 +58,8 @@ class Updates {
 
   Tier resting_place(std::size_t chunk) const { return builder_.buffer(state_.chunks[chunk].weights).tier; }
   Tier optimizer_place(std::size_t chunk) const;
+  // Whether the chunk's gradients outlive backward.
+  bool rests(std::size_t chunk) const { return state_.chunks[chunk].gradient != BufferId::none; }
   std::size_t chunk_of(std::size_t parameter) const { return state_.parameters[parameter].chunk; }
   std::uint64_t bytes_of_parameter(std::size_t parameter) const;
   std::uint64_t bytes_of_gradient(std::size_t parameter) const;
@@ -111,7 +113,7 @@ class Updates {
   void emit_update(const Batch &batch, const std::vector<Operand> &verdict);
   Arrays in(const Working &working, std::size_t parameter, Operand gradient) const;
   void keep(std::size_t parameter);
-  std::vector<Operand> verdict(Tier place) const;  // of all gradients
+  std::vector<Operand> verdict(std::size_t chunk) const;  // of all gradients
   void update_chunk(std::size_t chunk);
   void store_settled();
 
@@ -120,12 +122,12 @@ class Updates {
   const State &state_;
   Builder &builder_;
   Whereabouts &where_;
-  bool rests_, deferred_;
+  const bool waits_;                              // for the norm of all gradients
   std::vector<std::vector<std::size_t>> after_;   // per item: parameters whose gradients are complete
   std::vector<std::vector<std::size_t>> before_;  // per item: chunks whose arrays are brought ahead of it
   std::vector<std::vector<std::size_t>> due_;     // per chunk: those items, ascending
   std::vector<std::size_t> left_;                 // per chunk: gradients to come
-  std::vector<Working> working_;                  // per chunk, overlap and deferred order
+  std::vector<Working> working_;                  // per chunk
   std::vector<bool> unsettled_;                   // per chunk: the last step left Updates
   std::vector<std::size_t> unstored_;             // chunks that are settled but for the way home: one at most
 };

@@ -54,8 +54,7 @@ Draft Drafter::lower(const plan::Plan &plan, bool evaluates) const {
     if (request_.accumulates) programs.accumulate = lowered(training_source(*served_[b], b, false), training_[b]);
     if (evaluates) programs.evaluation = lowered(sources[served_.size() + b], evaluation_[b]);
   }
-  if (plan.order == plan::OptimizerOrder::deferred)
-    draft.settlement = lowered(program::settlement(sources[0]), training_[0]);
+  if (plan::defers(plan)) draft.settlement = lowered(program::settlement(sources[0]), training_[0]);
   return draft;
 }
 

@@ -79,10 +79,15 @@ class Explanation {
                     counted(all, "chunk"), bytes_text(bytes / all), plan_.n_persist);
     if (host > 0) text += fmt::format(", {} on the host", host);
     if (disk > 0) text += fmt::format(", {} on disk", disk);
-    const bool deferred = plan_.order == plan::OptimizerOrder::deferred;
     say("{}. At most {} of the others {} on the device at a time (n_buffer); {}{}.", text, std::max(plan_.n_buffer, 1),
-        plan_.n_buffer > 1 ? "are" : "is", optimizer_of_others(),
-        deferred ? ", while the next step's forward computes (optimizer_order deferred)" : "");
+        plan_.n_buffer > 1 ? "are" : "is", optimizer_of_others(), deferred_updates());
+  }
+
+  std::string deferred_updates() const {
+    std::size_t deferred = 0;
+    for (const plan::Chunk &chunk : plan_.chunks) deferred += chunk.tier != Tier::device && chunk.deferred;
+    if (deferred == 0) return "";
+    return fmt::format(", of {} while the next step's forward computes (n_deferred)", counted(deferred, "chunk"));
   }
 
   std::string optimizer_of_others() const {

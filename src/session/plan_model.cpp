@@ -44,11 +44,14 @@ Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
       std::ranges::count_if(plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::host; });
   const auto on_device = std::ranges::count_if(
       plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier != Tier::device && chunk.update == Tier::device; });
+  const auto deferred = std::ranges::count_if(
+      plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier != Tier::device && chunk.deferred; });
   return {{"n_chunk", plan.chunks.size()},
           {"n_persist", plan.n_persist},
           {"n_buffer", plan.n_buffer},
           {"n_host", on_host},
           {"n_device_update", on_device},
+          {"n_deferred", deferred},
           {"n_block", plan.blocks.size()},
           {"n_swap", plan.n_swap},
           {"n_checkpoint", plan.n_checkpoint},

@@ -43,8 +43,9 @@ plan::Plan plan_from_file(const Ground &ground) {
   require(!ground.barrier || plan.order != plan::OptimizerOrder::overlap, Code::arg, "plan",
           "clipping by norm, accumulation, fp16, skip and rollback need the optimizer order barrier; the plan's is "
           "overlap");
-  require(ground.accumulation == 1 || plan.order != plan::OptimizerOrder::deferred, Code::arg, "plan",
-          "accumulation needs the optimizer order barrier; the plan's is deferred");
+  require(
+      ground.accumulation == 1 || !plan::defers(plan), Code::arg, "plan",
+      "accumulation needs every update in its own step; the plan defers some (n_deferred, or \"deferred\" of a chunk)");
   const bool separate = !ground.budget.shared_memory;
   require(plan.shared_memory == !separate, Code::arg, "plan",
           "the plan is for {} memory of device and host, the options are for {}", separate ? "one" : "separate",

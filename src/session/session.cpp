@@ -223,7 +223,7 @@ class LiveSession final : public Session {
     const backend::StepScalars now = scalars(scale);
     execute(*last_.executor, now);
     const StepResult result = finish_micro_batch(program, last, scale);
-    if (defers() && machine_.status() == 0) held_ = now;
+    if (defers() && machine_.status() == 0) held_ = now.update;
     if (last) log_step(result, scale);
     warn_of_recording(last_.executor->report());
     finish_cancelled();
@@ -237,8 +237,7 @@ class LiveSession final : public Session {
     if (!held_) return;
     static constexpr std::atomic<bool> kNever{false};
     machine_.set_held(true);
-    const backend::StepScalars numbers = *std::exchange(held_, std::nullopt);
-    machine_.settlement()->run(numbers, kNever, false);
+    machine_.settlement()->run({.earlier = *std::exchange(held_, std::nullopt)}, kNever, false);
   }
 
   float take_evaluation() {
@@ -278,13 +277,12 @@ class LiveSession final : public Session {
   // The optimizer counts the steps that it took, random numbers the steps that there were.
   backend::StepScalars scalars(std::uint64_t loss_scale) const {
     const auto t = static_cast<double>(count_.steps + 1 - count_.skipped);
-    backend::StepScalars scalars = backend::numbers_of(blueprint_.optimizer, learning_rate_, t);
-    scalars.loss_scale = static_cast<double>(loss_scale);
-    scalars.step = count_.steps + 1;
-    scalars.seed = count_.seed;
-    scalars.micro_batch = micro_batch_;
-    scalars.first_sample = samples_;
-    return scalars;
+    return {.update = backend::numbers_of(blueprint_.optimizer, learning_rate_, t),
+            .loss_scale = static_cast<double>(loss_scale),
+            .step = count_.steps + 1,
+            .seed = count_.seed,
+            .micro_batch = micro_batch_,
+            .first_sample = samples_};
   }
 
   // Of the present batch: axis 0 of the first input that has one.
@@ -295,10 +293,7 @@ class LiveSession final : public Session {
   }
 
   void execute(run::Executor &executor, backend::StepScalars scalars) {
-    if (held_) {
-      scalars.adamw = held_->adamw;
-      scalars.sgd = held_->sgd;
-    }
+    scalars.earlier = held_.value_or(backend::OptimizerNumbers{});
     machine_.set_held(held_.has_value());
     held_.reset();
     const bool timed = std::exchange(times_wanted_, false) || is_timed(executor.report().runs + 1);
@@ -476,7 +471,7 @@ class LiveSession final : public Session {
   std::uint64_t micro_batch_ = 0;                   // that comes next within the step
   std::uint64_t samples_ = 0;                       // of the step's micro-batches so far
   std::uint32_t spoilt_ = 0;                        // status of a micro-batch of this step that was not finite
-  std::optional<backend::StepScalars> held_;        // of the step whose Updates are still to run: deferred order
+  std::optional<backend::OptimizerNumbers> held_;   // of the step that left Updates to the next
   double loss_sum_ = 0, weight_sum_ = 0;            // over the step's micro-batches
   double seconds_ = 0;                              // of the last step, or of its micro-batches so far
   std::optional<double> norm_;                      // of the last complete step

@@ -50,7 +50,7 @@ State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t 
   State s{wave(0.7), std::vector<float>(kElements), std::vector<float>(kElements)};
   for (int t = 1; t <= steps; ++t) {
     std::vector<float> gradient = wave(0.3 * t);
-    const StepScalars scalars = numbers_of(optimizer, 0.01, t);
+    const StepScalars scalars = {.update = numbers_of(optimizer, 0.01, t)};
     std::vector<void *> inputs = {gradient.data(), &status};
     if (scale != nullptr) inputs.push_back(const_cast<float *>(scale));
     std::vector<void *> outputs = {s.weights.data(), s.first.data(), s.second.data()};
@@ -137,7 +137,7 @@ TEST(Update, ScalesGradientsAndThenCutsThem) {
 template <typename T, typename Gradient>
 void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType gradient_type) {
   const auto device = open("cpu", 2);
-  const StepScalars scalars = numbers_of(optimizer, 0.01, 1);
+  const StepScalars scalars = {.update = numbers_of(optimizer, 0.01, 1)};
   std::uint32_t status = 0;
   std::vector<Gradient> gradient;
   std::vector<float> masters = wave(0.7), widened;

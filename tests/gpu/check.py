@@ -100,7 +100,7 @@ class Checks:
                             "n_checkpoint": draw.randrange(3), "n_swap": draw.randrange(3),
                             "n_selective": draw.randrange(3), "chunk_bytes": 16384,
                             "n_host": draw.randrange(12), "update": draw.choice(("host", "device")),
-                            "slack": draw.randrange(4)}
+                            "slack": draw.randrange(4), "n_deferred": draw.choice((0, 0, 3, 8, "all"))}
                     path = os.path.join(folder, "plan.json")
                     json.dump(plan, open(path, "w"))
                     memory = ["--device-memory", "1GiB", "--host-memory", "1GiB", "--offload-dir", folder]

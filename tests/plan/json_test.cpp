@@ -32,6 +32,7 @@ Plan random_plan(const graph::Graph &graph, std::mt19937 &random) {
   for (Chunk &chunk : plan.chunks) {
     chunk.tier = static_cast<Tier>(random() % 3);
     chunk.update = plan.shared_memory ? Tier::device : static_cast<Tier>(random() % 2);
+    chunk.deferred = random() % 2 == 0;
     plan.n_persist += chunk.tier == Tier::device;
   }
   for (int b = 0; b < count_blocks(graph); ++b) {
@@ -92,6 +93,21 @@ TEST(PlanText, SpreadsWhatTheDeviceUpdatesAmongTheOthers) {
   EXPECT_EQ(places(R"(, "n_device_update": 1)"), "dhhhhd");
   EXPECT_EQ(places(R"(, "n_device_update": 2)"), "dhhdhd");
   EXPECT_EQ(places(R"(, "n_device_update": 9)"), "dddddd");
+}
+
+TEST(PlanText, SpreadsWhatIsDeferredAmongTheHostsUpdates) {
+  const graph::Graph graph = graph_of(6);
+  const auto later = [&](const std::string &more) {
+    std::string text;
+    for (const Chunk &chunk : from_json(R"({"n_persist": 1, "chunk_bytes": 64)" + more + "}", graph, {}).chunks)
+      text += chunk.deferred ? '+' : '.';
+    return text;
+  };
+  EXPECT_EQ(later(""), "......");
+  EXPECT_EQ(later(R"(, "n_deferred": 1)"), ".....+");
+  EXPECT_EQ(later(R"(, "n_deferred": 2)"), "...+.+");
+  EXPECT_EQ(later(R"(, "n_deferred": 2, "n_device_update": 2)"), "..+.+.");
+  EXPECT_EQ(later(R"(, "n_deferred": "all")"), "++++++");
 }
 
 TEST(PlanText, TakesSizesInWords) {

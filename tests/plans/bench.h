@@ -68,7 +68,8 @@ class Bench {
 
   // Of what was fed.
   void step(bool timed = true) {
-    backend::StepScalars scalars = backend::numbers_of(blueprint().optimizer, 1e-2, static_cast<double>(++steps_));
+    backend::StepScalars scalars = {
+        .update = backend::numbers_of(blueprint().optimizer, 1e-2, static_cast<double>(++steps_))};
     scalars.step = static_cast<std::uint64_t>(steps_);
     scalars.seed = 7;
     executor_->run(scalars, cancelled, timed);

@@ -32,7 +32,7 @@ class Deferred : public testing::TestWithParam<int> {
   static Pairs drawn(Draw &draw, const Scratch &scratch) {
     session::LoadedModel loaded = session::load_model(options_with(options()), fixture(kModel + ".onnx"));
     const graph::Graph graph = grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
-    Pairs pairs = following(draw.plan(graph, plan::OptimizerOrder::deferred), scratch);
+    Pairs pairs = following(draw.deferring(draw.plan(graph, plan::OptimizerOrder::barrier)), scratch);
     const Pairs trial = draw.trial();
     pairs.insert(pairs.end(), trial.begin(), trial.end());
     return pairs;

@@ -21,9 +21,9 @@ class Draw {
   int below(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
   bool chance(double p) { return std::bernoulli_distribution(p)(random_); }
 
-  plan::OptimizerOrder order() { return static_cast<plan::OptimizerOrder>(below(3)); }
+  plan::OptimizerOrder order() { return chance(0.5) ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap; }
 
-  // Without `order` one whose updates are in the Program of their own step.
+  // Updates in the Program of their own step.
   plan::Plan plan(const graph::Graph &graph, std::optional<plan::OptimizerOrder> order = std::nullopt) {
     const std::uint64_t sizes[] = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 64 << 20};
     plan::Plan plan;
@@ -49,6 +49,13 @@ class Draw {
       plan.n_checkpoint += mode == plan::BlockMode::recompute;
       plan.n_selective += mode == plan::BlockMode::selective;
     }
+    return plan;
+  }
+
+  // Some of its updates, or all, in the next step's.
+  plan::Plan deferring(plan::Plan plan) {
+    const int some = below(3);
+    for (plan::Chunk &chunk : plan.chunks) chunk.deferred = some == 0 || chance(0.5);
     return plan;
   }
 

@@ -44,7 +44,9 @@ class Resume : public testing::TestWithParam<Case> {
   Pairs drawn(Draw &draw, const Scratch &scratch) const {
     Pairs pairs = options();
     const auto order = GetParam().precision == "fp16" ? std::optional(plan::OptimizerOrder::barrier) : std::nullopt;
-    for (const Pairs &more : {following(draw.plan(graph_, order), scratch), draw.trial()})
+    plan::Plan plan = draw.plan(graph_, order);
+    if (draw.chance(0.3)) plan = draw.deferring(std::move(plan));
+    for (const Pairs &more : {following(plan, scratch), draw.trial()})
       pairs.insert(pairs.end(), more.begin(), more.end());
     return pairs;
   }

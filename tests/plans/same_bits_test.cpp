@@ -30,10 +30,12 @@ class SameBits : public testing::TestWithParam<std::string> {
   void compare(int plans, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
     const graph::Graph graph = training_graph();
     const Trace expected = run(settings);
+    const bool accumulates = std::ranges::find(settings, "accumulation", &Pairs::value_type::first) != settings.end();
     Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFFF);
     for (int i = 0; i < plans; ++i) {
       const Scratch scratch;
-      const plan::Plan plan = draw.plan(graph, order.value_or(draw.order()));
+      plan::Plan plan = draw.plan(graph, order.value_or(draw.order()));
+      if (!accumulates && draw.chance(0.4)) plan = draw.deferring(std::move(plan));
       Pairs pairs = following(plan, scratch);
       pairs.insert(pairs.end(), settings.begin(), settings.end());
       const Pairs trial = draw.trial();

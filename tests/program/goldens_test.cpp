@@ -49,18 +49,31 @@ TEST(Goldens, TheBarrierKeepsGradientsUntilTheNormIsKnown) {
   expect_sound_golden("barrier", model, model.lowered(plan));
 }
 
+plan::Plan deferring(plan::Plan plan) {
+  for (plan::Chunk &chunk : plan.chunks) chunk.deferred = true;
+  return plan;
+}
+
 TEST(Goldens, DeferredUpdatesComeBeforeTheirChunksAreUsed) {
   const TwoBlocks model;
-  plan::Plan plan = model.plan(Tier::host, BlockMode::keep, OptimizerOrder::deferred);
+  plan::Plan plan = deferring(model.plan(Tier::host, BlockMode::keep, OptimizerOrder::barrier));
   plan.chunks[0].tier = plan.chunks[0].update = Tier::device;
   expect_sound_golden("deferred", model, model.lowered(plan));
   plan.chunks[1].update = Tier::device;
   expect_sound_golden("deferred-device", model, model.lowered(plan));
 }
 
+TEST(Goldens, UpdatesOfSomeChunksAloneAreDeferred) {
+  const TwoBlocks model;
+  plan::Plan plan = model.plan(Tier::host, BlockMode::keep);
+  plan.chunks[0].deferred = true;
+  expect_sound_golden("deferred-some", model, model.lowered(plan));
+  expect_sound_golden("settlement-some", model, model.lowered(settlement(model.step()), plan));
+}
+
 TEST(Goldens, DeferredUpdatesCanRunAlone) {
   const TwoBlocks model;
-  const plan::Plan plan = model.plan(Tier::disk, BlockMode::keep, OptimizerOrder::deferred);
+  const plan::Plan plan = deferring(model.plan(Tier::disk, BlockMode::keep, OptimizerOrder::barrier));
   expect_sound_golden("settlement", model, model.lowered(settlement(model.step()), plan));
 }
 

@@ -37,25 +37,27 @@ PROTRAIN_UPDATES(UpdateArrays<SplitWeights<f16>, f16>)
 template <typename Weights, typename Gradient>
 class Update : public CpuKernel {
  public:
-  explicit Update(const UpdateRequest &request) : optimizer_(request.optimizer), elements_(request.elements) {}
+  explicit Update(const UpdateRequest &request) : optimizer_(request.optimizer), elements_(request.elements), earlier_(request.earlier) {}
 
   void run(Member &member, const Launch &launch) override {
     const std::size_t count = elements_.size();
     if (*input<std::uint32_t>(launch, count) != 0) return;
+    const OptimizerNumbers &numbers = earlier_ ? launch.scalars->earlier : launch.scalars->update;
     const arith::Treatment treatment = treatment_of(optimizer_.clip_value, optional_input<float>(launch, count + 1));
     for (std::size_t i = 0; i < count; ++i) {
       const auto at = UpdateArrays<Weights, Gradient>::of(launch, i, optimizer_.state_count());
       const Range range = share(elements_[i], kLine, member);
       if (optimizer_.kind == Optimizer::Kind::adamw)
-        update_all(launch.scalars->adamw, treatment, at, range);
+        update_all(numbers.adamw, treatment, at, range);
       else
-        update_all(launch.scalars->sgd, treatment, at, range);
+        update_all(numbers.sgd, treatment, at, range);
     }
   }
 
  private:
   const Optimizer optimizer_;
   const std::vector<std::int64_t> elements_;
+  const bool earlier_;
 };
 
 template <typename T>

@@ -70,19 +70,19 @@ template <typename Weights>
 constexpr int kWeights = std::is_same_v<Weights, WholeWeights> ? 4 : 8;  // that a thread takes at once
 
 template <typename Step>
-__device__ Step numbers(const StepScalars &scalars) {
+__device__ Step numbers(const OptimizerNumbers &of) {
   if constexpr (std::is_same_v<Step, arith::AdamW>)
-    return scalars.adamw;
+    return of.adamw;
   else
-    return scalars.sgd;
+    return of.sgd;
 }
 
 template <typename Step, typename Weights, typename Gradient>
 __global__ void update_kernel(Tensors<UpdateArrays<Weights, Gradient>> tensors, const std::uint32_t *status,
-                              const float *scale, double clip_value, const StepScalars *scalars) {
+                              const float *scale, double clip_value, const OptimizerNumbers *of) {
   if (*status != 0) return;
   constexpr int kWidth = kWeights<Weights>;
-  const Step step = numbers<Step>(*scalars);
+  const Step step = numbers<Step>(*of);
   const arith::Treatment treatment = treatment_of(clip_value, scale);
   int tensor = 0;
   std::int64_t block = blockIdx.x;
@@ -98,7 +98,7 @@ template <typename Weights, typename Gradient>
 class Update : public CudaKernel {
  public:
   explicit Update(const UpdateRequest &request)
-      : optimizer_(request.optimizer), elements_(request.elements), on_host_(backend::make_update(request)) {}
+      : optimizer_(request.optimizer), elements_(request.elements), earlier_(request.earlier), on_host_(backend::make_update(request)) {}
 
   void run(Stream stream, const Launch &launch) override {
     const std::size_t count = elements_.size();
@@ -115,7 +115,8 @@ class Update : public CudaKernel {
         blocks += tensors.blocks[i];
       }
       cuda::launch(stream, kernel, {blocks}, tensors, input<std::uint32_t>(launch, count),
-                   optional_input<float>(launch, count + 1), optimizer_.clip_value, launch.scalars);
+                   optional_input<float>(launch, count + 1), optimizer_.clip_value,
+                   earlier_ ? &launch.scalars->earlier : &launch.scalars->update);
     }
   }
 
@@ -131,6 +132,7 @@ class Update : public CudaKernel {
 
   const Optimizer optimizer_;
   const std::vector<std::int64_t> elements_;
+  const bool earlier_;
   const std::unique_ptr<CpuKernel> on_host_;
 };
 
