@@ -47,6 +47,7 @@ inline std::vector<OneNode> layer_nodes() {
       root,
       {"LayerNormalizationGrad", {}, {dy, x, scale, of_layer[1], of_layer[2]}, {true, true, true}},
       {"RMSNormalizationGrad", {}, {dy, x, scale, of_root[1]}, {true, true}},
+      {"LayerNormalizationGrad", {}, {dy, x, scale, of_layer[1], of_layer[2], dy}, {true, true, true}},
       attention,
       backward(attention, 9),
       rotary({{2, 3, 2, 8}, 4, true}, 0, 0),

@@ -101,7 +101,11 @@ class Builder final : public ops::GradientBuilder {
     require(type(input) == type(gradient), Code::internal, current_.name, "the gradient of {} is {}, not {}",
             graph_.value(input).name, to_text(type(gradient)), to_text(type(input)));
     ValueId &sum = sums_[index(input)];
-    sum = sum == kNone ? gradient : emit("Add", {sum, gradient});
+    if (sum != kNone && is_added(input, gradient))
+      graph_.node(graph_.value(gradient).producer).inputs.push_back(sum);
+    else if (sum != kNone)
+      gradient = emit("Add", {sum, gradient});
+    sum = gradient;
   }
 
   std::vector<ValueId> emit(const std::string &op, std::vector<ValueId> inputs, graph::Attributes attributes,
@@ -218,6 +222,13 @@ class Builder final : public ops::GradientBuilder {
   using ops::GradientBuilder::emit;
 
   static constexpr std::size_t kMostTogether = 32;
+
+  // A normalization's gradient adds what came before it, by the residual beside it, in the same pass: its last operand.
+  bool is_added(ValueId input, ValueId gradient) const {
+    const bool normalizes = current_.op == "LayerNormalization" || current_.op == "RMSNormalization";
+    return normalizes && input == current_.inputs[0] &&
+           graph_.node(graph_.value(gradient).producer).op == current_.op + "Grad";
+  }
 
   ValueId gradient_at(std::size_t parameter) const { return training_.gradients[parameter]; }
 

@@ -1,5 +1,7 @@
 // LayerNormalization and RMSNormalization: each row of x over its last axes is scaled to unit variance or mean square.
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "ops/evaluate.h"
 #include "ops/families.h"
@@ -68,22 +70,30 @@ std::vector<Array> evaluate_forward(const Node &node, std::span<const Array *con
   return results;
 }
 
-// (dy, x, scale, mean, inv_std) -> dx, dscale, dbias; (dy, x, scale, inv_rms) -> dx, dscale
+// Where the gradients have `rest`, what x's gradient was before: dx is added to it.
+std::size_t rest_input(std::string_view op) { return centres(op) ? 5 : 4; }
+
+// (dy, x, scale, mean, inv_std[, rest]) -> dx, dscale, dbias; (dy, x, scale, inv_rms[, rest]) -> dx, dscale
 std::vector<Type> infer_gradient(const NodeTypes &types) {
   const Type &x = types.input(1);
   const Rows rows(types.node, x.shape);
   require(types.input(0) == x && types.input(2).shape == rows.normalized, Code::shape, types.subject(),
           "gradient {} and scale {} do not fit {}", to_text(types.input(0)), to_text(types.input(2)), to_text(x));
+  const std::size_t rest = rest_input(types.node.op);
+  require(!types.has(rest) || types.input(rest) == x, Code::shape, types.subject(), "a rest of {} for a gradient of {}",
+          types.has(rest) ? to_text(types.input(rest)) : "", to_text(x));
   return centres(types.node) ? std::vector<Type>{x, types.input(2), types.input(2)}
                              : std::vector<Type>{x, types.input(2)};
 }
 
-// With n = (x - mean) inv and g = dy scale: dx = inv (g - mean(g) - n mean(g n)); mean(g) only where rows are centred.
+// With n = (x - mean) inv and g = dy scale: dx = inv (g - mean(g) - n mean(g n)), rounded, and then + rest; mean(g)
+// only where rows are centred.
 std::vector<Array> evaluate_gradient(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Rows rows(node, in[1]->shape());
   const std::vector<double> dy = in[0]->doubles(), x = in[1]->doubles(), scale = in[2]->doubles();
   const std::vector<double> means = centres(node) ? in[3]->doubles() : std::vector<double>(rows.count, 0.0);
-  const std::vector<double> inverses = in.back()->doubles();
+  const std::size_t at = rest_input(node.op);
+  const std::vector<double> inverses = in[at - 1]->doubles();
   std::vector<double> dx(x.size()), dscale(rows.width, 0.0), dbias(rows.width, 0.0);
   const auto width = static_cast<double>(rows.width);
   for (std::size_t r = 0; r < rows.count; ++r) {
@@ -98,6 +108,10 @@ std::vector<Array> evaluate_gradient(const Node &node, std::span<const Array *co
     }
     for (std::size_t i = 0; i < rows.width; ++i)
       dx[r * rows.width + i] = inverses[r] * (dy[r * rows.width + i] * scale[i] - mean_g - normal(i) * mean_gn);
+  }
+  if (const Array *rest = optional_input(in, at); rest != nullptr) {
+    dx = array_of(out[0], dx).doubles();
+    std::ranges::transform(dx, rest->doubles(), dx.begin(), std::plus());
   }
   std::vector<Array> results = {array_of(out[0], dx), array_of(out[1], dscale)};
   if (centres(node)) results.push_back(array_of(out[2], dbias));
@@ -141,7 +155,11 @@ Family normalization_family() {
                       .flops = flops,
                       .optional = centres(name) ? std::vector<std::size_t>{2} : std::vector<std::size_t>()});
   for (const char *name : {"LayerNormalizationGrad", "RMSNormalizationGrad"})
-    family.push_back({.name = name, .infer = infer_gradient, .evaluate = evaluate_gradient, .flops = flops});
+    family.push_back({.name = name,
+                      .infer = infer_gradient,
+                      .evaluate = evaluate_gradient,
+                      .flops = flops,
+                      .optional = {rest_input(name)}});
   for (const char *name :
        {"GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LpNormalization"})
     family.push_back({.name = name, .infer = same_as_input});

@@ -62,9 +62,22 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForDeepHeads) {
 TEST_P(FusedAttentionKernel, IsTheReferenceForDeepHeadsWhereABlockHasLittleMemory) {
   if (GetParam()->name != "emulated") return;
   emulation::limit_shared(emulation::kDesktopShared);
-  for (const AttentionSizes &sizes : {kDeepSizes[6], kDeepSizes[7], kDeepSizes[8]})
+  for (const AttentionSizes &sizes : {kDeepSizes[4], kDeepSizes[6], kDeepSizes[7], kDeepSizes[8]})
     expect_both(*this, forward(sizes, form(1, 30, 0, 0.1), 3));
   emulation::limit_shared(emulation::kMostShared);
+}
+
+TEST_P(FusedAttentionKernel, GradientsOfHeads128DeepHaveTheSameBitsWhereABlockHasLittleMemory) {
+  if (GetParam()->name != "emulated") return;
+  OneNode node = backward(forward({1, 150, 150, 2, 1, 128, 128}, form(1, 90, 0, 0.1), 3), 77);
+  for (std::size_t i = 0; i < 5; ++i)
+    node.inputs[i] = Array::from_doubles({DType::bf16, node.inputs[i].shape()}, node.inputs[i].doubles());
+  const std::vector<Array> much = results_of(node, GetParam()->ways[0]);
+  emulation::limit_shared(emulation::kDesktopShared);
+  const std::vector<Array> little = results_of(node, GetParam()->ways[0]);
+  emulation::limit_shared(emulation::kMostShared);
+  ASSERT_EQ(much.size(), 3u);
+  for (std::size_t i = 0; i < much.size(); ++i) EXPECT_EQ(much[i].doubles(), little[i].doubles()) << "output " << i;
 }
 
 // Told when the kernel is made, not in a step.

@@ -84,5 +84,15 @@ TEST_P(NormalizationGradKernel, GradientsThatNobodyWantsAreSkipped) {
     expect_reference(rms_grad(c, {(wanted & 1) != 0, (wanted & 2) != 0}), 5e-5);
 }
 
+TEST_P(NormalizationGradKernel, AddsWhatTheGradientWasBefore) {
+  for (const Case &c : kCases)
+    for (OneNode node :
+         {layer_grad(c, {true, true, true}), rms_grad(c, {true, true}), layer_grad(c, {true, false, false}),
+          rms_grad(c, {true, false}), layer_grad(c, {false, true, true}), rms_grad(c, {false, true})}) {
+      node.inputs.push_back(random_floats(c.shape, 16, -3, 3));
+      expect_reference(node, 5e-5);
+    }
+}
+
 }  // namespace
 }  // namespace protrain::test

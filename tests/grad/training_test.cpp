@@ -40,10 +40,10 @@ class Sketch {
   ValueId run(const std::string &op, std::vector<ValueId> inputs, graph::Attributes attributes = {}) {
     Node node{.op = op, .name = op, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = {}};
     const auto types = ops::infer(graph, node);
-    const auto id = graph.add_node(std::move(node), {op});
-    const ValueId out = graph.node(id).outputs[0];
-    graph.value(out).type = types.at(0);
-    return out;
+    const auto id = graph.add_node(std::move(node), std::vector<std::string>(types.size(), op));
+    const std::vector<ValueId> outputs = graph.node(id).outputs;
+    for (std::size_t i = 0; i < outputs.size(); ++i) graph.value(outputs[i]).type = types[i];
+    return outputs[0];
   }
   ValueId rounded(ValueId parameter, DType dtype) {
     graph::Value &value = graph.value(parameter);
@@ -112,6 +112,27 @@ TEST(Training, SumsTheBranchesOfAResidual) {
   const ValueId w = s.parameter("w", {4});
   const ValueId a = s.run("Tanh", {w});
   expect_true_gradients(s, s.sum(s.run("Mul", {s.run("Add", {a, s.run("Exp", {a})}), a})));
+}
+
+// What comes back by a residual is no Add of its own where a normalization leads beside it.
+TEST(Training, NormalizationsAddTheGradientsOfTheirResiduals) {
+  for (const char *op : {"LayerNormalization", "RMSNormalization"}) {
+    Sketch s;
+    const ValueId w = s.parameter("w", {3, 4}), scale = s.parameter("scale", {4});
+    const ValueId x = s.run("Tanh", {w});
+    const ValueId y = s.run(op, {x, scale});
+    const ValueId loss = s.sum(s.run("Mul", {s.run("Add", {x, s.run("Sigmoid", {y})}), x}));
+    expect_true_gradients(s, loss);
+    const Training training = build(s.graph, loss);
+    for (const Node &node : training.graph.nodes())
+      if (node.op == std::string(op) + "Grad") {
+        EXPECT_EQ(node.inputs.size(), op[0] == 'L' ? 6u : 5u);
+      }
+    EXPECT_EQ(std::ranges::count_if(
+                  training.graph.nodes(),
+                  [](const Node &node) { return node.op == "Add" && node.phase == graph::Phase::backward; }),
+              1);
+  }
 }
 
 TEST(Training, SumsBothGradientsOfWhatGatesItself) {

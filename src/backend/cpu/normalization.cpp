@@ -144,13 +144,15 @@ class NormalizationGradKernel : public CpuKernel {
  public:
   NormalizationGradKernel(const KernelRequest &request, int team_size)
       : centered_(request.node.op == "LayerNormalizationGrad"),
+        rest_(centered_ ? 5 : 4),
         dims_(request, request.inputs.at(1).shape),
         block_(std::max(kLeastBlock, (dims_.rows + kMostBlocks - 1) / kMostBlocks)),
         blocks_(std::max<std::int64_t>((dims_.rows + block_ - 1) / block_, 1)),
         rows_(dims_.width, 1, 3) {
     require_scale(request, 2, dims_);
     for (std::size_t i = 0; i < request.inputs.size(); ++i)
-      require_dtype(request, request.inputs[i], i < 3 ? request.inputs[0].dtype : DType::f32);
+      if (has_input(request, i))
+        require_dtype(request, request.inputs[i], i < 3 || i == rest_ ? request.inputs[0].dtype : DType::f32);
     for (std::size_t i : {1, 2})
       if (has_output(request, i)) ++sums_;
     const std::uint64_t floats =
@@ -193,8 +195,8 @@ class NormalizationGradKernel : public CpuKernel {
 
   // `all` has what is the same for each row.
   void run_rows(Range rows, const Launch &launch, const GradOperands &all, const Rooms &rooms) const {
-    const float *mean = centered_ ? input<float>(launch, 3) : nullptr,
-                *inverse = input<float>(launch, centered_ ? 4 : 3);
+    const float *mean = centered_ ? input<float>(launch, 3) : nullptr, *inverse = input<float>(launch, rest_ - 1);
+    const T *rest = optional_input<T>(launch, rest_);
     T *dx = optional_output<T>(launch, 0);
     for (std::int64_t i = rows.begin; i < rows.end; ++i) {
       const std::int64_t at = i * dims_.width;
@@ -205,6 +207,11 @@ class NormalizationGradKernel : public CpuKernel {
       if (dx) row.dx = rows_.place(dx + at, rooms.dy);
       (centered_ ? layer_row_grad : rms_row_grad)(row, dims_.width);
       if (dx) rows_.write(row.dx, dx + at);
+      if (dx && rest) {  // what is stored is rounded, as it would be without a rest
+        rows_.read(dx + at, row.dx);
+        add(rows_.read(rest + at, rooms.x), row.dx, dims_.width);
+        rows_.write(row.dx, dx + at);
+      }
     }
   }
 
@@ -216,6 +223,7 @@ class NormalizationGradKernel : public CpuKernel {
   }
 
   const bool centered_;
+  const std::size_t rest_;  // the input that dx is added to
   const NormalizedRows dims_;
   const std::int64_t block_, blocks_;  // rows in a block; blocks
   std::int64_t sums_ = 0;              // of dscale and dbias, those that are wanted

@@ -124,9 +124,10 @@ struct AttentionOperands {
 template <typename T>
 struct AttentionGradOperands {
   const T *dout, *q, *k, *v, *out;
-  const float *lse, *delta;  // (B, H, Sq)
+  const float *lse;  // (B, H, Sq)
   Bias<T> bias;
   T *dq, *dk, *dv;  // nullptr: not wanted
+  void *scratch;    // 8 bytes for each of (B, H, Sq)
 };
 
 // Appends what computes the attention, or the gradients that are wanted, of heads of some depth.

@@ -35,7 +35,7 @@ __device__ HeadRows<T> rows_of_head(const Heads &s, const AttentionGradOperands<
           s.key_rows(o.k, b, kv, s.depth),
           s.key_rows(o.v, b, kv, s.value_depth),
           o.lse + row,
-          o.delta + row,
+          static_cast<const float *>(o.scratch) + row,
           o.bias.of_head(s, b, h)};
 }
 
@@ -152,6 +152,8 @@ __global__ void __launch_bounds__(kSide *kSide, 2)
 template <typename T, int kTile, int kColumns>
 void launch_tiles(Stream stream, const Heads &s, const AttentionGradOperands<T> &o) {
   const std::size_t shared = shared_bytes(s, kTile);
+  const std::int64_t rows = s.batch * s.heads * s.queries;
+  launch(stream, delta_kernel<T>, {divided_up(rows, kBlock / kWarp)}, s, o, rows, static_cast<float *>(o.scratch));
   const std::int64_t query_tiles = divided_up(s.queries, kTile), key_tiles = divided_up(s.keys, kTile);
   if (o.dq != nullptr)
     launch(stream, dq_kernel<T, kTile, kColumns>, {s.batch * s.heads * query_tiles, kSide * kSide, shared}, s, o,
@@ -169,28 +171,26 @@ class AttentionGrad : public CudaKernel {
   explicit AttentionGrad(const KernelRequest &request) : AttentionGrad(request, AttentionShape(request, 1, 6)) {}
 
   void run(Stream stream, const Launch &launch) override {
-    auto *delta = static_cast<float *>(launch.scratch);
     const AttentionGradOperands<T> o{input<T>(launch, 0),
                                      input<T>(launch, 1),
                                      input<T>(launch, 2),
                                      input<T>(launch, 3),
                                      input<T>(launch, 4),
                                      input<float>(launch, 5),
-                                     delta,
                                      bias_input<T>(launch, 6, wide_bias_),
                                      optional_output<T>(launch, 0),
                                      optional_output<T>(launch, 1),
-                                     optional_output<T>(launch, 2)};
-    cuda::launch(stream, delta_kernel<T>, {divided_up(rows_, kBlock / kWarp)}, heads_, o, rows_, delta);
+                                     optional_output<T>(launch, 2),
+                                     launch.scratch};
     way_(stream, heads_, o);
   }
 
  private:
   AttentionGrad(const KernelRequest &request, const AttentionShape &shape)
-      : heads_(shape), way_(way_of(request, shape)), rows_(shape.batch * shape.heads * shape.queries) {
+      : heads_(shape), way_(way_of(request, shape)) {
     for (std::size_t i : {0, 2, 3, 4}) require_dtype(request, request.inputs[i], request.inputs[1].dtype);
     wide_bias_ = has_wide_bias(request, 6, request.inputs[1].dtype);
-    scratch_bytes = checked_multiply(static_cast<std::uint64_t>(rows_), sizeof(float));
+    scratch_bytes = 2 * sizeof(float) * static_cast<std::uint64_t>(shape.batch * shape.heads * shape.queries);
   }
 
   static Way way_of(const KernelRequest &request, const AttentionShape &shape) {
@@ -206,7 +206,6 @@ class AttentionGrad : public CudaKernel {
 
   const Heads heads_;
   const Way way_;
-  const std::int64_t rows_;
   bool wide_bias_;
 };
 }  // namespace

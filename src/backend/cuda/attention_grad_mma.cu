@@ -11,184 +11,252 @@ using Operands = AttentionGradOperands<bf16>;
 
 // Of a probability of 1: lse is rounded once more on its way to base 2, which moves it by so much where scores are 64.
 // What products are narrowed to is far coarser.
-constexpr float kRounding = 0x1p-16f;
+constexpr float kAlmostOne = 1 - 0x1p-16f;
 
-// What the forward pass and delta say of a query.
-struct Query {
-  float lse, delta;
-
-  __device__ float log2_sum() const { return lse == -INFINITY ? 0.0f : lse * kLog2E; }  // saw no key: 2^(-inf) is 0
+// What the gradients of a query's scores need to know of it.
+struct alignas(8) Query {
+  float log2_sum;  // of what the forward pass summed up; 0 where it saw no key: 2^(-inf) is 0
+  float minus_delta;
 };
 
-// Raw products q . k and dout . v of a strip become probabilities and gradients of raw scores, which lack the scale.
-template <bool kTurned, int kColumns, typename QueryOf>
-__device__ void take_products(const Heads &s, const Bias<bf16> &bias, const Place<kTurned, kColumns> &place,
-                              const QueryOf &query_of, Sums (&p)[kColumns / 8], Sums (&ds)[kColumns / 8]) {
-  constexpr int kTiles = kColumns / 8;
-  for_elements<kTiles>([&](int n, int e, int r, int column) { ds[n].at[e] -= query_of(r, column).delta; });
-  finish_scores(s, bias, place, p, [&](int n, int e, float slope) { ds[n].at[e] *= slope; });
-  for_elements<kTiles>([&](int n, int e, int r, int column) {
-    p[n].at[e] = power_of_two(p[n].at[e] - query_of(r, column).log2_sum());
-    ds[n].at[e] *= arith::weight_of_score(p[n].at[e], kRounding);
+// A query's (B, H, Sq) from its rows of out and dout, which kLanes threads read 16 bytes at a time.
+template <int kLanes>
+__global__ void queries_kernel(Heads s, Operands o, int rows, Query *queries) {
+  const std::int64_t at = thread_index() / kLanes;
+  const int row = at < rows ? static_cast<int>(at) : rows - 1;  // of (B, Sq, H); all of a warp meet below
+  const int heads = static_cast<int>(s.heads), count = static_cast<int>(s.queries),
+            width = static_cast<int>(s.value_depth);
+  const int token = row / heads, h = row - token * heads, b = token / count, i = token - b * count;
+  const std::int64_t begin = static_cast<std::int64_t>(row) * width;
+  float sum = 0;
+  for (int column = static_cast<int>(threadIdx.x) % kLanes * 8; column < width; column += kLanes * 8) {
+    const auto out = load<8>(o.out + begin + column), dout = load<8>(o.dout + begin + column);
+    PROTRAIN_UNROLL for (int e = 0; e < 8; ++e) sum = arith::fma(widened(out.at[e]), widened(dout.at[e]), sum);
+  }
+  sum = across<kLanes>(sum, [](float a, float b) { return a + b; });
+  if (threadIdx.x % kLanes != 0 || at >= rows) return;
+  const std::int64_t to = (static_cast<std::int64_t>(b) * heads + h) * count + i;
+  const float lse = o.lse[to];
+  queries[to] = {lse == -INFINITY ? 0.0f : lse * kLog2E, -sum};
+}
+
+// Scores of a warp's rows, and dout . v - delta, become probabilities and gradients of raw scores, which lack the
+// scale.
+template <int kStrips, int kTiles, typename QueryOf>
+__device__ void take_products(float factor, const QueryOf &query_of, StripSums<kStrips, kTiles> &p,
+                              StripSums<kStrips, kTiles> &ds) {
+  for_elements<kStrips, kTiles>([&](int m, int n, int e, int r, int column) {
+    float &each = p[m][n].at[e];
+    each = power_of_two(arith::fma(each, factor, -query_of(r, column).log2_sum));
+    ds[m][n].at[e] *= each > kAlmostOne ? 0.0f : each;  // one key has it all, and keeps it whatever its score is
   });
 }
 
-template <int kDepth>
+template <int kDepth, int kStrips>
 struct DqSizes {
+  static constexpr int kRows = block_rows(kStrips);
   static constexpr int kKeys = kDepth <= 64 ? 64 : 32;
+  static constexpr int kStep = 32;             // keys that are worked on at once
   static constexpr bool kKept = kDepth <= 64;  // queries and dout, in registers
-  using Memory = Stages<kDepth, kKeys, kKept>;
+  using Memory = Stages<kDepth, kKeys, kKept ? 2 * kRows : 0, kKept ? 0 : 2 * kRows>;
 };
 
-template <int kDepth>
-__global__ void __launch_bounds__(kThreads, 2) dq_mma_kernel(Heads s, Operands o, std::int64_t tiles) {
-  using Memory = typename DqSizes<kDepth>::Memory;
-  constexpr int kKeys = DqSizes<kDepth>::kKeys;
-  constexpr bool kKept = DqSizes<kDepth>::kKept;
+template <int kDepth, int kStrips>
+__global__ void __launch_bounds__(kThreads, 2)
+    dq_mma_kernel(Heads s, Operands o, const Query *queries, std::int64_t tiles) {
+  using Size = DqSizes<kDepth, kStrips>;
+  using Memory = typename Size::Memory;
+  constexpr int kKeys = Size::kKeys, kStep = Size::kStep, kRows = Size::kRows;
   const int depth = static_cast<int>(s.depth), value_depth = static_cast<int>(s.value_depth);
   const std::int64_t head_row = blockIdx.x / tiles, b = head_row / s.heads, h = head_row % s.heads;
-  const std::int64_t first = (tiles - 1 - blockIdx.x % tiles) * kBlockRows;  // where causal, most work first
+  const int first = static_cast<int>(tiles - 1 - blockIdx.x % tiles) * kRows;  // where causal, most work first
   const std::int64_t kv = h / (s.heads / s.kv_heads);
   const Rows<const bf16> k = s.key_rows(o.k, b, kv, depth), v = s.key_rows(o.v, b, kv, value_depth);
-  const Bias<bf16> bias = o.bias.of_head(s, b, h);
-  auto copy_tiles = [&](int stage, std::int64_t key) {
+  auto copy_tiles = [&](int stage, int key) {
     Memory::tile(stage, 0).template copy<kKeys>(k, key, depth);
     Memory::tile(stage, 1).template copy<kKeys>(v, key, value_depth);
   };
 
-  const Range seen = s.seen(first, kBlockRows);
-  const std::int64_t begin = seen.begin / kKeys * kKeys;
-  Memory::own(0).template copy<kBlockRows>(s.query_rows(o.q, b, h, depth), first, depth);
-  Memory::own(kBlockRows).template copy<kBlockRows>(s.query_rows(o.dout, b, h, value_depth), first, value_depth);
-  copy_tiles(0, begin);
-  const int row = warp_index() * kStrip;
-  Query rows[2] = {};
-  for (int r = 0; r < 2; ++r) {
-    const std::int64_t i = first + row + lane().g + 8 * r, at = head_row * s.queries + i;
-    if (i < s.queries) rows[r] = {o.lse[at], o.delta[at]};
+  const Range seen = s.seen(first, kRows);
+  const int begin = static_cast<int>(seen.begin) / kKeys * kKeys, end = static_cast<int>(seen.end);
+  Memory::own(0).template copy<kRows>(s.query_rows(o.q, b, h, depth), first, depth);
+  Memory::own(kRows).template copy<kRows>(s.query_rows(o.dout, b, h, value_depth), first, value_depth);
+  if (!Memory::kFirstWaits) copy_tiles(0, begin);
+  const int row = warp_index() * warp_rows(kStrips);
+  Query rows[2 * kStrips] = {};
+  PROTRAIN_UNROLL for (int r = 0; r < 2 * kStrips; ++r) {
+    const int i = first + row + lane().g + 8 * r;
+    if (i < s.queries) rows[r] = queries[head_row * s.queries + i];
   }
   wait_for_copies();
   __syncthreads();
-  const LeftStrip<kDepth, kKept> queries(Memory::own(0), row), dout(Memory::own(kBlockRows), row);
-  Sums dq[kDepth / 8] = {};
+  const LeftStrips<kDepth, kStrips, Size::kKept> q(Memory::own(0), row), dout(Memory::own(kRows), row);
+  if (Memory::kFirstWaits) {
+    __syncthreads();
+    copy_tiles(0, begin);
+  }
+  const Sight<false, kStrips> sight(s, first + row);
+  const Scoring scoring(s, o.bias, b, h);
+  StripSums<kStrips, kDepth / 8> dq = {};
   int stage = 0;
-  for (std::int64_t key = begin; key < seen.end; key += kKeys, stage ^= 1) {
+  for (int key = begin; key < end; key += kKeys, stage ^= 1) {
     wait_for_copies();
     __syncthreads();  // this stage is there, and nobody needs the other one any more
-    if (key + kKeys < seen.end) copy_tiles(stage ^ 1, key + kKeys);
-    Sums p[kKeys / 8] = {}, ds[kKeys / 8] = {};
-    add_scores(queries, Memory::tile(stage, 0), p);
-    add_scores(dout, Memory::tile(stage, 1), ds);
-    take_products(
-        s, bias, Place<false, kKeys>{first + row, key}, [&](int r, int) { return rows[r]; }, p, ds);
-    add_weighted(ds, Memory::tile(stage, 0), 0, dq);
+    if (key + kKeys < end) copy_tiles(stage ^ 1, key + kKeys);
+    PROTRAIN_KEEP_LOOP for (int part = 0; part < kKeys; part += kStep) {
+      if (!sight.some(key + part, kStep)) continue;
+      StripSums<kStrips, kStep / 8> p = {}, ds;
+      for_elements<kStrips, kStep / 8>([&](int m, int n, int e, int r, int) { ds[m][n].at[e] = rows[r].minus_delta; });
+      add_scores(q, Memory::tile(stage, 0), part, p);
+      add_scores(dout, Memory::tile(stage, 1), part, ds);
+      finish_scores<kStep>(s, scoring, sight, key + part, p,
+                           [&](int m, int n, int e, float slope) { ds[m][n].at[e] *= slope; });
+      take_products(
+          scoring.factor, [&](int r, int) { return rows[r]; }, p, ds);
+      add_weighted(ds, Memory::tile(stage, 0), part, 0, dq);
+    }
   }
-  store_strip(dq, {s.scale, s.scale}, first + row, depth, s.query_rows(o.dq, b, h, depth));
+  store_strips(dq, s.scale, first + row, depth, s.query_rows(o.dq, b, h, depth));
 }
 
 template <int kDepth>
 struct DkvSizes {
+  static constexpr int kStrips = kDepth <= 64 ? 2 : 1;
+  static constexpr int kRows = block_rows(kStrips);
   static constexpr int kQueries = kDepth <= 64 ? 64 : 32;
-  static constexpr bool kKept = kDepth <= 64;                        // keys and values, in registers
+  static constexpr int kStep = kDepth <= 64 ? 16 : 32;               // queries that are worked on at once
+  static constexpr bool kKept = kDepth <= 128;                       // keys, in registers
   static constexpr int kColumns = kDepth <= 128 ? kDepth : 128;      // of dk and dv that a block sums up
   static constexpr int kParts = (kDepth + kColumns - 1) / kColumns;  // blocks that share keys
-  using Memory = Stages<kDepth, kQueries, kKept>;
-  static constexpr std::size_t kTileBytes = Memory::bytes(2 * kBlockRows);
-  static constexpr std::size_t kBytes = kTileBytes + 2 * 2 * kQueries * sizeof(float);
-  static_assert(kBytes >= DqSizes<kDepth>::Memory::bytes(2 * kBlockRows));
+  using Memory = Stages<kDepth, kQueries, kKept ? kRows : 0, kKept ? kRows : 2 * kRows>;
+  static constexpr std::size_t kBytes = Memory::kBytes + 2 * kQueries * sizeof(Query);
 
-  // lse, then delta, of the queries of a stage.
-  __device__ static float *rows(int stage) {
-    return shared_memory<float>() + kTileBytes / sizeof(float) + stage * 2 * kQueries;
+  __device__ static Query *queries(int stage) {
+    return shared_memory<Query>() + Memory::kBytes / sizeof(Query) + stage * kQueries;
   }
 };
 
 // A tile of queries of one of the heads that share keys.
 struct Step {
-  std::int64_t h, query;
+  int h, query;
 };
 
 template <int kDepth>
-__device__ void copy_step(const Heads &s, const Operands &o, std::int64_t b, const Step &at, int stage) {
+__device__ void copy_step(const Heads &s, const Operands &o, const Query *queries, std::int64_t b, const Step &at,
+                          int stage) {
   using Size = DkvSizes<kDepth>;
-  const int depth = static_cast<int>(s.depth), value_depth = static_cast<int>(s.value_depth);
   using Memory = typename Size::Memory;
+  const int depth = static_cast<int>(s.depth), value_depth = static_cast<int>(s.value_depth);
   Memory::tile(stage, 0).template copy<Size::kQueries>(s.query_rows(o.q, b, at.h, depth), at.query, depth);
   Memory::tile(stage, 1).template copy<Size::kQueries>(s.query_rows(o.dout, b, at.h, value_depth), at.query,
                                                        value_depth);
-  for (int i = static_cast<int>(threadIdx.x); i < 2 * Size::kQueries; i += kThreads) {
-    const float *from = (i < Size::kQueries ? o.lse : o.delta) + (b * s.heads + at.h) * s.queries;
-    const std::int64_t query = at.query + i % Size::kQueries;
-    const bool given = query < s.queries;
-    copy_async<4>(Size::rows(stage) + i, given ? from + query : from, given);
-  }
+  const int i = static_cast<int>(threadIdx.x);
+  static_assert(Size::kQueries <= kThreads);
+  if (i >= Size::kQueries) return;
+  const Query *from = queries + (b * s.heads + at.h) * s.queries;
+  const bool given = at.query + i < s.queries;
+  copy_async<sizeof(Query)>(Size::queries(stage) + i, given ? from + at.query + i : from, given);
 }
 
 template <int kDepth>
-__global__ void __launch_bounds__(kThreads, 2) dkv_mma_kernel(Heads s, Operands o, std::int64_t tiles) {
+__global__ void __launch_bounds__(kThreads, 2)
+    dkv_mma_kernel(Heads s, Operands o, const Query *queries, std::int64_t tiles) {
   using Size = DkvSizes<kDepth>;
   using Memory = typename Size::Memory;
-  constexpr int kQueries = Size::kQueries;
+  constexpr int kQueries = Size::kQueries, kStep = Size::kStep, kStrips = Size::kStrips, kRows = Size::kRows;
   const int depth = static_cast<int>(s.depth), value_depth = static_cast<int>(s.value_depth);
   const int column = static_cast<int>(blockIdx.x) % Size::kParts * Size::kColumns;
   const std::int64_t head_row = blockIdx.x / Size::kParts / tiles, b = head_row / s.kv_heads,
-                     kv = head_row % s.kv_heads;
-  const std::int64_t key = blockIdx.x / Size::kParts % tiles * kBlockRows, group = s.heads / s.kv_heads;
-  const Range seeing = s.seeing(key, kBlockRows);
-  const Step begin{kv * group, seeing.begin / kQueries * kQueries};
-  const std::int64_t end = seeing.begin < seeing.end ? begin.h + group : begin.h;  // of heads
+                     kv = head_row % s.kv_heads, group = s.heads / s.kv_heads;
+  const int key = static_cast<int>(blockIdx.x / Size::kParts % tiles) * kRows;
+  const Range seeing = s.seeing(key, kRows);
+  const int last = static_cast<int>(seeing.end);
+  const Step begin{static_cast<int>(kv * group), static_cast<int>(seeing.begin) / kQueries * kQueries};
+  const int end = seeing.begin < seeing.end ? begin.h + static_cast<int>(group) : begin.h;  // of heads
 
-  Memory::own(0).template copy<kBlockRows>(s.key_rows(o.k, b, kv, depth), key, depth);
-  Memory::own(kBlockRows).template copy<kBlockRows>(s.key_rows(o.v, b, kv, value_depth), key, value_depth);
-  copy_step<kDepth>(s, o, b, begin, 0);
+  Memory::own(0).template copy<kRows>(s.key_rows(o.k, b, kv, depth), key, depth);
+  Memory::own(kRows).template copy<kRows>(s.key_rows(o.v, b, kv, value_depth), key, value_depth);
+  static_assert(!Memory::kFirstWaits);
+  copy_step<kDepth>(s, o, queries, b, begin, 0);
   wait_for_copies();
   __syncthreads();
-  const int row = warp_index() * kStrip;
-  const LeftStrip<kDepth, Size::kKept> keys(Memory::own(0), row), values(Memory::own(kBlockRows), row);
-  Sums dk[Size::kColumns / 8] = {}, dv[Size::kColumns / 8] = {};
+  const int row = warp_index() * warp_rows(kStrips);
+  const LeftStrips<kDepth, kStrips, Size::kKept> k(Memory::own(0), row);
+  const LeftStrips<kDepth, kStrips, false> v(Memory::own(kRows), row);
+  const Sight<true, kStrips> sight(s, key + row);
+  Scoring scoring(s, o.bias, b, begin.h);
+  StripSums<kStrips, Size::kColumns / 8> dk = {}, dv = {};
+  const auto after = [&](const Step &at) {
+    const int query = unforeseen(at.query) + kQueries;
+    return query < last ? Step{at.h, query} : Step{at.h + 1, begin.query};
+  };
   int stage = 0;
-  for (Step at = begin, next; at.h < end; at = next, stage ^= 1) {
+  for (Step at = begin; at.h < end; at = after(at), stage ^= 1) {
     wait_for_copies();
     __syncthreads();  // this stage is there, and nobody needs the other one any more
-    next = {at.h, at.query + kQueries};
-    if (next.query >= seeing.end) next = {at.h + 1, begin.query};
-    if (next.h < end) copy_step<kDepth>(s, o, b, next, stage ^ 1);
-    Sums p[kQueries / 8] = {}, ds[kQueries / 8] = {};
-    add_scores(keys, Memory::tile(stage, 0), p);
-    add_scores(values, Memory::tile(stage, 1), ds);
-    const float *lse = Size::rows(stage), *delta = lse + kQueries;
-    take_products(
-        s, o.bias.of_head(s, b, at.h), Place<true, kQueries>{key + row, at.query},
-        [&](int, int i) {
-          return Query{lse[i], delta[i]};
-        },
-        p, ds);
-    add_weighted(p, Memory::tile(stage, 1), column, dv);
-    add_weighted(ds, Memory::tile(stage, 0), column, dk);
+    const Step next = after(at);
+    if (next.h < end) copy_step<kDepth>(s, o, queries, b, next, stage ^ 1);
+    scoring.h = at.h;
+    PROTRAIN_KEEP_LOOP for (int part = 0; part < kQueries; part += kStep) {
+      if (!sight.some(at.query + part, kStep)) continue;
+      const Query *of = Size::queries(stage) + part;
+      StripSums<kStrips, kStep / 8> p = {}, ds;
+      for_elements<kStrips, kStep / 8>([&](int m, int n, int e, int, int i) { ds[m][n].at[e] = of[i].minus_delta; });
+      add_scores(k, Memory::tile(stage, 0), part, p);
+      add_scores(v, Memory::tile(stage, 1), part, ds);
+      finish_scores<kStep>(s, scoring, sight, at.query + part, p,
+                           [&](int m, int n, int e, float slope) { ds[m][n].at[e] *= slope; });
+      take_products(
+          scoring.factor, [&](int, int i) { return of[i]; }, p, ds);
+      add_weighted(p, Memory::tile(stage, 1), part, column, dv);
+      add_weighted(ds, Memory::tile(stage, 0), part, column, dk);
+    }
   }
   if (o.dk != nullptr)
-    store_strip(dk, {s.scale, s.scale}, key + row, depth - column, s.key_rows(o.dk, b, kv, depth).from(column));
+    store_strips(dk, s.scale, key + row, depth - column, s.key_rows(o.dk, b, kv, depth).from(column));
   if (o.dv != nullptr)
-    store_strip(dv, {1, 1}, key + row, value_depth - column, s.key_rows(o.dv, b, kv, value_depth).from(column));
+    store_strips(dv, 1, key + row, value_depth - column, s.key_rows(o.dv, b, kv, value_depth).from(column));
+}
+
+template <int kDepth, int kStrips>
+void launch_strips(Stream stream, const Heads &s, const Operands &o, const Query *queries) {
+  using Size = DqSizes<kDepth, kStrips>;
+  const std::int64_t tiles = divided_up(s.queries, Size::kRows);
+  launch(stream, dq_mma_kernel<kDepth, kStrips>, {s.batch * s.heads * tiles, kThreads, Size::Memory::kBytes}, s, o,
+         queries, tiles);
+}
+
+// Two strips a warp where sums have registers, and the device memory, for as many rows.
+template <int kDepth>
+void launch_dq(Stream stream, const Heads &s, const Operands &o, const Query *queries) {
+  constexpr std::size_t bytes = DqSizes<kDepth, 2>::Memory::kBytes;
+  if constexpr (kDepth > 128)
+    launch_strips<kDepth, 1>(stream, s, o, queries);
+  else if constexpr (bytes <= kAlwaysShared)
+    launch_strips<kDepth, 2>(stream, s, o, queries);
+  else
+    (bytes <= most_shared() ? launch_strips<kDepth, 2> : launch_strips<kDepth, 1>)(stream, s, o, queries);
 }
 
 template <int kDepth>
 void launch_depth(Stream stream, const Heads &s, const Operands &o) {
-  const std::int64_t query_tiles = divided_up(s.queries, kBlockRows), key_tiles = divided_up(s.keys, kBlockRows);
-  if (o.dq != nullptr)
-    launch(stream, dq_mma_kernel<kDepth>,
-           {s.batch * s.heads * query_tiles, kThreads, DqSizes<kDepth>::Memory::bytes(2 * kBlockRows)}, s, o,
-           query_tiles);
+  using Size = DkvSizes<kDepth>;
+  auto *queries = static_cast<Query *>(o.scratch);
+  const auto rows = static_cast<int>(s.batch * s.queries * s.heads);
+  constexpr int kLanes = kDepth <= 64 ? 8 : 16;
+  launch(stream, queries_kernel<kLanes>, {divided_up(rows, kBlock / kLanes)}, s, o, rows, queries);
+  if (o.dq != nullptr) launch_dq<kDepth>(stream, s, o, queries);
+  const std::int64_t tiles = divided_up(s.keys, Size::kRows);
   if (o.dk != nullptr || o.dv != nullptr)
-    launch(stream, dkv_mma_kernel<kDepth>,
-           {s.batch * s.kv_heads * key_tiles * DkvSizes<kDepth>::kParts, kThreads, DkvSizes<kDepth>::kBytes}, s, o,
-           key_tiles);
+    launch(stream, dkv_mma_kernel<kDepth>, {s.batch * s.kv_heads * tiles * Size::kParts, kThreads, Size::kBytes}, s, o,
+           queries, tiles);
 }
 }  // namespace
 
 AttentionLaunch<Operands> attention_grad_on_tensor_cores(const AttentionShape &shape) {
   return by_padded_depth<Operands>(shape, [](auto depth) -> AttentionLaunch<Operands> {
     constexpr int kDepth = decltype(depth)::value;
+    static_assert(DqSizes<kDepth, 1>::Memory::kBytes <= std::max(DkvSizes<kDepth>::kBytes, kAlwaysShared));
     return DkvSizes<kDepth>::kBytes <= most_shared() ? launch_depth<kDepth> : nullptr;
   });
 }

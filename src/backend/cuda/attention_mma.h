@@ -1,8 +1,9 @@
 // Attention in bfloat16 on tensor cores: what forward and backward share.
 //
-// A block is four warps; a warp has a strip of 16 rows of the scores to itself, in registers from one product to the
-// next. Rows of keys and values (backward: of queries and dout) come by in tiles, two stages of them in shared memory:
-// the next two tiles are copied while these are worked on. Heads are padded with zeros to kDepth.
+// A block is four warps; a warp has one or two strips of 16 rows of the scores to itself, in registers from one product
+// to the next. What it loads of the other operand serves both strips. Rows of keys and values (backward: of queries and
+// dout) come by in tiles, two stages of them in shared memory: the next two tiles are copied while these are worked on.
+// Heads are padded with zeros to kDepth. A row's bits do not depend on how many strips a warp has.
 #pragma once
 
 #include "backend/cuda/attention.h"
@@ -10,10 +11,17 @@
 
 namespace protrain::backend::cuda {
 
-inline constexpr int kStrip = 16, kWarps = 4, kThreads = kWarps * kWarp, kBlockRows = kWarps * kStrip;
+inline constexpr int kStrip = 16, kWarps = 4, kThreads = kWarps * kWarp;
 inline constexpr float kLog2E = 0x1.715476p+0f, kLn2 = 0x1.62e430p-1f;
+inline constexpr std::size_t kAlwaysShared = 99 << 10;  // bytes that a block of any GPU has
+constexpr int warp_rows(int strips) { return strips * kStrip; }
+constexpr int block_rows(int strips) { return kWarps * warp_rows(strips); }
 
 __device__ inline int warp_index() { return static_cast<int>(threadIdx.x) / kWarp; }
+
+// What a warp sums up: of kStrips strips, 8 kTiles columns.
+template <int kStrips, int kTiles>
+using StripSums = Sums[kStrips][kTiles];
 
 // Rows in shared memory. They lie kDepth / 2 + 4 words apart, an odd multiple of 4: any 8 rows that follow each other
 // begin in different groups of 4 banks, and the 8 times 16 bytes that load_matrices reads at once are in all 32 banks.
@@ -39,135 +47,173 @@ struct NarrowTile {
 
   // Begins to copy kRows rows from `first` on; zeros beyond the positions and beyond `width`.
   template <int kRows>
-  __device__ void copy(const Rows<const bf16> &from, std::int64_t first, int width) const {
-    constexpr int kPieces = kDepth / 8;  // of 16 bytes
-    const bf16 *begin = from.at + first * from.step;
-    const int step = static_cast<int>(from.step);  // by_padded_depth has seen to it
-    const std::int64_t left = from.positions - first;
-    const int rows = left < kRows ? static_cast<int>(left) : kRows;
-    PROTRAIN_UNROLL for (int i = static_cast<int>(threadIdx.x); i < kRows * kPieces; i += kThreads) {
-      const int row = i / kPieces, column = i % kPieces * 8;
-      const bool given = row < rows && column < width;
-      copy_async<16>(at + row * kLd + column, given ? begin + std::int64_t{row} * step + column : from.at, given);
-    }
+  __device__ void copy(const Rows<const bf16> &from, int first, int width) const {
+    constexpr int kPieces = kDepth / 8, kAside = kPieces % 8 == 0 ? std::min(kPieces, kWarp) : 4;  // of 16 bytes
+    constexpr int kAtOnce = kThreads / kAside;                                                     // rows
+    static_assert(kPieces % kAside == 0 && kRows % kAtOnce == 0);
+    const int thread = unforeseen(static_cast<int>(threadIdx.x));
+    const int left = static_cast<int>(from.positions) - first - thread / kAside, begin = thread % kAside * 8;
+    const bf16 *source = from.at + (first + thread / kAside) * from.step + begin;
+    bf16 *to = at + thread / kAside * kLd + begin;
+    PROTRAIN_UNROLL for (int row = 0; row < kRows; row += kAtOnce, source += kAtOnce * from.step)
+        PROTRAIN_UNROLL for (int column = 0; column < kDepth; column += 8 * kAside)
+            copy_async<16>(to + row * kLd + column, source + column, row < left && begin + column < width);
   }
 };
 
-// The shared memory of a block: two stages of two tiles, and the block's own rows. Those lie in the second stage where
-// they are kept in registers by the time that it is needed.
-template <int kDepth, int kTile, bool kKept>
+// The shared memory of a block: two stages of two tiles, and rows of the block's own. The first kKept of those are kept
+// in registers and lie in stages that are needed later: in the second, or, being more, in both; then the first tiles
+// wait for them. The other kLoaded lie behind.
+template <int kDepth, int kTile, int kKept, int kLoaded>
 struct Stages {
   using Tile = NarrowTile<kDepth>;
-  static_assert(!kKept || 2 * kBlockRows <= 2 * kTile);
-  static constexpr std::size_t bytes(int own_rows) { return Tile::bytes(4 * kTile + (kKept ? 0 : own_rows)); }
+  static constexpr bool kFirstWaits = kKept > 2 * kTile;
+  static_assert(kKept <= 4 * kTile);
+  static constexpr std::size_t kBytes = Tile::bytes(4 * kTile + kLoaded);
   __device__ static Tile tile(int stage, int which) {
     return {shared_memory<bf16>() + (2 * stage + which) * kTile * Tile::kLd};
   }
-  __device__ static Tile own(int row) { return {tile(kKept ? 1 : 2, 0).at + row * Tile::kLd}; }
+  __device__ static Tile own(int row) {
+    if (row < kKept) return {tile(kFirstWaits ? 0 : 1, 0).at + row * Tile::kLd};
+    return {tile(2, 0).at + (row - kKept) * Tile::kLd};
+  }
 };
 
-// A warp's strip of a tile as left operand, kept in registers or loaded each time.
-template <int kDepth, bool kKept>
-struct LeftStrip {
-  __device__ LeftStrip(const NarrowTile<kDepth> &tile, int row) : tile_(tile), row_(row) {
-    if constexpr (kKept) PROTRAIN_UNROLL for (int k = 0; k < kDepth / 16; ++k) kept_[k] = tile.left(row, 16 * k);
-  }
-  __device__ Quad operator()(int k) const {
+// A warp's rows of a tile as left operand, kept in registers or loaded each time.
+template <int kDepth, int kStrips, bool kKept>
+struct LeftStrips {
+  __device__ LeftStrips(const NarrowTile<kDepth> &tile, int row) : tile_(tile), row_(row) {
     if constexpr (kKept)
-      return kept_[k];
+      PROTRAIN_UNROLL for (int k = 0; k < kDepth / 16; ++k) PROTRAIN_UNROLL for (int m = 0; m < kStrips; ++m)
+          kept_[k][m] = loaded(k, m);
+  }
+  __device__ Quad operator()(int k, int m) const {
+    if constexpr (kKept)
+      return kept_[k][m];
     else
-      return tile_.left(row_, 16 * k);
+      return loaded(k, m);
   }
 
  private:
+  __device__ Quad loaded(int k, int m) const { return tile_.left(row_ + kStrip * m, 16 * k); }
+
   NarrowTile<kDepth> tile_;
   int row_;
-  Quad kept_[kKept ? kDepth / 16 : 1];
+  Quad kept_[kKept ? kDepth / 16 : 1][kStrips];
 };
 
-// sums += left times the rows of `tile`, turned: scores.
-template <int kDepth, typename Left, int kTiles>
-__device__ void add_scores(const Left &left, const NarrowTile<kDepth> &tile, Sums (&sums)[kTiles]) {
+// sums += left times rows of `tile` from `row` on, turned: scores.
+template <int kDepth, typename Left, int kStrips, int kTiles>
+__device__ void add_scores(const Left &left, const NarrowTile<kDepth> &tile, int row,
+                           StripSums<kStrips, kTiles> &sums) {
   add_product<kDepth / 16>(
-      left, [&](int k, int n) { return tile.right_turned(16 * n, 16 * k); }, sums);
+      left, [&](int k, int n) { return tile.right_turned(row + 16 * n, 16 * k); }, sums);
 }
 
-// sums += p, narrowed, times the columns of `tile` from `column` on.
-template <int kDepth, int kScores, int kTiles>
-__device__ void add_weighted(const Sums (&p)[kScores], const NarrowTile<kDepth> &tile, int column,
-                             Sums (&sums)[kTiles]) {
-  add_product<kScores / 2>([&](int k) { return narrowed_quad(p[2 * k], p[2 * k + 1]); },
-                           [&](int k, int n) { return tile.right(16 * k, column + 16 * n); }, sums);
+// sums += p, narrowed, times the columns of `tile` from `column` on, of its rows from `row` on.
+template <int kDepth, int kStrips, int kScores, int kTiles>
+__device__ void add_weighted(const StripSums<kStrips, kScores> &p, const NarrowTile<kDepth> &tile, int row, int column,
+                             StripSums<kStrips, kTiles> &sums) {
+  add_product<kScores / 2>([&](int k, int m) { return narrowed_quad(p[m][2 * k], p[m][2 * k + 1]); },
+                           [&](int k, int n) { return tile.right(row + 16 * k, column + 16 * n); }, sums);
 }
 
-// each(n, e, r, column) for the elements that a lane has of a strip: e of Sums n, in row g + 8 r.
-template <int kTiles, typename Each>
+// each(m, n, e, r, column) for the elements that a lane has of its warp's: e of Sums [m][n], in row g + 8 r.
+template <int kStrips, int kTiles, typename Each>
 __device__ void for_elements(Each each) {
-  PROTRAIN_UNROLL for (int n = 0; n < kTiles; ++n) PROTRAIN_UNROLL for (int e = 0; e < 4; ++e)
-      each(n, e, e / 2, 8 * n + 2 * lane().t + e % 2);
+  PROTRAIN_UNROLL for (int m = 0; m < kStrips; ++m) PROTRAIN_UNROLL for (int n = 0; n < kTiles; ++n)
+      PROTRAIN_UNROLL for (int e = 0; e < 4; ++e) each(m, n, e, 2 * m + e / 2, 8 * n + 2 * lane().t + e % 2);
 }
 
-// Where a strip of kColumns columns lies among all scores: rows are queries and columns keys, or turned.
-template <bool kTurned, int kColumns>
-struct Place {
-  std::int64_t row, column;
+// What a warp's rows from `row` on see of the columns of all scores: rows are queries and columns keys, or turned.
+template <bool kTurned, int kStrips>
+struct Sight {
+  int row;
+  int some_begin, some_end, all_begin, all_end;  // columns that some of the rows see, and that all do
 
-  __device__ Range visible(const Heads &s, std::int64_t i) const { return kTurned ? s.seeing(i, 1) : s.seen(i, 1); }
-  __device__ bool all_visible(const Heads &s) const {
-    const std::int64_t last = (kTurned ? s.keys : s.queries) - 1;
-    return visible(s, row).end >= column + kColumns && visible(s, row + 15 < last ? row + 15 : last).begin <= column;
+  __device__ Sight(const Heads &s, int first) : row(first) {
+    const int count = static_cast<int>(kTurned ? s.keys : s.queries), end = row + warp_rows(kStrips);
+    const Range begins = visible(s, row), ends = visible(s, (end < count ? end : count) - 1);
+    some_begin = static_cast<int>(begins.begin), all_begin = static_cast<int>(ends.begin);
+    some_end = row < count ? static_cast<int>(ends.end) : 0, all_end = static_cast<int>(begins.end);
   }
-  __device__ int within(std::int64_t position) const {
-    const std::int64_t at = position - column;
-    return at < 0 ? 0 : at > kColumns ? kColumns : static_cast<int>(at);
-  }
+  __device__ static Range visible(const Heads &s, int i) { return kTurned ? s.seeing(i, 1) : s.seen(i, 1); }
+  __device__ bool some(int column, int count) const { return column < some_end && column + count > some_begin; }
+  __device__ bool all(int column, int count) const { return column >= all_begin && column + count <= all_end; }
 };
 
-// Raw products of a strip become log2 of what the softmax sums up; on_slope(n, e, slope) gets the softcap's derivative.
-template <bool kTurned, int kColumns, typename OnSlope>
-__device__ void finish_scores(const Heads &s, const Bias<bf16> &bias, const Place<kTurned, kColumns> &place,
-                              Sums (&scores)[kColumns / 8], const OnSlope &on_slope) {
-  constexpr int kTiles = kColumns / 8;
-  if (s.softcap > 0)
-    for_elements<kTiles>([&](int n, int e, int, int) {
-      float slope;
-      scores[n].at[e] = s.score(scores[n].at[e], slope) * kLog2E;
-      on_slope(n, e, slope);
-    });
-  else
-    for_elements<kTiles>([&](int n, int e, int, int) { scores[n].at[e] *= s.scale * kLog2E; });
-  if (!bias.given() && place.all_visible(s)) return;
+// How a head scores. Between a raw product and the log2 of what the softmax sums up is a factor alone, or a softcap and
+// a bias as well. What is a factor alone is not multiplied by it but where a sum is subtracted, by an fma.
+struct Scoring {
+  Bias<bf16> bias;  // of all heads
+  int b, h;
+  bool plain;
+  float factor;  // that finished scores are still to be multiplied by
 
-  const std::int64_t row = place.row + lane().g;
-  const Range first = place.visible(s, row), second = place.visible(s, row + 8);
-  const int begin[2] = {place.within(first.begin), place.within(second.begin)};
-  const int end[2] = {place.within(first.end), place.within(second.end)};
-  auto visible = [&](int r, int column) { return column >= begin[r] && column < end[r]; };
-  if (bias.given())
-    for_elements<kTiles>([&](int n, int e, int r, int column) {
-      const std::int64_t i = row + 8 * r, j = place.column + column;
-      const std::int64_t at = kTurned ? j * s.bias_q + i * s.bias_k : i * s.bias_q + j * s.bias_k;
-      if (visible(r, column)) scores[n].at[e] += bias.added(0, at) * kLog2E;
+  __device__ Scoring(const Heads &s, const Bias<bf16> &all, std::int64_t batch, std::int64_t head)
+      : bias(all),
+        b(static_cast<int>(batch)),
+        h(static_cast<int>(head)),
+        plain(s.softcap <= 0 && s.scale > 0 && !bias.given()),
+        factor(plain ? s.scale * kLog2E : 1.0f) {}
+};
+
+// Raw products of a warp's rows with kColumns columns from `column` on become scores; on_slope(m, n, e, slope) gets the
+// softcap's derivative.
+template <int kColumns, bool kTurned, int kStrips, typename OnSlope>
+__device__ void finish_scores(const Heads &s, const Scoring &scoring, const Sight<kTurned, kStrips> &sight, int column,
+                              StripSums<kStrips, kColumns / 8> &scores, const OnSlope &on_slope) {
+  constexpr int kTiles = kColumns / 8;
+  if (scoring.plain && sight.all(column, kColumns)) return;
+  if (s.softcap > 0)
+    for_elements<kStrips, kTiles>([&](int m, int n, int e, int, int) {
+      float slope;
+      scores[m][n].at[e] = s.score(scores[m][n].at[e], slope) * kLog2E;
+      on_slope(m, n, e, slope);
     });
-  for_elements<kTiles>([&](int n, int e, int r, int column) {
-    if (!visible(r, column)) scores[n].at[e] = -INFINITY;
+  else if (!scoring.plain)
+    for_elements<kStrips, kTiles>([&](int m, int n, int e, int, int) { scores[m][n].at[e] *= s.scale * kLog2E; });
+
+  int begin[2 * kStrips], end[2 * kStrips];  // of what a row sees, from `column` on
+  const int row = unforeseen(sight.row + lane().g);
+  PROTRAIN_UNROLL for (int r = 0; r < 2 * kStrips; ++r) {
+    const Range range = sight.visible(s, row + 8 * r);
+    begin[r] = static_cast<int>(range.begin) - column, end[r] = static_cast<int>(range.end) - column;
+  }
+  const Bias<bf16> bias = scoring.bias.of_head(s, scoring.b, scoring.h);
+  for_elements<kStrips, kTiles>([&](int m, int n, int e, int r, int c) {
+    if (c < begin[r] || c >= end[r])
+      scores[m][n].at[e] = -INFINITY;
+    else if (bias.given()) {
+      const std::int64_t i = row + 8 * r, j = column + c;
+      const std::int64_t at = kTurned ? j * s.bias_q + i * s.bias_k : i * s.bias_q + j * s.bias_k;
+      scores[m][n].at[e] += bias.added(0, at) * kLog2E;
+    }
   });
   __syncwarp();  // lanes may have gone their own ways; products want them together
 }
 
-// Rows g and g + 8 of a strip, times their factors, to the rows from `first` on; columns below `width`.
-template <int kTiles>
-__device__ void store_strip(const Sums (&sums)[kTiles], const float (&factors)[2], std::int64_t first, int width,
-                            const Rows<bf16> &to) {
-  PROTRAIN_UNROLL for (int r = 0; r < 2; ++r) {
+// A warp's rows, each times its factor, to those from `first` on; columns below `width`.
+template <int kStrips, int kTiles>
+__device__ void store_strips(const StripSums<kStrips, kTiles> &sums, const float (&factors)[2 * kStrips],
+                             std::int64_t first, int width, const Rows<bf16> &to) {
+  PROTRAIN_UNROLL for (int r = 0; r < 2 * kStrips; ++r) {
     const std::int64_t row = first + lane().g + 8 * r;
     if (row >= to.positions) continue;
     PROTRAIN_UNROLL for (int n = 0; n < kTiles; ++n) {
       const int column = 8 * n + 2 * lane().t;
-      const Pair pair = narrowed_pair(sums[n].at[2 * r] * factors[r], sums[n].at[2 * r + 1] * factors[r]);
-      if (column < width) store<2>(to.at + row * to.step + column, std::bit_cast<Pack<bf16, 2>>(pair));
+      const float(&pair)[4] = sums[r / 2][n].at;
+      const Pair narrow = narrowed_pair(pair[r % 2 * 2] * factors[r], pair[r % 2 * 2 + 1] * factors[r]);
+      if (column < width) store<2>(to.at + row * to.step + column, std::bit_cast<Pack<bf16, 2>>(narrow));
     }
   }
+}
+template <int kStrips, int kTiles>
+__device__ void store_strips(const StripSums<kStrips, kTiles> &sums, float factor, std::int64_t first, int width,
+                             const Rows<bf16> &to) {
+  float factors[2 * kStrips];
+  PROTRAIN_UNROLL for (float &each : factors) each = factor;
+  store_strips(sums, factors, first, width, to);
 }
 
 // call(Width<kDepth>) with the depth that heads are padded to; else nullptr. Sums of deeper heads would not fit into
@@ -177,6 +223,8 @@ AttentionLaunch<Operands> by_padded_depth(const AttentionShape &shape, Call call
   if (shape.depth % 8 != 0 || shape.value_depth % 8 != 0) return nullptr;
   const std::int64_t depth = std::max(shape.depth, shape.value_depth);
   if (shape.heads > INT32_MAX / std::max<std::int64_t>(depth, 1)) return nullptr;  // a row's elements
+  if (shape.batch * shape.queries * shape.heads > INT32_MAX || shape.queries + shape.keys > INT32_MAX / 2)
+    return nullptr;
   if (depth <= 64) return call(Width<64>{});
   if (depth <= 96) return call(Width<96>{});
   if (depth <= 128) return call(Width<128>{});

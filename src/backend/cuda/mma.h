@@ -53,7 +53,7 @@ __device__ Quad load_matrices(const bf16 *row) {
   return q;
 }
 
-// kBytes (4 or 16, at multiples of them) to shared memory, zeros where not `given`; there after wait_for_copies, for
+// kBytes (8 or 16, at multiples of them) to shared memory, zeros where not `given`; there after wait_for_copies, for
 // other threads after __syncthreads as well.
 template <int kBytes>
 __device__ void copy_async(void *to, const void *from, bool given) {
@@ -66,6 +66,12 @@ __device__ void copy_async(void *to, const void *from, bool given) {
                  : "memory");
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// `value`; what follows from it is computed where it is asked for, not ahead of a loop whose registers are dearer.
+__device__ inline int unforeseen(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 #else
 inline float element_of(Pair pair, int i) { return widened(bf16{static_cast<std::uint16_t>(pair >> 16 * i)}); }
 
@@ -107,6 +113,7 @@ void copy_async(void *to, const void *from, bool given) {
   emulation::copy_async(to, given ? from : nullptr, kBytes);
 }
 inline void wait_for_copies() { emulation::wait_for_copies(); }
+inline int unforeseen(int value) { return value; }
 #endif
 
 // Two Cs side by side as an A.
@@ -115,16 +122,20 @@ __device__ inline Quad narrowed_quad(const Sums &left, const Sums &right) {
            narrowed_pair(right.at[0], right.at[1]), narrowed_pair(right.at[2], right.at[3])}};
 }
 
-// sums (16, 8 kTiles) += left(k) (16, 16) times right(k, n), the Bs of columns 16 n to 16 n + 15, over k < kSteps.
-template <int kSteps, typename Left, typename Right, int kTiles>
-__device__ void add_product(const Left &left, const Right &right, Sums (&sums)[kTiles]) {
+// sums[m] (16, 8 kTiles) += left(k, m) (16, 16) times right(k, n), the Bs of columns 16 n to 16 n + 15, over k <
+// kSteps.
+template <int kSteps, typename Left, typename Right, int kStrips, int kTiles>
+__device__ void add_product(const Left &left, const Right &right, Sums (&sums)[kStrips][kTiles]) {
   static_assert(kTiles % 2 == 0);
   PROTRAIN_UNROLL for (int k = 0; k < kSteps; ++k) {
-    const Quad a = left(k);
+    Quad a[kStrips];
+    PROTRAIN_UNROLL for (int m = 0; m < kStrips; ++m) a[m] = left(k, m);
     PROTRAIN_UNROLL for (int n = 0; n < kTiles; n += 2) {
       const Quad b = right(k, n / 2);
-      mma(sums[n], a, b.at[0], b.at[1]);
-      mma(sums[n + 1], a, b.at[2], b.at[3]);
+      PROTRAIN_UNROLL for (int m = 0; m < kStrips; ++m) {
+        mma(sums[m][n], a[m], b.at[0], b.at[1]);
+        mma(sums[m][n + 1], a[m], b.at[2], b.at[3]);
+      }
     }
   }
 }

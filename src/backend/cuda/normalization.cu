@@ -109,10 +109,17 @@ template <typename T>
 struct GradOperands {
   const T *dy, *x, *scale;
   const float *mean, *inverse;  // mean nullptr: 0
+  const T *rest;                // nullptr: 0
 };
 
-// With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)). Without centering,
-// mean(g) is left out.
+// dx is rounded before it is added to the rest, as it would be without one.
+template <typename T>
+__device__ T added(float dx, T rest) {
+  return narrowed<T>(widened(narrowed<T>(dx)) + widened(rest));
+}
+
+// With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)) + rest. Without
+// centering, mean(g) is left out.
 template <typename T, bool kCentered>
 __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T *dx) {
   const std::int64_t begin = blockIdx.x * dims.width;
@@ -122,8 +129,10 @@ __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T 
   const auto scaled = [&](std::int64_t i) { return widened(o.dy[begin + i]) * widened(o.scale[i]); };
   const float sum = kCentered ? fold_terms<Plus, float>(dims.width, scaled) / count : 0.0f;
   const float dot = fold_terms<Plus, float>(dims.width, [&](std::int64_t i) { return scaled(i) * normal(i); }) / count;
-  for (std::int64_t i = threadIdx.x; i < dims.width; i += blockDim.x)
-    dx[begin + i] = narrowed<T>(inverse * (scaled(i) - sum - normal(i) * dot));
+  for (std::int64_t i = threadIdx.x; i < dims.width; i += blockDim.x) {
+    const float own = inverse * (scaled(i) - sum - normal(i) * dot);
+    dx[begin + i] = o.rest != nullptr ? added(own, o.rest[begin + i]) : narrowed<T>(own);
+  }
 }
 
 // What a block knows of a row.
@@ -172,12 +181,19 @@ __global__ void __launch_bounds__(kHeldThreads)
       }
     });
     if (dx == nullptr) continue;
+    Pack<T, kWidth> rest[kHeld] = {};
+    if (o.rest != nullptr)
+      each_held<T, kHeld>(
+          dims.width, [&](int h, std::int64_t column) { rest[h] = load<kWidth>(o.rest + row * dims.width + column); });
     sums = block_fold<Plus>(sums);
     const float sum = kCentered ? sums.first / count : 0.0f, dot = sums.second / count;
     each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) {
       Pack<T, kWidth> to;
       PROTRAIN_UNROLL
-      for (int i = 0; i < kWidth; ++i) to.at[i] = narrowed<T>(now.inverse * (scaled(h, i) - sum - normal(h, i) * dot));
+      for (int i = 0; i < kWidth; ++i) {
+        const float own = now.inverse * (scaled(h, i) - sum - normal(h, i) * dot);
+        to.at[i] = o.rest != nullptr ? added(own, rest[h].at[i]) : narrowed<T>(own);
+      }
       store(dx + row * dims.width + column, to);
     });
   }
@@ -262,7 +278,8 @@ class NormalizationGrad : public CudaKernel {
         parts_(divided_up(dims_.rows, part_)),
         columns_((kCentered ? 2 : 1) * dims_.width) {
     require_scale(request, 2, dims_);
-    for (std::size_t i : {0, 1, 2}) require_dtype(request, request.inputs[i], request.inputs[0].dtype);
+    for (std::size_t i : {std::size_t{0}, std::size_t{1}, std::size_t{2}, kRest})
+      if (has_input(request, i)) require_dtype(request, request.inputs[i], request.inputs[0].dtype);
     sums_ = has_output(request, 1) || (kCentered && has_output(request, 2));
     const std::uint64_t floats =
         checked_multiply(static_cast<std::uint64_t>(parts_), static_cast<std::uint64_t>(columns_));
@@ -270,9 +287,12 @@ class NormalizationGrad : public CudaKernel {
   }
 
   void run(Stream stream, const Launch &launch) override {
-    const GradOperands<T> operands{input<T>(launch, 0), input<T>(launch, 1), input<T>(launch, 2),
+    const GradOperands<T> operands{input<T>(launch, 0),
+                                   input<T>(launch, 1),
+                                   input<T>(launch, 2),
                                    kCentered ? input<float>(launch, 3) : nullptr,
-                                   input<float>(launch, kCentered ? 4 : 3)};
+                                   input<float>(launch, kRest - 1),
+                                   optional_input<T>(launch, kRest)};
     T *dx = optional_output<T>(launch, 0);
     auto *partial = sums_ ? static_cast<float *>(launch.scratch) : nullptr;
     if (holding_.holds)
@@ -286,6 +306,7 @@ class NormalizationGrad : public CudaKernel {
   }
 
  private:
+  static constexpr std::size_t kRest = kCentered ? 5 : 4;
   static constexpr std::int64_t kLeastPart = kEmulated ? 4 : 8, kMostParts = kEmulated ? 64 : 512;
 
   void run_held(Stream stream, const GradOperands<T> &operands, T *dx, float *partial) const {
