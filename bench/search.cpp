@@ -43,7 +43,7 @@ Json to_json(const bench::Space &space, const Laid &laid) {
 }
 
 int measure_search(int argc, char **argv) {
-  session::Options options;
+  draft::Options options;
   std::vector<std::uint64_t> budgets;
   for (int i = 3; i < argc; ++i) {
     const std::string text = argv[i];
@@ -53,7 +53,8 @@ int measure_search(int argc, char **argv) {
       budgets.push_back(parse_bytes(text).value());
   }
   options.set("hardware", argv[2]);
-  bench::Space space(options, argv[1], std::make_unique<session::PaperSite>(session::described_machine(argv[2])));
+  bench::Space space(draft::settings_of(options), argv[1],
+                     std::make_unique<draft::PaperMachine>(draft::described_machine(argv[2])));
   const std::vector<Laid> laid = space.lay_out(space.points(), std::thread::hardware_concurrency());
   for (std::uint64_t budget : budgets) {
     plan::Bytes &capacity = space.terms.capacity;
