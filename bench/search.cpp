@@ -46,7 +46,7 @@ Json to_json(const bench::Space &space, const Laid &laid) {
 }
 
 int measure_search(int argc, char **argv) {
-  session::Options options;
+  draft::Options options;
   std::vector<std::uint64_t> budgets;
   bool grid = false;
   for (int i = 3; i < argc; ++i) {
@@ -59,7 +59,8 @@ int measure_search(int argc, char **argv) {
       budgets.push_back(parse_bytes(text).value());
   }
   options.set("hardware", argv[2]);
-  bench::Space space(options, argv[1], std::make_unique<session::PaperSite>(session::described_machine(argv[2])));
+  bench::Space space(draft::settings_of(options), argv[1],
+                     std::make_unique<draft::PaperMachine>(draft::described_machine(argv[2])));
   const unsigned threads = std::thread::hardware_concurrency();
   std::vector<Laid> laid;
   if (!grid) laid = space.lay_out(space.points(), threads);

@@ -11,8 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "session/blueprint.h"
-#include "session/loaded_model.h"
+#include "draft/estimate.h"
 
 namespace protrain::bench {
 
@@ -26,32 +25,32 @@ using plan::fits;
 // What the search is given for a session with these options on a machine that need not be here.
 class Space {
  public:
-  Space(const session::Options &options, const std::string &model, std::unique_ptr<session::Site> site)
-      : site_(std::move(site)),
-        drawn_(session::sketch(options, model, *site_)),
-        request_{.optimizer = program::optimizer_arrays(session::precision_of(options),
-                                                        static_cast<std::size_t>(drawn_.optimizer.state_count())),
-                 .accumulates = drawn_.accumulation > 1,
-                 .kept = drawn_.kept},
-        drafter_(drawn_.served, *site_, request_),
-        clock_(drawn_.profile, graph(), optimizer_bytes()),
-        terms{.shared_memory = drawn_.budget.shared_memory,
-              .barrier_only = options.is_set("clip_norm") || request_.accumulates ||
-                              drawn_.policy != session::NonfinitePolicy::stop,
+  Space(const draft::Settings &settings, const std::string &model, std::unique_ptr<draft::TargetMachine> machine)
+      : machine_(std::move(machine)),
+        draft_(draft::estimate(settings, model, *machine_)),
+        request_{.optimizer = program::optimizer_arrays(settings.precision,
+                                                        static_cast<std::size_t>(settings.optimizer.state_count())),
+                 .accumulates = draft_.accumulation > 1,
+                 .kept = draft_.kept},
+        lowering_(draft_.variants, *machine_, request_),
+        clock_(draft_.profile, graph(), optimizer_bytes()),
+        terms{.shared_memory = draft_.budget.shared_memory,
+              .barrier_only = settings.clip_norm > 0 || request_.accumulates ||
+                              settings.on_nonfinite != draft::NonfinitePolicy::stop,
               .accumulates = request_.accumulates,
               .optimizer = optimizer_bytes(),
-              .capacity = drawn_.budget.bytes} {
-    for (graph::ValueId gradient : drawn_.first().training.gradients)
+              .capacity = draft_.budget.bytes} {
+    for (graph::ValueId gradient : draft_.first().training.gradients)
       terms.trained.push_back(gradient != graph::ValueId::none);
   }
 
-  const graph::Graph &graph() const { return drawn_.first().training.graph; }
+  const graph::Graph &graph() const { return draft_.first().training.graph; }
   const plan::Clock &clock() const { return clock_; }
 
   plan::LaidOut lay_out(const plan::Plan &plan) const {
-    const session::Draft draft = drafter_.lower_training(plan);
-    return {draft.bytes, session::predict(draft.programs[0], clock_).seconds(drawn_.accumulation),
-            draft.programs[0].step.instructions.size()};
+    const draft::ProgramSet programs = lowering_.lower_training(plan);
+    const draft::ProgramSet::Variant &first = programs.variants[0];
+    return {programs.bytes, draft::predict(first, clock_).seconds(draft_.accumulation), first.step.instructions.size()};
   }
   plan::Found search() const {
     return plan::search(graph(), clock_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
@@ -120,10 +119,10 @@ class Space {
     }
   }
 
-  const std::unique_ptr<session::Site> site_;
-  const session::Blueprint drawn_;
+  const std::unique_ptr<draft::TargetMachine> machine_;
+  const draft::Draft draft_;
   const program::StateRequest request_;
-  const session::Drafter drafter_;
+  const draft::PlanLowering lowering_;
   const plan::Clock clock_;
 
  public:

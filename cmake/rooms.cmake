@@ -59,7 +59,8 @@ if(TARGET room_measure)
   target_compile_definitions(room_measure PRIVATE PROTRAIN_VERSION="${PROJECT_VERSION}")  # what was measured is kept for it
 endif()
 room(state ROOMS base)
-room(session ROOMS onnx_import passes grad measure state)
+room(draft ROOMS onnx_import passes grad measure state)
+room(session ROOMS draft)
 
 if(TARGET room_onnx_import)
   protobuf_generate(TARGET room_onnx_import PROTOS ${PROJECT_SOURCE_DIR}/onnx_import/model.proto

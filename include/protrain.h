@@ -291,6 +291,9 @@ PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options
  *                   that an attached loss adds, null where it follows from others, and so "dims" as a whole
  *     "dims"        object: symbolic dimension -> {"value", "default", "inferred", "reason"}. "default": no option
  *                   binds it; "inferred": a shape in the model asks for it; "reason": which, or what is known
+ *     "batch"       {"input", "dim", "samples", "tokens_per_sample"}, under these dims: the input whose first axis
+ *                   counts samples, the first of integers, else the first with an axis; its symbolic dimension, or "";
+ *                   0 tokens where no input holds integers
  *     "operators"   object: operator -> number of nodes, after fusion
  *     "parameters"  array of {"name", "shape", "frozen", "reason", "evidence"}; the evidence is one of option, list,
  *                   training_info, exporter, name and rules, as docs/parameters.md explains

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks every include against the table in src/README.md, and names headers that nobody includes."""
+"""Checks every include against the table in src/README.md, that no file of a room includes what includes it, and names
+headers that nobody includes."""
 import pathlib
 import re
 import sys
@@ -12,6 +13,13 @@ FOREIGN = {"google/protobuf": "onnx_import", "onnx_import/model.pb.h": "onnx_imp
            "omp.h": "src/backend", "CLI/": "tools", "liburing.h": "src/base",
            "xxhash.h": "src/base", "cuda_runtime.h": "src/backend/cuda", "cublasLt.h": "src/backend/cuda",
            "backend/cuda/": "src/backend/cuda"}
+# Files that still include each other, a header and its sources taken as one. None may join them.
+KNOTS = ({"src/backend/cpu/gemm", "src/backend/cpu/widened_product"},
+         {"src/backend/cuda/elementwise", "src/backend/cuda/gemm", "src/backend/cuda/kernel"},
+         {"src/backend/cuda/attention", "src/backend/cuda/attention_tiles"},
+         {"src/plan/descent", "src/plan/search"},
+         {"onnx_import/attributes", "onnx_import/build", "onnx_import/declared", "onnx_import/model", "onnx_import/save",
+          "onnx_import/split_model", "onnx_import/tensors"})
 
 
 def read_table():
@@ -48,9 +56,28 @@ def resolve(file, name):
     return None
 
 
+def unit_of(file):
+    return file.rsplit(".", 1)[0]
+
+
+def knots(edges):
+    """The sets of units that reach each other over `edges`: unit -> units that it includes."""
+    def reach(unit):
+        found, todo = set(), [unit]
+        while todo:
+            new = edges.get(todo.pop(), set()) - found
+            found |= new
+            todo += new
+        return found
+
+    reached = {unit: reach(unit) for unit in edges}
+    return {frozenset(other for other in reached[unit] if unit in reached.get(other, ()))
+            for unit in edges if unit in reached[unit]}
+
+
 def main():
     rooms = read_table()
-    wrong, included = [], {"include/protrain.h"}
+    wrong, included, edges = [], {"include/protrain.h"}, {}
     files = [f for top in ("include", "src", "onnx_import", "tools", "samples", "tests", "bench")
              for f in sorted((ROOT / top).rglob("*")) if f.suffix in (".h", ".c", ".cpp", ".cu")]
     for path in files:
@@ -60,6 +87,8 @@ def main():
             target = resolve(file, name)
             if target:
                 included.add(target)
+            if target and room and unit_of(target) != unit_of(file):
+                edges.setdefault(unit_of(file), set()).add(unit_of(target))
             if room is None:  # tests may see everything
                 if not file.startswith(("tests/", "bench/")):
                     wrong.append(f"{file}: is in no room of src/README.md")
@@ -71,6 +100,8 @@ def main():
                 wrong.append(f"{file}: {room} is pure and may not include {name}")
             wrong += [f"{file}: only {home} may include {name}"
                       for prefix, home in FOREIGN.items() if name.startswith(prefix) and not file.startswith(home + "/")]
+    wrong += [f"{', '.join(sorted(knot))}: include each other" for knot in knots(edges)
+              if not any(knot <= known for known in KNOTS)]
     headers = {f.relative_to(ROOT).as_posix() for f in files if f.suffix == ".h"}
     wrong += [f"{header}: nobody includes it" for header in sorted(headers - included)]
     print("\n".join(wrong) or f"{len(files)} files keep to the table of src/README.md")

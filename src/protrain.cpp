@@ -18,6 +18,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "draft/check.h"
+#include "draft/plan_model.h"
+#include "session/aftermath.h"
 #include "session/session.h"
 
 using protrain::Aftermath;
@@ -48,7 +51,7 @@ struct protrain_error {
 };
 
 struct protrain_options {
-  protrain::session::Options options;
+  protrain::draft::Options options;
   std::string lent;
   protrain_log_fn log = nullptr;
   void *log_user = nullptr;
@@ -58,7 +61,6 @@ struct protrain_session {
   std::unique_ptr<protrain::session::Session> session;
   const pid_t owner = getpid();
   std::atomic_flag inside;  // set while a thread is inside a call
-  bool lost = false;        // an error has left nothing to go on with
   std::string lent;
   protrain_log_fn log = nullptr;
   void *log_user = nullptr;
@@ -92,33 +94,30 @@ bool is_static(const protrain_error *error) {
                      [&](const protrain_error &one) { return &one == error; });
 }
 
-// The error for the exception that is being handled; nullptr, or std::bad_alloc, where memory is short. `aftermath`:
-// what is known of the session by then.
-protrain_error *capture(Aftermath &aftermath) {
+// The error for the exception that is being handled; nullptr, or std::bad_alloc, where memory is short.
+protrain_error *capture(Aftermath aftermath) {
+  const bool usable = aftermath != Aftermath::lost;
   try {
     throw;
   } catch (const Error &error) {
-    aftermath = error.aftermath;
     // Its text may lack what there was no memory to say.
     if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
     std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
     // The sentence must do alone: few programs print both.
     if (text.find(subject) == std::string::npos) text = subject + ": " + text;
-    return new (std::nothrow) protrain_error{static_cast<protrain_code>(error.code), std::move(subject),
-                                             std::move(text), aftermath != Aftermath::lost};
+    return new (std::nothrow)
+        protrain_error{static_cast<protrain_code>(error.code), std::move(subject), std::move(text), usable};
   } catch (const std::bad_alloc &) {
     return nullptr;
   } catch (const std::exception &fault) {
-    aftermath = Aftermath::lost;
-    return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", protrain::printable(fault.what()), false};
+    return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", protrain::printable(fault.what()), usable};
   } catch (...) {
-    aftermath = Aftermath::lost;
-    return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", "an unknown exception", false};
+    return new (std::nothrow) protrain_error{PROTRAIN_ERROR_INTERNAL, "", "an unknown exception", usable};
   }
 }
 
 protrain_error *capture_or_out_of_memory() noexcept {
-  auto aftermath = Aftermath::unchanged;
+  const Aftermath aftermath = protrain::session::aftermath_of_exception();
   try {
     if (protrain_error *error = capture(aftermath); error != nullptr) return error;
   } catch (...) {
@@ -142,7 +141,7 @@ void need(const void *array, std::size_t length, const char *name) {
   require(array != nullptr || length == 0, Code::arg, name, "{} is NULL and {}_len is {}", name, name, length);
 }
 
-protrain::session::Log progress_of(const protrain_options &options) {
+protrain::draft::Log progress_of(const protrain_options &options) {
   if (options.log == nullptr) return {};
   return [&options](const std::string &line) {
     try {
@@ -175,16 +174,11 @@ template <typename Body>
 protrain_error *inside(protrain_session *session, Body &&body) noexcept {
   return guard([&] {
     const Visit visit(session);
-    if (session->lost) throw Error(Code::state, "session", "an earlier error lost this session", Aftermath::lost);
+    session->session->require_usable();
     try {
       body(*session->session);
-    } catch (const Error &error) {
-      session->lost = error.aftermath == Aftermath::lost;
-      throw;
-    } catch (const std::bad_alloc &) {
-      throw;
     } catch (...) {
-      session->lost = true;
+      session->session->judge_exception();
       throw;
     }
   });
@@ -312,7 +306,7 @@ protrain_error *protrain_options_help(protrain_options *options, const char **js
   return guard([&] {
     need(options, "options");
     need(json, "json");
-    *json = (options->lent = protrain::session::Options::help()).c_str();
+    *json = (options->lent = protrain::draft::Options::help()).c_str();
   });
 }
 
@@ -321,7 +315,7 @@ protrain_error *protrain_options_check(protrain_options *options, const char *mo
     need(options, "options");
     need(model_path, "model_path");
     need(json, "json");
-    *json = (options->lent = protrain::session::check_model(options->options, model_path)).c_str();
+    *json = (options->lent = protrain::draft::check_model(options->options, model_path)).c_str();
   });
 }
 
@@ -338,8 +332,7 @@ protrain_error *protrain_options_plan(protrain_options *options, const char *mod
     need(options, "options");
     need(model_path, "model_path");
     need(json, "json");
-    *json =
-        (options->lent = protrain::session::plan_model(options->options, model_path, progress_of(*options))).c_str();
+    *json = (options->lent = protrain::draft::plan_model(options->options, model_path, progress_of(*options))).c_str();
   });
 }
 
@@ -349,7 +342,7 @@ protrain_error *protrain_options_profile(protrain_options *options, const char *
     need(model_path, "model_path");
     need(json, "json");
     *json =
-        (options->lent = protrain::session::profile_model(options->options, model_path, progress_of(*options))).c_str();
+        (options->lent = protrain::draft::profile_model(options->options, model_path, progress_of(*options))).c_str();
   });
 }
 
@@ -381,7 +374,7 @@ protrain_error *protrain_session_set_log(protrain_session *session, protrain_log
   return inside(session, [&](Session &s) {
     session->log = log;
     session->log_user = user;
-    s.set_log(log == nullptr ? protrain::session::Log() : [session](const std::string &line) { hear(*session, line); });
+    s.set_log(log == nullptr ? protrain::draft::Log() : [session](const std::string &line) { hear(*session, line); });
     if (log == nullptr) return;
     for (const std::string &line : std::exchange(session->unheard, {})) hear(*session, line);
   });

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 namespace tool {
@@ -59,13 +58,13 @@ std::vector<std::byte> bytes_of(const std::vector<std::int64_t> &tokens) {
 
 }  // namespace
 
-std::vector<ModelInput> model_inputs(const Options &options, const std::string &model) {
+ModelData data_of(const Options &options, const std::string &model) {
   const char *json = nullptr;
   check(protrain_options_check(options.get(), model.c_str(), &json));
   const nlohmann::json about = nlohmann::json::parse(json);
-  std::vector<ModelInput> inputs;
+  ModelData data;
   for (const nlohmann::json &row : about.at("inputs")) {
-    ModelInput &input = inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});
+    ModelInput &input = data.inputs.emplace_back(ModelInput{.name = row["name"], .dtype = row["dtype"], .dims = {}});
     if (row["dims"].is_null()) continue;
     input.dims.emplace();
     for (const nlohmann::json &dim : row["dims"]) {
@@ -75,38 +74,32 @@ std::vector<ModelInput> model_inputs(const Options &options, const std::string &
         input.dims->emplace_back(dim.is_null() ? std::string() : dim.get<std::string>());
     }
   }
-  return inputs;
-}
-
-Dims bound_dims(const Options &options) {
-  Dims dims;
-  const std::string lines = value_of(options, "dim");
-  for (std::size_t at = 0; at < lines.size();) {
-    const std::size_t end = std::min(lines.find('\n', at), lines.size()), equals = lines.rfind('=', end - 1);
-    std::from_chars(lines.data() + equals + 1, lines.data() + end, dims[lines.substr(at, equals - at)]);
-    at = end + 1;
+  for (const auto &[name, dim] : about.at("dims").items())
+    if (!dim["default"].get<bool>()) data.bound[name] = dim["value"];
+  if (const nlohmann::json &batch = about.at("batch"); !batch.is_null()) {
+    data.batch_input = batch["input"];
+    data.has_tokens = batch["tokens_per_sample"] > 0;
   }
-  return dims;
+  return data;
 }
 
-Batches::Batches(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options) {
-  const Dims given = bound_dims(options);
-  open_arrays(flags.arrays, inputs);
+Batches::Batches(const DataFlags &flags, const ModelData &model, const Options &options) {
+  open_arrays(flags.arrays, model);
   if (!flags.token_type.empty() && flags.tokens.empty()) throw UsageError("--token-type needs --tokens FILE");
-  if (!flags.tokens.empty()) open_tokens(flags, inputs, options);
-  if (arrays_.size() + token_inputs_.size() < inputs.size())
+  if (!flags.tokens.empty()) open_tokens(flags, model, options);
+  if (arrays_.size() + token_inputs_.size() < model.inputs.size())
     throw UsageError(fmt::format("the model's inputs are {}; give each with --input NAME=FILE.npy, or --tokens FILE",
-                                 names_of(inputs)));
+                                 names_of(model.inputs)));
   for (const auto &[name, size] : dims_)
-    if (!given.contains(name) && size != kOpen)
+    if (!model.bound.contains(name) && size != kOpen)
       check(protrain_options_set(options.get(), "dim", fmt::format("{}={}", name, size).c_str()));
 }
 
-void Batches::open_arrays(const std::vector<std::string> &pairs, const std::vector<ModelInput> &inputs) {
+void Batches::open_arrays(const std::vector<std::string> &pairs, const ModelData &model) {
   for (const std::string &pair : pairs) {
     const std::size_t equals = pair.find('=');
     if (equals == std::string::npos) throw UsageError(fmt::format("--input wants NAME=FILE.npy, not '{}'", pair));
-    const ModelInput &input = find_input(inputs, pair.substr(0, equals));
+    const ModelInput &input = find_input(model.inputs, pair.substr(0, equals));
     for (const Array &other : arrays_)
       if (other.input == input.name) throw UsageError(fmt::format("input {} is given twice", input.name));
     Array array{.input = input.name, .file = NpyFile(pair.substr(equals + 1)), .slice = {}};
@@ -115,10 +108,9 @@ void Batches::open_arrays(const std::vector<std::string> &pairs, const std::vect
     shape.erase(shape.begin());
     bind(input, shape, array.file.path());
     array.slice.resize(array.file.slice_bytes());
-    const bool tokens = input.dtype.find("int") != std::string::npos;  // of a model without any, samples are counted
     std::int64_t count = shape.empty() ? 1 : shape.front();
-    for (std::size_t i = 1; tokens && i < shape.size(); ++i) count *= shape[i];
-    if (tokens_per_step_ == 0 || (tokens && input.name == "input_ids")) tokens_per_step_ = static_cast<double>(count);
+    for (std::size_t i = 1; model.has_tokens && i < shape.size(); ++i) count *= shape[i];  // else samples are counted
+    if (input.name == model.batch_input) tokens_per_step_ = static_cast<double>(count);
     arrays_.push_back(std::move(array));
   }
   require_same_steps();
@@ -139,14 +131,13 @@ void Batches::require_same_steps() const {
   }
 }
 
-void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options) {
-  const Dims given = bound_dims(options);
+void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const Options &options) {
   const bool batch_may_stay_open = !value_of(options, "tokens_per_step").empty();
   const std::string labels = value_of(options, "loss_labels");
-  const ModelInput &ids = find_input(inputs, "input_ids");
+  const ModelInput &ids = find_input(model.inputs, "input_ids");
   if (!ids.dims || ids.dims->size() != 2) throw Failure("--tokens needs a model whose input_ids are (batch, sequence)");
-  batch_ = size_of_dim(flags.batch, "batch", (*ids.dims)[0], given, batch_may_stay_open);
-  sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], given, false);
+  batch_ = size_of_dim(flags.batch, "batch", (*ids.dims)[0], model.bound, batch_may_stay_open);
+  sequence_ = size_of_dim(flags.sequence, "sequence", (*ids.dims)[1], model.bound, false);
   next_ = flags.labels == "next";
   tokens_.emplace(flags.tokens, flags.token_type);
   const std::uint64_t ahead = next_ ? 1 : 0, length = static_cast<std::uint64_t>(sequence_);
@@ -155,7 +146,7 @@ void Batches::open_tokens(const DataFlags &flags, const std::vector<ModelInput> 
     throw Failure(fmt::format("{}: {} tokens are too few for one window of {}", tokens_->path(), tokens_->count(),
                               length + ahead));
   token_inputs_ = {ids};
-  if (labels != ids.name) token_inputs_.push_back(find_input(inputs, labels));
+  if (labels != ids.name) token_inputs_.push_back(find_input(model.inputs, labels));
   for (const ModelInput &input : token_inputs_) bind(input, {batch_, sequence_}, tokens_->path());
   tokens_per_step_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
 }

@@ -22,8 +22,14 @@ struct ModelInput {
 
 using Dims = std::map<std::string, std::int64_t>;
 
-std::vector<ModelInput> model_inputs(const Options &options, const std::string &model);
-Dims bound_dims(const Options &options);  // what the option `dim` holds
+// What `check` says of the data that a model takes.
+struct ModelData {
+  std::vector<ModelInput> inputs;
+  Dims bound;               // by the option `dim`
+  std::string batch_input;  // whose axis 0 counts samples
+  bool has_tokens = false;  // its other elements are counted too
+};
+ModelData data_of(const Options &options, const std::string &model);
 
 // From the command line.
 struct DataFlags {
@@ -37,7 +43,7 @@ struct DataFlags {
 class Batches {
  public:
   // Opens the files, and binds in `options` the symbolic dims that the data decides and no --dim has bound.
-  Batches(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options);
+  Batches(const DataFlags &flags, const ModelData &model, const Options &options);
 
   // The batch, where the library was left to choose it.
   void settle(protrain_session *session);
@@ -60,9 +66,9 @@ class Batches {
     std::vector<std::byte> slice;
   };
 
-  void open_arrays(const std::vector<std::string> &pairs, const std::vector<ModelInput> &inputs);
+  void open_arrays(const std::vector<std::string> &pairs, const ModelData &model);
   void require_same_steps() const;
-  void open_tokens(const DataFlags &flags, const std::vector<ModelInput> &inputs, const Options &options);
+  void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
   void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
   void feed_tokens(protrain_session *session, std::uint64_t step);
 

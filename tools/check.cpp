@@ -68,6 +68,14 @@ void print_doubts(const Json &about) {
   for (const Json &name : unmatched) fmt::print("  {}\n", plain(name));
 }
 
+// "batch: 2 samples of 16 tokens, of input_ids".
+void print_batch(const Json &batch) {
+  if (batch.is_null() || batch["input"] == "") return;
+  const std::string tokens =
+      batch["tokens_per_sample"] == 0 ? "" : fmt::format(" of {} tokens", plain(batch["tokens_per_sample"]));
+  fmt::print("batch: {} samples{}, of {}\n", plain(batch["samples"]), tokens, plain(batch["input"]));
+}
+
 void print_for_people(const Json &about) {
   fmt::print("{}: {}\n", about.value("model", ""),
              about.value("trainable", false) ? "can be trained" : "cannot be trained");
@@ -77,6 +85,7 @@ void print_for_people(const Json &about) {
     fmt::print("  {} {} {}\n", input.value("name", ""), input.value("dtype", ""), plain_list(input["dims"]));
   const Json dims = about.value("dims", Json::object()), operators = about.value("operators", Json::object());
   for (const auto &[name, dim] : dims.items()) fmt::print("  {} = {}{}\n", name, plain(dim["value"]), origin_of(dim));
+  print_batch(about["batch"]);
   if (!operators.empty()) fmt::print("operators\n");
   for (const auto &[name, count] : operators.items()) fmt::print("  {:5} {}\n", plain(count), name);
   if (about.value("trainable", false)) fmt::print("blocks: {}\n", plain(about["blocks"]));

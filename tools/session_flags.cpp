@@ -66,13 +66,9 @@ void bind_defaults(const Options &options, const std::string &model) {
   const bool batch_is_settled = *tokens_per_step != '\0';
   check(protrain_options_check(options.get(), model.c_str(), &text));
   const nlohmann::json about = nlohmann::json::parse(text);
-  std::string batch;  // the first dimension of the first input of integers
-  for (const nlohmann::json &input : about.at("inputs"))
-    if (batch.empty() && input["dtype"].get<std::string>().starts_with("int") && !input["dims"].empty() &&
-        input["dims"][0].is_string())
-      batch = input["dims"][0];
+  const nlohmann::json &batch = about.at("batch");
   for (const auto &[name, dim] : about.at("dims").items()) {
-    if (!dim["default"].get<bool>() || (batch_is_settled && name == batch)) continue;
+    if (!dim["default"].get<bool>() || (batch_is_settled && batch.at("dim") == name)) continue;
     const std::string pair = fmt::format("{}={}", name, dim["value"].dump());
     fmt::print(stderr, "protrain: --dim {} is {}\n", pair, dim["inferred"].get<bool>() ? "inferred" : "assumed");
     check(protrain_options_set(options.get(), "dim", pair.c_str()));

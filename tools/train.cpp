@@ -226,7 +226,7 @@ void write_results(protrain_session *session, const TrainFlags &flags, Checkpoin
 int train(const TrainFlags &flags) {
   if (flags.save_every > 0 && flags.save_path.empty()) throw UsageError("--save-every needs --save DIR");
   const Options options = flags.session.make_options();
-  Batches batches(flags.data, model_inputs(options, flags.model), options);
+  Batches batches(flags.data, data_of(options, flags.model), options);
   require_writable(flags);
   const Session session = [&] {
     const ProfilingLine line(options);

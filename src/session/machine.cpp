@@ -2,27 +2,20 @@
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "draft/compile.h"
 
 namespace protrain::session {
 
 namespace {
 
-using graph::ValueId;
-
-bool on_trial(const Options &options, const char *what) {
-  const std::vector<std::string> trials = options.list("trial");
-  return std::ranges::find(trials, what) != trials.end();
-}
-
-// The disk is waited for by nobody but who needs what it brings. Where the host's cores are the device's, everything
-// else runs on the team, in the Program's order; tests ask for a worker a queue, as a device of its own would have.
-std::array<bool, kQueueCount> own_workers(const Options &options, const Blueprint &blueprint,
-                                          const backend::DeviceInfo &device) {
+// Only consumers of a disk read wait for it, so the disk queue has its own worker. Where the host's cores are the
+// device's, everything else runs on the team, in the Program's order; tests ask for a worker a queue, as a device of
+// its own would have.
+std::array<bool, kQueueCount> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
   std::array<bool, kQueueCount> own{};
   // An asynchronous device runs its queues by itself; the host's are not among them.
-  const bool all = !device.asynchronous && (on_trial(options, "workers") || !device.shares_cores);
-  blueprint.draft.each([&](const program::Program &program) {
+  const bool all = !device.asynchronous && (draft.settings.trials.workers || !device.shares_cores);
+  draft.programs.each([&](const program::Program &program) {
     for (const program::Instruction &instruction : program.instructions)
       if (const Queue queue = instruction.queue;
           queue == Queue::disk || (queue == Queue::host && device.asynchronous) || (all && queue != Queue::compute))
@@ -31,28 +24,28 @@ std::array<bool, kQueueCount> own_workers(const Options &options, const Blueprin
   return own;
 }
 
-Blueprint draw_up_here(backend::Device &device, run::Kernels &kernels, const Options &options,
-                       const onnx_import::Source &source, const Log &log) {
-  LiveSite site(device, kernels, options, log);
-  return draw_up(options, source, site);
+draft::Draft compile_here(backend::Device &device, run::Kernels &kernels, const draft::Settings &settings,
+                          const onnx_import::Source &source, const draft::Log &log) {
+  draft::LocalMachine machine(device, kernels, settings, log);
+  return draft::compile(settings, source, machine);
 }
 
 }  // namespace
 
-Machine::Machine(const Options &options, const onnx_import::Source &source, const Log &progress)
-    : device_(open_device(options)),
+Machine::Machine(const draft::Settings &settings, const onnx_import::Source &source, const draft::Log &progress)
+    : device_(draft::open_device(settings)),
       kernels_(*device_),
-      blueprint_(draw_up_here(*device_, kernels_, options, source, progress)),
-      store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = blueprint_.draft.bytes,
-                                                                     .state_bytes = blueprint_.draft.state.bytes,
-                                                                     .piece_bytes = blueprint_.chosen.plan.piece_bytes,
-                                                                     .directory = options.text("offload_dir")})),
-      parameters_(std::make_unique<Parameters>(blueprint_, *store_)),
-      lanes_(std::make_unique<run::Lanes>(own_workers(options, blueprint_, device_->info()))) {
+      draft_(compile_here(*device_, kernels_, settings, source, progress)),
+      store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = draft_.programs.bytes,
+                                                                     .state_bytes = draft_.programs.state.bytes,
+                                                                     .piece_bytes = draft_.decision.plan.piece_bytes,
+                                                                     .directory = settings.offload_dir})),
+      parameters_(std::make_unique<Parameters>(draft_, *store_)),
+      lanes_(std::make_unique<run::Lanes>(own_workers(draft_, device_->info()))) {
   declare_disk();
-  make_executors({.delays = on_trial(options, "delays"), .poison = on_trial(options, "poison")});
+  make_executors({.delays = settings.trials.delays, .poison = settings.trials.poison});
   if (device_->info().asynchronous) warm_up();
-  for (std::size_t b = 0; b < blueprint_.served.size(); ++b) fill_values(b);
+  for (std::size_t v = 0; v < draft_.variants.size(); ++v) fill_values(v);
   parameters_->fill(device().threads, device().shares_memory);
 }
 
@@ -61,13 +54,13 @@ void Machine::declare_disk() {
   const auto declare = [&](const program::Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
     if (buffer.tier == Tier::disk) store_->declare_disk(buffer.offset + offset, bytes);
   };
-  const program::State &state = blueprint_.draft.state;
+  const program::State &state = draft_.programs.state;
   for (const program::State::Chunk &chunk : state.chunks) {
     declare(state.buffers[index(chunk.weights)], 0, state.buffers[index(chunk.weights)].bytes);
     for (program::BufferId array : chunk.optimizer)
       declare(state.buffers[index(array)], 0, state.buffers[index(array)].bytes);
   }
-  blueprint_.draft.each([&](const program::Program &program) {
+  draft_.programs.each([&](const program::Program &program) {
     for (const program::Instruction &i : program.instructions)
       if (i.queue == Queue::disk)
         for (const auto *operands : {&i.inputs, &i.outputs})
@@ -79,17 +72,17 @@ void Machine::make_executors(const run::Trial &trial) {
   const auto make = [&](const graph::Graph &graph, const program::Program &program) {
     if (program.instructions.empty()) return std::unique_ptr<run::Executor>();
     auto executor = std::make_unique<run::Executor>(*device_, graph, program, *store_, *lanes_);
-    executor->bind(kernels_, blueprint_.optimizer, trial);
+    executor->bind(kernels_, draft_.settings.optimizer, trial);
     return executor;
   };
-  for (std::size_t b = 0; b < blueprint_.served.size(); ++b) {
-    const Served &served = *blueprint_.served[b];
-    const Draft::Programs &programs = blueprint_.draft.programs[b];
-    executors_.push_back({.step = make(served.training.graph, programs.step),
-                          .accumulate = make(served.training.graph, programs.accumulate),
-                          .evaluation = make(served.forward, programs.evaluation)});
+  for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
+    const draft::ShapeVariant &variant = *draft_.variants[v];
+    const draft::ProgramSet::Variant &programs = draft_.programs.variants[v];
+    executors_.push_back({.step = make(variant.training.graph, programs.step),
+                          .accumulate = make(variant.training.graph, programs.accumulate),
+                          .evaluation = make(variant.forward, programs.evaluation)});
   }
-  settlement_ = make(blueprint_.first().training.graph, blueprint_.draft.settlement);
+  settlement_ = make(draft_.first().training.graph, draft_.programs.settlement);
   set_held(false);
 }
 
@@ -113,20 +106,20 @@ void Machine::warm_up() {
   set_status(0);
 }
 
-void Machine::fill_values(std::size_t binding) {
-  const graph::Graph &graph = blueprint_.served[binding]->training.graph;
+void Machine::fill_values(std::size_t variant) {
+  const graph::Graph &graph = draft_.variants[variant]->training.graph;
   std::vector<std::byte> dense;
-  for (const auto &[id, buffer] : blueprint_.draft.state.of_value[binding]) {
+  for (const auto &[id, buffer] : draft_.programs.state.of_value[variant]) {
     const graph::Value &value = graph.value(id);
     if (value.origin != graph::Origin::constant) continue;
     dense.resize(byte_count(value.type.dtype, value.type.shape));
     value.array.write_dense(dense.data());
-    store_->write(blueprint_.draft.state.buffers[index(buffer)], 0, dense.data(), dense.size());
+    store_->write(draft_.programs.state.buffers[index(buffer)], 0, dense.data(), dense.size());
   }
 }
 
 void Machine::write_input(program::BufferId buffer, const void *data, std::uint64_t bytes) {
-  store_->write(blueprint_.draft.state.buffers[index(buffer)], 0, data, bytes);
+  store_->write(draft_.programs.state.buffers[index(buffer)], 0, data, bytes);
 }
 
 void Machine::read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes) {
@@ -135,16 +128,16 @@ void Machine::read_result(const program::Program &program, program::BufferId id,
 
 std::uint32_t Machine::status() {
   std::uint32_t status = 0;
-  store_->read(blueprint_.draft.state.buffers[index(blueprint_.draft.state.status)], 0, &status, sizeof status);
+  store_->read(draft_.programs.state.buffers[index(draft_.programs.state.status)], 0, &status, sizeof status);
   return status;
 }
 
 void Machine::set_status(std::uint32_t status) {
-  store_->write(blueprint_.draft.state.buffers[index(blueprint_.draft.state.status)], 0, &status, sizeof status);
+  store_->write(draft_.programs.state.buffers[index(draft_.programs.state.status)], 0, &status, sizeof status);
 }
 
 void Machine::set_held(bool held) {
-  const program::State &state = blueprint_.draft.state;
+  const program::State &state = draft_.programs.state;
   if (state.held == program::BufferId::none) return;
   const std::uint32_t status = held ? 0 : 1;
   for (program::BufferId word : {state.held, state.host_status})

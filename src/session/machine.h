@@ -1,4 +1,4 @@
-// Machine: a Blueprint made real: the device, its kernels, the memory of all tiers with the state in it, the workers,
+// Machine: a draft made real: the device, its kernels, the memory of all tiers with the state in it, the workers,
 // and an executor for each Program.
 #pragma once
 
@@ -15,17 +15,17 @@ namespace protrain::session {
 
 class Machine {
  public:
-  // Draws up, allocates, and fills: weights from the file, constants, optimizer state with zeros.
-  Machine(const Options &options, const onnx_import::Source &source, const Log &progress);
+  // Compiles, allocates, and fills: weights from the file, constants, optimizer state with zeros.
+  Machine(const draft::Settings &settings, const onnx_import::Source &source, const draft::Log &progress);
 
-  // One binding's executors.
+  // One variant's.
   struct Executors {
     std::unique_ptr<run::Executor> step, accumulate, evaluation;
   };
 
   const backend::DeviceInfo &device() const { return device_->info(); }
-  const Blueprint &blueprint() const { return blueprint_; }
-  const Executors &executors(std::size_t binding) const { return executors_[binding]; }
+  const draft::Draft &draft() const { return draft_; }
+  const Executors &executors(std::size_t variant) const { return executors_[variant]; }
   // Of the Updates that a step left to the next; nullptr: none does.
   run::Executor *settlement() const { return settlement_.get(); }
   run::Store &store() { return *store_; }
@@ -41,16 +41,17 @@ class Machine {
   void set_held(bool held);
 
   Parameters &parameters() { return *parameters_; }
+  const Parameters &parameters() const { return *parameters_; }
 
  private:
   void declare_disk();
   void make_executors(const run::Trial &trial);
   void warm_up();
-  void fill_values(std::size_t binding);
+  void fill_values(std::size_t variant);
 
   std::unique_ptr<backend::Device> device_;
   run::Kernels kernels_;
-  Blueprint blueprint_;
+  draft::Draft draft_;
   std::unique_ptr<run::Store> store_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<run::Lanes> lanes_;

@@ -78,17 +78,30 @@ Parameters::Block Parameters::block_of(std::size_t p, std::size_t elements) cons
 }
 
 const graph::Value &Parameters::value(std::size_t p) const {
-  const graph::Graph &graph = blueprint_.first().training.graph;
+  const graph::Graph &graph = draft_.first().training.graph;
   return graph.value(graph.parameters[p]);
 }
 
 std::size_t Parameters::planes_below() const {
-  return state().optimizer_arrays.size() - static_cast<std::size_t>(blueprint_.optimizer.state_count());
+  return state().optimizer_arrays.size() - static_cast<std::size_t>(draft_.settings.optimizer.state_count());
 }
 
 const program::Buffer *Parameters::low_plane(std::size_t chunk) const {
   const bool there = planes_below() > 0 && !state().chunks[chunk].optimizer.empty();
   return there ? &buffer(state().chunks[chunk].optimizer[0]) : nullptr;
+}
+
+std::size_t Parameters::elements() const {
+  std::size_t sum = 0;
+  for (std::size_t p = 0; p < count(); ++p) sum += elements(p);
+  return sum;
+}
+
+std::optional<std::size_t> Parameters::find(const std::string &name) const {
+  const graph::ValueId id = forward().find(name);
+  const auto found = std::ranges::find(forward().parameters, id);
+  if (id == graph::ValueId::none || found == forward().parameters.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - forward().parameters.begin());
 }
 
 void Parameters::fill(int threads, bool reachable) {
@@ -136,9 +149,9 @@ void Parameters::fill_through_memory(std::size_t c) {
   for (std::size_t i = planes_below(); i < chunk.optimizer.size(); ++i)
     store_.clear_disk(buffer(chunk.optimizer[i]).offset, buffer(chunk.optimizer[i]).bytes);
   if (chunk.gradient == program::BufferId::none) return;
-  for (std::size_t p : blueprint_.chosen.plan.chunks[c].parameters) {
+  for (std::size_t p : draft_.decision.plan.chunks[c].parameters) {
     if (!state().parameters[p].trained) continue;
-    const grad::Training &training = blueprint_.first().training;
+    const grad::Training &training = draft_.first().training;
     const graph::Type &type = training.graph.value(training.gradients[p]).type;
     const program::Operand home = state().gradient(p);
     store_.clear_disk(buffer(home.buffer).offset + home.offset, byte_count(type.dtype, type.shape));
@@ -146,13 +159,13 @@ void Parameters::fill_through_memory(std::size_t c) {
 }
 
 void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
-  for (std::size_t p : blueprint_.chosen.plan.chunks[chunk].parameters) {
+  for (std::size_t p : draft_.decision.plan.chunks[chunk].parameters) {
     const graph::Value &parameter = value(p);
     if (is_split(p))
       read_masters(p, to);
     else
-      blueprint_.file->read(
-          blueprint_.in_file(parameter.name), 0,
+      draft_.file->read(
+          draft_.in_file(parameter.name), 0,
           {to.weights + state().parameters[p].weights_at, byte_count(parameter.type.dtype, parameter.type.shape)});
   }
 }
@@ -160,7 +173,7 @@ void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
 // The file holds float32.
 void Parameters::read_masters(std::size_t p, const Planes &to) const {
   const program::State::Parameter &parameter = state().parameters[p];
-  const std::string &name = blueprint_.in_file(value(p).name);
+  const std::string &name = draft_.in_file(value(p).name);
   const auto elements = static_cast<std::size_t>(element_count(value(p).type.shape));
   Block block = block_of(p, elements);
   std::byte *high = to.weights + parameter.weights_at, *low = nullptr;
@@ -169,7 +182,7 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
   for (std::size_t at = 0; at < elements; at += masters.size()) {
     const std::size_t count = std::min(masters.size(), elements - at);
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(masters).first(count));
-    blueprint_.file->read(name, at * sizeof(float), bytes);
+    draft_.file->read(name, at * sizeof(float), bytes);
     block.split(bytes);
     std::ranges::copy(block.high_of(count), high + at * kNarrowBytes);
     if (low) std::ranges::copy(block.low_of(count), low + at * block.low_size);
@@ -221,7 +234,7 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
 
 // Gradients on disk are arrays of their own. Narrow ones are read to the upper half of `out`, and widened from there.
 void Parameters::read_gradient(std::size_t p, std::span<float> out) {
-  const grad::Training &training = blueprint_.first().training;
+  const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;
   const std::size_t bytes = out.size() * size_of(dtype);
   std::byte *to = reinterpret_cast<std::byte *>(out.data()) + (out.size_bytes() - bytes);

@@ -5,15 +5,22 @@
 #include <optional>
 #include <span>
 
+#include "draft/draft.h"
 #include "run/store.h"
-#include "session/blueprint.h"
 
 namespace protrain::session {
 
 class Parameters {
  public:
   // Both must outlive it.
-  Parameters(const Blueprint &blueprint, run::Store &store) : blueprint_(blueprint), store_(store) {}
+  Parameters(const draft::Draft &draft, run::Store &store) : draft_(draft), store_(store) {}
+
+  std::size_t count() const { return forward().parameters.size(); }  // tensors
+  const std::string &name(std::size_t p) const { return forward().value(forward().parameters.at(p)).name; }
+  const Shape &shape(std::size_t p) const { return forward().value(forward().parameters.at(p)).type.shape; }
+  std::size_t elements(std::size_t p) const { return static_cast<std::size_t>(element_count(shape(p))); }
+  std::size_t elements() const;  // of all
+  std::optional<std::size_t> find(const std::string &name) const;
 
   // Weights from the file, optimizer state of zeros, by as many threads as there is use for up to `threads`.
   // `reachable`: the host can write to the device's memory.
@@ -34,7 +41,8 @@ class Parameters {
     std::byte *low;  // nullptr: there is none
   };
 
-  const program::State &state() const { return blueprint_.draft.state; }
+  const graph::Graph &forward() const { return draft_.first().forward; }
+  const program::State &state() const { return draft_.programs.state; }
   const program::Buffer &buffer(program::BufferId id) const { return state().buffers[index(id)]; }
   const graph::Value &value(std::size_t parameter) const;
   bool is_split(std::size_t parameter) const {
@@ -54,7 +62,7 @@ class Parameters {
   template <typename Act>
   void each_block(std::size_t parameter, std::uint64_t bytes, Act &&act);
 
-  const Blueprint &blueprint_;
+  const draft::Draft &draft_;
   run::Store &store_;
 };
 

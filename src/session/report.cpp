@@ -5,17 +5,18 @@
 #include <algorithm>
 #include <map>
 
+#include "base/json.h"
 #include "base/text.h"
-#include "program/timeline.h"
+#include "draft/costs_json.h"
 
 namespace protrain::session {
 
 namespace {
 
-constexpr std::size_t kPoints = 400;    // of a timeline, at most
-constexpr std::int64_t kPixels = 1000;  // of a picture's width; gaps between bars that are narrower are not told
-
-double to_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+using draft::costs_json;
+using draft::queues_json;
+using draft::timeline_json;
+using draft::to_seconds;
 
 Json operators_json(const run::Report &report, const program::Program &program, const graph::Graph &graph) {
   std::map<std::string, std::pair<std::int64_t, int>> by_operator;  // nanoseconds, launches
@@ -57,11 +58,11 @@ std::vector<std::string> some_of(const std::vector<std::string> &names) {
 }
 
 // Initializers that may not be what they were taken for, and what to do.
-Json doubtful_json(const Blueprint &blueprint) {
-  if (blueprint.doubts.empty() && blueprint.unmatched.empty()) return Json::object();
-  return {{"count", blueprint.doubts.size()},
-          {"names", some_of(blueprint.doubts)},
-          {"unmatched", some_of(blueprint.unmatched)},
+Json doubtful_json(const draft::Draft &draft) {
+  if (draft.doubts.empty() && draft.unmatched.empty()) return Json::object();
+  return {{"count", draft.doubts.size()},
+          {"names", some_of(draft.doubts)},
+          {"unmatched", some_of(draft.unmatched)},
           {"text",
            "whether these are parameters could not be told for certain; protrain check says why, and what settles it: "
            "the options trainable, frozen and parameters_from, or of a Constant another export of the file"}};
@@ -69,20 +70,20 @@ Json doubtful_json(const Blueprint &blueprint) {
 
 }  // namespace
 
-std::string created_json(const backend::DeviceInfo &device, const Blueprint &blueprint, const MemoryAround &memory) {
-  const plan::Plan &plan = blueprint.chosen.plan;
+std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft, const MemoryAround &memory) {
+  const plan::Plan &plan = draft.decision.plan;
   return Json{{"event", "created"},
               {"device", device.name},
               {"description", device.description},
               {"threads", device.threads},
-              {"instructions", blueprint.draft.programs[0].step.instructions.size()},
-              {"device_peak_bytes", blueprint.draft.bytes[0]},
-              {"host_peak_bytes", blueprint.draft.bytes[1]},
-              {"disk_bytes", blueprint.draft.bytes[2]},
-              {"accumulation", blueprint.accumulation},
-              {"micro_batch", blueprint.micro_batch},
-              {"loss_from", blueprint.loss_from},
-              {"predicted_seconds", blueprint.predicted[0].seconds(blueprint.accumulation)},
+              {"instructions", draft.programs.variants[0].step.instructions.size()},
+              {"device_peak_bytes", draft.programs.bytes[0]},
+              {"host_peak_bytes", draft.programs.bytes[1]},
+              {"disk_bytes", draft.programs.bytes[2]},
+              {"accumulation", draft.accumulation},
+              {"micro_batch", draft.micro_batch},
+              {"loss_from", draft.loss_from},
+              {"predicted_seconds", draft.predictions[0].seconds(draft.accumulation)},
               {"n_chunk", plan.chunks.size()},
               {"n_persist", plan.n_persist},
               {"n_buffer", plan.n_buffer},
@@ -92,7 +93,7 @@ std::string created_json(const backend::DeviceInfo &device, const Blueprint &blu
               {"n_block", plan.blocks.size()},
               {"memory", memory_json(memory)},
               {"warnings", warnings_json(device, memory.unpinned)},
-              {"doubtful", doubtful_json(blueprint)}}
+              {"doubtful", doubtful_json(draft)}}
       .dump();
 }
 
@@ -107,49 +108,6 @@ std::string step_json(std::uint64_t step, const StepResult &result, double secon
 
 std::string saved_json(std::uint64_t step, const std::string &path) {
   return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump();
-}
-
-Json costs_json(const program::Summary &summary, const std::array<std::uint64_t, kTierCount> &peak_bytes) {
-  Json json = {{"seconds", to_seconds(summary.step_ns)},
-               {"device_peak_bytes", peak_bytes[0]},
-               {"host_peak_bytes", peak_bytes[1]},
-               {"disk_bytes", peak_bytes[2]},
-               {"overlap", summary.overlap}};
-  for (std::size_t q = 0; q < kQueueCount; ++q) json["busy_seconds"][kQueueNames[q]] = to_seconds(summary.busy_ns[q]);
-  for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s)
-    json["stall_seconds"][program::name_of_stall(s)] = to_seconds(summary.stall_ns[s]);
-  return json;
-}
-
-Json costs_json(const program::Program &program, const program::Simulation &simulation, const program::Beside &beside) {
-  const std::vector<program::Span> spans = spans_of(simulation);
-  return costs_json(summarize(program, spans, beside, simulation.step_ns),
-                    simulation.entries.empty() ? program.state_bytes : simulation.entries.back().high_bytes);
-}
-
-Json timeline_json(const program::Program &program, const std::vector<program::Span> &spans) {
-  Json json = {{"owners", program::kOwnerNames}};
-  const program::Timeline timeline = program::timeline(program, spans, kPoints);
-  for (std::size_t t = 0; t < kTierCount; ++t) {
-    Json &points = json[kTierNames[t]] = Json::array();
-    for (const program::Point &point : timeline[t]) {
-      Json &row = points.push_back(Json::array({to_seconds(point.at_ns)}));
-      for (std::uint64_t bytes : point.bytes) row.push_back(bytes);
-    }
-  }
-  return json;
-}
-
-Json queues_json(const program::Program &program, const std::vector<program::Span> &spans) {
-  std::int64_t end_ns = 0;
-  for (const program::Span &span : spans) end_ns = std::max(end_ns, span.end_ns);
-  Json json;
-  for (std::size_t q = 0; q < kQueueCount; ++q) {
-    Json &bars = json[kQueueNames[q]] = Json::array();
-    for (const program::Span &span : busy_spans(program, spans, static_cast<Queue>(q), end_ns / kPixels))
-      bars.push_back(Json::array({to_seconds(span.start_ns), to_seconds(span.end_ns)}));
-  }
-  return json;
 }
 
 std::string report_json(const run::Report &report, double seconds, const MemoryAround &memory,

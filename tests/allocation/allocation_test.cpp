@@ -107,8 +107,8 @@ void PrintTo(const Case &one, std::ostream *out) { *out << one.name; }
 
 class StepAllocations : public testing::TestWithParam<Case> {
  protected:
-  session::Options options() const {
-    session::Options options;
+  draft::Options options() const {
+    draft::Options options;
     for (const char *dim : {"batch=2", "sequence=32"}) options.set("dim", dim);
     options.set("threads", "2");
     for (const auto &[key, value] : GetParam().options) options.set(key, value);

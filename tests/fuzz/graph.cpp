@@ -61,7 +61,7 @@ void set_inputs(session::Session &session) {
 }
 
 // A session, a step and an evaluation, and a file that opens again.
-void train(const std::string &bytes, session::Options options, const test::Scratch &scratch) {
+void train(const std::string &bytes, draft::Options options, const test::Scratch &scratch) {
   constexpr const char *kPrecisions[] = {"fp32", "fp32", "bf16", "fp16"};
   options.set("threads", "1");
   options.set("memory", "256MiB");
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
   const fuzz::Differentiated found = fuzz::differentiate(bytes);
   if (!found.training || !is_small(found.training->graph)) return 0;
   fuzz::answer([&] {
-    session::Options options;
+    draft::Options options;
     if (found.attached) options.set("loss", "mse");
     const auto file = onnx_import::Model::open(fuzz::in_memory(bytes, fuzz::external_folder()));
     for (const std::string &name : file->symbolic_dims()) options.set("dim", name + "=3");

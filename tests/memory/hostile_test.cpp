@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "draft/hostile_cases.h"
 #include "onnx_import/hostile_cases.h"
 #include "onnx_import/skeleton.h"
-#include "session/hostile_cases.h"
 
 namespace protrain::test {
 namespace {

@@ -42,9 +42,9 @@ profile::Profile small_machine(bool shared) {
 }
 
 // Its kernels need no scratch: that of real ones is more than all else that a fixture has.
-class SmallSite final : public session::Site {
+class SmallMachine final : public draft::TargetMachine {
  public:
-  explicit SmallSite(profile::Profile profile) : profile_(std::move(profile)) {}
+  explicit SmallMachine(profile::Profile profile) : profile_(std::move(profile)) {}
   profile::Profile profile(const std::vector<const graph::Graph *> &, const backend::Optimizer &) override {
     return profile_;
   }
@@ -61,7 +61,7 @@ class Case {
  public:
   Case(const std::string &model, bool shared, const Pairs &more = {}) : Case(model, small_machine(shared), more) {}
   Case(const std::string &model, const profile::Profile &machine, const Pairs &more = {})
-      : space(options(model, more), test::fixture(model + ".onnx"), std::make_unique<SmallSite>(machine)) {}
+      : space(settings(model, more), test::fixture(model + ".onnx"), std::make_unique<SmallMachine>(machine)) {}
 
   // Device memory of the plan that keeps everything there.
   std::uint64_t resident_bytes() const { return space.search().resident.value().laid_out.bytes[0]; }
@@ -83,13 +83,13 @@ class Case {
     return least;
   }
 
-  static session::Options options(const std::string &model, const Pairs &more) {
+  static draft::Settings settings(const std::string &model, const Pairs &more) {
     Pairs pairs = test::base_options(model);
     pairs.emplace_back("hardware", "small");  // for the disk to be the profile's
     pairs.insert(pairs.end(), more.begin(), more.end());
-    session::Options options = options_with(pairs);
+    draft::Options options = options_with(pairs);
     if (model == "root") options.clear("dim"), options.set("dim", "batch=8");
-    return options;
+    return draft::settings_of(options);
   }
 
   std::vector<Laid> laid_;

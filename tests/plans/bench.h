@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "backend/optimizer_step.h"
+#include "draft/loaded_model.h"
 #include "random_plan.h"
 #include "run/executor.h"
 #include "session/machine.h"
@@ -14,12 +15,12 @@ class Bench {
  public:
   // The executor computes on `device`; memory and state are those of a session's machine.
   Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2))
-      : machine_(options(model, std::move(more)), fixture(model + ".onnx"), nullptr),
+      : machine_(draft::settings_of(options(model, std::move(more))), fixture(model + ".onnx"), nullptr),
         device_(std::move(device)),
         kernels_(*device_) {}
 
-  const session::Blueprint &blueprint() const { return machine_.blueprint(); }
-  const program::Program &program() const { return blueprint().draft.programs[0].step; }
+  const draft::Draft &draft() const { return machine_.draft(); }
+  const program::Program &program() const { return draft().programs.variants[0].step; }
   run::Store &store() { return machine_.store(); }
 
   // Takes `program` in place of the session's; `workers`: one for each queue beside compute. Those that an asynchronous
@@ -34,14 +35,14 @@ class Bench {
                                        : workers && instruction.queue != Queue::compute;
     lanes_ = std::make_unique<run::Lanes>(own);
     executor_ = std::make_unique<run::Executor>(*device_, graph(), program_, store(), *lanes_);
-    executor_->bind(kernels_, blueprint().optimizer, trial);
+    executor_->bind(kernels_, draft().settings.optimizer, trial);
     reset();
   }
 
   // Weights and optimizer state as a new session has them. Whole chunks: parts of what a faulty Program spoilt on disk
   // could not be replaced.
   void reset() {
-    const program::State &state = blueprint().draft.state;
+    const program::State &state = draft().programs.state;
     for (const program::State::Chunk &chunk : state.chunks)
       for (program::BufferId array : chunk.optimizer) {
         const program::Buffer &buffer = state.buffers[index(array)];
@@ -55,7 +56,7 @@ class Bench {
     static const std::vector<std::int64_t> ids = load_tokens("input_ids.npy"), labels = load_tokens("labels.npy");
     for (graph::ValueId input : graph().inputs) {
       const auto &values = graph().value(input).name == "labels" ? labels : ids;
-      machine_.write_input(blueprint().draft.state.of_value[0].at(input), batch(values, steps_),
+      machine_.write_input(draft().programs.state.of_value[0].at(input), batch(values, steps_),
                            std::size_t{kBatch} * kSequence * sizeof(std::int64_t));
     }
     machine_.set_status(0);
@@ -69,7 +70,7 @@ class Bench {
   // Of what was fed.
   void step(bool timed = true) {
     backend::StepScalars scalars = {
-        .update = backend::numbers_of(blueprint().optimizer, 1e-2, static_cast<double>(++steps_))};
+        .update = backend::numbers_of(draft().settings.optimizer, 1e-2, static_cast<double>(++steps_))};
     scalars.step = static_cast<std::uint64_t>(steps_);
     scalars.seed = 7;
     executor_->run(scalars, cancelled, timed);
@@ -109,11 +110,11 @@ class Bench {
     return trace;
   }
 
-  const graph::Graph &graph() const { return blueprint().first().training.graph; }
+  const graph::Graph &graph() const { return draft().first().training.graph; }
   std::atomic<bool> cancelled{false};
 
  private:
-  static session::Options options(const std::string &model, Pairs more) {
+  static draft::Options options(const std::string &model, Pairs more) {
     Pairs pairs = base_options(model);
     pairs.insert(pairs.end(), more.begin(), more.end());
     return options_with(pairs);
@@ -130,7 +131,8 @@ class Bench {
 
 // The training graph that a session makes of a model, for plans to be drawn for.
 inline graph::Graph training_graph(const std::string &model) {
-  session::LoadedModel loaded = session::load_model(options_with(base_options(model)), fixture(model + ".onnx"));
+  draft::LoadedModel loaded =
+      draft::load_model(draft::settings_of(options_with(base_options(model))), fixture(model + ".onnx"));
   return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
 }
 

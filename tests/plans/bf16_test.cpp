@@ -1,5 +1,6 @@
 // Programs in bfloat16 without a device: any plan lowers, is proved and simulated; how much memory it takes beside the
 // same plan's in float32.
+#include "draft/loaded_model.h"
 #include "grad/training.h"
 #include "program/simulate.h"
 #include "random_plan.h"
@@ -21,7 +22,7 @@ struct Paper {
   Paper(const std::string &model, const std::string &precision, bool accumulate, const Pairs &dims = kSmall) {
     Pairs pairs = dims;
     pairs.emplace_back("precision", precision);
-    session::LoadedModel loaded = session::load_model(options_with(pairs), fixture(model + ".onnx"));
+    draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_with(pairs)), fixture(model + ".onnx"));
     weights = precision == "bf16" ? DType::bf16 : DType::f32;
     training = grad::build(std::move(loaded.prepared.graph), loaded.loss, {.accumulate = accumulate});
   }

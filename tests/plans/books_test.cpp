@@ -24,7 +24,7 @@ class Books : public testing::TestWithParam<std::string> {
 };
 
 std::span<std::byte> transient_bytes(Bench &bench, std::size_t t) {
-  const std::uint64_t begin = bench.program().state_bytes[t], end = bench.blueprint().draft.bytes[t];
+  const std::uint64_t begin = bench.program().state_bytes[t], end = bench.draft().programs.bytes[t];
   return {bench.store().arena(static_cast<Tier>(t)) + begin, end - begin};
 }
 

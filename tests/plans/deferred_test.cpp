@@ -5,9 +5,11 @@
 #include <chrono>
 #include <thread>
 
+#include "draft/loaded_model.h"
 #include "errors.h"
 #include "grad/training.h"
 #include "random_plan.h"
+#include "session/session.h"
 
 namespace protrain::test {
 namespace {
@@ -30,7 +32,8 @@ class Deferred : public testing::TestWithParam<int> {
   }
 
   static Pairs drawn(Draw &draw, const Scratch &scratch) {
-    session::LoadedModel loaded = session::load_model(options_with(options()), fixture(kModel + ".onnx"));
+    draft::LoadedModel loaded =
+        draft::load_model(draft::settings_of(options_with(options())), fixture(kModel + ".onnx"));
     const graph::Graph graph = grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
     Pairs pairs = following(draw.deferring(draw.plan(graph, plan::OptimizerOrder::barrier)), scratch);
     const Pairs trial = draw.trial();

@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "draft/loaded_model.h"
 #include "fixtures.h"
 #include "plans/draw.h"
 #include "scratch.h"
-#include "session/loaded_model.h"
 #include "session/session.h"
 
 namespace protrain::test {
@@ -27,8 +27,8 @@ inline std::string model_name(const testing::TestParamInfo<std::string> &info) {
   return name;
 }
 
-inline session::Options options_with(const Pairs &pairs) {
-  session::Options options;
+inline draft::Options options_with(const Pairs &pairs) {
+  draft::Options options;
   for (const auto &[key, value] : pairs) options.set(key, value);
   return options;
 }

@@ -4,8 +4,10 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "draft/loaded_model.h"
 #include "grad/training.h"
 #include "random_plan.h"
+#include "session/session.h"
 
 namespace protrain::test {
 namespace {
@@ -30,7 +32,7 @@ struct Case {
 class Resume : public testing::TestWithParam<Case> {
  protected:
   Resume() : model_(fixture(GetParam().model + ".onnx")) {
-    session::LoadedModel loaded = session::load_model(options_with(options()), model_);
+    draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_with(options())), model_);
     graph_ = grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
   }
 

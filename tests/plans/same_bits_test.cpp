@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "draft/loaded_model.h"
 #include "grad/training.h"
 #include "random_plan.h"
+#include "session/session.h"
 
 namespace protrain::test {
 namespace {
@@ -15,7 +17,7 @@ class SameBits : public testing::TestWithParam<std::string> {
   std::string model() const { return fixture(GetParam() + ".onnx"); }
 
   graph::Graph training_graph() const {
-    session::LoadedModel loaded = session::load_model(options_with(base_options(GetParam())), model());
+    draft::LoadedModel loaded = draft::load_model(options_with(base_options(GetParam())), model());
     return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
   }
 

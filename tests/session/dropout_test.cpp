@@ -19,7 +19,7 @@ using test::kSequence;
 const std::string kModel = test::fixture("dropout-gpt.onnx");
 
 std::unique_ptr<Session> session_of(const std::string &model, std::vector<std::pair<std::string, std::string>> more) {
-  Options options;
+  draft::Options options;
   more.insert(more.end(), {{"dim", "batch=2"}, {"dim", "sequence=32"}, {"threads", "2"}, {"learning_rate", "3e-3"}});
   for (const auto &[key, value] : more) options.set(key, value);
   return Session::create(options, model, nullptr);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "draft/check.h"
 #include "fixtures.h"
 #include "merged.h"
 #include "session/session.h"
@@ -19,8 +20,8 @@ struct Case {
   Feed feed;
 };
 
-Options options_of(const Case &one) {
-  Options options;
+draft::Options options_of(const Case &one) {
+  draft::Options options;
   for (const auto &[key, value] : one.options) options.set(key, value);
   options.set("optimizer", "sgd");
   options.set("learning_rate", "0.1");
@@ -76,7 +77,7 @@ TEST(TiedHead, IsWrittenIntoBothTensors) {
   session->export_model(scratch / "once.onnx");
   const auto before = onnx_import::Model::open(test::fixture("torchscript-gpt2-opset13.onnx")),
              after = onnx_import::Model::open(scratch / "once.onnx");
-  const auto about = nlohmann::json::parse(check_model({}, scratch / "once.onnx"));
+  const auto about = nlohmann::json::parse(draft::check_model({}, scratch / "once.onnx"));
   std::string head, table;
   for (const auto &finding : about["constants"])
     if (const std::string reason = finding["reason"]; reason.starts_with("equals the transpose of ")) {
@@ -92,7 +93,7 @@ TEST(TiedHead, IsWrittenIntoBothTensors) {
 TEST(TiedByOption, AreTrainedAndExportedAsOne) {
   const std::string model = test::fixture("llama-dynamic-opset18.onnx"), table = "m.model.embed_tokens.weight",
                     head = "m.lm_head.weight";
-  Options apart = options_of(kLanguage), tied = options_of(kLanguage);
+  draft::Options apart = options_of(kLanguage), tied = options_of(kLanguage);
   apart.set("keep_gradients", "m.*d*.weight");
   tied.set("keep_gradients", table);
   tied.set("tie", table + "|" + head);
@@ -159,7 +160,7 @@ TEST_F(MergedNorms, AreExportedEachWithValuesOfItsOwn) {
 }
 
 TEST_F(MergedNorms, AreToldApartByCheck) {
-  const auto about = nlohmann::json::parse(check_model(options_of(training()), model));
+  const auto about = nlohmann::json::parse(draft::check_model(options_of(training()), model));
   EXPECT_TRUE(about["trainable"]) << about["problems"];
   int told = 0;
   for (const auto &row : about["parameters"])

@@ -21,7 +21,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 class Fp16 : public testing::Test {
  protected:
   std::unique_ptr<Session> session_of(const Pairs &more) {
-    Options options;
+    draft::Options options;
     for (const auto &[key, value] :
          Pairs{{"precision", "fp16"}, {"optimizer", "sgd"}, {"learning_rate", "0.01"}, {"loss", "mse"}})
       options.set(key, value);

@@ -12,7 +12,7 @@ namespace {
 constexpr int kRows = 4, kWidth = 8, kOut = 4;
 
 std::vector<float> trained(const std::string &model) {
-  Options options;
+  draft::Options options;
   for (const auto &[key, value] : {std::pair("dim", "batch=4"), {"threads", "1"}}) options.set(key, value);
   const auto session = Session::create(options, test::fixture(model), nullptr);
   std::vector<float> x(kRows * kWidth), target(kRows * kOut), found;

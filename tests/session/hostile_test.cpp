@@ -4,7 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "session/hostile_cases.h"
+#include "draft/check.h"
+#include "draft/hostile_cases.h"
 #include "session/session.h"
 
 namespace protrain::session {
@@ -17,9 +18,9 @@ using Json = nlohmann::json;
 
 Json check(const Wire &wire) {
   const test::Scratch scratch;
-  Options options;
+  draft::Options options;
   options.set("loss", "mse");
-  return Json::parse(check_model(options, scratch.put("model.onnx", wire.bytes())));
+  return Json::parse(draft::check_model(options, scratch.put("model.onnx", wire.bytes())));
 }
 
 class Hostile : public testing::TestWithParam<HostileGraph> {};
@@ -104,7 +105,7 @@ TEST(Planets, AreOverEveryBudget) {
   const test::Scratch scratch;
   Wire wire;
   test::after({node("Expand", {"y", "s"}, {"z"})}, {test::integers("s", {std::int64_t{1} << 50, 1, 1})})(wire);
-  Options options;
+  draft::Options options;
   options.set("loss", "mse");
   const std::string model = scratch.put("model.onnx", wire.bytes());
   const Error error = test::error_of([&] { Session::create(options, model, nullptr); });

@@ -87,7 +87,7 @@ class LossGoesOn : public testing::Test {
   }
 
   void expect_step() {
-    Options options;
+    draft::Options options;
     options.set("threads", "2");
     options.set("optimizer", "sgd");
     options.set("learning_rate", "1");
@@ -189,7 +189,7 @@ TEST_F(LossGoesOn, BesideNormalizedNumbersOfTheirOwnDeviation) {
 TEST_F(LossGoesOn, InMicroBatches) {
   head("", 1);
   add("Mul", {"entropy", number(0.5f)}, "loss");
-  Options options;
+  draft::Options options;
   options.set("accumulation", "2");
   const auto session = Session::create(options, scratch.put("model.onnx", wire.bytes()), nullptr);
   session->set_input("x", DType::f32, {kRows, kDepth}, x.data());

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "cut.h"
+#include "draft/check.h"
+#include "draft/plan_model.h"
 #include "fixtures.h"
 #include "session/session.h"
 
@@ -16,8 +18,8 @@ using test::kBatch;
 using test::kSequence;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-Options options_with(const Pairs &pairs) {
-  Options options;
+draft::Options options_with(const Pairs &pairs) {
+  draft::Options options;
   options.set("threads", "2");
   for (const auto &[key, value] : pairs) options.set(key, value);
   return options;
@@ -131,17 +133,17 @@ TEST_F(Gpt2, CountsTheTargetsOfEachMicroBatch) {
 }
 
 TEST_F(Gpt2, IsCheckedAndPlanned) {
-  const auto about = nlohmann::json::parse(check_model(options_with(shifted), model));
+  const auto about = nlohmann::json::parse(draft::check_model(options_with(shifted), model));
   EXPECT_TRUE(about["trainable"]) << about["problems"];
   EXPECT_EQ(about["inputs"][1],
             (nlohmann::json{{"name", "labels"}, {"dtype", "int64"}, {"dims", {"batch", "sequence"}}}));
-  const auto bare = nlohmann::json::parse(check_model(options_with(kDims), model));
+  const auto bare = nlohmann::json::parse(draft::check_model(options_with(kDims), model));
   EXPECT_FALSE(bare["trainable"]);
   EXPECT_EQ(bare["problems"][0]["text"],
             "the model has no scalar float32 output to train on, only linear float32[2, 32, 512]; set the option loss, "
             "or export it with its loss");
-  Options paper = options_with(shifted + Pairs{{"hardware", "rtx3090"}});
-  EXPECT_TRUE(nlohmann::json::parse(plan_model(paper, model, nullptr))["feasible"]);
+  draft::Options paper = options_with(shifted + Pairs{{"hardware", "rtx3090"}});
+  EXPECT_TRUE(nlohmann::json::parse(draft::plan_model(paper, model, nullptr))["feasible"]);
 }
 
 TEST_F(Gpt2, IsExportedWithoutTheLoss) {
@@ -282,7 +284,7 @@ class Probabilities : public testing::Test {
     const auto session = Session::create(options_with(Pairs{{"optimizer", "sgd"}, {"learning_rate", "1"}} + pairs),
                                          model, [&](const std::string &line) { created = line; });
     said = nlohmann::json::parse(created)["loss_from"];
-    EXPECT_EQ(nlohmann::json::parse(check_model(options_with(pairs), model))["loss_from"], said);
+    EXPECT_EQ(nlohmann::json::parse(draft::check_model(options_with(pairs), model))["loss_from"], said);
     session->set_input("x", DType::f32, {2, 3}, x.data());
     const std::size_t last = session->input_count() - 1;
     session->set_input("labels", session->input_dtype(last), session->input_shape(last), labels.data());

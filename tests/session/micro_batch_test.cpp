@@ -18,7 +18,7 @@ constexpr std::int64_t kSequence = 16, kSamples = 32;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 std::unique_ptr<Session> gpt2(const Pairs &more) {
-  Options options;
+  draft::Options options;
   options.set("dim", "sequence=16");
   options.set("tokens_per_step", "512");
   for (const auto &[key, value] : more) {

@@ -5,11 +5,12 @@
 #include <cmath>
 
 #include "arith/planes.h"
+#include "draft/check.h"
+#include "draft/loaded_model.h"
 #include "fixtures.h"
 #include "grad/training.h"
 #include "ops/op.h"
 #include "scratch.h"
-#include "session/loaded_model.h"
 #include "session/session.h"
 
 namespace protrain::session {
@@ -19,8 +20,8 @@ using graph::Array;
 using graph::ValueId;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-Options options_in(const std::string &precision) {
-  Options options;
+draft::Options options_in(const std::string &precision) {
+  draft::Options options;
   options.set("precision", precision);
   options.set("dim", "batch=2");
   options.set("dim", "sequence=32");
@@ -30,7 +31,7 @@ Options options_in(const std::string &precision) {
 class Narrow : public testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<Session> session_of(const Pairs &more) const {
-    Options options = options_in(GetParam());
+    draft::Options options = options_in(GetParam());
     options.set("learning_rate", "1e-3");
     for (const auto &[key, value] : more) options.set(key, value);
     return Session::create(options, test::fixture("gpt2-dynamic-opset18.onnx"), nullptr);
@@ -61,7 +62,7 @@ std::vector<float> parameters(Session &session) {
 
 TEST_P(Narrow, IsCheckedAsFloat32Is) {
   const std::string path = test::fixture("gpt2-dynamic-opset18.onnx");
-  EXPECT_EQ(check_model(options_in(GetParam()), path), check_model(options_in("fp32"), path));
+  EXPECT_EQ(draft::check_model(options_in(GetParam()), path), draft::check_model(options_in("fp32"), path));
 }
 
 TEST_P(Narrow, MastersAreFloat32ToTheBit) {
@@ -168,7 +169,8 @@ struct Reference {
 
 // By the operators' reference values, each result rounded to its type.
 Reference reference(const std::string &model, const std::string &precision) {
-  LoadedModel loaded = load_model(options_in(precision), test::fixture(model + "-dynamic-opset18.onnx"));
+  draft::LoadedModel loaded =
+      draft::load_model(draft::settings_of(options_in(precision)), test::fixture(model + "-dynamic-opset18.onnx"));
   const grad::Training training = grad::build(loaded.prepared.graph, loaded.loss);
   std::map<ValueId, Array> bound;
   for (ValueId id : training.graph.parameters) {
@@ -200,7 +202,8 @@ TEST_P(NarrowModel, HasGradientsAsTheirParametersAndSumsOfThemInFloat32) {
   const auto &[model, precision] = GetParam();
   const DType narrow = precision == "fp16" ? DType::f16 : DType::bf16;
   for (const bool accumulate : {false, true}) {
-    LoadedModel loaded = load_model(options_in(precision), test::fixture(model + "-dynamic-opset18.onnx"));
+    draft::LoadedModel loaded =
+        draft::load_model(draft::settings_of(options_in(precision)), test::fixture(model + "-dynamic-opset18.onnx"));
     const grad::Training training =
         grad::build(std::move(loaded.prepared.graph), loaded.loss, {.clip_norm = 1, .accumulate = accumulate});
     const graph::Graph &graph = training.graph;

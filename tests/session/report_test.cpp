@@ -35,7 +35,7 @@ class Reported {
   const program::Program &program() { return bench.program(); }
   Json json(const program::Simulation *prediction = nullptr) {
     return Json::parse(
-        report_json(report(), report().seconds, {}, program(), bench.blueprint().first().training.graph, prediction));
+        report_json(report(), report().seconds, {}, program(), bench.draft().first().training.graph, prediction));
   }
 
  private:
@@ -137,8 +137,8 @@ TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
 TEST(Created, WarnsOfMemoryThatCouldNotBePinned) {
   Bench bench(kModel, {});
   const backend::DeviceInfo device = {.name = "cuda:0"};
-  EXPECT_EQ(Json::parse(created_json(device, bench.blueprint(), {}))["warnings"], Json::array());
-  const Json warnings = Json::parse(created_json(device, bench.blueprint(), {.unpinned = 3 << 20}))["warnings"];
+  EXPECT_EQ(Json::parse(created_json(device, bench.draft(), {}))["warnings"], Json::array());
+  const Json warnings = Json::parse(created_json(device, bench.draft(), {.unpinned = 3 << 20}))["warnings"];
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_EQ(warnings[0],
             "the system refused to pin 3.00 MiB of host memory: copies between it and cuda:0 are several times slower "

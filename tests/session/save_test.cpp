@@ -22,7 +22,7 @@ using test::kSequence;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 std::unique_ptr<Session> session_of(Pairs more = {}, const std::string &model = "gpt2-dynamic-opset18") {
-  Options options;
+  draft::Options options;
   more.insert(more.begin(), {{"dim", "sequence=32"}, {"threads", "2"}, {"learning_rate", "1e-2"}});
   if (std::ranges::none_of(more, [](const auto &pair) { return pair.second.starts_with("batch="); }))
     more.emplace_back("dim", "batch=2");

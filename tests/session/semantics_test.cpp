@@ -22,7 +22,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 using Bits = std::vector<std::vector<float>>;
 
 std::unique_ptr<Session> session_of(const std::string &model, const Pairs &pairs) {
-  Options options;
+  draft::Options options;
   options.set("threads", "2");
   for (const auto &[key, value] : pairs) options.set(key, value);
   return Session::create(options, test::fixture(model + ".onnx"), nullptr);

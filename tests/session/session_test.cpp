@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "draft/check.h"
 #include "errors.h"
 #include "fixtures.h"
 
@@ -17,8 +18,8 @@ using test::error_of;
 using test::kBatch;
 using test::kSequence;
 
-Options options_with(std::vector<std::pair<std::string, std::string>> more = {}) {
-  Options options;
+draft::Options options_with(std::vector<std::pair<std::string, std::string>> more = {}) {
+  draft::Options options;
   for (const char *dim : {"batch=2", "sequence=32"}) options.set("dim", dim);
   for (const auto &[key, value] : std::vector<std::pair<std::string, std::string>>{
            {"learning_rate", "1e-3"}, {"beta2", "0.95"}, {"weight_decay", "0.1"}, {"threads", "2"}})
@@ -29,7 +30,7 @@ Options options_with(std::vector<std::pair<std::string, std::string>> more = {})
 
 class Trained {
  public:
-  explicit Trained(const std::string &file = "gpt2-dynamic-opset18", const Options &options = options_with())
+  explicit Trained(const std::string &file = "gpt2-dynamic-opset18", const draft::Options &options = options_with())
       : session(Session::create(options, test::fixture(file + ".onnx"), nullptr)) {}
 
   void set_batch(int step) {
@@ -212,7 +213,8 @@ TEST(Session, FallsWithSgdAndMomentum) {
 }
 
 TEST(Check, ListsParametersConstantsAndBlocks) {
-  const auto json = nlohmann::json::parse(check_model(Options(), test::fixture("llama-dynamic-opset18.onnx")));
+  const auto json =
+      nlohmann::json::parse(draft::check_model(draft::Options(), test::fixture("llama-dynamic-opset18.onnx")));
   EXPECT_TRUE(json["trainable"].get<bool>()) << json["problems"];
   EXPECT_EQ(json["blocks"], 4);
   EXPECT_EQ(json["parameter_elements"], test::golden("llama")["parameters"]);

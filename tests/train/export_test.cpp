@@ -45,7 +45,7 @@ class Export : public testing::TestWithParam<std::string> {};
 
 TEST_P(Export, GivesOnnxRuntimeTheSameLoss) {
   if (!has_onnxruntime()) GTEST_SKIP() << "no onnxruntime in " << python();
-  session::Options options;
+  draft::Options options;
   options.set("learning_rate", "1e-3");
   if (GetParam().find("static") == std::string::npos)
     for (const char *dim : {"batch=2", "sequence=32"}) options.set("dim", dim);

@@ -49,7 +49,7 @@ struct Values {
 };
 
 std::unique_ptr<session::Session> open(const std::string &name, const Json &golden) {
-  session::Options options;
+  draft::Options options;
   options.set("keep_gradients", "*");
   options.set("threads", "1");
   options.set("learning_rate", "1e-3");

@@ -18,8 +18,8 @@ class Golden : public testing::TestWithParam<std::string> {
   std::string model() const { return test::fixture(GetParam() + ".onnx"); }
   Json expected() const { return test::golden(test::family_of(GetParam())); }
 
-  session::Options options_in(const std::string &precision) const {
-    session::Options options;
+  draft::Options options_in(const std::string &precision) const {
+    draft::Options options;
     options.set("precision", precision);
     if (GetParam().find("static") == std::string::npos)
       for (const char *dim : {"batch=2", "sequence=32"}) options.set("dim", dim);
@@ -44,7 +44,7 @@ TEST_P(Golden, Bfloat16FollowsThemWithinOnePercent) {
 
 // A batch whose gradients overflow is given again, with the smaller scale.
 TEST_P(Golden, Float16FollowsThemWithinOnePercent) {
-  session::Options options = options_in("fp16");
+  draft::Options options = options_in("fp16");
   for (const auto &[key, value] : {std::pair{"beta2", "0.95"}, {"weight_decay", "0.1"}}) options.set(key, value);
   const auto session = session::Session::create(options, model(), nullptr);
   const std::vector<double> losses = expected()["losses"];
@@ -67,7 +67,7 @@ std::string pytorch_name(const std::string &name, const Json &norms) {
 }
 
 TEST_P(Golden, FirstGradientsHaveTheNormsOfPyTorch) {
-  session::Options options = options_in("fp32");
+  draft::Options options = options_in("fp32");
   options.set("keep_gradients", "*");
   const auto session = session::Session::create(options, model(), nullptr);
   set_batch(*session, 0);

@@ -63,7 +63,7 @@ class Restored : public testing::TestWithParam<std::string> {
 TEST_P(Restored, CommandFollowsTheLossesOfTenSteps) { test::expect_losses(test::train(model()), expected()); }
 
 TEST_P(Restored, FirstGradientsHaveTheNormsOfPyTorch) {
-  session::Options options;
+  draft::Options options;
   options.set("keep_gradients", "*");
   for (const char *dim : {"batch=2", "sequence=32"}) options.set("dim", dim);
   const auto session = session::Session::create(options, model(), nullptr);

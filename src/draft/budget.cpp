@@ -1,0 +1,71 @@
+#include "draft/budget.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+
+namespace protrain::draft {
+
+namespace {
+
+// What a session takes beside its arenas (code, threads, oneDNN's own, the files being read), and room for others.
+std::uint64_t all_but_reserve(std::uint64_t free) {
+  constexpr std::uint64_t kLeast = 96ull << 20;
+  return free - std::min(free, std::max(kLeast, free / 20));
+}
+
+void require_within(const std::optional<std::uint64_t> &budget, const char *key, std::uint64_t needed) {
+  require(!budget || needed <= *budget, Code::budget, key,
+          "the plan needs {} bytes ({}) and {} is {}; the smallest that works with it is {}", needed,
+          bytes_text(needed), key, budget.value_or(0), needed);
+}
+
+std::uint64_t disk_budget(const Settings &settings, const profile::Profile &profile) {
+  if (!settings.hardware.empty()) return settings.disk_memory.value_or(profile.disk_memory);
+  if (settings.offload_dir.empty()) return 0;
+  return settings.disk_memory ? *settings.disk_memory : free_space(settings.offload_dir) / 20 * 19;
+}
+
+}  // namespace
+
+Budget budget_of(const Settings &settings, const profile::Profile &profile) {
+  const bool separate = settings.device_memory || settings.host_memory || !profile.shares_memory;
+  require(!(separate && settings.memory), Code::arg, "memory",
+          "memory is one budget for device and host{}; set it, or device_memory and host_memory",
+          profile.shares_memory ? "" : ", which have their own on this machine");
+  Budget budget{.shared_memory = !separate};
+  budget.bytes[static_cast<std::size_t>(Tier::disk)] = disk_budget(settings, profile);
+  auto &[device, host, disk] = budget.bytes;
+  if (!profile.shares_memory) {
+    device = settings.device_memory.value_or(profile.usable_device());
+    host = settings.host_memory.value_or(profile.usable_host());
+    return budget;
+  }
+  const std::uint64_t free = all_but_reserve(profile.device_memory);
+  if (!separate) {
+    device = settings.memory.value_or(free);
+    return budget;
+  }
+  // One memory, kept apart by the options: what is not given is what the other leaves.
+  device = settings.device_memory.value_or(free - std::min(free, settings.host_memory.value_or(0)));
+  host = settings.host_memory.value_or(free - std::min(free, device));
+  return budget;
+}
+
+void require_budget(const Settings &settings, const profile::Profile &profile, const plan::Bytes &needed) {
+  const auto [device, host, disk] = needed;
+  require_within(settings.memory, "memory", device);
+  require_within(settings.device_memory, "device_memory", device);
+  require_within(settings.host_memory, "host_memory", host);
+  require_within(settings.disk_memory, "disk_memory", disk);
+  const std::uint64_t together = profile.shares_memory ? checked_add(device, host) : device;
+  require(together <= profile.device_memory, Code::budget, "memory",
+          "the plan needs {} bytes ({}) and this process may take {}", together, bytes_text(together),
+          profile.device_memory);
+  require(disk == 0 || !settings.offload_dir.empty() || !settings.hardware.empty(), Code::arg, "offload_dir",
+          "the plan puts {} on disk; name a directory for it", bytes_text(disk));
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,158 @@
+#include "draft/check.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "draft/dims.h"
+#include "draft/loaded_model.h"
+#include "draft/settings.h"
+#include "draft/target_machine.h"
+#include "grad/training.h"
+#include "run/kernels.h"
+
+namespace protrain::draft {
+
+namespace {
+
+Json inputs_json(const std::vector<ModelInput> &inputs) {
+  Json json = Json::array();
+  for (const ModelInput &input : inputs) {
+    Json dims = input.has_dims ? Json::array() : Json();
+    for (const onnx_import::Dim &dim : input.dims) {
+      if (dim == kUnknownDim)
+        dims.push_back(Json());
+      else
+        std::visit([&](const auto &d) { dims.push_back(d); }, dim);
+    }
+    json.push_back({{"name", input.name}, {"dtype", name_of(input.dtype)}, {"dims", dims}});
+  }
+  return json;
+}
+
+Json batch_json(const Batch &batch) {
+  return {{"input", batch.input},
+          {"dim", batch.dim},
+          {"samples", batch.samples},
+          {"tokens_per_sample", batch.tokens_per_sample}};
+}
+
+onnx_import::DimBindings bind_all(onnx_import::DimBindings dims, const onnx_import::Model &model, Json &json) {
+  using By = DimSize::By;
+  const std::map<std::string, DimSize> settled = settle_dims(model, dims);
+  for (const std::string &name : model.symbolic_dims()) {
+    const DimSize &dim = settled.at(name);
+    dims[name] = dim.value;
+    json["dims"][name] = {{"value", dim.value},
+                          {"default", dim.by != By::option},
+                          {"inferred", dim.by == By::inference},
+                          {"reason", dim.reason}};
+  }
+  return dims;
+}
+
+void describe_graph(const passes::Prepared &prepared, Json &json) {
+  const graph::Graph &graph = prepared.graph;
+  std::map<std::string, int> operators;
+  for (const graph::Node &node : graph.nodes()) ++operators[node.op];
+  json["operators"] = operators;
+  json["blocks"] = prepared.block_count;
+  std::int64_t elements = 0;
+  json["unmatched"] = prepared.unmatched;
+  for (const passes::Finding &finding : prepared.findings) {
+    Json row = {{"name", finding.initializer}, {"reason", finding.reason}, {"evidence", name_of(finding.evidence)}};
+    if (!finding.doubt.empty()) {
+      const char *verdict = !finding.parameter ? "constant" : finding.frozen ? "frozen" : "trained";
+      json["doubtful"].push_back({{"name", finding.initializer},
+                                  {"verdict", verdict},
+                                  {"doubt", finding.doubt},
+                                  {"settled_by", finding.is_initializer ? "option" : "export"}});
+    }
+    if (const graph::ValueId id = graph.find(finding.initializer); finding.parameter && id != graph::ValueId::none) {
+      const graph::Type &type = graph.value(id).type;
+      row["shape"] = type.shape;
+      row["frozen"] = finding.frozen;
+      elements += element_count(type.shape);
+    }
+    json[finding.parameter ? "parameters" : "constants"].push_back(std::move(row));
+  }
+  json["parameter_elements"] = elements;
+}
+
+// Every key that a whole answer has, so that readers need not ask which are there.
+Json empty_answer(const std::string &model_path) {
+  return {{"model", model_path},
+          {"trainable", false},
+          {"problems", Json::array()},
+          {"unseen_nodes", 0},
+          {"inputs", Json::array()},
+          {"dims", Json::object()},
+          {"batch", Json()},
+          {"device", Json()},
+          {"operators", Json::object()},
+          {"blocks", 0},
+          {"parameters", Json::array()},
+          {"constants", Json::array()},
+          {"doubtful", Json::array()},
+          {"unmatched", Json::array()},
+          {"parameter_elements", 0},
+          {"loss", Json()},
+          {"loss_from", ""}};
+}
+
+void add_problem(Json &json, const Error &error, const std::string &text, const std::vector<std::string> &nodes = {}) {
+  json["problems"].push_back({{"code", static_cast<int>(error.code)},
+                              {"subject", nodes.empty() ? error.subject : nodes.front()},
+                              {"text", text},
+                              {"nodes", nodes}});
+}
+
+// The model of a file that can be read; none, and a problem, where it says what nothing here trains.
+std::unique_ptr<onnx_import::Model> open_model(const std::string &path, Json &json) {
+  try {
+    return onnx_import::Model::open(path);
+  } catch (const Error &error) {
+    if (error.code != Code::unsupported && error.code != Code::shape && error.code != Code::type) throw;
+    add_problem(json, error, error.text);
+    return nullptr;
+  }
+}
+
+void look_at(const Settings &settings, std::unique_ptr<onnx_import::Model> file, const onnx_import::DimBindings &dims,
+             backend::Device &device, Json &json) {
+  try {
+    LoadedModel loaded = load_model(settings, std::move(file), dims);
+    describe_graph(loaded.prepared, json);
+    json["loss"] = loaded.prepared.graph.value(loaded.loss).name;
+    json["loss_from"] = loaded.prepared.loss_from;
+    const grad::Training training = grad::build(std::move(loaded.prepared.graph), loaded.loss);
+    run::Kernels(device).compile(training.graph);
+    json["trainable"] = true;
+  } catch (const passes::Untrainable &error) {
+    for (const passes::Problem &problem : error.problems) add_problem(json, error, problem.text(), problem.nodes);
+    json["unseen_nodes"] = error.behind;
+  } catch (const Error &error) {
+    if (error.code == Code::nomem) throw;  // no fault of the model's
+    add_problem(json, error, error.text);
+  }
+}
+
+}  // namespace
+
+std::string check_model(const Options &options, const std::string &model_path) {
+  const Settings settings = settings_of(options);
+  Json json = empty_answer(model_path);
+  const std::unique_ptr<backend::Device> device = open_device(settings);
+  json["device"] = {{"name", device->info().name}, {"description", device->info().description}};
+  if (std::unique_ptr<onnx_import::Model> file = open_model(model_path, json)) {
+    const std::vector<ModelInput> inputs = inputs_of(*file, settings.loss);
+    json["inputs"] = inputs_json(inputs);
+    const onnx_import::DimBindings dims = bind_all(settings.dims, *file, json);
+    json["batch"] = batch_json(batch_of(inputs, dims));
+    look_at(settings, std::move(file), dims, *device, json);
+  }
+  return json.dump(1);
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,59 @@
+#include "draft/costs_json.h"
+
+#include <algorithm>
+
+#include "program/timeline.h"
+
+namespace protrain::draft {
+
+namespace {
+
+constexpr std::size_t kPoints = 400;    // of a timeline, at most
+constexpr std::int64_t kPixels = 1000;  // of a picture's width; gaps between bars that are narrower are not told
+
+}  // namespace
+
+Json costs_json(const program::Summary &summary, const std::array<std::uint64_t, kTierCount> &peak_bytes) {
+  Json json = {{"seconds", to_seconds(summary.step_ns)},
+               {"device_peak_bytes", peak_bytes[0]},
+               {"host_peak_bytes", peak_bytes[1]},
+               {"disk_bytes", peak_bytes[2]},
+               {"overlap", summary.overlap}};
+  for (std::size_t q = 0; q < kQueueCount; ++q) json["busy_seconds"][kQueueNames[q]] = to_seconds(summary.busy_ns[q]);
+  for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s)
+    json["stall_seconds"][program::name_of_stall(s)] = to_seconds(summary.stall_ns[s]);
+  return json;
+}
+
+Json costs_json(const program::Program &program, const program::Simulation &simulation, const program::Beside &beside) {
+  const std::vector<program::Span> spans = spans_of(simulation);
+  return costs_json(summarize(program, spans, beside, simulation.step_ns),
+                    simulation.entries.empty() ? program.state_bytes : simulation.entries.back().high_bytes);
+}
+
+Json timeline_json(const program::Program &program, const std::vector<program::Span> &spans) {
+  Json json = {{"owners", program::kOwnerNames}};
+  const program::Timeline timeline = program::timeline(program, spans, kPoints);
+  for (std::size_t t = 0; t < kTierCount; ++t) {
+    Json &points = json[kTierNames[t]] = Json::array();
+    for (const program::Point &point : timeline[t]) {
+      Json &row = points.push_back(Json::array({to_seconds(point.at_ns)}));
+      for (std::uint64_t bytes : point.bytes) row.push_back(bytes);
+    }
+  }
+  return json;
+}
+
+Json queues_json(const program::Program &program, const std::vector<program::Span> &spans) {
+  std::int64_t end_ns = 0;
+  for (const program::Span &span : spans) end_ns = std::max(end_ns, span.end_ns);
+  Json json;
+  for (std::size_t q = 0; q < kQueueCount; ++q) {
+    Json &bars = json[kQueueNames[q]] = Json::array();
+    for (const program::Span &span : busy_spans(program, spans, static_cast<Queue>(q), end_ns / kPixels))
+      bars.push_back(Json::array({to_seconds(span.start_ns), to_seconds(span.end_ns)}));
+  }
+  return json;
+}
+
+}  // namespace protrain::draft

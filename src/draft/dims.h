@@ -1,0 +1,23 @@
+// Sizes for symbolic dimensions that nobody bound: what only one number fits is found out from the shapes that the
+// model itself holds, the rest is assumed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "onnx_import/model.h"
+
+namespace protrain::draft {
+
+struct DimSize {
+  enum class By : std::uint8_t { option, inference, assumption };
+  std::int64_t value = 0;
+  By by = By::assumption;
+  std::string reason;  // of an inference: "Conv at /conv1, whose conv1.weight is float32[64, 3, 7, 7]"
+};
+
+// All symbolic dims of the model by name; those of `given` as they are.
+std::map<std::string, DimSize> settle_dims(const onnx_import::Model &model, const onnx_import::DimBindings &given);
+
+}  // namespace protrain::draft

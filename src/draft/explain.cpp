@@ -1,0 +1,245 @@
+#include "draft/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "base/text.h"
+#include "program/summary.h"
+
+namespace protrain::draft {
+
+namespace {
+
+// "1 chunk", "3 chunks".
+std::string counted(std::uint64_t count, const char *what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// "3.42 s", "12.3 ms".
+std::string seconds_text(double seconds) {
+  return seconds >= 1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.3g} ms", seconds * 1e3);
+}
+
+double seconds_of(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+class Explanation {
+ public:
+  explicit Explanation(const Draft &draft)
+      : draft_(draft),
+        plan_(draft.decision.plan),
+        program_(draft.programs.variants[0].step),
+        predicted_(draft.predictions[0]),
+        summary_(program::summarize(program_, program::spans_of(predicted_.step),
+                                    program::queues_of(draft.profile).beside, predicted_.step.step_ns)) {}
+
+  std::vector<std::string> run(const std::vector<Alternative> &alternatives) {
+    memory();
+    weights();
+    activations();
+    time();
+    bound();
+    others(alternatives);
+    return std::move(sentences_);
+  }
+
+ private:
+  template <typename... Arguments>
+  void say(fmt::format_string<Arguments...> format, Arguments &&...arguments) {
+    sentences_.push_back(fmt::format(format, std::forward<Arguments>(arguments)...));
+  }
+
+  std::uint64_t count(Tier tier) const {
+    return static_cast<std::uint64_t>(
+        std::ranges::count_if(plan_.chunks, [&](const plan::Chunk &chunk) { return chunk.tier == tier; }));
+  }
+
+  void memory() {
+    const auto &[device, host, disk] = draft_.programs.bytes;
+    const auto &[device_budget, host_budget, disk_budget] = draft_.budget.bytes;
+    std::string text = fmt::format("Memory: {} of {}{}", bytes_text(device), bytes_text(device_budget),
+                                   plan_.shared_memory ? "" : " on the device");
+    if (!plan_.shared_memory && host > 0)
+      text += fmt::format(", {} of {} on the host", bytes_text(host), bytes_text(host_budget));
+    if (disk > 0) text += fmt::format(", {} of {} on disk", bytes_text(disk), bytes_text(disk_budget));
+    say("{}.", text);
+  }
+
+  void weights() {
+    const std::uint64_t all = plan_.chunks.size(), host = count(Tier::host), disk = count(Tier::disk);
+    if (host + disk == 0) return say("Weights and optimizer state stay in memory: nothing of them moves in a step.");
+    std::uint64_t bytes = 0;
+    for (const plan::Chunk &chunk : plan_.chunks) bytes += chunk.bytes;
+    std::string text =
+        fmt::format("Weights and optimizer state are cut into {} of about {} of weights: {} on the device (n_persist)",
+                    counted(all, "chunk"), bytes_text(bytes / all), plan_.n_persist);
+    if (host > 0) text += fmt::format(", {} on the host", host);
+    if (disk > 0) text += fmt::format(", {} on disk", disk);
+    say("{}. At most {} of the others {} on the device at a time (n_buffer); {}{}.", text, std::max(plan_.n_buffer, 1),
+        plan_.n_buffer > 1 ? "are" : "is", optimizer_of_others(), deferred_updates());
+  }
+
+  std::string deferred_updates() const {
+    std::size_t deferred = 0;
+    for (const plan::Chunk &chunk : plan_.chunks) deferred += chunk.tier != Tier::device && chunk.deferred;
+    if (deferred == 0) return "";
+    return fmt::format(", of {} while the next step's forward computes (n_deferred)", counted(deferred, "chunk"));
+  }
+
+  std::string optimizer_of_others() const {
+    std::size_t on_device = 0, others = 0;
+    for (const plan::Chunk &chunk : plan_.chunks) {
+      if (chunk.tier == Tier::device) continue;
+      ++others;
+      on_device += chunk.update == Tier::device;
+    }
+    if (on_device == 0 || on_device == others)
+      return fmt::format("their optimizer runs on the {}", on_device > 0 ? "device" : "host");
+    return fmt::format("the optimizer of {} of them runs on the device (n_device_update), of {} on the host", on_device,
+                       others - on_device);
+  }
+
+  void activations() {
+    const std::size_t blocks = plan_.blocks.size();
+    if (blocks == 0) return say("No blocks were found: all activations stay on the device.");
+    const auto keep = static_cast<int>(blocks) - plan_.n_checkpoint - plan_.n_swap;
+    const std::string some = plan_.n_selective < keep ? fmt::format(" in {} of them", plan_.n_selective) : "";
+    const std::string all_but =
+        plan_.n_selective > 0 ? fmt::format(", but{} for what little work computes again (n_selective)", some) : "";
+    if (keep == static_cast<int>(blocks))
+      return say("The activations of all {} stay{}.", counted(blocks, "block"), all_but);
+    std::string text = fmt::format("Of {} the activations of {} stay{}", counted(blocks, "block"), keep, all_but);
+    if (plan_.n_checkpoint > 0)
+      text += fmt::format(", those of {} are computed again in backward (n_checkpoint)", plan_.n_checkpoint);
+    if (plan_.n_swap > 0)
+      text += fmt::format(", those of {} go to the {} and back (n_swap)", plan_.n_swap,
+                          plan_.shared_memory ? "disk" : "host");
+    say("{}.", text);
+  }
+
+  // What the stalls of compute are, longest first.
+  std::vector<std::pair<std::int64_t, std::string>> waits() const {
+    std::vector<std::pair<std::int64_t, std::string>> found;
+    for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s)
+      if (seconds_of(summary_.stall_ns[s]) * 1000 >= seconds_of(summary_.step_ns))
+        found.emplace_back(summary_.stall_ns[s], words_of_stall(program::name_of_stall(s)));
+    std::ranges::sort(found, std::greater<>());
+    return found;
+  }
+
+  static std::string words_of_stall(const std::string &name) {
+    static const std::map<std::string, std::string> kWords = {{"update", "for the optimizer on the host"},
+                                                              {"fetch", "for weights and state to the device"},
+                                                              {"offload", "for gradients and state to the host"},
+                                                              {"swap_out", "for activations to leave"},
+                                                              {"swap_in", "for activations to come back"},
+                                                              {"read", "for reads from the disk"},
+                                                              {"write", "for writes to the disk"},
+                                                              {"inline", "while copies or updates run in its place"},
+                                                              {"start", "before it can start"},
+                                                              {"end", "after its last kernel"},
+                                                              {"issue", "for instructions to be issued"}};
+    const auto found = kWords.find(name);
+    return found == kWords.end() ? name : found->second;
+  }
+
+  void time() {
+    std::int64_t again = 0, idle = 0;
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i)
+      if (program_.instructions[i].again)
+        again += predicted_.step.entries[i].end_ns - predicted_.step.entries[i].start_ns;
+    std::string causes;
+    for (const auto &[ns, what] : waits()) {
+      idle += ns;
+      causes += fmt::format("{}{} {}", causes.empty() ? "" : ", ", seconds_text(seconds_of(ns)), what);
+    }
+    const auto busy = summary_.busy_ns[static_cast<std::size_t>(Queue::compute)];
+    say("A step is expected to take {}: the device computes for {}{}{}.",
+        seconds_text(predicted_.seconds(draft_.accumulation)), seconds_text(seconds_of(busy)),
+        again > 0 ? fmt::format(" ({} of it activations a second time)", seconds_text(seconds_of(again))) : "",
+        idle > 0 ? fmt::format(" and idles for {}: {}", seconds_text(seconds_of(idle)), causes)
+                 : std::string(" and never idles"));
+  }
+
+  void bound() {
+    constexpr double kSaturated = 0.9;
+    constexpr const char *kWhat[kQueueCount] = {
+        "compute", "copies to the device", "copies to the host", "the host's optimizer", "the disk", "other ranks"};
+    std::vector<std::pair<double, std::string>> shares;
+    for (std::size_t q = 0; q < kQueueCount; ++q)
+      if (const double share = static_cast<double>(summary_.busy_ns[q]) / static_cast<double>(summary_.step_ns);
+          share > 0.005)
+        shares.emplace_back(share, fmt::format("{} {:.0f} %", kWhat[q], share * 100));
+    std::ranges::sort(shares, std::greater<>());
+    std::string all;
+    for (const auto &[share, text] : shares) all += (all.empty() ? "" : ", ") + text;
+    const auto longest = waits();
+    if (shares.front().first >= kSaturated || longest.empty())
+      say("What binds is what is busiest of the step: {}.", all);
+    else
+      say("Nothing is busy all of the step ({}): what would help most is not to wait {}.", all, longest.front().second);
+  }
+
+  // Whether a change, in percent, would be printed as none.
+  static bool as_long(double change) { return std::abs(change) < 0.5; }
+
+  void say_change(const Alternative &other) {
+    const double chosen = draft_.decision.found.best->laid_out.seconds;
+    const double change = (other.seconds / other.samples * draft_.samples() / chosen - 1) * 100;
+    const char *unit = draft_.tokens() > 0 ? "token" : "sample";
+    if (as_long(change)) return say("With {}, planned anew, a {} would take as long as now.", other.change, unit);
+    say("With {}, planned anew, a {} would take {:.0f} % {} time.", other.change, unit, std::abs(change),
+        change < 0 ? "less" : "more");
+  }
+
+  void others(const std::vector<Alternative> &alternatives) {
+    const plan::Found &found = draft_.decision.found;
+    if (!found.best) return;
+    const double chosen = found.best->laid_out.seconds;
+    const auto slower = [&](double seconds) { return (seconds / chosen - 1) * 100; };
+    if (found.next) {
+      const plan::Choice &next = found.next->choice;
+      const double change = slower(found.next->laid_out.seconds);
+      const int on_device =
+          next.n_device_update < 0 ? static_cast<int>(plan_.chunks.size()) - next.n_persist : next.n_device_update;
+      say("Of {} plans that were ranked and {} laid out and simulated, the next best (n_persist {}, n_buffer {}, "
+          "n_device_update {}, n_checkpoint {}, n_swap {}, n_selective {}) takes {}.",
+          found.ranked, found.laid_out, next.n_persist, next.n_buffer, on_device, next.n_checkpoint, next.n_swap,
+          next.n_selective, change < 0.05 ? "as long as this one" : fmt::format("{:.1f} % longer", change));
+    }
+    if (found.resident && found.resident->laid_out.bytes != found.best->laid_out.bytes) {
+      const double change = slower(found.resident->laid_out.seconds);
+      const std::string bytes = bytes_text(found.resident->laid_out.bytes[0]);
+      const std::string seconds = fmt::format("{} a step ({})", seconds_text(found.resident->laid_out.seconds),
+                                              as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
+      if (found.all_fits)
+        say("Keeping all (a plan with n_selective 0) would take {}, which is there: {}.", bytes, seconds);
+      else
+        say("If {} had {} nothing would move and nothing be computed again: {}.",
+            plan_.shared_memory ? "memory" : "the device", bytes, seconds);
+    }
+    for (const Alternative &other : alternatives)
+      if (other.seconds > 0)
+        say_change(other);
+      else
+        say("With {} nothing would fit.", other.change);
+  }
+
+  const Draft &draft_;
+  const plan::Plan &plan_;
+  const program::Program &program_;
+  const Prediction &predicted_;
+  const program::Summary summary_;
+  std::vector<std::string> sentences_;
+};
+
+}  // namespace
+
+std::vector<std::string> explain(const Draft &draft, const std::vector<Alternative> &alternatives) {
+  return Explanation(draft).run(alternatives);
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,61 @@
+#include "draft/loaded_model.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "draft/parameter_list.h"
+
+namespace protrain::draft {
+
+namespace {
+
+// Of several outputs the one called "loss" is trained on; the others would only hold memory.
+void keep_loss_output(graph::Graph &graph) {
+  const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == "loss"; };
+  const auto found = std::ranges::find_if(graph.outputs, is_loss);
+  if (graph.outputs.size() > 1 && found != graph.outputs.end()) {
+    graph.outputs = {*found};
+    graph.drop_dead_nodes();
+  }
+}
+
+graph::ValueId find_loss(const graph::Graph &graph) {
+  std::string found;
+  for (graph::ValueId id : graph.outputs) {
+    const graph::Value &value = graph.value(id);
+    if (value.type.dtype == DType::f32 && element_count(value.type.shape) == 1) return id;
+    found += fmt::format("{}{} {}", found.empty() ? "" : ", ", value.name, to_text(value.type));
+  }
+  fail(Code::graph, "loss",
+       "the model has no scalar float32 output to train on, only {}; set the option loss, or export it with its loss",
+       found.empty() ? "none at all" : found);
+}
+
+}  // namespace
+
+LoadedModel load_model(const Settings &settings, const onnx_import::Source &source,
+                       const onnx_import::DimBindings &more) {
+  onnx_import::DimBindings dims = more;
+  dims.insert(settings.dims.begin(), settings.dims.end());
+  return load_model(settings, onnx_import::Model::open(source), dims);
+}
+
+LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
+                       const onnx_import::DimBindings &dims) {
+  LoadedModel loaded{.file = std::move(file), .prepared = {}};
+  graph::Graph graph = loaded.file->graph(dims);
+  if (!settings.loss) keep_loss_output(graph);
+  const auto load = [&](const std::string &name) { return loaded.file->load(name); };
+  loaded.prepared = passes::prepare(std::move(graph), load,
+                                    {.trainable = settings.trainable,
+                                     .frozen = settings.frozen,
+                                     .ties = settings.tie,
+                                     .loss = settings.loss,
+                                     .declared = declared_of(settings.parameters_from, *loaded.file)});
+  loaded.batch = batch_of(inputs_of(*loaded.file, loaded.prepared.graph), dims);
+  loaded.loss = find_loss(loaded.prepared.graph);
+  if (settings.precision != DType::f32) passes::to_narrow(loaded.prepared.graph, loaded.loss, settings.precision);
+  return loaded;
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,28 @@
+// The way from a path to a graph that can be differentiated; shared by drafts and check.
+#pragma once
+
+#include <memory>
+
+#include "draft/batch.h"
+#include "draft/settings.h"
+#include "onnx_import/model.h"
+#include "passes/passes.h"
+
+namespace protrain::draft {
+
+struct LoadedModel {
+  std::unique_ptr<onnx_import::Model> file;
+  passes::Prepared prepared;
+  Batch batch;
+  graph::ValueId loss = graph::ValueId::none;
+};
+
+// `more` binds further dims, or other sizes than the settings.
+LoadedModel load_model(const Settings &settings, const onnx_import::Source &source,
+                       const onnx_import::DimBindings &more = {});
+
+// As above from an open file with all dims bound.
+LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
+                       const onnx_import::DimBindings &dims);
+
+}  // namespace protrain::draft

@@ -1,0 +1,11 @@
+// Log: who is told, in lines of JSON, what a long call does.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace protrain::draft {
+
+using Log = std::function<void(const std::string &json_line)>;
+
+}  // namespace protrain::draft

@@ -1,0 +1,83 @@
+#include "draft/micro_batch.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "draft/batch.h"
+#include "draft/checkpoint_counters.h"
+#include "draft/pipeline.h"
+
+namespace protrain::draft {
+
+namespace {
+
+std::vector<std::int64_t> divisors_downward(std::int64_t number) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t d = 1; d * d <= number; ++d)
+    if (number % d == 0) {
+      divisors.push_back(d);
+      if (d * d != number) divisors.push_back(number / d);
+    }
+  std::ranges::sort(divisors, std::greater<>());
+  return divisors;
+}
+
+bool within(const plan::Bytes &bytes, const Budget &budget) {
+  for (std::size_t t = 0; t < kTierCount; ++t)
+    if (bytes[t] > budget.bytes[t]) return false;
+  return true;
+}
+
+std::int64_t largest_that_fits(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine,
+                               const std::string &dim, std::int64_t samples) {
+  const profile::Profile rates = machine.profile({}, {});
+  ProfiledMachine profiled(machine, rates);
+  std::int64_t any = 1;
+  for (const std::int64_t batch : divisors_downward(samples)) {
+    Settings bound = settings;
+    bound.dims[dim] = batch;
+    const Draft draft = run_pipeline(bound, source, profiled);
+    if (within(draft.decision.found.resident->laid_out.bytes, draft.budget)) return batch;
+    if (draft.decision.found.best) any = std::max(any, batch);
+  }
+  return any;
+}
+
+// The samples of a micro-batch that were settled when the checkpoint was made that is resumed; 0: the options said it,
+// or nothing is resumed.
+std::int64_t samples_of_checkpoint(const std::string &path) {
+  if (path.empty()) return 0;
+  const state::Checkpoint checkpoint = open_checkpoint(path);
+  const std::optional<std::uint64_t> samples = find_counter(checkpoint, kMicroBatch);
+  if (!samples) return 0;
+  constexpr std::uint64_t kMost = 1ull << 40;
+  require(*samples > 0 && *samples < kMost, Code::format, checkpoint.path(), "its micro-batch is {}", *samples);
+  return static_cast<std::int64_t>(*samples);
+}
+
+}  // namespace
+
+std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::Source &source,
+                                             TargetMachine &machine) {
+  if (!settings.tokens_per_step) return std::nullopt;
+  const Batch batch = batch_of(inputs_of(*onnx_import::Model::open(source), settings.loss), settings.dims);
+  // Other dims that nobody bound are told where the graph is made.
+  if (batch.samples > 0 || batch.tokens_per_sample == 0) return std::nullopt;
+  const std::int64_t tokens = *settings.tokens_per_step;
+  require(tokens % batch.tokens_per_sample == 0, Code::arg, "tokens_per_step",
+          "{} tokens are not a multiple of the {} of one sample", tokens, batch.tokens_per_sample);
+  const std::int64_t samples = tokens / batch.tokens_per_sample;
+  if (const std::int64_t kept = samples_of_checkpoint(settings.resume); kept > 0) {
+    require(
+        samples % kept == 0, Code::mismatch, "tokens_per_step",
+        "the checkpoint's micro-batch is {} and a step now has {} samples: give tokens_per_step a multiple of {}, or "
+        "bind {} to go on with another",
+        kept, samples, kept * batch.tokens_per_sample, batch.dim);
+    return MicroBatch{batch.dim, kept};
+  }
+  require(settings.plan.empty(), Code::arg, "plan",
+          "a plan needs the batch that it was made for: bind {} with the option dim", batch.dim);
+  return MicroBatch{batch.dim, largest_that_fits(settings, source, machine, batch.dim, samples)};
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,62 @@
+#include "draft/model_inputs.h"
+
+#include <algorithm>
+
+namespace protrain::draft {
+
+namespace {
+
+std::vector<ModelInput> inputs_of_file(const onnx_import::Model &model) {
+  std::vector<ModelInput> inputs;
+  for (const onnx_import::Input &input : model.inputs()) inputs.push_back({input});
+  return inputs;
+}
+
+bool has(const std::vector<ModelInput> &inputs, const std::string &name) {
+  return std::ranges::find(inputs, name, &ModelInput::name) != inputs.end();
+}
+
+// The output that the loss is computed from; nullptr: the file does not tell.
+const onnx_import::Output *output_of(const onnx_import::Model &model, const passes::Loss &loss) {
+  const auto fits = [&](const onnx_import::Output &output) {
+    if (!loss.output.empty()) return output.name == loss.output;
+    return (output.dtype == DType::none || is_float(output.dtype)) && (!output.dims || !output.dims->empty());
+  };
+  const auto output = std::ranges::find_if(model.outputs(), fits);
+  return output == model.outputs().end() ? nullptr : &*output;
+}
+
+ModelInput labels_of(const onnx_import::Model &model, const passes::Loss &loss) {
+  const bool classes = loss.kind == passes::Loss::Kind::cross_entropy;
+  ModelInput labels{{.name = loss.labels, .dtype = classes ? DType::i64 : DType::f32, .dims = {}}};
+  const onnx_import::Output *output = output_of(model, loss);
+  labels.has_dims = output != nullptr && output->dims && !output->dims->empty();
+  if (!labels.has_dims) return labels;
+  const std::vector<std::string> bound = model.symbolic_dims();
+  labels.dims.assign(output->dims->begin(), output->dims->end() - (classes ? 1 : 0));
+  for (onnx_import::Dim &dim : labels.dims)
+    if (const auto *name = std::get_if<std::string>(&dim))
+      if (std::ranges::find(bound, *name) == bound.end()) dim = kUnknownDim;
+  return labels;
+}
+
+}  // namespace
+
+std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss) {
+  std::vector<ModelInput> inputs = inputs_of_file(model);
+  if (loss && !has(inputs, loss->labels)) inputs.push_back(labels_of(model, *loss));
+  return inputs;
+}
+
+std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const graph::Graph &prepared) {
+  std::vector<ModelInput> inputs = inputs_of_file(model);
+  for (graph::ValueId id : prepared.inputs) {
+    const graph::Value &value = prepared.value(id);
+    if (has(inputs, value.name)) continue;
+    ModelInput &input = inputs.emplace_back(ModelInput{{.name = value.name, .dtype = value.type.dtype, .dims = {}}});
+    input.dims.assign(value.type.shape.begin(), value.type.shape.end());
+  }
+  return inputs;
+}
+
+}  // namespace protrain::draft

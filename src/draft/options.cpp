@@ -1,0 +1,196 @@
+// The table of every option, and the checks it asks for. A new option is one row.
+#include "draft/options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "draft/binding.h"
+
+namespace protrain::draft {
+
+namespace {
+
+using enum OptionType;
+
+constexpr std::string_view kTypeNames[] = {"text", "integer", "real", "bytes", "choice", "list"};
+
+const OptionRow &row_of(const std::string &key) {
+  const std::vector<OptionRow> &table = option_table();
+  const auto row = std::find_if(table.begin(), table.end(), [&](const OptionRow &r) { return r.key == key; });
+  if (row != table.end()) return *row;
+  std::vector<std::string_view> keys;
+  for (const OptionRow &r : table) keys.push_back(r.key);
+  const std::string nearest = nearest_word(key, keys);
+  fail(Code::arg, printable(key), "there is no option '{}'{}", printable(key),
+       nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+}
+
+// Whether `number` keeps one condition: ">= 0", "> 0", "<= 8", "< 1".
+bool holds(std::string_view condition, double number) {
+  const std::size_t digits = condition.find_first_of("-.0123456789");
+  const double bound = parse_real(condition.substr(digits)).value();
+  const std::string_view sign = condition.substr(0, digits - 1);
+  return sign == ">="   ? number >= bound
+         : sign == ">"  ? number > bound
+         : sign == "<=" ? number <= bound
+                        : number < bound;
+}
+
+template <typename Number>
+void check_number(const OptionRow &row, const std::string &value, Number number) {
+  require(number.has_value(), Code::arg, std::string(row.key), "'{}' is not {} {}", printable(value),
+          row.type == integer ? "an" : "a",
+          row.type == bytes ? "size such as 20GiB" : kTypeNames[static_cast<int>(row.type)]);
+  for (std::string condition : split(row.range, ',')) {
+    if (condition.starts_with(' ')) condition.erase(0, 1);
+    require(holds(condition, static_cast<double>(*number)), Code::arg, std::string(row.key), "{} is out of range: {}",
+            printable(value), row.range);
+  }
+}
+
+void check_binding(std::string_view key, const std::string &value) {
+  require(parse_binding(value).has_value(), Code::arg, std::string(key), "'{}' is not NAME=N with N > 0",
+          printable(value));
+}
+
+void check_value(const OptionRow &row, const std::string &value) {
+  if (row.type == integer) check_number(row, value, parse_integer(value));
+  if (row.type == real) check_number(row, value, parse_real(value));
+  if (row.type == bytes) check_number(row, value, parse_bytes(value));
+  if (row.type == choice)
+    require(any_glob(row.range, value), Code::arg, std::string(row.key), "'{}' is none of {}", printable(value),
+            row.range);
+  if (row.key == "dim") check_binding(row.key, value);
+  if (row.key == "shapes")
+    for (const std::string &binding : split(value, ',')) check_binding(row.key, binding);
+  if (row.key == "trial")
+    require(any_glob(row.range, value), Code::arg, "trial", "'{}' is none of {}", printable(value), row.range);
+}
+
+}  // namespace
+
+const std::vector<OptionRow> &option_table() {
+  static const std::vector<OptionRow> table = {
+      // Where and how a step is computed.
+      {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed"},
+      {"threads", integer, "0", ">= 0, <= 1024", "size of the team of threads; 0: as many as the process may use"},
+      {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
+      {"tf32", choice, "off", "on|off",
+       "on: products of float32 on a GPU round their factors to 10 bits behind the point, as TensorFloat32"},
+      {"seed", integer, "0", ">= 0", "start of all random numbers"},
+      {"dim", list, "", "NAME=N", "binds a symbolic dimension of the model's inputs"},
+      {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions that the session serves"},
+      // Memory.
+      {"memory", bytes, "", "> 0", "one budget where device and host share their memory"},
+      {"device_memory", bytes, "", "> 0", "budget of the device's memory"},
+      {"host_memory", bytes, "", "> 0", "budget of the host's memory, pinned memory included"},
+      {"disk_memory", bytes, "", "> 0", "budget of the file in offload_dir"},
+      {"offload_dir", text, "", "DIR", "where state that fits no memory may lie during training"},
+      {"plan", text, "", "FILE", "a plan to follow instead of the search's: JSON, in full or its four integers"},
+      {"hardware", text, "", "NAME|FILE",
+       "a machine to plan for that is not this one: rtx3090, a100-80gb, h200, or its description as JSON"},
+      {"profile_dir", text, "", "DIR",
+       "where times of kernels, copies and disk are kept once they are measured; else the user's cache directory"},
+      // What is trained.
+      {"trainable", list, "", "GLOB",
+       "initializers that are trained, whatever the file and the rules say, and whatever frozen matches"},
+      {"frozen", list, "", "GLOB", "parameters that are not trained, but for those that trainable matches"},
+      {"parameters_from", text, "", "FILE",
+       "the names of what is trained, one a line or those of a safetensors file, in place of the model's own list"},
+      {"tie", list, "", "GLOB|GLOB",
+       "parameters that are one, the first of them: of the same shape, or a matrix and its transpose"},
+      {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},
+      // The loss, for graphs that end in logits.
+      {"loss", choice, "", "cross_entropy|mse|l1|bce",
+       "the loss to add to the graph: of classes along the last axis (label -100 does not count), of numbers, or of "
+       "yes and no"},
+      {"loss_from", choice, "auto", "auto|logits|probabilities",
+       "what cross_entropy and bce are given; auto: logits, unless a Softmax or Sigmoid makes the output"},
+      {"loss_output", text, "", "NAME",
+       "the graph output that the loss is computed from; else the first of floats that is no single number"},
+      {"loss_labels", text, "labels", "NAME",
+       "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy, else float32"},
+      {"loss_shift", integer, "0", ">= 0, <= 1", "1: labels are compared with the position before theirs"},
+      // The optimizer.
+      {"optimizer", choice, "adamw", "adamw|sgd", "how gradients become updates"},
+      {"learning_rate", real, "0.001", ">= 0",
+       "step size; protrain_session_set_learning_rate changes it between steps"},
+      {"beta1", real, "0.9", ">= 0, < 1", "adamw: decay of the mean of gradients"},
+      {"beta2", real, "0.999", ">= 0, < 1", "adamw: decay of the mean of squared gradients"},
+      {"epsilon", real, "1e-08", "> 0", "adamw: added to the root of the mean of squares"},
+      {"weight_decay", real, "0.01", ">= 0", "adamw: decoupled decay; sgd: added to the gradient, default 0"},
+      {"momentum", real, "0", ">= 0, < 1", "sgd: share of the last update that is kept"},
+      {"clip_norm", real, "", "> 0", "largest global norm of the gradients; above it all are scaled down"},
+      {"clip_value", real, "", "> 0", "largest magnitude of an element of a gradient, after clip_norm"},
+      {"on_nonfinite", choice, "stop", "stop|skip|rollback",
+       "what a NaN or infinity does: stop at once, skip the step, or leave everything as before the step"},
+      {"tokens_per_step", integer, "", "> 0", "tokens in one update; more than a batch holds are accumulated"},
+      {"accumulation", integer, "1", ">= 1", "batches whose gradients make one update"},
+      // What training goes on from.
+      {"resume", text, "", "DIR",
+       "goes on from a checkpoint, or from the newest one in a directory of them: weights, optimizer state, step, "
+       "seed"},
+      // For tests.
+      {"trial", list, "", "workers|delays|poison",
+       "one worker per queue; sleeps before instructions; released memory filled with NaN"},
+      {"trace", choice, "none", "none|step", "step: each instruction and its time go to the log", "step"},
+  };
+  return table;
+}
+
+void Options::set(const std::string &key, const std::string &value) {
+  const OptionRow &row = row_of(key);
+  require(!value.empty() && value.find('\0') == std::string::npos, Code::arg, key, "{} needs a value", key);
+  check_value(row, value);
+  require(row.refused != "*", Code::unsupported, key, "option {} is not available yet; leave it out", key);
+  require(!any_glob(row.refused, value), Code::unsupported, key, "{} {} is not available yet; the default is {}", key,
+          printable(value), row.fallback);
+  std::vector<std::string> &values = set_[key];
+  if (row.type != OptionType::list) values.clear();
+  values.push_back(value);
+}
+
+void Options::clear(const std::string &key) {
+  row_of(key);
+  set_.erase(key);
+}
+
+bool Options::is_set(const std::string &key) const {
+  row_of(key);
+  return set_.contains(key);
+}
+
+std::string Options::get(const std::string &key) const {
+  const OptionRow &row = row_of(key);
+  if (const auto found = set_.find(key); found != set_.end()) return fmt::format("{}", fmt::join(found->second, "\n"));
+  if (key == "weight_decay" && get("optimizer") == "sgd") return "0";  // what people expect of each optimizer
+  return std::string(row.fallback);
+}
+
+std::int64_t Options::integer(const std::string &key) const { return parse_integer(get(key)).value_or(0); }
+
+double Options::real(const std::string &key) const { return parse_real(get(key)).value_or(0); }
+
+std::uint64_t Options::bytes(const std::string &key) const { return parse_bytes(get(key)).value_or(0); }
+
+std::vector<std::string> Options::list(const std::string &key) const {
+  row_of(key);
+  const auto found = set_.find(key);
+  return found == set_.end() ? std::vector<std::string>{} : found->second;
+}
+
+std::string Options::help() {
+  std::vector<std::string> rows;
+  for (const OptionRow &row : option_table())
+    rows.push_back(
+        fmt::format(R"({{"key":"{}","type":"{}","default":"{}","range":"{}","sentence":"{}","available":{}}})", row.key,
+                    kTypeNames[static_cast<int>(row.type)], row.fallback, row.range, row.sentence, row.refused != "*"));
+  return fmt::format("[{}]", fmt::join(rows, ",\n "));
+}
+
+}  // namespace protrain::draft

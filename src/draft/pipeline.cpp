@@ -1,0 +1,152 @@
+#include "draft/pipeline.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "draft/loaded_model.h"
+
+namespace protrain::draft {
+
+namespace {
+
+using graph::ValueId;
+
+// Micro-batches of a step.
+std::uint64_t accumulation_of(const Settings &settings, const Batch &batch) {
+  if (!settings.tokens_per_step) return static_cast<std::uint64_t>(settings.accumulation.value_or(1));
+  require(!settings.accumulation, Code::arg, "tokens_per_step",
+          "tokens_per_step and accumulation say the same thing; set one of them");
+  require(batch.tokens_per_sample > 0, Code::arg, "tokens_per_step",
+          "the model has no integer input whose elements would be tokens; use accumulation");
+  const std::int64_t wanted = *settings.tokens_per_step, tokens = batch.tokens();
+  require(tokens > 0 && wanted % tokens == 0, Code::arg, "tokens_per_step",
+          "{} tokens are not a multiple of the {} of one batch", wanted, tokens);
+  return static_cast<std::uint64_t>(wanted / tokens);
+}
+
+std::vector<bool> kept_gradients(const std::vector<std::string> &patterns, const grad::Training &training) {
+  std::vector<bool> kept(training.gradients.size(), false);
+  for (const std::string &pattern : patterns) {
+    bool matched = false;
+    for (std::size_t p = 0; p < kept.size(); ++p)
+      if (training.gradients[p] != ValueId::none &&
+          glob_match(pattern, training.graph.value(training.graph.parameters[p]).name))
+        kept[p] = matched = true;
+    require(matched, Code::arg, "keep_gradients", "no trained parameter matches '{}'", pattern);
+  }
+  return kept;
+}
+
+// Fills the draft stage by stage, in the order of run().
+class Pipeline {
+ public:
+  Pipeline(const Settings &settings, TargetMachine &machine) : settings_(settings), machine_(machine) {
+    draft_.settings = settings;
+  }
+
+  Draft run(const onnx_import::Source &source) {
+    load_first(load_model(settings_, source));
+    for (const onnx_import::DimBindings &shapes : settings_.shapes) {
+      differentiate(load_model(settings_, source, shapes));
+      require_same_parameters(*draft_.variants.back());
+    }
+    draft_.kept = kept_gradients(settings_.keep_gradients, draft_.first().training);
+    measure();
+    choose_and_lower();
+    return std::move(draft_);
+  }
+
+ private:
+  void load_first(LoadedModel loaded) {
+    draft_.splits = std::move(loaded.prepared.splits);
+    draft_.loss_from = std::move(loaded.prepared.loss_from);
+    for (const passes::Finding &finding : loaded.prepared.findings) {
+      if (!finding.tied_to.empty()) draft_.ties.emplace(finding.initializer, Tie{finding.tied_to, finding.turned});
+      if (!finding.doubt.empty()) draft_.doubts.push_back(finding.initializer);
+    }
+    draft_.unmatched = std::move(loaded.prepared.unmatched);
+    draft_.accumulation = accumulation_of(settings_, loaded.batch);
+    draft_.file = std::move(loaded.file);
+    differentiate(std::move(loaded));
+  }
+
+  void differentiate(LoadedModel loaded) {
+    auto variant = std::make_unique<ShapeVariant>();
+    variant->batch = loaded.batch;
+    variant->loss = loaded.loss;
+    variant->forward = loaded.prepared.graph;
+    variant->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,
+                                    {.clip_norm = settings_.clip_norm,
+                                     .accumulate = accumulates(),
+                                     .scale_loss = settings_.precision == DType::f16});
+    variant->forward.outputs = {variant->loss};
+    passes::without_randomness(variant->forward);
+    variant->forward.drop_dead_nodes();
+    grad::prune_unread_outputs(variant->forward);
+    draft_.variants.push_back(std::move(variant));
+  }
+
+  bool accumulates() const { return draft_.accumulation > 1; }
+
+  void require_same_parameters(const ShapeVariant &variant) const {
+    const graph::Graph &a = draft_.first().training.graph, &b = variant.training.graph;
+    bool same = a.parameters.size() == b.parameters.size();
+    for (std::size_t p = 0; same && p < a.parameters.size(); ++p)
+      same = a.value(a.parameters[p]).name == b.value(b.parameters[p]).name &&
+             a.value(a.parameters[p]).type == b.value(b.parameters[p]).type;
+    require(same, Code::shape, "shapes", "under one of the bindings the model has other parameters");
+  }
+
+  // Every operator that has no kernel is told at once, before anything is measured. The profile comes next: it settles
+  // which algorithms kernels use, and so the scratch that Programs have to have.
+  void measure() {
+    std::vector<const graph::Graph *> graphs;
+    for (const auto &variant : draft_.variants) {
+      graphs.push_back(&variant->training.graph);
+      for (const graph::Graph *graph : {&variant->training.graph, &variant->forward}) machine_.workspace(*graph);
+    }
+    draft_.profile = machine_.profile(graphs, settings_.optimizer);
+    draft_.budget = budget_of(settings_, draft_.profile);
+  }
+
+  void choose_and_lower() {
+    const auto moments = static_cast<std::size_t>(settings_.optimizer.state_count());
+    const program::StateRequest request = {.optimizer = program::optimizer_arrays(settings_.precision, moments),
+                                           .accumulates = accumulates(),
+                                           .kept = draft_.kept};
+    const PlanLowering lowering(draft_.variants, machine_, request);
+    PlanningInputs inputs{.settings = settings_,
+                          .lowering = lowering,
+                          .variant = draft_.first(),
+                          .profile = draft_.profile,
+                          .budget = draft_.budget,
+                          .barrier = needs_barrier(),
+                          .accumulation = draft_.accumulation,
+                          .optimizer = {.state = 0}};
+    for (const program::OptimizerArray &array : request.optimizer) inputs.optimizer.state += array.element_bytes;
+    draft_.decision = choose_plan(inputs);
+    draft_.programs = lowering.lower(draft_.decision.plan);
+    draft_.programs.each(program::verify);
+    for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
+      const plan::Clock clock(draft_.profile, draft_.variants[v]->training.graph, inputs.optimizer);
+      draft_.predictions.push_back(predict(draft_.programs.variants[v], clock));
+    }
+  }
+
+  // What has to be known of all gradients before the first parameter changes.
+  bool needs_barrier() const {
+    return settings_.clip_norm > 0 || settings_.on_nonfinite != NonfinitePolicy::stop || accumulates() ||
+           draft_.scales_loss();
+  }
+
+  const Settings &settings_;
+  TargetMachine &machine_;
+  Draft draft_;
+};
+
+}  // namespace
+
+Draft run_pipeline(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine) {
+  return Pipeline(settings, machine).run(source);
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,12 @@
+// Pipeline: from settings that bind the batch to a draft: load, differentiate, measure, choose, lower, verify, predict.
+#pragma once
+
+#include "draft/draft.h"
+#include "draft/target_machine.h"
+
+namespace protrain::draft {
+
+// Where nothing fits the budgets the draft is that of the smallest plan, and `decision.found.best` is empty.
+Draft run_pipeline(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine);
+
+}  // namespace protrain::draft

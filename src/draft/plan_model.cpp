@@ -1,0 +1,155 @@
+#include "draft/plan_model.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "draft/binding.h"
+#include "draft/costs_json.h"
+#include "draft/estimate.h"
+#include "draft/explain.h"
+#include "draft/refusal.h"
+
+namespace protrain::draft {
+
+namespace {
+
+// `choice`: what the plan was expanded from; nullptr: it was read from a file, and has no one size of chunks.
+Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
+  const auto on_host =
+      std::ranges::count_if(plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::host; });
+  const auto on_device = std::ranges::count_if(
+      plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier != Tier::device && chunk.update == Tier::device; });
+  const auto deferred = std::ranges::count_if(
+      plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier != Tier::device && chunk.deferred; });
+  return {{"n_chunk", plan.chunks.size()},
+          {"n_persist", plan.n_persist},
+          {"n_buffer", plan.n_buffer},
+          {"n_host", on_host},
+          {"n_device_update", on_device},
+          {"n_deferred", deferred},
+          {"n_block", plan.blocks.size()},
+          {"n_swap", plan.n_swap},
+          {"n_checkpoint", plan.n_checkpoint},
+          {"n_selective", plan.n_selective},
+          {"slack", plan.slack},
+          {"chunk_bytes", choice != nullptr ? Json(choice->chunk_bytes) : Json()},
+          {"optimizer_order", plan::kOrderNames[static_cast<int>(plan.order)]}};
+}
+
+Json point_json(const plan::Point &point, const graph::Graph &graph) {
+  Json json = integers_json(plan::expand(graph, point.choice), &point.choice);
+  json["step_seconds"] = point.laid_out.seconds;
+  json["device_peak_bytes"] = point.laid_out.bytes[0];
+  json["host_peak_bytes"] = point.laid_out.bytes[1];
+  json["disk_bytes"] = point.laid_out.bytes[2];
+  return json;
+}
+
+// A plan from a file is taken at its word.
+bool is_feasible(const Draft &draft) { return !draft.settings.plan.empty() || draft.decision.found.best.has_value(); }
+
+// What half as much again, and a quarter less, of the first budget would give; and twice the batch, on paper: here its
+// kernels would have to be measured.
+std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::Source &source,
+                                      TargetMachine &machine, const Draft &draft) {
+  std::vector<Alternative> found;
+  constexpr std::uint64_t kMost = 1ull << 62;
+  const std::uint64_t first = draft.budget.bytes[0];
+  if (!settings.plan.empty() || !draft.decision.found.best || first > kMost) return found;
+  ProfiledMachine profiled(machine, draft.profile);
+  const auto add = [&](const std::string &change, const Settings &other) {
+    const Draft changed = estimate(other, source, profiled);
+    const auto &best = changed.decision.found.best;
+    found.push_back({change, best ? best->laid_out.seconds : 0, changed.samples()});
+  };
+  const bool shared = draft.budget.shared_memory;
+  for (const double factor : {1.5, 0.75}) {
+    if (draft.decision.found.all_fits && factor > 1) continue;  // nothing would change
+    Settings other = settings;
+    const auto bytes = static_cast<std::uint64_t>(static_cast<double>(first) * factor);
+    (shared ? other.memory : other.device_memory) = bytes;
+    add(fmt::format("{}={} (x {})", shared ? "memory" : "device_memory", bytes_text(bytes), factor), other);
+  }
+  const auto batch = settings.dims.find(draft.first().batch.dim);
+  if (batch == settings.dims.end() || settings.hardware.empty()) return found;
+  const Binding twice{batch->first, 2 * batch->second};
+  Settings other = settings;
+  other.dims[twice.name] = twice.size;
+  add(fmt::format("{} (instead of {})", twice.text(), batch->second), other);
+  return found;
+}
+
+// Every change together with its text.
+Json changes_json(const std::vector<Change> &changes) {
+  Json json = Json::array();
+  for (const Change &change : changes) {
+    Json together = Json::object();
+    for (const auto &[key, value] : change.options) together[key] = value;
+    json.push_back({{"options", together}, {"text", change.text}});
+  }
+  return json;
+}
+
+// The plan, its figures, and the budgets that it keeps to.
+Json figures_json(const std::string &model, const Draft &draft) {
+  const plan::Found &found = draft.decision.found;
+  const plan::Choice *choice = found.best                ? &found.best->choice
+                               : draft.decision.smallest ? &draft.decision.smallest->point.choice
+                                                         : nullptr;
+  const double seconds = draft.predictions[0].seconds(draft.accumulation);
+  Json json = {{"model", model},
+               {"hardware", draft.profile.name},
+               {"precision", precision_name(draft.settings.precision)},
+               {"feasible", is_feasible(draft)}};
+  const Json integers = integers_json(draft.decision.plan, choice);
+  for (const auto &[key, value] : *integers.members()) json.append(key, value);
+  json["step_seconds"] = seconds;
+  json["tokens_per_second"] = draft.tokens() / seconds;
+  json["device_peak_bytes"] = draft.programs.bytes[0];
+  json["host_peak_bytes"] = draft.programs.bytes[1];
+  json["disk_bytes"] = draft.programs.bytes[2];
+  json["search_seconds"] = draft.decision.search_seconds;
+  json["budget"] = {{draft.budget.shared_memory ? "memory" : "device_memory", draft.budget.bytes[0]},
+                    {"host_memory", draft.budget.bytes[1]},
+                    {"disk_memory", draft.budget.bytes[2]}};
+  json["accumulation"] = draft.accumulation;
+  if (draft.micro_batch > 0) json["micro_batch"] = draft.micro_batch;
+  json["points_ranked"] = found.ranked;
+  json["points_laid_out"] = found.laid_out;
+  return json;
+}
+
+}  // namespace
+
+std::string profile_model(const Options &options, const std::string &path, const Log &progress) {
+  const Settings settings = settings_of(options);
+  require(settings.hardware.empty(), Code::arg, "hardware", "only this machine can be measured");
+  NamedMachine machine(settings, progress, true);
+  profile::Profile profile = estimate(settings, path, *machine).profile;
+  profile.scratch = machine.scratch();
+  return profile::to_json(profile);
+}
+
+std::string plan_model(const Options &options, const std::string &path, const Log &progress) {
+  const Settings settings = settings_of(options);
+  NamedMachine machine(settings, progress);
+  const Draft draft = estimate(settings, path, *machine);
+  const plan::Found &found = draft.decision.found;
+  const graph::Graph &graph = draft.first().training.graph;
+  const program::Program &step = draft.programs.variants[0].step;
+  const program::Simulation &predicted = draft.predictions[0].step;
+  Json json = figures_json(path, draft);
+  json["predicted"] = costs_json(step, predicted, program::queues_of(draft.profile).beside);
+  if (found.next) json["next"] = point_json(*found.next, graph);
+  if (found.resident) json["resident"] = point_json(*found.resident, graph);
+  json["would_fit"] = Json::array();
+  if (!is_feasible(draft)) json["would_fit"] = changes_json(changes_that_fit(settings, path, *machine, draft));
+  json["explanation"] = explain(draft, alternatives(settings, path, *machine, draft));
+  json["timeline"] = timeline_json(step, program::spans_of(predicted));
+  json["queues"] = queues_json(step, program::spans_of(predicted));
+  json["plan"] = plan::as_json(draft.decision.plan);
+  return json.dump(1);
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,115 @@
+#include "draft/planning.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <limits>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace protrain::draft {
+
+namespace {
+
+using graph::ValueId;
+
+plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const plan::Choice &base) {
+  try {
+    return plan::from_json(read_text(file), graph, base);
+  } catch (Error &error) {
+    error.subject = file;
+    throw;
+  }
+}
+
+plan::Terms terms_of(const PlanningInputs &inputs) {
+  plan::Terms terms{.shared_memory = inputs.budget.shared_memory,
+                    .barrier_only = inputs.barrier,
+                    .accumulates = inputs.accumulation > 1,
+                    .optimizer = inputs.optimizer,
+                    .capacity = inputs.budget.bytes};
+  for (ValueId gradient : inputs.variant.training.gradients) terms.trained.push_back(gradient != ValueId::none);
+  return terms;
+}
+
+plan::Plan plan_from_file(const PlanningInputs &inputs) {
+  const graph::Graph &graph = inputs.variant.training.graph;
+  plan::Choice base{.n_persist = static_cast<int>(graph.parameters.size()),
+                    .slack = plan::with_terms({}, terms_of(inputs)).slack,
+                    .shared_memory = inputs.budget.shared_memory};
+  base.order = inputs.barrier ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap;
+  const plan::Plan plan = plan_in(inputs.settings.plan, graph, base);
+  require(!inputs.barrier || plan.order != plan::OptimizerOrder::overlap, Code::arg, "plan",
+          "clipping by norm, accumulation, fp16, skip and rollback need the optimizer order barrier; the plan's is "
+          "overlap");
+  require(
+      inputs.accumulation == 1 || !plan::defers(plan), Code::arg, "plan",
+      "accumulation needs every update in its own step; the plan defers some (n_deferred, or \"deferred\" of a chunk)");
+  const bool separate = !inputs.budget.shared_memory;
+  require(plan.shared_memory == !separate, Code::arg, "plan",
+          "the plan is for {} memory of device and host, the options are for {}", separate ? "one" : "separate",
+          separate ? "device_memory and host_memory" : "one budget, memory");
+  return plan;
+}
+
+// Which points are laid out hangs on the budgets: so that the figures of a refusal, given together, do, they are tried
+// and, where the same plan is not found again, taken from what is.
+plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
+                        const std::function<plan::Smallest(const plan::Terms &)> &find) {
+  constexpr int kTries = 3;
+  for (int i = 0; i < kTries && smallest.lacks; ++i) {
+    plan::Terms enough = terms;
+    for (std::size_t t = 0; t < kTierCount; ++t)
+      enough.capacity[t] = std::max(terms.capacity[t], smallest.point.laid_out.bytes[t]);
+    const plan::Smallest again = find(enough);
+    if (!again.lacks) break;
+    smallest.point = again.point;
+  }
+  return smallest;
+}
+
+}  // namespace
+
+double Prediction::seconds(std::uint64_t accumulation) const {
+  return static_cast<double>(step.step_ns + static_cast<std::int64_t>(accumulation - 1) * accumulate.step_ns) * 1e-9;
+}
+
+Prediction predict(const ProgramSet::Variant &programs, const plan::Clock &clock) {
+  const program::Queues queues = program::queues_of(clock.profile());
+  return {.step = simulate(programs.step, price(programs.step, clock), queues),
+          .accumulate = simulate(programs.accumulate, price(programs.accumulate, clock), queues)};
+}
+
+Decision choose_plan(const PlanningInputs &inputs) {
+  if (!inputs.settings.plan.empty()) return {.plan = plan_from_file(inputs)};
+  const auto start = std::chrono::steady_clock::now();
+  const graph::Graph &graph = inputs.variant.training.graph;
+  const plan::Clock clock(inputs.profile, graph, inputs.optimizer);
+  const plan::Terms terms = terms_of(inputs);
+  const plan::LayOut lay_out = [&](const plan::Plan &plan) {
+    const ProgramSet programs = inputs.lowering.lower_training(plan);
+    return plan::LaidOut{.bytes = programs.bytes,
+                         .seconds = predict(programs.variants[0], clock).seconds(inputs.accumulation),
+                         .instructions = programs.variants[0].step.instructions.size()};
+  };
+  Decision decision{.found = plan::search(graph, clock, terms, lay_out)};
+  if (!decision.found.best) {
+    decision.smallest = plan::smallest(graph, clock, terms, lay_out);
+    if (!decision.smallest->lacks) decision.found.best = decision.smallest->point;
+  }
+  decision.plan =
+      plan::expand(graph, decision.found.best ? decision.found.best->choice : decision.smallest->point.choice);
+  decision.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (decision.found.best) return decision;
+  const auto find = [&](const plan::Terms &other) { return plan::smallest(graph, clock, other, lay_out); };
+  decision.smallest = verified(*decision.smallest, terms, find);
+  decision.plan = plan::expand(graph, decision.smallest->point.choice);
+  if (plan::Terms disk = terms; terms.capacity[2] == 0) {
+    disk.capacity[2] = std::numeric_limits<std::int64_t>::max();
+    decision.with_disk = verified(find(disk), disk, find).point.laid_out.bytes;
+  }
+  return decision;
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,64 @@
+#include "draft/program_set.h"
+
+#include <algorithm>
+
+namespace protrain::draft {
+
+namespace {
+
+program::Source training_source(const ShapeVariant &variant, std::size_t binding, bool updates) {
+  const grad::Training &training = variant.training;
+  return {.graph = training.graph,
+          .loss = training.loss,
+          .norm = training.norm,
+          .gradients = training.gradients,
+          .squared_norms = training.squared_norms,
+          .accumulators = training.accumulators,
+          .weight = training.weight,
+          .scale = training.scale,
+          .updates = updates,
+          .binding = binding};
+}
+
+program::Source evaluation_source(const ShapeVariant &variant, std::size_t binding) {
+  return {.graph = variant.forward, .loss = variant.loss, .updates = false, .binding = binding};
+}
+
+}  // namespace
+
+PlanLowering::PlanLowering(const std::vector<std::unique_ptr<ShapeVariant>> &variants, TargetMachine &machine,
+                           program::StateRequest request)
+    : variants_(variants), request_(std::move(request)) {
+  for (const auto &variant : variants) {
+    training_.push_back(machine.workspace(variant->training.graph));
+    evaluation_.push_back(machine.workspace(variant->forward));
+  }
+}
+
+ProgramSet PlanLowering::lower(const plan::Plan &plan) const { return lower(plan, true); }
+
+ProgramSet PlanLowering::lower_training(const plan::Plan &plan) const { return lower(plan, false); }
+
+ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
+  std::vector<program::Source> sources;
+  const std::size_t count = variants_.size();
+  for (std::size_t v = 0; v < count; ++v) sources.push_back(training_source(*variants_[v], v, true));
+  for (std::size_t v = 0; v < count; ++v) sources.push_back(evaluation_source(*variants_[v], v));
+  ProgramSet set{.state = program::lay_out_state(sources, plan, request_)};
+  const auto lowered = [&](const program::Source &source, const program::Workspace &workspace) {
+    program::Program program = program::lower(source, plan, set.state, workspace);
+    for (std::size_t t = 0; t < kTierCount; ++t) set.bytes[t] = std::max(set.bytes[t], program.arena_bytes[t]);
+    return program;
+  };
+  for (std::size_t v = 0; v < count; ++v) {
+    ProgramSet::Variant &programs = set.variants.emplace_back();
+    programs.step = lowered(sources[v], training_[v]);
+    if (request_.accumulates) programs.accumulate = lowered(training_source(*variants_[v], v, false), training_[v]);
+    if (evaluates) programs.evaluation = lowered(sources[count + v], evaluation_[v]);
+  }
+  if (plan::defers(plan))
+    set.settlement = lowered(program::settlement(sources[0]), training_[0]);
+  return set;
+}
+
+}  // namespace protrain::draft

@@ -1,0 +1,59 @@
+// ProgramSet: every Program of a session under one plan, laid out over one state.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "draft/shape_variant.h"
+#include "draft/target_machine.h"
+#include "plan/search.h"
+
+namespace protrain::draft {
+
+struct ProgramSet {
+  // One binding's.
+  struct Variant {
+    program::Program step;        // the last or only micro-batch: ends in Updates
+    program::Program accumulate;  // a micro-batch before the last; empty where there is none
+    program::Program evaluation;
+  };
+  program::State state;
+  std::vector<Variant> variants;  // per binding of shapes
+  program::Program settlement;    // the Updates that the last step left to the next; empty: they never are
+  plan::Bytes bytes{};            // of each tier: the largest that a Program needs
+
+  // All that are not empty.
+  template <typename Do>
+  void each(Do &&act) const {
+    const auto one = [&](const program::Program &program) {
+      if (!program.instructions.empty()) act(program);
+    };
+    for (const Variant &binding : variants) {
+      one(binding.step);
+      one(binding.accumulate);
+      one(binding.evaluation);
+    }
+    one(settlement);
+  }
+};
+
+// PlanLowering: makes the Programs of a plan, of any number of plans for the same graphs.
+class PlanLowering {
+ public:
+  // `variants` must outlive it. Asks the machine for the scratch of every kernel, once.
+  PlanLowering(const std::vector<std::unique_ptr<ShapeVariant>> &variants, TargetMachine &machine,
+               program::StateRequest request);
+
+  ProgramSet lower(const plan::Plan &plan) const;
+  // Without evaluation, which needs less than the step of the same shapes: for a search.
+  ProgramSet lower_training(const plan::Plan &plan) const;
+
+ private:
+  ProgramSet lower(const plan::Plan &plan, bool evaluates) const;
+
+  const std::vector<std::unique_ptr<ShapeVariant>> &variants_;
+  const program::StateRequest request_;
+  std::vector<program::Workspace> training_, evaluation_;  // per binding
+};
+
+}  // namespace protrain::draft

@@ -1,0 +1,24 @@
+// Refusal: what to change where nothing fits the budgets.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "draft/draft.h"
+
+namespace protrain::draft {
+
+// A change of options, together, that makes a plan fit: "memory" to "1234", "dim" to "batch=2", "offload_dir" to "DIR".
+struct Change {
+  std::vector<std::pair<std::string, std::string>> options;
+  std::string text;  // for people: "batch=2 instead of 8"
+};
+std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::Source &source,
+                                     TargetMachine &machine, const Draft &draft);
+
+// Code::budget with the smallest that works and all of them.
+[[noreturn]] void refuse(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine,
+                         const Draft &draft);
+
+}  // namespace protrain::draft

@@ -1,0 +1,145 @@
+#include "draft/settings.h"
+
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "draft/binding.h"
+
+namespace protrain::draft {
+
+namespace {
+
+// Every precision and its name.
+constexpr std::pair<DType, const char *> kPrecisions[] = {
+    {DType::f32, "fp32"}, {DType::bf16, "bf16"}, {DType::f16, "fp16"}};
+
+DType precision_of(const std::string &name) {
+  for (const auto &[precision, other] : kPrecisions)
+    if (name == other) return precision;
+  fail(Code::arg, "precision", "there is no precision {}", printable(name));
+}
+
+// The loss that the options attach.
+std::optional<passes::Loss> loss_of(const Options &options) {
+  if (!options.is_set("loss")) {
+    for (const char *key : {"loss_output", "loss_labels", "loss_shift", "loss_from"})
+      require(!options.is_set(key), Code::arg, key, "{} says how the option loss is computed, and loss is not set",
+              key);
+    return std::nullopt;
+  }
+  using Kind = passes::Loss::Kind;
+  const std::map<std::string, Kind> kinds = {
+      {"cross_entropy", Kind::cross_entropy}, {"mse", Kind::mse}, {"l1", Kind::l1}, {"bce", Kind::bce}};
+  const Kind kind = kinds.at(options.text("loss"));
+  require(kind == Kind::cross_entropy || kind == Kind::bce || !options.is_set("loss_from"), Code::arg, "loss_from",
+          "loss_from says what cross_entropy and bce are given; {} compares numbers as they are", options.text("loss"));
+  using From = passes::Loss::From;
+  const std::map<std::string, From> sources = {
+      {"auto", From::found}, {"logits", From::logits}, {"probabilities", From::probabilities}};
+  return passes::Loss{.kind = kind,
+                      .output = options.text("loss_output"),
+                      .labels = options.text("loss_labels"),
+                      .shift = options.integer("loss_shift") != 0,
+                      .from = sources.at(options.text("loss_from"))};
+}
+
+backend::Optimizer optimizer_of(const Options &options) {
+  using Kind = backend::Optimizer::Kind;
+  return {.kind = options.text("optimizer") == "sgd" ? Kind::sgd : Kind::adamw,
+          .beta1 = options.real("beta1"),
+          .beta2 = options.real("beta2"),
+          .epsilon = options.real("epsilon"),
+          .weight_decay = options.real("weight_decay"),
+          .momentum = options.real("momentum"),
+          .clip_value = options.real("clip_value")};
+}
+
+NonfinitePolicy policy_of(const std::string &name) {
+  return name == "skip"       ? NonfinitePolicy::skip
+         : name == "rollback" ? NonfinitePolicy::rollback
+                              : NonfinitePolicy::stop;
+}
+
+Trials trials_of(const Options &options) {
+  Trials trials;
+  for (const std::string &trial : options.list("trial")) {
+    trials.workers |= trial == "workers";
+    trials.delays |= trial == "delays";
+    trials.poison |= trial == "poison";
+  }
+  return trials;
+}
+
+onnx_import::DimBindings dims_of(const Options &options) {
+  onnx_import::DimBindings dims;
+  for (const std::string &item : options.list("dim")) {
+    const Binding binding = parse_binding(item).value();  // checked when it was set
+    const auto [at, fresh] = dims.emplace(binding.name, binding.size);
+    require(fresh || at->second == binding.size, Code::shape, at->first, "dim {} is bound to both {} and {}", at->first,
+            at->second, binding.size);
+  }
+  return dims;
+}
+
+std::vector<onnx_import::DimBindings> shapes_of(const Options &options) {
+  std::vector<onnx_import::DimBindings> shapes;
+  for (const std::string &items : options.list("shapes")) {
+    onnx_import::DimBindings &dims = shapes.emplace_back();
+    for (const std::string &item : split(items, ',')) {
+      const Binding binding = parse_binding(item).value();
+      dims[binding.name] = binding.size;
+    }
+  }
+  return shapes;
+}
+
+std::optional<std::uint64_t> bytes_of(const Options &options, const char *key) {
+  return options.is_set(key) ? std::optional(options.bytes(key)) : std::nullopt;
+}
+
+std::optional<std::int64_t> integer_of(const Options &options, const char *key) {
+  return options.is_set(key) ? std::optional(options.integer(key)) : std::nullopt;
+}
+
+}  // namespace
+
+Settings settings_of(const Options &options) {
+  return {.device = options.text("device"),
+          .threads = static_cast<int>(options.integer("threads")),
+          .precision = precision_of(options.text("precision")),
+          .tf32 = options.text("tf32") == "on",
+          .seed = integer_of(options, "seed"),
+          .dims = dims_of(options),
+          .shapes = shapes_of(options),
+          .memory = bytes_of(options, "memory"),
+          .device_memory = bytes_of(options, "device_memory"),
+          .host_memory = bytes_of(options, "host_memory"),
+          .disk_memory = bytes_of(options, "disk_memory"),
+          .offload_dir = options.text("offload_dir"),
+          .plan = options.text("plan"),
+          .hardware = options.text("hardware"),
+          .profile_dir = options.text("profile_dir"),
+          .trainable = options.list("trainable"),
+          .frozen = options.list("frozen"),
+          .tie = options.list("tie"),
+          .keep_gradients = options.list("keep_gradients"),
+          .parameters_from = options.text("parameters_from"),
+          .loss = loss_of(options),
+          .optimizer = optimizer_of(options),
+          .learning_rate = options.real("learning_rate"),
+          .clip_norm = options.real("clip_norm"),
+          .on_nonfinite = policy_of(options.text("on_nonfinite")),
+          .tokens_per_step = integer_of(options, "tokens_per_step"),
+          .accumulation = integer_of(options, "accumulation"),
+          .resume = options.text("resume"),
+          .trials = trials_of(options)};
+}
+
+const char *precision_name(DType precision) {
+  for (const auto &[other, name] : kPrecisions)
+    if (precision == other) return name;
+  fail(Code::internal, "precision", "{} is no precision of a session", name_of(precision));
+}
+
+}  // namespace protrain::draft

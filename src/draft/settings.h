@@ -1,0 +1,65 @@
+// Settings: what the options of a session say, as values. The texts of options are read here and nowhere else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/dtype.h"
+#include "draft/options.h"
+#include "onnx_import/model.h"
+#include "passes/passes.h"
+
+namespace protrain::draft {
+
+// What happens to a step whose loss or gradients are not finite.
+enum class NonfinitePolicy : std::uint8_t {
+  stop,      // an error; in the overlap order some parameters may have taken the step
+  skip,      // the step counts, no parameter changes
+  rollback,  // an error, and everything is as before the step
+};
+
+// What tests ask for: the option trial.
+struct Trials {
+  bool workers = false;  // one for each queue
+  bool delays = false;   // sleeps before instructions
+  bool poison = false;   // released memory is filled with NaN
+};
+
+// In the order of the table of options. Texts and lists that are not set are empty, numbers that are not set are none.
+struct Settings {
+  std::string device = "cpu";
+  int threads = 0;
+  DType precision = DType::f32;  // of weights and activations in a step
+  bool tf32 = false;
+  std::optional<std::int64_t> seed;
+  onnx_import::DimBindings dims;
+  std::vector<onnx_import::DimBindings> shapes;  // each replaces or adds to `dims`
+
+  std::optional<std::uint64_t> memory, device_memory, host_memory, disk_memory;
+  std::string offload_dir, plan, hardware, profile_dir;
+
+  std::vector<std::string> trainable, frozen, tie, keep_gradients;
+  std::string parameters_from;
+
+  std::optional<passes::Loss> loss;
+
+  backend::Optimizer optimizer;
+  double learning_rate = 0;
+  double clip_norm = 0;  // 0: none
+  NonfinitePolicy on_nonfinite = NonfinitePolicy::stop;
+  std::optional<std::int64_t> tokens_per_step, accumulation;
+
+  std::string resume;
+  Trials trials;
+};
+
+// Code::arg where options contradict each other, Code::shape where one dim is bound to two sizes.
+Settings settings_of(const Options &options);
+
+// As the option `precision` has it: "fp32", "bf16", "fp16".
+const char *precision_name(DType precision);
+
+}  // namespace protrain::draft

@@ -1,0 +1,16 @@
+// ShapeVariant: one binding of the model's symbolic dimensions, and the graphs of what a session does under it.
+#pragma once
+
+#include "draft/batch.h"
+#include "grad/training.h"
+
+namespace protrain::draft {
+
+struct ShapeVariant {
+  graph::Graph forward;  // without randomness: evaluation
+  graph::ValueId loss = graph::ValueId::none;
+  grad::Training training;
+  Batch batch;
+};
+
+}  // namespace protrain::draft

@@ -1,0 +1,48 @@
+#include "session/inputs.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace protrain::session {
+
+std::size_t Inputs::find(const std::string &name) const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < count(); ++i) {
+    if (value(i).name == name) return i;
+    names.push_back(value(i).name);
+  }
+  fail(Code::arg, name, "the model has no input {}; its inputs are {}", name, fmt::join(names, ", "));
+}
+
+const Shape &Inputs::shape_in(std::size_t variant, std::size_t input) const {
+  const graph::Graph &graph = draft_.variants[variant]->forward;
+  return graph.value(graph.inputs[input]).type.shape;
+}
+
+void Inputs::require_taken(std::size_t i, DType dtype, const Shape &shape) const {
+  const DType wanted = value(i).type.dtype;
+  require(dtype == wanted, Code::type, name(i), "input {} is {}, not {}", name(i), name_of(wanted), name_of(dtype));
+  std::vector<std::string> shapes;
+  for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
+    if (shape_in(v, i) == shape) return;
+    shapes.push_back(to_text(shape_in(v, i)));
+  }
+  fail(Code::shape, name(i), "input {} has shape {}, not {}", name(i), fmt::join(shapes, " or "), to_text(shape));
+}
+
+std::size_t Inputs::variant() const {
+  for (std::size_t i = 0; i < count(); ++i)
+    require(shapes_[i].has_value(), Code::state, name(i),
+            "input {} was never set; call protrain_session_set_input first", name(i));
+  for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
+    bool fits = true;
+    for (std::size_t i = 0; fits && i < count(); ++i) fits = shape_in(v, i) == *shapes_[i];
+    if (fits) return v;
+  }
+  std::vector<std::string> shapes;
+  for (std::size_t i = 0; i < count(); ++i) shapes.push_back(fmt::format("{} {}", name(i), to_text(*shapes_[i])));
+  fail(Code::shape, "shapes", "no binding of the session has {} together", fmt::join(shapes, ", "));
+}
+
+}  // namespace protrain::session

@@ -1,0 +1,39 @@
+// Inputs: what a session is fed, and which of its shapes that is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "draft/draft.h"
+
+namespace protrain::session {
+
+class Inputs {
+ public:
+  // `draft` must outlive it.
+  explicit Inputs(const draft::Draft &draft) : draft_(draft), shapes_(count()) {}
+
+  std::size_t count() const { return forward().inputs.size(); }  // in the file's order
+  const graph::Value &value(std::size_t i) const { return forward().value(forward().inputs.at(i)); }
+  const std::string &name(std::size_t i) const { return value(i).name; }
+  std::size_t find(const std::string &name) const;  // Code::arg for an unknown name
+
+  // Code::type, Code::shape where no variant takes that.
+  void require_taken(std::size_t i, DType dtype, const Shape &shape) const;
+  // It was set.
+  void note(std::size_t i, const Shape &shape) { shapes_[i] = shape; }
+
+  // The variant of the draft whose shapes the present inputs have. Code::state where an input was never set.
+  std::size_t variant() const;
+
+ private:
+  const graph::Graph &forward() const { return draft_.first().forward; }
+  const Shape &shape_in(std::size_t variant, std::size_t input) const;
+
+  const draft::Draft &draft_;
+  std::vector<std::optional<Shape>> shapes_;  // of what was set
+};
+
+}  // namespace protrain::session

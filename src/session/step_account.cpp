@@ -1,0 +1,80 @@
+#include "session/step_account.h"
+
+#include "base/error.h"
+
+namespace protrain::session {
+
+// The optimizer counts the steps that it took, random numbers the steps that there were.
+backend::StepScalars StepAccount::scalars(const backend::Optimizer &optimizer, double learning_rate) const {
+  const auto t = static_cast<double>(counters_.steps + 1 - counters_.skipped);
+  return {.update = backend::numbers_of(optimizer, learning_rate, t),
+          .loss_scale = static_cast<double>(loss_scale()),
+          .step = counters_.steps + 1,
+          .seed = counters_.seed,
+          .micro_batch = micro_batch_,
+          .first_sample = samples_};
+}
+
+std::optional<StepResult> StepAccount::add(const BatchNumbers &numbers, double seconds) {
+  seconds_ = (is_first() ? 0 : seconds_) + seconds;
+  // The step's loss is the mean over all counted targets, as one large batch would give it.
+  if (numbers.weight > 0) loss_sum_ += numbers.weight * static_cast<double>(numbers.loss);
+  weight_sum_ += numbers.weight;
+  const std::uint64_t scale = loss_scale();  // that the gradients were made with
+  if (!takes(numbers.status)) {
+    begin_anew();
+    return std::nullopt;
+  }
+  if (is_last()) return complete(numbers, scale);
+  ++micro_batch_;
+  samples_ += numbers.samples;
+  return StepResult{.loss = numbers.loss};
+}
+
+// Whether the step goes on: all is finite, or the loss scale becomes smaller, or the step is one to be skipped.
+bool StepAccount::takes(std::uint32_t status) {
+  if (status == 0) return true;
+  // Gradients that overflow are what a loss scale is made smaller for.
+  if (terms_.scales_loss && status > kLossMark && counters_.loss_scale.shrink()) return true;
+  if (terms_.skips) spoilt_ = status;
+  return terms_.skips;
+}
+
+StepResult StepAccount::complete(const BatchNumbers &numbers, std::uint64_t scale) {
+  StepResult result{.loss = numbers.loss, .grad_norm = numbers.norm};
+  if (accumulates()) result.loss = static_cast<float>(loss_sum_ / weight_sum_);
+  last_weight_ = (accumulates() ? weight_sum_ : 1) * static_cast<double>(scale);
+  norm_ = result.grad_norm;
+  gradients_hold_ = true;
+  ++counters_.steps;
+  if (numbers.status != 0) ++counters_.skipped;
+  counters_.loss_scale.count(numbers.status == 0);
+  begin_anew();
+  return result;
+}
+
+void StepAccount::begin_anew() {
+  micro_batch_ = samples_ = 0;
+  spoilt_ = 0;
+  loss_sum_ = weight_sum_ = 0;
+}
+
+void StepAccount::require_complete(const char *subject, const char *how) const {
+  require(is_first(), Code::state, subject, "the step is not complete: {} of {} batches{}", micro_batch_,
+          terms_.accumulation, how);
+}
+
+double StepAccount::grad_norm() const {
+  require(norm_.has_value(), Code::state, "", "there is no gradient norm before the first step");
+  return *norm_;
+}
+
+double StepAccount::gradient_factor(const std::string &parameter) const {
+  require(norm_.has_value(), Code::state, parameter, "there is no gradient before the first step");
+  require_complete(parameter.c_str(), "");
+  require(gradients_hold_, Code::state, parameter,
+          "the gradients of the last step went with the call that failed after it");
+  return 1 / last_weight_;
+}
+
+}  // namespace protrain::session

@@ -1,0 +1,126 @@
+#include "draft/budget.h"
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "errors.h"
+#include "plans/random_plan.h"
+
+namespace protrain::draft {
+namespace {
+
+using plan::Bytes;
+using test::code_of;
+using test::error_of;
+using test::options_with;
+using test::Pairs;
+
+constexpr std::uint64_t kGiB = 1ull << 30;
+
+profile::Profile shared_machine() {
+  return {.device_memory = 100 * kGiB, .host_memory = 100 * kGiB, .shares_memory = true};
+}
+
+profile::Profile gpu() {
+  return {.device_memory = 24 * kGiB,
+          .host_memory = 64 * kGiB,
+          .disk_memory = 7 * kGiB,
+          .device_reserve = kGiB,
+          .host_reserve = 2 * kGiB};
+}
+
+Budget budget(const profile::Profile &machine, const Pairs &pairs) {
+  return budget_of(settings_of(options_with(pairs)), machine);
+}
+
+// What is left to a session of 100 GiB that are free: a twentieth stays.
+constexpr std::uint64_t kFree = 95 * kGiB;
+
+TEST(Budget, IsOneForAllWhereDeviceAndHostShareTheirMemory) {
+  EXPECT_TRUE(budget(shared_machine(), {}).shared_memory);
+  EXPECT_EQ(budget(shared_machine(), {}).bytes, (Bytes{kFree, 0, 0}));
+  EXPECT_TRUE(budget(shared_machine(), {{"memory", "3GiB"}}).shared_memory);
+  EXPECT_EQ(budget(shared_machine(), {{"memory", "3GiB"}}).bytes, (Bytes{3 * kGiB, 0, 0}));
+}
+
+TEST(Budget, KeepsTwoApartWhereEitherIsGivenAndTheOtherIsWhatIsLeft) {
+  EXPECT_FALSE(budget(shared_machine(), {{"device_memory", "10GiB"}}).shared_memory);
+  EXPECT_EQ(budget(shared_machine(), {{"device_memory", "10GiB"}}).bytes, (Bytes{10 * kGiB, kFree - 10 * kGiB, 0}));
+  EXPECT_EQ(budget(shared_machine(), {{"host_memory", "10GiB"}}).bytes, (Bytes{kFree - 10 * kGiB, 10 * kGiB, 0}));
+  EXPECT_EQ(budget(shared_machine(), {{"device_memory", "1GiB"}, {"host_memory", "2GiB"}}).bytes,
+            (Bytes{kGiB, 2 * kGiB, 0}));
+}
+
+TEST(Budget, LeavesNothingBesideMoreThanThereIs) {
+  EXPECT_EQ(budget(shared_machine(), {{"device_memory", "200GiB"}}).bytes, (Bytes{200 * kGiB, 0, 0}));
+  EXPECT_EQ(budget(shared_machine(), {{"host_memory", "200GiB"}}).bytes, (Bytes{0, 200 * kGiB, 0}));
+  EXPECT_EQ(budget({.device_memory = 50 << 20, .shares_memory = true}, {}).bytes, Bytes{}) << "a process needs some";
+}
+
+TEST(Budget, OfADeviceOfItsOwnIsWhatBothMemoriesHaveButTheirReserves) {
+  EXPECT_FALSE(budget(gpu(), {}).shared_memory);
+  EXPECT_EQ(budget(gpu(), {{"hardware", "h200"}}).bytes, (Bytes{23 * kGiB, 62 * kGiB, 7 * kGiB}));
+  EXPECT_EQ(budget(gpu(), {{"device_memory", "5GiB"}}).bytes, (Bytes{5 * kGiB, 62 * kGiB, 0}));
+  EXPECT_EQ(budget(gpu(), {{"host_memory", "5GiB"}}).bytes, (Bytes{23 * kGiB, 5 * kGiB, 0}));
+}
+
+TEST(Budget, OfOneMemoryContradictsTwo) {
+  for (const char *key : {"device_memory", "host_memory"}) {
+    const Error error = error_of([&] { budget(shared_machine(), {{"memory", "1GiB"}, {key, "1GiB"}}); });
+    EXPECT_EQ(error.code, Code::arg) << key;
+    EXPECT_EQ(error.subject, "memory") << key;
+  }
+  EXPECT_EQ(code_of([] { budget(gpu(), {{"memory", "1GiB"}}); }), Code::arg) << "they have their own on this machine";
+}
+
+TEST(Budget, OfTheDiskNeedsADirectoryOrAMachineOnPaper) {
+  const test::Scratch scratch;
+  EXPECT_EQ(budget(shared_machine(), {{"disk_memory", "1GiB"}}).bytes[2], 0u);
+  EXPECT_EQ(budget(shared_machine(), {{"disk_memory", "1GiB"}, {"offload_dir", scratch.path()}}).bytes[2], kGiB);
+  const std::uint64_t free = budget(shared_machine(), {{"offload_dir", scratch.path()}}).bytes[2];
+  EXPECT_GT(free, 0u);
+  EXPECT_LE(free, free_space(scratch.path()));
+  EXPECT_EQ(budget(gpu(), {{"hardware", "h200"}, {"disk_memory", "1GiB"}}).bytes[2], kGiB);
+  EXPECT_EQ(budget(gpu(), {{"hardware", "h200"}}).bytes[2], 7 * kGiB);
+  EXPECT_EQ(code_of([] { budget(shared_machine(), {{"offload_dir", "/no/such/folder"}}); }), Code::path);
+}
+
+void require_budget_of(const profile::Profile &machine, const Pairs &pairs, const Bytes &needed) {
+  require_budget(settings_of(options_with(pairs)), machine, needed);
+}
+
+TEST(RequiredBudget, IsKeptToTheByte) {
+  const Pairs pairs = {{"device_memory", "100"}, {"host_memory", "200"}, {"disk_memory", "300"}, {"offload_dir", "."}};
+  require_budget_of(shared_machine(), pairs, {100, 200, 300});
+  const Pairs more = {{"device_memory", "101"}, {"host_memory", "201"}, {"disk_memory", "301"}};
+  for (std::size_t t = 0; t < kTierCount; ++t) {
+    Bytes needed = {100, 200, 300};
+    ++needed[t];
+    const Error error = error_of([&] { require_budget_of(shared_machine(), pairs, needed); });
+    EXPECT_EQ(error.code, Code::budget);
+    EXPECT_EQ(error.subject, more[t].first);
+    EXPECT_NE(error.text.find(more[t].second), std::string::npos) << error.text;
+  }
+  require_budget_of(shared_machine(), {{"memory", "100"}}, {100, 0, 0});
+  EXPECT_EQ(code_of([] { require_budget_of(shared_machine(), {{"memory", "100"}}, {101, 0, 0}); }), Code::budget);
+}
+
+TEST(RequiredBudget, IsWhatTheMachineHasWhateverOptionsSay) {
+  EXPECT_EQ(code_of([] {
+              require_budget_of(shared_machine(), {}, {60 * kGiB, 60 * kGiB, 0});
+            }),
+            Code::budget)
+      << "both lie in one memory";
+  require_budget_of(gpu(), {}, {20 * kGiB, 60 * kGiB, 0});
+  EXPECT_EQ(code_of([] { require_budget_of(gpu(), {}, {25 * kGiB, 0, 0}); }), Code::budget);
+  EXPECT_NE(code_of([] { require_budget_of(shared_machine(), {}, {~0ull, ~0ull, 0}); }), Code::ok);
+}
+
+TEST(RequiredBudget, OfTheDiskIsRefusedWithoutADirectory) {
+  const Error error = error_of([] { require_budget_of(shared_machine(), {}, {1, 1, 1}); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_EQ(error.subject, "offload_dir");
+}
+
+}  // namespace
+}  // namespace protrain::draft

@@ -1,0 +1,58 @@
+// Files in which PyTorch's exporter computed a parameter away (optimize=True), with the exporter's metadata and
+// without. They train, as another model than PyTorch's: check says so of each.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "draft/check.h"
+#include "fixtures.h"
+
+namespace protrain::draft {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Folded {
+  const char *model, *parameter;  // which the file has not any more
+  const char *computed;           // what the exporter made of it
+};
+
+class FoldedFiles : public testing::TestWithParam<Folded> {
+ protected:
+  static Json about(const std::string &exporter) {
+    return Json::parse(check_model(
+        Options{}, test::fixture("folded/part-" + std::string(GetParam().model) + "." + exporter + ".onnx")));
+  }
+  static std::string doubt(const Json &about) {
+    for (const Json &row : about["doubtful"])
+      if (row["name"] == GetParam().computed) return row["doubt"];
+    return "";
+  }
+  static bool has(const Json &rows, const std::string &name) {
+    return std::ranges::any_of(rows, [&](const Json &row) { return row["name"] == name; });
+  }
+};
+
+TEST_P(FoldedFiles, MetadataNameTheParameterThatIsGone) {
+  for (const char *exporter : {"dynamo18-told", "dynamo23-told"}) {
+    const Json found = about(exporter);
+    EXPECT_TRUE(found["trainable"]) << exporter;
+    EXPECT_FALSE(has(found["parameters"], GetParam().parameter)) << exporter;
+    EXPECT_NE(doubt(found).find(GetParam().parameter), std::string::npos) << exporter << ": " << doubt(found);
+  }
+}
+
+TEST_P(FoldedFiles, WithoutMetadataWhatWasComputedIsDoubtful) {
+  const Json found = about("dynamo18");
+  EXPECT_TRUE(found["trainable"]);
+  EXPECT_NE(doubt(found), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, FoldedFiles,
+                         testing::Values(Folded{"numbers", "m.mixed", "add_1"}, Folded{"scan", "m.A_log", "neg"},
+                                         Folded{"scores", "m.head_scale", "exp"}),
+                         [](const auto &info) { return info.param.model; });
+
+}  // namespace
+}  // namespace protrain::draft

@@ -1,0 +1,289 @@
+// What `protrain plan` and `protrain profile` say.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "draft/explain.h"
+#include "draft/plan_model.h"
+#include "errors.h"
+#include "plans/random_plan.h"
+#include "session/session.h"
+
+namespace protrain::draft {
+namespace {
+
+using test::Pairs;
+using test::Scratch;
+using Json = nlohmann::json;
+
+const std::string kModel = "gpt2-dynamic-opset18";
+
+Json planned(const Pairs &more, const std::string &model = kModel, const Log &log = nullptr) {
+  Pairs pairs = test::base_options(model);
+  pairs.insert(pairs.end(), more.begin(), more.end());
+  return Json::parse(plan_model(test::options_with(pairs), test::fixture(model + ".onnx"), log));
+}
+
+std::string profiled(const Pairs &more, const Log &log = nullptr) {
+  Pairs pairs = test::base_options(kModel);
+  pairs.insert(pairs.end(), more.begin(), more.end());
+  return profile_model(test::options_with(pairs), test::fixture(kModel + ".onnx"), log);
+}
+
+// With memory for half of what can be spared, so that there is something to choose.
+Pairs tightened(Pairs options, const char *key) {
+  const auto most = planned(options)["resident"]["device_peak_bytes"].get<std::uint64_t>();
+  options.emplace_back(key, "4096");
+  const auto least = planned(options)["device_peak_bytes"].get<std::uint64_t>();
+  options.back().second = std::to_string((least + most) / 2);
+  return options;
+}
+
+void expect_documented(const Json &plan) {
+  for (const char *key : {"n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint",
+                          "n_selective", "chunk_bytes", "step_seconds", "tokens_per_second", "device_peak_bytes",
+                          "host_peak_bytes", "disk_bytes", "search_seconds", "points_ranked", "points_laid_out"})
+    EXPECT_TRUE(plan.at(key).is_number()) << key << ' ' << plan.at(key);
+  for (const char *key : {"predicted", "budget", "timeline", "queues", "plan", "resident"})
+    EXPECT_TRUE(plan.at(key).is_object()) << key;
+  for (const char *key : {"would_fit", "explanation"}) EXPECT_TRUE(plan.at(key).is_array()) << key;
+  for (const char *key : {"optimizer_order"}) EXPECT_TRUE(plan.at(key).is_string()) << key;
+  for (const char *key : {"overlap", "busy_seconds", "stall_seconds"})
+    EXPECT_TRUE(plan["predicted"].contains(key)) << key;
+  for (const char *key :
+       {"n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective", "step_seconds", "device_peak_bytes"})
+    EXPECT_TRUE(plan["resident"].at(key).is_number()) << key;
+  EXPECT_GT(plan["step_seconds"], 0);
+  EXPECT_NEAR(plan["tokens_per_second"].get<double>() * plan["step_seconds"].get<double>(), 64, 1e-6);
+  EXPECT_EQ(plan["predicted"]["device_peak_bytes"], plan["device_peak_bytes"]);
+  EXPECT_FALSE(plan["explanation"].empty());
+}
+
+TEST(PlanModel, HasEveryKeyThatIsDocumentedOnThisMachine) {
+  const Json plan = planned({});
+  expect_documented(plan);
+  EXPECT_TRUE(plan["feasible"].get<bool>());
+  EXPECT_TRUE(plan["would_fit"].empty());
+  EXPECT_EQ(plan["n_chunk"], plan["n_persist"]);
+}
+
+TEST(PlanModel, HasEveryKeyThatIsDocumentedOnPaperInBfloat16) {
+  const Pairs options = tightened({{"hardware", "rtx3090"}, {"precision", "bf16"}}, "device_memory");
+  const Json plan = planned(options);
+  expect_documented(plan);
+  EXPECT_TRUE(plan["feasible"].get<bool>());
+  EXPECT_EQ(plan["hardware"], "rtx3090");
+  EXPECT_EQ(plan["precision"], "bf16");
+  EXPECT_TRUE(plan["next"].is_object());
+  EXPECT_GE(plan["next"]["step_seconds"], plan["step_seconds"]);
+  EXPECT_LE(plan["device_peak_bytes"], plan["budget"]["device_memory"]);
+}
+
+TEST(PlanModel, HasEveryKeyThatIsDocumentedOnThisMachineInBfloat16) {
+  const Scratch scratch;  // where nothing was measured before
+  const Json plan = planned({{"precision", "bf16"}, {"profile_dir", scratch.path()}});
+  expect_documented(plan);
+  EXPECT_TRUE(std::isfinite(plan["step_seconds"].get<double>()));
+}
+
+TEST(PlanModel, SaysOfThisMachineTheBytesThatASessionTakesInEveryPrecision) {
+  const Scratch scratch;  // where nothing was measured before
+  for (const char *precision : {"fp32", "bf16", "fp16"}) {
+    const Pairs options = {{"precision", precision}, {"profile_dir", scratch.path()}};
+    const Json plan = planned(options);
+    Pairs all = test::base_options(kModel);
+    all.insert(all.end(), options.begin(), options.end());
+    const auto session = session::Session::create(test::options_with(all), test::fixture(kModel + ".onnx"), nullptr);
+    const Json report = Json::parse(session->report_json());
+    EXPECT_EQ(plan["device_peak_bytes"], report["device_peak_bytes"]) << precision;
+  }
+}
+
+TEST(PlanModel, GivesAPlanThatTheOptionPlanTakes) {
+  const Scratch scratch;
+  const Pairs options = tightened({{"hardware", "rtx3090"}}, "device_memory");
+  const Json plan = planned(options);
+  Pairs followed = options;
+  followed.emplace_back("plan", scratch.file("plan.json", plan["plan"].dump()));
+  const Json again = planned(followed);
+  EXPECT_EQ(again["plan"], plan["plan"]);
+  EXPECT_EQ(again["step_seconds"], plan["step_seconds"]);
+  EXPECT_EQ(again["device_peak_bytes"], plan["device_peak_bytes"]);
+}
+
+TEST(PlanModel, SaysWhatWouldFitWhereNothingDoes) {
+  const Json plan = planned({{"hardware", "rtx3090"}, {"device_memory", "1MiB"}});
+  EXPECT_FALSE(plan["feasible"].get<bool>());
+  EXPECT_GT(plan["device_peak_bytes"], plan["budget"]["device_memory"]) << "of the smallest plan";
+  ASSERT_FALSE(plan["would_fit"].empty());
+  for (const Json &change : plan["would_fit"]) {
+    EXPECT_FALSE(change.at("options").empty());
+    EXPECT_FALSE(change.at("text").get<std::string>().empty());
+  }
+}
+
+bool mentions(const Json &plan, const std::string &words) {
+  for (const Json &sentence : plan["explanation"])
+    if (sentence.get<std::string>().find(words) != std::string::npos) return true;
+  return false;
+}
+
+TEST(Explanation, MentionsWhatBinds) {
+  EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "busiest of the step: compute"));
+  // One way of which is slow, for a plan that goes it.
+  const Scratch scratch;
+  Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
+  for (const auto &[rate, words] :
+       std::vector<std::pair<const char *, const char *>>{{"download", "copies to the host"},
+                                                          {"upload", "copies to the device"},
+                                                          {"host_optimizer", "the host's optimizer"}}) {
+    Json slow = machine;
+    slow[rate] = 1e6;
+    const std::string file = scratch.file(rate, slow.dump());
+    const Pairs options = {{"hardware", file},
+                           {"plan", scratch.file("plan.json", R"({"n_persist": 0, "n_buffer": 2})")}};
+    const Json plan = planned(options);
+    EXPECT_TRUE(mentions(plan, std::string("busiest of the step: ") + words)) << plan["explanation"].dump(1);
+  }
+}
+
+// "-0 %" and "0.0 % longer" are what the eye stops at.
+TEST(Explanation, SaysInWordsThatNothingChanges) {
+  const Scratch scratch;
+  Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
+  machine["upload"] = machine["download"] = 1e15;
+  machine["host_optimizer"] = 1e6;  // so that it runs on the device, as it does where nothing moves
+  const Json plan = planned(tightened({{"hardware", scratch.file("swift.json", machine.dump())}}, "device_memory"));
+  EXPECT_TRUE(mentions(plan, "takes as long as this one.")) << plan["explanation"].dump(1);
+  EXPECT_TRUE(mentions(plan, "a step (as now).")) << plan["explanation"].dump(1);
+  EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "a token would take as long as now."));
+}
+
+TEST(Explanation, SaysWhereEverythingIsAndWhatElseThereWould) {
+  const Json all = planned({{"hardware", "rtx3090"}});
+  EXPECT_TRUE(mentions(all, "stay in memory"));
+  EXPECT_TRUE(mentions(all, "never idles") || mentions(all, "idles for"));
+  const Json tight = planned(tightened({{"hardware", "rtx3090"}}, "device_memory"));
+  for (const char *words : {"n_checkpoint", "next best", "nothing would move", "With device_memory="})
+    EXPECT_TRUE(mentions(tight, words)) << words << tight["explanation"].dump(1);
+}
+
+TEST(Explanation, SaysWhatKeepingAllWouldTakeWhereNextToNoTimeSparesMemory) {
+  const Scratch scratch;
+  Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
+  machine["device_bandwidth"] = 1e15;  // so that products alone take time
+  machine["launch_seconds"] = 0;
+  const Json plan = planned({{"hardware", scratch.file("swift.json", machine.dump())}});
+  EXPECT_EQ(plan["n_selective"], plan["n_block"]);
+  EXPECT_TRUE(mentions(plan, "stay, but for what little work computes again")) << plan["explanation"].dump(1);
+  EXPECT_TRUE(mentions(plan, "Keeping all")) << plan["explanation"].dump(1);
+  EXPECT_FALSE(mentions(plan, "x 1.5")) << "more memory changes nothing";
+}
+
+TEST(PlanModel, TakesAMachineThatIsSlowBeyondMeasure) {
+  const Scratch scratch;
+  Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
+  for (const char *rate : {"upload", "download", "device_bandwidth", "fp32_flops", "host_optimizer"})
+    machine[rate] = 1e-300;
+  Json answer;
+  const Error error = test::error_of([&] {
+    answer = planned({{"hardware", scratch.file("slow.json", machine.dump())},
+                      {"plan", scratch.file("plan.json", R"({"n_persist": 0})")}});
+  });
+  if (error.code != Code::ok) {
+    EXPECT_EQ(error.code, Code::arg) << error.text;
+    return;
+  }
+  EXPECT_GT(answer["step_seconds"], 0);
+}
+
+TEST(PlanModel, TakesAccumulationClippingFrozenParametersAndSgd) {
+  for (const Pairs &more : {Pairs{{"accumulation", "4"}}, Pairs{{"clip_norm", "1"}}, Pairs{{"frozen", "*.h.*"}},
+                            Pairs{{"optimizer", "sgd"}}, Pairs{{"keep_gradients", "*"}},
+                            Pairs{{"shapes", "batch=1,sequence=8"}, {"shapes", "batch=4,sequence=64"}}}) {
+    SCOPED_TRACE(more[0].first);
+    Pairs options = more;
+    options.emplace_back("hardware", "rtx3090");
+    const Json plan = planned(tightened(options, "device_memory"));
+    EXPECT_TRUE(plan["feasible"].get<bool>());
+    EXPECT_GT(plan["step_seconds"], 0);
+    EXPECT_LE(plan["device_peak_bytes"], plan["budget"]["device_memory"]);
+  }
+}
+
+TEST(ProfileModel, GivesAMachineThatHardwareTakesWithTheSamePlan) {
+  const Scratch scratch;
+  const Pairs kept = {{"profile_dir", scratch.file("kept")}};
+  const std::string file = scratch.file("machine.json", profiled(kept));
+  const Json here = planned(kept), there = planned({{"hardware", file}});
+  EXPECT_EQ(there["plan"], here["plan"]);
+  EXPECT_EQ(there["step_seconds"], here["step_seconds"]);
+  EXPECT_EQ(there["hardware"], here["hardware"]);
+  for (const char *key : {"device_peak_bytes", "host_peak_bytes", "resident"}) EXPECT_EQ(there[key], here[key]) << key;
+}
+
+// A model without tokens is compared by the sample.
+TEST(PlanModel, OffersTwiceTheBatchWhateverItsInputsHold) {
+  for (const auto &[model, unit] :
+       {std::pair("root", "a sample would"), std::pair("gpt2-dynamic-opset18", "a token would")}) {
+    Options options = test::options_with({{"hardware", "h200"}, {"dim", "batch=4"}});
+    if (std::string(model) != "root") options.set("dim", "sequence=32");
+    const Json plan = Json::parse(plan_model(options, test::fixture(std::string(model) + ".onnx"), nullptr));
+    EXPECT_TRUE(mentions(plan, "batch=8 (instead of 4)")) << plan["explanation"].dump(1);
+    EXPECT_TRUE(mentions(plan, unit)) << plan["explanation"].dump(1);
+    EXPECT_FALSE(mentions(plan, "nan")) << plan["explanation"].dump(1);
+  }
+}
+
+TEST(ProfileModel, SaysWhatScratchTheKernelsTake) {
+  const Scratch scratch;
+  Json machine = Json::parse(profiled({{"profile_dir", scratch.file("kept")}}));
+  const auto bytes = machine["scratch"].get<std::map<std::string, std::uint64_t>>();
+  EXPECT_TRUE(std::ranges::any_of(bytes, [](const auto &entry) { return entry.second > 0; }));
+  const auto peak = [&] {
+    const std::string file = scratch.file("machine.json", machine.dump());
+    return planned({{"hardware", file}})["device_peak_bytes"].get<std::uint64_t>();
+  };
+  const std::uint64_t known = peak();
+  machine.erase("scratch");
+  EXPECT_GT(peak(), known) << "32 MiB for each product, assumed";
+}
+
+TEST(ProfileModel, TellsHowFarItIsAndMeasuresAnew) {
+  const Scratch scratch;
+  const Pairs kept = {{"profile_dir", scratch.path()}};
+  std::vector<Json> events;
+  const Log log = [&](const std::string &line) { events.push_back(Json::parse(line)); };
+  for (int time = 0; time < 2; ++time) {
+    events.clear();
+    profiled(kept, log);
+    ASSERT_FALSE(events.empty()) << time;
+    for (std::size_t i = 0; i < events.size(); ++i)
+      EXPECT_EQ(events[i], (Json{{"event", "profiling"}, {"done", i}, {"of", events.size()}}));
+  }
+  events.clear();
+  planned(kept, kModel, log);
+  EXPECT_TRUE(events.empty()) << "what is known is not measured again";
+}
+
+TEST(ProfileModel, IsOfThisMachineAlone) {
+  const Error error = test::error_of([] { profiled({{"hardware", "h200"}}); });
+  EXPECT_EQ(error.code, Code::arg);
+  EXPECT_EQ(error.subject, "hardware");
+}
+
+TEST(Hardware, IsAKnownNameOrAFileThatDescribesOne) {
+  const Error unknown = test::error_of([] { planned({{"hardware", "rtx4090"}}); });
+  EXPECT_EQ(unknown.code, Code::arg);
+  EXPECT_NE(unknown.text.find("rtx3090"), std::string::npos) << unknown.text;
+  const Scratch scratch;
+  const std::string file = scratch.file("machine.json", "{");
+  const Error broken = test::error_of([&] { planned({{"hardware", file}}); });
+  EXPECT_EQ(broken.code, Code::format);
+  EXPECT_EQ(broken.subject, file);
+  EXPECT_NE(test::code_of([&] { planned({{"hardware", scratch.path()}}); }), Code::ok) << "a directory is neither";
+}
+
+}  // namespace
+}  // namespace protrain::draft

@@ -1,0 +1,90 @@
+// What options mean, as values.
+#include "draft/settings.h"
+
+#include <gtest/gtest.h>
+
+#include "draft/binding.h"
+#include "errors.h"
+
+namespace protrain::draft {
+namespace {
+
+using test::error_of;
+
+Settings settings(const std::vector<std::pair<std::string, std::string>> &pairs) {
+  Options options;
+  for (const auto &[key, value] : pairs) options.set(key, value);
+  return settings_of(options);
+}
+
+TEST(Settings, OfNoOptionsAreTheDefaultsOfTheTable) {
+  const Settings none = settings({});
+  EXPECT_EQ(none.device, "cpu");
+  EXPECT_EQ(none.threads, 0);
+  EXPECT_EQ(none.precision, DType::f32);
+  EXPECT_FALSE(none.tf32);
+  EXPECT_FALSE(none.seed || none.memory || none.tokens_per_step || none.accumulation);
+  EXPECT_TRUE(none.dims.empty() && none.offload_dir.empty() && none.resume.empty());
+  EXPECT_FALSE(none.loss.has_value());
+  EXPECT_EQ(none.optimizer.kind, backend::Optimizer::Kind::adamw);
+  EXPECT_EQ(none.optimizer.weight_decay, 0.01);
+  EXPECT_EQ(none.learning_rate, 0.001);
+  EXPECT_EQ(none.clip_norm, 0);
+  EXPECT_EQ(none.on_nonfinite, NonfinitePolicy::stop);
+  EXPECT_FALSE(none.trials.workers || none.trials.delays || none.trials.poison);
+}
+
+TEST(Settings, HoldWhatIsSet) {
+  const Settings some = settings({{"precision", "bf16"},
+                                  {"seed", "0"},
+                                  {"memory", "2KiB"},
+                                  {"optimizer", "sgd"},
+                                  {"on_nonfinite", "rollback"},
+                                  {"tie", "a|b"},
+                                  {"tie", "c|d"},
+                                  {"trial", "poison"},
+                                  {"trial", "workers"}});
+  EXPECT_EQ(some.precision, DType::bf16);
+  EXPECT_EQ(some.seed, 0) << "another thing than a seed that is not set";
+  EXPECT_EQ(some.memory, 2048u);
+  EXPECT_EQ(some.optimizer.kind, backend::Optimizer::Kind::sgd);
+  EXPECT_EQ(some.optimizer.weight_decay, 0) << "what people expect of sgd";
+  EXPECT_EQ(some.on_nonfinite, NonfinitePolicy::rollback);
+  EXPECT_EQ(some.tie, (std::vector<std::string>{"a|b", "c|d"}));
+  EXPECT_TRUE(some.trials.workers && some.trials.poison && !some.trials.delays);
+}
+
+TEST(Settings, BindEachDimOnceAndEachShapeAsAWhole) {
+  const Settings bound =
+      settings({{"dim", "batch=4"}, {"dim", "a=b=2"}, {"dim", "batch=4"}, {"shapes", "batch=1,s=3"}});
+  EXPECT_EQ(bound.dims, (onnx_import::DimBindings{{"batch", 4}, {"a=b", 2}}));
+  EXPECT_EQ(bound.shapes, (std::vector<onnx_import::DimBindings>{{{"batch", 1}, {"s", 3}}}));
+  const Error error = error_of([] { settings({{"dim", "batch=4"}, {"dim", "batch=8"}}); });
+  EXPECT_EQ(error.code, Code::shape);
+  EXPECT_EQ(error.text, "dim batch is bound to both 4 and 8");
+}
+
+TEST(Settings, OfALossContradictNothing) {
+  const Settings loss = settings({{"loss", "cross_entropy"}, {"loss_shift", "1"}, {"loss_from", "logits"}});
+  EXPECT_EQ(loss.loss->labels, "labels");
+  EXPECT_TRUE(loss.loss->shift);
+  EXPECT_EQ(error_of([] { settings({{"loss_labels", "y"}}); }).subject, "loss_labels");
+  EXPECT_EQ(error_of([] { settings({{"loss", "mse"}, {"loss_from", "logits"}}); }).subject, "loss_from");
+}
+
+TEST(Binding, IsANameAndASize) {
+  EXPECT_EQ(parse_binding("batch=8")->name, "batch");
+  EXPECT_EQ(parse_binding("batch=8")->size, 8);
+  EXPECT_EQ(parse_binding("a=b=8")->name, "a=b");
+  EXPECT_EQ(parse_binding("batch=8")->text(), "batch=8");
+  for (const char *bad : {"", "batch", "=8", "batch=", "batch=0", "batch=-1", "batch=8x"})
+    EXPECT_FALSE(parse_binding(bad).has_value()) << bad;
+}
+
+TEST(PrecisionName, IsTheOptionsOwn) {
+  for (const char *name : {"fp32", "bf16", "fp16"})
+    EXPECT_STREQ(precision_name(settings({{"precision", name}}).precision), name);
+}
+
+}  // namespace
+}  // namespace protrain::draft

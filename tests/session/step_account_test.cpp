@@ -1,0 +1,130 @@
+// The books of a step: what counts, what is weighed together, and what begins anew.
+#include "session/step_account.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "errors.h"
+
+namespace protrain::session {
+namespace {
+
+using test::error_of;
+
+constexpr std::uint32_t kGradient = kLossMark + 4;  // of some parameter
+
+StepAccount account(const StepAccount::Terms &terms, const Counters &counters = {}) { return {terms, counters}; }
+
+backend::StepScalars scalars_of(const StepAccount &account) { return account.scalars({}, 0.1); }
+
+TEST(StepAccount, OfOneBatchGivesBackItsLossAndNorm) {
+  StepAccount books = account({});
+  EXPECT_TRUE(books.is_last());
+  const auto result = books.add({.loss = 1.5F, .norm = 2}, 0.25);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->loss, 1.5F);
+  EXPECT_EQ(result->grad_norm, 2);
+  EXPECT_EQ(books.counters().steps, 1u);
+  EXPECT_EQ(books.grad_norm(), 2);
+  EXPECT_EQ(books.gradient_factor("w"), 1);
+  EXPECT_EQ(books.seconds(), 0.25);
+}
+
+TEST(StepAccount, WeighsMicroBatchesByTheirTargets) {
+  StepAccount books = account({.accumulation = 3});
+  EXPECT_EQ(books.add({.loss = 4, .weight = 1}, 1)->loss, 4.0F) << "each tells its own";
+  EXPECT_FALSE(books.is_last());
+  EXPECT_EQ(books.add({.loss = NAN, .weight = 0}, 1)->grad_norm, 0) << "a batch without targets has no loss";
+  EXPECT_TRUE(books.is_last());
+  const auto result = books.add({.loss = 2, .weight = 3, .norm = 5}, 1);
+  EXPECT_EQ(result->loss, 2.5F);
+  EXPECT_EQ(books.gradient_factor("w"), 0.25) << "sums of gradients are as many times too large";
+  EXPECT_EQ(books.seconds(), 3);
+  EXPECT_EQ(books.counters().steps, 1u);
+  books.add({}, 1);
+  EXPECT_EQ(books.seconds(), 1) << "of the next step";
+}
+
+TEST(StepAccount, NumbersTheSamplesOfAStep) {
+  StepAccount books = account({.accumulation = 3}, {.steps = 7, .skipped = 2, .seed = 5});
+  for (const std::uint64_t samples : {4u, 2u, 8u}) {
+    const backend::StepScalars scalars = scalars_of(books);
+    EXPECT_EQ(scalars.step, 8u);
+    EXPECT_EQ(scalars.seed, 5u);
+    EXPECT_EQ(scalars.first_sample, samples == 4 ? 0u : samples == 2 ? 4u : 6u);
+    EXPECT_EQ(scalars.micro_batch, samples == 4 ? 0u : samples == 2 ? 1u : 2u);
+    books.add({.samples = samples}, 0);
+  }
+  EXPECT_EQ(scalars_of(books).step, 9u);
+  EXPECT_EQ(scalars_of(books).first_sample, 0u);
+}
+
+TEST(StepAccount, RefusesWhatIsNotFiniteAndBeginsAnew) {
+  StepAccount books = account({.accumulation = 2});
+  books.add({.loss = 1}, 0);
+  EXPECT_FALSE(books.add({.status = kGradient, .loss = 1}, 0).has_value());
+  EXPECT_EQ(books.counters().steps, 0u);
+  EXPECT_FALSE(books.is_last());
+  EXPECT_EQ(scalars_of(books).first_sample, 0u);
+  books.add({.loss = 3}, 0);
+  EXPECT_EQ(books.add({.loss = 5}, 0)->loss, 4.0F) << "nothing of the step before is in it";
+}
+
+TEST(StepAccount, SkipsAStepThatOneBatchHasSpoilt) {
+  StepAccount books = account({.accumulation = 2, .skips = true});
+  EXPECT_EQ(books.status(), 0u);
+  ASSERT_TRUE(books.add({.status = kLossMark}, 0).has_value());
+  EXPECT_EQ(books.status(), kLossMark) << "no Update of the step is to run";
+  ASSERT_TRUE(books.add({.status = kLossMark}, 0).has_value());
+  EXPECT_EQ(books.counters().steps, 1u);
+  EXPECT_EQ(books.counters().skipped, 1u);
+  EXPECT_EQ(books.status(), 0u);
+  EXPECT_EQ(scalars_of(books).step, 2u);
+}
+
+TEST(StepAccount, HalvesTheLossScaleWhereGradientsOverflow) {
+  StepAccount books = account({.scales_loss = true});
+  const std::uint64_t first = books.loss_scale();
+  EXPECT_EQ(scalars_of(books).loss_scale, static_cast<double>(first));
+  ASSERT_TRUE(books.add({.status = kGradient}, 0).has_value());
+  EXPECT_EQ(books.loss_scale(), first / 2);
+  EXPECT_EQ(books.counters().skipped, 1u);
+  EXPECT_EQ(books.gradient_factor("w"), 1 / static_cast<double>(first)) << "they were made with the scale before";
+  EXPECT_FALSE(books.add({.status = kLossMark}, 0).has_value()) << "no scale mends a loss";
+  EXPECT_EQ(books.loss_scale(), first / 2);
+}
+
+TEST(StepAccount, RefusesGradientsThatOverflowAtTheLeastScale) {
+  StepAccount books = account({.scales_loss = true}, {.loss_scale = LossScale(LossScale::kLeast, 0)});
+  EXPECT_FALSE(books.add({.status = kGradient}, 0).has_value());
+}
+
+TEST(StepAccount, KnowsNoScaleWhereNoneIsAskedFor) {
+  StepAccount books = account({});
+  EXPECT_EQ(books.loss_scale(), 1u);
+  EXPECT_FALSE(books.add({.status = kGradient}, 0).has_value());
+}
+
+TEST(StepAccount, HasGradientsAfterACompleteStepUntilTheNextBatch) {
+  StepAccount books = account({.accumulation = 2});
+  const auto code = [&] { return error_of([&] { books.gradient_factor("w"); }).code; };
+  EXPECT_EQ(code(), Code::state) << "before the first step";
+  EXPECT_EQ(error_of([&] { books.grad_norm(); }).code, Code::state);
+  for (int batch = 0; batch < 2; ++batch) {
+    books.begin_batch();
+    books.add({.loss = 1}, 0);
+    EXPECT_EQ(code(), batch == 0 ? Code::state : Code::ok) << batch;
+  }
+  books.begin_batch();
+  books.begin_anew();
+  EXPECT_EQ(code(), Code::state) << "a call that failed has overwritten them";
+  EXPECT_NO_THROW(books.require_complete("session", ""));
+  books.add({}, 0);
+  const Error error = error_of([&] { books.require_complete("session", "; wait"); });
+  EXPECT_EQ(error.code, Code::state);
+  EXPECT_EQ(error.text, "the step is not complete: 1 of 2 batches; wait");
+}
+
+}  // namespace
+}  // namespace protrain::session
