@@ -23,13 +23,13 @@
 #include "session/aftermath.h"
 #include "session/session.h"
 
-using protrain::Aftermath;
 using protrain::Code;
 using protrain::DType;
 using protrain::Error;
 using protrain::fail;
 using protrain::require;
 using protrain::Shape;
+using protrain::session::Aftermath;
 
 // The two ends of each enum, and their order in between, are one list in two places.
 static_assert(PROTRAIN_OK == static_cast<int>(Code::ok) && PROTRAIN_ERROR_ARG == static_cast<int>(Code::arg));

@@ -39,22 +39,25 @@ enum class Code : int {
   cancelled = 24,    // protrain_session_cancel was called
 };
 
-// What is left of a session after a failed call.
-enum class Aftermath {
-  unchanged,     // nothing happened
-  half_applied,  // some parameters took the step, others did not; still usable
-  lost,          // only destroy makes sense
+// What an error has to do with the state that training goes on from. Whoever meets a fact states it; what it means for
+// a session is decided in one place, session/aftermath.h.
+struct Facts {
+  bool sums_touched = false;   // part of a batch is in a step's sums of gradients
+  bool state_touched = false;  // some parameters took the step, others did not
+  bool state_broken = false;   // parts of the state are neither what they were nor what they were to become
+  bool device_gone = false;    // nobody knows what the device had done
+  bool operator==(const Facts &) const = default;
 };
 
 struct Error : std::exception {
-  Error(Code code_, std::string subject_, std::string text_, Aftermath aftermath_ = Aftermath::unchanged)
-      : code(code_), subject(std::move(subject_)), text(std::move(text_)), aftermath(aftermath_) {}
+  Error(Code code_, std::string subject_, std::string text_, Facts facts_ = {})
+      : code(code_), subject(std::move(subject_)), text(std::move(text_)), facts(facts_) {}
   const char *what() const noexcept override { return text.c_str(); }
 
   Code code;
   std::string subject;  // the node, tensor, file or option concerned
   std::string text;     // one line: what was found, what was expected, what to do
-  Aftermath aftermath;
+  Facts facts;
 };
 
 template <typename... Args>

@@ -6,7 +6,7 @@
 
 namespace protrain::draft {
 
-// Code::budget where nothing fits: with the smallest budget that does, and other changes that would.
+// A draft that fits. Code::budget where none does: with the smallest budget that would, and other changes.
 Draft compile(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine);
 
 }  // namespace protrain::draft

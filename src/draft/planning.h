@@ -23,7 +23,7 @@ struct Decision {
 struct PlanningInputs {
   const Settings &settings;
   const PlanLowering &lowering;
-  const ShapeVariant &variant;  // the first binding: what it takes is what counts
+  const ShapeVariant &variant;  // the first: what it takes is what counts
   const profile::Profile &profile;
   Budget budget;
   bool barrier = false;  // what the settings ask for needs the barrier order

@@ -11,18 +11,18 @@
 namespace protrain::draft {
 
 struct ProgramSet {
-  // One binding's.
+  // The Programs of one shape variant.
   struct Variant {
     program::Program step;        // the last or only micro-batch: ends in Updates
     program::Program accumulate;  // a micro-batch before the last; empty where there is none
     program::Program evaluation;
   };
   program::State state;
-  std::vector<Variant> variants;  // per binding of shapes
+  std::vector<Variant> variants;  // per shape variant
   program::Program settlement;    // the Updates that the last step left to the next; empty: they never are
   plan::Bytes bytes{};            // of each tier: the largest that a Program needs
 
-  // All that are not empty.
+  // Calls act(program) for each that is not empty.
   template <typename Do>
   void each(Do &&act) const {
     const auto one = [&](const program::Program &program) {
@@ -53,7 +53,7 @@ class PlanLowering {
 
   const std::vector<std::unique_ptr<ShapeVariant>> &variants_;
   const program::StateRequest request_;
-  std::vector<program::Workspace> training_, evaluation_;  // per binding
+  std::vector<program::Workspace> training_, evaluation_;  // per shape variant
 };
 
 }  // namespace protrain::draft

@@ -17,7 +17,7 @@ struct Change {
 std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::Source &source,
                                      TargetMachine &machine, const Draft &draft);
 
-// Code::budget with the smallest that works and all of them.
+// Fails with the smallest budget that works and all of these changes: Code::budget.
 [[noreturn]] void refuse(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine,
                          const Draft &draft);
 

@@ -14,7 +14,6 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
 constexpr std::uint64_t kRunsToRetry = 64;  // after a refusal to record: the reason may be gone by then
 constexpr int kPoison = 0xFF;               // a NaN in every float type, -1 in integers
 
@@ -212,28 +211,26 @@ void Executor::note_spans() {
   }
 }
 
-// Notes what the error leaves of the session, and says so in its text. Where memory is short the text stays as it is.
-void Executor::judge(Error &error, std::size_t instruction) const {
+// Adds to the error what the run had done, and to its text the instruction. Where memory is short the text stays as it
+// is.
+void Executor::state_facts(Error &error, std::size_t instruction) const {
   if (error.code == Code::cancelled) return;
+  Facts &facts = error.facts;
   // Values that an asynchronous device cannot take: it went on, spoilt the step, and no Update did anything.
   if (error.code == Code::arg && device_.info().asynchronous) {
-    if (program_.weight != program::BufferId::none) error.aftermath = Aftermath::half_applied;  // sums are of no use
+    facts.sums_touched = program_.weight != program::BufferId::none;
     return;
   }
-  const bool gone = error.aftermath == Aftermath::lost, updates = program_.norm != program::BufferId::none;
-  // Updates that had begun on other queues ran to their end or did not begin; of what was on its way to or from a
-  // disk that fails nobody can tell. Without Updates it is only sums of gradients that are of no use.
-  if (!gone && committed_)
-    error.aftermath =
-        updates && program_.instructions[instruction].queue == Queue::disk ? Aftermath::lost : Aftermath::half_applied;
-  // Nobody can tell how far the step before came.
-  if (program_.instructions[instruction].earlier) error.aftermath = Aftermath::lost;
+  const program::Instruction &failed = program_.instructions[instruction];
+  const bool updates = program_.norm != program::BufferId::none;
+  facts.sums_touched = committed_ && !updates;
+  // Updates that had begun on other queues ran to their end or did not begin. Of what was on its way to or from a disk
+  // that fails nobody can tell, nor how far the step before came.
+  facts.state_touched = committed_ && updates;
+  facts.state_broken |= failed.earlier || (facts.state_touched && failed.queue == Queue::disk);
+  if (facts.device_gone) return;
   try {
-    if (!gone) error.text += " [at instruction " + describe(program_, graph_, instruction) + "]";
-    if (error.aftermath == Aftermath::lost)
-      error.text += kLost;
-    else if (committed_ && updates)
-      error.text += "; some parameters took the step and others did not";
+    error.text += " [at instruction " + describe(program_, graph_, instruction) + "]";
   } catch (const std::bad_alloc &) {
   }
 }
@@ -253,11 +250,11 @@ void Executor::rethrow(const Lanes::Outcome &outcome) const {
   try {
     std::rethrow_exception(outcome.error);
   } catch (Error &error) {
-    judge(error, outcome.instruction);
+    state_facts(error, outcome.instruction);
     throw;
   } catch (const std::bad_alloc &) {
     Error error(Code::nomem, "", "out of memory");  // short enough to be made without memory
-    judge(error, outcome.instruction);
+    state_facts(error, outcome.instruction);
     throw error;
   }
 }
@@ -289,7 +286,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
       device_.replay_step(*recording, scalars);
     }
   } catch (Error &error) {
-    if (error.code != Code::arg) error.aftermath = Aftermath::lost, gone = std::current_exception();
+    if (error.code != Code::arg) error.facts.device_gone = true, gone = std::current_exception();
     lanes_.fail(issues_.size() - 1, std::current_exception());
   } catch (...) {  // workers must end the run all the same
     lanes_.fail(issues_.size() - 1, std::current_exception());

@@ -57,9 +57,9 @@ class Executor final : public Job {
   // nothing.
   void warm_up(std::set<const backend::Kernel *> &warm);
 
-  // Errors name the instruction; their aftermath tells what is left. A cancel that is seen before the Program's point
-  // of commitment stops the run, a later one does not; a replay sees none once it has begun. `timed`: the report's
-  // spans are to be of this run; where times cost nothing they always are.
+  // Errors name the instruction; their facts tell what the run had done. A cancel that is seen before the Program's
+  // point of commitment stops the run, a later one does not; a replay sees none once it has begun. `timed`: the
+  // report's spans are to be of this run; where times cost nothing they always are.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
 
   const Report &report() const { return report_; }
@@ -103,7 +103,7 @@ class Executor final : public Job {
   void perform(std::size_t instruction, bool alone);
   void move(const Issue &issue, bool alone);
   void note_spans();
-  void judge(Error &error, std::size_t instruction) const;
+  void state_facts(Error &error, std::size_t instruction) const;
   void settle(Lanes::Outcome &outcome);
   [[noreturn]] void rethrow(const Lanes::Outcome &outcome) const;
 

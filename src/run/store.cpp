@@ -121,7 +121,7 @@ void Store::write_back(std::size_t which) {
   try {
     write_disk(piece.buffer->offset + piece.begin, place(which), piece_bytes(piece));
   } catch (Error &error) {  // what the piece held is gone, more of it than was to be written
-    error.aftermath = Aftermath::lost;
+    error.facts.state_broken = true;
     throw;
   }
 }

@@ -2,19 +2,31 @@
 // decided here alone.
 #pragma once
 
+#include <cstdint>
 #include <new>
 
 #include "base/error.h"
 
 namespace protrain::session {
 
-// Of the exception that is being handled. Lack of memory alone leaves all as it was; of any other foreign exception
-// nobody can tell.
+enum class Aftermath : std::uint8_t {
+  unchanged,     // nothing happened
+  half_applied,  // some parameters took the step and others did not, or sums are of no use; still usable
+  lost,          // only destroy makes sense
+};
+
+inline Aftermath aftermath_of(const Facts &facts) {
+  if (facts.state_broken || facts.device_gone) return Aftermath::lost;
+  return facts.state_touched || facts.sums_touched ? Aftermath::half_applied : Aftermath::unchanged;
+}
+
+// Of the exception that is being handled. Lack of memory alone leaves all as it was; of other foreign exceptions nobody
+// can tell.
 inline Aftermath aftermath_of_exception() noexcept {
   try {
     throw;
   } catch (const Error &error) {
-    return error.aftermath;
+    return aftermath_of(error.facts);
   } catch (const std::bad_alloc &) {
     return Aftermath::unchanged;
   } catch (...) {

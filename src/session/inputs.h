@@ -20,12 +20,12 @@ class Inputs {
   const std::string &name(std::size_t i) const { return value(i).name; }
   std::size_t find(const std::string &name) const;  // Code::arg for an unknown name
 
-  // Code::type, Code::shape where no variant takes that.
+  // Refuses what no variant takes: Code::type, Code::shape.
   void require_taken(std::size_t i, DType dtype, const Shape &shape) const;
-  // It was set.
+  // The input was set.
   void note(std::size_t i, const Shape &shape) { shapes_[i] = shape; }
 
-  // The variant of the draft whose shapes the present inputs have. Code::state where an input was never set.
+  // The variant whose shapes the present inputs have. Code::state where an input was never set.
   std::size_t variant() const;
 
  private:

@@ -16,6 +16,8 @@ namespace protrain::session {
 
 namespace {
 
+constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
+constexpr const char *kHalfApplied = "; some parameters took the step and others did not";
 constexpr const char *kAnew = "; the step begins anew with its first batch";
 
 // Of the runs of a Program, from 1 on, those in which a GPU is asked when each instruction was over: it costs a percent
@@ -57,7 +59,8 @@ Session::Session(const draft::Settings &settings, const onnx_import::Source &sou
 }
 
 void Session::require_usable() const {
-  if (lost_) throw Error(Code::state, "session", "an earlier error lost this session; destroy it", Aftermath::lost);
+  if (lost_)
+    throw Error(Code::state, "session", "an earlier error lost this session; destroy it", {.state_broken = true});
 }
 
 void Session::judge_exception() noexcept { lost_ = lost_ || aftermath_of_exception() == Aftermath::lost; }
@@ -68,6 +71,11 @@ auto Session::guarded(Call call) -> decltype(call()) {
   require_usable();
   try {
     return call();
+  } catch (Error &error) {
+    cancelled_.store(false, std::memory_order_relaxed);
+    judge_exception();
+    if (lost_) append(error, kLost);
+    throw;
   } catch (...) {
     cancelled_.store(false, std::memory_order_relaxed);
     judge_exception();
@@ -134,9 +142,12 @@ void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
   try {
     executor.run(scalars, cancelled_, timed);
   } catch (Error &error) {
-    if (error.aftermath == Aftermath::unchanged) throw;  // the batch did not take place, those before it stand
+    const Aftermath aftermath = aftermath_of(error.facts);
+    if (aftermath == Aftermath::unchanged) throw;  // the batch did not take place, those before it stand
     // Sums to which part of a batch was added are of no use.
     account_.begin_anew();
+    if (aftermath == Aftermath::lost) throw;
+    if (error.facts.state_touched) append(error, kHalfApplied);
     if (account_.accumulates()) append(error, kAnew);
     throw;
   }
@@ -163,7 +174,7 @@ void Session::refuse_nonfinite(std::uint32_t status, bool last) {
               fmt::format("the gradient of {} is not finite; parameters updated before it took step {}, it and the "
                           "others did not",
                           name, step_count()),
-              Aftermath::half_applied);
+              {.state_touched = true});
 }
 
 float Session::take_evaluation() {

@@ -29,9 +29,9 @@ class Session {
 
   void set_log(draft::Log log) { log_ = std::move(log); }  // nullptr: nobody listens, and no line is made
 
-  // Code::state where an earlier error left nothing to go on with.
+  // Fails where an earlier error left nothing to go on with: Code::state.
   void require_usable() const;
-  // Of the exception that is being handled and that a call threw: whether it leaves something to go on with.
+  // Notes whether the exception that is being handled, which a call threw, leaves something to go on with.
   void judge_exception() noexcept;
 
   // Copies one input's values; kept until set again. Code::arg (name), shape, type.

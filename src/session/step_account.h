@@ -25,11 +25,11 @@ struct StepResult {
   double grad_norm = 0;  // global L2 norm over trained parameters, before any clipping
 };
 
-// Of the status word that a Program leaves: 0 where all was finite, else what was not: the loss, or behind it a
-// parameter's gradient.
+// A status word that a Program leaves is 0 where all was finite, this where the loss was not, and above it 2 + the
+// parameter whose gradient was not.
 inline constexpr std::uint32_t kLossMark = 1;
 
-// What the Program of a micro-batch leaves.
+// The numbers that the Program of a micro-batch leaves.
 struct BatchNumbers {
   std::uint32_t status = 0;
   float loss = 0;
@@ -50,17 +50,17 @@ class StepAccount {
   const Counters &counters() const { return counters_; }
   bool accumulates() const { return terms_.accumulation > 1; }
 
-  // Of the micro-batch that comes next.
+  // The micro-batch that comes next: whether it is the step's last, the scale of its loss, and what its status word
+  // begins with, for no Update is to run where a micro-batch before it has spoilt the sums.
   bool is_last() const { return micro_batch_ + 1 == terms_.accumulation; }
   std::uint64_t loss_scale() const { return terms_.scales_loss ? counters_.loss_scale.value() : 1; }
-  // What its status word begins with: no Update is to run where a micro-batch before it has spoilt the sums.
   std::uint32_t status() const { return spoilt_; }
   backend::StepScalars scalars(const backend::Optimizer &optimizer, double learning_rate) const;
 
-  // It runs: the gradients of the step before are overwritten.
+  // The micro-batch runs: the gradients of the step before are overwritten.
   void begin_batch() { gradients_hold_ = false; }
-  // It ran. None where a number is not finite and that is not to be skipped: then the step begins anew, and no
-  // parameter has changed but in the overlap order.
+  // The micro-batch ran. The result is none where a number is not finite and that is not to be skipped: then the step
+  // begins anew, and no parameter has changed but in the overlap order.
   std::optional<StepResult> add(const BatchNumbers &numbers, double seconds);
   // The step begins anew with its first micro-batch: its sums are of no use.
   void begin_anew();
@@ -70,11 +70,11 @@ class StepAccount {
   // Code::state within a step; `how` says what to do.
   void require_complete(const char *subject, const char *how) const;
 
-  // Of the last complete step; Code::state before the first.
+  // The norm of the last complete step; Code::state before the first.
   double grad_norm() const;
-  // What its gradients are to be multiplied by. Code::state where there are none, or not any more.
+  // The factor that the gradients of the last complete step lack. Code::state where there are none, or not any more.
   double gradient_factor(const std::string &parameter) const;
-  // Of the last step, or of its micro-batches so far.
+  // Seconds of the last step, or of its micro-batches so far.
   double seconds() const { return seconds_; }
 
  private:

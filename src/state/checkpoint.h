@@ -62,8 +62,8 @@ class Checkpoint {
 
   // Gives all tensors to `write`. They must be those of `wanted`, whose counters are not looked at: the same optimizer,
   // names, shapes and arrays; Code::mismatch has the first five differences. Code::corrupt where a checksum does not
-  // match. Both come before anything is written: the files are read twice. What goes wrong in the second reading has
-  // Aftermath::lost.
+  // match. Both come before anything is written: the files are read twice. What goes wrong in the second reading
+  // leaves Facts::state_broken.
   void load(const Description &wanted, const Write &write) const;
 
  private:

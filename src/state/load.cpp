@@ -203,7 +203,7 @@ void Checkpoint::load(const Description &wanted, const Write &write) const {
     pour(c.weights, weights, buffer, write);
     pour(c.optimizer, arrays, buffer, write);
   } catch (const Error &error) {
-    throw Error(error.code, error.subject, error.text, Aftermath::lost);
+    throw Error(error.code, error.subject, error.text, {.state_broken = true});
   }
 }
 

@@ -92,7 +92,7 @@ class Life {
     session_.set_input("input_ids", DType::i64, {kBatch, kSequence}, tokens.data());
     const Error error = error_of([&] { session_.step(); });
     EXPECT_EQ(error.code, Code::arg);
-    EXPECT_EQ(error.aftermath, Aftermath::unchanged);
+    EXPECT_EQ(error.facts, Facts());
   }
 
   void write() {

@@ -78,7 +78,7 @@ TEST(Executor, LeavesEveryByteAsItWasWhenCancelledAmongWorkers) {
   const std::vector<std::byte> before = step.state();
   const Error error = step.run();
   EXPECT_EQ(error.code, Code::cancelled);
-  EXPECT_EQ(error.aftermath, Aftermath::unchanged);
+  EXPECT_EQ(error.facts, Facts());
   EXPECT_EQ(step.state(), before);
 }
 
@@ -115,10 +115,8 @@ TEST(Executor, NamesTheInstructionThatFailed) {
     const Error error = step.run();
     EXPECT_EQ(error.code, Code::device);
     EXPECT_EQ(error.subject, "adder");
-    std::string text = "it cannot count [at instruction " + describe(program, step.bench.graph(), bad) + "]";
-    if (bad >= program.commit) text += "; some parameters took the step and others did not";
-    EXPECT_EQ(error.text, text);
-    EXPECT_EQ(error.aftermath, bad < program.commit ? Aftermath::unchanged : Aftermath::half_applied);
+    EXPECT_EQ(error.text, "it cannot count [at instruction " + describe(program, step.bench.graph(), bad) + "]");
+    EXPECT_EQ(error.facts, Facts{.state_touched = bad >= program.commit});
   }
 }
 
@@ -128,7 +126,7 @@ TEST(Executor, ChangesNothingThatHoldsWhenItFailsBeforeTheCommit) {
     if (i + 1 == step.bench.program().commit) fail(Code::device, "adder", "it cannot count");
   });
   const std::vector<std::byte> before = step.state();
-  EXPECT_EQ(step.run().aftermath, Aftermath::unchanged);
+  EXPECT_EQ(step.run().facts, Facts());
   EXPECT_EQ(step.state(), before);
 }
 
@@ -312,7 +310,7 @@ TEST(Executor, RunsAReplayToItsEndWhenItIsCancelledMeanwhile) {
   EXPECT_TRUE(trace == unlimited(kModel, 2));
 }
 
-TEST(Executor, IsLostWhereAReplayFails) {
+TEST(Executor, SaysThatTheDeviceIsGoneWhereAReplayFails) {
   bool fails = false;
   Recorded recorded(kModel, std::nullopt, [&](backend::Kernel &) {
     if (fails) fail(Code::device, "adder", "it is gone");
@@ -321,19 +319,19 @@ TEST(Executor, IsLostWhereAReplayFails) {
   fails = true;
   recorded.bench.feed();
   const Error error = error_of([&] { recorded.bench.step(); });
-  EXPECT_EQ(error.text, "it is gone; the session is lost: go on from a checkpoint");
-  EXPECT_EQ(error.aftermath, Aftermath::lost);
+  EXPECT_EQ(error.text, "it is gone");
+  EXPECT_TRUE(error.facts.device_gone);
 }
 
 // What fails on the device comes out some time later.
-TEST(Executor, IsLostWhereAnAsynchronousDeviceFails) {
+TEST(Executor, SaysThatAnAsynchronousDeviceThatFailsIsGone) {
   Bench bench(kModel, {},
               std::make_unique<Streams>([](backend::Kernel &) { fail(Code::device, "adder", "it is gone"); }));
   bench.load(bench.program(), false);
   bench.feed();
   const Error error = error_of([&] { bench.step(); });
-  EXPECT_EQ(error.text, "it is gone; the session is lost: go on from a checkpoint");
-  EXPECT_EQ(error.aftermath, Aftermath::lost);
+  EXPECT_EQ(error.text, "it is gone");
+  EXPECT_TRUE(error.facts.device_gone);
 }
 
 // Fails whatever is asked of it, and again when the step ends.
@@ -346,15 +344,15 @@ class Gone final : public Forwarding {
   void launch(Queue, backend::Kernel &, const backend::Launch &) override { fail(Code::device, "adder", "it ails"); }
 };
 
-TEST(Executor, IsLostWhereADeviceThatFailedWithinTheStepIsGoneAtItsEnd) {
+TEST(Executor, SaysThatADeviceIsGoneThatFailedWithinTheStepAndAtItsEnd) {
   for (bool cancelled : {false, true}) {
     Bench bench(kModel, {}, std::make_unique<Gone>());
     bench.load(bench.program(), false);
     bench.feed();
     bench.cancelled = cancelled;
     const Error error = error_of([&] { bench.step(); });
-    EXPECT_EQ(error.text, "it is gone; the session is lost: go on from a checkpoint");
-    EXPECT_EQ(error.aftermath, Aftermath::lost);
+    EXPECT_EQ(error.text, "it is gone");
+    EXPECT_TRUE(error.facts.device_gone);
   }
 }
 
@@ -375,7 +373,7 @@ TEST(Executor, NamesTheInstructionThatFailedOnAWorker) {
   bench.feed();
   const Error error = error_of([&] { bench.step(); });
   EXPECT_EQ(error.text, "it is gone [at instruction " + describe(bench.program(), bench.graph(), at) + "]");
-  EXPECT_EQ(error.aftermath, Aftermath::unchanged);
+  EXPECT_EQ(error.facts, Facts());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "errors.h"
 #include "fixtures.h"
 #include "scratch.h"
+#include "session/aftermath.h"
 #include "session/session.h"
 
 namespace protrain::session {
@@ -271,7 +272,7 @@ TEST(NonfiniteGradient, StopsAndSaysThatTheStepIsHalfApplied) {
   const Error error = root.error_of_step(0);
   EXPECT_EQ(error.code, Code::nonfinite);
   EXPECT_EQ(error.subject, "W");
-  EXPECT_EQ(error.aftermath, Aftermath::half_applied) << error.text;
+  EXPECT_EQ(aftermath_of(error.facts), Aftermath::half_applied) << error.text;
   const Bits after = parameters(*root.session);
   for (float weight : after[0]) EXPECT_TRUE(std::isfinite(weight));
   EXPECT_EQ(root.error_of_step(1).code, Code::ok) << "the session goes on";
@@ -284,7 +285,7 @@ TEST(NonfiniteGradient, RollsBackToTheBytesBefore) {
   const Bits before = parameters(*root.session);
   const Error error = root.error_of_step(0);
   EXPECT_EQ(error.code, Code::nonfinite);
-  EXPECT_EQ(error.aftermath, Aftermath::unchanged) << error.text;
+  EXPECT_EQ(aftermath_of(error.facts), Aftermath::unchanged) << error.text;
   EXPECT_EQ(parameters(*root.session), before);
   EXPECT_EQ(root.session->step_count(), 1u);
   EXPECT_EQ(root.step(2).loss, other.step(2).loss);
@@ -346,7 +347,7 @@ TEST(FullDisk, UnderAParameterThatIsWrittenLosesTheSessionAndSaysSo) {
   const Error error =
       error_without_room([&] { session.write_parameter(session.parameter_name(0), values.data(), values.size()); });
   EXPECT_EQ(error.code, Code::nospc) << error.text;
-  EXPECT_EQ(error.aftermath, Aftermath::lost);
+  EXPECT_EQ(aftermath_of(error.facts), Aftermath::lost);
   EXPECT_EQ(code_of([&] { session.step(); }), Code::state);
 }
 
@@ -355,7 +356,7 @@ TEST(FullDisk, AmidUpdatesLosesTheSessionAndSaysSo) {
   on_disk.session->step();
   const Error error = error_without_room([&] { on_disk.session->step(); });
   EXPECT_EQ(error.code, Code::nospc) << error.text;
-  EXPECT_EQ(error.aftermath, Aftermath::lost);
+  EXPECT_EQ(aftermath_of(error.facts), Aftermath::lost);
   EXPECT_NE(error.text.find("lost"), std::string::npos) << error.text;
   EXPECT_EQ(code_of([&] { on_disk.session->step(); }), Code::state);
 }

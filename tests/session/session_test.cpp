@@ -10,6 +10,7 @@
 #include "draft/check.h"
 #include "errors.h"
 #include "fixtures.h"
+#include "session/aftermath.h"
 
 namespace protrain::session {
 namespace {
@@ -161,7 +162,7 @@ TEST(Session, ReportsATokenOutsideTheVocabularyAndGoesOn) {
   trained.session->set_input("input_ids", DType::i64, {kBatch, kSequence}, bad.data());
   const Error error = error_of([&] { trained.session->step(); });
   EXPECT_EQ(error.code, Code::arg);
-  EXPECT_EQ(error.aftermath, Aftermath::unchanged);
+  EXPECT_EQ(aftermath_of(error.facts), Aftermath::unchanged);
   EXPECT_NE(error.text.find("9999"), std::string::npos);
   EXPECT_TRUE(std::isfinite(trained.step(0).loss));
 }
@@ -176,7 +177,7 @@ TEST(Session, StopsOnALossThatIsNotFiniteAndChangesNothing) {
   const auto before = trained.parameter(other, kBiasCount);
   const Error error = error_of([&] { trained.step(0); });
   EXPECT_EQ(error.code, Code::nonfinite);
-  EXPECT_EQ(error.aftermath, Aftermath::unchanged);
+  EXPECT_EQ(aftermath_of(error.facts), Aftermath::unchanged);
   EXPECT_EQ(trained.parameter(other, kBiasCount), before);
   trained.session->write_parameter(kBias, healthy.data(), kBiasCount);
   EXPECT_TRUE(std::isfinite(trained.step(0).loss));

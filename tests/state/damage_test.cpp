@@ -173,12 +173,12 @@ TEST_F(Damaged, ACheckpointOfAnotherModelTellsTheDifferences) {
             "and 4 more");
 }
 
-TEST_F(Damaged, WhatGoesWrongWhileItIsHandedOverLosesTheSession) {
+TEST_F(Damaged, WhatGoesWrongWhileItIsHandedOverBreaksTheState) {
   const Error error = error_of([&] {
     Checkpoint::open(directory_).load(small(10), [](auto, auto, auto, auto) { fail(Code::io, "disk", "full"); });
   });
   EXPECT_EQ(error.code, Code::io);
-  EXPECT_EQ(error.aftermath, Aftermath::lost);
+  EXPECT_TRUE(error.facts.state_broken);
 }
 
 }  // namespace
