@@ -19,12 +19,76 @@ using enum OptionType;
 
 constexpr std::string_view kTypeNames[] = {"text", "integer", "real", "bytes", "choice", "list"};
 
+constexpr OptionRow kOptions[] = {
+    // Where and how a step is computed.
+    {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed"},
+    {"threads", integer, "0", ">= 0, <= 1024", "size of the team of threads; 0: as many as the process may use"},
+    {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
+    {"tf32", choice, "off", "on|off",
+     "on: products of float32 on a GPU round their factors to 10 bits behind the point, as TensorFloat32"},
+    {"seed", integer, "0", ">= 0", "start of all random numbers"},
+    {"dim", list, "", "NAME=N", "binds a symbolic dimension of the model's inputs"},
+    {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions that the session serves"},
+    // Memory.
+    {"memory", bytes, "", "> 0", "one budget where device and host share their memory"},
+    {"device_memory", bytes, "", "> 0", "budget of the device's memory"},
+    {"host_memory", bytes, "", "> 0", "budget of the host's memory, pinned memory included"},
+    {"disk_memory", bytes, "", "> 0", "budget of the file in offload_dir"},
+    {"offload_dir", text, "", "DIR", "where state that fits no memory may lie during training"},
+    {"plan", text, "", "FILE", "a plan to follow instead of the search's: JSON, in full or its four integers"},
+    {"hardware", text, "", "NAME|FILE",
+     "a machine to plan for that is not this one: rtx3090, a100-80gb, h200, or its description as JSON"},
+    {"profile_dir", text, "", "DIR",
+     "where times of kernels, copies and disk are kept once they are measured; else the user's cache directory"},
+    // What is trained.
+    {"trainable", list, "", "GLOB",
+     "initializers that are trained, whatever the file and the rules say, and whatever frozen matches"},
+    {"frozen", list, "", "GLOB", "parameters that are not trained, but for those that trainable matches"},
+    {"parameters_from", text, "", "FILE",
+     "the names of what is trained, one a line or those of a safetensors file, in place of the model's own list"},
+    {"tie", list, "", "GLOB|GLOB",
+     "parameters that are one, the first of them: of the same shape, or a matrix and its transpose"},
+    {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},
+    // The loss, for graphs that end in logits.
+    {"loss", choice, "", "cross_entropy|mse|l1|bce",
+     "the loss to add to the graph: of classes along the last axis (label -100 does not count), of numbers, or of "
+     "yes and no"},
+    {"loss_from", choice, "auto", "auto|logits|probabilities",
+     "what cross_entropy and bce are given; auto: logits, unless a Softmax or Sigmoid makes the output"},
+    {"loss_output", text, "", "NAME",
+     "the graph output that the loss is computed from; else the first of floats that is no single number"},
+    {"loss_labels", text, "labels", "NAME",
+     "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy, else float32"},
+    {"loss_shift", integer, "0", ">= 0, <= 1", "1: labels are compared with the position before theirs"},
+    // The optimizer.
+    {"optimizer", choice, "adamw", "adamw|sgd", "how gradients become updates"},
+    {"learning_rate", real, "0.001", ">= 0", "step size; protrain_session_set_learning_rate changes it between steps"},
+    {"beta1", real, "0.9", ">= 0, < 1", "adamw: decay of the mean of gradients"},
+    {"beta2", real, "0.999", ">= 0, < 1", "adamw: decay of the mean of squared gradients"},
+    {"epsilon", real, "1e-08", "> 0", "adamw: added to the root of the mean of squares"},
+    {"weight_decay", real, "0.01", ">= 0", "adamw: decoupled decay; sgd: added to the gradient, default 0"},
+    {"momentum", real, "0", ">= 0, < 1", "sgd: share of the last update that is kept"},
+    {"clip_norm", real, "", "> 0", "largest global norm of the gradients; above it all are scaled down"},
+    {"clip_value", real, "", "> 0", "largest magnitude of an element of a gradient, after clip_norm"},
+    {"on_nonfinite", choice, "stop", "stop|skip|rollback",
+     "what a NaN or infinity does: stop at once, skip the step, or leave everything as before the step"},
+    {"tokens_per_step", integer, "", "> 0", "tokens in one update; more than a batch holds are accumulated"},
+    {"accumulation", integer, "1", ">= 1", "batches whose gradients make one update"},
+    // What training goes on from.
+    {"resume", text, "", "DIR",
+     "goes on from a checkpoint, or from the newest one in a directory of them: weights, optimizer state, step, "
+     "seed"},
+    // For tests.
+    {"trial", list, "", "workers|delays|poison",
+     "one worker per queue; sleeps before instructions; released memory filled with NaN"},
+    {"trace", choice, "none", "none|step", "step: each instruction and its time go to the log", "step"},
+};
+
 const OptionRow &row_of(const std::string &key) {
-  const std::vector<OptionRow> &table = option_table();
-  const auto row = std::find_if(table.begin(), table.end(), [&](const OptionRow &r) { return r.key == key; });
-  if (row != table.end()) return *row;
+  const auto *const row = std::ranges::find(kOptions, key, &OptionRow::key);
+  if (row != std::end(kOptions)) return *row;
   std::vector<std::string_view> keys;
-  for (const OptionRow &r : table) keys.push_back(r.key);
+  for (const OptionRow &r : kOptions) keys.push_back(r.key);
   const std::string nearest = nearest_word(key, keys);
   fail(Code::arg, printable(key), "there is no option '{}'{}", printable(key),
        nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
@@ -74,74 +138,7 @@ void check_value(const OptionRow &row, const std::string &value) {
 
 }  // namespace
 
-const std::vector<OptionRow> &option_table() {
-  static const std::vector<OptionRow> table = {
-      // Where and how a step is computed.
-      {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed"},
-      {"threads", integer, "0", ">= 0, <= 1024", "size of the team of threads; 0: as many as the process may use"},
-      {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
-      {"tf32", choice, "off", "on|off",
-       "on: products of float32 on a GPU round their factors to 10 bits behind the point, as TensorFloat32"},
-      {"seed", integer, "0", ">= 0", "start of all random numbers"},
-      {"dim", list, "", "NAME=N", "binds a symbolic dimension of the model's inputs"},
-      {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions that the session serves"},
-      // Memory.
-      {"memory", bytes, "", "> 0", "one budget where device and host share their memory"},
-      {"device_memory", bytes, "", "> 0", "budget of the device's memory"},
-      {"host_memory", bytes, "", "> 0", "budget of the host's memory, pinned memory included"},
-      {"disk_memory", bytes, "", "> 0", "budget of the file in offload_dir"},
-      {"offload_dir", text, "", "DIR", "where state that fits no memory may lie during training"},
-      {"plan", text, "", "FILE", "a plan to follow instead of the search's: JSON, in full or its four integers"},
-      {"hardware", text, "", "NAME|FILE",
-       "a machine to plan for that is not this one: rtx3090, a100-80gb, h200, or its description as JSON"},
-      {"profile_dir", text, "", "DIR",
-       "where times of kernels, copies and disk are kept once they are measured; else the user's cache directory"},
-      // What is trained.
-      {"trainable", list, "", "GLOB",
-       "initializers that are trained, whatever the file and the rules say, and whatever frozen matches"},
-      {"frozen", list, "", "GLOB", "parameters that are not trained, but for those that trainable matches"},
-      {"parameters_from", text, "", "FILE",
-       "the names of what is trained, one a line or those of a safetensors file, in place of the model's own list"},
-      {"tie", list, "", "GLOB|GLOB",
-       "parameters that are one, the first of them: of the same shape, or a matrix and its transpose"},
-      {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},
-      // The loss, for graphs that end in logits.
-      {"loss", choice, "", "cross_entropy|mse|l1|bce",
-       "the loss to add to the graph: of classes along the last axis (label -100 does not count), of numbers, or of "
-       "yes and no"},
-      {"loss_from", choice, "auto", "auto|logits|probabilities",
-       "what cross_entropy and bce are given; auto: logits, unless a Softmax or Sigmoid makes the output"},
-      {"loss_output", text, "", "NAME",
-       "the graph output that the loss is computed from; else the first of floats that is no single number"},
-      {"loss_labels", text, "labels", "NAME",
-       "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy, else float32"},
-      {"loss_shift", integer, "0", ">= 0, <= 1", "1: labels are compared with the position before theirs"},
-      // The optimizer.
-      {"optimizer", choice, "adamw", "adamw|sgd", "how gradients become updates"},
-      {"learning_rate", real, "0.001", ">= 0",
-       "step size; protrain_session_set_learning_rate changes it between steps"},
-      {"beta1", real, "0.9", ">= 0, < 1", "adamw: decay of the mean of gradients"},
-      {"beta2", real, "0.999", ">= 0, < 1", "adamw: decay of the mean of squared gradients"},
-      {"epsilon", real, "1e-08", "> 0", "adamw: added to the root of the mean of squares"},
-      {"weight_decay", real, "0.01", ">= 0", "adamw: decoupled decay; sgd: added to the gradient, default 0"},
-      {"momentum", real, "0", ">= 0, < 1", "sgd: share of the last update that is kept"},
-      {"clip_norm", real, "", "> 0", "largest global norm of the gradients; above it all are scaled down"},
-      {"clip_value", real, "", "> 0", "largest magnitude of an element of a gradient, after clip_norm"},
-      {"on_nonfinite", choice, "stop", "stop|skip|rollback",
-       "what a NaN or infinity does: stop at once, skip the step, or leave everything as before the step"},
-      {"tokens_per_step", integer, "", "> 0", "tokens in one update; more than a batch holds are accumulated"},
-      {"accumulation", integer, "1", ">= 1", "batches whose gradients make one update"},
-      // What training goes on from.
-      {"resume", text, "", "DIR",
-       "goes on from a checkpoint, or from the newest one in a directory of them: weights, optimizer state, step, "
-       "seed"},
-      // For tests.
-      {"trial", list, "", "workers|delays|poison",
-       "one worker per queue; sleeps before instructions; released memory filled with NaN"},
-      {"trace", choice, "none", "none|step", "step: each instruction and its time go to the log", "step"},
-  };
-  return table;
-}
+std::span<const OptionRow> option_table() { return kOptions; }
 
 void Options::set(const std::string &key, const std::string &value) {
   const OptionRow &row = row_of(key);
@@ -186,7 +183,7 @@ std::vector<std::string> Options::list(const std::string &key) const {
 
 std::string Options::help() {
   std::vector<std::string> rows;
-  for (const OptionRow &row : option_table())
+  for (const OptionRow &row : kOptions)
     rows.push_back(
         fmt::format(R"({{"key":"{}","type":"{}","default":"{}","range":"{}","sentence":"{}","available":{}}})", row.key,
                     kTypeNames[static_cast<int>(row.type)], row.fallback, row.range, row.sentence, row.refused != "*"));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,7 @@ struct OptionRow {
   std::string_view refused = "";  // known values that are refused by name until the library can do them; "*": all
 };
 
-const std::vector<OptionRow> &option_table();
+std::span<const OptionRow> option_table();
 
 class Options {
  public:
