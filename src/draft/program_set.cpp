@@ -56,8 +56,7 @@ ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
     if (request_.accumulates) programs.accumulate = lowered(training_source(*variants_[v], v, false), training_[v]);
     if (evaluates) programs.evaluation = lowered(sources[count + v], evaluation_[v]);
   }
-  if (plan::defers(plan))
-    set.settlement = lowered(program::settlement(sources[0]), training_[0]);
+  if (plan::defers(plan)) set.settlement = lowered(program::settlement(sources[0]), training_[0]);
   return set;
 }
 

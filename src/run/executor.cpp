@@ -47,7 +47,8 @@ backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Ke
   // The loss is float32, squared norms are float64.
   if (instruction.kind == program::Kind::check)
     return kernels.of_check(instruction.marks.at(0) == 1 ? DType::f32 : DType::f64, instruction.marks);
-  backend::UpdateRequest request{.optimizer = optimizer, .elements = {}, .gradient = instruction.gradient, .earlier = instruction.earlier};
+  backend::UpdateRequest request{
+      .optimizer = optimizer, .elements = {}, .gradient = instruction.gradient, .earlier = instruction.earlier};
   for (const program::Target &target : instruction.targets) {
     request.weights = graph_.value(graph_.parameters.at(target.parameter)).type.dtype;
     request.elements.push_back(static_cast<std::int64_t>(target.bytes / size_of(request.weights)));

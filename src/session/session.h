@@ -104,7 +104,7 @@ class Session {
   double learning_rate_;
   StepAccount account_;
   std::optional<backend::OptimizerNumbers> held_;  // of the step that left Updates to the next
-  Run last_;                                  // what the last call to step() ran
+  Run last_;                                       // what the last call to step() ran
   bool lost_ = false, warned_ = false;
   bool times_wanted_ = false;  // of the next step: a report was asked for
   std::atomic<bool> cancelled_{false};

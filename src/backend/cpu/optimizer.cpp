@@ -37,7 +37,8 @@ PROTRAIN_UPDATES(UpdateArrays<SplitWeights<f16>, f16>)
 template <typename Weights, typename Gradient>
 class Update : public CpuKernel {
  public:
-  explicit Update(const UpdateRequest &request) : optimizer_(request.optimizer), elements_(request.elements), earlier_(request.earlier) {}
+  explicit Update(const UpdateRequest &request)
+      : optimizer_(request.optimizer), elements_(request.elements), earlier_(request.earlier) {}
 
   void run(Member &member, const Launch &launch) override {
     const std::size_t count = elements_.size();

@@ -98,7 +98,10 @@ template <typename Weights, typename Gradient>
 class Update : public CudaKernel {
  public:
   explicit Update(const UpdateRequest &request)
-      : optimizer_(request.optimizer), elements_(request.elements), earlier_(request.earlier), on_host_(backend::make_update(request)) {}
+      : optimizer_(request.optimizer),
+        elements_(request.elements),
+        earlier_(request.earlier),
+        on_host_(backend::make_update(request)) {}
 
   void run(Stream stream, const Launch &launch) override {
     const std::size_t count = elements_.size();
