@@ -17,7 +17,7 @@ class SameBits : public testing::TestWithParam<std::string> {
   std::string model() const { return fixture(GetParam() + ".onnx"); }
 
   graph::Graph training_graph() const {
-    draft::LoadedModel loaded = draft::load_model(options_with(base_options(GetParam())), model());
+    draft::LoadedModel loaded = draft::load_model(draft::settings_of(options_with(base_options(GetParam()))), model());
     return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
   }
 
