@@ -35,7 +35,7 @@ inline std::vector<OneNode> loss_nodes() {
 
 inline std::vector<OneNode> layer_nodes() {
   const Array x = random_floats({6, 8}, 1), scale = random_floats({8}, 2), bias = random_floats({8}, 3),
-              dy = random_floats({6, 8}, 4);
+              dy = random_floats({6, 8}, 4), residual = random_floats({6, 8}, 9);
   const OneNode layer{"LayerNormalization", {}, {x, scale, bias}, {true, true, true}};
   const OneNode root{"RMSNormalization", {}, {x, scale}, {true, true}};
   const std::vector<Array> of_layer = reference(layer), of_root = reference(root);
@@ -45,9 +45,8 @@ inline std::vector<OneNode> layer_nodes() {
   std::vector<OneNode> nodes = {
       layer,
       root,
-      {"LayerNormalizationGrad", {}, {dy, x, scale, of_layer[1], of_layer[2]}, {true, true, true}},
-      {"RMSNormalizationGrad", {}, {dy, x, scale, of_root[1]}, {true, true}},
-      {"LayerNormalizationGrad", {}, {dy, x, scale, of_layer[1], of_layer[2], dy}, {true, true, true}},
+      {"LayerNormalizationGrad", {}, {dy, x, scale, of_layer[1], of_layer[2], residual}, {true, true, true}},
+      {"RMSNormalizationGrad", {}, {dy, x, scale, of_root[1], residual}, {true, true}},
       attention,
       backward(attention, 9),
       rotary({{2, 3, 2, 8}, 4, true}, 0, 0),
