@@ -98,17 +98,19 @@ std::vector<Choice> Descent::steps(Choice from, std::size_t kind) const {
       to.back().n_selective = from.n_selective > 0 ? 0 : 1;
       break;
     case 8:
+      if (terms_.defer() && from.n_deferred >= 0) along(&Choice::n_deferred, {chunks_of(from) / 4 + 1, 2, 1});
+      break;
+    case 9:
+      for (const std::uint64_t bytes : space_.chunk_bytes) to.push_back(with_chunks_of(from, bytes));
+      break;
+    default:
+      // What the device gives up to the host is deferred, where the host has no time for it beside backward.
       if (!terms_.defer() || from.n_deferred < 0) break;
-      along(&Choice::n_deferred, {chunks_of(from) / 4 + 1, 2, 1});
-      // The host's updates that the device gives up fill its lane before the next forward does.
       for (const int by : {chunks_of(from) / 8 + 1, 2, 1, -1, -2, -chunks_of(from) / 8 - 1}) {
         to.push_back(from);
         to.back().n_device_update -= by;
         to.back().n_deferred += by;
       }
-      break;
-    default:
-      for (const std::uint64_t bytes : space_.chunk_bytes) to.push_back(with_chunks_of(from, bytes));
   }
   return to;
 }

@@ -16,7 +16,7 @@ class Descent {
   void from(const Choice &start);
 
  private:
-  static constexpr std::size_t kKinds = 10;  // of steps: one for each integer, one for the size of chunks
+  static constexpr std::size_t kKinds = 11;  // of steps: along each integer, along the size of chunks, along two integers at once
 
   // The first step that fits and is faster: each alone, and with as many chunks more or fewer on the device as it gives
   // or takes memory for. nullptr: there is none.
