@@ -16,7 +16,8 @@ class Descent {
   void from(const Choice &start);
 
  private:
-  static constexpr std::size_t kKinds = 11;  // of steps: along each integer, along the size of chunks, along two integers at once
+  // Of steps: along each integer, along the size of chunks, and one that moves two integers at once.
+  static constexpr std::size_t kKinds = 11;
 
   // The first step that fits and is faster: each alone, and with as many chunks more or fewer on the device as it gives
   // or takes memory for. nullptr: there is none.

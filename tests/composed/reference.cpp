@@ -26,11 +26,11 @@ std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
 
 // Operators whose kernels round on the way even where a result happens to equal an operand, as the mean of equal
 // numbers does.
-bool adds_up(const Node &node, const Array *first, const Array &result) {
+bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   for (const char *begin : {"MatMul", "FusedAttention", "LayerNormalization", "RMSNormalization"})
     if (node.op.starts_with(begin)) return true;
   const bool sums = node.op == "ReduceMean" || node.op == "ReduceSum";
-  return sums && element_count(first->shape()) > element_count(result.shape());
+  return sums && element_count(first->shape()) > element_count(result.shape);
 }
 
 // How many times as much as others an operator rounds. Attention's backward computes exp(score - log of their sum)
@@ -163,10 +163,13 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
     const Node &node = graph_.nodes()[n];
     std::vector<const Array *> inputs;
     for (ValueId in : node.inputs) inputs.push_back(in == ValueId::none ? nullptr : &values[index(in)]);
-    // Equal numbers differ from their mean by zero, and rounded ones do not.
+    // A rounded sum is the exact sum of terms that are each a little off. Terms that cancel out leave mostly that, and
+    // equal numbers, rounded, are no longer their own mean.
+    const Array *first = inputs.empty() ? nullptr : inputs[0];
+    const bool sums = noise > 0 && adds_up(node, first, types_[n].at(0));
     Array shaken;
-    if (noise > 0 && node.op == "LayerNormalization") {
-      shaken = disturbed(*inputs[0], {}, noise, dice);
+    if (sums && is_float(first->dtype())) {
+      shaken = disturbed(*first, {}, noise, dice);
       inputs[0] = &shaken;
     }
     std::vector<Array> results = ops_[n]->evaluate(node, inputs, types_[n]);
@@ -175,8 +178,7 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
         if (node.outputs[i] != ValueId::none) values[index(node.outputs[i])] = std::move(results.at(i));
       continue;
     }
-    const Array *first = inputs.empty() ? nullptr : inputs[0];
-    const std::vector<double> copied = adds_up(node, first, results.at(0)) ? std::vector<double>() : magnitudes(inputs);
+    const std::vector<double> copied = sums ? std::vector<double>() : magnitudes(inputs);
     const double off = noise * coarseness(node, first);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == ValueId::none) continue;
