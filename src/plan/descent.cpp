@@ -76,7 +76,7 @@ std::vector<Choice> Descent::steps(Choice from, std::size_t kind) const {
       along(&Choice::n_device_update, {chunks_of(from) / 8 + 1, 2, 1});
       break;
     case 1:
-      along(&Choice::n_buffer, {chunks_of(from) / 4 + 1, 2});
+      along(&Choice::n_buffer, {chunks_of(from) / 4 + 1, chunks_of(from) / 8 + 1, 2});
       break;
     case 2:
       along(&Choice::n_checkpoint, {space_.blocks / 4 + 1, 2, 1});
