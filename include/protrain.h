@@ -216,7 +216,7 @@ PROTRAIN_CHECKED protrain_error *protrain_options_create(protrain_options **opti
 PROTRAIN_API void protrain_options_destroy(protrain_options *options);
 
 /* Sets one option. protrain_options_help lists the keys; the ones most used:
- *   device          cpu
+ *   device          cpu, the default; cuda:0, cuda:1, ...: a GPU, where CUDA's driver and the plugin are installed
  *   threads         size of the session's team of threads; 0, the default: as many as the process may use
  *   precision       fp32, or bf16 or fp16: a step's weights, activations and gradients are bfloat16 or float16, and
  *                   master weights, moments and sums float32. Parameters are read, written, saved and exported as
@@ -235,8 +235,8 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   disk_memory     how much of that disk may be taken; without it, nearly all that is free there
  *   plan            a file that says where parameters rest and what blocks do (docs/plan.md); without one the fastest
  *                   plan that fits the budgets is chosen
- *   hardware        for protrain_options_plan: a machine that is not this one, by name (rtx3090, a100-80gb, h200) or
- *                   as a JSON file that protrain_options_profile made or a person wrote (docs/memory.md)
+ *   hardware        for protrain_model_plan: a machine that is not this one, by name (rtx3090, a100-80gb, h200) or
+ *                   as a JSON file that protrain_model_profile made or a person wrote (docs/memory.md)
  *   profile_dir     where measured times are kept between sessions; else protrain/ in $XDG_CACHE_HOME or ~/.cache
  *   dim             NAME=N, binds a symbolic dimension of the model's inputs
  *   shapes          NAME=N,...: further bindings that the session serves over the same weights; a step or evaluation
@@ -250,7 +250,7 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   frozen          likewise: parameters that are not trained
  *   tie             NAME|NAME, likewise: parameters that are one. The first in the file's order stands for all, with
  *                   its values; they have the same shape, or are a matrix and its transpose. All are exported
- *   keep_gradients  likewise: parameters whose gradients protrain_session_gradient_read can read
+ *   keep_gradients  likewise: parameters whose gradients protrain_session_grad_read can read
  *   accumulation    batches that make one step; or tokens_per_step, from which the number of batches follows
  *   clip_norm       largest global L2 norm of the gradients, beyond which all are scaled down
  *   clip_value      largest magnitude of one element of a gradient, after clip_norm
@@ -278,6 +278,17 @@ PROTRAIN_CHECKED protrain_error *protrain_options_get(protrain_options *options,
  * Errors: ARG.
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options, const char **json);
+
+/* Sets where it is told how far a long call with these options is. protrain_session_create and protrain_model_plan
+ * measure each kernel of the model that no earlier call has measured on this machine, protrain_model_profile all of
+ * them, which takes seconds: {"event":"profiling","done":3,"of":41}.
+ *   log:  the function to call, on the thread that is inside the call, or NULL for none. It must not use the options.
+ *   user: passed to it as it is; may be NULL.
+ * Errors: ARG.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *options, protrain_log_fn log, void *user);
+
+/* ---- Models: what training them would take ----------------------------------------------------------------------- */
 
 /* Says whether a model can be trained, without training it: everything it lacks at once, and what was found in it.
  * A symbolic dimension that no `dim` option binds gets the size that fits the shapes in the model where only one does,
@@ -311,17 +322,8 @@ PROTRAIN_CHECKED protrain_error *protrain_options_help(protrain_options *options
  * Errors: IO, PATH, FORMAT, LIMIT, VERSION, GRAPH for a file that is no model at all; ARG for options that cannot be.
  *   Missing operators and gradients are no errors of this call: they are in "problems".
  * Since: 0.1 */
-PROTRAIN_CHECKED protrain_error *protrain_options_check(protrain_options *options, const char *model_path,
-                                                        const char **json);
-
-/* Sets where it is told how far a long call with these options is. protrain_session_create and protrain_options_plan
- * measure each kernel of the model that no earlier call has measured on this machine, protrain_options_profile all of
- * them, which takes seconds: {"event":"profiling","done":3,"of":41}.
- *   log:  the function to call, on the thread that is inside the call, or NULL for none. It must not use the options.
- *   user: passed to it as it is; may be NULL.
- * Errors: ARG.
- * Since: 0.1 */
-PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *options, protrain_log_fn log, void *user);
+PROTRAIN_CHECKED protrain_error *protrain_model_check(protrain_options *options, const char *model_path,
+                                                      const char **json);
 
 /* Says how a model would train, without training it: the plan that would be chosen, what a step would take and hold,
  * and why. For the machine that the option `hardware` names or describes, or for this one, which is then measured.
@@ -345,17 +347,17 @@ PROTRAIN_CHECKED protrain_error *protrain_options_set_log(protrain_options *opti
  * Errors: as protrain_session_create, but that a budget that is too small is none: it is in the answer. ARG, FORMAT for
  *   a description of hardware that is none.
  * Since: 0.1 */
-PROTRAIN_CHECKED protrain_error *protrain_options_plan(protrain_options *options, const char *model_path,
-                                                       const char **json);
+PROTRAIN_CHECKED protrain_error *protrain_model_plan(protrain_options *options, const char *model_path,
+                                                     const char **json);
 
 /* Measures this machine on the kernels that a model needs, its optimizer, its copies and, where the option offload_dir
  * names one, its disk; whatever was measured before is measured again, and kept.
  *   json: a description of the machine, lent until the next call on the options; a file of it is what the option
  *     `hardware` takes, on any machine.
- * Errors: as protrain_options_plan; ARG where the option hardware is set: only this machine can be measured.
+ * Errors: as protrain_model_plan; ARG where the option hardware is set: only this machine can be measured.
  * Since: 0.1 */
-PROTRAIN_CHECKED protrain_error *protrain_options_profile(protrain_options *options, const char *model_path,
-                                                          const char **json);
+PROTRAIN_CHECKED protrain_error *protrain_model_profile(protrain_options *options, const char *model_path,
+                                                        const char **json);
 
 /* ---- Sessions: life ---------------------------------------------------------------------------------------------- */
 
@@ -547,22 +549,22 @@ PROTRAIN_CHECKED protrain_error *protrain_session_parameter_write(protrain_sessi
  * one model with the same options trainable and frozen, whatever its plan.
  * Errors: none of its own.
  * Since: 0.1 */
-PROTRAIN_CHECKED protrain_error *protrain_session_parameters_elements(protrain_session *session, size_t *elements);
+PROTRAIN_CHECKED protrain_error *protrain_session_flat_parameters_elements(protrain_session *session, size_t *elements);
 
 /* Reads all parameters into one flat buffer: to average those of several sessions, for example.
- *   values, values_len: where they go; values_len must be protrain_session_parameters_elements.
+ *   values, values_len: where they go; values_len must be protrain_session_flat_parameters_elements.
  * Errors: SHAPE for another length, with the one expected; IO, CORRUPT where offload_dir failed.
  * Since: 0.1 */
-PROTRAIN_CHECKED protrain_error *protrain_session_parameters_read(protrain_session *session, float *values,
-                                                                  size_t values_len);
+PROTRAIN_CHECKED protrain_error *protrain_session_flat_parameters_read(protrain_session *session, float *values,
+                                                                       size_t values_len);
 
 /* Overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
- *   values, values_len: as protrain_session_parameters_read has them; any value is taken, NaN too.
+ *   values, values_len: as protrain_session_flat_parameters_read has them; any value is taken, NaN too.
  * Errors: SHAPE for another length, with the one expected.
  *   IO, NOSPC where offload_dir failed: the session is lost then, since some parameters may be new and others not.
  * Since: 0.1 */
-PROTRAIN_CHECKED protrain_error *protrain_session_parameters_write(protrain_session *session, const float *values,
-                                                                   size_t values_len);
+PROTRAIN_CHECKED protrain_error *protrain_session_flat_parameters_write(protrain_session *session, const float *values,
+                                                                        size_t values_len);
 
 /* Reads the gradient that a parameter had in the last step. Gradients pass through memory that is used again at once:
  * only those that the option keep_gradients names are kept.
@@ -570,8 +572,8 @@ PROTRAIN_CHECKED protrain_error *protrain_session_parameters_write(protrain_sess
  * Errors: ARG for a name that is no parameter, or whose gradient is not kept; SHAPE for another length; STATE before
  *   the first step, between the batches of a step, and after a call that failed since.
  * Since: 0.1 */
-PROTRAIN_CHECKED protrain_error *protrain_session_gradient_read(protrain_session *session, const char *name,
-                                                                float *values, size_t values_len);
+PROTRAIN_CHECKED protrain_error *protrain_session_grad_read(protrain_session *session, const char *name, float *values,
+                                                            size_t values_len);
 
 /* Writes the model with its present weights: the graph of the original file, untouched, with new values in its
  * initializers. The file at `path` is replaced only once the new one is complete.

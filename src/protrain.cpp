@@ -310,7 +310,7 @@ protrain_error *protrain_options_help(protrain_options *options, const char **js
   });
 }
 
-protrain_error *protrain_options_check(protrain_options *options, const char *model_path, const char **json) {
+protrain_error *protrain_model_check(protrain_options *options, const char *model_path, const char **json) {
   return guard([&] {
     need(options, "options");
     need(model_path, "model_path");
@@ -327,7 +327,7 @@ protrain_error *protrain_options_set_log(protrain_options *options, protrain_log
   });
 }
 
-protrain_error *protrain_options_plan(protrain_options *options, const char *model_path, const char **json) {
+protrain_error *protrain_model_plan(protrain_options *options, const char *model_path, const char **json) {
   return guard([&] {
     need(options, "options");
     need(model_path, "model_path");
@@ -336,7 +336,7 @@ protrain_error *protrain_options_plan(protrain_options *options, const char *mod
   });
 }
 
-protrain_error *protrain_options_profile(protrain_options *options, const char *model_path, const char **json) {
+protrain_error *protrain_model_profile(protrain_options *options, const char *model_path, const char **json) {
   return guard([&] {
     need(options, "options");
     need(model_path, "model_path");
@@ -499,33 +499,34 @@ protrain_error *protrain_session_parameter_write(protrain_session *session, cons
   });
 }
 
-protrain_error *protrain_session_parameters_elements(protrain_session *session, size_t *elements) {
+protrain_error *protrain_session_flat_parameters_elements(protrain_session *session, size_t *elements) {
   return inside(session, [&](Session &s) {
     need(elements, "elements");
-    *elements = s.parameters_elements();
+    *elements = s.flat_parameters_elements();
   });
 }
 
-protrain_error *protrain_session_parameters_read(protrain_session *session, float *values, size_t values_len) {
+protrain_error *protrain_session_flat_parameters_read(protrain_session *session, float *values, size_t values_len) {
   return inside(session, [&](Session &s) {
     need(values, values_len, "values");
-    s.read_parameters(values, values_len);
+    s.read_flat_parameters(values, values_len);
   });
 }
 
-protrain_error *protrain_session_parameters_write(protrain_session *session, const float *values, size_t values_len) {
+protrain_error *protrain_session_flat_parameters_write(protrain_session *session, const float *values,
+                                                       size_t values_len) {
   return inside(session, [&](Session &s) {
     need(values, values_len, "values");
-    s.write_parameters(values, values_len);
+    s.write_flat_parameters(values, values_len);
   });
 }
 
-protrain_error *protrain_session_gradient_read(protrain_session *session, const char *name, float *values,
-                                               size_t values_len) {
+protrain_error *protrain_session_grad_read(protrain_session *session, const char *name, float *values,
+                                           size_t values_len) {
   return inside(session, [&](Session &s) {
     need(name, "name");
     need(values, values_len, "values");
-    s.read_gradient(name, values, values_len);
+    s.read_grad(name, values, values_len);
   });
 }
 

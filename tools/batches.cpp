@@ -60,7 +60,7 @@ std::vector<std::byte> bytes_of(const std::vector<std::int64_t> &tokens) {
 
 ModelData data_of(const Options &options, const std::string &model) {
   const char *json = nullptr;
-  check(protrain_options_check(options.get(), model.c_str(), &json));
+  check(protrain_model_check(options.get(), model.c_str(), &json));
   const nlohmann::json about = nlohmann::json::parse(json);
   ModelData data;
   for (const nlohmann::json &row : about.at("inputs")) {

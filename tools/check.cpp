@@ -97,7 +97,7 @@ void print_for_people(const Json &about) {
 int run_check(const CheckFlags &flags) {
   const Options options = flags.session.make_options();
   const char *text = nullptr;
-  check(protrain_options_check(options.get(), flags.model.c_str(), &text));
+  check(protrain_model_check(options.get(), flags.model.c_str(), &text));
   const Json about = Json::parse(text);
   if (flags.json)
     fmt::print("{}\n", text);

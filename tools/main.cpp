@@ -8,18 +8,6 @@
 
 namespace {
 
-// Subcommands that the library cannot serve yet: named, so that nobody takes them for a typo.
-void add_missing(CLI::App &app, int &status) {
-  for (const char *name : {"bench"}) {
-    CLI::App *command = app.add_subcommand(name, "not available yet");
-    command->allow_extras()->set_help_flag();
-    command->callback([name, &status] {
-      fmt::print(stderr, "protrain: {} is not available yet\n", name);
-      status = tool::kUsage;
-    });
-  }
-}
-
 // A misspelt flag is named before what is missing, which may be what it was meant to be.
 int refuse(const CLI::App &app, const CLI::ParseError &error) {
   for (const std::string &word : app.remaining(true))
@@ -39,7 +27,6 @@ int run(int argc, char **argv) {
   tool::add_plan(app, status);
   tool::add_profile(app, status);
   tool::add_inspect(app, status);
-  add_missing(app, status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {

@@ -59,7 +59,7 @@ int run_profile(const std::string &model, const SessionFlags &flags) {
   bind_defaults(options, model);
   const ProfilingLine line(options);
   const char *text = nullptr;
-  check(protrain_options_profile(options.get(), model.c_str(), &text));
+  check(protrain_model_profile(options.get(), model.c_str(), &text));
   fmt::print("{}\n", text);
   return kOk;
 }
@@ -69,7 +69,7 @@ int run_plan(const PlanFlags &flags) {
   bind_defaults(options, flags.model);
   const ProfilingLine line(options);
   const char *text = nullptr;
-  check(protrain_options_plan(options.get(), flags.model.c_str(), &text));
+  check(protrain_model_plan(options.get(), flags.model.c_str(), &text));
   const Json plan = Json::parse(text);
   if (flags.json)
     fmt::print("{}\n", text);

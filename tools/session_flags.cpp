@@ -64,7 +64,7 @@ void bind_defaults(const Options &options, const std::string &model) {
   const char *text = nullptr, *tokens_per_step = nullptr;
   check(protrain_options_get(options.get(), "tokens_per_step", &tokens_per_step));
   const bool batch_is_settled = *tokens_per_step != '\0';
-  check(protrain_options_check(options.get(), model.c_str(), &text));
+  check(protrain_model_check(options.get(), model.c_str(), &text));
   const nlohmann::json about = nlohmann::json::parse(text);
   const nlohmann::json &batch = about.at("batch");
   for (const auto &[name, dim] : about.at("dims").items()) {

@@ -56,20 +56,20 @@ func (o *Options) Help() (json.RawMessage, error) {
 
 // Check says whether a model can be trained, without training it: everything that it lacks, and what was found in it.
 func (o *Options) Check(model string) (json.RawMessage, error) {
-	text, err := o.ask(model, lib.Options_check)
+	text, err := o.ask(model, lib.Model_check)
 	return json.RawMessage(text), err
 }
 
 // Plan says how a model would train, without training it: the plan that would be chosen, what a step would take and
 // hold, and why.
 func (o *Options) Plan(model string) (json.RawMessage, error) {
-	text, err := o.ask(model, lib.Options_plan)
+	text, err := o.ask(model, lib.Model_plan)
 	return json.RawMessage(text), err
 }
 
 // Profile measures this machine on the kernels that a model needs, and describes it.
 func (o *Options) Profile(model string) (json.RawMessage, error) {
-	text, err := o.ask(model, lib.Options_profile)
+	text, err := o.ask(model, lib.Model_profile)
 	return json.RawMessage(text), err
 }
 

@@ -189,7 +189,7 @@ func TestTensors(t *testing.T) {
 			t.Errorf("%+v has %d elements", p, elements)
 		}
 		values := make([]float32, p.Elements)
-		must(t, s.ReadGradient(p.Name, values))
+		must(t, s.ReadGrad(p.Name, values))
 		for _, v := range values {
 			squares += float64(v) * float64(v)
 		}
@@ -215,10 +215,10 @@ func TestTensors(t *testing.T) {
 func TestAllParametersAreOneBuffer(t *testing.T) {
 	s := session(t)
 	train(t, s, 1, 1)
-	elements, err := s.ParametersElements()
+	elements, err := s.FlatParametersElements()
 	must(t, err)
 	flat := make([]float32, elements)
-	must(t, s.ReadParameters(flat))
+	must(t, s.ReadFlatParameters(flat))
 	parameters, err := s.Parameters()
 	must(t, err)
 	at := 0
@@ -235,13 +235,13 @@ func TestAllParametersAreOneBuffer(t *testing.T) {
 	}
 
 	other := session(t)
-	must(t, other.WriteParameters(flat))
+	must(t, other.WriteFlatParameters(flat))
 	read := make([]float32, elements)
-	must(t, other.ReadParameters(read))
+	must(t, other.ReadFlatParameters(read))
 	if fmt.Sprint(read) != fmt.Sprint(flat) {
 		t.Error("the parameters were not written")
 	}
-	if err := other.WriteParameters(flat[1:]); !errors.Is(err, protrain.ErrShape) {
+	if err := other.WriteFlatParameters(flat[1:]); !errors.Is(err, protrain.ErrShape) {
 		t.Errorf("a slice that is too short: %v", err)
 	}
 }

@@ -156,25 +156,25 @@ func (s *Session) WriteParameter(name string, values []float32) error {
 	return s.values(name, values, lib.Session_parameter_write)
 }
 
-// ParametersElements is the number of elements of all parameters together: the length of the one flat buffer that holds
+// FlatParametersElements is the number of elements of all parameters together: the length of the one flat buffer that holds
 // them one after the other, in the order of Parameters.
-func (s *Session) ParametersElements() (int, error) {
-	return get(s, lib.Session_parameters_elements)
+func (s *Session) FlatParametersElements() (int, error) {
+	return get(s, lib.Session_flat_parameters_elements)
 }
 
-// ReadParameters reads all parameters into one flat buffer of ParametersElements values.
-func (s *Session) ReadParameters(values []float32) error {
-	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_parameters_read(session, values) })
+// ReadFlatParameters reads all parameters into one flat buffer of FlatParametersElements values.
+func (s *Session) ReadFlatParameters(values []float32) error {
+	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_flat_parameters_read(session, values) })
 }
 
-// WriteParameters overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
-func (s *Session) WriteParameters(values []float32) error {
-	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_parameters_write(session, values) })
+// WriteFlatParameters overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
+func (s *Session) WriteFlatParameters(values []float32) error {
+	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_flat_parameters_write(session, values) })
 }
 
-// ReadGradient reads the gradient that a parameter had in the last step, if the option keep_gradients names it.
-func (s *Session) ReadGradient(name string, values []float32) error {
-	return s.values(name, values, lib.Session_gradient_read)
+// ReadGrad reads the gradient that a parameter had in the last step, if the option keep_gradients names it.
+func (s *Session) ReadGrad(name string, values []float32) error {
+	return s.values(name, values, lib.Session_grad_read)
 }
 
 func (s *Session) values(name string, values []float32, function func(uintptr, string, []float32) *lib.Failure) error {

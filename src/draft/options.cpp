@@ -35,7 +35,7 @@ constexpr OptionRow kOptions[] = {
     {"host_memory", bytes, "", "> 0", "budget of the host's memory, pinned memory included"},
     {"disk_memory", bytes, "", "> 0", "budget of the file in offload_dir"},
     {"offload_dir", text, "", "DIR", "where state that fits no memory may lie during training"},
-    {"plan", text, "", "FILE", "a plan to follow instead of the search's: JSON, in full or its four integers"},
+    {"plan", text, "", "FILE", "a plan to follow instead of the search's: JSON, the whole plan or its integers"},
     {"hardware", text, "", "NAME|FILE",
      "a machine to plan for that is not this one: rtx3090, a100-80gb, h200, or its description as JSON"},
     {"profile_dir", text, "", "DIR",

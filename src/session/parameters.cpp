@@ -233,7 +233,7 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
 }
 
 // Gradients on disk are arrays of their own. Narrow ones are read to the upper half of `out`, and widened from there.
-void Parameters::read_gradient(std::size_t p, std::span<float> out) {
+void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;
   const std::size_t bytes = out.size() * size_of(dtype);

@@ -29,7 +29,7 @@ class Parameters {
   // An array of a parameter: 0 the weights, 1 and on the optimizer's moments; whole elements from `offset` bytes on.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
-  void read_gradient(std::size_t parameter, std::span<float> out);
+  void read_grad(std::size_t parameter, std::span<float> out);
 
  private:
   struct Block;

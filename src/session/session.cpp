@@ -235,8 +235,8 @@ std::size_t Session::find_parameter(const std::string &name, std::size_t count) 
 }
 
 void Session::require_all_elements(std::size_t count) const {
-  require(count == parameters_elements(), Code::shape, "values", "the parameters have {} elements together, not {}",
-          parameters_elements(), count);
+  require(count == flat_parameters_elements(), Code::shape, "values",
+          "the parameters have {} elements together, not {}", flat_parameters_elements(), count);
 }
 
 void Session::read_parameter(const std::string &name, float *out, std::size_t count) {
@@ -255,7 +255,7 @@ void Session::write_parameter(const std::string &name, const float *values, std:
   });
 }
 
-void Session::read_parameters(float *out, std::size_t count) {
+void Session::read_flat_parameters(float *out, std::size_t count) {
   require_all_elements(count);
   guarded([&] {
     settle();
@@ -265,7 +265,7 @@ void Session::read_parameters(float *out, std::size_t count) {
   });
 }
 
-void Session::write_parameters(const float *values, std::size_t count) {
+void Session::write_flat_parameters(const float *values, std::size_t count) {
   require_all_elements(count);
   guarded([&] {
     settle();
@@ -275,13 +275,13 @@ void Session::write_parameters(const float *values, std::size_t count) {
   });
 }
 
-void Session::read_gradient(const std::string &name, float *out, std::size_t count) {
+void Session::read_grad(const std::string &name, float *out, std::size_t count) {
   require_usable();
   const std::size_t p = find_parameter(name, count);
   require(draft().kept[p], Code::arg, name, "the gradient of {} is not kept; create the session with keep_gradients={}",
           name, name);
   const double factor = account_.gradient_factor(name);
-  machine_.parameters().read_gradient(p, std::span(out, count));
+  machine_.parameters().read_grad(p, std::span(out, count));
   if (factor == 1) return;
   for (float &value : std::span(out, count)) value *= static_cast<float>(factor);
 }

@@ -54,11 +54,11 @@ class Session {
   // Float32 values in the file's layout; Code::arg for an unknown name, shape where count is not the element count.
   void read_parameter(const std::string &name, float *out, std::size_t count);
   void write_parameter(const std::string &name, const float *values, std::size_t count);
-  // All parameters one after the other, in their order; Code::shape where count is not parameters_elements().
-  std::size_t parameters_elements() const { return machine_.parameters().elements(); }
-  void read_parameters(float *out, std::size_t count);
-  void write_parameters(const float *values, std::size_t count);
-  void read_gradient(const std::string &name, float *out, std::size_t count);  // keep_gradients only
+  // All parameters one after the other, in their order; Code::shape where count is not flat_parameters_elements().
+  std::size_t flat_parameters_elements() const { return machine_.parameters().elements(); }
+  void read_flat_parameters(float *out, std::size_t count);
+  void write_flat_parameters(const float *values, std::size_t count);
+  void read_grad(const std::string &name, float *out, std::size_t count);  // keep_gradients only
 
   void export_model(const std::string &path);
   // Saves everything that training goes on from, between two steps; returns the checkpoint's path. Code::state within

@@ -26,7 +26,7 @@ static void sessions_are_refused_with_reasons(void) {
   protrain_session *session = NULL;
   const char *json = NULL;
   FAILS(protrain_session_create(options, "no-such-file.onnx", &session), PROTRAIN_ERROR_IO, "no-such-file.onnx");
-  FAILS(protrain_options_check(options, "no-such-file.onnx", &json), PROTRAIN_ERROR_IO, "no-such-file.onnx");
+  FAILS(protrain_model_check(options, "no-such-file.onnx", &json), PROTRAIN_ERROR_IO, "no-such-file.onnx");
   FAILS(protrain_session_create(options, PROTRAIN_FIXTURES "/input_ids.npy", &session), PROTRAIN_ERROR_FORMAT, NULL);
   OK(protrain_options_create(&unbound));
   FAILS(protrain_session_create(unbound, gpt2_path(), &session), PROTRAIN_ERROR_SHAPE, NULL);
@@ -88,7 +88,7 @@ static void indices_and_names_are_checked(protrain_session *session) {
     snprintf(first, sizeof first, "%s", name);
     FAILS(protrain_session_parameter_read(session, first, &value, 1), PROTRAIN_ERROR_SHAPE, first);
     FAILS(protrain_session_parameter_write(session, first, &value, 1), PROTRAIN_ERROR_SHAPE, first);
-    FAILS(protrain_session_gradient_read(session, first, &value, 1), PROTRAIN_ERROR_SHAPE, first);
+    FAILS(protrain_session_grad_read(session, first, &value, 1), PROTRAIN_ERROR_SHAPE, first);
   }
 }
 

@@ -95,7 +95,7 @@ static void check_describes_the_model(void) {
   const char *json = NULL;
   protrain_options *options = NULL;
   OK(protrain_options_create(&options));
-  OK(protrain_options_check(options, gpt2_path(), &json));
+  OK(protrain_model_check(options, gpt2_path(), &json));
   CHECK(strstr(json, "\"inputs\"") != NULL && strstr(json, "sequence") != NULL);
   protrain_options_destroy(options);
 }

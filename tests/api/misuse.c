@@ -26,9 +26,9 @@ static void null_options(protrain_options *options) {
   IS_NULL(protrain_options_get(options, "seed", NULL), "value");
   IS_NULL(protrain_options_help(NULL, &text), "options");
   IS_NULL(protrain_options_help(options, NULL), "json");
-  IS_NULL(protrain_options_check(NULL, gpt2_path(), &text), "options");
-  IS_NULL(protrain_options_check(options, NULL, &text), "model_path");
-  IS_NULL(protrain_options_check(options, gpt2_path(), NULL), "json");
+  IS_NULL(protrain_model_check(NULL, gpt2_path(), &text), "options");
+  IS_NULL(protrain_model_check(options, NULL, &text), "model_path");
+  IS_NULL(protrain_model_check(options, gpt2_path(), NULL), "json");
   CHECK(strcmp(text, "untouched") == 0);
 }
 
@@ -67,10 +67,10 @@ static void null_sessions(void) {
   IS_NULL(protrain_session_parameter_elements(NULL, 0, &size), "session");
   IS_NULL(protrain_session_parameter_read(NULL, "x", &value, 1), "session");
   IS_NULL(protrain_session_parameter_write(NULL, "x", &value, 1), "session");
-  IS_NULL(protrain_session_parameters_elements(NULL, &size), "session");
-  IS_NULL(protrain_session_parameters_read(NULL, &value, 1), "session");
-  IS_NULL(protrain_session_parameters_write(NULL, &value, 1), "session");
-  IS_NULL(protrain_session_gradient_read(NULL, "x", &value, 1), "session");
+  IS_NULL(protrain_session_flat_parameters_elements(NULL, &size), "session");
+  IS_NULL(protrain_session_flat_parameters_read(NULL, &value, 1), "session");
+  IS_NULL(protrain_session_flat_parameters_write(NULL, &value, 1), "session");
+  IS_NULL(protrain_session_grad_read(NULL, "x", &value, 1), "session");
   IS_NULL(protrain_session_export(NULL, "x"), "session");
   IS_NULL(protrain_session_save(NULL, "x"), "session");
   IS_NULL(protrain_session_plan(NULL, &text), "session");
@@ -105,11 +105,11 @@ static void null_arguments(protrain_session *session) {
   IS_NULL(protrain_session_parameter_read(session, "x", NULL, 1), "values");
   IS_NULL(protrain_session_parameter_write(session, NULL, &value, 1), "name");
   IS_NULL(protrain_session_parameter_write(session, "x", NULL, 1), "values");
-  IS_NULL(protrain_session_parameters_elements(session, NULL), "elements");
-  IS_NULL(protrain_session_parameters_read(session, NULL, 1), "values");
-  IS_NULL(protrain_session_parameters_write(session, NULL, 1), "values");
-  IS_NULL(protrain_session_gradient_read(session, NULL, &value, 1), "name");
-  IS_NULL(protrain_session_gradient_read(session, "x", NULL, 1), "values");
+  IS_NULL(protrain_session_flat_parameters_elements(session, NULL), "elements");
+  IS_NULL(protrain_session_flat_parameters_read(session, NULL, 1), "values");
+  IS_NULL(protrain_session_flat_parameters_write(session, NULL, 1), "values");
+  IS_NULL(protrain_session_grad_read(session, NULL, &value, 1), "name");
+  IS_NULL(protrain_session_grad_read(session, "x", NULL, 1), "values");
   IS_NULL(protrain_session_export(session, NULL), "path");
   IS_NULL(protrain_session_save(session, NULL), "directory");
   IS_NULL(protrain_session_plan(session, NULL), "json");

@@ -78,10 +78,10 @@ static void all_parameters_are_one_buffer(protrain_session *session) {
   size_t count = 0, all = 0, at = 0;
   float before = 0, after = 0, *flat, *other;
   OK(protrain_session_parameter_count(session, &count));
-  OK(protrain_session_parameters_elements(session, &all));
+  OK(protrain_session_flat_parameters_elements(session, &all));
   flat = malloc(all * sizeof *flat);
   other = malloc(all * sizeof *other);
-  OK(protrain_session_parameters_read(session, flat, all));
+  OK(protrain_session_flat_parameters_read(session, flat, all));
   for (size_t i = 0; i < count; ++i) {
     const char *lent = NULL;
     char name[128];
@@ -98,16 +98,16 @@ static void all_parameters_are_one_buffer(protrain_session *session) {
 
   OK(protrain_eval(session, &before));
   for (size_t i = 0; i < all; ++i) other[i] = flat[i] / 2;
-  OK(protrain_session_parameters_write(session, other, all));
+  OK(protrain_session_flat_parameters_write(session, other, all));
   OK(protrain_eval(session, &after));
   CHECK(after != before);
-  OK(protrain_session_parameters_write(session, flat, all));
-  OK(protrain_session_parameters_read(session, other, all));
+  OK(protrain_session_flat_parameters_write(session, flat, all));
+  OK(protrain_session_flat_parameters_read(session, other, all));
   CHECK(memcmp(flat, other, all * sizeof *flat) == 0);
   OK(protrain_eval(session, &after));
   CHECK(after == before);
-  FAILS(protrain_session_parameters_read(session, flat, all - 1), PROTRAIN_ERROR_SHAPE, "values");
-  FAILS(protrain_session_parameters_write(session, flat, 0), PROTRAIN_ERROR_SHAPE, "values");
+  FAILS(protrain_session_flat_parameters_read(session, flat, all - 1), PROTRAIN_ERROR_SHAPE, "values");
+  FAILS(protrain_session_flat_parameters_write(session, flat, 0), PROTRAIN_ERROR_SHAPE, "values");
   free(flat);
   free(other);
 }
@@ -116,7 +116,7 @@ static void kept_gradients_are_finite_and_within_the_norm(protrain_session *sess
   const size_t elements = elements_of(session, kWeight);
   float *gradient = malloc(elements * sizeof *gradient);
   double norm = 0, sum = 0;
-  OK(protrain_session_gradient_read(session, kWeight, gradient, elements));
+  OK(protrain_session_grad_read(session, kWeight, gradient, elements));
   OK(protrain_session_grad_norm(session, &norm));
   for (size_t i = 0; i < elements; ++i) sum += (double)gradient[i] * gradient[i];
   CHECK(sum > 0 && sqrt(sum) < norm);
@@ -134,7 +134,7 @@ void test_parameters(void) {
   written_weights_are_read_back_and_used(session);
   all_parameters_are_one_buffer(session);
   kept_gradients_are_finite_and_within_the_norm(session);
-  FAILS(protrain_session_gradient_read(session, "m.transformer.h.0.ln_1.weight", (float[64]){0}, 64),
-        PROTRAIN_ERROR_ARG, "m.transformer.h.0.ln_1.weight");
+  FAILS(protrain_session_grad_read(session, "m.transformer.h.0.ln_1.weight", (float[64]){0}, 64), PROTRAIN_ERROR_ARG,
+        "m.transformer.h.0.ln_1.weight");
   protrain_session_destroy(session);
 }

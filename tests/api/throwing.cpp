@@ -23,7 +23,7 @@ int main() {
   for (const char *dim : {"batch=2", "sequence=32"}) OK(protrain_options_set(options, "dim", dim));
   OK(protrain_options_set(options, "profile_dir", "api_throwing_profile"));
   OK(protrain_options_set_log(options, throws, nullptr));
-  OK(protrain_options_profile(options, gpt2_path(), &json));
+  OK(protrain_model_profile(options, gpt2_path(), &json));
   CHECK(strstr(json, "\"kernels\"") != nullptr);
   CHECK(heard > 10);
   protrain_options_destroy(options);

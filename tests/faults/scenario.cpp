@@ -268,11 +268,11 @@ void Life::read_and_write() {
   }
   refuses("a parameter that is none", PROTRAIN_ERROR_ARG,
           [&] { return protrain_session_parameter_read(session_, "no such parameter", values_, 1); });
-  if (!does("all elements", [&] { return protrain_session_parameters_elements(session_, &all); })) return;
+  if (!does("all elements", [&] { return protrain_session_flat_parameters_elements(session_, &all); })) return;
   if (all > std::size(values_)) return;
-  if (!does("read all", [&] { return protrain_session_parameters_read(session_, values_, all); })) return;
+  if (!does("read all", [&] { return protrain_session_flat_parameters_read(session_, values_, all); })) return;
   values_[all / 2] += 0.125f;
-  if (!does("write all", [&] { return protrain_session_parameters_write(session_, values_, all); })) return;
+  if (!does("write all", [&] { return protrain_session_flat_parameters_write(session_, values_, all); })) return;
   mix(values_, all * sizeof(float));
 }
 
@@ -292,8 +292,8 @@ void Life::check_files() {
 void Life::furnish() {
   const char *json = "";
   if (!make_options()) return;
-  does("check", [&] { return protrain_options_check(options_, fixture_.c_str(), &json); });
-  does("plan", [&] { return protrain_options_plan(options_, fixture_.c_str(), &json); });
+  does("check", [&] { return protrain_model_check(options_, fixture_.c_str(), &json); });
+  does("plan", [&] { return protrain_model_plan(options_, fixture_.c_str(), &json); });
   if (!create() || !set_inputs()) return;
   does("learning_rate", [&] { return protrain_session_set_learning_rate(session_, 0.5); });
   if (!step()) return;
@@ -309,14 +309,14 @@ void Life::live(Part part) {
     does("help", [&] { return protrain_options_help(options_, &json); });
     refuses("an option that is none", PROTRAIN_ERROR_ARG,
             [&] { return protrain_options_set(options_, "no such option", "1"); });
-    if (does("check", [&] { return protrain_options_check(options_, fixture_.c_str(), &json); })) {
+    if (does("check", [&] { return protrain_model_check(options_, fixture_.c_str(), &json); })) {
       stop();
       if (fault_.kind != Kind::file) mix(json, strlen(json));  // it tells of /proc/cpuinfo what can be read
     }
     return stop();
   }
   if (part == Part::plan) {
-    does("plan", [&] { return protrain_options_plan(options_, fixture_.c_str(), &json); });
+    does("plan", [&] { return protrain_model_plan(options_, fixture_.c_str(), &json); });
     return stop();
   }
   if (part == Part::resume) {

@@ -233,7 +233,7 @@ class Calls {
   void check() {
     const char *text = nullptr;
     const char *path = bytes_.seldom() ? "/nothing" : model_file().c_str();
-    if (succeeds(protrain_options_check(or_null(options_), or_null(path), or_null(&text)))) read_all_of(text);
+    if (succeeds(protrain_model_check(or_null(options_), or_null(path), or_null(&text)))) read_all_of(text);
   }
   // A plan of the session, or the one that the options ask for, is what the next session follows: as it is, or with
   // other digits.
@@ -241,7 +241,7 @@ class Calls {
     const char *text = nullptr;
     if (bytes_.below(2) == 0) {
       if (!succeeds(protrain_session_plan(session(), or_null(&text)))) return;
-    } else if (!succeeds(protrain_options_plan(or_null(options_), or_null(model_file().c_str()), or_null(&text)))) {
+    } else if (!succeeds(protrain_model_plan(or_null(options_), or_null(model_file().c_str()), or_null(&text)))) {
       return;
     }
     protrain::Json json = protrain::parse_json(text, "");
@@ -352,25 +352,26 @@ class Calls {
     constexpr std::size_t kSizes[] = {0, 1, 16, 20, 40, 64, 100};
     return std::vector<float>(kSizes[bytes_.below(std::size(kSizes))], 0.25f);
   }
-  void read_parameters() {
+  void read_flat_parameters() {
     std::vector<float> values = room();
     succeeds(protrain_session_parameter_read(session(), name(), or_null(values.data()), values.size()));
-    succeeds(protrain_session_parameters_read(session(), or_null(values.data()), values.size()));
-    succeeds(protrain_session_gradient_read(session(), name(), or_null(values.data()), values.size()));
+    succeeds(protrain_session_flat_parameters_read(session(), or_null(values.data()), values.size()));
+    succeeds(protrain_session_grad_read(session(), name(), or_null(values.data()), values.size()));
   }
-  void write_parameters() {
+  void write_flat_parameters() {
     const std::vector<float> values = room();
     succeeds(protrain_session_parameter_write(session(), name(), or_null(values.data()), values.size()));
-    succeeds(protrain_session_parameters_write(session(), or_null(values.data()), values.size()));
+    succeeds(protrain_session_flat_parameters_write(session(), or_null(values.data()), values.size()));
   }
   // Reads what was written.
   void round_trip() {
     std::size_t elements = 0;
-    if (!succeeds(protrain_session_parameters_elements(session(), &elements))) return;
+    if (!succeeds(protrain_session_flat_parameters_elements(session(), &elements))) return;
     const std::vector<float> written(elements, 0.125f * static_cast<float>(bytes_.below(9)));
     std::vector<float> read(elements);
-    if (!succeeds(protrain_session_parameters_write(session_, written.data(), elements))) return;
-    expect(succeeds(protrain_session_parameters_read(session_, read.data(), elements)), "parameters that were written");
+    if (!succeeds(protrain_session_flat_parameters_write(session_, written.data(), elements))) return;
+    expect(succeeds(protrain_session_flat_parameters_read(session_, read.data(), elements)),
+           "parameters that were written");
     expect(read == written, "other parameters than were written");
   }
 
@@ -405,8 +406,8 @@ class Calls {
                                                 &Calls::set_learning_rate,
                                                 &Calls::cancel,
                                                 &Calls::ask_about_parameters,
-                                                &Calls::read_parameters,
-                                                &Calls::write_parameters,
+                                                &Calls::read_flat_parameters,
+                                                &Calls::write_flat_parameters,
                                                 &Calls::round_trip,
                                                 &Calls::save,
                                                 &Calls::export_model,

@@ -43,8 +43,8 @@ class Deferred : public testing::TestWithParam<int> {
 };
 
 std::vector<float> parameters(session::Session &session) {
-  std::vector<float> values(session.parameters_elements());
-  session.read_parameters(values.data(), values.size());
+  std::vector<float> values(session.flat_parameters_elements());
+  session.read_flat_parameters(values.data(), values.size());
   return values;
 }
 
@@ -174,11 +174,11 @@ TEST_P(Deferred, UpdatesOfASkippedStepNeverRun) {
   const std::vector<float> good = parameters(*session);
   std::vector<float> bad = good;
   bad[0] = std::numeric_limits<float>::infinity();
-  session->write_parameters(bad.data(), bad.size());
+  session->write_flat_parameters(bad.data(), bad.size());
   feed(*session, 1);
   EXPECT_FALSE(std::isfinite(session->step().loss));
   EXPECT_TRUE(same_bits(parameters(*session), bad));
-  session->write_parameters(good.data(), good.size());
+  session->write_flat_parameters(good.data(), good.size());
   feed(*session, 1);
   EXPECT_TRUE(std::isfinite(session->step().loss));
 }

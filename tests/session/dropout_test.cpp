@@ -119,7 +119,7 @@ TEST(DropoutSession, TheBackwardPassUsesTheMasksOfTheForwardPass) {
     const StepResult result = session->step();
     for (std::size_t p = gradients->size(); p < session->parameter_count(); ++p) {
       gradients->emplace_back(static_cast<std::size_t>(element_count(session->parameter_shape(p))));
-      session->read_gradient(session->parameter_name(p), gradients->back().data(), gradients->back().size());
+      session->read_grad(session->parameter_name(p), gradients->back().data(), gradients->back().size());
     }
     return result;
   };

@@ -30,8 +30,8 @@ draft::Options options_of(const Case &one) {
 }
 
 std::vector<float> parameters(Session &session) {
-  std::vector<float> values(session.parameters_elements());
-  session.read_parameters(values.data(), values.size());
+  std::vector<float> values(session.flat_parameters_elements());
+  session.read_flat_parameters(values.data(), values.size());
   return values;
 }
 
@@ -103,9 +103,9 @@ TEST(TiedByOption, AreTrainedAndExportedAsOne) {
   two->read_parameter(table, weights.data(), weights.size());
   two->write_parameter(head, weights.data(), weights.size());
   EXPECT_EQ(step(*one, kLanguage), step(*two, kLanguage));
-  two->read_gradient(table, of_table.data(), of_table.size());
-  two->read_gradient(head, of_head.data(), of_head.size());
-  one->read_gradient(table, of_both.data(), of_both.size());
+  two->read_grad(table, of_table.data(), of_table.size());
+  two->read_grad(head, of_head.data(), of_head.size());
+  one->read_grad(table, of_both.data(), of_both.size());
   for (std::size_t i = 0; i < of_both.size(); ++i) ASSERT_NEAR(of_both[i], of_table[i] + of_head[i], 1e-6) << i;
 
   const test::Scratch scratch;

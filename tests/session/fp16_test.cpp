@@ -45,7 +45,7 @@ class Fp16 : public testing::Test {
   }
   std::vector<float> gradient(Session &session) const {
     std::vector<float> g(12);
-    session.read_gradient("w", g.data(), g.size());
+    session.read_grad("w", g.data(), g.size());
     return g;
   }
 

@@ -55,8 +55,8 @@ float step(Session &session, int number) {
 }
 
 std::vector<float> parameters(Session &session) {
-  std::vector<float> values(session.parameters_elements());
-  session.read_parameters(values.data(), values.size());
+  std::vector<float> values(session.flat_parameters_elements());
+  session.read_flat_parameters(values.data(), values.size());
   return values;
 }
 
@@ -74,7 +74,7 @@ TEST_P(Narrow, MastersAreFloat32ToTheBit) {
   std::vector<float> values = parameters(*session);
   EXPECT_TRUE(std::ranges::equal(values, of_file));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(std::sin(1.3 * double(i)));
-  session->write_parameters(values.data(), values.size());
+  session->write_flat_parameters(values.data(), values.size());
   EXPECT_EQ(parameters(*session), values);
 }
 
@@ -96,7 +96,7 @@ TEST_P(Narrow, MastersMoveWhereTheirUpperPlanesDoNot) {
 TEST_P(Narrow, FrozenParametersAreHeldAsTheyAreComputedWith) {
   const auto free = session_of({}), held = session_of({{"frozen", "*wpe*"}});
   const auto read = [](Session &session, const std::string &name) {
-    std::vector<float> values(static_cast<std::size_t>(session.parameters_elements()));
+    std::vector<float> values(static_cast<std::size_t>(session.flat_parameters_elements()));
     for (std::size_t p = 0; p < session.parameter_count(); ++p)
       if (session.parameter_name(p).find(name) != std::string::npos) {
         values.resize(static_cast<std::size_t>(element_count(session.parameter_shape(p))));
@@ -149,7 +149,7 @@ TEST_P(Narrow, GradientsAreReadAsFloat32) {
       for (int i = 0; i < std::stoi(batches); ++i) step(*session, i);
       for (std::size_t p = 0; p < session->parameter_count(); ++p) {
         std::vector<float> gradient(static_cast<std::size_t>(element_count(session->parameter_shape(p))));
-        session->read_gradient(session->parameter_name(p), gradient.data(), gradient.size());
+        session->read_grad(session->parameter_name(p), gradient.data(), gradient.size());
         of[precision].insert(of[precision].end(), gradient.begin(), gradient.end());
       }
     }

@@ -189,7 +189,7 @@ TEST_F(Save, GradientsOfAStepBeforeTheCheckpointAreNotThere) {
   train(*first, 0, 1);
   first->save(directory_);
   std::vector<float> gradient(64);
-  const auto read = [&] { resumed(options)->read_gradient("m.transformer.ln_f.bias", gradient.data(), 64); };
+  const auto read = [&] { resumed(options)->read_grad("m.transformer.ln_f.bias", gradient.data(), 64); };
   EXPECT_EQ(error_of(read).code, Code::state);
 }
 

@@ -147,7 +147,7 @@ TEST(Accumulation, TellsTheNormAndTheGradientsOfWholeStepsOnly) {
   const auto session = gpt2(2, {{"accumulation", "2"}, {"keep_gradients", "*"}});
   const std::string name = session->parameter_name(0);
   std::vector<float> gradient(static_cast<std::size_t>(element_count(session->parameter_shape(0))));
-  const auto read = [&] { session->read_gradient(name, gradient.data(), gradient.size()); };
+  const auto read = [&] { session->read_grad(name, gradient.data(), gradient.size()); };
   feed(*session, 0, 2, {0, 0});
   session->step();
   EXPECT_EQ(code_of([&] { session->grad_norm(); }), Code::state);
@@ -204,8 +204,8 @@ TEST(Accumulation, KeepsTheGradientOfTheWholeStep) {
   }
   for (std::size_t p = 0; p < large->parameter_count(); ++p) {
     std::vector<float> a(static_cast<std::size_t>(element_count(large->parameter_shape(p)))), b(a.size());
-    large->read_gradient(large->parameter_name(p), a.data(), a.size());
-    parts->read_gradient(parts->parameter_name(p), b.data(), b.size());
+    large->read_grad(large->parameter_name(p), a.data(), a.size());
+    parts->read_grad(parts->parameter_name(p), b.data(), b.size());
     for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-6) << large->parameter_name(p);
   }
 }

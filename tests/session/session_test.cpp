@@ -115,7 +115,7 @@ TEST(Session, LeavesFrozenParametersAlone) {
 TEST(Session, KeepsOnlyTheGradientsThatWereAskedFor) {
   Trained trained("gpt2-dynamic-opset18", options_with({{"keep_gradients", "*h.0.ln_1*"}}));
   std::vector<float> gradient(kBiasCount);
-  const auto read = [&](const std::string &name) { trained.session->read_gradient(name, gradient.data(), kBiasCount); };
+  const auto read = [&](const std::string &name) { trained.session->read_grad(name, gradient.data(), kBiasCount); };
   EXPECT_EQ(error_of([&] { read(kBias); }).code, Code::state);
   trained.step(0);
   read(kBias);

@@ -12,9 +12,6 @@ train() { # STATUS SENTENCE ARGS...
 
 # Known, but not available yet: refused by name, never ignored.
 train 2 'trace step is not available yet' --trace step
-for name in bench; do
-  refused 2 "$name is not available yet" $name "$model"
-done
 
 # Wrong command lines.
 refused 2 'subcommand'

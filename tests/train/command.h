@@ -50,7 +50,7 @@ std::vector<double> sorted_gradient_norms(Session &session) {
     for (std::int64_t dim : session.parameter_shape(p)) count *= static_cast<std::size_t>(dim);
     std::vector<float> gradient(count);
     try {
-      session.read_gradient(session.parameter_name(p), gradient.data(), count);
+      session.read_grad(session.parameter_name(p), gradient.data(), count);
     } catch (const std::exception &) {
       continue;  // frozen: there is none; callers count what is left
     }

@@ -81,7 +81,7 @@ TEST_P(Golden, FirstGradientsHaveTheNormsOfPyTorch) {
     const std::string name = pytorch_name(session->parameter_name(p), norms);
     ASSERT_TRUE(norms.contains(name)) << name;
     std::vector<float> gradient(static_cast<std::size_t>(element_count(session->parameter_shape(p))));
-    session->read_gradient(session->parameter_name(p), gradient.data(), gradient.size());
+    session->read_grad(session->parameter_name(p), gradient.data(), gradient.size());
     double sum = 0;
     for (float g : gradient) sum += static_cast<double>(g) * g;
     const double norm = norms[name];

@@ -1224,7 +1224,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_options_1help(JNIEnv
 }
 
 
-SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_options_1check(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jobjectArray jarg3) {
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_model_1check(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jobjectArray jarg3) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1239,7 +1239,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_options_1check(JNIEn
     if (!arg2) return ;
   }
   arg3 = &lent3;
-  result = (protrain_error *)protrain_options_check(arg1,(char const *)arg2,(char const **)arg3);
+  result = (protrain_error *)protrain_model_check(arg1,(char const *)arg2,(char const **)arg3);
   if (result) protrain_throw(jenv, result);
   {
     const jbyteArray bytes = result ? nullptr : protrain_bytes(jenv, lent3);
@@ -1251,7 +1251,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_options_1check(JNIEn
 }
 
 
-SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_options_1plan(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jobjectArray jarg3) {
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_model_1plan(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jobjectArray jarg3) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1266,7 +1266,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_options_1plan(JNIEnv
     if (!arg2) return ;
   }
   arg3 = &lent3;
-  result = (protrain_error *)protrain_options_plan(arg1,(char const *)arg2,(char const **)arg3);
+  result = (protrain_error *)protrain_model_plan(arg1,(char const *)arg2,(char const **)arg3);
   if (result) protrain_throw(jenv, result);
   {
     const jbyteArray bytes = result ? nullptr : protrain_bytes(jenv, lent3);
@@ -1278,7 +1278,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_options_1plan(JNIEnv
 }
 
 
-SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_options_1profile(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jobjectArray jarg3) {
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_model_1profile(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jobjectArray jarg3) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1293,7 +1293,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_options_1profile(JNI
     if (!arg2) return ;
   }
   arg3 = &lent3;
-  result = (protrain_error *)protrain_options_profile(arg1,(char const *)arg2,(char const **)arg3);
+  result = (protrain_error *)protrain_model_profile(arg1,(char const *)arg2,(char const **)arg3);
   if (result) protrain_throw(jenv, result);
   {
     const jbyteArray bytes = result ? nullptr : protrain_bytes(jenv, lent3);
@@ -1744,7 +1744,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameter_1
 }
 
 
-SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_1elements(JNIEnv *jenv, jclass jcls, jlong jarg1, jlongArray jarg2) {
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1flat_1parameters_1elements(JNIEnv *jenv, jclass jcls, jlong jarg1, jlongArray jarg2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t *arg2 = (size_t *) 0 ;
   size_t out2 = 0 ;
@@ -1754,7 +1754,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_
   (void)jcls;
   arg1 = *(protrain_session **)&jarg1; 
   arg2 = &out2;
-  result = (protrain_error *)protrain_session_parameters_elements(arg1,arg2);
+  result = (protrain_error *)protrain_session_flat_parameters_elements(arg1,arg2);
   if (result) protrain_throw(jenv, result);
   {
     const jlong value = (jlong)out2;
@@ -1763,7 +1763,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_
 }
 
 
-SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_1read(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jlong jarg3) {
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1flat_1parameters_1read(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jlong jarg3) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   float *arg2 = (float *) 0 ;
   size_t arg3 ;
@@ -1774,12 +1774,12 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_
   arg1 = *(protrain_session **)&jarg1; 
   arg2 = *(float **)&jarg2; 
   arg3 = (size_t)jarg3; 
-  result = (protrain_error *)protrain_session_parameters_read(arg1,arg2,SWIG_STD_MOVE(arg3));
+  result = (protrain_error *)protrain_session_flat_parameters_read(arg1,arg2,SWIG_STD_MOVE(arg3));
   if (result) protrain_throw(jenv, result);
 }
 
 
-SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_1write(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jlong jarg3) {
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1flat_1parameters_1write(JNIEnv *jenv, jclass jcls, jlong jarg1, jlong jarg2, jlong jarg3) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   float *arg2 = (float *) 0 ;
   size_t arg3 ;
@@ -1790,12 +1790,12 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1parameters_
   arg1 = *(protrain_session **)&jarg1; 
   arg2 = *(float **)&jarg2; 
   arg3 = (size_t)jarg3; 
-  result = (protrain_error *)protrain_session_parameters_write(arg1,(float const *)arg2,SWIG_STD_MOVE(arg3));
+  result = (protrain_error *)protrain_session_flat_parameters_write(arg1,(float const *)arg2,SWIG_STD_MOVE(arg3));
   if (result) protrain_throw(jenv, result);
 }
 
 
-SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1gradient_1read(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jlong jarg3, jlong jarg4) {
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1grad_1read(JNIEnv *jenv, jclass jcls, jlong jarg1, jbyteArray jarg2, jlong jarg3, jlong jarg4) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;
   float *arg3 = (float *) 0 ;
@@ -1811,7 +1811,7 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1gradient_1r
   }
   arg3 = *(float **)&jarg3; 
   arg4 = (size_t)jarg4; 
-  result = (protrain_error *)protrain_session_gradient_read(arg1,(char const *)arg2,arg3,SWIG_STD_MOVE(arg4));
+  result = (protrain_error *)protrain_session_grad_read(arg1,(char const *)arg2,arg3,SWIG_STD_MOVE(arg4));
   if (result) protrain_throw(jenv, result);
   {
     jenv->ReleaseByteArrayElements(jarg2, reinterpret_cast<jbyte *>(const_cast<char *>(arg2)), JNI_ABORT);

@@ -145,9 +145,9 @@ extern void _wrap_options_destroy_lib_df9a5f5867a58bfb(uintptr_t arg1);
 extern swig_type_6 _wrap_options_set_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_7 arg2, swig_type_8 arg3);
 extern swig_type_9 _wrap_options_get_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_10 arg2, swig_voidp arg3);
 extern swig_type_11 _wrap_options_help_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_12 _wrap_options_check_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_13 arg2, swig_voidp arg3);
-extern swig_type_14 _wrap_options_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_15 arg2, swig_voidp arg3);
-extern swig_type_16 _wrap_options_profile_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_17 arg2, swig_voidp arg3);
+extern swig_type_12 _wrap_model_check_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_13 arg2, swig_voidp arg3);
+extern swig_type_14 _wrap_model_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_15 arg2, swig_voidp arg3);
+extern swig_type_16 _wrap_model_profile_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_17 arg2, swig_voidp arg3);
 extern swig_type_18 _wrap_session_create_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_19 arg2, swig_voidp arg3);
 extern swig_type_20 _wrap_session_create_from_bytes_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_21 arg2, swig_type_22 arg3, swig_voidp arg4);
 extern void _wrap_session_destroy_lib_df9a5f5867a58bfb(uintptr_t arg1);
@@ -168,10 +168,10 @@ extern swig_type_39 _wrap_session_parameter_shape_lib_df9a5f5867a58bfb(uintptr_t
 extern swig_type_41 _wrap_session_parameter_elements_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_intgo arg2, swig_voidp arg3);
 extern swig_type_42 _wrap_session_parameter_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_43 arg2, swig_type_44 arg3);
 extern swig_type_45 _wrap_session_parameter_write_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_46 arg2, swig_type_47 arg3);
-extern swig_type_48 _wrap_session_parameters_elements_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
-extern swig_type_49 _wrap_session_parameters_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_50 arg2);
-extern swig_type_51 _wrap_session_parameters_write_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_52 arg2);
-extern swig_type_53 _wrap_session_gradient_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_54 arg2, swig_type_55 arg3);
+extern swig_type_48 _wrap_session_flat_parameters_elements_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
+extern swig_type_49 _wrap_session_flat_parameters_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_50 arg2);
+extern swig_type_51 _wrap_session_flat_parameters_write_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_52 arg2);
+extern swig_type_53 _wrap_session_grad_read_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_54 arg2, swig_type_55 arg3);
 extern swig_type_56 _wrap_session_export_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_57 arg2);
 extern swig_type_58 _wrap_session_save_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_type_59 arg2);
 extern swig_type_60 _wrap_session_plan_lib_df9a5f5867a58bfb(uintptr_t arg1, swig_voidp arg2);
@@ -683,13 +683,13 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
-func Options_check(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
+func Model_check(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_check_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_13)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_model_check_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_13)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -699,13 +699,13 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
-func Options_plan(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
+func Model_plan(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_plan_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_15)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_model_plan_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_15)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -715,13 +715,13 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
-func Options_profile(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
+func Model_profile(arg1 uintptr, arg2 string, arg3 *string) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_options_profile_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
+	swig_r_p := C._wrap_model_profile_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_1)), C.swig_voidp(_swig_i_2))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1011,39 +1011,24 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
-func Session_parameters_elements(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
+func Session_flat_parameters_elements(arg1 uintptr, arg2 *int) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_parameters_elements_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
+	swig_r_p := C._wrap_session_flat_parameters_elements_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), C.swig_voidp(_swig_i_1))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	var swig_r_1 *Failure
 swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
-func Session_parameters_read(arg1 uintptr, arg2 []float32) (_swig_ret *Failure) {
+func Session_flat_parameters_read(arg1 uintptr, arg2 []float32) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_parameters_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_50)(unsafe.Pointer(&_swig_i_1)))
-	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
-	if Swig_escape_always_false {
-		Swig_escape_val = arg2
-	}
-	var swig_r_1 *Failure
-swig_r_1 = takeFailure(swig_r)
-	return swig_r_1
-}
-
-func Session_parameters_write(arg1 uintptr, arg2 []float32) (_swig_ret *Failure) {
-	var swig_r []byte
-	var _swig_i_0 uintptr
-_swig_i_0 = arg1
-	_swig_i_1 := arg2
-	swig_r_p := C._wrap_session_parameters_write_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_52)(unsafe.Pointer(&_swig_i_1)))
+	swig_r_p := C._wrap_session_flat_parameters_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_50)(unsafe.Pointer(&_swig_i_1)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -1053,13 +1038,28 @@ swig_r_1 = takeFailure(swig_r)
 	return swig_r_1
 }
 
-func Session_gradient_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_ret *Failure) {
+func Session_flat_parameters_write(arg1 uintptr, arg2 []float32) (_swig_ret *Failure) {
+	var swig_r []byte
+	var _swig_i_0 uintptr
+_swig_i_0 = arg1
+	_swig_i_1 := arg2
+	swig_r_p := C._wrap_session_flat_parameters_write_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_52)(unsafe.Pointer(&_swig_i_1)))
+	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 *Failure
+swig_r_1 = takeFailure(swig_r)
+	return swig_r_1
+}
+
+func Session_grad_read(arg1 uintptr, arg2 string, arg3 []float32) (_swig_ret *Failure) {
 	var swig_r []byte
 	var _swig_i_0 uintptr
 _swig_i_0 = arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	swig_r_p := C._wrap_session_gradient_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_54)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_55)(unsafe.Pointer(&_swig_i_2)))
+	swig_r_p := C._wrap_session_grad_read_lib_df9a5f5867a58bfb(C.uintptr_t(_swig_i_0), *(*C.swig_type_54)(unsafe.Pointer(&_swig_i_1)), *(*C.swig_type_55)(unsafe.Pointer(&_swig_i_2)))
 	swig_r = *(*[]byte)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2

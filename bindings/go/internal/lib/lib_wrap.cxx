@@ -1076,7 +1076,7 @@ _goslice_ _wrap_options_help_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, 
 }
 
 
-_goslice_ _wrap_options_check_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
+_goslice_ _wrap_model_check_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1092,7 +1092,7 @@ _goslice_ _wrap_options_check_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0,
   
   arg3 = &lent3;
   
-  result = (protrain_error *)protrain_options_check(arg1,(char const *)arg2,(char const **)arg3);
+  result = (protrain_error *)protrain_model_check(arg1,(char const *)arg2,(char const **)arg3);
   _swig_go_result = protrain_failure(result);
   
   if (*arg3 != nullptr) {
@@ -1105,7 +1105,7 @@ _goslice_ _wrap_options_check_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0,
 }
 
 
-_goslice_ _wrap_options_plan_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
+_goslice_ _wrap_model_plan_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1121,7 +1121,7 @@ _goslice_ _wrap_options_plan_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, 
   
   arg3 = &lent3;
   
-  result = (protrain_error *)protrain_options_plan(arg1,(char const *)arg2,(char const **)arg3);
+  result = (protrain_error *)protrain_model_plan(arg1,(char const *)arg2,(char const **)arg3);
   _swig_go_result = protrain_failure(result);
   
   if (*arg3 != nullptr) {
@@ -1134,7 +1134,7 @@ _goslice_ _wrap_options_plan_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, 
 }
 
 
-_goslice_ _wrap_options_profile_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
+_goslice_ _wrap_model_profile_lib_df9a5f5867a58bfb(protrain_options *_swig_go_0, _gostring_ _swig_go_1, _gostring_* _swig_go_2) {
   protrain_options *arg1 = (protrain_options *) 0 ;
   char *arg2 = (char *) 0 ;
   char **arg3 = (char **) 0 ;
@@ -1150,7 +1150,7 @@ _goslice_ _wrap_options_profile_lib_df9a5f5867a58bfb(protrain_options *_swig_go_
   
   arg3 = &lent3;
   
-  result = (protrain_error *)protrain_options_profile(arg1,(char const *)arg2,(char const **)arg3);
+  result = (protrain_error *)protrain_model_profile(arg1,(char const *)arg2,(char const **)arg3);
   _swig_go_result = protrain_failure(result);
   
   if (*arg3 != nullptr) {
@@ -1538,7 +1538,7 @@ _goslice_ _wrap_session_parameter_write_lib_df9a5f5867a58bfb(protrain_session *_
 }
 
 
-_goslice_ _wrap_session_parameters_elements_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo *_swig_go_1) {
+_goslice_ _wrap_session_flat_parameters_elements_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, intgo *_swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   size_t *arg2 = (size_t *) 0 ;
   protrain_error *result = 0 ;
@@ -1547,13 +1547,13 @@ _goslice_ _wrap_session_parameters_elements_lib_df9a5f5867a58bfb(protrain_sessio
   arg1 = *(protrain_session **)&_swig_go_0; 
   arg2 = *(size_t **)&_swig_go_1; 
   
-  result = (protrain_error *)protrain_session_parameters_elements(arg1,arg2);
+  result = (protrain_error *)protrain_session_flat_parameters_elements(arg1,arg2);
   _swig_go_result = protrain_failure(result);
   return _swig_go_result;
 }
 
 
-_goslice_ _wrap_session_parameters_read_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
+_goslice_ _wrap_session_flat_parameters_read_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   float *arg2 = (float *) 0 ;
   size_t arg3 ;
@@ -1563,14 +1563,14 @@ _goslice_ _wrap_session_parameters_read_lib_df9a5f5867a58bfb(protrain_session *_
   arg1 = *(protrain_session **)&_swig_go_0; 
   arg2 = (float *)_swig_go_1.array; arg3 = (size_t)_swig_go_1.len; 
   
-  result = (protrain_error *)protrain_session_parameters_read(arg1,arg2,SWIG_STD_MOVE(arg3));
+  result = (protrain_error *)protrain_session_flat_parameters_read(arg1,arg2,SWIG_STD_MOVE(arg3));
   _swig_go_result = protrain_failure(result);
   
   return _swig_go_result;
 }
 
 
-_goslice_ _wrap_session_parameters_write_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
+_goslice_ _wrap_session_flat_parameters_write_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _goslice_ _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   float *arg2 = (float *) 0 ;
   size_t arg3 ;
@@ -1580,14 +1580,14 @@ _goslice_ _wrap_session_parameters_write_lib_df9a5f5867a58bfb(protrain_session *
   arg1 = *(protrain_session **)&_swig_go_0; 
   arg2 = (float *)_swig_go_1.array; arg3 = (size_t)_swig_go_1.len; 
   
-  result = (protrain_error *)protrain_session_parameters_write(arg1,(float const *)arg2,SWIG_STD_MOVE(arg3));
+  result = (protrain_error *)protrain_session_flat_parameters_write(arg1,(float const *)arg2,SWIG_STD_MOVE(arg3));
   _swig_go_result = protrain_failure(result);
   
   return _swig_go_result;
 }
 
 
-_goslice_ _wrap_session_gradient_read_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_ _swig_go_1, _goslice_ _swig_go_2) {
+_goslice_ _wrap_session_grad_read_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, _gostring_ _swig_go_1, _goslice_ _swig_go_2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   char *arg2 = (char *) 0 ;
   float *arg3 = (float *) 0 ;
@@ -1603,7 +1603,7 @@ _goslice_ _wrap_session_gradient_read_lib_df9a5f5867a58bfb(protrain_session *_sw
   
   arg3 = (float *)_swig_go_2.array; arg4 = (size_t)_swig_go_2.len; 
   
-  result = (protrain_error *)protrain_session_gradient_read(arg1,(char const *)arg2,arg3,SWIG_STD_MOVE(arg4));
+  result = (protrain_error *)protrain_session_grad_read(arg1,(char const *)arg2,arg3,SWIG_STD_MOVE(arg4));
   _swig_go_result = protrain_failure(result);
   
   free(arg2); 

@@ -224,7 +224,7 @@ extern "C" {
     /// Sets one option. protrain_options_help lists the keys; the ones most used:
     ///
     /// ```text
-    ///   device          cpu
+    ///   device          cpu, the default; cuda:0, cuda:1, ...: a GPU, where CUDA's driver and the plugin are installed
     ///   threads         size of the session's team of threads; 0, the default: as many as the process may use
     ///   precision       fp32, or bf16 or fp16: a step's weights, activations and gradients are bfloat16 or float16, and
     ///                   master weights, moments and sums float32. Parameters are read, written, saved and exported as
@@ -243,8 +243,8 @@ extern "C" {
     ///   disk_memory     how much of that disk may be taken; without it, nearly all that is free there
     ///   plan            a file that says where parameters rest and what blocks do (docs/plan.md); without one the fastest
     ///                   plan that fits the budgets is chosen
-    ///   hardware        for protrain_options_plan: a machine that is not this one, by name (rtx3090, a100-80gb, h200) or
-    ///                   as a JSON file that protrain_options_profile made or a person wrote (docs/memory.md)
+    ///   hardware        for protrain_model_plan: a machine that is not this one, by name (rtx3090, a100-80gb, h200) or
+    ///                   as a JSON file that protrain_model_profile made or a person wrote (docs/memory.md)
     ///   profile_dir     where measured times are kept between sessions; else protrain/ in $XDG_CACHE_HOME or ~/.cache
     ///   dim             NAME=N, binds a symbolic dimension of the model's inputs
     ///   shapes          NAME=N,...: further bindings that the session serves over the same weights; a step or evaluation
@@ -258,7 +258,7 @@ extern "C" {
     ///   frozen          likewise: parameters that are not trained
     ///   tie             NAME|NAME, likewise: parameters that are one. The first in the file's order stands for all, with
     ///                   its values; they have the same shape, or are a matrix and its transpose. All are exported
-    ///   keep_gradients  likewise: parameters whose gradients protrain_session_gradient_read can read
+    ///   keep_gradients  likewise: parameters whose gradients protrain_session_grad_read can read
     ///   accumulation    batches that make one step; or tokens_per_step, from which the number of batches follows
     ///   clip_norm       largest global L2 norm of the gradients, beyond which all are scaled down
     ///   clip_value      largest magnitude of one element of a gradient, after clip_norm
@@ -305,6 +305,23 @@ extern "C" {
     #[must_use]
     pub fn protrain_options_help(options: *mut protrain_options, json: *mut *const c_char) -> *mut protrain_error;
 
+    /// Sets where it is told how far a long call with these options is. protrain_session_create and protrain_model_plan
+    /// measure each kernel of the model that no earlier call has measured on this machine, protrain_model_profile all
+    /// of them, which takes seconds: {"event":"profiling","done":3,"of":41}.
+    ///
+    /// ```text
+    ///   log:  the function to call, on the thread that is inside the call, or NULL for none. It must not use the options.
+    ///   user: passed to it as it is; may be NULL.
+    /// Errors: ARG.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_options_set_log(
+        options: *mut protrain_options,
+        log: protrain_log_fn,
+        user: *mut c_void,
+    ) -> *mut protrain_error;
+
     /// Says whether a model can be trained, without training it: everything it lacks at once, and what was found in it.
     /// A symbolic dimension that no `dim` option binds gets the size that fits the shapes in the model where only one
     /// does, else a small default, images 224. No weights are read.
@@ -341,27 +358,10 @@ extern "C" {
     /// Since: 0.1
     /// ```
     #[must_use]
-    pub fn protrain_options_check(
+    pub fn protrain_model_check(
         options: *mut protrain_options,
         model_path: *const c_char,
         json: *mut *const c_char,
-    ) -> *mut protrain_error;
-
-    /// Sets where it is told how far a long call with these options is. protrain_session_create and
-    /// protrain_options_plan measure each kernel of the model that no earlier call has measured on this machine,
-    /// protrain_options_profile all of them, which takes seconds: {"event":"profiling","done":3,"of":41}.
-    ///
-    /// ```text
-    ///   log:  the function to call, on the thread that is inside the call, or NULL for none. It must not use the options.
-    ///   user: passed to it as it is; may be NULL.
-    /// Errors: ARG.
-    /// Since: 0.1
-    /// ```
-    #[must_use]
-    pub fn protrain_options_set_log(
-        options: *mut protrain_options,
-        log: protrain_log_fn,
-        user: *mut c_void,
     ) -> *mut protrain_error;
 
     /// Says how a model would train, without training it: the plan that would be chosen, what a step would take and
@@ -390,7 +390,7 @@ extern "C" {
     /// Since: 0.1
     /// ```
     #[must_use]
-    pub fn protrain_options_plan(
+    pub fn protrain_model_plan(
         options: *mut protrain_options,
         model_path: *const c_char,
         json: *mut *const c_char,
@@ -402,11 +402,11 @@ extern "C" {
     /// ```text
     ///   json: a description of the machine, lent until the next call on the options; a file of it is what the option
     ///     `hardware` takes, on any machine.
-    /// Errors: as protrain_options_plan; ARG where the option hardware is set: only this machine can be measured.
+    /// Errors: as protrain_model_plan; ARG where the option hardware is set: only this machine can be measured.
     /// Since: 0.1
     /// ```
     #[must_use]
-    pub fn protrain_options_profile(
+    pub fn protrain_model_profile(
         options: *mut protrain_options,
         model_path: *const c_char,
         json: *mut *const c_char,
@@ -728,7 +728,7 @@ extern "C" {
     /// Since: 0.1
     /// ```
     #[must_use]
-    pub fn protrain_session_parameters_elements(
+    pub fn protrain_session_flat_parameters_elements(
         session: *mut protrain_session,
         elements: *mut usize,
     ) -> *mut protrain_error;
@@ -736,12 +736,12 @@ extern "C" {
     /// Reads all parameters into one flat buffer: to average those of several sessions, for example.
     ///
     /// ```text
-    ///   values, values_len: where they go; values_len must be protrain_session_parameters_elements.
+    ///   values, values_len: where they go; values_len must be protrain_session_flat_parameters_elements.
     /// Errors: SHAPE for another length, with the one expected; IO, CORRUPT where offload_dir failed.
     /// Since: 0.1
     /// ```
     #[must_use]
-    pub fn protrain_session_parameters_read(
+    pub fn protrain_session_flat_parameters_read(
         session: *mut protrain_session,
         values: *mut f32,
         values_len: usize,
@@ -750,13 +750,13 @@ extern "C" {
     /// Overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
     ///
     /// ```text
-    ///   values, values_len: as protrain_session_parameters_read has them; any value is taken, NaN too.
+    ///   values, values_len: as protrain_session_flat_parameters_read has them; any value is taken, NaN too.
     /// Errors: SHAPE for another length, with the one expected.
     ///   IO, NOSPC where offload_dir failed: the session is lost then, since some parameters may be new and others not.
     /// Since: 0.1
     /// ```
     #[must_use]
-    pub fn protrain_session_parameters_write(
+    pub fn protrain_session_flat_parameters_write(
         session: *mut protrain_session,
         values: *const f32,
         values_len: usize,
@@ -772,7 +772,7 @@ extern "C" {
     /// Since: 0.1
     /// ```
     #[must_use]
-    pub fn protrain_session_gradient_read(
+    pub fn protrain_session_grad_read(
         session: *mut protrain_session,
         name: *const c_char,
         values: *mut f32,

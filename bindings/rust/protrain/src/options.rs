@@ -113,11 +113,11 @@ impl Options {
     /// # Errors
     /// `Io`, `Path`, `Format`, `Limit`, `Version` or `Graph` for a file that is no model at all; `Arg` for options that
     /// cannot be. Operators and gradients that are missing are no errors: they are in `problems`.
-    #[doc(alias = "protrain_options_check")]
+    #[doc(alias = "protrain_model_check")]
     pub fn check(&mut self, model: impl AsRef<Path>) -> Result<&str> {
         let model = c_path("model", model.as_ref())?;
         // SAFETY: see lend.
-        self.lend(|options, out| unsafe { sys::protrain_options_check(options, model.as_ptr(), out) })
+        self.lend(|options, out| unsafe { sys::protrain_model_check(options, model.as_ptr(), out) })
     }
 
     /// Says how a model would train, without training it: the plan that would be chosen, what a step would take and
@@ -126,11 +126,11 @@ impl Options {
     ///
     /// # Errors
     /// As [`Options::open`], but that a budget that is too small is none: it is in the answer.
-    #[doc(alias = "protrain_options_plan")]
+    #[doc(alias = "protrain_model_plan")]
     pub fn plan(&mut self, model: impl AsRef<Path>) -> Result<&str> {
         let model = c_path("model", model.as_ref())?;
         // SAFETY: see lend.
-        self.lend(|options, out| unsafe { sys::protrain_options_plan(options, model.as_ptr(), out) })
+        self.lend(|options, out| unsafe { sys::protrain_model_plan(options, model.as_ptr(), out) })
     }
 
     /// Measures this machine on what a model needs, again where it was measured before. A file of the answer, a JSON
@@ -138,11 +138,11 @@ impl Options {
     ///
     /// # Errors
     /// As [`Options::plan`]; `Arg` where the option `hardware` is set.
-    #[doc(alias = "protrain_options_profile")]
+    #[doc(alias = "protrain_model_profile")]
     pub fn profile(&mut self, model: impl AsRef<Path>) -> Result<&str> {
         let model = c_path("model", model.as_ref())?;
         // SAFETY: see lend.
-        self.lend(|options, out| unsafe { sys::protrain_options_profile(options, model.as_ptr(), out) })
+        self.lend(|options, out| unsafe { sys::protrain_model_profile(options, model.as_ptr(), out) })
     }
 
     /// Listens to how far a long call with these options is: `{"event":"profiling","done":3,"of":41}`, a line for each

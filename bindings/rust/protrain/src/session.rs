@@ -252,31 +252,31 @@ impl Session {
 
     /// The number of elements of all parameters together: the length of the one flat buffer that holds them one after
     /// the other, in the order of [`Session::parameters`].
-    #[doc(alias = "protrain_session_parameters_elements")]
-    pub fn parameters_elements(&mut self) -> Result<usize> {
-        self.ask(sys::protrain_session_parameters_elements)
+    #[doc(alias = "protrain_session_flat_parameters_elements")]
+    pub fn flat_parameters_elements(&mut self) -> Result<usize> {
+        self.ask(sys::protrain_session_flat_parameters_elements)
     }
 
     /// Reads all parameters into one flat buffer.
     ///
     /// # Errors
-    /// `Shape` where `values` is not [`Session::parameters_elements`] long.
-    #[doc(alias = "protrain_session_parameters_read")]
-    pub fn read_parameters(&mut self, values: &mut [f32]) -> Result<()> {
+    /// `Shape` where `values` is not [`Session::flat_parameters_elements`] long.
+    #[doc(alias = "protrain_session_flat_parameters_read")]
+    pub fn read_flat_parameters(&mut self, values: &mut [f32]) -> Result<()> {
         // SAFETY: pointer and length are those of a slice.
-        unsafe { check(sys::protrain_session_parameters_read(self.raw.as_ptr(), values.as_mut_ptr(), values.len())) }
+        unsafe { check(sys::protrain_session_flat_parameters_read(self.raw.as_ptr(), values.as_mut_ptr(), values.len())) }
     }
 
     /// Overwrites all parameters from one flat buffer. The optimizer's state stays as it is; any value is taken, NaN
     /// too.
     ///
     /// # Errors
-    /// As [`Session::read_parameters`]; `Io` or `NoSpace` where the option `offload_dir` failed, and the session is
+    /// As [`Session::read_flat_parameters`]; `Io` or `NoSpace` where the option `offload_dir` failed, and the session is
     /// lost.
-    #[doc(alias = "protrain_session_parameters_write")]
-    pub fn write_parameters(&mut self, values: &[f32]) -> Result<()> {
+    #[doc(alias = "protrain_session_flat_parameters_write")]
+    pub fn write_flat_parameters(&mut self, values: &[f32]) -> Result<()> {
         // SAFETY: pointer and length are those of a slice.
-        unsafe { check(sys::protrain_session_parameters_write(self.raw.as_ptr(), values.as_ptr(), values.len())) }
+        unsafe { check(sys::protrain_session_flat_parameters_write(self.raw.as_ptr(), values.as_ptr(), values.len())) }
     }
 
     /// Reads the gradient that a parameter had in the last step. Only those that the option `keep_gradients` names are
@@ -285,12 +285,12 @@ impl Session {
     /// # Errors
     /// As [`Session::read_parameter`]; `Arg` too for a gradient that is not kept; `State` before the first step,
     /// between the batches of a step, and after a call that failed since.
-    #[doc(alias = "protrain_session_gradient_read")]
-    pub fn read_gradient(&mut self, name: &str, values: &mut [f32]) -> Result<()> {
+    #[doc(alias = "protrain_session_grad_read")]
+    pub fn read_grad(&mut self, name: &str, values: &mut [f32]) -> Result<()> {
         let name = c_text("name", name)?;
         let (values, len) = (values.as_mut_ptr(), values.len());
         // SAFETY: pointer and length are those of a slice.
-        unsafe { check(sys::protrain_session_gradient_read(self.raw.as_ptr(), name.as_ptr(), values, len)) }
+        unsafe { check(sys::protrain_session_grad_read(self.raw.as_ptr(), name.as_ptr(), values, len)) }
     }
 
     /// Writes the model with its present weights: the original file's graph, untouched, with new values in its

@@ -70,7 +70,7 @@ fn sessions_that_are_asked_the_wrong_thing() -> Result<(), Error> {
     fails(session.read_parameter(&parameter.name, &mut [0.0]), Code::Shape, &parameter.name);
     fails(session.write_parameter(&parameter.name, &[0.0]), Code::Shape, &parameter.name);
     let mut values = vec![0.0; parameter.elements];
-    fails(session.read_gradient(&parameter.name, &mut values), Code::Arg, &parameter.name);
+    fails(session.read_grad(&parameter.name, &mut values), Code::Arg, &parameter.name);
     fails(session.save(folder.join("no/such")), Code::Io, "no/such");
     fails(session.export(folder.join("no/such")), Code::Io, "no/such");
     set_batch(&mut session, 0);

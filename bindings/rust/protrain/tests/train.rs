@@ -80,8 +80,8 @@ fn all_parameters_are_one_buffer() {
     let mut session = options().open(model()).unwrap();
     set_batch(&mut session, 0);
     session.step().unwrap();
-    let mut flat = vec![0.0; session.parameters_elements().unwrap()];
-    session.read_parameters(&mut flat).unwrap();
+    let mut flat = vec![0.0; session.flat_parameters_elements().unwrap()];
+    session.read_flat_parameters(&mut flat).unwrap();
     let mut rest = &flat[..];
     for parameter in session.parameters().unwrap() {
         let mut values = vec![0.0; parameter.elements];
@@ -93,12 +93,12 @@ fn all_parameters_are_one_buffer() {
     assert!(rest.is_empty());
 
     let mut other = options().open(model()).unwrap();
-    other.write_parameters(&flat).unwrap();
+    other.write_flat_parameters(&flat).unwrap();
     let mut read = vec![0.0; flat.len()];
-    other.read_parameters(&mut read).unwrap();
+    other.read_flat_parameters(&mut read).unwrap();
     assert_eq!(read, flat);
-    assert_eq!(other.write_parameters(&flat[1..]).unwrap_err().code(), Code::Shape);
-    assert_eq!(other.read_parameters(&mut read[1..]).unwrap_err().code(), Code::Shape);
+    assert_eq!(other.write_flat_parameters(&flat[1..]).unwrap_err().code(), Code::Shape);
+    assert_eq!(other.read_flat_parameters(&mut read[1..]).unwrap_err().code(), Code::Shape);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn parameters_and_gradients_cross_in_slices() {
 
     let squares = parameters.iter().map(|parameter| {
         let mut gradient = vec![0.0; parameter.elements];
-        session.read_gradient(&parameter.name, &mut gradient).unwrap();
+        session.read_grad(&parameter.name, &mut gradient).unwrap();
         gradient.iter().map(|&value| f64::from(value) * f64::from(value)).sum::<f64>()
     });
     let norm = squares.sum::<f64>().sqrt();

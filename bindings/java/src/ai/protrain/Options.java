@@ -110,7 +110,7 @@ public final class Options implements AutoCloseable {
    * @return a JSON object: everything that it lacks, and what was found in it
    */
   public String check(Path model) {
-    return ask((options, json) -> Native.options_check(options, model.toString(), json));
+    return ask((options, json) -> Native.model_check(options, model.toString(), json));
   }
 
   /**
@@ -120,7 +120,7 @@ public final class Options implements AutoCloseable {
    * @return a JSON object: the plan that would be chosen, what a step would take and hold, and why
    */
   public String plan(Path model) {
-    return ask((options, json) -> Native.options_plan(options, model.toString(), json));
+    return ask((options, json) -> Native.model_plan(options, model.toString(), json));
   }
 
   /**
@@ -130,7 +130,7 @@ public final class Options implements AutoCloseable {
    * @return a JSON object that describes the machine; a file of it is what the option {@code hardware} takes
    */
   public String profile(Path model) {
-    return ask((options, json) -> Native.options_profile(options, model.toString(), json));
+    return ask((options, json) -> Native.model_profile(options, model.toString(), json));
   }
 
   /**

@@ -339,21 +339,21 @@ public final class Session implements AutoCloseable {
    *
    * @return the number of elements
    */
-  public long parametersElements() {
+  public long flatParametersElements() {
     long[] elements = {0};
-    handle.call(session -> Native.session_parameters_elements(session, elements));
+    handle.call(session -> Native.session_flat_parameters_elements(session, elements));
     return elements[0];
   }
 
   /**
    * Reads all parameters into one flat buffer.
    *
-   * @param values where they go; {@link #parametersElements} of them
+   * @param values where they go; {@link #flatParametersElements} of them
    */
-  public void readParameters(FloatBuffer values) {
+  public void readFlatParameters(FloatBuffer values) {
     if (values.isReadOnly()) throw new ReadOnlyBufferException();
     try (Memory memory = Memory.of(values)) {
-      handle.call(session -> Native.session_parameters_read(session, memory.address, memory.floats()));
+      handle.call(session -> Native.session_flat_parameters_read(session, memory.address, memory.floats()));
       memory.writeTo(values);
     }
   }
@@ -361,11 +361,11 @@ public final class Session implements AutoCloseable {
   /**
    * Overwrites all parameters from one flat buffer. The optimizer's state stays as it is.
    *
-   * @param values {@link #parametersElements} of them
+   * @param values {@link #flatParametersElements} of them
    */
-  public void writeParameters(FloatBuffer values) {
+  public void writeFlatParameters(FloatBuffer values) {
     try (Memory memory = Memory.of(values)) {
-      handle.call(session -> Native.session_parameters_write(session, memory.address, memory.floats()));
+      handle.call(session -> Native.session_flat_parameters_write(session, memory.address, memory.floats()));
     }
   }
 
@@ -375,19 +375,19 @@ public final class Session implements AutoCloseable {
    * @param name the parameter's name
    * @param values where it goes; as many as the parameter has elements
    */
-  public void readGradient(String name, FloatBuffer values) {
-    read(name, values, Native::session_gradient_read);
+  public void readGrad(String name, FloatBuffer values) {
+    read(name, values, Native::session_grad_read);
   }
 
   /**
-   * As {@link #readGradient(String, FloatBuffer)}, into a new array.
+   * As {@link #readGrad(String, FloatBuffer)}, into a new array.
    *
    * @param name the parameter's name
    * @return the gradient's elements
    */
-  public float[] readGradient(String name) {
+  public float[] readGrad(String name) {
     float[] values = new float[elementsOf(name)];
-    readGradient(name, FloatBuffer.wrap(values));
+    readGrad(name, FloatBuffer.wrap(values));
     return values;
   }
 

@@ -83,7 +83,7 @@ class ErrorTest {
       expect(ErrorCode.STATE, null, session::gradNorm);
       expect(ErrorCode.ARG, "ids", () -> session.setInput("ids", Models.tokens(0), 2, 16));
       expect(ErrorCode.ARG, "nobody", () -> session.readParameter("nobody"));
-      expect(ErrorCode.ARG, "m.lm_head.weight", () -> session.readGradient("m.lm_head.weight"));
+      expect(ErrorCode.ARG, "m.lm_head.weight", () -> session.readGrad("m.lm_head.weight"));
       expect(ErrorCode.SHAPE, "m.lm_head.weight", () -> session.writeParameter("m.lm_head.weight", new float[1]));
       expect(ErrorCode.ARG, "rate", () -> session.setLearningRate(Double.NaN));
       expect(ErrorCode.IO, null, () -> session.save(Path.of("no/such")));

@@ -55,7 +55,7 @@ class LifeTest {
             () -> session.setInput("x", new float[8], 2, 4),
             () -> session.readParameter("W"),
             () -> session.writeParameter("W", new float[16]),
-            () -> session.readGradient("W"),
+            () -> session.readGrad("W"),
             () -> session.export(Path.of("x")),
             () -> session.save(Path.of("x")));
     for (Executable call : calls) assertThrows(IllegalStateException.class, call);

@@ -125,7 +125,7 @@ class TrainingTest {
       Models.feed(session, 0);
       float loss = session.eval();
       session.step();
-      float[] gradient = session.readGradient(name);
+      float[] gradient = session.readGrad(name);
       assertEquals(before.length, gradient.length);
       double squares = 0;
       for (float value : gradient) squares += (double) value * value;
@@ -155,8 +155,8 @@ class TrainingTest {
         Session session = new Session(options, Models.GPT2);
         Session other = new Session(options, Models.GPT2)) {
       Models.step(session, 0);
-      FloatBuffer flat = FloatBuffer.allocate(Math.toIntExact(session.parametersElements()));
-      session.readParameters(flat);
+      FloatBuffer flat = FloatBuffer.allocate(Math.toIntExact(session.flatParametersElements()));
+      session.readFlatParameters(flat);
       int at = 0;
       for (Session.Parameter parameter : session.parameters()) {
         int elements = Math.toIntExact(parameter.elements());
@@ -164,14 +164,14 @@ class TrainingTest {
         at += elements;
       }
       assertEquals(flat.limit(), at);
-      other.writeParameters(flat);
+      other.writeFlatParameters(flat);
       FloatBuffer read = FloatBuffer.allocate(at);
-      other.readParameters(read);
+      other.readFlatParameters(read);
       assertEquals(flat, read);
       ProtrainException thrown =
-          assertThrows(ProtrainException.class, () -> other.writeParameters(flat.slice(1, flat.limit() - 1)));
+          assertThrows(ProtrainException.class, () -> other.writeFlatParameters(flat.slice(1, flat.limit() - 1)));
       assertEquals(ErrorCode.SHAPE, thrown.code());
-      assertThrows(ReadOnlyBufferException.class, () -> session.readParameters(flat.asReadOnlyBuffer()));
+      assertThrows(ReadOnlyBufferException.class, () -> session.readFlatParameters(flat.asReadOnlyBuffer()));
     }
   }
 

@@ -64,11 +64,11 @@ public class Native implements NativeConstants {
 
   public static void options_help(long options, byte[][] json) { NativeJNI.options_help(options, json); }
 
-  public static void options_check(long options, String model_path, byte[][] json) { NativeJNI.options_check(options, Native.utf8(model_path), json); }
+  public static void model_check(long options, String model_path, byte[][] json) { NativeJNI.model_check(options, Native.utf8(model_path), json); }
 
-  public static void options_plan(long options, String model_path, byte[][] json) { NativeJNI.options_plan(options, Native.utf8(model_path), json); }
+  public static void model_plan(long options, String model_path, byte[][] json) { NativeJNI.model_plan(options, Native.utf8(model_path), json); }
 
-  public static void options_profile(long options, String model_path, byte[][] json) { NativeJNI.options_profile(options, Native.utf8(model_path), json); }
+  public static void model_profile(long options, String model_path, byte[][] json) { NativeJNI.model_profile(options, Native.utf8(model_path), json); }
 
   public static void session_create(long options, String model_path, long[] session) { NativeJNI.session_create(options, Native.utf8(model_path), session); }
 
@@ -114,13 +114,13 @@ public class Native implements NativeConstants {
 
   public static void session_parameter_write(long session, String name, long values, long values_len) { NativeJNI.session_parameter_write(session, Native.utf8(name), values, values_len); }
 
-  public static void session_parameters_elements(long session, long[] elements) { NativeJNI.session_parameters_elements(session, elements); }
+  public static void session_flat_parameters_elements(long session, long[] elements) { NativeJNI.session_flat_parameters_elements(session, elements); }
 
-  public static void session_parameters_read(long session, long values, long values_len) { NativeJNI.session_parameters_read(session, values, values_len); }
+  public static void session_flat_parameters_read(long session, long values, long values_len) { NativeJNI.session_flat_parameters_read(session, values, values_len); }
 
-  public static void session_parameters_write(long session, long values, long values_len) { NativeJNI.session_parameters_write(session, values, values_len); }
+  public static void session_flat_parameters_write(long session, long values, long values_len) { NativeJNI.session_flat_parameters_write(session, values, values_len); }
 
-  public static void session_gradient_read(long session, String name, long values, long values_len) { NativeJNI.session_gradient_read(session, Native.utf8(name), values, values_len); }
+  public static void session_grad_read(long session, String name, long values, long values_len) { NativeJNI.session_grad_read(session, Native.utf8(name), values, values_len); }
 
   public static void session_export(long session, String path) { NativeJNI.session_export(session, Native.utf8(path)); }
 

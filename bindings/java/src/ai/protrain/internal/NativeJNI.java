@@ -32,9 +32,9 @@ public class NativeJNI {
   public final static native void options_set(long jarg1, byte[] jarg2, byte[] jarg3);
   public final static native void options_get(long jarg1, byte[] jarg2, byte[][] jarg3);
   public final static native void options_help(long jarg1, byte[][] jarg2);
-  public final static native void options_check(long jarg1, byte[] jarg2, byte[][] jarg3);
-  public final static native void options_plan(long jarg1, byte[] jarg2, byte[][] jarg3);
-  public final static native void options_profile(long jarg1, byte[] jarg2, byte[][] jarg3);
+  public final static native void model_check(long jarg1, byte[] jarg2, byte[][] jarg3);
+  public final static native void model_plan(long jarg1, byte[] jarg2, byte[][] jarg3);
+  public final static native void model_profile(long jarg1, byte[] jarg2, byte[][] jarg3);
   public final static native void session_create(long jarg1, byte[] jarg2, long[] jarg3);
   public final static native void session_create_from_bytes(long jarg1, long jarg2, long jarg3, byte[] jarg4, long[] jarg5);
   public final static native void session_destroy(long jarg1);
@@ -55,10 +55,10 @@ public class NativeJNI {
   public final static native void session_parameter_elements(long jarg1, long jarg2, long[] jarg3);
   public final static native void session_parameter_read(long jarg1, byte[] jarg2, long jarg3, long jarg4);
   public final static native void session_parameter_write(long jarg1, byte[] jarg2, long jarg3, long jarg4);
-  public final static native void session_parameters_elements(long jarg1, long[] jarg2);
-  public final static native void session_parameters_read(long jarg1, long jarg2, long jarg3);
-  public final static native void session_parameters_write(long jarg1, long jarg2, long jarg3);
-  public final static native void session_gradient_read(long jarg1, byte[] jarg2, long jarg3, long jarg4);
+  public final static native void session_flat_parameters_elements(long jarg1, long[] jarg2);
+  public final static native void session_flat_parameters_read(long jarg1, long jarg2, long jarg3);
+  public final static native void session_flat_parameters_write(long jarg1, long jarg2, long jarg3);
+  public final static native void session_grad_read(long jarg1, byte[] jarg2, long jarg3, long jarg4);
   public final static native void session_export(long jarg1, byte[] jarg2);
   public final static native void session_save(long jarg1, byte[] jarg2);
   public final static native void session_plan(long jarg1, byte[][] jarg2);
