@@ -60,43 +60,12 @@ profile::Profile LocalMachine::profile(const std::vector<const graph::Graph *> &
 
 program::Workspace LocalMachine::workspace(const graph::Graph &graph) { return kernels_.compile(graph); }
 
-namespace {
-
-// Of a linear loss: a slice of logits in float32; its gradient of a narrow type takes a slice of gradients beside
-// it and, on a GPU, sums of dw.
-std::uint64_t loss_scratch(const graph::Graph &graph, const graph::Node &node, bool on_gpu) {
-  const graph::Type &rows = graph.value(node.inputs[0]).type, &weights = graph.value(node.inputs[1]).type;
-  const auto classes = element_count(weights.shape) / std::max<std::int64_t>(rows.shape.back(), 1);
-  const auto logits = static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float);
-  std::uint64_t bytes = std::min<std::uint64_t>(logits, (on_gpu ? 256 : 64) << 20);
-  if (node.op != "LinearCrossEntropyGrad" || rows.dtype == DType::f32) return bytes;
-  bytes += std::min<std::uint64_t>(logits / 2, 128 << 20);
-  if (on_gpu && node.outputs.size() > 2 && node.outputs[2] != graph::ValueId::none)
-    bytes += static_cast<std::uint64_t>(element_count(weights.shape)) * sizeof(float);
-  return bytes;
-}
-
-// Beside losses: what libraries of matrix products ask for, and a gradient of attention for a sum in float32.
-std::uint64_t assumed_scratch(const graph::Graph &graph, const graph::Node &node, bool on_gpu) {
-  constexpr std::uint64_t kProduct = 32ull << 20;
-  const ops::Op *op = ops::find(node.op);
-  std::uint64_t bytes = op != nullptr && op->flops != nullptr ? kProduct : 0;
-  if (node.op.starts_with("LinearCrossEntropy")) bytes += loss_scratch(graph, node, on_gpu);
-  if (node.op.find("AttentionGrad") != std::string::npos) {
-    const graph::Type &query = graph.value(node.inputs[0]).type;
-    bytes += static_cast<std::uint64_t>(element_count(query.shape)) * sizeof(float);
-  }
-  return bytes;
-}
-
-}  // namespace
-
 program::Workspace PaperMachine::workspace(const graph::Graph &graph) {
   program::Workspace workspace;
   for (const graph::Node &node : graph.nodes()) {
     const auto known = profile_.scratch.find(ops::signature(graph, node));
-    workspace.nodes.push_back(known != profile_.scratch.end() ? known->second
-                                                              : assumed_scratch(graph, node, !profile_.shares_memory));
+    workspace.nodes.push_back(
+        known != profile_.scratch.end() ? known->second : ops::assumed_scratch(graph, node, !profile_.shares_memory));
   }
   return workspace;
 }

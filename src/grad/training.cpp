@@ -75,7 +75,7 @@ const Node *mean_over_targets(const Graph &graph, ValueId loss) {
     node = &graph.node(at);
     if (node->op == "CrossEntropy" || node->op == "LinearCrossEntropy")
       return node->attributes.text("reduction", "mean") == "mean" ? node : nullptr;
-    if (node->op != "Reshape") return nullptr;
+    if (!ops::is_alias(*node)) return nullptr;
   }
   return nullptr;
 }

@@ -64,7 +64,7 @@ class Measuring {
     std::set<std::string> seen;
     for (const Graph *graph : request_.graphs)
       for (const Node &node : graph->nodes()) {
-        if (node.op == "Reshape") continue;
+        if (ops::is_alias(node)) continue;
         const std::string signature = ops::signature(*graph, node);
         if (!profile_.kernels.contains(signature) && seen.insert(signature).second && fits(*graph, node))
           nodes_.emplace_back(graph, &node);

@@ -55,7 +55,7 @@ std::vector<Array> evaluate_counted_loss(const Node &, std::span<const Array *co
 
 // Accumulate has no reference: what it does depends on the micro-batch.
 Family accumulate_family() {
-  return {{.name = "Accumulate", .infer = infer_accumulate, .optional = {2}},
+  return {{.name = "Accumulate", .infer = infer_accumulate, .optional = {2}, .storage = Storage::in_place},
           {.name = "CountTargets", .infer = infer_count, .evaluate = evaluate_count},
           {.name = "CountedLoss", .infer = infer_counted_loss, .evaluate = evaluate_counted_loss}};
 }

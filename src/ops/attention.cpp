@@ -236,10 +236,15 @@ std::vector<Type> infer_file_form(const NodeTypes &types) {
   return {out, {q.dtype, keys}, {q.dtype, values}, {q.dtype, {queries[0], queries[1], queries[2], keys[2]}}};
 }
 
+// A gradient is summed in float32.
+std::uint64_t gradient_scratch(const NodeTypes &types, bool) {
+  return static_cast<std::uint64_t>(element_count(types.input(0).shape)) * sizeof(float);
+}
+
 }  // namespace
 
 Family attention_family() {
-  return {{.name = "Attention", .infer = infer_file_form, .optional = {3, 4, 5, 6}},
+  return {{.name = "Attention", .infer = infer_file_form, .optional = {3, 4, 5, 6}, .file_only = true},
           {.name = "FusedAttention",
            .infer = infer_attention,
            .evaluate = evaluate_attention,
@@ -250,7 +255,8 @@ Family attention_family() {
            .infer = infer_attention_gradient,
            .evaluate = evaluate_attention_gradient,
            .flops = gradient_flops,
-           .optional = {6}}};
+           .optional = {6},
+           .scratch = gradient_scratch}};
 }
 
 }  // namespace protrain::ops

@@ -278,7 +278,8 @@ Family binary_family() {
     family.push_back({.name = name,
                       .infer = takes_any ? infer_arithmetic : infer_pair,
                       .evaluate = evaluate_arithmetic,
-                      .gradient = gradient});
+                      .gradient = gradient,
+                      .file_only = gradient == nullptr});
   };
   arithmetic("Add", differentiate_add);
   arithmetic("Sub", differentiate_add);
@@ -288,9 +289,9 @@ Family binary_family() {
   arithmetic("Min", differentiate_choice);
   arithmetic("Mod", nullptr);
   arithmetic("Sum", nullptr);  // becomes a chain of Add
-  family.push_back({.name = "Mean", .infer = infer_arithmetic, .evaluate = evaluate_mean});
+  family.push_back({.name = "Mean", .infer = infer_arithmetic, .evaluate = evaluate_mean, .file_only = true});
   family.push_back({.name = "Pow", .infer = infer_pow, .evaluate = evaluate_pow, .gradient = differentiate_pow});
-  family.push_back({.name = "PRelu", .infer = infer_pair});
+  family.push_back({.name = "PRelu", .infer = infer_pair, .file_only = true});
   for (const char *name : {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
     family.push_back({.name = name, .infer = infer_comparison, .evaluate = evaluate_comparison});
   for (const char *name : {"And", "Or", "Xor"})

@@ -36,7 +36,7 @@ void differentiate(GradientBuilder &builder, const Node &node) {
 
 Family cast_family() {
   return {{.name = "Cast", .infer = infer_cast, .evaluate = evaluate_cast, .gradient = differentiate},
-          {.name = "CastLike", .infer = infer_cast_like, .evaluate = evaluate_cast}};
+          {.name = "CastLike", .infer = infer_cast_like, .evaluate = evaluate_cast, .file_only = true}};
 }
 
 }  // namespace protrain::ops

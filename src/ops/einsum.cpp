@@ -110,6 +110,6 @@ Einsum resolve_einsum(const Node &node, const std::vector<Shape> &shapes) {
   return einsum;
 }
 
-Family einsum_family() { return {{.name = "Einsum", .infer = infer_einsum}}; }
+Family einsum_family() { return {{.name = "Einsum", .infer = infer_einsum, .file_only = true}}; }
 
 }  // namespace protrain::ops

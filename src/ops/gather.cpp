@@ -244,9 +244,9 @@ Family gather_family() {
        .infer = infer_gather_elements_gradient,
        .evaluate = evaluate_gather_elements_gradient,
        .gradient = differentiate_gather_gradient},
-      {.name = "GatherND", .infer = infer_gather_nd, .evaluate = evaluate_gather_nd},
-      {.name = "ScatterElements", .infer = same_as_input},
-      {.name = "ScatterND", .infer = same_as_input},
+      {.name = "GatherND", .infer = infer_gather_nd, .evaluate = evaluate_gather_nd, .file_only = true},
+      {.name = "ScatterElements", .infer = same_as_input, .file_only = true},
+      {.name = "ScatterND", .infer = same_as_input, .file_only = true},
   };
 }
 

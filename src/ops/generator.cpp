@@ -201,22 +201,23 @@ std::vector<Array> evaluate_one_hot(const Node &node, std::span<const Array *con
 
 Family generator_family() {
   return {
-      {.name = "Constant", .infer = infer_constant, .evaluate = evaluate_constant},
-      {.name = "NonZero", .infer = infer_non_zero, .evaluate = evaluate_non_zero},
-      {.name = "OneHot", .infer = infer_one_hot, .evaluate = evaluate_one_hot},
-      {.name = "Shape", .infer = infer_shape, .evaluate = evaluate_shape},
-      {.name = "Size", .infer = infer_size, .evaluate = evaluate_size},
+      {.name = "Constant", .infer = infer_constant, .evaluate = evaluate_constant, .file_only = true},
+      {.name = "NonZero", .infer = infer_non_zero, .evaluate = evaluate_non_zero, .file_only = true},
+      {.name = "OneHot", .infer = infer_one_hot, .evaluate = evaluate_one_hot, .file_only = true},
+      {.name = "Shape", .infer = infer_shape, .evaluate = evaluate_shape, .file_only = true},
+      {.name = "Size", .infer = infer_size, .evaluate = evaluate_size, .file_only = true},
       {.name = "ConstantOfShape",
        .infer = infer_constant_of_shape,
        .evaluate = evaluate_constant_of_shape,
-       .absorbed = {{0, "shape"}}},
-      {.name = "Range", .infer = infer_range, .evaluate = evaluate_range},
+       .absorbed = {{0, "shape"}},
+       .file_only = true},
+      {.name = "Range", .infer = infer_range, .evaluate = evaluate_range, .file_only = true},
       {.name = "CumSum",
        .infer = infer_cumsum,
        .evaluate = evaluate_cumsum,
        .gradient = differentiate_cumsum,
        .absorbed = {{1, "axis"}}},
-      {.name = "EyeLike", .infer = infer_eye_like, .evaluate = evaluate_eye_like},
+      {.name = "EyeLike", .infer = infer_eye_like, .evaluate = evaluate_eye_like, .file_only = true},
   };
 }
 

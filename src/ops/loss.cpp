@@ -1,4 +1,5 @@
 // Cross entropy: ONNX's forms, our core form over (M, C) logits, and the form that makes its logits itself, in slices.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/evaluate.h"
@@ -233,12 +234,32 @@ std::vector<Type> infer_file_form(const NodeTypes &types) {
   return out;
 }
 
+// A slice of logits in float32; the gradient of a narrow type takes a slice of gradients beside it and, on a GPU, sums
+// of dw.
+std::uint64_t linear_scratch(const NodeTypes &types, bool on_gpu) {
+  const Type &rows = types.input(0), &weights = types.input(1);
+  const std::int64_t classes = element_count(weights.shape) / std::max<std::int64_t>(rows.shape.back(), 1);
+  const auto logits = static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float);
+  return std::min<std::uint64_t>(logits, (on_gpu ? 256 : 64) << 20);
+}
+std::uint64_t linear_gradient_scratch(const NodeTypes &types, bool on_gpu) {
+  const Type &rows = types.input(0), &weights = types.input(1);
+  const std::uint64_t logits = linear_scratch(types, on_gpu);
+  if (rows.dtype == DType::f32) return logits;
+  const std::int64_t classes = element_count(weights.shape) / std::max<std::int64_t>(rows.shape.back(), 1);
+  const auto gradients = static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float) / 2;
+  const std::vector<ValueId> &outputs = types.node.outputs;
+  const bool sums = on_gpu && outputs.size() > 2 && outputs[2] != ValueId::none;
+  return logits + std::min<std::uint64_t>(gradients, 128 << 20) +
+         (sums ? static_cast<std::uint64_t>(element_count(weights.shape)) * sizeof(float) : 0);
+}
+
 }  // namespace
 
 Family loss_family() {
   return {
-      {.name = "SoftmaxCrossEntropyLoss", .infer = infer_file_form, .optional = {2}},
-      {.name = "NegativeLogLikelihoodLoss", .infer = infer_file_form, .optional = {2}},
+      {.name = "SoftmaxCrossEntropyLoss", .infer = infer_file_form, .optional = {2}, .file_only = true},
+      {.name = "NegativeLogLikelihoodLoss", .infer = infer_file_form, .optional = {2}, .file_only = true},
       {.name = "CrossEntropy",
        .infer = infer_cross_entropy,
        .evaluate = evaluate_cross_entropy,
@@ -249,12 +270,14 @@ Family loss_family() {
        .evaluate = evaluate_linear,
        .gradient = differentiate_linear,
        .flops = linear_flops,
-       .optional = {3}},
+       .optional = {3},
+       .scratch = linear_scratch},
       {.name = "LinearCrossEntropyGrad",
        .infer = infer_linear_gradient,
        .evaluate = evaluate_linear_gradient,
        .flops = linear_gradient_flops,
-       .optional = {3, 4}}};
+       .optional = {3, 4},
+       .scratch = linear_gradient_scratch}};
 }
 
 }  // namespace protrain::ops

@@ -173,7 +173,7 @@ Family matmul_family() {
            .gradient = differentiate_matmul,
            .flops = matmul_flops,
            .optional = {2}},
-          {.name = "Gemm", .infer = infer_gemm, .evaluate = evaluate_gemm, .optional = {2}}};
+          {.name = "Gemm", .infer = infer_gemm, .evaluate = evaluate_gemm, .optional = {2}, .file_only = true}};
 }
 
 }  // namespace protrain::ops

@@ -393,10 +393,10 @@ Family movement_family() {
        .evaluate = evaluate_trilu,
        .gradient = differentiate_trilu,
        .absorbed = {{1, "k"}}},
-      {.name = "DepthToSpace", .infer = infer_depth_and_space},
-      {.name = "SpaceToDepth", .infer = infer_depth_and_space},
-      {.name = "SplitToSequence", .infer = infer_split_to_sequence, .absorbed = {{1, "split"}}},
-      {.name = "SequenceAt", .infer = same_as_input},
+      {.name = "DepthToSpace", .infer = infer_depth_and_space, .file_only = true},
+      {.name = "SpaceToDepth", .infer = infer_depth_and_space, .file_only = true},
+      {.name = "SplitToSequence", .infer = infer_split_to_sequence, .absorbed = {{1, "split"}}, .file_only = true},
+      {.name = "SequenceAt", .infer = same_as_input, .file_only = true},
   };
 }
 

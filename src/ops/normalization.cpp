@@ -162,8 +162,8 @@ Family normalization_family() {
                       .optional = {rest_input(name)}});
   for (const char *name :
        {"GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LpNormalization"})
-    family.push_back({.name = name, .infer = same_as_input});
-  family.push_back({.name = "BatchNormalization", .infer = infer_batch_normalization});
+    family.push_back({.name = name, .infer = same_as_input, .file_only = true});
+  family.push_back({.name = "BatchNormalization", .infer = infer_batch_normalization, .file_only = true});
   return family;
 }
 

@@ -47,6 +47,13 @@ struct Absorbed {
   const char *attribute;
 };
 
+// Where the first output of an operator lies.
+enum class Storage : std::uint8_t {
+  own,       // in memory of its own
+  alias,     // in its first input's: another shape of the same elements; nothing runs
+  in_place,  // in its first input's, to which it adds
+};
+
 struct Op {
   std::string_view name;
   // Output types from input types and attributes. Throws Code::shape, Code::type, Code::graph with the node's name.
@@ -62,6 +69,12 @@ struct Op {
   // Inputs that a node may lack beside absorbed ones. Outputs need no list: a node may lack any but one of them, for
   // grad::prune_unread_outputs asks no operator.
   std::vector<std::size_t> optional = {};
+  Storage storage = Storage::own;
+  // Bytes that a kernel is taken to need beside its operands, on a machine that nobody can ask: beside what libraries
+  // need for products. nullptr: none.
+  std::uint64_t (*scratch)(const NodeTypes &, bool on_gpu) = nullptr;
+  // Passes rewrite it or fold it away: it has no kernel, and no plan sees it.
+  bool file_only = false;
 
   bool may_lack(std::size_t input) const;
 };
@@ -79,7 +92,13 @@ const Op *find(std::string_view name);  // nullptr: unknown operator
 std::vector<std::string_view> names();  // sorted
 bool gates(std::string_view op);        // Gated takes it for its activation
 
+bool is_alias(const Node &node);
+bool works_in_place(const Node &node);
+
 std::vector<Type> infer(const graph::Graph &graph, const Node &node);
+// Scratch of a node's kernel, as far as it can be said without the machine: Op::scratch, and what libraries of products
+// need.
+std::uint64_t assumed_scratch(const graph::Graph &graph, const Node &node, bool on_gpu);
 // What tells one kernel from another: operator, attributes, types. Nodes of equal signature do equal work.
 std::string signature(const graph::Graph &graph, const Node &node);
 Cost cost(const graph::Graph &graph, const Node &node);

@@ -226,10 +226,14 @@ Family reduce_family() {
     if (op.name == "ReduceSum" || op.name == "ReduceMean") op.gradient = differentiate_sum;
     if (op.name == "ReduceMax" || op.name == "ReduceMin") op.gradient = differentiate_extreme;
     op.absorbed = {{1, "axes"}};
+    op.file_only = op.gradient == nullptr;
     family.push_back(std::move(op));
   }
-  family.push_back(
-      {.name = "ReduceLogSumExp", .infer = infer_reduce, .evaluate = evaluate_log_sum_exp, .absorbed = {{1, "axes"}}});
+  family.push_back({.name = "ReduceLogSumExp",
+                    .infer = infer_reduce,
+                    .evaluate = evaluate_log_sum_exp,
+                    .absorbed = {{1, "axes"}},
+                    .file_only = true});
   family.push_back({.name = "ArgMax", .infer = infer_arg, .evaluate = evaluate_arg});
   family.push_back({.name = "ArgMin", .infer = infer_arg, .evaluate = evaluate_arg});
   return family;

@@ -88,6 +88,16 @@ const Op *find(std::string_view name) {
   return found != all().end() && found->name == name ? &*found : nullptr;
 }
 
+bool is_alias(const Node &node) {
+  const Op *op = find(node.op);
+  return op != nullptr && op->storage == Storage::alias;
+}
+
+bool works_in_place(const Node &node) {
+  const Op *op = find(node.op);
+  return op != nullptr && op->storage == Storage::in_place;
+}
+
 std::vector<std::string_view> names() {
   std::vector<std::string_view> names;
   for (const Op &op : all()) names.push_back(op.name);
@@ -109,8 +119,15 @@ std::string signature(const graph::Graph &graph, const Node &node) {
   return text;
 }
 
+std::uint64_t assumed_scratch(const graph::Graph &graph, const Node &node, bool on_gpu) {
+  constexpr std::uint64_t kProduct = 32ull << 20;
+  const Op &op = require_op(node);
+  const std::uint64_t own = op.scratch == nullptr ? 0 : op.scratch(types_of(graph, node), on_gpu);
+  return op.flops == nullptr ? own : own + kProduct;
+}
+
 Cost cost(const graph::Graph &graph, const Node &node) {
-  if (node.op == "Reshape") return {};  // an alias
+  if (is_alias(node)) return {};
   std::vector<Type> outputs;
   Cost cost;
   const auto count = [&](graph::ValueId id) {

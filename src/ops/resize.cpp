@@ -120,6 +120,6 @@ std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis) {
   return weights;
 }
 
-Family resize_family() { return {{.name = "Resize", .infer = infer_resize, .optional = {1, 2, 3}}}; }
+Family resize_family() { return {{.name = "Resize", .infer = infer_resize, .optional = {1, 2, 3}, .file_only = true}}; }
 
 }  // namespace protrain::ops

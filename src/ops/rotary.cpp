@@ -67,7 +67,7 @@ double flops(const NodeTypes &types, std::span<const Type>) {
 }  // namespace
 
 Family rotary_family() {
-  return {{.name = "RotaryEmbedding", .infer = infer_file_form, .optional = {3}},
+  return {{.name = "RotaryEmbedding", .infer = infer_file_form, .optional = {3}, .file_only = true},
           {.name = "Rotary",
            .infer = infer_rotary,
            .evaluate = evaluate_rotary,

@@ -240,11 +240,14 @@ Family unary_family() {
           .evaluate = evaluate_value,
           .gradient = flat ? differentiate_step : differentiate};
     if (op.name == "Clip") op.absorbed = {{1, "min"}, {2, "max"}};
-    if (op.name == "Swish") op.gradient = nullptr;  // becomes Silu, or Mul and Sigmoid
+    if (op.name == "Swish") {  // becomes Silu, or Mul and Sigmoid
+      op.gradient = nullptr;
+      op.file_only = true;
+    }
     family.push_back(std::move(op));
     if (!flat) family.push_back({.name = function.gradient_name, .infer = infer_slope, .evaluate = evaluate_slope});
   }
-  family.push_back({.name = "Shrink", .infer = same_as_input});
+  family.push_back({.name = "Shrink", .infer = same_as_input, .file_only = true});
   family.push_back({.name = "Not", .infer = infer_not, .evaluate = evaluate_not});
   family.push_back({.name = "IsNaN", .infer = infer_test, .evaluate = evaluate_is_nan});
   family.push_back({.name = "IsInf", .infer = infer_test, .evaluate = evaluate_is_inf});

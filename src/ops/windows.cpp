@@ -237,12 +237,12 @@ std::vector<double> window_counts(const Windows &windows, bool with_pads) {
 }
 
 Family windows_family() {
-  return {{.name = "Conv", .infer = infer_conv, .optional = {2}},
-          {.name = "ConvTranspose", .infer = infer_conv_transpose, .optional = {2}},
-          {.name = "AveragePool", .infer = infer_pool},
-          {.name = "MaxPool", .infer = infer_pool},
-          {.name = "GlobalAveragePool", .infer = infer_global_pool},
-          {.name = "GlobalMaxPool", .infer = infer_global_pool}};
+  return {{.name = "Conv", .infer = infer_conv, .optional = {2}, .file_only = true},
+          {.name = "ConvTranspose", .infer = infer_conv_transpose, .optional = {2}, .file_only = true},
+          {.name = "AveragePool", .infer = infer_pool, .file_only = true},
+          {.name = "MaxPool", .infer = infer_pool, .file_only = true},
+          {.name = "GlobalAveragePool", .infer = infer_global_pool, .file_only = true},
+          {.name = "GlobalMaxPool", .infer = infer_global_pool, .file_only = true}};
 }
 
 }  // namespace protrain::ops

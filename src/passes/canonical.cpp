@@ -1,8 +1,6 @@
 // The table of all rules, and which operators may remain.
 #include "passes/canonical.h"
 
-#include <set>
-
 namespace protrain::passes {
 
 namespace {
@@ -25,59 +23,6 @@ const Rules &all_rules() {
   return rules;
 }
 
-// Known operators that nothing runs: they must fold away or be rewritten.
-const std::set<std::string_view> kFileOnly = {"Attention",
-                                              "AveragePool",
-                                              "BatchNormalization",
-                                              "CastLike",
-                                              "ConstantOfShape",
-                                              "Constant",
-                                              "Conv",
-                                              "ConvTranspose",
-                                              "DepthToSpace",
-                                              "Einsum",
-                                              "EyeLike",
-                                              "Flatten",
-                                              "GatherND",
-                                              "Gemm",
-                                              "GlobalAveragePool",
-                                              "GlobalMaxPool",
-                                              "GroupNormalization",
-                                              "Identity",
-                                              "InstanceNormalization",
-                                              "LpNormalization",
-                                              "MaxPool",
-                                              "Mean",
-                                              "MeanVarianceNormalization",
-                                              "Mod",
-                                              "NegativeLogLikelihoodLoss",
-                                              "NonZero",
-                                              "OneHot",
-                                              "PRelu",
-                                              "Range",
-                                              "ReduceL1",
-                                              "ReduceL2",
-                                              "ReduceLogSum",
-                                              "ReduceLogSumExp",
-                                              "ReduceProd",
-                                              "ReduceSumSquare",
-                                              "Resize",
-                                              "RotaryEmbedding",
-                                              "ScatterElements",
-                                              "ScatterND",
-                                              "SequenceAt",
-                                              "Shape",
-                                              "Shrink",
-                                              "Size",
-                                              "SoftmaxCrossEntropyLoss",
-                                              "SpaceToDepth",
-                                              "SplitToSequence",
-                                              "Squeeze",
-                                              "Sum",
-                                              "Swish",
-                                              "Tile",
-                                              "Unsqueeze"};
-
 }  // namespace
 
 Rule rule_for(std::string_view op) {
@@ -85,6 +30,9 @@ Rule rule_for(std::string_view op) {
   return found == all_rules().end() ? nullptr : found->second;
 }
 
-bool is_core(std::string_view op) { return ops::find(op) != nullptr && !kFileOnly.contains(op); }
+bool is_core(std::string_view name) {
+  const ops::Op *op = ops::find(name);
+  return op != nullptr && !op->file_only;
+}
 
 }  // namespace protrain::passes

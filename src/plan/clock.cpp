@@ -25,7 +25,7 @@ Clock::Clock(const profile::Profile &profile, const graph::Graph &graph, const O
     : profile_(profile) {
   nodes_.reserve(graph.node_count());
   for (const graph::Node &node : graph.nodes()) {
-    if (node.op == "Reshape") {  // another name for the same bytes
+    if (ops::is_alias(node)) {
       nodes_.push_back(0);
       continue;
     }

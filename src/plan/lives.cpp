@@ -67,7 +67,7 @@ bool Lives::makes_light(const Node &node) const {
 
 void Lives::visit(std::size_t n) {
   const Node &node = graph_.nodes()[n];
-  if (node.op == "Reshape") root_[index(node.outputs[0])] = root_[index(node.inputs[0])];
+  if (ops::is_alias(node)) root_[index(node.outputs[0])] = root_[index(node.inputs[0])];
   for (ValueId in : node.inputs)
     if (in != ValueId::none) touch(root_[index(in)], n);
   for (ValueId out : node.outputs) {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/op.h"
 #include "program/builder.h"
 #include "program/owners.h"
 #include "program/sequence.h"
@@ -90,7 +91,7 @@ class Lowering {
     }
     // Sums that are no parameter's gradient: the count of targets.
     for (const Node &node : graph_.nodes())
-      if (node.op == "Accumulate") values.push_back(node.outputs[0]);
+      if (ops::works_in_place(node)) values.push_back(node.outputs[0]);
     return values;
   }
 
@@ -187,7 +188,7 @@ class Lowering {
     for (std::size_t chunk : settles_[i]) updates_.settle(chunk);
     updates_.begin_item(i);
     updates_.before(node);
-    if (!is_alias(node)) emit_run(item, node);
+    if (!ops::is_alias(node)) emit_run(item, node);
     if (std::ranges::find(node.outputs, source_.loss) != node.outputs.end() && !item.again) emit_loss_check();
     for (ValueId root : swaps_out_[i]) swap_out(root);
     updates_.after_item(i);
@@ -218,7 +219,7 @@ class Lowering {
     Operand &at = where_.of_root[index(root)];
     const Node &node = graph_.node(item.node);
     const bool placed = at.buffer != BufferId::none && builder_.buffer(at.buffer).persistent;
-    if (placed || node.op == "Accumulate") return at;
+    if (placed || ops::works_in_place(node)) return at;
     const Operand fresh = {add_transient(root, item.again ? Owner::recomputed : owner_of_root_[index(root)]), 0};
     if (!item.again || sequence_.block[index(root)] == node.block) at = fresh;
     return fresh;

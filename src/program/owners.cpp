@@ -1,5 +1,7 @@
 #include "program/owners.h"
 
+#include "ops/op.h"
+
 namespace protrain::program {
 
 namespace {
@@ -11,7 +13,7 @@ const graph::Node *sum_into(const graph::Graph &graph, ValueId id) {
   const graph::NodeId producer = graph.value(id).producer;
   if (producer == graph::NodeId::none) return nullptr;
   const graph::Node &node = graph.node(producer);
-  return node.op == "Add" || node.op == "Accumulate" ? &node : nullptr;
+  return node.op == "Add" || ops::works_in_place(node) ? &node : nullptr;
 }
 
 }  // namespace

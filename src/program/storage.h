@@ -7,11 +7,9 @@
 
 namespace protrain::program {
 
-// The value whose bytes each value uses: itself, or what a chain of operators that work in place began with. Reshape
-// moves nothing; Accumulate adds to its first input where that lies.
+// The value whose bytes each value uses: itself, or what a chain of aliases and of operators that work in place began
+// with.
 std::vector<graph::ValueId> storage_roots(const graph::Graph &graph);
-
-inline bool is_alias(const graph::Node &node) { return node.op == "Reshape"; }
 
 inline std::uint64_t bytes_of(const graph::Graph &graph, graph::ValueId id) {
   const graph::Type &type = graph.value(id).type;

@@ -110,7 +110,7 @@ void Updates::bind() {
 }
 
 void Updates::before(const graph::Node &node) {
-  if (node.op != "Accumulate" || where_.of(node.inputs[0]).buffer != BufferId::none) return;
+  if (!ops::works_in_place(node) || where_.of(node.inputs[0]).buffer != BufferId::none) return;
   const auto found = std::ranges::find(source_.accumulators, node.inputs[0]);
   require(found != source_.accumulators.end(), Code::internal, node.name, "a sum of gradients that is no parameter's");
   const auto p = static_cast<std::size_t>(found - source_.accumulators.begin());

@@ -28,6 +28,15 @@ TEST(EveryKernel, HasASample) {
   for (std::string_view name : kernel_names()) EXPECT_EQ(std::ranges::count(nodes, name, &OneNode::op), 1) << name;
 }
 
+TEST(EveryOperator, HasAKernelOrIsAnAliasOrOnlyOccursInFiles) {
+  const std::vector<std::string_view> kernels = kernel_names();
+  for (std::string_view name : ops::names()) {
+    const ops::Op &op = *ops::find(name);
+    const bool alias = op.storage == ops::Storage::alias;
+    EXPECT_EQ(alias + op.file_only + std::ranges::count(kernels, name), 1) << name;
+  }
+}
+
 // A sample that lacks an optional input, or an output, would not test its absence.
 TEST(EveryKernel, HasASampleWithAllItsOperands) {
   for (const OneNode &node : every_kernel()) {

@@ -1,6 +1,7 @@
 #include "program/storage.h"
 
 #include "hand_built.h"
+#include "ops/op.h"
 
 namespace protrain::program {
 namespace {
@@ -38,9 +39,9 @@ TEST(StorageRoots, ASumGrowsWhereItLies) {
 }
 
 TEST(StorageRoots, OnlyAReshapeMovesNothing) {
-  EXPECT_TRUE(is_alias({.op = "Reshape"}));
-  EXPECT_FALSE(is_alias({.op = "Accumulate"}));
-  EXPECT_FALSE(is_alias({.op = "Transpose"}));
+  EXPECT_TRUE(ops::is_alias({.op = "Reshape"}));
+  EXPECT_FALSE(ops::is_alias({.op = "Accumulate"}));
+  EXPECT_FALSE(ops::is_alias({.op = "Transpose"}));
 }
 
 TEST(StorageRoots, BytesAreThoseOfTheType) {
