@@ -12,7 +12,7 @@ namespace protrain::plan {
 namespace {
 
 constexpr std::size_t kInstructions = 30'000;    // laid out in one search, about
-constexpr std::size_t kDescent = 500'000;        // laid out beyond them where memories are apart, about
+constexpr std::size_t kDescent = 1'000'000;      // laid out beyond them where memories are apart, about
 constexpr double kFarBehind = 1.25;              // times as slow as the best: no descent begins there
 constexpr std::size_t kFewest = 5, kMost = 200;  // points that are laid out
 constexpr std::size_t kShortlist = 1500;         // points that are ranked again after each
