@@ -32,8 +32,8 @@ class Grid {
   // Every second chunk size, and five values or so of each integer.
   std::vector<plan::Choice> points() const {
     std::vector<plan::Choice> all;
-    const plan::Outline outline(space_.graph(), space_.clock());
-    const plan::Space space = plan::space_of(space_.graph(), outline, space_.clock(), space_.terms);
+    const plan::Outline outline(space_.graph(), space_.durations());
+    const plan::Space space = plan::space_of(space_.graph(), outline, space_.durations(), space_.terms);
     for (const std::uint64_t chunk_bytes : {space.chunk_bytes.front(), space.chunk_bytes.back()})
       for (const plan::Ordering &ordering : space.orderings)
         for (const int again : spread(space.blocks, 6))
@@ -80,8 +80,8 @@ class Grid {
     const std::uint64_t weights = weights_bytes() / chunks, rest = resting_bytes() / chunks;
     const plan::Bytes &capacity = space_.terms.capacity;
     return rest * static_cast<std::uint64_t>(choice.n_persist) + weights * static_cast<std::uint64_t>(choice.n_buffer) <
-               capacity[0] / 10 * 9 &&
-           rest * static_cast<std::uint64_t>(choice.n_host) < capacity[1];
+               capacity[Tier::device] / 10 * 9 &&
+           rest * static_cast<std::uint64_t>(choice.n_host) < capacity[Tier::host];
   }
 
   std::uint64_t weights_bytes() const {

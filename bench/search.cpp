@@ -23,8 +23,8 @@ using Json = nlohmann::ordered_json;
 // A point, and what the closed form makes of it.
 Json to_json(const bench::Space &space, const Laid &laid) {
   const plan::Choice &c = laid.choice;
-  const plan::Outline outline(space.graph(), space.clock());
-  const plan::Chunking chunking(space.graph(), outline, space.clock(), space.terms, c.chunk_bytes);
+  const plan::Outline outline(space.graph(), space.durations());
+  const plan::Chunking chunking(space.graph(), outline, space.durations(), space.terms, c.chunk_bytes);
   const double left = static_cast<double>(chunking.chunks.size()) - c.n_persist;
   const double share = c.n_device_update < 0 || left <= 0 ? 1 : c.n_device_update / left;
   const plan::Estimate ranked = plan::CostModel(chunking, c, share)
@@ -40,9 +40,9 @@ Json to_json(const bench::Space &space, const Laid &laid) {
           {"n_deferred", c.n_deferred},
           {"barrier", c.order == plan::OptimizerOrder::barrier},
           {"seconds", laid.out.seconds},
-          {"device_bytes", laid.out.bytes[0]},
+          {"device_bytes", laid.out.bytes[Tier::device]},
           {"ranked_seconds", ranked.seconds},
-          {"ranked_device_bytes", ranked.bytes[0]}};
+          {"ranked_device_bytes", ranked.bytes[Tier::device]}};
 }
 
 int measure_search(int argc, char **argv) {
@@ -66,7 +66,7 @@ int measure_search(int argc, char **argv) {
   if (!grid) laid = space.lay_out(space.points(), threads);
   for (std::uint64_t budget : budgets) {
     plan::Bytes &capacity = space.terms.capacity;
-    capacity[0] = budget;
+    capacity[Tier::device] = budget;
     if (grid) laid = bench::Grid(space, threads).run();
     const Laid *best = fastest(laid, capacity);
     const auto fitting =

@@ -33,7 +33,7 @@ class Space {
                  .accumulates = draft_.accumulation > 1,
                  .kept = draft_.kept},
         lowering_(draft_.variants, *machine_, request_),
-        clock_(draft_.profile, graph(), optimizer_bytes()),
+        durations_(draft_.profile, graph(), optimizer_bytes()),
         terms{.shared_memory = draft_.budget.shared_memory,
               .barrier_only = settings.clip_norm > 0 || request_.accumulates ||
                               settings.on_nonfinite != draft::NonfinitePolicy::stop,
@@ -45,26 +45,27 @@ class Space {
   }
 
   const graph::Graph &graph() const { return draft_.first().training.graph; }
-  const plan::Clock &clock() const { return clock_; }
+  const plan::Durations &durations() const { return durations_; }
 
   plan::LaidOut lay_out(const plan::Plan &plan) const {
     const draft::ProgramSet programs = lowering_.lower_training(plan);
     const draft::ProgramSet::Variant &first = programs.variants[0];
-    return {programs.bytes, draft::predict(first, clock_).seconds(draft_.accumulation), first.step.instructions.size()};
+    return {programs.bytes, draft::predict(first, durations_).seconds(draft_.accumulation),
+            first.step.instructions.size()};
   }
   plan::Found search() const {
-    return plan::search(graph(), clock_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
+    return plan::search(graph(), durations_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
   }
   plan::Smallest smallest() const {
-    return plan::smallest(graph(), clock_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
+    return plan::smallest(graph(), durations_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
   }
 
   // Every point but n_host: where there is a host that is all that does not persist, else nothing is on it. And of
   // n_device_update no more than none, a third, two thirds and all.
   // `slack`: as the search has it, where none is given.
   std::vector<plan::Choice> points(std::optional<int> slack = std::nullopt) const {
-    const plan::Outline outline(graph(), clock_);
-    const plan::Space space = plan::space_of(graph(), outline, clock_, terms);
+    const plan::Outline outline(graph(), durations_);
+    const plan::Space space = plan::space_of(graph(), outline, durations_, terms);
     std::vector<plan::Choice> all;
     for (std::uint64_t chunk_bytes : space.chunk_bytes)
       for (const plan::Ordering &ordering : space.orderings)
@@ -107,7 +108,7 @@ class Space {
   void add_chunks(const plan::Choice &base, std::vector<plan::Choice> &all) const {
     plan::Choice choice = plan::with_terms(base, terms);
     const auto n = static_cast<int>(plan::cut_chunks(graph(), choice.chunk_bytes).size());
-    const bool host = !terms.shared_memory && terms.capacity[static_cast<std::size_t>(Tier::host)] > 0;
+    const bool host = !terms.shared_memory && terms.capacity[Tier::host] > 0;
     for (choice.n_persist = 0; choice.n_persist <= n; ++choice.n_persist) {
       choice.n_host = host ? n - choice.n_persist : 0;
       const int left = n - choice.n_persist;
@@ -123,7 +124,7 @@ class Space {
   const draft::Draft draft_;
   const program::StateRequest request_;
   const draft::PlanLowering lowering_;
-  const plan::Clock clock_;
+  const plan::Durations durations_;
 
  public:
   plan::Terms terms;  // the capacities are the options'; others may be tried

@@ -4,12 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/enum_array.h"
+
 namespace protrain {
 
 // Work of one queue runs in the order of issue; between queues only waits order it.
 enum class Queue : std::uint8_t { compute, upload, download, host, disk, comm };
-inline constexpr std::size_t kQueueCount = 6;
-inline constexpr const char *kQueueNames[kQueueCount] = {"compute", "upload", "download", "host", "disk", "comm"};
+
+template <typename T>
+using PerQueue = EnumArray<Queue, 6, T>;
+inline constexpr auto kQueues = all_values<Queue, 6>();
+inline constexpr PerQueue<const char *> kQueueNames = {"compute", "upload", "download", "host", "disk", "comm"};
 
 // Bytes; every address in an arena is a multiple, so that bits cannot depend on where a plan put a value.
 inline constexpr std::size_t kAlignment = 64;

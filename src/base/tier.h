@@ -4,11 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/enum_array.h"
+
 namespace protrain {
 
 enum class Tier : std::uint8_t { device, host, disk };
-inline constexpr std::size_t kTierCount = 3;
-inline constexpr const char *kTierNames[kTierCount] = {"device", "host", "disk"};
+
+template <typename T>
+using PerTier = EnumArray<Tier, 3, T>;
+inline constexpr auto kTiers = all_values<Tier, 3>();
+inline constexpr PerTier<const char *> kTierNames = {"device", "host", "disk"};
 
 // What moves between memory and disk lies at multiples of this on both sides, in bytes, so that it can pass the page
 // cache by.

@@ -36,8 +36,8 @@ Budget budget_of(const Settings &settings, const profile::Profile &profile) {
           "memory is one budget for device and host{}; set it, or device_memory and host_memory",
           profile.shares_memory ? "" : ", which have their own on this machine");
   Budget budget{.shared_memory = !separate};
-  budget.bytes[static_cast<std::size_t>(Tier::disk)] = disk_budget(settings, profile);
-  auto &[device, host, disk] = budget.bytes;
+  budget.bytes[Tier::disk] = disk_budget(settings, profile);
+  auto &[device, host, disk] = budget.bytes.values;
   if (!profile.shares_memory) {
     device = settings.device_memory.value_or(profile.usable_device());
     host = settings.host_memory.value_or(profile.usable_host());
@@ -55,7 +55,7 @@ Budget budget_of(const Settings &settings, const profile::Profile &profile) {
 }
 
 void require_budget(const Settings &settings, const profile::Profile &profile, const plan::Bytes &needed) {
-  const auto [device, host, disk] = needed;
+  const auto [device, host, disk] = needed.values;
   require_within(settings.memory, "memory", device);
   require_within(settings.device_memory, "device_memory", device);
   require_within(settings.host_memory, "host_memory", host);

@@ -13,15 +13,15 @@ constexpr std::int64_t kPixels = 1000;  // of a picture's width; gaps between ba
 
 }  // namespace
 
-Json costs_json(const program::Summary &summary, const std::array<std::uint64_t, kTierCount> &peak_bytes) {
+Json costs_json(const program::Summary &summary, const PerTier<std::uint64_t> &peak_bytes) {
   Json json = {{"seconds", to_seconds(summary.step_ns)},
-               {"device_peak_bytes", peak_bytes[0]},
-               {"host_peak_bytes", peak_bytes[1]},
-               {"disk_bytes", peak_bytes[2]},
+               {"device_peak_bytes", peak_bytes[Tier::device]},
+               {"host_peak_bytes", peak_bytes[Tier::host]},
+               {"disk_bytes", peak_bytes[Tier::disk]},
                {"overlap", summary.overlap}};
-  for (std::size_t q = 0; q < kQueueCount; ++q) json["busy_seconds"][kQueueNames[q]] = to_seconds(summary.busy_ns[q]);
-  for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s)
-    json["stall_seconds"][program::name_of_stall(s)] = to_seconds(summary.stall_ns[s]);
+  for (const Queue q : kQueues) json["busy_seconds"][kQueueNames[q]] = to_seconds(summary.busy_ns[q]);
+  for (const program::Stall s : program::kStalls)
+    json["stall_seconds"][program::kStallNames[s]] = to_seconds(summary.stall_ns[s]);
   return json;
 }
 
@@ -32,9 +32,9 @@ Json costs_json(const program::Program &program, const program::Simulation &simu
 }
 
 Json timeline_json(const program::Program &program, const std::vector<program::Span> &spans) {
-  Json json = {{"owners", program::kOwnerNames}};
+  Json json = {{"owners", program::kOwnerNames.values}};
   const program::Timeline timeline = program::timeline(program, spans, kPoints);
-  for (std::size_t t = 0; t < kTierCount; ++t) {
+  for (const Tier t : kTiers) {
     Json &points = json[kTierNames[t]] = Json::array();
     for (const program::Point &point : timeline[t]) {
       Json &row = points.push_back(Json::array({to_seconds(point.at_ns)}));
@@ -48,9 +48,9 @@ Json queues_json(const program::Program &program, const std::vector<program::Spa
   std::int64_t end_ns = 0;
   for (const program::Span &span : spans) end_ns = std::max(end_ns, span.end_ns);
   Json json;
-  for (std::size_t q = 0; q < kQueueCount; ++q) {
+  for (const Queue q : kQueues) {
     Json &bars = json[kQueueNames[q]] = Json::array();
-    for (const program::Span &span : busy_spans(program, spans, static_cast<Queue>(q), end_ns / kPixels))
+    for (const program::Span &span : busy_spans(program, spans, q, end_ns / kPixels))
       bars.push_back(Json::array({to_seconds(span.start_ns), to_seconds(span.end_ns)}));
   }
   return json;

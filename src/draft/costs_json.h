@@ -17,7 +17,7 @@ inline double to_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-
 
 // What a step costs, predicted or measured: seconds, device_peak_bytes, host_peak_bytes, disk_bytes, overlap,
 // busy_seconds by queue, stall_seconds by cause.
-Json costs_json(const program::Summary &summary, const std::array<std::uint64_t, kTierCount> &peak_bytes);
+Json costs_json(const program::Summary &summary, const PerTier<std::uint64_t> &peak_bytes);
 // A simulated step's; `beside` as it was simulated.
 Json costs_json(const program::Program &program, const program::Simulation &simulation, const program::Beside &beside);
 // {"owners": [names], "device": [[seconds, bytes of each owner...], ...], "host": ..., "disk": ...}: a point holds

@@ -58,8 +58,8 @@ class Explanation {
   }
 
   void memory() {
-    const auto &[device, host, disk] = draft_.programs.bytes;
-    const auto &[device_budget, host_budget, disk_budget] = draft_.budget.bytes;
+    const auto &[device, host, disk] = draft_.programs.bytes.values;
+    const auto &[device_budget, host_budget, disk_budget] = draft_.budget.bytes.values;
     std::string text = fmt::format("Memory: {} of {}{}", bytes_text(device), bytes_text(device_budget),
                                    plan_.shared_memory ? "" : " on the device");
     if (!plan_.shared_memory && host > 0)
@@ -123,27 +123,11 @@ class Explanation {
   // What the stalls of compute are, longest first.
   std::vector<std::pair<std::int64_t, std::string>> waits() const {
     std::vector<std::pair<std::int64_t, std::string>> found;
-    for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s)
+    for (const program::Stall s : program::kStalls)
       if (seconds_of(summary_.stall_ns[s]) * 1000 >= seconds_of(summary_.step_ns))
-        found.emplace_back(summary_.stall_ns[s], words_of_stall(program::name_of_stall(s)));
+        found.emplace_back(summary_.stall_ns[s], kReasons[s]);
     std::ranges::sort(found, std::greater<>());
     return found;
-  }
-
-  static std::string words_of_stall(const std::string &name) {
-    static const std::map<std::string, std::string> kWords = {{"update", "for the optimizer on the host"},
-                                                              {"fetch", "for weights and state to the device"},
-                                                              {"offload", "for gradients and state to the host"},
-                                                              {"swap_out", "for activations to leave"},
-                                                              {"swap_in", "for activations to come back"},
-                                                              {"read", "for reads from the disk"},
-                                                              {"write", "for writes to the disk"},
-                                                              {"inline", "while copies or updates run in its place"},
-                                                              {"start", "before it can start"},
-                                                              {"end", "after its last kernel"},
-                                                              {"issue", "for instructions to be issued"}};
-    const auto found = kWords.find(name);
-    return found == kWords.end() ? name : found->second;
   }
 
   void time() {
@@ -156,7 +140,7 @@ class Explanation {
       idle += ns;
       causes += fmt::format("{}{} {}", causes.empty() ? "" : ", ", seconds_text(seconds_of(ns)), what);
     }
-    const auto busy = summary_.busy_ns[static_cast<std::size_t>(Queue::compute)];
+    const auto busy = summary_.busy_ns[Queue::compute];
     say("A step is expected to take {}: the device computes for {}{}{}.",
         seconds_text(predicted_.seconds(draft_.accumulation)), seconds_text(seconds_of(busy)),
         again > 0 ? fmt::format(" ({} of it activations a second time)", seconds_text(seconds_of(again))) : "",
@@ -164,12 +148,24 @@ class Explanation {
                  : std::string(" and never idles"));
   }
 
+  static constexpr program::PerStall<const char *> kReasons = {"for the optimizer on the host",
+                                                               "for weights and state to the device",
+                                                               "for gradients and state to the host",
+                                                               "for activations to leave",
+                                                               "for activations to come back",
+                                                               "for reads from the disk",
+                                                               "for writes to the disk",
+                                                               "while copies or updates run in its place",
+                                                               "before it can start",
+                                                               "after its last kernel",
+                                                               "for instructions to be issued"};
+
   void bound() {
     constexpr double kSaturated = 0.9;
-    constexpr const char *kWhat[kQueueCount] = {
+    constexpr PerQueue<const char *> kWhat = {
         "compute", "copies to the device", "copies to the host", "the host's optimizer", "the disk", "other ranks"};
     std::vector<std::pair<double, std::string>> shares;
-    for (std::size_t q = 0; q < kQueueCount; ++q)
+    for (const Queue q : kQueues)
       if (const double share = static_cast<double>(summary_.busy_ns[q]) / static_cast<double>(summary_.step_ns);
           share > 0.005)
         shares.emplace_back(share, fmt::format("{} {:.0f} %", kWhat[q], share * 100));
@@ -212,7 +208,7 @@ class Explanation {
     }
     if (found.resident && found.resident->laid_out.bytes != found.best->laid_out.bytes) {
       const double change = slower(found.resident->laid_out.seconds);
-      const std::string bytes = bytes_text(found.resident->laid_out.bytes[0]);
+      const std::string bytes = bytes_text(found.resident->laid_out.bytes[Tier::device]);
       const std::string seconds = fmt::format("{} a step ({})", seconds_text(found.resident->laid_out.seconds),
                                               as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
       if (found.all_fits)

@@ -23,7 +23,7 @@ std::vector<std::int64_t> divisors_downward(std::int64_t number) {
 }
 
 bool within(const plan::Bytes &bytes, const Budget &budget) {
-  for (std::size_t t = 0; t < kTierCount; ++t)
+  for (const Tier t : kTiers)
     if (bytes[t] > budget.bytes[t]) return false;
   return true;
 }

@@ -127,8 +127,8 @@ class Pipeline {
     draft_.programs = lowering.lower(draft_.decision.plan);
     draft_.programs.each(program::verify);
     for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
-      const plan::Clock clock(draft_.profile, draft_.variants[v]->training.graph, inputs.optimizer);
-      draft_.predictions.push_back(predict(draft_.programs.variants[v], clock));
+      const plan::Durations durations(draft_.profile, draft_.variants[v]->training.graph, inputs.optimizer);
+      draft_.predictions.push_back(predict(draft_.programs.variants[v], durations));
     }
   }
 

@@ -40,9 +40,9 @@ Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
 Json point_json(const plan::Point &point, const graph::Graph &graph) {
   Json json = integers_json(plan::expand(graph, point.choice), &point.choice);
   json["step_seconds"] = point.laid_out.seconds;
-  json["device_peak_bytes"] = point.laid_out.bytes[0];
-  json["host_peak_bytes"] = point.laid_out.bytes[1];
-  json["disk_bytes"] = point.laid_out.bytes[2];
+  json["device_peak_bytes"] = point.laid_out.bytes[Tier::device];
+  json["host_peak_bytes"] = point.laid_out.bytes[Tier::host];
+  json["disk_bytes"] = point.laid_out.bytes[Tier::disk];
   return json;
 }
 
@@ -55,7 +55,7 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
                                       TargetMachine &machine, const Draft &draft) {
   std::vector<Alternative> found;
   constexpr std::uint64_t kMost = 1ull << 62;
-  const std::uint64_t first = draft.budget.bytes[0];
+  const std::uint64_t first = draft.budget.bytes[Tier::device];
   if (!settings.plan.empty() || !draft.decision.found.best || first > kMost) return found;
   ProfiledMachine profiled(machine, draft.profile);
   const auto add = [&](const std::string &change, const Settings &other) {
@@ -106,13 +106,13 @@ Json figures_json(const std::string &model, const Draft &draft) {
   for (const auto &[key, value] : *integers.members()) json.append(key, value);
   json["step_seconds"] = seconds;
   json["tokens_per_second"] = draft.tokens() / seconds;
-  json["device_peak_bytes"] = draft.programs.bytes[0];
-  json["host_peak_bytes"] = draft.programs.bytes[1];
-  json["disk_bytes"] = draft.programs.bytes[2];
+  json["device_peak_bytes"] = draft.programs.bytes[Tier::device];
+  json["host_peak_bytes"] = draft.programs.bytes[Tier::host];
+  json["disk_bytes"] = draft.programs.bytes[Tier::disk];
   json["search_seconds"] = draft.decision.search_seconds;
-  json["budget"] = {{draft.budget.shared_memory ? "memory" : "device_memory", draft.budget.bytes[0]},
-                    {"host_memory", draft.budget.bytes[1]},
-                    {"disk_memory", draft.budget.bytes[2]}};
+  json["budget"] = {{draft.budget.shared_memory ? "memory" : "device_memory", draft.budget.bytes[Tier::device]},
+                    {"host_memory", draft.budget.bytes[Tier::host]},
+                    {"disk_memory", draft.budget.bytes[Tier::disk]}};
   json["accumulation"] = draft.accumulation;
   if (draft.micro_batch > 0) json["micro_batch"] = draft.micro_batch;
   json["points_ranked"] = found.ranked;

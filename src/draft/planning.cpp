@@ -60,8 +60,7 @@ plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
   constexpr int kTries = 3;
   for (int i = 0; i < kTries && smallest.lacks; ++i) {
     plan::Terms enough = terms;
-    for (std::size_t t = 0; t < kTierCount; ++t)
-      enough.capacity[t] = std::max(terms.capacity[t], smallest.point.laid_out.bytes[t]);
+    for (const Tier t : kTiers) enough.capacity[t] = std::max(terms.capacity[t], smallest.point.laid_out.bytes[t]);
     const plan::Smallest again = find(enough);
     if (!again.lacks) break;
     smallest.point = again.point;
@@ -75,38 +74,38 @@ double Prediction::seconds(std::uint64_t accumulation) const {
   return static_cast<double>(step.step_ns + static_cast<std::int64_t>(accumulation - 1) * accumulate.step_ns) * 1e-9;
 }
 
-Prediction predict(const ProgramSet::Variant &programs, const plan::Clock &clock) {
-  const program::Queues queues = program::queues_of(clock.profile());
-  return {.step = simulate(programs.step, price(programs.step, clock), queues),
-          .accumulate = simulate(programs.accumulate, price(programs.accumulate, clock), queues)};
+Prediction predict(const ProgramSet::Variant &programs, const plan::Durations &durations) {
+  const program::Queues queues = program::queues_of(durations.profile());
+  return {.step = simulate(programs.step, price(programs.step, durations), queues),
+          .accumulate = simulate(programs.accumulate, price(programs.accumulate, durations), queues)};
 }
 
 Decision choose_plan(const PlanningInputs &inputs) {
   if (!inputs.settings.plan.empty()) return {.plan = plan_from_file(inputs)};
   const auto start = std::chrono::steady_clock::now();
   const graph::Graph &graph = inputs.variant.training.graph;
-  const plan::Clock clock(inputs.profile, graph, inputs.optimizer);
+  const plan::Durations durations(inputs.profile, graph, inputs.optimizer);
   const plan::Terms terms = terms_of(inputs);
   const plan::LayOut lay_out = [&](const plan::Plan &plan) {
     const ProgramSet programs = inputs.lowering.lower_training(plan);
     return plan::LaidOut{.bytes = programs.bytes,
-                         .seconds = predict(programs.variants[0], clock).seconds(inputs.accumulation),
+                         .seconds = predict(programs.variants[0], durations).seconds(inputs.accumulation),
                          .instructions = programs.variants[0].step.instructions.size()};
   };
-  Decision decision{.found = plan::search(graph, clock, terms, lay_out)};
+  Decision decision{.found = plan::search(graph, durations, terms, lay_out)};
   if (!decision.found.best) {
-    decision.smallest = plan::smallest(graph, clock, terms, lay_out);
+    decision.smallest = plan::smallest(graph, durations, terms, lay_out);
     if (!decision.smallest->lacks) decision.found.best = decision.smallest->point;
   }
   decision.plan =
       plan::expand(graph, decision.found.best ? decision.found.best->choice : decision.smallest->point.choice);
   decision.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (decision.found.best) return decision;
-  const auto find = [&](const plan::Terms &other) { return plan::smallest(graph, clock, other, lay_out); };
+  const auto find = [&](const plan::Terms &other) { return plan::smallest(graph, durations, other, lay_out); };
   decision.smallest = verified(*decision.smallest, terms, find);
   decision.plan = plan::expand(graph, decision.smallest->point.choice);
-  if (plan::Terms disk = terms; terms.capacity[2] == 0) {
-    disk.capacity[2] = std::numeric_limits<std::int64_t>::max();
+  if (plan::Terms disk = terms; terms.capacity[Tier::disk] == 0) {
+    disk.capacity[Tier::disk] = std::numeric_limits<std::int64_t>::max();
     decision.with_disk = verified(find(disk), disk, find).point.laid_out.bytes;
   }
   return decision;

@@ -39,6 +39,6 @@ struct Prediction {
   program::Simulation step, accumulate;
   double seconds(std::uint64_t accumulation) const;  // of all batches of a step together
 };
-Prediction predict(const ProgramSet::Variant &programs, const plan::Clock &clock);
+Prediction predict(const ProgramSet::Variant &programs, const plan::Durations &durations);
 
 }  // namespace protrain::draft

@@ -47,7 +47,7 @@ ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
   ProgramSet set{.state = program::lay_out_state(sources, plan, request_)};
   const auto lowered = [&](const program::Source &source, const program::Workspace &workspace) {
     program::Program program = program::lower(source, plan, set.state, workspace);
-    for (std::size_t t = 0; t < kTierCount; ++t) set.bytes[t] = std::max(set.bytes[t], program.arena_bytes[t]);
+    for (const Tier t : kTiers) set.bytes[t] = std::max(set.bytes[t], program.arena_bytes[t]);
     return program;
   };
   for (std::size_t v = 0; v < count; ++v) {

@@ -42,9 +42,9 @@ std::optional<Binding> smaller(const Settings &settings, const onnx_import::Sour
 Change more_memory(const Draft &draft) {
   const plan::Bytes &needed = draft.decision.smallest->point.laid_out.bytes;
   Change more;
-  for (std::size_t t = 0; t < kTierCount; ++t) {
+  for (const Tier t : kTiers) {
     if (needed[t] <= draft.budget.bytes[t]) continue;
-    const std::string key = key_of(static_cast<Tier>(t), draft.budget);
+    const std::string key = key_of(t, draft.budget);
     if (!more.text.empty()) more.text += " and ";
     more.text += fmt::format("{}={} ({})", key, needed[t], bytes_text(needed[t]));
     more.options.emplace_back(key, std::to_string(needed[t]));
@@ -54,13 +54,14 @@ Change more_memory(const Draft &draft) {
 
 // A disk of `with` bytes, and what memory lacks beside it.
 Change with_disk(const plan::Bytes &with, const Draft &draft) {
-  const std::string disk = fmt::format("{} ({})", with[2], bytes_text(with[2]));
-  Change change = draft.settings.hardware.empty()
-                      ? Change{{{"offload_dir", "DIR"}}, fmt::format("offload_dir with {} of disk", disk)}
-                      : Change{{{"disk_memory", std::to_string(with[2])}}, fmt::format("disk_memory={}", disk)};
+  const std::string disk = fmt::format("{} ({})", with[Tier::disk], bytes_text(with[Tier::disk]));
+  Change change =
+      draft.settings.hardware.empty()
+          ? Change{{{"offload_dir", "DIR"}}, fmt::format("offload_dir with {} of disk", disk)}
+          : Change{{{"disk_memory", std::to_string(with[Tier::disk])}}, fmt::format("disk_memory={}", disk)};
   for (Tier tier : {Tier::device, Tier::host}) {
-    const std::uint64_t bytes = with[static_cast<std::size_t>(tier)];
-    if (bytes <= draft.budget.bytes[static_cast<std::size_t>(tier)]) continue;
+    const std::uint64_t bytes = with[tier];
+    if (bytes <= draft.budget.bytes[tier]) continue;
     change.text += fmt::format(" and {}={} ({})", key_of(tier, draft.budget), bytes, bytes_text(bytes));
     change.options.emplace_back(key_of(tier, draft.budget), std::to_string(bytes));
   }
@@ -73,7 +74,7 @@ std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import
                                      TargetMachine &machine, const Draft &draft) {
   std::vector<Change> changes = {more_memory(draft)};
   const auto &disk = draft.decision.with_disk;
-  if (disk && (*disk)[static_cast<std::size_t>(Tier::disk)] > 0) changes.push_back(with_disk(*disk, draft));
+  if (disk && (*disk)[Tier::disk] > 0) changes.push_back(with_disk(*disk, draft));
   ProfiledMachine profiled(machine, draft.profile);
   for (const auto &[name, size] : settings.dims)
     if (const std::optional<Binding> less = smaller(settings, source, profiled, {name, size}))
@@ -83,14 +84,13 @@ std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import
 
 void refuse(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine, const Draft &draft) {
   const Tier tier = *draft.decision.smallest->lacks;
-  const auto lacking = static_cast<std::size_t>(tier);
-  const std::uint64_t needed = draft.decision.smallest->point.laid_out.bytes[lacking];
+  const std::uint64_t needed = draft.decision.smallest->point.laid_out.bytes[tier];
   const std::string key = key_of(tier, draft.budget);
   std::vector<std::string> texts;
   for (const Change &change : changes_that_fit(settings, source, machine, draft)) texts.push_back(change.text);
   fail(Code::budget, key,
        "no plan fits: the smallest needs {} bytes ({}) of {}, and there are {} ({}); what would fit: {}", needed,
-       bytes_text(needed), key, draft.budget.bytes[lacking], bytes_text(draft.budget.bytes[lacking]),
+       bytes_text(needed), key, draft.budget.bytes[tier], bytes_text(draft.budget.bytes[tier]),
        fmt::join(texts, "; or "));
 }
 

@@ -8,8 +8,6 @@ namespace protrain::plan {
 
 namespace {
 
-std::size_t at(Tier tier) { return static_cast<std::size_t>(tier); }
-
 // Of what hides behind compute in theory a little is lost in practice: of two plans that are equal otherwise the one
 // that moves less is better.
 constexpr double kFriction = 1e-3;
@@ -28,9 +26,9 @@ CostModel::Load CostModel::Load::operator*(double share) const {
 }
 
 // A block's seconds go to the chunks that hold its parameters, by their bytes.
-Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Clock &clock_, const Terms &terms_,
+Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Durations &durations_, const Terms &terms_,
                    std::uint64_t chunk_bytes)
-    : outline(outline_), clock(clock_), terms(terms_) {
+    : outline(outline_), durations(durations_), terms(terms_) {
   const auto bytes_of = [&](std::size_t p) {
     const graph::Type &type = graph.value(graph.parameters[p]).type;
     return byte_count(type.dtype, type.shape);
@@ -56,9 +54,10 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Clo
       chunk.state += elements * terms.optimizer.state;
       chunk.gradient += bytes_of(p);
       // What goes with others is launched by them.
-      const double launch = ops::goes_with_others(graph.value(graph.parameters[p]).type) ? 0 : clock.launch();
-      chunk.device_update += launch + clock.update(Tier::device, p, bytes_of(p));
-      if (clock.profile().host_optimizer > 0) chunk.host_update += launch + clock.update(Tier::host, p, bytes_of(p));
+      const double launch = ops::goes_with_others(graph.value(graph.parameters[p]).type) ? 0 : durations.launch();
+      chunk.device_update += launch + durations.update(Tier::device, p, bytes_of(p));
+      if (durations.profile().host_optimizer > 0)
+        chunk.host_update += launch + durations.update(Tier::host, p, bytes_of(p));
     }
   }
   const std::size_t n = chunks.size();
@@ -73,21 +72,21 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Clo
 }
 
 CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_device)
-    : clock_(chunking.clock),
+    : durations_(chunking.durations),
       outline_(chunking.outline),
       terms_(chunking.terms),
       base_(base),
       on_device_(terms_.shared_memory ? 1 : on_device),
-      shares_cores_(clock_.profile().shares_cores),
+      shares_cores_(durations_.profile().shares_cores),
       spreads_(base.order == OptimizerOrder::overlap && terms_.defer() && !shares_cores_),
-      lost_beside_disk_(1 - clock_.profile().compute_beside_disk),
+      lost_beside_disk_(1 - durations_.profile().compute_beside_disk),
       modes_(interleave(outline_.blocks.size(), static_cast<std::size_t>(base.n_swap),
                         static_cast<std::size_t>(base.n_checkpoint), static_cast<std::size_t>(base.n_selective))),
       chunks_(chunking.chunks),
       in_a_row_(chunking.in_a_row),
       outside_(outline_.forward + outline_.backward) {
   weigh();
-  for (Tier tier : {Tier::device, Tier::host, Tier::disk}) sum_up(tier);
+  for (const Tier tier : kTiers) sum_up(tier);
   hold();
 }
 
@@ -119,8 +118,8 @@ void CostModel::weigh() {
 CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   Load load;
   if (tier == Tier::device) return load;
-  if (tier == Tier::disk) load.disk = clock_.move(Tier::disk, Tier::device, chunks_[c].weights);
-  if (!terms_.shared_memory) load.up = clock_.move(Tier::host, Tier::device, chunks_[c].weights);
+  if (tier == Tier::disk) load.disk = durations_.move(Tier::disk, Tier::device, chunks_[c].weights);
+  if (!terms_.shared_memory) load.up = durations_.move(Tier::host, Tier::device, chunks_[c].weights);
   return load;
 }
 
@@ -136,11 +135,11 @@ CostModel::Load CostModel::update_on_device(std::size_t c, Tier tier) const {
   const std::uint64_t comes = brought(c);
   Load load{.compute = chunk.device_update};
   if (tier == Tier::disk)
-    load.disk =
-        clock_.move(Tier::disk, Tier::host, comes) + clock_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+    load.disk = durations_.move(Tier::disk, Tier::host, comes) +
+                durations_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
   if (terms_.shared_memory) return load;
-  load.up = clock_.move(Tier::host, Tier::device, comes);
-  load.down = clock_.move(Tier::device, Tier::host, chunk.weights + chunk.state);
+  load.up = durations_.move(Tier::host, Tier::device, comes);
+  load.down = durations_.move(Tier::device, Tier::host, chunk.weights + chunk.state);
   return load;
 }
 
@@ -148,9 +147,9 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
   const Chunking::Weight &chunk = chunks_[c];
   Load load{.host = chunk.host_update};
   if (tier == Tier::disk)
-    load.disk =
-        clock_.move(Tier::disk, Tier::host, brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights : 0)) +
-        clock_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+    load.disk = durations_.move(Tier::disk, Tier::host,
+                                brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights : 0)) +
+                durations_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
   return load;
 }
 
@@ -159,8 +158,8 @@ CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool rests = base_.order != OptimizerOrder::overlap;
   Load load = rests ? Load{} : update(c, tier);
   const double leaves = tier == Tier::device ? 0 : rests ? 1 : 1 - on_device_;
-  if (!terms_.shared_memory) load.down += leaves * clock_.move(Tier::device, Tier::host, chunks_[c].gradient);
-  if (rests && tier == Tier::disk) load.disk += clock_.move(Tier::host, Tier::disk, chunks_[c].gradient);
+  if (!terms_.shared_memory) load.down += leaves * durations_.move(Tier::device, Tier::host, chunks_[c].gradient);
+  if (rests && tier == Tier::disk) load.disk += durations_.move(Tier::host, Tier::disk, chunks_[c].gradient);
   return load;
 }
 
@@ -172,7 +171,7 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
     if (modes_[block] != BlockMode::swap) continue;
     const std::uint64_t bytes = outline_.blocks[block].saved;
     const double seconds =
-        part * (out ? clock_.move(Tier::device, away, bytes) : clock_.move(away, Tier::device, bytes));
+        part * (out ? durations_.move(Tier::device, away, bytes) : durations_.move(away, Tier::device, bytes));
     (terms_.shared_memory ? load.disk : out ? load.down : load.up) += seconds;
   }
   return load;
@@ -182,14 +181,14 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
 // slower than each alone.
 double CostModel::longest(const Load &load) const {
   if (shares_cores_) return std::max(load.compute + load.up + load.down + load.host, load.disk);
-  const profile::Profile &profile = clock_.profile();
+  const profile::Profile &profile = durations_.profile();
   const double both_ways =
       profile.both_ways > 0 ? (load.up * profile.upload + load.down * profile.download) / profile.both_ways : 0;
   return std::max({load.compute, load.up, load.down, both_ways, load.disk, load.host});
 }
 
 void CostModel::sum_up(Tier tier) {
-  Sums &sums = sums_[at(tier)];
+  Sums &sums = sums_[tier];
   for (auto *of :
        {&sums.forward, &sums.backward, &sums.cached, &sums.fetch, &sums.after, &sums.ways, &sums.disk, &sums.host})
     of->assign(chunks_.size() + 1, 0);
@@ -248,7 +247,7 @@ std::size_t CostModel::fitting_host(std::size_t persist, std::uint64_t bytes) co
 
 std::size_t CostModel::fitting_buffers(std::size_t persist, std::uint64_t bytes) const {
   if (persist >= chunks_.size()) return 0;
-  const std::uint64_t base = estimate(persist, 0, 0).bytes[at(Tier::device)];
+  const std::uint64_t base = estimate(persist, 0, 0).bytes[Tier::device];
   if (bytes < base) return 0;
   return static_cast<std::size_t>(std::ranges::upper_bound(in_a_row_[persist], bytes - base) -
                                   in_a_row_[persist].begin()) -
@@ -257,7 +256,7 @@ std::size_t CostModel::fitting_buffers(std::size_t persist, std::uint64_t bytes)
 
 Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const {
   const std::size_t n = chunks_.size(), host_end = persist + on_host, cached = n - std::min(buffers, n);
-  const Sums &device = sums_[at(Tier::device)], &host = sums_[at(Tier::host)], &disk = sums_[at(Tier::disk)];
+  const Sums &device = sums_[Tier::device], &host = sums_[Tier::host], &disk = sums_[Tier::disk];
   const auto parts = [&](auto member, std::size_t begin, std::size_t end) {
     return between(device.*member, begin, std::min(end, persist)) +
            between(host.*member, std::max(begin, persist), std::min(end, host_end)) +
@@ -284,12 +283,12 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
         static_cast<int>((1 - on_device_) * static_cast<double>(n - persist) * (1 - backward / on_cpu));
   estimate.seconds = std::max(estimate.seconds, on_disk) + kFriction * parts(&Sums::ways, 0, n);
   if (shares_cores_) estimate.seconds += lost_beside_disk_ * on_disk;
-  estimate.bytes[at(Tier::device)] =
+  estimate.bytes[Tier::device] =
       activations_ + rest_[persist] +
       (persist < n ? in_flight_ + in_a_row_[persist][std::min(buffers, n - persist)] : 0);  // eq. 11, alpha 1
-  estimate.bytes[at(Tier::host)] = rest_[host_end] - rest_[persist];
-  estimate.bytes[at(Tier::disk)] = rest_[n] - rest_[host_end];
-  estimate.bytes[at(terms_.shared_memory ? Tier::disk : Tier::host)] += swapped_;
+  estimate.bytes[Tier::host] = rest_[host_end] - rest_[persist];
+  estimate.bytes[Tier::disk] = rest_[n] - rest_[host_end];
+  estimate.bytes[terms_.shared_memory ? Tier::disk : Tier::host] += swapped_;
   return estimate;
 }
 

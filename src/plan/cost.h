@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/clock.h"
+#include "plan/durations.h"
 #include "plan/outline.h"
 #include "plan/plan.h"
 
 namespace protrain::plan {
 
-using Bytes = std::array<std::uint64_t, kTierCount>;
+using Bytes = PerTier<std::uint64_t>;
 
 // What is fixed before a plan is chosen.
 struct Terms {
@@ -42,11 +42,11 @@ struct Chunking {
     double device_update = 0, host_update = 0;
     std::vector<std::pair<std::size_t, double>> blocks;  // whose parameters it holds, and which share of them
   };
-  Chunking(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms,
+  Chunking(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms,
            std::uint64_t chunk_bytes);
 
   const Outline &outline;
-  const Clock &clock;
+  const Durations &durations;
   const Terms &terms;
   std::vector<Weight> chunks;
   // The most that as many chunks in a row weigh, of those from a chunk on: in_a_row[from][count].
@@ -98,7 +98,7 @@ class CostModel {
   std::uint64_t brought(std::size_t chunk) const;
   double longest(const Load &load) const;
 
-  const Clock &clock_;
+  const Durations &durations_;
   const Outline &outline_;
   const Terms &terms_;
   const Choice base_;
@@ -111,7 +111,7 @@ class CostModel {
   const std::vector<std::vector<std::uint64_t>> &in_a_row_;
   std::vector<double> backward_;     // seconds of each chunk, with what is computed again
   std::vector<std::uint64_t> rest_;  // prefix sums
-  std::array<Sums, kTierCount> sums_;
+  PerTier<Sums> sums_;
   std::uint64_t activations_ = 0, swapped_ = 0;  // on the device, and where swaps go
   std::uint64_t in_flight_ = 0;                  // of chunks that are being updated, on the device
   double outside_ = 0;                           // seconds outside of blocks

@@ -45,8 +45,9 @@ const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choic
       }
       const Bytes &bytes = trial->laid_out.bytes;
       if (fits(bytes, terms_.capacity) && trial->laid_out.seconds < than.laid_out.seconds) return trial;
-      const int more = chunks_that_fit(choice, shifted(terms_.capacity[0], -static_cast<double>(bytes[0])),
-                                       shifted(bytes[0], -static_cast<double>(terms_.capacity[0])));
+      const int more =
+          chunks_that_fit(choice, shifted(terms_.capacity[Tier::device], -static_cast<double>(bytes[Tier::device])),
+                          shifted(bytes[Tier::device], -static_cast<double>(terms_.capacity[Tier::device])));
       if (more == 0) break;
       choice.n_persist += more;
     }
@@ -139,7 +140,7 @@ bool Descent::settle(Choice &choice) const {
   if (choice.n_swap < 0 || choice.n_swap > space_.most_swap) return false;
   if (choice.n_checkpoint < 0 || choice.n_swap + choice.n_checkpoint > space_.blocks) return false;
   if (choice.n_selective > 0) choice.n_selective = space_.blocks - choice.n_swap - choice.n_checkpoint;
-  const bool disk = terms_.capacity[static_cast<std::size_t>(Tier::disk)] > 0;
+  const bool disk = terms_.capacity[Tier::disk] > 0;
   choice.n_host = disk && choice.n_host >= 0 ? std::min(choice.n_host, left) : left;
   if (choice.n_device_update < 0) return false;
   if (choice.n_device_update >= left) choice.n_device_update = -1;

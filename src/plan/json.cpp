@@ -15,8 +15,8 @@ namespace {
 
 constexpr const char *kModeNames[] = {"keep", "recompute", "swap", "selective"};
 
-template <typename Enum, std::size_t N>
-Enum named(const Json &json, const char *const (&names)[N], const char *what) {
+template <typename Enum, typename Names>
+Enum named(const Json &json, const Names &names, const char *what) {
   const std::string *name = json.text();
   require(name != nullptr, Code::format, "plan", "{} is no text, and so no {}", printable(json.dump()), what);
   const auto found = std::find(std::begin(names), std::end(names), *name);
@@ -167,8 +167,8 @@ Json as_json(const Plan &plan) {
   json["chunks"] = Json::array();
   for (const Chunk &chunk : plan.chunks)
     json["chunks"].push_back({{"bytes", chunk.bytes},
-                              {"tier", kTierNames[static_cast<int>(chunk.tier)]},
-                              {"update", kTierNames[static_cast<int>(chunk.update)]},
+                              {"tier", kTierNames[chunk.tier]},
+                              {"update", kTierNames[chunk.update]},
                               {"deferred", chunk.deferred},
                               {"parameters", chunk.parameters}});
   return json;

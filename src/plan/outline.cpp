@@ -32,7 +32,7 @@ std::uint64_t beyond(std::uint64_t bytes, std::uint64_t base) { return bytes - s
 
 }  // namespace
 
-Outline::Outline(const Graph &graph, const Clock &clock) {
+Outline::Outline(const Graph &graph, const Durations &durations) {
   const Lives lives(graph);
   int count = 0;
   for (const Node &node : graph.nodes()) count = std::max(count, node.block + 1);
@@ -43,10 +43,10 @@ Outline::Outline(const Graph &graph, const Clock &clock) {
     double &seconds = node.block < 0 ? (ahead ? forward : backward)
                                      : (ahead ? blocks[static_cast<std::size_t>(node.block)].forward
                                               : blocks[static_cast<std::size_t>(node.block)].backward);
-    seconds += clock.run(static_cast<graph::NodeId>(n));
+    seconds += durations.run(static_cast<graph::NodeId>(n));
     if (ahead &&
         std::ranges::any_of(node.outputs, [&](ValueId out) { return out != ValueId::none && lives.light(index(out)); }))
-      blocks[static_cast<std::size_t>(node.block)].again += clock.run(static_cast<graph::NodeId>(n));
+      blocks[static_cast<std::size_t>(node.block)].again += durations.run(static_cast<graph::NodeId>(n));
   }
   for (std::size_t v = 0; v < graph.value_count(); ++v) {
     if (!lives.saved(v)) continue;

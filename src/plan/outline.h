@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "plan/clock.h"
+#include "plan/durations.h"
 
 namespace protrain::plan {
 
@@ -19,7 +19,7 @@ struct Outline {
     std::uint64_t transient = 0;       // the most its backward holds beside what is saved, its own and the earlier
                                        // blocks'
   };
-  Outline(const graph::Graph &graph, const Clock &clock);
+  Outline(const graph::Graph &graph, const Durations &durations);
 
   std::vector<Block> blocks;
   double forward = 0, backward = 0;     // seconds of nodes outside of blocks

@@ -43,16 +43,16 @@ std::vector<int> spread(int last) {
 
 class Search {
  public:
-  Search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out)
+  Search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out)
       : graph_(graph),
         terms_(terms),
         lay_out_(lay_out),
         trials_(graph, lay_out),
-        outline_(graph, clock),
-        space_(space_of(graph, outline_, clock, terms)),
+        outline_(graph, durations),
+        space_(space_of(graph, outline_, durations, terms)),
         base_(with_terms({}, terms)) {
     chunkings_.reserve(space_.chunk_bytes.size());
-    for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, clock, terms, bytes);
+    for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, durations, terms, bytes);
   }
 
   // Where nothing fits, bytes are used again at once, and then updates wait for the norm of all gradients: both hold
@@ -123,7 +123,8 @@ class Search {
   bool is_worth(const LaidOut &selective) const {
     const LaidOut &all = resident_.laid_out;
     const double given = selective.seconds / all.seconds - 1;
-    const double saved = 1 - static_cast<double>(selective.bytes[0]) / static_cast<double>(all.bytes[0]);
+    const double saved =
+        1 - static_cast<double>(selective.bytes[Tier::device]) / static_cast<double>(all.bytes[Tier::device]);
     return saved > 0 && given <= kMostGiven && saved >= kLeastWorth * given;
   }
 
@@ -224,8 +225,8 @@ class Search {
         if (left < 2) continue;  // one chunk has no mean
         choice.n_device_update = std::clamp(static_cast<int>(std::lround(share * left)), 1, left - 1);
       }
-      const std::size_t on_host = terms_.shared_memory ? 0 : model.fitting_host(persist, room[1]);
-      const std::size_t most = persist == n ? 0 : model.fitting_buffers(persist, room[0]);
+      const std::size_t on_host = terms_.shared_memory ? 0 : model.fitting_host(persist, room[Tier::host]);
+      const std::size_t most = persist == n ? 0 : model.fitting_buffers(persist, room[Tier::device]);
       choice.n_persist = static_cast<int>(persist);
       choice.n_host = static_cast<int>(on_host);
       for (std::size_t buffers : {most, most - std::min<std::size_t>(most, 1), most - std::min<std::size_t>(most, 2),
@@ -234,7 +235,8 @@ class Search {
         const Estimate estimate = model.estimate(persist, on_host, buffers);
         if (choice.order == OptimizerOrder::overlap) choice.n_deferred = estimate.n_deferred;
         ++ranked_;
-        if (estimate.bytes[2] <= room[2] && estimate.bytes[0] <= room[0]) shortlist_.push_back({choice, estimate});
+        if (estimate.bytes[Tier::disk] <= room[Tier::disk] && estimate.bytes[Tier::device] <= room[Tier::device])
+          shortlist_.push_back({choice, estimate});
         if (persist == n) break;
       }
     }
@@ -244,11 +246,11 @@ class Search {
   std::vector<std::size_t> persists(const CostModel &model, const Bytes &room, const int *around) const {
     const std::size_t n = model.chunks();
     std::vector<std::size_t> found;
-    if ((terms_.capacity[1] > 0 || terms_.capacity[2] > 0)) {
+    if ((terms_.capacity[Tier::host] > 0 || terms_.capacity[Tier::disk] > 0)) {
       std::size_t first = 0, end = n;
-      if (terms_.capacity[2] == 0)
-        while (first < n && first + model.fitting_host(first, room[1]) < n) ++first;
-      while (end > first && model.fitting_buffers(end - 1, room[0]) == 0) --end;
+      if (terms_.capacity[Tier::disk] == 0)
+        while (first < n && first + model.fitting_host(first, room[Tier::host]) < n) ++first;
+      while (end > first && model.fitting_buffers(end - 1, room[Tier::device]) == 0) --end;
       if (end > first)
         for (int more : spread(static_cast<int>(end - first) - 1))
           found.push_back(first + static_cast<std::size_t>(more));
@@ -262,7 +264,7 @@ class Search {
           if (p > at + 3) found.push_back(p);
       }
     }
-    if (model.estimate(n, 0, 0).bytes[0] <= room[0]) found.push_back(n);
+    if (model.estimate(n, 0, 0).bytes[Tier::device] <= room[Tier::device]) found.push_back(n);
     return found;
   }
 
@@ -285,7 +287,7 @@ class Search {
   Bytes room_near(const Choice &choice) const {
     const Trial *near = trials_.nearest(choice, mode_distance);
     Bytes room = terms_.capacity;
-    for (std::size_t t = 0; t < kTierCount; ++t)
+    for (const Tier t : kTiers)
       room[t] =
           shifted(room[t], near != nullptr ? -near->memory_error(t) : (margin_ - 1) * static_cast<double>(room[t]));
     return room;
@@ -341,7 +343,7 @@ class Search {
 
   bool looks_fitting(const Candidate &candidate, const Trial &near) const {
     Bytes bytes = candidate.estimate.bytes;
-    for (std::size_t t = 0; t < kTierCount; ++t) bytes[t] = shifted(bytes[t], near.memory_error(t));
+    for (const Tier t : kTiers) bytes[t] = shifted(bytes[t], near.memory_error(t));
     return fits(bytes);
   }
 
@@ -401,7 +403,7 @@ Choice with_terms(Choice choice, const Terms &terms) {
   return choice;
 }
 
-Space space_of(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms) {
+Space space_of(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms) {
   Space space{.blocks = static_cast<int>(outline.blocks.size())};
   std::uint64_t all = 0, in_blocks = 0;
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
@@ -418,15 +420,15 @@ Space space_of(const graph::Graph &graph, const Outline &outline, const Clock &c
   if (terms.barrier_only && terms.defer()) space.orderings.push_back({OptimizerOrder::barrier, -1});
   space.orderings.push_back({OptimizerOrder::barrier, 0});
   const Tier away = terms.shared_memory ? Tier::disk : Tier::host;
-  if (space.blocks == 0 || terms.capacity[static_cast<std::size_t>(away)] == 0) return space;
+  if (space.blocks == 0 || terms.capacity[away] == 0) return space;
   const Outline::Block &middle = outline.blocks[outline.blocks.size() / 2];
-  const double interval = std::ceil(clock.move(Tier::device, away, middle.saved) / middle.forward);
+  const double interval = std::ceil(durations.move(Tier::device, away, middle.saved) / middle.forward);
   space.most_swap = space.blocks / std::max(static_cast<int>(std::min(interval, 1e6)), 1);
   return space;
 }
 
-Found search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out) {
-  return Search(graph, clock, terms, lay_out).run();
+Found search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out) {
+  return Search(graph, durations, terms, lay_out).run();
 }
 
 }  // namespace protrain::plan

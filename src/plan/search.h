@@ -1,7 +1,7 @@
 // The search for a plan (ProTrain, section 3.3): the closed form ranks every point of the space, those that look best
 // are laid out and simulated, and what they turn out to be corrects the ranking of their neighbours. Where everything
 // fits, what next to no time makes again is not kept, if much memory comes of it. The result is a function of graph,
-// profile and budgets alone: no clock decides when it ends.
+// profile and budgets alone: no durations decides when it ends.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,7 @@ struct Space {
   int blocks = 0;
   int most_swap = 0;  // as many as the way out can hide behind compute (the paper's N_interval)
 };
-Space space_of(const graph::Graph &graph, const Outline &outline, const Clock &clock, const Terms &terms);
+Space space_of(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms);
 
 struct Found {
   std::optional<Point> best;      // none: nothing that was laid out fits
@@ -40,7 +40,7 @@ struct Found {
   std::size_t ranked = 0, laid_out = 0;
 };
 
-Found search(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out);
+Found search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
 
 // The plan to fall back on: of a few that are small by their nature (nothing persists, or as much as must; all blocks
 // compute again, all but the last, or swap; what keeps does so selectively) the one that lacks least of what there is,
@@ -50,7 +50,7 @@ struct Smallest {
   Point point;
   std::optional<Tier> lacks;
 };
-Smallest smallest(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out);
+Smallest smallest(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
 
 // Everything that `choice` and the terms say of a plan.
 Choice with_terms(Choice choice, const Terms &terms);

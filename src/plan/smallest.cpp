@@ -14,12 +14,12 @@ constexpr std::size_t kInstructions = 30'000, kMostInstructions = 300'000;
 
 class Fallback {
  public:
-  Fallback(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out)
+  Fallback(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out)
       : terms_(terms),
         trials_(graph, lay_out),
-        outline_(graph, clock),
-        space_(space_of(graph, outline_, clock, terms)) {
-    for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, clock, terms, bytes);
+        outline_(graph, durations),
+        space_(space_of(graph, outline_, durations, terms)) {
+    for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, durations, terms, bytes);
   }
 
   // Lays out what looks smallest, each corrected by its nearest neighbour that was laid out.
@@ -34,13 +34,13 @@ class Fallback {
       relieve_host(trials_.add(candidate));
     }
     Smallest smallest{.point = {least().candidate.choice, least().laid_out}};
-    for (std::size_t t = kTierCount; t-- > 0;)
-      if (smallest.point.laid_out.bytes[t] > terms_.capacity[t]) smallest.lacks = static_cast<Tier>(t);
+    for (const Tier t : {Tier::disk, Tier::host, Tier::device})
+      if (smallest.point.laid_out.bytes[t] > terms_.capacity[t]) smallest.lacks = t;
     return smallest;
   }
 
  private:
-  std::uint64_t excess(const Bytes &bytes, std::size_t tier) const {
+  std::uint64_t excess(const Bytes &bytes, Tier tier) const {
     return bytes[tier] - std::min(bytes[tier], terms_.capacity[tier]);
   }
 
@@ -48,7 +48,8 @@ class Fallback {
   // is short of. Of what lacks equally little, the one that needs least of the disk, then of the device.
   bool smaller(const Bytes &a, const Bytes &b) const {
     const auto order = [&](const Bytes &bytes) {
-      return std::tuple(excess(bytes, 0), excess(bytes, 1) + excess(bytes, 2), bytes[2], bytes[0]);
+      return std::tuple(excess(bytes, Tier::device), excess(bytes, Tier::host) + excess(bytes, Tier::disk),
+                        bytes[Tier::disk], bytes[Tier::device]);
     };
     return order(a) < order(b);
   }
@@ -61,7 +62,7 @@ class Fallback {
   Bytes corrected(const Candidate &candidate) const {
     Bytes bytes = candidate.estimate.bytes;
     if (const Trial *near = trials_.nearest(candidate.choice); near != nullptr)
-      for (std::size_t t = 0; t < kTierCount; ++t) bytes[t] = shifted(bytes[t], near->memory_error(t));
+      for (const Tier t : kTiers) bytes[t] = shifted(bytes[t], near->memory_error(t));
     return bytes;
   }
 
@@ -96,10 +97,10 @@ class Fallback {
   void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();
-    const bool disk = terms_.capacity[2] > 0, host = !terms_.shared_memory && terms_.capacity[1] > 0;
+    const bool disk = terms_.capacity[Tier::disk] > 0, host = !terms_.shared_memory && terms_.capacity[Tier::host] > 0;
     add(model, choice, n, 0);
     if (disk) add(model, choice, 0, 0);
-    if (host) add(model, choice, 0, disk ? model.fitting_host(0, terms_.capacity[1]) : n);
+    if (host) add(model, choice, 0, disk ? model.fitting_host(0, terms_.capacity[Tier::host]) : n);
   }
 
   void add(const CostModel &model, Choice choice, std::size_t persist, std::size_t on_host) {
@@ -117,17 +118,19 @@ class Fallback {
   // as much as it lacks, or the device has room for, persists.
   void relieve_host(const Trial &trial) {
     const Choice choice = trial.candidate.choice;
-    if (terms_.shared_memory || excess(trial.laid_out.bytes, 0) > 0 || excess(trial.laid_out.bytes, 1) == 0) return;
+    if (terms_.shared_memory || excess(trial.laid_out.bytes, Tier::device) > 0 ||
+        excess(trial.laid_out.bytes, Tier::host) == 0)
+      return;
     const CostModel model(chunkings_[chunking_of(choice)], choice, choice.n_device_update < 0 ? 1 : 0);
-    const std::uint64_t on_host = shifted(terms_.capacity[1], -trial.memory_error(1));
-    const std::uint64_t on_device = shifted(terms_.capacity[0], -trial.memory_error(0));
+    const std::uint64_t on_host = shifted(terms_.capacity[Tier::host], -trial.memory_error(Tier::host));
+    const std::uint64_t on_device = shifted(terms_.capacity[Tier::device], -trial.memory_error(Tier::device));
     const std::size_t n = model.chunks();
     std::size_t persist = static_cast<std::size_t>(choice.n_persist);
-    if (terms_.capacity[2] > 0) return add(model, choice, persist, model.fitting_host(persist, on_host));
+    if (terms_.capacity[Tier::disk] > 0) return add(model, choice, persist, model.fitting_host(persist, on_host));
     const auto next_fits = [&] {
-      return model.estimate(persist + 1, 0, static_cast<std::size_t>(choice.n_buffer)).bytes[0] <= on_device;
+      return model.estimate(persist + 1, 0, static_cast<std::size_t>(choice.n_buffer)).bytes[Tier::device] <= on_device;
     };
-    while (persist < n && model.estimate(persist, n - persist, 1).bytes[1] > on_host && next_fits()) ++persist;
+    while (persist < n && model.estimate(persist, n - persist, 1).bytes[Tier::host] > on_host && next_fits()) ++persist;
     add(model, choice, persist, n - persist);
   }
 
@@ -149,8 +152,8 @@ class Fallback {
 
 }  // namespace
 
-Smallest smallest(const graph::Graph &graph, const Clock &clock, const Terms &terms, const LayOut &lay_out) {
-  return Fallback(graph, clock, terms, lay_out).run();
+Smallest smallest(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out) {
+  return Fallback(graph, durations, terms, lay_out).run();
 }
 
 }  // namespace protrain::plan

@@ -11,7 +11,7 @@ Mix mix_of(const Choice &choice) {
   return choice.n_device_update == 0 ? Mix::host : choice.n_device_update < 0 ? Mix::device : Mix::both;
 }
 
-double Trial::memory_error(std::size_t tier) const {
+double Trial::memory_error(Tier tier) const {
   return static_cast<double>(laid_out.bytes[tier]) - static_cast<double>(candidate.estimate.bytes[tier]);
 }
 
@@ -54,7 +54,7 @@ const Trial *Trials::nearest(const Choice &choice, double (*away)(const Choice &
 }
 
 bool fits(const Bytes &bytes, const Bytes &capacity) {
-  for (std::size_t t = 0; t < kTierCount; ++t)
+  for (const Tier t : kTiers)
     if (bytes[t] > capacity[t]) return false;
   return true;
 }

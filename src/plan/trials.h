@@ -24,7 +24,7 @@ struct Candidate {
 struct Trial {
   Candidate candidate;
   LaidOut laid_out;
-  double memory_error(std::size_t tier) const;  // bytes by which the closed form is too low
+  double memory_error(Tier tier) const;  // bytes by which the closed form is too low
 };
 
 // Where the optimizer runs for the chunks that do not persist.

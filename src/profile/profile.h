@@ -49,7 +49,7 @@ struct Profile {
 
 // The share of its speed that is left to each queue while another one is at work too, by queue and by the other:
 // copies in both directions share the bus, copies and the host's optimizer its memory, disk and compute the cores.
-using Shares = std::array<std::array<double, kQueueCount>, kQueueCount>;
+using Shares = PerQueue<PerQueue<double>>;
 Shares shares(const Profile &profile);
 
 std::string to_json(const Profile &profile);

@@ -6,13 +6,11 @@ namespace protrain::profile {
 
 namespace {
 
-std::size_t at(Queue queue) { return static_cast<std::size_t>(queue); }
-
 // Two that use one resource of `capacity` slow each other down once both together want more than it has.
 void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
   if (capacity <= 0 || wanted <= capacity) return;
   for (const auto &[one, other] : {std::pair(a, b), std::pair(b, a)})
-    shares[at(one)][at(other)] = std::min(shares[at(one)][at(other)], capacity / wanted);
+    shares[one][other] = std::min(shares[one][other], capacity / wanted);
 }
 
 }  // namespace
@@ -26,8 +24,8 @@ Shares shares(const Profile &p) {
   share(shares, Queue::host, Queue::download, p.host_bandwidth, p.host_optimizer + p.download);
   if (!p.shares_cores) share(shares, Queue::host, Queue::disk, p.host_bandwidth, p.host_optimizer + p.disk_read);
   if (p.shares_cores) {
-    shares[at(Queue::compute)][at(Queue::disk)] = p.compute_beside_disk;
-    shares[at(Queue::disk)][at(Queue::compute)] = p.disk_beside_compute;
+    shares[Queue::compute][Queue::disk] = p.compute_beside_disk;
+    shares[Queue::disk][Queue::compute] = p.disk_beside_compute;
   }
   return shares;
 }

@@ -124,12 +124,12 @@ Program Builder::finish() {
 }
 
 void Builder::place(const std::vector<std::size_t> &first, const std::vector<std::size_t> &last) {
-  for (std::size_t t = 0; t < kTierCount; ++t) {
+  for (const Tier t : kTiers) {
     std::vector<Interval> intervals;
     std::vector<std::size_t> of_interval;
     for (std::size_t b = 0; b < program.buffers.size(); ++b) {
       const Buffer &buffer = program.buffers[b];
-      if (buffer.persistent || buffer.tier != static_cast<Tier>(t) || first[b] == kNever) continue;
+      if (buffer.persistent || buffer.tier != t || first[b] == kNever) continue;
       const bool computes = last[b] != kNever && program.instructions[last[b]].queue == Queue::compute;
       const std::size_t end = computes || last[b] == kNever ? last[b] : end_of_slack(last[b]);
       intervals.push_back({.first = first[b], .last = end, .bytes = buffer.bytes, .alignment = buffer.alignment});

@@ -244,8 +244,10 @@ class Lowering {
   }
 
   void emit_loss_check() {
-    builder_.emit(
-        {.kind = Kind::check, .marks = {1}, .inputs = {where_.of(source_.loss)}, .outputs = {{state_.status, 0}}});
+    builder_.emit({.kind = Kind::check,
+                   .words = {StatusWord::loss()},
+                   .inputs = {where_.of(source_.loss)},
+                   .outputs = {{state_.status, 0}}});
   }
 
   // Activations leave for the host, or for the disk where the host's memory is the device's.

@@ -2,7 +2,6 @@
 // predicts from it, verify() proves it; nobody else decides anything about a step.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -12,6 +11,7 @@
 #include "base/tier.h"
 #include "graph/graph.h"
 #include "plan/plan.h"
+#include "program/status_word.h"
 
 namespace protrain::program {
 
@@ -29,8 +29,9 @@ enum class Owner : std::uint8_t {
   activation_gradients,  // what else backward makes
   workspace,             // scratch of kernels, flags
 };
-inline constexpr std::size_t kOwnerCount = 8;
-inline constexpr const char *kOwnerNames[kOwnerCount] = {
+template <typename T>
+using PerOwner = EnumArray<Owner, 8, T>;
+inline constexpr PerOwner<const char *> kOwnerNames = {
     "weights", "optimizer", "gradients", "inputs", "activations", "recomputed", "activation_gradients", "workspace"};
 
 // An interval of one tier's arena that holds one thing. Several values are one buffer where they alias (Reshape), and
@@ -55,7 +56,7 @@ struct Operand {
 
 enum class Kind : std::uint8_t {
   run,       // a node
-  check,     // status = the mark of the first scalar that is not finite; outputs {status, a copy of it as it stands
+  check,     // status = the word of the first scalar that is not finite; outputs {status, a copy of it as it stands
              // then}
   update,    // the optimizer on parameters, or on a piece of one: inputs {gradients..., status[, scale]}, outputs
              // {weights, state...} of each
@@ -66,8 +67,29 @@ enum class Kind : std::uint8_t {
   read,      // disk -> memory
   write,     // memory -> disk
 };
-inline constexpr const char *kKindNames[] = {"run",      "check",   "update", "fetch", "offload",
-                                             "swap_out", "swap_in", "read",   "write"};
+template <typename T>
+using PerKind = EnumArray<Kind, 9, T>;
+inline constexpr auto kKinds = all_values<Kind, 9>();
+inline constexpr PerKind<const char *> kKindNames = {"run",      "check",   "update", "fetch", "offload",
+                                                     "swap_out", "swap_in", "read",   "write"};
+
+// One input goes to one output, unchanged.
+constexpr bool moves(Kind kind) {
+  switch (kind) {
+    case Kind::run:
+    case Kind::check:
+    case Kind::update:
+      return false;
+    case Kind::fetch:
+    case Kind::offload:
+    case Kind::swap_out:
+    case Kind::swap_in:
+    case Kind::read:
+    case Kind::write:
+      return true;
+  }
+  return false;
+}
 
 // What an update changes: a parameter, or a piece of it; bytes of weights.
 struct Target {
@@ -83,16 +105,15 @@ struct Instruction {
   bool again = false;                        // run: a forward node that runs a second time
   bool earlier = false;                      // of the step before: done whatever becomes of this one
   std::vector<Target> targets = {};          // update
-  DType gradient = DType::f32;               // update: element type of its gradients
-  std::vector<std::uint32_t> marks = {};     // check: 1 the loss (or its mean), 2 + p the gradient of parameter p
-  std::uint64_t bytes = 0;                   // of what moves: fetch and all after it; of all weights: update
+  DType element = DType::f32;                // update: type of its gradients; check: of the scalars
+  std::vector<StatusWord> words = {};        // check: for each scalar what the status becomes where it is not finite
+  std::uint64_t bytes = 0;                   // of what moves; of all weights: update
   std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
   std::vector<Operand> inputs = {}, outputs = {};
   BufferId scratch = BufferId::none;
   std::vector<BufferId> releases = {};  // what is not needed any more once it is over
   bool operator==(const Instruction &) const = default;
 };
-inline bool moves(Kind kind) { return kind >= Kind::fetch; }  // one input goes to one output
 
 // What the optimizer keeps beside the weights: one element for each of a trained parameter.
 struct OptimizerArray {
@@ -125,13 +146,13 @@ struct State {
   std::vector<Parameter> parameters;
   std::vector<std::map<graph::ValueId, BufferId>> of_value;  // per binding of shapes: inputs, constants, accumulators
   std::vector<BufferId> kept;        // per parameter: its gradient, where it is kept; none elsewhere
-  BufferId status = BufferId::none;  // uint32; 0: everything was finite so far
+  BufferId status = BufferId::none;  // a StatusWord
   // What Updates on the host read of gradients that outlive backward.
   BufferId host_status = BufferId::none, host_scale = BufferId::none;
   // What a step leaves to its deferred Updates in the next. `held`: uint32, 0 where there is such a step. The host's
   // copies are the two above.
   BufferId held = BufferId::none, scale = BufferId::none;
-  std::array<std::uint64_t, kTierCount> bytes{};
+  PerTier<std::uint64_t> bytes{};
 
   Operand weights(std::size_t parameter) const;
   Operand optimizer(std::size_t parameter, std::size_t which) const;
@@ -145,10 +166,10 @@ struct Program {
   BufferId norm = BufferId::none;    // none: evaluation, and micro-batches before the last
   BufferId weight = BufferId::none;  // what the loss counts for in the mean over micro-batches
   BufferId status = BufferId::none;
-  std::array<std::uint64_t, kTierCount> state_bytes{};
-  std::array<std::uint64_t, kTierCount> arena_bytes{};  // the peaks: the highest byte that a step touches, plus one
-  std::size_t commit = 0;      // before this instruction a step can be stopped as if it had never begun
-  bool shares_memory = false;  // what computes reads the host's memory as its own
+  PerTier<std::uint64_t> state_bytes{};
+  PerTier<std::uint64_t> arena_bytes{};  // the peaks: the highest byte that a step touches, plus one
+  std::size_t commit = 0;                // before this instruction a step can be stopped as if it had never begun
+  bool shares_memory = false;            // what computes reads the host's memory as its own
   bool operator==(const Program &) const = default;
 };
 

@@ -10,12 +10,11 @@ namespace {
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 constexpr double kYear = 365.0 * 86400;
-constexpr auto kCompute = static_cast<std::size_t>(Queue::compute);
 
 class Books {
  public:
   explicit Books(const Program &program) : program_(program), begun_(program.buffers.size(), false) {
-    for (std::size_t t = 0; t < kTierCount; ++t) now_.live_bytes[t] = now_.high_bytes[t] = program.state_bytes[t];
+    for (const Tier t : kTiers) now_.live_bytes[t] = now_.high_bytes[t] = program.state_bytes[t];
   }
 
   Entry record(const Instruction &instruction) {
@@ -24,7 +23,7 @@ class Books {
     const Entry entry = now_;
     for (BufferId id : instruction.releases) {
       const Buffer &buffer = program_.buffers[index(id)];
-      now_.live_bytes[static_cast<std::size_t>(buffer.tier)] -= buffer.bytes;
+      now_.live_bytes[buffer.tier] -= buffer.bytes;
     }
     return entry;
   }
@@ -34,7 +33,7 @@ class Books {
     if (id == BufferId::none || program_.buffers[index(id)].persistent || begun_[index(id)]) return;
     begun_[index(id)] = true;
     const Buffer &buffer = program_.buffers[index(id)];
-    const auto tier = static_cast<std::size_t>(buffer.tier);
+    const Tier tier = buffer.tier;
     now_.live_bytes[tier] += buffer.bytes;
     now_.high_bytes[tier] = std::max(now_.high_bytes[tier], buffer.offset + buffer.bytes);
   }
@@ -50,7 +49,7 @@ class Time {
  public:
   Time(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues)
       : program_(program), ns_(ns), queues_(queues), over_(program.instructions.size(), false) {
-    for (std::size_t i = 0; i < program.instructions.size(); ++i) lists_[lane_of(i)].push_back(i);
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) lists_[worker_of(i)].push_back(i);
   }
 
   void run(std::vector<Entry> &entries) {
@@ -60,64 +59,63 @@ class Time {
   }
 
  private:
-  std::size_t lane_of(std::size_t i) const {
-    const auto queue = static_cast<std::size_t>(program_.instructions[i].queue);
-    return queues_.beside[queue] ? queue : kCompute;
+  // A worker is named after its queue. Compute's also runs the queues that have none.
+  Queue worker_of(std::size_t i) const {
+    const Queue queue = program_.instructions[i].queue;
+    return queues_.beside[queue] ? queue : Queue::compute;
   }
 
-  // The first instruction of the lane that is not over; kNone where there is none.
-  std::size_t head(std::size_t lane) const {
-    return next_[lane] < lists_[lane].size() ? lists_[lane][next_[lane]] : kNone;
+  // The first instruction of the worker that is not over; kNone where there is none.
+  std::size_t head(Queue worker) const {
+    return next_[worker] < lists_[worker].size() ? lists_[worker][next_[worker]] : kNone;
   }
 
-  bool ready(std::size_t i, std::size_t lane) const {
-    if (queues_.issued_in_turn && lane != kCompute && head(kCompute) < i) return false;
+  bool ready(std::size_t i, Queue worker) const {
+    if (queues_.issued_in_turn && worker != Queue::compute && head(Queue::compute) < i) return false;
     return std::ranges::all_of(program_.instructions[i].waits, [&](std::size_t wait) { return over_[wait]; });
   }
 
   void start(std::vector<Entry> &entries) {
-    for (std::size_t lane = 0; lane < kQueueCount; ++lane) {
-      const std::size_t i = head(lane);
-      if (running_[lane] || i == kNone || !ready(i, lane)) continue;
-      running_[lane] = true;
-      left_[lane] = static_cast<double>(ns_[i]);
+    for (const Queue worker : kQueues) {
+      const std::size_t i = head(worker);
+      if (running_[worker] || i == kNone || !ready(i, worker)) continue;
+      running_[worker] = true;
+      left_[worker] = static_cast<double>(ns_[i]);
       entries[i].start_ns = static_cast<std::int64_t>(now_);
     }
   }
 
-  // A lane's own queue at present: what runs on compute in turn is slowed, and slows, as what it is.
-  std::size_t queue_at(std::size_t lane) const {
-    return static_cast<std::size_t>(program_.instructions[head(lane)].queue);
-  }
+  // The queue of what the worker is to run: work in compute's place is slowed, and slows others, as its own queue does.
+  Queue queue_at(Queue worker) const { return program_.instructions[head(worker)].queue; }
 
-  double speed(std::size_t lane) const {
+  double speed(Queue worker) const {
     double speed = 1;
-    for (std::size_t other = 0; other < kQueueCount; ++other)
-      if (other != lane && running_[other])
-        speed *= queues_.shares[lane == kCompute ? kCompute : queue_at(lane)][other];
+    for (const Queue other : kQueues)
+      if (other != worker && running_[other])
+        speed *= queues_.shares[worker == Queue::compute ? Queue::compute : queue_at(worker)][other];
     return speed;
   }
 
   // Goes on to the next end; false where nothing runs.
   bool finish(std::vector<Entry> &entries) {
-    std::array<double, kQueueCount> speeds{};
+    PerQueue<double> speeds{};
     double step = std::numeric_limits<double>::infinity();
-    for (std::size_t lane = 0; lane < kQueueCount; ++lane)
-      if (running_[lane]) {
-        speeds[lane] = speed(lane);
-        step = std::min(step, left_[lane] / speeds[lane]);
+    for (const Queue worker : kQueues)
+      if (running_[worker]) {
+        speeds[worker] = speed(worker);
+        step = std::min(step, left_[worker] / speeds[worker]);
       }
     if (step == std::numeric_limits<double>::infinity()) return false;
     now_ += step;
-    for (std::size_t lane = 0; lane < kQueueCount; ++lane) {
-      if (!running_[lane]) continue;
-      left_[lane] -= step * speeds[lane];
-      if (left_[lane] > 0.5) continue;  // half a nanosecond
-      const std::size_t i = head(lane);
+    for (const Queue worker : kQueues) {
+      if (!running_[worker]) continue;
+      left_[worker] -= step * speeds[worker];
+      if (left_[worker] > 0.5) continue;  // half a nanosecond
+      const std::size_t i = head(worker);
       entries[i].end_ns = static_cast<std::int64_t>(now_);
       over_[i] = true;
-      running_[lane] = false;
-      ++next_[lane];
+      running_[worker] = false;
+      ++next_[worker];
     }
     return true;
   }
@@ -125,11 +123,11 @@ class Time {
   const Program &program_;
   const std::vector<std::int64_t> &ns_;
   const Queues &queues_;
-  std::array<std::vector<std::size_t>, kQueueCount> lists_;  // per lane: its instructions
-  std::array<std::size_t, kQueueCount> next_{};              // per lane: those that are over
-  std::array<bool, kQueueCount> running_{};
-  std::array<double, kQueueCount> left_{};  // of what runs, ns at full speed
-  std::vector<bool> over_;                  // per instruction
+  PerQueue<std::vector<std::size_t>> lists_;  // per worker: its instructions
+  PerQueue<std::size_t> next_{};              // per worker: those that are over
+  PerQueue<bool> running_{};
+  PerQueue<double> left_{};  // of what runs, ns at full speed
+  std::vector<bool> over_;   // per instruction
   double now_ = 0;
 };
 
@@ -142,29 +140,30 @@ Queues::Queues(const Beside &own) : beside(own) {
 Queues queues_of(const profile::Profile &profile) {
   Queues queues;
   queues.beside.fill(!profile.shares_cores);
-  queues.beside[kCompute] = false;
-  queues.beside[static_cast<std::size_t>(Queue::disk)] = true;
+  queues.beside[Queue::compute] = false;
+  queues.beside[Queue::disk] = true;
   queues.issued_in_turn = profile.shares_cores;
   queues.shares = profile::shares(profile);
   return queues;
 }
 
-std::vector<std::int64_t> price(const Program &program, const plan::Clock &clock) {
+std::vector<std::int64_t> price(const Program &program, const plan::Durations &durations) {
   std::vector<std::int64_t> ns;
   ns.reserve(program.instructions.size());
   const auto tier = [&](const Operand &operand) { return program.buffers[index(operand.buffer)].tier; };
   for (const Instruction &i : program.instructions) {
     double seconds = 0;
     if (i.kind == Kind::run)
-      seconds = clock.run(i.node);
+      seconds = durations.run(i.node);
     else if (i.kind == Kind::update)
-      seconds = std::accumulate(i.targets.begin(), i.targets.end(), clock.launch(), [&](double sum, const Target &t) {
-        return sum + clock.update(tier(i.outputs[0]), t.parameter, t.bytes);
-      });
+      seconds =
+          std::accumulate(i.targets.begin(), i.targets.end(), durations.launch(), [&](double sum, const Target &t) {
+            return sum + durations.update(tier(i.outputs[0]), t.parameter, t.bytes);
+          });
     else if (moves(i.kind))
-      seconds = clock.move(tier(i.inputs[0]), tier(i.outputs[0]), i.bytes);
+      seconds = durations.move(tier(i.inputs[0]), tier(i.outputs[0]), i.bytes);
     else
-      seconds = clock.launch();
+      seconds = durations.launch();
     // A year is long enough, also for a machine that is described with rates next to nothing.
     ns.push_back(static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9));
   }
@@ -177,7 +176,7 @@ Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns,
   Books books(program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     simulation.entries.push_back(books.record(program.instructions[i]));
-    simulation.busy_ns[static_cast<std::size_t>(program.instructions[i].queue)] += ns[i];
+    simulation.busy_ns[program.instructions[i].queue] += ns[i];
   }
   Time(program, ns, queues).run(simulation.entries);
   for (const Entry &entry : simulation.entries) simulation.step_ns = std::max(simulation.step_ns, entry.end_ns);

@@ -1,18 +1,19 @@
-// The simulator: the same Program that the executor runs, with books in place of memory and a clock in place of work.
+// The simulator: the same Program that the executor runs, with books in place of memory and a durations in place of
+// work.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
-#include "plan/clock.h"
+#include "plan/durations.h"
 #include "profile/profile.h"
 #include "program/program.h"
 
 namespace protrain::program {
 
 // Which queues run beside compute; the others' instructions run on it, in the Program's order.
-using Beside = std::array<bool, kQueueCount>;
+using Beside = PerQueue<bool>;
 
 // How a machine runs queues.
 struct Queues {
@@ -29,18 +30,18 @@ Queues queues_of(const profile::Profile &profile);
 // An instruction as the books have it once it is over, with all before it in the list.
 struct Entry {
   std::int64_t start_ns = 0, end_ns = 0;
-  std::array<std::uint64_t, kTierCount> live_bytes{};  // of buffers that are not released, persistent ones included
-  std::array<std::uint64_t, kTierCount> high_bytes{};  // the highest byte touched so far, plus one
+  PerTier<std::uint64_t> live_bytes{};  // of buffers that are not released, persistent ones included
+  PerTier<std::uint64_t> high_bytes{};  // the highest byte touched so far, plus one
 };
 
 struct Simulation {
   std::int64_t step_ns = 0;
-  std::vector<Entry> entries;                       // per instruction
-  std::array<std::int64_t, kQueueCount> busy_ns{};  // per queue
+  std::vector<Entry> entries;        // per instruction
+  PerQueue<std::int64_t> busy_ns{};  // per queue
 };
 
 // How long each instruction takes where nothing else is at work.
-std::vector<std::int64_t> price(const Program &program, const plan::Clock &clock);
+std::vector<std::int64_t> price(const Program &program, const plan::Durations &durations);
 
 // `ns`: as price() gives them.
 Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues);

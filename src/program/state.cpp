@@ -33,7 +33,7 @@ class Layout {
  private:
   BufferId add(const std::string &name, std::uint64_t bytes, Tier tier, Owner owner = Owner::workspace) {
     const std::uint64_t alignment = tier == Tier::disk ? kDiskAlignment : kAlignment;
-    std::uint64_t &end = state_.bytes[static_cast<std::size_t>(tier)];
+    std::uint64_t &end = state_.bytes[tier];
     const std::uint64_t padded = round_up(std::max<std::uint64_t>(bytes, 1), kAlignment);
     const std::uint64_t offset = round_up(end, alignment);
     state_.buffers.push_back({.name = name,

@@ -9,8 +9,6 @@ namespace {
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-std::size_t index(Queue queue) { return static_cast<std::size_t>(queue); }
-
 // Sorted and disjoint.
 std::vector<Span> joined(std::vector<Span> spans, std::int64_t join_ns) {
   std::ranges::sort(spans, {}, &Span::start_ns);
@@ -46,17 +44,17 @@ class Stalls {
  public:
   Stalls(const Program &program, const std::vector<Span> &spans, const Beside &beside)
       : program_(program), spans_(spans), beside_(beside), before_(spans.size(), kNone) {
-    std::array<std::size_t, kQueueCount> last{};
+    PerQueue<std::size_t> last{};
     last.fill(kNone);
     for (std::size_t i = 0; i < spans.size(); ++i) {
-      std::size_t &previous = last[index(queue(i))];
+      std::size_t &previous = last[queue(i)];
       if (apart(i)) before_[i] = previous;
       previous = i;
     }
-    last_computed_ = last[index(Queue::compute)];
+    last_computed_ = last[Queue::compute];
   }
 
-  std::array<std::int64_t, kStallCount> run(std::int64_t step_ns) {
+  PerStall<std::int64_t> run(std::int64_t step_ns) {
     std::int64_t at = 0;
     bool computed = false;
     for (std::size_t i = 0; i < spans_.size(); ++i) {
@@ -64,21 +62,20 @@ class Stalls {
       const Span span = {std::max(spans_[i].start_ns, at), std::max(spans_[i].end_ns, at)};
       const bool over = last_computed_ == kNone || i > last_computed_;
       if (!computed || over)
-        of(computed ? Stall::end : Stall::start) += span.start_ns - at;
+        stall_ns_[computed ? Stall::end : Stall::start] += span.start_ns - at;
       else
         explain(i, at, span.start_ns);
-      if (queue(i) != Queue::compute) of(Stall::inlined) += span.end_ns - span.start_ns;
+      if (queue(i) != Queue::compute) stall_ns_[Stall::inlined] += span.end_ns - span.start_ns;
       computed = computed || queue(i) == Queue::compute;
       at = span.end_ns;
     }
-    of(Stall::end) += step_ns - at;
+    stall_ns_[Stall::end] += step_ns - at;
     return stall_ns_;
   }
 
  private:
   Queue queue(std::size_t i) const { return program_.instructions[i].queue; }
-  bool apart(std::size_t i) const { return queue(i) != Queue::compute && beside_[index(queue(i))]; }
-  std::int64_t &of(Stall stall) { return stall_ns_[static_cast<std::size_t>(stall)]; }
+  bool apart(std::size_t i) const { return queue(i) != Queue::compute && beside_[queue(i)]; }
 
   // Of what the instruction comes after, what ended last.
   std::size_t held_up_by(std::size_t i) const {
@@ -94,10 +91,10 @@ class Stalls {
       i = held_up_by(i);
       const bool explains = i != kNone && apart(i) && spans_[i].end_ns > from;
       const std::int64_t end = explains ? std::min(spans_[i].end_ns, until) : from;
-      of(Stall::issue) += until - end;
+      stall_ns_[Stall::issue] += until - end;
       if (!explains) return;
       until = std::clamp(spans_[i].start_ns, from, end);
-      stall_ns_[static_cast<std::size_t>(program_.instructions[i].kind)] += end - until;
+      stall_ns_[stall_of(program_.instructions[i].kind)] += end - until;
     }
   }
 
@@ -106,7 +103,7 @@ class Stalls {
   const Beside &beside_;
   std::vector<std::size_t> before_;  // per instruction of a queue beside compute: the one before it on that queue
   std::size_t last_computed_ = kNone;
-  std::array<std::int64_t, kStallCount> stall_ns_{};
+  PerStall<std::int64_t> stall_ns_{};
 };
 
 }  // namespace
@@ -118,9 +115,27 @@ std::vector<Span> spans_of(const Simulation &simulation) {
   return spans;
 }
 
-const char *name_of_stall(std::size_t stall) {
-  constexpr const char *kOthers[] = {"inline", "start", "end", "issue"};
-  return stall < kKindCount ? kKindNames[stall] : kOthers[stall - kKindCount];
+Stall stall_of(Kind kind) {
+  switch (kind) {
+    case Kind::run:
+    case Kind::check:
+      return Stall::issue;  // these are compute's own
+    case Kind::update:
+      return Stall::update;
+    case Kind::fetch:
+      return Stall::fetch;
+    case Kind::offload:
+      return Stall::offload;
+    case Kind::swap_out:
+      return Stall::swap_out;
+    case Kind::swap_in:
+      return Stall::swap_in;
+    case Kind::read:
+      return Stall::read;
+    case Kind::write:
+      return Stall::write;
+  }
+  return Stall::issue;
 }
 
 std::vector<Span> busy_spans(const Program &program, const std::vector<Span> &spans, Queue queue,
@@ -136,7 +151,7 @@ Summary summarize(const Program &program, const std::vector<Span> &spans, const 
   std::vector<Span> others;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const Queue queue = program.instructions[i].queue;
-    summary.busy_ns[index(queue)] += spans[i].end_ns - spans[i].start_ns;
+    summary.busy_ns[queue] += spans[i].end_ns - spans[i].start_ns;
     summary.step_ns = std::max(summary.step_ns, spans[i].end_ns);
     if (queue != Queue::compute) others.push_back(spans[i]);
   }

@@ -12,8 +12,7 @@ class Books {
   explicit Books(const Program &program) : program_(program), begun_(program.buffers.size(), false) {
     for (const Buffer &buffer : program.buffers)
       if (buffer.persistent) held(buffer) += buffer.bytes;
-    for (std::size_t t = 0; t < kTierCount; ++t)
-      now_[t][static_cast<std::size_t>(Owner::workspace)] += program.state_bytes[t] - total(now_[t]);
+    for (const Tier t : kTiers) now_[t][Owner::workspace] += program.state_bytes[t] - total(now_[t]);
   }
 
   void begin(const Instruction &instruction) {
@@ -26,12 +25,10 @@ class Books {
       held(buffer) -= buffer.bytes;
     }
   }
-  const Holdings &now(std::size_t tier) const { return now_[tier]; }
+  const Holdings &now(Tier tier) const { return now_[tier]; }
 
  private:
-  std::uint64_t &held(const Buffer &buffer) {
-    return now_[static_cast<std::size_t>(buffer.tier)][static_cast<std::size_t>(buffer.owner)];
-  }
+  std::uint64_t &held(const Buffer &buffer) { return now_[buffer.tier][buffer.owner]; }
   void take(BufferId id) {
     if (id == BufferId::none || program_.buffers[index(id)].persistent || begun_[index(id)]) return;
     begun_[index(id)] = true;
@@ -40,7 +37,7 @@ class Books {
 
   const Program &program_;
   std::vector<bool> begun_;
-  std::array<Holdings, kTierCount> now_{};
+  PerTier<Holdings> now_{};
 };
 
 // Where each instruction is drawn: never before the one in front of it.
@@ -92,11 +89,11 @@ Timeline timeline(const Program &program, const std::vector<Span> &spans, std::s
   std::int64_t end_ns = 0;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     books.begin(program.instructions[i]);
-    for (std::size_t t = 0; t < kTierCount; ++t) add(all[t], {at_ns[i], books.now(t)});
+    for (const Tier t : kTiers) add(all[t], {at_ns[i], books.now(t)});
     books.end(program.instructions[i]);
     end_ns = std::max(end_ns, spans[i].end_ns);
   }
-  for (std::size_t t = 0; t < kTierCount; ++t) {
+  for (const Tier t : kTiers) {
     all[t].push_back({end_ns, books.now(t)});
     const bool used = std::ranges::any_of(all[t], [](const Point &point) { return total(point.bytes) > 0; });
     all[t] = used ? thinned(all[t], most) : std::vector<Point>{};

@@ -1,7 +1,6 @@
 // Who held the memory when: bytes by owner in each tier over a step, for pictures.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -10,7 +9,7 @@
 
 namespace protrain::program {
 
-using Holdings = std::array<std::uint64_t, kOwnerCount>;  // bytes by Owner
+using Holdings = PerOwner<std::uint64_t>;  // bytes
 std::uint64_t total(const Holdings &holdings);
 
 // From here to the next point.
@@ -20,7 +19,7 @@ struct Point {
 };
 
 // Per tier. The last point is the step's end; a tier that is never used has none.
-using Timeline = std::array<std::vector<Point>, kTierCount>;
+using Timeline = PerTier<std::vector<Point>>;
 
 // What is live while each instruction runs, in the Program's order: the simulator's books, told apart by owner. So the
 // largest total of a tier is the largest live_bytes of a Simulation, whatever the spans say. Padding between persistent

@@ -168,10 +168,10 @@ void Updates::complete(const std::vector<std::size_t> &parameters) {
 
 // Returns a copy of the status as it stands after the check: what host Updates go by, however late they run.
 BufferId Updates::check(const std::vector<std::size_t> &parameters) {
-  Instruction check{.kind = Kind::check, .outputs = {{state_.status, 0}}};
+  Instruction check{.kind = Kind::check, .element = DType::f64, .outputs = {{state_.status, 0}}};
   BufferId copy = BufferId::none;
   for (std::size_t p : parameters) {
-    check.marks.push_back(static_cast<std::uint32_t>(2 + p));
+    check.words.push_back(StatusWord::gradient(p));
     check.inputs.push_back(where_.of(source_.squared_norms[p]));
     if (copy != BufferId::none || rests(chunk_of(p)) || optimizer_place(chunk_of(p)) != Tier::host) continue;
     copy = builder_.add("status", Tier::device, kStatusBytes);
@@ -238,7 +238,7 @@ void Updates::emit_update(const Batch &batch, const std::vector<Operand> &verdic
   Instruction update{.kind = Kind::update,
                      .queue = optimizer_place(chunk_of(first)) == Tier::host ? Queue::host : Queue::compute,
                      .targets = batch.targets,
-                     .gradient = source_.graph.value(source_.gradients[first]).type.dtype};
+                     .element = source_.graph.value(source_.gradients[first]).type.dtype};
   for (const Target &target : batch.targets) update.bytes += target.bytes;
   for (const Arrays &at : batch.arrays) {
     update.inputs.push_back(at.gradient);
@@ -335,8 +335,10 @@ void Updates::finish() {
   if (!waits_ || !source_.updates || source_.gradients.empty()) return;
   // Finite sums may still have no mean: no target counted in any of the step's batches.
   if (source_.scale != ValueId::none)
-    builder_.emit(
-        {.kind = Kind::check, .marks = {1}, .inputs = {where_.of(source_.scale)}, .outputs = {{state_.status, 0}}});
+    builder_.emit({.kind = Kind::check,
+                   .words = {StatusWord::loss()},
+                   .inputs = {where_.of(source_.scale)},
+                   .outputs = {{state_.status, 0}}});
   const bool on_host = state_.host_status != BufferId::none;
   if (source_.scale != ValueId::none && state_.scale != BufferId::none)
     builder_.move(where_.of(source_.scale), {state_.scale, 0}, sizeof(float));

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "base/error.h"
-#include "program/clocks.h"
 #include "program/program.h"
+#include "program/vector_clocks.h"
 
 namespace protrain::program {
 
@@ -14,7 +14,7 @@ namespace {
 
 struct Usage {
   bool written = false, released = false;
-  Clock writers{}, readers{};  // per queue: the last one, plus one
+  VectorClock writers{}, readers{};  // per queue: the last one, plus one
 };
 
 class Verifier {
@@ -50,8 +50,8 @@ class Verifier {
   using Spans = std::map<std::uint64_t, Span>;
 
   const Buffer &buffer(BufferId id) const { return program_.buffers[index(id)]; }
-  Spans &spans(const Buffer &b) { return spans_[static_cast<std::size_t>(b.tier)]; }
-  const Spans &spans(const Buffer &b) const { return spans_[static_cast<std::size_t>(b.tier)]; }
+  Spans &spans(const Buffer &b) { return spans_[b.tier]; }
+  const Spans &spans(const Buffer &b) const { return spans_[b.tier]; }
 
   void start(std::size_t i) {
     const Instruction &instruction = program_.instructions[i];
@@ -64,7 +64,7 @@ class Verifier {
   }
 
   void check_bounds(const Buffer &buffer) const {
-    const auto tier = static_cast<std::size_t>(buffer.tier);
+    const Tier tier = buffer.tier;
     const std::uint64_t end = checked_add(buffer.offset, buffer.bytes);
     const std::uint64_t begin = buffer.persistent ? 0 : program_.state_bytes[tier];
     const std::uint64_t limit = buffer.persistent ? program_.state_bytes[tier] : program_.arena_bytes[tier];
@@ -83,15 +83,15 @@ class Verifier {
         if (operand.buffer == BufferId::none) continue;
         const Buffer &b = buffer(operand.buffer);
         require(moving || b.tier == place, Code::internal, b.name, "instruction {} cannot reach a buffer on the {}",
-                now, kTierNames[static_cast<std::size_t>(b.tier)]);
+                now, kTierNames[b.tier]);
         require(operand.offset < b.bytes && (!moving || instruction.bytes <= b.bytes - operand.offset), Code::internal,
                 b.name, "instruction {} reaches beyond the buffer's {} bytes", now, b.bytes);
       }
   }
 
-  bool over(const Clock &users, std::size_t now) const {
-    for (std::size_t q = 0; q < kQueueCount; ++q)
-      if (users[q] > 0 && !clocks_.over(users[q] - 1, static_cast<Queue>(q), now)) return false;
+  bool over(const VectorClock &users, std::size_t now) const {
+    for (const Queue q : kQueues)
+      if (users[q] > 0 && !clocks_.over(users[q] - 1, q, now)) return false;
     return true;
   }
 
@@ -114,7 +114,7 @@ class Verifier {
     Usage &usage = usage_[index(id)];
     require(over(usage.writers, now), Code::internal, buffer(id).name,
             "instruction {} may read the buffer before it is written", now);
-    usage.readers[static_cast<std::size_t>(program_.instructions[now].queue)] = now + 1;
+    usage.readers[program_.instructions[now].queue] = now + 1;
   }
 
   void write(BufferId id, std::size_t now) {
@@ -128,7 +128,7 @@ class Verifier {
       require_over(owner, now);
     }
     if (!usage.written) take(id);
-    usage.writers[static_cast<std::size_t>(program_.instructions[now].queue)] = now + 1;
+    usage.writers[program_.instructions[now].queue] = now + 1;
   }
 
   void release(BufferId id, std::size_t now) {
@@ -160,9 +160,9 @@ class Verifier {
   }
 
   const Program &program_;
-  Clocks clocks_;
-  std::vector<Usage> usage_;             // per buffer
-  std::array<Spans, kTierCount> spans_;  // owned bytes, by start
+  VectorClocks clocks_;
+  std::vector<Usage> usage_;  // per buffer
+  PerTier<Spans> spans_;      // owned bytes, by start
 };
 
 }  // namespace

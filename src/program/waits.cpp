@@ -4,18 +4,18 @@
 #include <algorithm>
 #include <functional>
 
-#include "program/clocks.h"
 #include "program/program.h"
+#include "program/vector_clocks.h"
 
 namespace protrain::program {
 
 namespace {
 
 // The last instruction of each queue that did something, plus one; those before it on its queue are over with it.
-using Last = Clock;
+using Last = VectorClock;
 
 void note(Last &last, Queue queue, std::size_t instruction) {
-  std::size_t &one = last[static_cast<std::size_t>(queue)];
+  std::size_t &one = last[queue];
   one = std::max(one, instruction + 1);
 }
 
@@ -77,7 +77,7 @@ class Orderer {
 
  private:
   void after(const Last &last) {
-    for (std::size_t q = 0; q < kQueueCount; ++q) wanted_[q] = std::max(wanted_[q], last[q]);
+    for (const Queue q : kQueues) wanted_[q] = std::max(wanted_[q], last[q]);
   }
 
   void before_write(BufferId id) {
@@ -86,15 +86,14 @@ class Orderer {
     const Buffer &buffer = program_.buffers[index(id)];
     if (buffer.persistent || begun_[index(id)]) return;
     begun_[index(id)] = true;
-    released_[static_cast<std::size_t>(buffer.tier)].each(
-        buffer, [&](std::size_t i) { note(wanted_, program_.instructions[i].queue, i); });
+    released_[buffer.tier].each(buffer, [&](std::size_t i) { note(wanted_, program_.instructions[i].queue, i); });
   }
 
   // The latest first: what it implies needs no wait of its own.
   void add_waits(std::size_t i) {
     Instruction &instruction = program_.instructions[i];
     clocks_.begin(i, instruction.queue);
-    Clock latest = wanted_;
+    VectorClock latest = wanted_;
     std::ranges::sort(latest, std::greater<>());
     for (std::size_t one : latest) {
       if (one == 0) break;
@@ -115,15 +114,15 @@ class Orderer {
       if (out.buffer != BufferId::none) note(written_[index(out.buffer)], instruction.queue, i);
     for (BufferId id : instruction.releases) {
       const Buffer &buffer = program_.buffers[index(id)];
-      released_[static_cast<std::size_t>(buffer.tier)].set(buffer, i);
+      released_[buffer.tier].set(buffer, i);
     }
   }
 
   Program &program_;
-  Clocks clocks_;
+  VectorClocks clocks_;
   std::vector<Last> written_, read_;  // per buffer
   std::vector<bool> begun_;           // per buffer: written once
-  std::array<Releases, kTierCount> released_;
+  PerTier<Releases> released_;
   Last wanted_{};  // what the present instruction must come after
 };
 

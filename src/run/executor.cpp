@@ -32,23 +32,20 @@ void sleep_now_and_then(std::uint64_t run, std::size_t instruction) {
 }  // namespace
 
 Executor::Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program, Store &store,
-                   Lanes &lanes)
-    : device_(device), graph_(graph), program_(program), store_(store), lanes_(lanes) {
+                   QueueWorkers &workers)
+    : device_(device), graph_(graph), program_(program), store_(store), workers_(workers) {
   report_.peak_bytes = program.arena_bytes;
   report_.timed.spans.resize(program.instructions.size());
-  for (std::size_t q = 0; q < kQueueCount; ++q)
-    report_.beside[q] =
-        lanes.has(static_cast<Queue>(q)) || (device.info().asynchronous && static_cast<Queue>(q) != Queue::compute);
+  for (const Queue q : kQueues)
+    report_.beside[q] = workers.has(q) || (device.info().asynchronous && q != Queue::compute);
 }
 
 backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Kernels &kernels,
                                      const backend::Optimizer &optimizer) const {
   if (instruction.kind == program::Kind::run) return kernels.of_node(graph_, graph_.node(instruction.node));
-  // The loss is float32, squared norms are float64.
-  if (instruction.kind == program::Kind::check)
-    return kernels.of_check(instruction.marks.at(0) == 1 ? DType::f32 : DType::f64, instruction.marks);
+  if (instruction.kind == program::Kind::check) return kernels.of_check(instruction.element, instruction.words);
   backend::UpdateRequest request{
-      .optimizer = optimizer, .elements = {}, .gradient = instruction.gradient, .earlier = instruction.earlier};
+      .optimizer = optimizer, .elements = {}, .gradient = instruction.element, .earlier = instruction.earlier};
   for (const program::Target &target : instruction.targets) {
     request.weights = graph_.value(graph_.parameters.at(target.parameter)).type.dtype;
     request.elements.push_back(static_cast<std::int64_t>(target.bytes / size_of(request.weights)));
@@ -57,7 +54,7 @@ backend::Kernel &Executor::kernel_of(const program::Instruction &instruction, Ke
 }
 
 Executor::Issue Executor::resolve(const program::Instruction &instruction, Kernels &kernels,
-                                  const backend::Optimizer &optimizer, const Trial &trial) const {
+                                  const backend::Optimizer &optimizer, const FaultInjection &faults) const {
   const auto buffer = [&](program::BufferId id) -> const program::Buffer & { return program_.buffers[index(id)]; };
   const auto address = [&](const program::Operand &operand) -> void * {
     if (operand.buffer == program::BufferId::none || buffer(operand.buffer).tier == Tier::disk) return nullptr;
@@ -73,7 +70,7 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
     else
       issue.waits.push_back({queue, wait});
   for (program::BufferId id : instruction.releases)
-    if (trial.poison && buffer(id).tier != Tier::disk && !runs_ahead(instruction.queue))
+    if (faults.poison && buffer(id).tier != Tier::disk && !runs_ahead(instruction.queue))
       issue.poison.emplace_back(store_.address(buffer(id)), buffer(id).bytes);
   if (!program::moves(instruction.kind)) {
     issue.kernel = &kernel_of(instruction, kernels, optimizer);
@@ -90,19 +87,19 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
   return issue;
 }
 
-void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial) {
-  trial_ = trial;
+void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const FaultInjection &faults) {
+  faults_ = faults;
   recordings_ = {};
   report_.not_recorded.clear();
-  records_ = device_.info().asynchronous && !trial.delays && !trial.poison &&
-             std::ranges::none_of(program_.instructions, [&](const auto &i) { return lanes_.has(i.queue); });
+  records_ = device_.info().asynchronous && !faults.delays && !faults.poison &&
+             std::ranges::none_of(program_.instructions, [&](const auto &i) { return workers_.has(i.queue); });
   record_from_ = 0;
   if (device_.info().asynchronous) device_.reserve_events(program_.instructions.size());
   issues_.clear();
   for (auto &list : lists_) list.clear();
   for (const program::Instruction &instruction : program_.instructions) {
-    if (lanes_.has(instruction.queue)) lists_[static_cast<std::size_t>(instruction.queue)].push_back(issues_.size());
-    issues_.push_back(resolve(instruction, kernels, optimizer, trial));
+    if (workers_.has(instruction.queue)) lists_[instruction.queue].push_back(issues_.size());
+    issues_.push_back(resolve(instruction, kernels, optimizer, faults));
     const bool changes_state = std::ranges::any_of(instruction.outputs, [&](const program::Operand &out) {
       return out.buffer != program::BufferId::none && program_.buffers[index(out.buffer)].persistent;
     });
@@ -130,7 +127,7 @@ void Executor::perform(std::size_t instruction, bool alone) {
   if (ahead)
     for (std::size_t event : issue.events) device_.wait(issue.queue, event);
   if (issue.commits) committed_.store(true, std::memory_order_relaxed);
-  if (trial_.delays) sleep_now_and_then(report_.runs, instruction);
+  if (faults_.delays) sleep_now_and_then(report_.runs, instruction);
   const std::int64_t start_ns = timed_ && !ahead ? nanoseconds_since(start_) : 0;
   const backend::Launch launch{
       .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = scalars_};
@@ -158,8 +155,8 @@ void Executor::execute(std::size_t instruction) {
 bool Executor::stopped(std::size_t instruction) {
   if (instruction > program_.commit || !cancelled_->load(std::memory_order_relaxed)) return false;
   stopped_ = true;
-  lanes_.fail(instruction,
-              std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
+  workers_.fail(instruction,
+                std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
   return true;
 }
 
@@ -171,7 +168,7 @@ void Executor::append() {
 void Executor::finish_earlier() {
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     if (!issues_[i].earlier || issues_[i].over) continue;
-    if (lanes_.has(issues_[i].queue))
+    if (workers_.has(issues_[i].queue))
       execute(i);
     else
       perform(i, false);
@@ -182,27 +179,27 @@ void Executor::issue() {
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     const Issue &issue = issues_[i];
     if (stopped(i)) return;
-    if (lanes_.has(issue.queue)) {
-      lanes_.issue(i);
+    if (workers_.has(issue.queue)) {
+      workers_.issue(i);
       continue;
     }
-    if (!issue.waits.empty() && !lanes_.wait(issue.waits)) return;
+    if (!issue.waits.empty() && !workers_.wait(issue.waits)) return;
     try {
       perform(i, false);
     } catch (...) {
-      return lanes_.fail(i, std::current_exception());
+      return workers_.fail(i, std::current_exception());
     }
-    if (!runs_ahead(issue.queue)) lanes_.over(i, issue.queue);
+    if (!runs_ahead(issue.queue)) workers_.over(i, issue.queue);
   }
 }
 
 // Of what the device ran by itself only the ends are known: it began when nothing was left to wait for.
 void Executor::note_spans() {
   std::vector<program::Span> &spans = report_.timed.spans;
-  std::array<std::int64_t, kQueueCount> free{};
+  PerQueue<std::int64_t> free{};
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     const Queue queue = issues_[i].queue;
-    std::int64_t &queue_free = free[static_cast<std::size_t>(queue)];
+    std::int64_t &queue_free = free[queue];
     if (runs_ahead(queue)) {
       std::int64_t start = queue_free;
       for (std::size_t wait : program_.instructions[i].waits) start = std::max(start, spans[wait].end_ns);
@@ -237,7 +234,7 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
 }
 
 // The step ended early; the one before must not.
-void Executor::settle(Lanes::Outcome &outcome) {
+void Executor::settle(QueueWorkers::Outcome &outcome) {
   if (issues_[outcome.instruction].earlier && !stopped_) return;
   try {
     device_.run_step(&Executor::finish_all, this);
@@ -247,7 +244,7 @@ void Executor::settle(Lanes::Outcome &outcome) {
   }
 }
 
-void Executor::rethrow(const Lanes::Outcome &outcome) const {
+void Executor::rethrow(const QueueWorkers::Outcome &outcome) const {
   try {
     std::rethrow_exception(outcome.error);
   } catch (Error &error) {
@@ -277,7 +274,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   }
   for (Issue &issue : issues_) issue.over = false;
   start_ = Time::now();
-  lanes_.begin(*this);
+  workers_.begin(*this);
   std::exception_ptr gone;  // the device is, and nobody knows what it had done: that matters more than what came first
   try {
     if (recording == nullptr)
@@ -288,11 +285,11 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
     }
   } catch (Error &error) {
     if (error.code != Code::arg) error.facts.device_gone = true, gone = std::current_exception();
-    lanes_.fail(issues_.size() - 1, std::current_exception());
+    workers_.fail(issues_.size() - 1, std::current_exception());
   } catch (...) {  // workers must end the run all the same
-    lanes_.fail(issues_.size() - 1, std::current_exception());
+    workers_.fail(issues_.size() - 1, std::current_exception());
   }
-  Lanes::Outcome outcome = lanes_.end(issues_.size());
+  QueueWorkers::Outcome outcome = workers_.end(issues_.size());
   if (gone) outcome.error = gone;
   const bool holds_earlier = std::ranges::any_of(issues_, &Issue::earlier);
   if (outcome.error && !gone && holds_earlier) settle(outcome);

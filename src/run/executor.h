@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "program/summary.h"
 #include "run/kernels.h"
-#include "run/lanes.h"
+#include "run/queue_workers.h"
 #include "run/store.h"
 
 namespace protrain::run {
@@ -26,7 +26,7 @@ namespace protrain::run {
 struct Report {
   std::uint64_t runs = 0;  // so far
   double seconds = 0;
-  std::array<std::uint64_t, kTierCount> peak_bytes{};
+  PerTier<std::uint64_t> peak_bytes{};
   struct Timed {  // the last run that was
     std::uint64_t step = 0;
     double seconds = 0;
@@ -38,19 +38,19 @@ struct Report {
 };
 
 // What tests do to find faults that timing hides.
-struct Trial {
+struct FaultInjection {
   bool delays = false;  // instructions now and then sleep before they start
   bool poison = false;  // what is released is filled with NaN
 };
 
 class Executor final : public Job {
  public:
-  // `graph`, `program`, `store` and `lanes` must outlive it.
+  // `graph`, `program`, `store` and `workers` must outlive it.
   Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program, Store &store,
-           Lanes &lanes);
+           QueueWorkers &workers);
 
   // Resolves kernels and addresses.
-  void bind(Kernels &kernels, const backend::Optimizer &optimizer, const Trial &trial = {});
+  void bind(Kernels &kernels, const backend::Optimizer &optimizer, const FaultInjection &faults = {});
 
   // Launches each kernel of the device's queues that is not yet in `warm`, once, on whatever memory holds: what a
   // device loads or takes for a first launch it has then. The status word must not be 0, so that updates change
@@ -82,14 +82,14 @@ class Executor final : public Job {
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
   };
 
-  const std::vector<std::size_t> &list(Queue queue) const override { return lists_[static_cast<std::size_t>(queue)]; }
+  const std::vector<std::size_t> &list(Queue queue) const override { return lists_[queue]; }
   const std::vector<Wait> &waits(std::size_t instruction) const override { return issues_[instruction].waits; }
   void execute(std::size_t instruction) override;
   // The device runs the queue by itself, some time after the thread that issues has appended to it.
-  bool runs_ahead(Queue queue) const { return device_.info().asynchronous && !lanes_.has(queue); }
+  bool runs_ahead(Queue queue) const { return device_.info().asynchronous && !workers_.has(queue); }
 
   Issue resolve(const program::Instruction &instruction, Kernels &kernels, const backend::Optimizer &optimizer,
-                const Trial &trial) const;
+                const FaultInjection &faults) const;
   backend::Kernel &kernel_of(const program::Instruction &instruction, Kernels &kernels,
                              const backend::Optimizer &optimizer) const;
   static void issue_all(void *self) { static_cast<Executor *>(self)->issue(); }
@@ -104,22 +104,22 @@ class Executor final : public Job {
   void move(const Issue &issue, bool alone);
   void note_spans();
   void state_facts(Error &error, std::size_t instruction) const;
-  void settle(Lanes::Outcome &outcome);
-  [[noreturn]] void rethrow(const Lanes::Outcome &outcome) const;
+  void settle(QueueWorkers::Outcome &outcome);
+  [[noreturn]] void rethrow(const QueueWorkers::Outcome &outcome) const;
 
   backend::Device &device_;
   const graph::Graph &graph_;
   const program::Program &program_;
   Store &store_;
-  Lanes &lanes_;
-  Trial trial_;
+  QueueWorkers &workers_;
+  FaultInjection faults_;
   std::vector<Issue> issues_;
-  std::array<std::vector<std::size_t>, kQueueCount> lists_;  // per queue with a worker: its instructions
-  std::atomic<bool> committed_{false};                       // one that commits has begun
-  bool stopped_ = false;                                     // the run, by a cancel
-  bool timed_ = false;                                       // the run is
-  bool records_ = false;                                     // the device may
-  std::uint64_t record_from_ = 0;                            // in that run at the earliest; 0: none has succeeded yet
+  PerQueue<std::vector<std::size_t>> lists_;  // per queue with a worker: its instructions
+  std::atomic<bool> committed_{false};        // one that commits has begun
+  bool stopped_ = false;                      // the run, by a cancel
+  bool timed_ = false;                        // the run is
+  bool records_ = false;                      // the device may
+  std::uint64_t record_from_ = 0;             // in that run at the earliest; 0: none has succeeded yet
   std::array<std::unique_ptr<backend::Recording>, 2> recordings_;  // without and with times; nullptr: runs are issued
   const backend::StepScalars *scalars_ = nullptr;
   const std::atomic<bool> *cancelled_ = nullptr;

@@ -44,10 +44,12 @@ void Kernels::use_variant(const std::string &signature, backend::Kernel &kernel)
   kernel.use_variant(chosen != variants_.end() && chosen->second < count ? static_cast<int>(chosen->second) : 0);
 }
 
-backend::Kernel &Kernels::of_check(DType dtype, const std::vector<std::uint32_t> &marks) {
+backend::Kernel &Kernels::of_check(DType dtype, const std::vector<program::StatusWord> &words) {
+  std::vector<std::uint32_t> bits;
+  for (const program::StatusWord word : words) bits.push_back(word.bits());
   std::unique_ptr<backend::Kernel> &kernel =
-      by_signature_[fmt::format("check {} {}", name_of(dtype), fmt::join(marks, " "))];
-  if (!kernel) kernel = device_.compile_check(dtype, marks);
+      by_signature_[fmt::format("check {} {}", name_of(dtype), fmt::join(bits, " "))];
+  if (!kernel) kernel = device_.compile_check(dtype, bits);
   return *kernel;
 }
 

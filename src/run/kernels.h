@@ -23,7 +23,7 @@ class Kernels {
   // Which algorithm kernels of nodes use, those compiled already among them, by ops::signature; others use the first.
   void use_variants(std::map<std::string, std::uint64_t> variants);
 
-  backend::Kernel &of_check(DType dtype, const std::vector<std::uint32_t> &marks);
+  backend::Kernel &of_check(DType dtype, const std::vector<program::StatusWord> &words);
   backend::Kernel &of_update(const backend::UpdateRequest &request);
 
   // Bytes that each of those compiled so far wants; of nodes by ops::signature.

@@ -10,16 +10,15 @@
 namespace protrain::run {
 
 Store::Store(backend::Device &device, Room room) : device_(device), room_(std::move(room)) {
-  const auto bytes = [&](Tier tier) { return room_.bytes[static_cast<std::size_t>(tier)]; };
-  device_arena_ = static_cast<std::byte *>(device.allocate_arena(bytes(Tier::device)));
-  if (bytes(Tier::host) > 0) {
-    host_ = Block(bytes(Tier::host), "host slab");
+  device_arena_ = static_cast<std::byte *>(device.allocate_arena(room_.bytes[Tier::device]));
+  if (room_.bytes[Tier::host] > 0) {
+    host_ = Block(room_.bytes[Tier::host], "host slab");
     pinned_bytes_ = device.pin(host_.data(), host_.size());
   }
-  if (bytes(Tier::disk) == 0) return;
+  if (room_.bytes[Tier::disk] == 0) return;
   require(!room_.directory.empty(), Code::arg, "offload_dir",
           "the plan puts state on disk; say where with offload_dir");
-  disk_ = std::make_unique<SpillFile>(room_.directory, bytes(Tier::disk));
+  disk_ = std::make_unique<SpillFile>(room_.directory, room_.bytes[Tier::disk]);
 }
 
 Store::~Store() {
@@ -57,10 +56,9 @@ void Store::clear_disk(std::uint64_t offset, std::uint64_t bytes) {
 
 std::byte *Store::staging(std::uint64_t bytes) {
   for (const Tier tier : {Tier::host, Tier::device}) {
-    const auto t = static_cast<std::size_t>(tier);
-    const std::uint64_t begin = round_up(room_.state_bytes[t], kDiskAlignment);
+    const std::uint64_t begin = round_up(room_.state_bytes[tier], kDiskAlignment);
     const bool reachable = tier == Tier::host || device_.info().shares_memory;
-    if (reachable && begin + bytes <= room_.bytes[t]) return arena(tier) + begin;
+    if (reachable && begin + bytes <= room_.bytes[tier]) return arena(tier) + begin;
   }
   if (staging_.size() < bytes) staging_ = Block(bytes, "disk staging");
   return staging_.data();

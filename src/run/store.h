@@ -15,7 +15,7 @@ namespace protrain::run {
 
 class Store {
  public:
-  using Bytes = std::array<std::uint64_t, kTierCount>;
+  using Bytes = PerTier<std::uint64_t>;
 
   struct Room {
     Bytes bytes{};        // of each tier, taken at once

@@ -11,15 +11,15 @@ namespace {
 // Only consumers of a disk read wait for it, so the disk queue has its own worker. Where the host's cores are the
 // device's, everything else runs on the team, in the Program's order; tests ask for a worker a queue, as a device of
 // its own would have.
-std::array<bool, kQueueCount> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
-  std::array<bool, kQueueCount> own{};
+PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
+  PerQueue<bool> own{};
   // An asynchronous device runs its queues by itself; the host's are not among them.
   const bool all = !device.asynchronous && (draft.settings.trials.workers || !device.shares_cores);
   draft.programs.each([&](const program::Program &program) {
     for (const program::Instruction &instruction : program.instructions)
       if (const Queue queue = instruction.queue;
           queue == Queue::disk || (queue == Queue::host && device.asynchronous) || (all && queue != Queue::compute))
-        own[static_cast<std::size_t>(instruction.queue)] = true;
+        own[instruction.queue] = true;
   });
   return own;
 }
@@ -41,7 +41,7 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::Source &sou
                                                                      .piece_bytes = draft_.decision.plan.piece_bytes,
                                                                      .directory = settings.offload_dir})),
       parameters_(std::make_unique<Parameters>(draft_, *store_)),
-      lanes_(std::make_unique<run::Lanes>(own_workers(draft_, device_->info()))) {
+      workers_(std::make_unique<run::QueueWorkers>(own_workers(draft_, device_->info()))) {
   declare_disk();
   make_executors({.delays = settings.trials.delays, .poison = settings.trials.poison});
   if (device_->info().asynchronous) warm_up();
@@ -68,11 +68,11 @@ void Machine::declare_disk() {
   });
 }
 
-void Machine::make_executors(const run::Trial &trial) {
+void Machine::make_executors(const run::FaultInjection &faults) {
   const auto make = [&](const graph::Graph &graph, const program::Program &program) {
     if (program.instructions.empty()) return std::unique_ptr<run::Executor>();
-    auto executor = std::make_unique<run::Executor>(*device_, graph, program, *store_, *lanes_);
-    executor->bind(kernels_, draft_.settings.optimizer, trial);
+    auto executor = std::make_unique<run::Executor>(*device_, graph, program, *store_, *workers_);
+    executor->bind(kernels_, draft_.settings.optimizer, faults);
     return executor;
   };
   for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
@@ -97,13 +97,13 @@ MemoryAround Machine::memory() const {
 // A GPU loads a kernel, and what a library needs for it, into memory beside the arena when it is first launched. Where
 // that memory is lacking create fails, and no step. The state is not there yet.
 void Machine::warm_up() {
-  set_status(1);
+  set_status(program::StatusWord::loss());
   std::set<const backend::Kernel *> warm;
   for (const Executors &executors : executors_)
     for (const auto *executor : {&executors.step, &executors.accumulate, &executors.evaluation})
       if (*executor) (*executor)->warm_up(warm);
   if (settlement_) settlement_->warm_up(warm);
-  set_status(0);
+  set_status({});
 }
 
 void Machine::fill_values(std::size_t variant) {
@@ -126,22 +126,23 @@ void Machine::read_result(const program::Program &program, program::BufferId id,
   store_->read(program.buffers[index(id)], 0, out, bytes);
 }
 
-std::uint32_t Machine::status() {
-  std::uint32_t status = 0;
-  store_->read(draft_.programs.state.buffers[index(draft_.programs.state.status)], 0, &status, sizeof status);
-  return status;
+program::StatusWord Machine::status() {
+  std::uint32_t bits = 0;
+  store_->read(draft_.programs.state.buffers[index(draft_.programs.state.status)], 0, &bits, sizeof bits);
+  return program::StatusWord::from_bits(bits);
 }
 
-void Machine::set_status(std::uint32_t status) {
-  store_->write(draft_.programs.state.buffers[index(draft_.programs.state.status)], 0, &status, sizeof status);
+void Machine::set_status(program::StatusWord status) {
+  const std::uint32_t bits = status.bits();
+  store_->write(draft_.programs.state.buffers[index(draft_.programs.state.status)], 0, &bits, sizeof bits);
 }
 
 void Machine::set_held(bool held) {
   const program::State &state = draft_.programs.state;
   if (state.held == program::BufferId::none) return;
-  const std::uint32_t status = held ? 0 : 1;
+  const std::uint32_t bits = (held ? program::StatusWord() : program::StatusWord::loss()).bits();
   for (program::BufferId word : {state.held, state.host_status})
-    if (word != program::BufferId::none) store_->write(state.buffers[index(word)], 0, &status, sizeof status);
+    if (word != program::BufferId::none) store_->write(state.buffers[index(word)], 0, &bits, sizeof bits);
 }
 
 }  // namespace protrain::session

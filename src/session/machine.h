@@ -35,8 +35,8 @@ class Machine {
   void write_input(program::BufferId buffer, const void *data, std::uint64_t bytes);
   // What the Program leaves of a step, after the state's buffers.
   void read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes);
-  std::uint32_t status();
-  void set_status(std::uint32_t status);
+  program::StatusWord status();
+  void set_status(program::StatusWord status);
   // Deferred order: whether the step before left its Updates to the Program that runs next.
   void set_held(bool held);
 
@@ -45,7 +45,7 @@ class Machine {
 
  private:
   void declare_disk();
-  void make_executors(const run::Trial &trial);
+  void make_executors(const run::FaultInjection &faults);
   void warm_up();
   void fill_values(std::size_t variant);
 
@@ -54,7 +54,7 @@ class Machine {
   draft::Draft draft_;
   std::unique_ptr<run::Store> store_;
   std::unique_ptr<Parameters> parameters_;
-  std::unique_ptr<run::Lanes> lanes_;
+  std::unique_ptr<run::QueueWorkers> workers_;
   std::vector<Executors> executors_;
   std::unique_ptr<run::Executor> settlement_;
 };

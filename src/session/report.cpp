@@ -22,9 +22,8 @@ Json operators_json(const run::Report &report, const program::Program &program, 
   std::map<std::string, std::pair<std::int64_t, int>> by_operator;  // nanoseconds, launches
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const program::Instruction &instruction = program.instructions[i];
-    const std::string name = instruction.kind == program::Kind::run
-                                 ? graph.node(instruction.node).op
-                                 : program::kKindNames[static_cast<std::size_t>(instruction.kind)];
+    const std::string name = instruction.kind == program::Kind::run ? graph.node(instruction.node).op
+                                                                    : program::kKindNames[instruction.kind];
     by_operator[name].first += report.timed.spans[i].end_ns - report.timed.spans[i].start_ns;
     by_operator[name].second += 1;
   }
@@ -77,9 +76,9 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
               {"description", device.description},
               {"threads", device.threads},
               {"instructions", draft.programs.variants[0].step.instructions.size()},
-              {"device_peak_bytes", draft.programs.bytes[0]},
-              {"host_peak_bytes", draft.programs.bytes[1]},
-              {"disk_bytes", draft.programs.bytes[2]},
+              {"device_peak_bytes", draft.programs.bytes[Tier::device]},
+              {"host_peak_bytes", draft.programs.bytes[Tier::host]},
+              {"disk_bytes", draft.programs.bytes[Tier::disk]},
               {"accumulation", draft.accumulation},
               {"micro_batch", draft.micro_batch},
               {"loss_from", draft.loss_from},
@@ -116,9 +115,9 @@ std::string report_json(const run::Report &report, double seconds, const MemoryA
   const run::Report::Timed &timed = report.timed;
   const auto step_ns = static_cast<std::int64_t>(timed.seconds * 1e9);
   Json json = {{"seconds", seconds},
-               {"device_peak_bytes", report.peak_bytes[0]},
-               {"host_peak_bytes", report.peak_bytes[1]},
-               {"disk_bytes", report.peak_bytes[2]},
+               {"device_peak_bytes", report.peak_bytes[Tier::device]},
+               {"host_peak_bytes", report.peak_bytes[Tier::host]},
+               {"disk_bytes", report.peak_bytes[Tier::disk]},
                {"state_bytes", program.state_bytes},
                {"instructions", program.instructions.size()},
                {"replayed", report.replayed},

@@ -127,7 +127,7 @@ StepResult Session::take_batch() {
   if (!result) refuse_nonfinite(numbers.status, last);
   // Updates may run in the next step: whoever asks for the parameters before has them run now.
   const bool defers = machine_.settlement() != nullptr;
-  if (defers && numbers.status == 0) held_ = now.update;
+  if (defers && numbers.status.finite()) held_ = now.update;
   if (last) log_step(*result, scale);
   warn_of_recording(last_.executor->report());
   finish_cancelled();
@@ -162,11 +162,11 @@ BatchNumbers Session::numbers_of(const program::Program &program, std::size_t va
   return numbers;
 }
 
-void Session::refuse_nonfinite(std::uint32_t status, bool last) {
+void Session::refuse_nonfinite(program::StatusWord status, bool last) {
   const bool overlap = draft().decision.plan.order == plan::OptimizerOrder::overlap;
   const char *anew = account_.accumulates() ? kAnew : "";
-  if (status == kLossMark) fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed{}", anew);
-  const std::string &name = parameter_name(status - kLossMark - 1);
+  if (status.names_loss()) fail(Code::nonfinite, "loss", "the loss is not finite; no parameter was changed{}", anew);
+  const std::string &name = parameter_name(status.parameter());
   if (!overlap || !last)
     fail(Code::nonfinite, name, "the gradient of {} is not finite; no parameter was changed{}", name, anew);
   account_.count_half_applied();
@@ -181,10 +181,10 @@ float Session::take_evaluation() {
   settle();
   const std::size_t variant = inputs_.variant();
   const program::Program &program = draft().programs.variants[variant].evaluation;
-  machine_.set_status(0);
+  machine_.set_status({});
   const Counters &counters = account_.counters();
   machine_.executors(variant).evaluation->run({.step = counters.steps, .seed = counters.seed}, cancelled_, false);
-  require(machine_.status() == 0, Code::nonfinite, "loss", "the loss is not finite");
+  require(machine_.status().finite(), Code::nonfinite, "loss", "the loss is not finite");
   float loss = 0;
   machine_.read_result(program, program.loss, &loss, sizeof loss);
   finish_cancelled();

@@ -88,7 +88,7 @@ class Session {
   float take_evaluation();
   void execute(run::Executor &executor, backend::StepScalars scalars);
   BatchNumbers numbers_of(const program::Program &program, std::size_t variant);
-  [[noreturn]] void refuse_nonfinite(std::uint32_t status, bool last);
+  [[noreturn]] void refuse_nonfinite(program::StatusWord status, bool last);
   void settle();
   void finish_cancelled();
 

@@ -32,10 +32,10 @@ std::optional<StepResult> StepAccount::add(const BatchNumbers &numbers, double s
 }
 
 // Whether the step goes on: all is finite, or the loss scale becomes smaller, or the step is one to be skipped.
-bool StepAccount::takes(std::uint32_t status) {
-  if (status == 0) return true;
+bool StepAccount::takes(program::StatusWord status) {
+  if (status.finite()) return true;
   // Gradients that overflow are what a loss scale is made smaller for.
-  if (terms_.scales_loss && status > kLossMark && counters_.loss_scale.shrink()) return true;
+  if (terms_.scales_loss && status.names_gradient() && counters_.loss_scale.shrink()) return true;
   if (terms_.skips) spoilt_ = status;
   return terms_.skips;
 }
@@ -47,15 +47,15 @@ StepResult StepAccount::complete(const BatchNumbers &numbers, std::uint64_t scal
   norm_ = result.grad_norm;
   gradients_hold_ = true;
   ++counters_.steps;
-  if (numbers.status != 0) ++counters_.skipped;
-  counters_.loss_scale.count(numbers.status == 0);
+  if (!numbers.status.finite()) ++counters_.skipped;
+  counters_.loss_scale.count(numbers.status.finite());
   begin_anew();
   return result;
 }
 
 void StepAccount::begin_anew() {
   micro_batch_ = samples_ = 0;
-  spoilt_ = 0;
+  spoilt_ = {};
   loss_sum_ = weight_sum_ = 0;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "backend/optimizer_step.h"
+#include "program/status_word.h"
 #include "session/loss_scale.h"
 
 namespace protrain::session {
@@ -25,13 +26,9 @@ struct StepResult {
   double grad_norm = 0;  // global L2 norm over trained parameters, before any clipping
 };
 
-// A status word that a Program leaves is 0 where all was finite, this where the loss was not, and above it 2 + the
-// parameter whose gradient was not.
-inline constexpr std::uint32_t kLossMark = 1;
-
 // The numbers that the Program of a micro-batch leaves.
 struct BatchNumbers {
-  std::uint32_t status = 0;
+  program::StatusWord status;
   float loss = 0;
   double weight = 1;          // targets that the loss is the mean of
   double norm = 0;            // of the step's last micro-batch
@@ -54,7 +51,7 @@ class StepAccount {
   // begins with, for no Update is to run where a micro-batch before it has spoilt the sums.
   bool is_last() const { return micro_batch_ + 1 == terms_.accumulation; }
   std::uint64_t loss_scale() const { return terms_.scales_loss ? counters_.loss_scale.value() : 1; }
-  std::uint32_t status() const { return spoilt_; }
+  program::StatusWord status() const { return spoilt_; }
   backend::StepScalars scalars(const backend::Optimizer &optimizer, double learning_rate) const;
 
   // The micro-batch runs: the gradients of the step before are overwritten.
@@ -79,14 +76,14 @@ class StepAccount {
 
  private:
   bool is_first() const { return micro_batch_ == 0; }
-  bool takes(std::uint32_t status);
+  bool takes(program::StatusWord status);
   StepResult complete(const BatchNumbers &numbers, std::uint64_t scale);
 
   const Terms terms_;
   Counters counters_;
   std::uint64_t micro_batch_ = 0;         // that comes next within the step
   std::uint64_t samples_ = 0;             // of the step's micro-batches so far
-  std::uint32_t spoilt_ = 0;              // status of a micro-batch of this step that was not finite
+  program::StatusWord spoilt_;            // status of a micro-batch of this step that was not finite
   double loss_sum_ = 0, weight_sum_ = 0;  // over the step's micro-batches
   double seconds_ = 0;
   std::optional<double> norm_;   // of the last complete step

@@ -75,13 +75,14 @@ TEST(Budget, OfOneMemoryContradictsTwo) {
 
 TEST(Budget, OfTheDiskNeedsADirectoryOrAMachineOnPaper) {
   const test::Scratch scratch;
-  EXPECT_EQ(budget(shared_machine(), {{"disk_memory", "1GiB"}}).bytes[2], 0u);
-  EXPECT_EQ(budget(shared_machine(), {{"disk_memory", "1GiB"}, {"offload_dir", scratch.path()}}).bytes[2], kGiB);
-  const std::uint64_t free = budget(shared_machine(), {{"offload_dir", scratch.path()}}).bytes[2];
+  EXPECT_EQ(budget(shared_machine(), {{"disk_memory", "1GiB"}}).bytes[Tier::disk], 0u);
+  EXPECT_EQ(budget(shared_machine(), {{"disk_memory", "1GiB"}, {"offload_dir", scratch.path()}}).bytes[Tier::disk],
+            kGiB);
+  const std::uint64_t free = budget(shared_machine(), {{"offload_dir", scratch.path()}}).bytes[Tier::disk];
   EXPECT_GT(free, 0u);
   EXPECT_LE(free, free_space(scratch.path()));
-  EXPECT_EQ(budget(gpu(), {{"hardware", "h200"}, {"disk_memory", "1GiB"}}).bytes[2], kGiB);
-  EXPECT_EQ(budget(gpu(), {{"hardware", "h200"}}).bytes[2], 7 * kGiB);
+  EXPECT_EQ(budget(gpu(), {{"hardware", "h200"}, {"disk_memory", "1GiB"}}).bytes[Tier::disk], kGiB);
+  EXPECT_EQ(budget(gpu(), {{"hardware", "h200"}}).bytes[Tier::disk], 7 * kGiB);
   EXPECT_EQ(code_of([] { budget(shared_machine(), {{"offload_dir", "/no/such/folder"}}); }), Code::path);
 }
 
@@ -92,8 +93,9 @@ void require_budget_of(const profile::Profile &machine, const Pairs &pairs, cons
 TEST(RequiredBudget, IsKeptToTheByte) {
   const Pairs pairs = {{"device_memory", "100"}, {"host_memory", "200"}, {"disk_memory", "300"}, {"offload_dir", "."}};
   require_budget_of(shared_machine(), pairs, {100, 200, 300});
-  const Pairs more = {{"device_memory", "101"}, {"host_memory", "201"}, {"disk_memory", "301"}};
-  for (std::size_t t = 0; t < kTierCount; ++t) {
+  const PerTier<std::pair<const char *, const char *>> more = {
+      {{{"device_memory", "101"}, {"host_memory", "201"}, {"disk_memory", "301"}}}};
+  for (const Tier t : kTiers) {
     Bytes needed = {100, 200, 300};
     ++needed[t];
     const Error error = error_of([&] { require_budget_of(shared_machine(), pairs, needed); });

@@ -131,7 +131,7 @@ class DescribedDevice final : public backend::Device {
     return kernel;
   }
 
-  double &at(Queue queue) { return busy_[static_cast<std::size_t>(queue)]; }
+  double &at(Queue queue) { return busy_[queue]; }
   bool holds(const void *address, std::uint64_t bytes) const {
     const auto place = reinterpret_cast<std::uintptr_t>(address);
     const auto after = blocks_.upper_bound(place);
@@ -145,7 +145,7 @@ class DescribedDevice final : public backend::Device {
   std::uintptr_t next_ = std::uintptr_t{1} << 52;  // no process of the host's has such addresses
   std::uint64_t allocated_ = 0;
   double now_ = 0, crossed_ = 0;
-  std::array<double, kQueueCount> busy_{};
+  PerQueue<double> busy_{};
 };
 
 }  // namespace protrain::test

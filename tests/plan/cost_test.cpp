@@ -21,9 +21,9 @@ class Priced {
   explicit Priced(const Choice &base = {}, const std::function<void(profile::Profile &, Terms &)> &change = nullptr)
       : layers_(3), machine_(layers_.machine()) {
     if (change) change(machine_, layers_.terms);
-    clock_.emplace(machine_, layers_.graph, layers_.terms.optimizer);
-    outline_.emplace(layers_.graph, *clock_);
-    chunking.emplace(layers_.graph, *outline_, *clock_, layers_.terms, Layers::kWeight);
+    durations_.emplace(machine_, layers_.graph, layers_.terms.optimizer);
+    outline_.emplace(layers_.graph, *durations_);
+    chunking.emplace(layers_.graph, *outline_, *durations_, layers_.terms, Layers::kWeight);
     model.emplace(*chunking, base, base.n_device_update < 0 ? 1 : base.n_device_update / 3.0);
   }
 
@@ -37,7 +37,7 @@ class Priced {
  private:
   Layers layers_;
   profile::Profile machine_;
-  std::optional<Clock> clock_;
+  std::optional<Durations> durations_;
   std::optional<Outline> outline_;
 
  public:
@@ -218,20 +218,21 @@ TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
   // A gradient on its way to the host, and two buffers.
   EXPECT_EQ(Priced().bytes(1, 2, 2),
             (Bytes{kept + transient + state + Layers::kWeight + 2 * Layers::kWeight, 2 * state, 0}));
-  EXPECT_EQ(Priced().bytes(1, 1, 2)[1], state);
-  EXPECT_EQ(Priced().bytes(1, 1, 2)[2], state);
+  EXPECT_EQ(Priced().bytes(1, 1, 2)[Tier::host], state);
+  EXPECT_EQ(Priced().bytes(1, 1, 2)[Tier::disk], state);
   // The device's optimizer has moments there too.
-  EXPECT_EQ(Priced({.n_device_update = -1}).bytes(1, 2, 2)[0], Priced().bytes(1, 2, 2)[0] + 2 * Layers::kWeight);
+  EXPECT_EQ(Priced({.n_device_update = -1}).bytes(1, 2, 2)[Tier::device],
+            Priced().bytes(1, 2, 2)[Tier::device] + 2 * Layers::kWeight);
   // With the barrier gradients rest with their chunk.
-  EXPECT_EQ(Priced({.order = OptimizerOrder::barrier}).bytes(1, 2, 2)[1], 2 * (state + Layers::kWeight));
+  EXPECT_EQ(Priced({.order = OptimizerOrder::barrier}).bytes(1, 2, 2)[Tier::host], 2 * (state + Layers::kWeight));
 }
 
 TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream);
-  const std::uint64_t all = Priced().bytes(3, 0, 0)[0];
+  const std::uint64_t all = Priced().bytes(3, 0, 0)[Tier::device];
   // The last block's own is there again in its backward, and so are the streams between blocks.
-  EXPECT_EQ(Priced({.n_checkpoint = 2}).bytes(3, 0, 0)[0], all - 2 * Layers::kInner);
-  EXPECT_EQ(Priced({.n_checkpoint = 3}).bytes(3, 0, 0)[0], all - 2 * Layers::kInner);
+  EXPECT_EQ(Priced({.n_checkpoint = 2}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
+  EXPECT_EQ(Priced({.n_checkpoint = 3}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
   // What swaps goes to the host, and the second is back while the third is in backward.
   EXPECT_EQ(Priced({.n_swap = 2}).bytes(3, 0, 0), (Bytes{all - Layers::kInner, 2 * Layers::kInner, 0}));
   EXPECT_GT(all, kept);
@@ -240,17 +241,17 @@ TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
 TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
   const Layers layers(3);
   const profile::Profile machine = layers.machine();
-  const Clock clock(machine, layers.graph, layers.terms.optimizer);
-  Outline outline(layers.graph, clock);
+  const Durations durations(machine, layers.graph, layers.terms.optimizer);
+  Outline outline(layers.graph, durations);
   for (Outline::Block &block : outline.blocks) block.light = Layers::kInner / 4, block.again = 0.25;
-  const Chunking chunking(layers.graph, outline, clock, layers.terms, Layers::kWeight);
+  const Chunking chunking(layers.graph, outline, durations, layers.terms, Layers::kWeight);
   const Estimate all = CostModel(chunking, {}, 0).estimate(3, 0, 0);
   for (int selective = 1; selective <= 3; ++selective) {
     const Estimate less = CostModel(chunking, {.n_selective = selective}, 0).estimate(3, 0, 0);
     expect_seconds(less.seconds, all.seconds + 0.25 * selective);
     // The last block's own are there again in its backward.
     const auto gone = static_cast<std::uint64_t>(std::min(selective, 2)) * (Layers::kInner / 4);
-    EXPECT_EQ(less.bytes[0], all.bytes[0] - gone);
+    EXPECT_EQ(less.bytes[Tier::device], all.bytes[Tier::device] - gone);
   }
 }
 
@@ -259,12 +260,12 @@ TEST(CostModel, FindsTheMostThatFits) {
     const Priced priced({.order = order});
     for (std::size_t persist = 0; persist < 3; ++persist) {
       for (std::size_t host = 0; host < 3 - persist; ++host) {
-        const std::uint64_t more = priced.bytes(persist, host + 1, 0)[1];
+        const std::uint64_t more = priced.bytes(persist, host + 1, 0)[Tier::host];
         EXPECT_EQ(priced.model->fitting_host(persist, more), host + 1);
         EXPECT_EQ(priced.model->fitting_host(persist, more - 1), host);
       }
       for (std::size_t buffers = 0; buffers < 3 - persist; ++buffers) {
-        const std::uint64_t more = priced.bytes(persist, 3 - persist, buffers + 1)[0];
+        const std::uint64_t more = priced.bytes(persist, 3 - persist, buffers + 1)[Tier::device];
         EXPECT_EQ(priced.model->fitting_buffers(persist, more), buffers + 1);
         EXPECT_EQ(priced.model->fitting_buffers(persist, more - 1), buffers);
       }

@@ -11,7 +11,7 @@ namespace {
 TEST(Outline, IsWhatAHandBuiltGraphHas) {
   const Layers layers(3);
   const profile::Profile machine = layers.machine();
-  const Outline outline(layers.graph, Clock(machine, layers.graph, {}));
+  const Outline outline(layers.graph, Durations(machine, layers.graph, {}));
   ASSERT_EQ(outline.blocks.size(), 3u);
   for (const Outline::Block &block : outline.blocks) {
     EXPECT_EQ(block.forward, Layers::kForward);
@@ -42,7 +42,7 @@ TEST(Outline, CountsWhatIsKeptOutsideOfBlocksAndWhatHasAnotherName) {
   graph.add_node({.op = "Mul", .inputs = {c, c}, .outputs = {d}, .block = 0, .phase = graph::Phase::backward});
   graph.add_node({.op = "Mul", .inputs = {d, b}, .outputs = {e}, .phase = graph::Phase::backward});
   const profile::Profile machine{.fp32_flops = 1, .device_bandwidth = 1, .device_optimizer = 1};
-  const Outline outline(graph, Clock(machine, graph, {}));
+  const Outline outline(graph, Durations(machine, graph, {}));
   ASSERT_EQ(outline.blocks.size(), 1u);
   EXPECT_EQ(outline.outside, 32u) << "a, once";
   EXPECT_EQ(outline.blocks[0].saved, 32u) << "c";
@@ -53,9 +53,9 @@ TEST(Outline, HasEveryNodesSecondsInOneOfItsSums) {
   for (const std::string &model : test::kModels) {
     const graph::Graph graph = test::training_graph(model);
     const profile::Profile machine = profile::known_machine("rtx3090");
-    const Clock clock(machine, graph, {});
+    const Durations durations(machine, graph, {});
     double forward = 0, backward = 0, all = 0;
-    const Outline outline(graph, clock);
+    const Outline outline(graph, durations);
     for (const Outline::Block &block : outline.blocks) {
       EXPECT_GT(block.forward, 0) << model;
       EXPECT_GT(block.backward, block.forward) << model;
@@ -68,7 +68,7 @@ TEST(Outline, HasEveryNodesSecondsInOneOfItsSums) {
       forward += block.forward;
       backward += block.backward;
     }
-    for (std::size_t n = 0; n < graph.node_count(); ++n) all += clock.run(static_cast<graph::NodeId>(n));
+    for (std::size_t n = 0; n < graph.node_count(); ++n) all += durations.run(static_cast<graph::NodeId>(n));
     EXPECT_NEAR(forward + backward + outline.forward + outline.backward, all, 1e-9 * all) << model;
     EXPECT_EQ(outline.block_of_parameter.size(), graph.parameters.size()) << model;
     EXPECT_EQ(outline.blocks.size(), static_cast<std::size_t>(count_blocks(graph))) << model;
@@ -79,7 +79,7 @@ TEST(Outline, KeepsWhatTheProgramOfTheResidentPlanKeeps) {
   // Of equal blocks every one saves the same, and all of them together what is held where backward begins.
   const graph::Graph graph = test::training_graph("gpt2-dynamic-opset18");
   const profile::Profile machine = profile::known_machine("rtx3090");
-  const Outline outline(graph, Clock(machine, graph, {}));
+  const Outline outline(graph, Durations(machine, graph, {}));
   std::uint64_t sums = outline.outside, values = 0;
   for (const Outline::Block &block : outline.blocks) {
     EXPECT_EQ(block.saved, outline.blocks[0].saved);
@@ -107,7 +107,7 @@ TEST(Outline, OfAGraphWithoutBlocksIsAllOutside) {
   for (graph::Node &node : nodes) node.block = -1;
   graph.set_nodes(std::move(nodes));
   const profile::Profile machine = profile::known_machine("rtx3090");
-  const Outline outline(graph, Clock(machine, graph, {}));
+  const Outline outline(graph, Durations(machine, graph, {}));
   EXPECT_TRUE(outline.blocks.empty());
   EXPECT_GT(outline.outside, 0u);
   EXPECT_GT(outline.forward, 0);

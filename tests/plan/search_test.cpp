@@ -64,7 +64,7 @@ class Case {
       : space(settings(model, more), test::fixture(model + ".onnx"), std::make_unique<SmallMachine>(machine)) {}
 
   // Device memory of the plan that keeps everything there.
-  std::uint64_t resident_bytes() const { return space.search().resident.value().laid_out.bytes[0]; }
+  std::uint64_t resident_bytes() const { return space.search().resident.value().laid_out.bytes[Tier::device]; }
   const std::vector<Laid> &laid() {
     if (laid_.empty()) laid_ = space.lay_out(space.points(), 2);
     return laid_;
@@ -78,8 +78,9 @@ class Case {
   std::uint64_t least_of(const std::vector<Laid> &laid) const {
     std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
     for (const Laid &one : laid)
-      if (one.out.bytes[1] <= space.terms.capacity[1] && one.out.bytes[2] <= space.terms.capacity[2])
-        least = std::min(least, one.out.bytes[0]);
+      if (one.out.bytes[Tier::host] <= space.terms.capacity[Tier::host] &&
+          one.out.bytes[Tier::disk] <= space.terms.capacity[Tier::disk])
+        least = std::min(least, one.out.bytes[Tier::device]);
     return least;
   }
 
@@ -103,8 +104,8 @@ void expect_near_best(Case &it) {
   ASSERT_LT(least, most);
   for (const double share : {0.1, 0.3, 0.6, 0.9}) {
     Bytes &capacity = it.space.terms.capacity;
-    capacity[0] = least + static_cast<std::uint64_t>(share * static_cast<double>(most - least));
-    SCOPED_TRACE(capacity[0]);
+    capacity[Tier::device] = least + static_cast<std::uint64_t>(share * static_cast<double>(most - least));
+    SCOPED_TRACE(capacity[Tier::device]);
     const Laid *best = fastest(it.laid(), capacity);
     ASSERT_NE(best, nullptr);
     const Found found = it.space.search();
@@ -138,7 +139,7 @@ TEST(Search, ComesNearTheBestOfItsWholeSpaceWithTheBarrier) {
 TEST(Search, DefersUpdatesThatWaitForTheNormWhereMemoriesAreApart) {
   const auto deferred = [](bool shared, const char *accumulation) {
     Case it("gpt2-dynamic-opset18", shared, {{"clip_norm", "1"}, {"accumulation", accumulation}});
-    it.space.terms.capacity[0] = it.resident_bytes() - 1;
+    it.space.terms.capacity[Tier::device] = it.resident_bytes() - 1;
     return it.space.search().best.value().choice.n_deferred;
   };
   EXPECT_EQ(deferred(false, "1"), -1);
@@ -152,7 +153,7 @@ TEST(Search, DefersSomeUpdatesToTheNextForwardWhereBackwardIsTooShortForThem) {
   machine.host_optimizer = 4e9;
   Case it("gpt2-dynamic-opset18", machine);
   Bytes &capacity = it.space.terms.capacity;
-  capacity[0] = it.least() + (it.resident_bytes() - it.least()) / 8;
+  capacity[Tier::device] = it.least() + (it.resident_bytes() - it.least()) / 8;
   const Found found = it.space.search();
   ASSERT_TRUE(found.best);
   EXPECT_GT(found.best->choice.n_deferred, 0);
@@ -167,7 +168,7 @@ TEST(Search, SharesTheOptimizerBetweenHostAndDeviceWhereNeitherIsFastEnough) {
   machine.both_ways = 10e9;
   Case it("gpt2-dynamic-opset18", machine);
   Bytes &capacity = it.space.terms.capacity;
-  capacity[0] = it.least() + (it.resident_bytes() - it.least()) / 4;
+  capacity[Tier::device] = it.least() + (it.resident_bytes() - it.least()) / 4;
   const auto best_of = [&](int on_device) {
     std::vector<Laid> some;
     for (const Laid &one : it.laid())
@@ -184,15 +185,15 @@ TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
   for (const bool shared : {true}) {  // a host with an optimizer of its own may be faster yet
     Case it("gpt2-dynamic-opset18", shared);
     Bytes &capacity = it.space.terms.capacity;
-    capacity[0] = it.resident_bytes();
+    capacity[Tier::device] = it.resident_bytes();
     const Found found = it.space.search();
     ASSERT_TRUE(found.best && found.resident);
     EXPECT_EQ(found.laid_out, 2u) << "it, and what keeps less; no other is faster";
-    EXPECT_EQ(found.resident->laid_out.bytes, (Bytes{capacity[0], 0, 0}));
+    EXPECT_EQ(found.resident->laid_out.bytes, (Bytes{capacity[Tier::device], 0, 0}));
     const Plan plan = expand(it.space.graph(), found.best->choice);
     EXPECT_EQ(plan.n_persist, static_cast<int>(plan.chunks.size()));
     EXPECT_EQ(plan.n_swap + plan.n_checkpoint, 0);
-    --capacity[0];
+    --capacity[Tier::device];
     const Found less = it.space.search();
     ASSERT_TRUE(less.best && less.resident);
     EXPECT_GE(less.best->laid_out.seconds, found.resident->laid_out.seconds);
@@ -208,7 +209,7 @@ Found found_where_memory_moves(double bandwidth) {
   machine.device_bandwidth = bandwidth;
   machine.launch_seconds = 0;
   Case it("gpt2-dynamic-opset18", machine);
-  it.space.terms.capacity[0] = it.resident_bytes();
+  it.space.terms.capacity[Tier::device] = it.resident_bytes();
   return it.space.search();
 }
 
@@ -216,7 +217,7 @@ TEST(Search, KeepsNothingThatNextToNoTimeComputesAgain) {
   const Found found = found_where_memory_moves(1e13);
   ASSERT_TRUE(found.best && found.resident);
   EXPECT_GT(found.best->choice.n_selective, 0);
-  EXPECT_LT(found.best->laid_out.bytes[0], found.resident->laid_out.bytes[0]);
+  EXPECT_LT(found.best->laid_out.bytes[Tier::device], found.resident->laid_out.bytes[Tier::device]);
   EXPECT_GT(found.best->laid_out.seconds, found.resident->laid_out.seconds);
   EXPECT_LE(found.best->laid_out.seconds, 1.02 * found.resident->laid_out.seconds);
 }
@@ -230,7 +231,7 @@ TEST(Search, KeepsWhatItWouldTakeLongerToComputeAgain) {
 
 TEST(Search, GivesTheSameAnswerTwice) {
   Case it("gpt2-dynamic-opset18", false);
-  it.space.terms.capacity[0] = it.resident_bytes() / 2;
+  it.space.terms.capacity[Tier::device] = it.resident_bytes() / 2;
   const Found a = it.space.search(), b = it.space.search();
   ASSERT_TRUE(a.best && b.best);
   EXPECT_EQ(expand(it.space.graph(), a.best->choice), expand(it.space.graph(), b.best->choice));
@@ -245,7 +246,7 @@ TEST(Search, LeavesNothingToMemoriesThatAreNotThere) {
   capacity = {it.resident_bytes() - 1, 0, 0};
   const Found found = it.space.search();
   ASSERT_TRUE(found.best) << "recomputing is left";
-  EXPECT_EQ(found.best->laid_out.bytes[1] + found.best->laid_out.bytes[2], 0u);
+  EXPECT_EQ(found.best->laid_out.bytes[Tier::host] + found.best->laid_out.bytes[Tier::disk], 0u);
   EXPECT_GT(found.best->choice.n_checkpoint + found.best->choice.n_selective, 0);
 }
 
@@ -255,10 +256,10 @@ TEST(Search, TakesBudgetsWithoutEndForWhatTheyAre) {
       Case it("gpt2-dynamic-opset18", shared);
       Bytes &capacity = it.space.terms.capacity;
       const std::uint64_t half = it.resident_bytes() / 2;
-      capacity = {half, capacity[1] > 0 ? 1ull << 40 : 0, capacity[2] > 0 ? 1ull << 40 : 0};
+      capacity = {half, capacity[Tier::host] > 0 ? 1ull << 40 : 0, capacity[Tier::disk] > 0 ? 1ull << 40 : 0};
       const Found expected = it.space.search();
       capacity = {half, shared ? 0 : much, much};
-      if (!shared) capacity[2] = much;
+      if (!shared) capacity[Tier::disk] = much;
       const Found found = it.space.search();
       ASSERT_TRUE(expected.best && found.best);
       EXPECT_LE(found.best->laid_out.seconds, 1.01 * expected.best->laid_out.seconds) << much;
@@ -274,17 +275,17 @@ TEST(Search, TakesBudgetsWithoutEndForWhatTheyAre) {
 void expect_smallest(Case &it) {
   Bytes &capacity = it.space.terms.capacity;
   const Bytes there = capacity;
-  capacity[0] = 1;
+  capacity[Tier::device] = 1;
   const Smallest smallest = it.space.smallest();
   ASSERT_TRUE(smallest.lacks.has_value());
   EXPECT_EQ(*smallest.lacks, Tier::device);
-  const std::uint64_t needed = smallest.point.laid_out.bytes[0];
+  const std::uint64_t needed = smallest.point.laid_out.bytes[Tier::device];
   EXPECT_LE(needed, it.least_without_slack());
   EXPECT_EQ(it.space.lay_out(expand(it.space.graph(), smallest.point.choice)).bytes, smallest.point.laid_out.bytes);
-  capacity[0] = needed;
+  capacity[Tier::device] = needed;
   EXPECT_FALSE(it.space.smallest().lacks.has_value()) << "it works";
   EXPECT_TRUE(bench::fits(it.space.smallest().point.laid_out.bytes, capacity));
-  capacity[0] = needed - 1;
+  capacity[Tier::device] = needed - 1;
   EXPECT_TRUE(it.space.smallest().lacks.has_value());
   EXPECT_FALSE(it.space.search().best.has_value()) << "one byte less does not";
   capacity = there;
@@ -297,7 +298,7 @@ TEST(Smallest, IsTheLeastOfItsWholeSpaceWithADeviceOfItsOwn) {
 
 TEST(Smallest, IsTheLeastOfItsWholeSpaceWithOneMemoryAlone) {
   Case opt("opt-dynamic-opset23", true);
-  opt.space.terms.capacity[2] = 0;
+  opt.space.terms.capacity[Tier::disk] = 0;
   expect_smallest(opt);
 }
 
@@ -322,8 +323,7 @@ TEST(Smallest, NamesTheMemoryThatLacks) {
   capacity = {it.least(), 1 << 10, 0};
   const Smallest host = it.space.smallest();
   ASSERT_TRUE(host.lacks.has_value());
-  const auto lacking = static_cast<std::size_t>(*host.lacks);
-  EXPECT_GT(host.point.laid_out.bytes[lacking], capacity[lacking]);
+  EXPECT_GT(host.point.laid_out.bytes[*host.lacks], capacity[*host.lacks]);
 }
 
 }  // namespace

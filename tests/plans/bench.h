@@ -25,15 +25,15 @@ class Bench {
 
   // Takes `program` in place of the session's; `workers`: one for each queue beside compute. Those that an asynchronous
   // device does not run have one.
-  void load(const program::Program &program, bool workers, const run::Trial &trial = {}) {
+  void load(const program::Program &program, bool workers, const run::FaultInjection &trial = {}) {
     executor_.reset();
     program_ = program;
-    std::array<bool, kQueueCount> own{};
+    PerQueue<bool> own{};
     for (const program::Instruction &instruction : program.instructions)
-      own[static_cast<std::size_t>(instruction.queue)] =
-          device_->info().asynchronous ? instruction.queue == Queue::host || instruction.queue == Queue::disk
-                                       : workers && instruction.queue != Queue::compute;
-    lanes_ = std::make_unique<run::Lanes>(own);
+      own[instruction.queue] = device_->info().asynchronous
+                                   ? instruction.queue == Queue::host || instruction.queue == Queue::disk
+                                   : workers && instruction.queue != Queue::compute;
+    lanes_ = std::make_unique<run::QueueWorkers>(own);
     executor_ = std::make_unique<run::Executor>(*device_, graph(), program_, store(), *lanes_);
     executor_->bind(kernels_, draft().settings.optimizer, trial);
     reset();
@@ -59,11 +59,11 @@ class Bench {
       machine_.write_input(draft().programs.state.of_value[0].at(input), batch(values, steps_),
                            std::size_t{kBatch} * kSequence * sizeof(std::int64_t));
     }
-    machine_.set_status(0);
+    machine_.set_status({});
   }
 
   void warm_up(std::set<const backend::Kernel *> &warm) {
-    machine_.set_status(1);
+    machine_.set_status(program::StatusWord::loss());
     executor_->warm_up(warm);
   }
 
@@ -79,7 +79,7 @@ class Bench {
   const run::Report &report() const { return executor_->report(); }
 
   // Whether all numbers of the last step were finite, its loss and its norm.
-  bool finite() { return machine_.status() == 0; }
+  bool finite() { return machine_.status().finite(); }
   void note_step(Trace &trace) {
     float loss = 0;
     double norm = 0;
@@ -124,7 +124,7 @@ class Bench {
   std::unique_ptr<backend::Device> device_;
   run::Kernels kernels_;
   program::Program program_;
-  std::unique_ptr<run::Lanes> lanes_;
+  std::unique_ptr<run::QueueWorkers> lanes_;
   std::unique_ptr<run::Executor> executor_;
   int steps_ = 0;
 };

@@ -15,7 +15,6 @@ using program::State;
 constexpr int kPlans = 100;
 const Pairs kSmall = {{"dim", "batch=2"}, {"dim", "sequence=32"}};
 const Pairs kLarge = {{"dim", "batch=16"}, {"dim", "sequence=64"}};
-constexpr std::size_t kDevice = static_cast<std::size_t>(Tier::device);
 
 // A model in one precision, as far as a plan needs it.
 struct Paper {
@@ -62,7 +61,7 @@ program::Simulation simulated(const Program &program) {
 // The most that is in use on the device at once beside the state.
 std::uint64_t transient_peak(const Program &program) {
   std::uint64_t most = 0;
-  for (const program::Entry &entry : simulated(program).entries) most = std::max(most, entry.live_bytes[kDevice]);
+  for (const program::Entry &entry : simulated(program).entries) most = std::max(most, entry.live_bytes[Tier::device]);
   std::uint64_t state = 0;
   for (const Buffer &buffer : program.buffers)
     if (buffer.persistent && buffer.tier == Tier::device) state += buffer.bytes;

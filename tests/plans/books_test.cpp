@@ -23,20 +23,21 @@ class Books : public testing::TestWithParam<std::string> {
   Draw draw_{static_cast<std::uint32_t>(std::hash<std::string>{}(GetParam()) & 0xFFFF)};
 };
 
-std::span<std::byte> transient_bytes(Bench &bench, std::size_t t) {
+std::span<std::byte> transient_bytes(Bench &bench, Tier t) {
   const std::uint64_t begin = bench.program().state_bytes[t], end = bench.draft().programs.bytes[t];
-  return {bench.store().arena(static_cast<Tier>(t)) + begin, end - begin};
+  return {bench.store().arena(t) + begin, end - begin};
 }
 
 // The highest byte of device and host that a step leaves changed, plus one; from the arena's start.
-std::array<std::uint64_t, 2> highest_touched(Bench &bench, bool workers) {
-  std::array<std::uint64_t, 2> highest{};
+PerTier<std::uint64_t> highest_touched(Bench &bench, bool workers) {
+  PerTier<std::uint64_t> highest{};
   for (const int pattern : kPatterns) {
     bench.load(bench.program(), workers);
     bench.feed();
-    for (std::size_t t = 0; t < 2; ++t) std::ranges::fill(transient_bytes(bench, t), static_cast<std::byte>(pattern));
+    for (const Tier t : {Tier::device, Tier::host})
+      std::ranges::fill(transient_bytes(bench, t), static_cast<std::byte>(pattern));
     bench.step();
-    for (std::size_t t = 0; t < 2; ++t) {
+    for (const Tier t : {Tier::device, Tier::host}) {
       const auto bytes = transient_bytes(bench, t);
       std::uint64_t i = bytes.size();
       while (i > 0 && bytes[i - 1] == static_cast<std::byte>(pattern)) --i;
@@ -48,12 +49,12 @@ std::array<std::uint64_t, 2> highest_touched(Bench &bench, bool workers) {
 
 // Exact where a value ends at the peak. Where nothing but scratch does, a kernel may leave the end of what it asked for
 // alone; then every value must have been touched to its last byte, and the scratch lies on top of all of them.
-void expect_peak(const Program &program, std::size_t t, std::uint64_t highest) {
+void expect_peak(const Program &program, Tier t, std::uint64_t highest) {
   const std::vector<Life> lives = lives_of(program);
   std::uint64_t values_end = program.state_bytes[t], scratch_begin = program.arena_bytes[t];
   for (std::size_t b = 0; b < lives.size(); ++b) {
     const Buffer &buffer = program.buffers[b];
-    if (buffer.persistent || static_cast<std::size_t>(buffer.tier) != t || lives[b].first == kNever) continue;
+    if (buffer.persistent || buffer.tier != t || lives[b].first == kNever) continue;
     const std::uint64_t end = buffer.offset + buffer.bytes;
     if (!lives[b].scratch) values_end = std::max(values_end, end);
     if (lives[b].scratch && end == program.arena_bytes[t]) scratch_begin = std::min(scratch_begin, buffer.offset);
@@ -73,7 +74,7 @@ TEST_P(Books, ThePlannedPeakIsTheHighestByteThatAStepTouchesUnderTwoHundredRando
     SCOPED_TRACE(plan::to_json(plan));
     Bench bench(GetParam(), following(plan, scratch));
     const auto highest = highest_touched(bench, draw_.chance(0.5));
-    for (std::size_t t = 0; t < 2; ++t) expect_peak(bench.program(), t, highest[t]);
+    for (const Tier t : {Tier::device, Tier::host}) expect_peak(bench.program(), t, highest[t]);
   }
 }
 
@@ -88,7 +89,7 @@ std::vector<Ledger::Held> simulated(const Program &program) {
   std::vector<Ledger::Held> held;
   for (const program::Entry &entry : simulate(program, ns, {}).entries) {
     held.push_back(entry.live_bytes);
-    for (std::size_t t = 0; t < kTierCount; ++t) held.back()[t] -= program.state_bytes[t];
+    for (const Tier t : kTiers) held.back()[t] -= program.state_bytes[t];
   }
   return held;
 }

@@ -209,13 +209,13 @@ class Streams final : public Forwarding {
   void append(Queue queue, std::function<void()> work) {
     {
       const std::lock_guard lock(mutex_);
-      queues_[static_cast<std::size_t>(queue)].push_back(std::move(work));
+      queues_[queue].push_back(std::move(work));
       ++pending_;
     }
     changed_.notify_all();
   }
-  void serve(std::size_t queue) {
-    for (std::uint64_t count = queue + 1;; ++count) {
+  void serve(Queue queue) {
+    for (std::uint64_t count = static_cast<std::uint64_t>(queue) + 1;; ++count) {
       std::function<void()> work;
       {
         std::unique_lock lock(mutex_);
@@ -247,7 +247,7 @@ class Streams final : public Forwarding {
   const std::function<void(backend::Kernel &)> before_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::array<std::deque<std::function<void()>>, kQueueCount> queues_;
+  PerQueue<std::deque<std::function<void()>>> queues_;
   std::vector<Event> events_;
   std::size_t pending_ = 0;
   bool times_known_ = false;
@@ -256,7 +256,7 @@ class Streams final : public Forwarding {
   Calls *recording_ = nullptr;
   std::vector<std::thread> threads_ = [this] {
     std::vector<std::thread> threads;
-    for (std::size_t q = 0; q < kQueueCount; ++q) threads.emplace_back([this, q] { serve(q); });
+    for (const Queue q : kQueues) threads.emplace_back([this, q] { serve(q); });
     return threads;
   }();
 };

@@ -54,7 +54,7 @@ std::optional<Program> move_onto_another(const Program &sound, const std::vector
   const bool usable = a != b && !moved.persistent && !other.persistent && moved.tier == other.tier &&
                       lives[a].first != kNever && lives[b].first != kNever && lives[a].meets(lives[b]);
   if (!usable) return std::nullopt;
-  const auto tier = static_cast<std::size_t>(moved.tier);
+  const Tier tier = moved.tier;
   const std::uint64_t below = other.offset < moved.bytes ? 0 : other.offset - moved.bytes + 1;
   const std::uint64_t low = round_up(std::max(below, sound.state_bytes[tier]), moved.alignment) / moved.alignment;
   const std::uint64_t high =

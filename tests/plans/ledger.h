@@ -10,7 +10,7 @@ namespace protrain::test {
 // looks after each instruction at what became of it. For Programs that leave the disk alone.
 class Ledger {
  public:
-  using Held = std::array<std::uint64_t, kTierCount>;
+  using Held = PerTier<std::uint64_t>;
 
   Ledger(const program::Program &program, run::Store &store, int pattern)
       : program_(program),
@@ -18,17 +18,16 @@ class Ledger {
         lives_(lives_of(program)),
         pattern_(static_cast<std::byte>(pattern)),
         written_(program.buffers.size()) {
-    for (std::size_t t = 0; t < kTierCount; ++t) {
+    for (const Tier t : kTiers) {
       held_[t].assign(program.arena_bytes[t] - program.state_bytes[t], false);
-      if (t != static_cast<std::size_t>(Tier::disk) && !held_[t].empty())
-        std::fill_n(first_byte(t), held_[t].size(), pattern_);
+      if (t != Tier::disk && !held_[t].empty()) std::fill_n(first_byte(t), held_[t].size(), pattern_);
     }
   }
 
   void instruction_is_over() {
     const std::size_t i = history_.size();
     each_transient([&](std::size_t b) { return lives_[b].first == i; }, [&](std::size_t b) { take(b); });
-    for (std::size_t t = 0; t < kTierCount; ++t) look_for_strays(t);
+    for (const Tier t : kTiers) look_for_strays(t);
     history_.push_back(held_bytes_);
     each_transient([&](std::size_t b) { return lives_[b].last == i; }, [&](std::size_t b) { give_back(b); });
   }
@@ -42,7 +41,7 @@ class Ledger {
   const std::vector<Life> &lives() const { return lives_; }
 
  private:
-  std::byte *first_byte(std::size_t t) const { return store_.arena(static_cast<Tier>(t)) + program_.state_bytes[t]; }
+  std::byte *first_byte(Tier t) const { return store_.arena(t) + program_.state_bytes[t]; }
 
   template <typename Which, typename Do>
   void each_transient(Which &&which, Do &&act) {
@@ -52,7 +51,7 @@ class Ledger {
 
   void take(std::size_t b) {
     const program::Buffer &buffer = program_.buffers[b];
-    const auto t = static_cast<std::size_t>(buffer.tier);
+    const Tier t = buffer.tier;
     const std::uint64_t from = buffer.offset - program_.state_bytes[t];
     for (std::uint64_t i = 0; i < buffer.bytes; ++i) {
       held_bytes_[t] += !held_[t][from + i];  // bytes that two buffers hold count once
@@ -63,14 +62,14 @@ class Ledger {
 
   void give_back(std::size_t b) {
     const program::Buffer &buffer = program_.buffers[b];
-    const auto t = static_cast<std::size_t>(buffer.tier);
+    const Tier t = buffer.tier;
     const std::uint64_t from = buffer.offset - program_.state_bytes[t];
     std::fill_n(held_[t].begin() + static_cast<std::ptrdiff_t>(from), buffer.bytes, false);
     std::fill_n(first_byte(t) + from, buffer.bytes, pattern_);
     held_bytes_[t] -= buffer.bytes;
   }
 
-  void look_for_strays(std::size_t t) {
+  void look_for_strays(Tier t) {
     for (std::size_t i = 0; i < held_[t].size(); ++i) strays_ += !held_[t][i] && first_byte(t)[i] != pattern_;
   }
 
@@ -78,7 +77,7 @@ class Ledger {
   run::Store &store_;
   std::vector<Life> lives_;
   std::byte pattern_;
-  std::array<std::vector<char>, kTierCount> held_;  // per byte above the state
+  PerTier<std::vector<char>> held_;  // per byte above the state
   Held held_bytes_{};
   std::vector<Held> history_;
   std::vector<std::vector<bool>> written_;

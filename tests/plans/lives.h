@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "program/clocks.h"
 #include "program/program.h"
+#include "program/vector_clocks.h"
 
 namespace protrain::test {
 
@@ -44,7 +44,7 @@ inline std::vector<Life> lives_of(const program::Program &program) {
 
 // Whether `earlier` is certainly over when `now` starts.
 inline bool implied(const program::Program &program, std::size_t earlier, std::size_t now) {
-  program::Clocks clocks(program.instructions.size());
+  program::VectorClocks clocks(program.instructions.size());
   for (std::size_t i = 0; i <= now; ++i) {
     const program::Instruction &instruction = program.instructions[i];
     clocks.begin(i, instruction.queue);

@@ -5,10 +5,8 @@
 namespace protrain::profile {
 namespace {
 
-std::size_t at(Queue queue) { return static_cast<std::size_t>(queue); }
-
 // What is left to `of` beside `other`.
-double share(const Profile &profile, Queue of, Queue other) { return shares(profile)[at(of)][at(other)]; }
+double share(const Profile &profile, Queue of, Queue other) { return shares(profile)[of][other]; }
 
 Profile with_rates(double upload, double download, double both_ways, double host_bandwidth, double host_optimizer) {
   Profile profile = small();

@@ -98,7 +98,7 @@ TEST(Verify, FindsAReadOfWhatWasNeverWritten) {
 TEST(Verify, FindsABufferOutsideTheArena) {
   Example example;
   Program program = example.lowered();
-  program.arena_bytes[0] -= kAlignment;
+  program.arena_bytes[Tier::device] -= kAlignment;
   EXPECT_EQ(code_of([&] { verify(program); }), Code::internal);
 }
 

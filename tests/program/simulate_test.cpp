@@ -10,8 +10,6 @@
 namespace protrain::program {
 namespace {
 
-std::size_t at(Queue queue) { return static_cast<std::size_t>(queue); }
-
 struct Job {
   Queue queue;
   std::int64_t ns;
@@ -41,7 +39,7 @@ Queues beside() { return Queues(Beside{false, true, true, true, true, true}); }
 
 Queues slowed(Queue a, Queue b, double share) {
   Queues queues = beside();
-  queues.shares[at(a)][at(b)] = queues.shares[at(b)][at(a)] = share;
+  queues.shares[a][b] = queues.shares[b][a] = share;
   return queues;
 }
 
@@ -72,15 +70,15 @@ TEST(Simulation, SlowsWhatIsAtWorkFromTheMomentThatAnotherStarts) {
 
 TEST(Simulation, SlowsEachByItsOwnShare) {
   Queues queues = beside();
-  queues.shares[at(Queue::compute)][at(Queue::disk)] = 0.8;
-  queues.shares[at(Queue::disk)][at(Queue::compute)] = 0.5;
+  queues.shares[Queue::compute][Queue::disk] = 0.8;
+  queues.shares[Queue::disk][Queue::compute] = 0.5;
   // The disk's 50 end at 100, with 20 of compute's 100 left.
   EXPECT_EQ(spans({{Queue::compute, 100}, {Queue::disk, 50}}, queues), (Spans{{0, 120}, {0, 100}}));
 }
 
 TEST(Simulation, SlowsByAllThatAreAtWork) {
   Queues queues = slowed(Queue::host, Queue::upload, 0.5);
-  queues.shares[at(Queue::host)][at(Queue::download)] = 0.5;
+  queues.shares[Queue::host][Queue::download] = 0.5;
   // The host has a quarter of its speed until 40, for 10 of 45, then half of it beside the upload, for the other 35.
   EXPECT_EQ(spans({{Queue::host, 45}, {Queue::upload, 65}, {Queue::download, 40}}, queues),
             (Spans{{0, 110}, {0, 120}, {0, 40}}));
@@ -104,8 +102,8 @@ TEST(Simulation, StartsWhatIsIssuedInTurnAfterTheComputeBeforeItInTheList) {
 TEST(Simulation, AddsUpWhatEachQueueHasToDoAtFullSpeed) {
   const Simulation simulation = run({{Queue::upload, 100}, {Queue::download, 60}, {Queue::upload, 7}},
                                     slowed(Queue::upload, Queue::download, 0.5));
-  EXPECT_EQ(simulation.busy_ns[at(Queue::upload)], 107);
-  EXPECT_EQ(simulation.busy_ns[at(Queue::download)], 60);
+  EXPECT_EQ(simulation.busy_ns[Queue::upload], 107);
+  EXPECT_EQ(simulation.busy_ns[Queue::download], 60);
   EXPECT_EQ(simulation.step_ns, 167);
 }
 
@@ -119,7 +117,7 @@ TEST(Queues, RunAllBesideComputeOnAMachineWithADeviceOfItsOwn) {
   const Queues queues = queues_of(profile::known_machine("rtx3090"));
   EXPECT_EQ(queues.beside, (Beside{false, true, true, true, true, true}));
   EXPECT_FALSE(queues.issued_in_turn);
-  EXPECT_LT(queues.shares[at(Queue::upload)][at(Queue::download)], 1);
+  EXPECT_LT(queues.shares[Queue::upload][Queue::download], 1);
 }
 
 TEST(Queues, RunOnlyTheDiskBesideComputeWhereCoresAreShared) {
@@ -129,7 +127,7 @@ TEST(Queues, RunOnlyTheDiskBesideComputeWhereCoresAreShared) {
   const Queues queues = queues_of(profile);
   EXPECT_EQ(queues.beside, (Beside{false, false, false, false, true, false}));
   EXPECT_TRUE(queues.issued_in_turn);
-  EXPECT_EQ(queues.shares[at(Queue::compute)][at(Queue::disk)], 0.75);
+  EXPECT_EQ(queues.shares[Queue::compute][Queue::disk], 0.75);
 }
 
 // The hand-built step on a machine on which a kernel takes 1 s and each byte of anything else 1 s.
@@ -146,16 +144,16 @@ TEST(Price, IsTheClocksForEveryKindOfInstruction) {
                            .disk_read = 0.5,
                            .disk_write = 0.25};
   for (const graph::Node &node : two.graph.nodes()) machine.kernels[ops::signature(two.graph, node)] = 1;
-  const plan::Clock clock(machine, two.graph, {.state = 4});  // one moment: 20 bytes an element
+  const plan::Durations durations(machine, two.graph, {.state = 4});  // one moment: 20 bytes an element
   for (const Tier tier : {Tier::host, Tier::disk}) {
     const Program program = two.lowered(two.plan(tier, plan::BlockMode::swap));
-    const std::vector<std::int64_t> ns = price(program, clock);
+    const std::vector<std::int64_t> ns = price(program, durations);
     ASSERT_EQ(ns.size(), program.instructions.size());
-    std::array<bool, kKindCount> seen{};
+    PerKind<bool> seen{};
     for (std::size_t i = 0; i < ns.size(); ++i) {
       const Instruction &instruction = program.instructions[i];
       const auto bytes = static_cast<double>(instruction.bytes);
-      seen[static_cast<std::size_t>(instruction.kind)] = true;
+      seen[instruction.kind] = true;
       double expected = 0.25;
       if (instruction.kind == Kind::run) expected = 1;
       if (instruction.kind == Kind::update) expected = 5 * bytes / 5 + 0.25;
@@ -163,11 +161,11 @@ TEST(Price, IsTheClocksForEveryKindOfInstruction) {
       if (instruction.kind == Kind::offload || instruction.kind == Kind::swap_out) expected = bytes / 2;
       if (instruction.kind == Kind::read) expected = bytes / 0.5;
       if (instruction.kind == Kind::write) expected = bytes / 0.25;
-      EXPECT_EQ(ns[i], static_cast<std::int64_t>(expected * 1e9)) << kKindNames[static_cast<int>(instruction.kind)];
+      EXPECT_EQ(ns[i], static_cast<std::int64_t>(expected * 1e9)) << kKindNames[instruction.kind];
     }
     for (const Kind kind : {Kind::run, Kind::check, Kind::update, Kind::swap_out})
-      EXPECT_TRUE(seen[static_cast<std::size_t>(kind)]) << kKindNames[static_cast<int>(kind)];
-    EXPECT_EQ(seen[static_cast<std::size_t>(Kind::read)], tier == Tier::disk);
+      EXPECT_TRUE(seen[kind]) << kKindNames[kind];
+    EXPECT_EQ(seen[Kind::read], tier == Tier::disk);
   }
 }
 
@@ -177,9 +175,9 @@ TEST(Price, OfParametersThatAreUpdatedTogetherHasOneLaunch) {
   profile::Profile machine{
       .device_bandwidth = 1, .launch_seconds = 0.25, .device_optimizer = 5, .host_optimizer = 5, .host_bandwidth = 1};
   for (const graph::Node &node : two.graph.nodes()) machine.kernels[ops::signature(two.graph, node)] = 1;
-  const plan::Clock clock(machine, two.graph, {.state = 4});
+  const plan::Durations durations(machine, two.graph, {.state = 4});
   const Program program = two.lowered(two.plan(Tier::device, plan::BlockMode::keep));
-  const std::vector<std::int64_t> ns = price(program, clock);
+  const std::vector<std::int64_t> ns = price(program, durations);
   for (std::size_t i = 0; i < ns.size(); ++i) {
     if (program.instructions[i].kind != Kind::update) continue;
     EXPECT_EQ(ns[i], static_cast<std::int64_t>((2 * TwoBlocks::kElements * 20 / 5.0 + 0.25) * 1e9));
@@ -195,12 +193,12 @@ TEST(Price, OfAMachineThatIsSlowBeyondMeasureIsStillANumber) {
                            .upload = 1e-300,
                            .download = 1e-300};
   for (const graph::Node &node : two.graph.nodes()) machine.kernels[ops::signature(two.graph, node)] = 1e300;
-  const plan::Clock clock(machine, two.graph, {.state = 4});
+  const plan::Durations durations(machine, two.graph, {.state = 4});
   const Program program = two.lowered(two.plan(Tier::host, plan::BlockMode::keep));
-  const std::vector<std::int64_t> ns = price(program, clock);
+  const std::vector<std::int64_t> ns = price(program, durations);
   for (std::int64_t each : ns) EXPECT_GE(each, 0);
   Queues queues = beside();
-  queues.shares[at(Queue::compute)][at(Queue::upload)] = 1e-3;
+  queues.shares[Queue::compute][Queue::upload] = 1e-3;
   const Simulation simulation = simulate(program, ns, queues);
   EXPECT_GT(simulation.step_ns, 0);
   for (const Entry &entry : simulation.entries) EXPECT_LE(entry.start_ns, entry.end_ns);

@@ -30,9 +30,9 @@ class Told {
   std::vector<Span> spans;
 };
 
-std::int64_t of(const Summary &summary, Stall stall) { return summary.stall_ns[static_cast<std::size_t>(stall)]; }
-std::int64_t of(const Summary &summary, Kind kind) { return summary.stall_ns[static_cast<std::size_t>(kind)]; }
-std::int64_t busy(const Summary &summary, Queue queue) { return summary.busy_ns[static_cast<std::size_t>(queue)]; }
+std::int64_t of(const Summary &summary, Stall stall) { return summary.stall_ns[stall]; }
+std::int64_t of(const Summary &summary, Kind kind) { return summary.stall_ns[stall_of(kind)]; }
+std::int64_t busy(const Summary &summary, Queue queue) { return summary.busy_ns[queue]; }
 
 void expect_whole(const Summary &summary) {
   EXPECT_EQ(std::accumulate(summary.stall_ns.begin(), summary.stall_ns.end(), busy(summary, Queue::compute)),

@@ -33,7 +33,7 @@ Simulation simulated(const Program &program) {
   return simulate(program, ns, Beside{false, true, true, true, true, true});
 }
 
-std::uint64_t peak(const Simulation &simulation, std::size_t tier) {
+std::uint64_t peak(const Simulation &simulation, Tier tier) {
   std::uint64_t bytes = 0;
   for (const Entry &entry : simulation.entries) bytes = std::max(bytes, entry.live_bytes[tier]);
   return bytes;
@@ -48,8 +48,7 @@ std::uint64_t peak(const std::vector<Point> &points) {
 // The most that the owner ever holds in the tier.
 std::uint64_t most(const Timeline &timeline, Tier tier, Owner owner) {
   std::uint64_t bytes = 0;
-  for (const Point &point : timeline[static_cast<std::size_t>(tier)])
-    bytes = std::max(bytes, point.bytes[static_cast<std::size_t>(owner)]);
+  for (const Point &point : timeline[tier]) bytes = std::max(bytes, point.bytes[owner]);
   return bytes;
 }
 
@@ -64,7 +63,7 @@ TEST(Timeline, PeaksWhereTheSimulatorsBooksPeakInEveryTierUnderEveryPlan) {
     const Program program = model().lowered(plan);
     const Simulation simulation = simulated(program);
     for (const std::size_t points : {std::size_t{4}, std::size_t{10}, kAll})
-      for (std::size_t t = 0; t < kTierCount; ++t)
+      for (const Tier t : kTiers)
         EXPECT_EQ(peak(timeline(program, spans_of(simulation), points)[t]), peak(simulation, t)) << points;
   }
 }
@@ -72,7 +71,7 @@ TEST(Timeline, PeaksWhereTheSimulatorsBooksPeakInEveryTierUnderEveryPlan) {
 TEST(Timeline, PeaksThereWhateverTheSpansSay) {
   const Program program = model().lowered(model().plan(Tier::host, plan::BlockMode::swap));
   const std::vector<Span> none(program.instructions.size());
-  EXPECT_EQ(peak(timeline(program, none, 4)[0]), peak(simulated(program), 0));
+  EXPECT_EQ(peak(timeline(program, none, 4)[Tier::device]), peak(simulated(program), Tier::device));
 }
 
 TEST(Timeline, RunsForwardInTimeAndHasNoMorePointsThanAskedFor) {
@@ -87,17 +86,18 @@ TEST(Timeline, RunsForwardInTimeAndHasNoMorePointsThanAskedFor) {
 
 TEST(Timeline, HasNoPointsForATierThatIsNotUsed) {
   const Timeline timeline = drawn(model().plan(Tier::device, plan::BlockMode::keep));
-  EXPECT_FALSE(timeline[0].empty());
-  EXPECT_TRUE(timeline[1].empty());
-  EXPECT_TRUE(timeline[2].empty());
+  EXPECT_FALSE(timeline[Tier::device].empty());
+  EXPECT_TRUE(timeline[Tier::host].empty());
+  EXPECT_TRUE(timeline[Tier::disk].empty());
 }
 
 TEST(Timeline, EndsWithWhatOutlivesTheStepAndItsResults) {
   const Program program = model().lowered(model().plan(Tier::host, plan::BlockMode::keep));
   const Timeline timeline = program::timeline(program, spans_of(simulated(program)), kAll);
-  EXPECT_EQ(total(timeline[1].back().bytes), program.state_bytes[1]);
-  EXPECT_EQ(total(timeline[0].back().bytes), program.state_bytes[0] + program.buffers[index(program.loss)].bytes +
-                                                 program.buffers[index(program.norm)].bytes);
+  EXPECT_EQ(total(timeline[Tier::host].back().bytes), program.state_bytes[Tier::host]);
+  EXPECT_EQ(total(timeline[Tier::device].back().bytes), program.state_bytes[Tier::device] +
+                                                            program.buffers[index(program.loss)].bytes +
+                                                            program.buffers[index(program.norm)].bytes);
 }
 
 TEST(Owners, OfResidentStateAreWeightsAndOptimizer) {

@@ -1,5 +1,5 @@
 #include "hand_built.h"
-#include "program/clocks.h"
+#include "program/vector_clocks.h"
 
 namespace protrain::program {
 namespace {
@@ -11,7 +11,7 @@ class Bare {
  public:
   BufferId buffer(std::uint64_t slot) {
     program.buffers.push_back({.name = "b", .bytes = 64, .offset = slot * 64});
-    program.arena_bytes[0] = std::max(program.arena_bytes[0], (slot + 1) * 64);
+    program.arena_bytes[Tier::device] = std::max(program.arena_bytes[Tier::device], (slot + 1) * 64);
     return static_cast<BufferId>(program.buffers.size() - 1);
   }
   void emit(Queue queue, std::vector<BufferId> reads, std::vector<BufferId> writes,

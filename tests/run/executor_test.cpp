@@ -46,7 +46,7 @@ class Step {
     std::vector<std::byte> bytes;
     for (const Tier tier : {Tier::device, Tier::host}) {
       const std::byte *from = bench.store().arena(tier);
-      bytes.insert(bytes.end(), from, from + bench.program().state_bytes[static_cast<std::size_t>(tier)]);
+      bytes.insert(bytes.end(), from, from + bench.program().state_bytes[tier]);
     }
     return bytes;
   }
@@ -242,7 +242,7 @@ TEST(Executor, IssuesEachRunInWhichThreadsOfTheHostHaveAPart) {
 
 TEST(Executor, IssuesEachRunOfATrial) {
   Recorded recorded(kModel);
-  for (const run::Trial trial : {run::Trial{.delays = true}, run::Trial{.poison = true}}) {
+  for (const run::FaultInjection trial : {run::FaultInjection{.delays = true}, run::FaultInjection{.poison = true}}) {
     recorded.bench.load(recorded.bench.program(), false, trial);
     EXPECT_TRUE(recorded.bench.train(2) == unlimited(kModel, 2));
   }

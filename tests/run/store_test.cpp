@@ -53,7 +53,7 @@ TEST_F(Stores, GiveBackWhatWasWrittenOnEveryTier) {
     const Buffer b = buffer(tier, 10'000, 8192);
     const std::vector<std::byte> values = counted(b.bytes, first++);
     store->write(b, 0, values.data(), values.size());
-    EXPECT_EQ(read(*store, b, 0, b.bytes), values) << kTierNames[static_cast<int>(tier)];
+    EXPECT_EQ(read(*store, b, 0, b.bytes), values) << kTierNames[tier];
   }
 }
 

@@ -58,9 +58,9 @@ TEST(Report, HasSpansInsideTheStepThatKeepEachQueuesOrderAndEveryWait) {
     const std::vector<program::Span> &spans = reported.report().timed.spans;
     const auto &instructions = reported.program().instructions;
     ASSERT_EQ(spans.size(), instructions.size());
-    std::array<std::int64_t, kQueueCount> end{};
+    PerQueue<std::int64_t> end{};
     for (std::size_t i = 0; i < spans.size(); ++i) {
-      std::int64_t &before = end[static_cast<std::size_t>(instructions[i].queue)];
+      std::int64_t &before = end[instructions[i].queue];
       EXPECT_GE(spans[i].start_ns, before) << i;
       EXPECT_LE(spans[i].start_ns, spans[i].end_ns) << i;
       EXPECT_LE(static_cast<double>(spans[i].end_ns), reported.report().seconds * 1e9 + 1) << i;
@@ -74,8 +74,7 @@ TEST(Report, SaysWhichQueuesHadAWorker) {
   EXPECT_EQ(Reported(false).report().beside, program::Beside{});
   Reported reported(true);
   for (const program::Instruction &instruction : reported.program().instructions)
-    EXPECT_EQ(reported.report().beside[static_cast<std::size_t>(instruction.queue)],
-              instruction.queue != Queue::compute);
+    EXPECT_EQ(reported.report().beside[instruction.queue], instruction.queue != Queue::compute);
 }
 
 TEST(Report, AccountsForEverySecondOfTheStep) {
@@ -91,8 +90,9 @@ TEST(Report, HasThePlannedPeaksAndNoPredictionWhereThereIsNone) {
   Reported reported(false);
   const Json json = reported.json();
   EXPECT_FALSE(json.contains("predicted"));
-  for (const auto &[key, tier] : {std::pair{"device_peak_bytes", 0}, {"host_peak_bytes", 1}, {"disk_bytes", 2}}) {
-    EXPECT_EQ(json[key], reported.program().arena_bytes[static_cast<std::size_t>(tier)]) << key;
+  for (const auto &[key, tier] :
+       {std::pair{"device_peak_bytes", Tier::device}, {"host_peak_bytes", Tier::host}, {"disk_bytes", Tier::disk}}) {
+    EXPECT_EQ(json[key], reported.program().arena_bytes[tier]) << key;
     EXPECT_EQ(json["measured"][key], json[key]) << key;
     EXPECT_GT(json[key].get<std::uint64_t>(), 0u) << key;
   }
@@ -129,7 +129,7 @@ TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
     EXPECT_LE(rows.back()[0].get<double>(), seconds);
   }
   for (const program::Instruction &instruction : reported.program().instructions)
-    EXPECT_FALSE(json["queues"][kQueueNames[static_cast<std::size_t>(instruction.queue)]].empty());
+    EXPECT_FALSE(json["queues"][kQueueNames[instruction.queue]].empty());
   EXPECT_TRUE(json["queues"]["comm"].empty());
 }
 

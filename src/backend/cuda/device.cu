@@ -214,7 +214,7 @@ class CudaDevice : public Device {
     recording_ = true;
     timed_ = timed;
     sent_ = false;
-    links_.assign(events_.size() + kQueueCount, nullptr);
+    links_.assign(events_.size() + kQueues.size(), nullptr);
     try {
       begin_capture(compute);
       if (timed) record_captured(begin_, compute);
@@ -239,7 +239,7 @@ class CudaDevice : public Device {
   }
 
  private:
-  Stream stream(Queue queue) const { return streams_[static_cast<std::size_t>(queue)]; }
+  Stream stream(Queue queue) const { return streams_[queue]; }
 
   void leave_capture() {
     recording_ = false;
@@ -259,8 +259,7 @@ class CudaDevice : public Device {
       if (other != stream(Queue::compute)) cuda::wait(other, links_[link_of(Queue::compute)]);
   }
   void join() {
-    for (std::size_t q = 0; q < kQueueCount; ++q) {
-      const auto other = static_cast<Queue>(q);
+    for (const Queue other : kQueues) {
       if (other == Queue::compute) continue;
       link(other, link_of(other));
       cuda::wait(stream(Queue::compute), links_[link_of(other)]);
@@ -285,7 +284,7 @@ class CudaDevice : public Device {
   std::unique_ptr<Site> site_;
   std::unique_ptr<Scalars> scalars_;
   bool sent_ = false;  // the numbers of this step
-  std::array<Stream, kQueueCount> streams_{};
+  PerQueue<Stream> streams_{};
   std::vector<Event> events_;
   Event begin_ = nullptr;  // of the step
   bool recording_ = false, timed_ = false;

@@ -1,4 +1,4 @@
-// Lanes: one worker thread for each queue that runs beside the one that issues, and what they tell each other.
+// QueueWorkers: one worker thread for each queue that runs beside the one that issues, and what they tell each other.
 // Workers sleep between runs. A run is a list of instructions per queue; each starts once it was issued and its waits
 // are over, in the order of its list.
 #pragma once
@@ -20,7 +20,7 @@ struct Wait {
   std::size_t instruction;
 };
 
-// What the instructions of one run are, seen from the lanes.
+// What the instructions of one run are, seen from the workers.
 class Job {
  public:
   virtual ~Job() = default;
@@ -29,14 +29,14 @@ class Job {
   virtual void execute(std::size_t instruction) = 0;  // on a worker
 };
 
-class Lanes {
+class QueueWorkers {
  public:
-  explicit Lanes(const std::array<bool, kQueueCount> &own_worker);
-  ~Lanes();
-  Lanes(const Lanes &) = delete;
-  Lanes &operator=(const Lanes &) = delete;
+  explicit QueueWorkers(const PerQueue<bool> &own_worker);
+  ~QueueWorkers();
+  QueueWorkers(const QueueWorkers &) = delete;
+  QueueWorkers &operator=(const QueueWorkers &) = delete;
 
-  bool has(Queue queue) const { return own_worker_[static_cast<std::size_t>(queue)]; }
+  bool has(Queue queue) const { return own_worker_[queue]; }
 
   void begin(Job &job);
   void issue(std::size_t instruction);              // workers may run it, and all before it
@@ -57,14 +57,14 @@ class Lanes {
   void work_through(Queue queue);
   bool ready(const std::vector<Wait> &waits) const;
 
-  const std::array<bool, kQueueCount> own_worker_;
+  const PerQueue<bool> own_worker_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Job *job_ = nullptr;
-  std::uint64_t run_ = 0;                        // counts runs, so that a worker takes each once
-  std::size_t issued_ = 0;                       // instructions below may start
-  std::array<std::size_t, kQueueCount> over_{};  // per queue: its last instruction that is over, plus one
-  std::size_t working_ = 0;                      // workers that are not through with the run
+  std::uint64_t run_ = 0;         // counts runs, so that a worker takes each once
+  std::size_t issued_ = 0;        // instructions below may start
+  PerQueue<std::size_t> over_{};  // per queue: its last instruction that is over, plus one
+  std::size_t working_ = 0;       // workers that are not through with the run
   bool closed_ = false, failed_ = false;
   Outcome outcome_;
   std::vector<std::thread> workers_;

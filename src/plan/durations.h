@@ -1,4 +1,4 @@
-// Clock: how long each kind of work takes on a machine, alone. The closed form and the simulator ask the same one.
+// Durations: how long each kind of work takes on a machine, alone. The closed form and the simulator ask the same one.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct OptimizerBytes {
   std::uint64_t state = 8;  // AdamW in float32: two moments
 };
 
-class Clock {
+class Durations {
  public:
   // Prices the graph's nodes at once: measured where the profile has the kernel, else derived from its rates.
-  Clock(const profile::Profile &profile, const graph::Graph &graph, const OptimizerBytes &optimizer);
+  Durations(const profile::Profile &profile, const graph::Graph &graph, const OptimizerBytes &optimizer);
 
   // Seconds.
   double run(graph::NodeId node) const { return nodes_[index(node)]; }

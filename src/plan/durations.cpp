@@ -1,4 +1,4 @@
-#include "plan/clock.h"
+#include "plan/durations.h"
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ double over(std::uint64_t bytes, double rate) { return rate > 0 ? static_cast<do
 
 }  // namespace
 
-Clock::Clock(const profile::Profile &profile, const graph::Graph &graph, const OptimizerBytes &optimizer)
+Durations::Durations(const profile::Profile &profile, const graph::Graph &graph, const OptimizerBytes &optimizer)
     : profile_(profile) {
   nodes_.reserve(graph.node_count());
   for (const graph::Node &node : graph.nodes()) {
@@ -43,7 +43,7 @@ Clock::Clock(const profile::Profile &profile, const graph::Graph &graph, const O
   }
 }
 
-double Clock::move(Tier from, Tier to, std::uint64_t bytes) const {
+double Durations::move(Tier from, Tier to, std::uint64_t bytes) const {
   if (from == to) return over(2 * bytes, from == Tier::device ? profile_.device_bandwidth : profile_.host_bandwidth);
   double seconds = 0;
   if (from == Tier::disk) seconds = over(bytes, profile_.disk_read);
@@ -54,7 +54,7 @@ double Clock::move(Tier from, Tier to, std::uint64_t bytes) const {
   return seconds;
 }
 
-double Clock::update(Tier place, std::size_t parameter, std::uint64_t bytes) const {
+double Durations::update(Tier place, std::size_t parameter, std::uint64_t bytes) const {
   const double rate = place == Tier::host ? profile_.host_optimizer : profile_.device_optimizer;
   return static_cast<double>(bytes) * traffic_[parameter] / rate;
 }

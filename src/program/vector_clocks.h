@@ -10,31 +10,31 @@
 namespace protrain::program {
 
 // Per queue: the last of its instructions that is certainly over, plus one.
-using Clock = std::array<std::size_t, kQueueCount>;
+using VectorClock = PerQueue<std::size_t>;
 
-class Clocks {
+class VectorClocks {
  public:
-  explicit Clocks(std::size_t instructions) : clocks_(instructions) {}
+  explicit VectorClocks(std::size_t instructions) : clocks_(instructions) {}
 
   // Instruction `i` comes after the one before it on its queue.
   void begin(std::size_t i, Queue queue) {
-    if (const std::size_t last = last_[static_cast<std::size_t>(queue)]; last > 0) join(i, last - 1, queue);
+    if (const std::size_t last = last_[queue]; last > 0) join(i, last - 1, queue);
   }
   // ... and after `earlier`, with all that it came after.
   void join(std::size_t i, std::size_t earlier, Queue queue) {
-    for (std::size_t q = 0; q < kQueueCount; ++q) clocks_[i][q] = std::max(clocks_[i][q], clocks_[earlier][q]);
-    std::size_t &own = clocks_[i][static_cast<std::size_t>(queue)];
+    for (const Queue q : kQueues) clocks_[i][q] = std::max(clocks_[i][q], clocks_[earlier][q]);
+    std::size_t &own = clocks_[i][queue];
     own = std::max(own, earlier + 1);
   }
-  void end(std::size_t i, Queue queue) { last_[static_cast<std::size_t>(queue)] = i + 1; }
+  void end(std::size_t i, Queue queue) { last_[queue] = i + 1; }
 
   bool over(std::size_t earlier, Queue queue, std::size_t now) const {
-    return earlier == now || clocks_[now][static_cast<std::size_t>(queue)] > earlier;
+    return earlier == now || clocks_[now][queue] > earlier;
   }
 
  private:
-  std::vector<Clock> clocks_;
-  Clock last_{};
+  std::vector<VectorClock> clocks_;
+  VectorClock last_{};
 };
 
 }  // namespace protrain::program

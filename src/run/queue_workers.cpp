@@ -1,4 +1,4 @@
-#include "run/lanes.h"
+#include "run/queue_workers.h"
 
 #include <pthread.h>
 
@@ -11,19 +11,19 @@
 
 namespace protrain::run {
 
-Lanes::Lanes(const std::array<bool, kQueueCount> &own_worker) : own_worker_(own_worker) {
+QueueWorkers::QueueWorkers(const PerQueue<bool> &own_worker) : own_worker_(own_worker) {
   const BlockedSignals blocked;
   try {
-    for (std::size_t q = 0; q < kQueueCount; ++q)
-      if (own_worker_[q]) start(static_cast<Queue>(q));
+    for (const Queue q : kQueues)
+      if (own_worker_[q]) start(q);
   } catch (...) {  // with workers running
     close();
     throw;
   }
 }
 
-void Lanes::start(Queue queue) {
-  const char *name = kQueueNames[static_cast<std::size_t>(queue)];
+void QueueWorkers::start(Queue queue) {
+  const char *name = kQueueNames[queue];
   const std::string title = (std::string("protrain/") + name).substr(0, 15);
   try {
     workers_.emplace_back([this, queue] { serve(queue); });
@@ -33,9 +33,9 @@ void Lanes::start(Queue queue) {
   pthread_setname_np(workers_.back().native_handle(), title.c_str());
 }
 
-Lanes::~Lanes() { close(); }
+QueueWorkers::~QueueWorkers() { close(); }
 
-void Lanes::close() {
+void QueueWorkers::close() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -44,7 +44,7 @@ void Lanes::close() {
   for (std::thread &worker : workers_) worker.join();
 }
 
-void Lanes::begin(Job &job) {
+void QueueWorkers::begin(Job &job) {
   {
     const std::lock_guard lock(mutex_);
     job_ = &job;
@@ -58,7 +58,7 @@ void Lanes::begin(Job &job) {
   changed_.notify_all();
 }
 
-void Lanes::issue(std::size_t instruction) {
+void QueueWorkers::issue(std::size_t instruction) {
   {
     const std::lock_guard lock(mutex_);
     issued_ = instruction + 1;
@@ -66,26 +66,25 @@ void Lanes::issue(std::size_t instruction) {
   changed_.notify_all();
 }
 
-bool Lanes::ready(const std::vector<Wait> &waits) const {
-  return std::ranges::all_of(waits,
-                             [&](const Wait &w) { return over_[static_cast<std::size_t>(w.queue)] > w.instruction; });
+bool QueueWorkers::ready(const std::vector<Wait> &waits) const {
+  return std::ranges::all_of(waits, [&](const Wait &w) { return over_[w.queue] > w.instruction; });
 }
 
-bool Lanes::wait(const std::vector<Wait> &waits) {
+bool QueueWorkers::wait(const std::vector<Wait> &waits) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return failed_ || ready(waits); });
   return !failed_;
 }
 
-void Lanes::over(std::size_t instruction, Queue queue) {
+void QueueWorkers::over(std::size_t instruction, Queue queue) {
   {
     const std::lock_guard lock(mutex_);
-    over_[static_cast<std::size_t>(queue)] = instruction + 1;
+    over_[queue] = instruction + 1;
   }
   if (!workers_.empty()) changed_.notify_all();
 }
 
-void Lanes::fail(std::size_t instruction, std::exception_ptr error) {
+void QueueWorkers::fail(std::size_t instruction, std::exception_ptr error) {
   {
     const std::lock_guard lock(mutex_);
     if (!failed_) outcome_ = {std::move(error), instruction};
@@ -94,7 +93,7 @@ void Lanes::fail(std::size_t instruction, std::exception_ptr error) {
   changed_.notify_all();
 }
 
-Lanes::Outcome Lanes::end(std::size_t instructions) {
+QueueWorkers::Outcome QueueWorkers::end(std::size_t instructions) {
   std::unique_lock lock(mutex_);
   issued_ = instructions;
   changed_.notify_all();
@@ -103,7 +102,7 @@ Lanes::Outcome Lanes::end(std::size_t instructions) {
   return std::move(outcome_);
 }
 
-void Lanes::serve(Queue queue) {
+void QueueWorkers::serve(Queue queue) {
   std::uint64_t served = 0;
   for (;;) {
     {
@@ -121,7 +120,7 @@ void Lanes::serve(Queue queue) {
   }
 }
 
-void Lanes::work_through(Queue queue) {
+void QueueWorkers::work_through(Queue queue) {
   for (const std::size_t i : job_->list(queue)) {
     const std::vector<Wait> &waits = job_->waits(i);
     {

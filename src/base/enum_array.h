@@ -1,0 +1,35 @@
+// An array with one element for each value of an enum, found by that value: `bytes[Tier::host]`.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace protrain {
+
+// Aggregate, so that it can be written down as a list: EnumArray<Tier, 3, int>{1, 2, 3}. The enum's values are
+// 0 .. Count - 1.
+template <typename Enum, std::size_t Count, typename T>
+struct EnumArray {
+  std::array<T, Count> values;
+
+  constexpr T &operator[](Enum which) { return values[static_cast<std::size_t>(which)]; }
+  constexpr const T &operator[](Enum which) const { return values[static_cast<std::size_t>(which)]; }
+
+  constexpr auto begin() { return values.begin(); }
+  constexpr auto begin() const { return values.begin(); }
+  constexpr auto end() { return values.end(); }
+  constexpr auto end() const { return values.end(); }
+  constexpr void fill(const T &value) { values.fill(value); }
+
+  bool operator==(const EnumArray &) const = default;
+};
+
+// The values of an enum that is counted from 0, in order.
+template <typename Enum, std::size_t Count>
+constexpr std::array<Enum, Count> all_values() {
+  std::array<Enum, Count> all{};
+  for (std::size_t i = 0; i < Count; ++i) all[i] = static_cast<Enum>(i);
+  return all;
+}
+
+}  // namespace protrain
