@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "draft/batch.h"
-#include "passes/glance.h"
+#include "passes/canonical/glance.h"
 
 namespace protrain::draft {
 

@@ -14,7 +14,7 @@
 #include "graph/declared.h"
 #include "graph/graph.h"
 #include "graph/split.h"
-#include "passes/fold_budget.h"
+#include "passes/canonical/fold_budget.h"
 
 namespace protrain::passes {
 

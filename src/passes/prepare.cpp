@@ -4,10 +4,10 @@
 
 #include "base/error.h"
 #include "passes/attach_loss.h"
-#include "passes/canonical.h"
-#include "passes/mend.h"
+#include "passes/canonical/canonical.h"
+#include "passes/parameters/mend.h"
+#include "passes/parameters/split.h"
 #include "passes/problems.h"
-#include "passes/split.h"
 
 namespace protrain::passes {
 

@@ -6,7 +6,7 @@
 
 #include "ops/control_flow.h"
 #include "ops/op.h"
-#include "passes/canonical.h"
+#include "passes/canonical/canonical.h"
 
 namespace protrain::passes {
 

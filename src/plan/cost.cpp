@@ -72,19 +72,15 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
 }
 
 CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_device)
-    : durations_(chunking.durations),
-      outline_(chunking.outline),
-      terms_(chunking.terms),
+    : chunking_(chunking),
       base_(base),
-      on_device_(terms_.shared_memory ? 1 : on_device),
-      shares_cores_(durations_.profile().shares_cores),
-      spreads_(base.order == OptimizerOrder::overlap && terms_.defer() && !shares_cores_),
-      lost_beside_disk_(1 - durations_.profile().compute_beside_disk),
-      modes_(interleave(outline_.blocks.size(), static_cast<std::size_t>(base.n_swap),
+      on_device_(chunking.terms.shared_memory ? 1 : on_device),
+      shares_cores_(chunking.durations.profile().shares_cores),
+      spreads_(base.order == OptimizerOrder::overlap && chunking.terms.defer() && !shares_cores_),
+      lost_beside_disk_(1 - chunking.durations.profile().compute_beside_disk),
+      modes_(interleave(chunking.outline.blocks.size(), static_cast<std::size_t>(base.n_swap),
                         static_cast<std::size_t>(base.n_checkpoint), static_cast<std::size_t>(base.n_selective))),
-      chunks_(chunking.chunks),
-      in_a_row_(chunking.in_a_row),
-      outside_(outline_.forward + outline_.backward) {
+      outside_(chunking.outline.forward + chunking.outline.backward) {
   weigh();
   for (const Tier tier : kTiers) sum_up(tier);
   hold();
@@ -93,23 +89,23 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
 // What the optimizer has to be brought for a chunk, beside what compute has there. With the barrier compute is done
 // with weights and gradient alike.
 std::uint64_t CostModel::brought(std::size_t c) const {
-  if (base_.order == OptimizerOrder::overlap) return chunks_[c].state;
-  return base_.n_deferred == 0 ? rest(c) : rest(c) - chunks_[c].weights;
+  if (base_.order == OptimizerOrder::overlap) return weight(c).state;
+  return base_.n_deferred == 0 ? rest(c) : rest(c) - weight(c).weights;
 }
 
 std::uint64_t CostModel::rest(std::size_t c) const {
-  const Chunking::Weight &chunk = chunks_[c];
+  const Chunking::Weight &chunk = weight(c);
   return chunk.weights + chunk.state + (base_.order != OptimizerOrder::overlap ? chunk.gradient : 0);
 }
 
 void CostModel::weigh() {
   rest_ = {0};
-  for (std::size_t c = 0; c < chunks_.size(); ++c) {
+  for (std::size_t c = 0; c < chunking_.chunks.size(); ++c) {
     rest_.push_back(rest_.back() + rest(c));
-    double &seconds = backward_.emplace_back(chunks_[c].backward);
-    for (const auto &[block, part] : chunks_[c].blocks) {
-      if (modes_[block] == BlockMode::recompute) seconds += part * outline_.blocks[block].forward;
-      if (modes_[block] == BlockMode::selective) seconds += part * outline_.blocks[block].again;
+    double &seconds = backward_.emplace_back(weight(c).backward);
+    for (const auto &[block, part] : weight(c).blocks) {
+      if (modes_[block] == BlockMode::recompute) seconds += part * chunking_.outline.blocks[block].forward;
+      if (modes_[block] == BlockMode::selective) seconds += part * chunking_.outline.blocks[block].again;
     }
   }
 }
@@ -118,38 +114,38 @@ void CostModel::weigh() {
 CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   Load load;
   if (tier == Tier::device) return load;
-  if (tier == Tier::disk) load.disk = durations_.move(Tier::disk, Tier::device, chunks_[c].weights);
-  if (!terms_.shared_memory) load.up = durations_.move(Tier::host, Tier::device, chunks_[c].weights);
+  if (tier == Tier::disk) load.disk = chunking_.durations.move(Tier::disk, Tier::device, weight(c).weights);
+  if (!chunking_.terms.shared_memory) load.up = chunking_.durations.move(Tier::host, Tier::device, weight(c).weights);
   return load;
 }
 
 // What the optimizer moves and computes for a chunk. On the host it cannot fall far behind: what it has not taken yet
 // holds memory.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
-  if (tier == Tier::device) return {.compute = chunks_[c].device_update};
+  if (tier == Tier::device) return {.compute = weight(c).device_update};
   return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
 }
 
 CostModel::Load CostModel::update_on_device(std::size_t c, Tier tier) const {
-  const Chunking::Weight &chunk = chunks_[c];
+  const Chunking::Weight &chunk = weight(c);
   const std::uint64_t comes = brought(c);
   Load load{.compute = chunk.device_update};
   if (tier == Tier::disk)
-    load.disk = durations_.move(Tier::disk, Tier::host, comes) +
-                durations_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
-  if (terms_.shared_memory) return load;
-  load.up = durations_.move(Tier::host, Tier::device, comes);
-  load.down = durations_.move(Tier::device, Tier::host, chunk.weights + chunk.state);
+    load.disk = chunking_.durations.move(Tier::disk, Tier::host, comes) +
+                chunking_.durations.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+  if (chunking_.terms.shared_memory) return load;
+  load.up = chunking_.durations.move(Tier::host, Tier::device, comes);
+  load.down = chunking_.durations.move(Tier::device, Tier::host, chunk.weights + chunk.state);
   return load;
 }
 
 CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
-  const Chunking::Weight &chunk = chunks_[c];
+  const Chunking::Weight &chunk = weight(c);
   Load load{.host = chunk.host_update};
   if (tier == Tier::disk)
-    load.disk = durations_.move(Tier::disk, Tier::host,
-                                brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights : 0)) +
-                durations_.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+    load.disk = chunking_.durations.move(Tier::disk, Tier::host,
+                                         brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights : 0)) +
+                chunking_.durations.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
   return load;
 }
 
@@ -158,21 +154,22 @@ CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool rests = base_.order != OptimizerOrder::overlap;
   Load load = rests ? Load{} : update(c, tier);
   const double leaves = tier == Tier::device ? 0 : rests ? 1 : 1 - on_device_;
-  if (!terms_.shared_memory) load.down += leaves * durations_.move(Tier::device, Tier::host, chunks_[c].gradient);
-  if (rests && tier == Tier::disk) load.disk += durations_.move(Tier::host, Tier::disk, chunks_[c].gradient);
+  if (!chunking_.terms.shared_memory)
+    load.down += leaves * chunking_.durations.move(Tier::device, Tier::host, weight(c).gradient);
+  if (rests && tier == Tier::disk) load.disk += chunking_.durations.move(Tier::host, Tier::disk, weight(c).gradient);
   return load;
 }
 
 // Activations of blocks that swap share the ways with the chunks.
 CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   Load load;
-  const Tier away = terms_.shared_memory ? Tier::disk : Tier::host;
-  for (const auto &[block, part] : chunks_[c].blocks) {
+  const Tier away = chunking_.terms.shared_memory ? Tier::disk : Tier::host;
+  for (const auto &[block, part] : weight(c).blocks) {
     if (modes_[block] != BlockMode::swap) continue;
-    const std::uint64_t bytes = outline_.blocks[block].saved;
-    const double seconds =
-        part * (out ? durations_.move(Tier::device, away, bytes) : durations_.move(away, Tier::device, bytes));
-    (terms_.shared_memory ? load.disk : out ? load.down : load.up) += seconds;
+    const std::uint64_t bytes = chunking_.outline.blocks[block].saved;
+    const double seconds = part * (out ? chunking_.durations.move(Tier::device, away, bytes)
+                                       : chunking_.durations.move(away, Tier::device, bytes));
+    (chunking_.terms.shared_memory ? load.disk : out ? load.down : load.up) += seconds;
   }
   return load;
 }
@@ -181,7 +178,7 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
 // slower than each alone.
 double CostModel::longest(const Load &load) const {
   if (shares_cores_) return std::max(load.compute + load.up + load.down + load.host, load.disk);
-  const profile::Profile &profile = durations_.profile();
+  const profile::Profile &profile = chunking_.durations.profile();
   const double both_ways =
       profile.both_ways > 0 ? (load.up * profile.upload + load.down * profile.download) / profile.both_ways : 0;
   return std::max({load.compute, load.up, load.down, both_ways, load.disk, load.host});
@@ -191,8 +188,8 @@ void CostModel::sum_up(Tier tier) {
   Sums &sums = sums_[tier];
   for (auto *of :
        {&sums.forward, &sums.backward, &sums.cached, &sums.fetch, &sums.after, &sums.ways, &sums.disk, &sums.host})
-    of->assign(chunks_.size() + 1, 0);
-  for (std::size_t c = 0; c < chunks_.size(); ++c) {
+    of->assign(chunking_.chunks.size() + 1, 0);
+  for (std::size_t c = 0; c < chunking_.chunks.size(); ++c) {
     const Load fetch = prefetch(c, tier), settled = settle(c, tier);
     const Load before = c > 0 ? prefetch(c - 1, tier) : Load{};
     const bool waits = base_.order == OptimizerOrder::barrier, deferred = base_.n_deferred != 0;
@@ -200,10 +197,10 @@ void CostModel::sum_up(Tier tier) {
     const Load first = waits && deferred ? update(c, tier) : Load{};
     const Load out = swap(c, true), in = swap(c, false);
     const Load moved = fetch + fetch + settled + after + first + out + in;
-    const double host = tier != Tier::device ? (1 - on_device_) * chunks_[c].host_update : 0;
+    const double host = tier != Tier::device ? (1 - on_device_) * weight(c).host_update : 0;
     const auto add = [&](std::vector<double> &to, double seconds) { to[c + 1] = to[c] + seconds; };
     // Eq. 3: a chunk's fetch, and the update that waited for it, run beside the compute of the one before it.
-    add(sums.forward, longest(Load{.compute = c > 0 ? chunks_[c - 1].forward : 0} + fetch + first + out));
+    add(sums.forward, longest(Load{.compute = c > 0 ? weight(c - 1).forward : 0} + fetch + first + out));
     // Eq. 5: backward, and computing again, beside the fetch of the next chunk and what the last one left.
     Load own = Load{.compute = backward_[c]} + settled + in;
     if (spreads_) own.host = 0;
@@ -220,22 +217,22 @@ void CostModel::sum_up(Tier tier) {
 // Eq. 8 to 10 at the border of every block in backward: what is kept of the blocks before it, all of its own, and the
 // most that its nodes hold beside that. Inputs of recomputed blocks stay, which the paper leaves out.
 void CostModel::hold() {
-  std::uint64_t kept = outline_.outside;
-  activations_ = kept + outline_.head_transient;
-  for (std::size_t b = 0; b < outline_.blocks.size(); ++b) {
-    const Outline::Block &block = outline_.blocks[b];
+  std::uint64_t kept = chunking_.outline.outside;
+  held_.activations = kept + chunking_.outline.head_transient;
+  for (std::size_t b = 0; b < chunking_.outline.blocks.size(); ++b) {
+    const Outline::Block &block = chunking_.outline.blocks[b];
     // A block that swaps comes back while the one after it is in backward.
-    const std::uint64_t ahead = b > 0 && modes_[b - 1] == BlockMode::swap ? outline_.blocks[b - 1].saved : 0;
-    activations_ = std::max(activations_, kept + block.border + block.saved + block.transient + ahead);
+    const std::uint64_t ahead = b > 0 && modes_[b - 1] == BlockMode::swap ? chunking_.outline.blocks[b - 1].saved : 0;
+    held_.activations = std::max(held_.activations, kept + block.border + block.saved + block.transient + ahead);
     kept += block.border;
     if (modes_[b] == BlockMode::keep) kept += block.saved;
     if (modes_[b] == BlockMode::selective) kept += block.saved - block.light;
-    if (modes_[b] == BlockMode::swap) swapped_ += block.saved;
+    if (modes_[b] == BlockMode::swap) held_.swapped += block.saved;
   }
-  activations_ = std::max(activations_, kept + outline_.head_transient);
-  for (const Chunking::Weight &chunk : chunks_) {
+  held_.activations = std::max(held_.activations, kept + chunking_.outline.head_transient);
+  for (const Chunking::Weight &chunk : chunking_.chunks) {
     const std::uint64_t moments = on_device_ > 0 ? chunk.state : 0;
-    in_flight_ = std::max(in_flight_, chunk.gradient + moments);
+    held_.in_flight = std::max(held_.in_flight, chunk.gradient + moments);
   }
 }
 
@@ -246,23 +243,23 @@ std::size_t CostModel::fitting_host(std::size_t persist, std::uint64_t bytes) co
 }
 
 std::size_t CostModel::fitting_buffers(std::size_t persist, std::uint64_t bytes) const {
-  if (persist >= chunks_.size()) return 0;
+  if (persist >= chunking_.chunks.size()) return 0;
   const std::uint64_t base = estimate(persist, 0, 0).bytes[Tier::device];
   if (bytes < base) return 0;
-  return static_cast<std::size_t>(std::ranges::upper_bound(in_a_row_[persist], bytes - base) -
-                                  in_a_row_[persist].begin()) -
+  return static_cast<std::size_t>(std::ranges::upper_bound(chunking_.in_a_row[persist], bytes - base) -
+                                  chunking_.in_a_row[persist].begin()) -
          1;
 }
 
 Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const {
-  const std::size_t n = chunks_.size(), host_end = persist + on_host, cached = n - std::min(buffers, n);
+  const std::size_t n = chunking_.chunks.size(), host_end = persist + on_host, cached = n - std::min(buffers, n);
   const Sums &device = sums_[Tier::device], &host = sums_[Tier::host], &disk = sums_[Tier::disk];
   const auto parts = [&](auto member, std::size_t begin, std::size_t end) {
     return between(device.*member, begin, std::min(end, persist)) +
            between(host.*member, std::max(begin, persist), std::min(end, host_end)) +
            between(disk.*member, std::max(begin, host_end), end);
   };
-  const double last_forward = n > 0 ? chunks_[n - 1].forward : 0;
+  const double last_forward = n > 0 ? weight(n - 1).forward : 0;
   const double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
   // The first chunk that is still there runs beside the fetch of the one before it, which is not.
   const std::size_t first = cached > persist ? std::min(cached + 1, n) : cached;
@@ -284,11 +281,12 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   estimate.seconds = std::max(estimate.seconds, on_disk) + kFriction * parts(&Sums::ways, 0, n);
   if (shares_cores_) estimate.seconds += lost_beside_disk_ * on_disk;
   estimate.bytes[Tier::device] =
-      activations_ + rest_[persist] +
-      (persist < n ? in_flight_ + in_a_row_[persist][std::min(buffers, n - persist)] : 0);  // eq. 11, alpha 1
+      held_.activations + rest_[persist] +
+      (persist < n ? held_.in_flight + chunking_.in_a_row[persist][std::min(buffers, n - persist)]
+                   : 0);  // eq. 11, alpha 1
   estimate.bytes[Tier::host] = rest_[host_end] - rest_[persist];
   estimate.bytes[Tier::disk] = rest_[n] - rest_[host_end];
-  estimate.bytes[terms_.shared_memory ? Tier::disk : Tier::host] += swapped_;
+  estimate.bytes[chunking_.terms.shared_memory ? Tier::disk : Tier::host] += held_.swapped;
   return estimate;
 }
 

@@ -63,7 +63,7 @@ class CostModel {
   // the two kinds are spread evenly.
   CostModel(const Chunking &chunking, const Choice &base, double on_device);
 
-  std::size_t chunks() const { return chunks_.size(); }
+  std::size_t chunks() const { return chunking_.chunks.size(); }
   // The most chunks after the first `persist` that `bytes` of host memory hold.
   std::size_t fitting_host(std::size_t persist, std::uint64_t bytes) const;
   // The most buffers that `bytes` of device memory leave room for; 0: not even one.
@@ -85,6 +85,7 @@ class CostModel {
     std::vector<double> ways, disk, host;           // seconds of all moves, of the disk's, of the host's optimizer
   };
 
+  const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }
   void weigh();
   void sum_up(Tier tier);
   void hold();
@@ -98,23 +99,24 @@ class CostModel {
   std::uint64_t brought(std::size_t chunk) const;
   double longest(const Load &load) const;
 
-  const Durations &durations_;
-  const Outline &outline_;
-  const Terms &terms_;
+  // Bytes that do not depend on where chunks rest.
+  struct Held {
+    std::uint64_t activations = 0, swapped = 0;  // on the device, and where swaps go
+    std::uint64_t in_flight = 0;                 // of chunks that are being updated, on the device
+  };
+
+  const Chunking &chunking_;
   const Choice base_;
   const double on_device_;
   const bool shares_cores_;
   const bool spreads_;             // what backward has no time for of the host's updates, the next forward does
   const double lost_beside_disk_;  // share of compute's speed
   const std::vector<BlockMode> modes_;
-  const std::vector<Chunking::Weight> &chunks_;
-  const std::vector<std::vector<std::uint64_t>> &in_a_row_;
   std::vector<double> backward_;     // seconds of each chunk, with what is computed again
   std::vector<std::uint64_t> rest_;  // prefix sums
   PerTier<Sums> sums_;
-  std::uint64_t activations_ = 0, swapped_ = 0;  // on the device, and where swaps go
-  std::uint64_t in_flight_ = 0;                  // of chunks that are being updated, on the device
-  double outside_ = 0;                           // seconds outside of blocks
+  Held held_;
+  double outside_ = 0;  // seconds outside of blocks
 };
 
 }  // namespace protrain::plan

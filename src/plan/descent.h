@@ -3,7 +3,8 @@
 // other's memory it errs by half, and only the laid-out Program knows.
 #pragma once
 
-#include "plan/search.h"
+#include "plan/space.h"
+#include "plan/trials.h"
 
 namespace protrain::plan {
 
@@ -16,7 +17,7 @@ class Descent {
   void from(const Choice &start);
 
  private:
-  // Of steps: along each integer, along the size of chunks, and one that moves two integers at once.
+  // Kinds of steps: one along each integer, one along the size of chunks, and one that moves two integers at once.
   static constexpr std::size_t kKinds = 11;
 
   // The first step that fits and is faster: each alone, and with as many chunks more or fewer on the device as it gives

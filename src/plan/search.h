@@ -1,11 +1,12 @@
 // The search for a plan (ProTrain, section 3.3): the closed form ranks every point of the space, those that look best
 // are laid out and simulated, and what they turn out to be corrects the ranking of their neighbours. Where everything
 // fits, what next to no time makes again is not kept, if much memory comes of it. The result is a function of graph,
-// profile and budgets alone: no durations decides when it ends.
+// profile and budgets alone: no clock decides when it ends.
 #pragma once
 
 #include <optional>
 
+#include "plan/space.h"
 #include "plan/trials.h"
 
 namespace protrain::plan {
@@ -14,23 +15,6 @@ struct Point {
   Choice choice;
   LaidOut laid_out;
 };
-
-// When updates run: order, and n_deferred to begin with.
-struct Ordering {
-  OptimizerOrder order = OptimizerOrder::overlap;
-  int n_deferred = 0;
-};
-
-// The values that the search may give to everything but n_persist, n_buffer, n_host, n_device_update and n_deferred.
-struct Space {
-  std::vector<std::uint64_t> chunk_bytes;  // about half a block, a block, two (the grid of appendix B.1 in the model's
-                                           // own measure)
-  bool host_updates = false;               // an optimizer may run on the host
-  std::vector<Ordering> orderings;
-  int blocks = 0;
-  int most_swap = 0;  // as many as the way out can hide behind compute (the paper's N_interval)
-};
-Space space_of(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms);
 
 struct Found {
   std::optional<Point> best;      // none: nothing that was laid out fits
@@ -51,8 +35,5 @@ struct Smallest {
   std::optional<Tier> lacks;
 };
 Smallest smallest(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
-
-// Everything that `choice` and the terms say of a plan.
-Choice with_terms(Choice choice, const Terms &terms);
 
 }  // namespace protrain::plan

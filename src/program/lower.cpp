@@ -1,6 +1,5 @@
 // Plan + graph -> Program: walks the order of computation once and writes down what moves before, beside and after it.
 #include <algorithm>
-#include <limits>
 
 #include "base/error.h"
 #include "ops/op.h"
@@ -8,8 +7,8 @@
 #include "program/owners.h"
 #include "program/sequence.h"
 #include "program/storage.h"
+#include "program/transfers.h"
 #include "program/updates.h"
-#include "program/windows.h"
 
 namespace protrain::program {
 
@@ -22,8 +21,16 @@ using graph::Phase;
 using graph::ValueId;
 using plan::BlockMode;
 
-constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+// What is known of each storage root.
+struct Roots {
+  std::vector<Owner> owner;
+  std::vector<std::size_t> parameter;  // kNoParameter: it holds none
+  std::vector<bool> rests_on_disk;     // a gradient that goes there
+};
 
+// Lowering walks the sequence once. Everything that is not compute's own is planned before: what moves at which item
+// (Transfers), and what becomes of gradients (Updates). The walk then emits it all in one order, so that the Program is
+// a function of graph and plan alone.
 class Lowering {
  public:
   Lowering(const Source &source, const plan::Plan &plan, const State &state, const Workspace &workspace)
@@ -40,10 +47,9 @@ class Lowering {
     sequence_ = sequence(graph_, where_.roots, plan_.blocks, wanted());
     updates_.schedule(sequence_);
     updates_.bind();
-    find_gradients_on_disk();
     if (source_.settles) return settle_all();
-    plan_windows();
-    plan_swaps();
+    roots_.rests_on_disk = gradients_on_disk();
+    transfers_ = transfers({graph_, plan_, state_, where_.roots, roots_.parameter, sequence_, updates_});
     for (std::size_t i = 0; i < sequence_.items.size(); ++i) walk(i);
     updates_.end_settling();
     builder_.begin_stage();
@@ -97,14 +103,14 @@ class Lowering {
 
   void bind_state() {
     where_.roots = storage_roots(graph_);
-    owner_of_root_ = owners(source_, where_.roots);
+    roots_.owner = owners(source_, where_.roots);
     where_.of_root.resize(graph_.value_count());
     where_.of_chunk.assign(plan_.chunks.size(), BufferId::none);
     for (const auto &[value, buffer] : state_.of_value[source_.binding])
       if (index(value) < graph_.value_count()) where_.of_root[index(value)] = {buffer, 0};
-    parameter_of_root_.assign(graph_.value_count(), kNever);
+    roots_.parameter.assign(graph_.value_count(), kNoParameter);
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
-      parameter_of_root_[index(graph_.parameters[p])] = p;
+      roots_.parameter[index(graph_.parameters[p])] = p;
       if (rests_on_device(state_.parameters[p].chunk)) where_.of_root[index(graph_.parameters[p])] = state_.weights(p);
     }
   }
@@ -114,83 +120,28 @@ class Lowering {
   }
 
   // Where several parameters have one gradient, the first says where it goes.
-  void find_gradients_on_disk() {
-    rests_on_disk_.assign(graph_.value_count(), false);
+  std::vector<bool> gradients_on_disk() const {
+    std::vector<bool> found(graph_.value_count(), false);
     for (std::size_t p = source_.gradients.size(); p-- > 0;)
       if (const BufferId home = state_.gradient(p).buffer;
           source_.gradients[p] != ValueId::none && home != BufferId::none)
-        rests_on_disk_[index(where_.roots[index(source_.gradients[p])])] = builder_.buffer(home).tier == Tier::disk;
-  }
-
-  template <typename Do>
-  void each_root(const std::vector<ValueId> &ids, Do &&act) const {
-    for (ValueId id : ids)
-      if (id != ValueId::none) act(where_.roots[index(id)]);
-  }
-
-  void plan_windows() {
-    std::vector<std::vector<std::size_t>> uses(plan_.chunks.size());
-    for (std::size_t c = 0; c < uses.size(); ++c)
-      if (!rests_on_device(c)) uses[c] = updates_.device_uses(c);
-    settles_.resize(sequence_.items.size());
-    std::vector<bool> seen(plan_.chunks.size());
-    for (std::size_t c = 0; c < seen.size(); ++c) seen[c] = !updates_.defers(c);
-    for (std::size_t i = 0; i < sequence_.items.size(); ++i)
-      each_root(graph_.node(sequence_.items[i].node).inputs, [&](ValueId root) {
-        const std::size_t p = parameter_of_root_[index(root)];
-        if (p == kNever) return;
-        const std::size_t c = state_.parameters[p].chunk;
-        if (!rests_on_device(c)) uses[c].push_back(i);
-        if (!seen[c]) settles_[i].push_back(c), settled_by_ = i + 1;
-        seen[c] = true;
-      });
-    for (auto &items : uses) {
-      std::ranges::sort(items);
-      items.erase(std::unique(items.begin(), items.end()), items.end());
-    }
-    fetches_.resize(sequence_.items.size());
-    for (const Window &window : windows(uses, static_cast<std::size_t>(plan_.n_buffer)))
-      fetches_[window.fetch_at].push_back(window.chunk);
-  }
-
-  // Per block that swaps: out after its last forward item, back in one stage before backward first reads.
-  void plan_swaps() {
-    swaps_out_.resize(sequence_.items.size());
-    swaps_in_.resize(sequence_.items.size());
-    std::vector<std::size_t> last_forward(plan_.blocks.size(), kNever), stage_begin;
-    std::vector<bool> planned(graph_.value_count(), false);
-    for (std::size_t i = 0; i < sequence_.items.size(); ++i) {
-      const Item &item = sequence_.items[i];
-      const Node &node = graph_.node(item.node);
-      if (item.stage >= stage_begin.size()) stage_begin.push_back(i);
-      if (node.phase == Phase::forward) {
-        if (!item.again && node.block >= 0) last_forward[static_cast<std::size_t>(node.block)] = i;
-        continue;
-      }
-      each_root(node.inputs, [&](ValueId root) {
-        if (sequence_.mode[index(root)] != BlockMode::swap || planned[index(root)]) return;
-        planned[index(root)] = true;
-        const std::size_t out = last_forward[static_cast<std::size_t>(sequence_.block[index(root)])];
-        const std::size_t ahead = stage_begin[item.stage > 0 ? item.stage - 1 : 0];
-        swaps_out_[out].push_back(root);
-        swaps_in_[std::max(ahead, out + 1)].push_back(root);
-      });
-    }
+        found[index(where_.roots[index(source_.gradients[p])])] = builder_.buffer(home).tier == Tier::disk;
+    return found;
   }
 
   void walk(std::size_t i) {
     const Item &item = sequence_.items[i];
     const Node &node = graph_.node(item.node);
-    if (i == settled_by_) updates_.end_settling();
+    if (i == transfers_.settled_by) updates_.end_settling();
     if (i == 0 || item.stage != sequence_.items[i - 1].stage) builder_.begin_stage();
-    for (ValueId root : swaps_in_[i]) swap_in(root);
-    for (std::size_t chunk : fetches_[i]) fetch(chunk);
-    for (std::size_t chunk : settles_[i]) updates_.settle(chunk);
+    for (ValueId root : transfers_.swaps_in[i]) swap_in(root);
+    for (std::size_t chunk : transfers_.fetches[i]) fetch(chunk);
+    for (std::size_t chunk : transfers_.settles[i]) updates_.settle(chunk);
     updates_.begin_item(i);
     updates_.before(node);
     if (!ops::is_alias(node)) emit_run(item, node);
     if (std::ranges::find(node.outputs, source_.loss) != node.outputs.end() && !item.again) emit_loss_check();
-    for (ValueId root : swaps_out_[i]) swap_out(root);
+    for (ValueId root : transfers_.swaps_out[i]) swap_out(root);
     updates_.after_item(i);
   }
 
@@ -202,8 +153,8 @@ class Lowering {
   Operand input(ValueId id) const {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];
-    const std::size_t p = parameter_of_root_[index(root)];
-    if (p != kNever && !rests_on_device(state_.parameters[p].chunk))
+    const std::size_t p = roots_.parameter[index(root)];
+    if (p != kNoParameter && !rests_on_device(state_.parameters[p].chunk))
       return {where_.of_chunk[state_.parameters[p].chunk], state_.parameters[p].weights_at};
     const Operand operand = where_.of_root[index(root)];
     require(operand.buffer != BufferId::none, Code::internal, graph_.value(id).name, "the value is nowhere");
@@ -212,7 +163,7 @@ class Lowering {
 
   // Where the item writes the value: a new buffer, but for what has a place from step to step and what is added to in
   // place. Of a node that runs again only what was dropped is new; the rest is still there and this copy is not used.
-  // (Of a node that makes light values all that its block keeps to itself is light.)
+  // (Where a node makes values that are cheap to recompute, all that its block keeps to itself is.)
   Operand output(const Item &item, ValueId id) {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];
@@ -220,14 +171,14 @@ class Lowering {
     const Node &node = graph_.node(item.node);
     const bool placed = at.buffer != BufferId::none && builder_.buffer(at.buffer).persistent;
     if (placed || ops::works_in_place(node)) return at;
-    const Operand fresh = {add_transient(root, item.again ? Owner::recomputed : owner_of_root_[index(root)]), 0};
+    const Operand fresh = {add_transient(root, item.again ? Owner::recomputed : roots_.owner[index(root)]), 0};
     if (!item.again || sequence_.block[index(root)] == node.block) at = fresh;
     return fresh;
   }
 
   BufferId add_transient(ValueId root, Owner owner) {
     const bool to_disk =
-        plan_.shared_memory && (sequence_.mode[index(root)] == BlockMode::swap || rests_on_disk_[index(root)]);
+        plan_.shared_memory && (sequence_.mode[index(root)] == BlockMode::swap || roots_.rests_on_disk[index(root)]);
     return builder_.add(graph_.value(root).name, Tier::device, bytes_of(graph_, root),
                         to_disk ? kDiskAlignment : kAlignment, owner);
   }
@@ -256,14 +207,14 @@ class Lowering {
     const Operand from = where_.of_root[index(root)];
     const std::uint64_t bytes = bytes_of(graph_, root);
     const BufferId away = builder_.add(graph_.value(root).name, tier, bytes,
-                                       tier == Tier::disk ? kDiskAlignment : kAlignment, owner_of_root_[index(root)]);
+                                       tier == Tier::disk ? kDiskAlignment : kAlignment, roots_.owner[index(root)]);
     builder_.move(from, {away, 0}, bytes, true);
     where_.of_root[index(root)] = {away, 0};
   }
 
   void swap_in(ValueId root) {
     const Operand away = where_.of_root[index(root)];
-    const BufferId back = add_transient(root, owner_of_root_[index(root)]);
+    const BufferId back = add_transient(root, roots_.owner[index(root)]);
     builder_.move(away, {back, 0}, bytes_of(graph_, root), true);
     where_.of_root[index(root)] = {back, 0};
   }
@@ -284,13 +235,8 @@ class Lowering {
   Builder builder_;
   Updates updates_;
   Sequence sequence_;
-  std::vector<Owner> owner_of_root_;
-  std::vector<std::size_t> parameter_of_root_;
-  std::vector<bool> rests_on_disk_;                         // per storage root: a gradient that goes there
-  std::vector<std::vector<std::size_t>> fetches_;           // per item: chunks
-  std::vector<std::vector<std::size_t>> settles_;           // per item: chunks that it is the first to use
-  std::size_t settled_by_ = 0;                              // the item by which all of them are settled
-  std::vector<std::vector<ValueId>> swaps_out_, swaps_in_;  // per item: storage roots
+  Roots roots_;
+  Transfers transfers_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The simulator: the same Program that the executor runs, with books in place of memory and a durations in place of
+// The simulator: the same Program that the executor runs, with books in place of memory and a clock in place of
 // work.
 #pragma once
 

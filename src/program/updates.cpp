@@ -23,7 +23,7 @@ Updates::Updates(const Source &source, const plan::Plan &plan, const State &stat
       builder_(builder),
       where_(where),
       waits_(plan.order == plan::OptimizerOrder::barrier || !source.accumulators.empty()),
-      due_(plan.chunks.size()),
+      schedule_{.after = {}, .before = {}, .due = std::vector<std::vector<std::size_t>>(plan.chunks.size())},
       left_(plan.chunks.size(), 0),
       working_(plan.chunks.size()),
       unsettled_(plan.chunks.size(), false) {
@@ -51,8 +51,8 @@ std::uint64_t Updates::elements_of(std::size_t p) const {
 // A gradient is dealt with once its norm is known (before the last micro-batch: once it is made) and, where the
 // optimizer follows at once, nothing reads the weight any more: a tied head waits for its table.
 void Updates::schedule(const Sequence &sequence) {
-  after_.resize(sequence.items.size());
-  before_.resize(sequence.items.size());
+  schedule_.after.resize(sequence.items.size());
+  schedule_.before.resize(sequence.items.size());
   std::vector<std::size_t> last_touch(source_.graph.value_count(), 0), item_of(source_.graph.node_count(), 0), begins;
   for (std::size_t i = 0; i < sequence.items.size(); ++i) {
     const graph::Node &node = source_.graph.node(sequence.items[i].node);
@@ -70,24 +70,24 @@ void Updates::schedule(const Sequence &sequence) {
     if (source_.gradients[p] == ValueId::none) continue;
     std::size_t item = made_at(source_.updates ? source_.squared_norms[p] : source_.gradients[p]);
     if (!rests(chunk_of(p))) item = std::max(item, last_touch[index(where_.roots[index(source_.graph.parameters[p])])]);
-    after_[item].push_back(p);
-    due_[chunk_of(p)].push_back(item);
+    schedule_.after[item].push_back(p);
+    schedule_.due[chunk_of(p)].push_back(item);
     ++left_[chunk_of(p)];
   }
-  for (std::size_t c = 0; c < due_.size(); ++c) {
+  for (std::size_t c = 0; c < schedule_.due.size(); ++c) {
     unsettled_[c] = defers(c);
-    std::ranges::sort(due_[c]);
-    if (due_[c].empty() || rests(c) || in_place(c) || by_pieces(c)) continue;
-    const std::size_t stage = sequence.items[due_[c].front()].stage;
-    before_[begins[stage > 0 ? stage - 1 : 0]].push_back(c);
+    std::ranges::sort(schedule_.due[c]);
+    if (schedule_.due[c].empty() || rests(c) || in_place(c) || by_pieces(c)) continue;
+    const std::size_t stage = sequence.items[schedule_.due[c].front()].stage;
+    schedule_.before[begins[stage > 0 ? stage - 1 : 0]].push_back(c);
   }
 }
 
 std::vector<std::size_t> Updates::device_uses(std::size_t chunk) const {
-  if (rests(chunk) || due_[chunk].empty() || optimizer_place(chunk) != Tier::device) return {};
+  if (rests(chunk) || schedule_.due[chunk].empty() || optimizer_place(chunk) != Tier::device) return {};
   // All items between: what was updated must not be fetched again.
   std::vector<std::size_t> uses;
-  for (std::size_t i = due_[chunk].front(); i <= due_[chunk].back(); ++i) uses.push_back(i);
+  for (std::size_t i = schedule_.due[chunk].front(); i <= schedule_.due[chunk].back(); ++i) uses.push_back(i);
   return uses;
 }
 
@@ -119,11 +119,11 @@ void Updates::before(const graph::Node &node) {
 }
 
 void Updates::begin_item(std::size_t item) {
-  for (std::size_t chunk : before_[item]) working_[chunk] = bring_chunk(chunk);
+  for (std::size_t chunk : schedule_.before[item]) working_[chunk] = bring_chunk(chunk);
 }
 
 void Updates::after_item(std::size_t item) {
-  if (!after_[item].empty()) complete(after_[item]);
+  if (!schedule_.after[item].empty()) complete(schedule_.after[item]);
 }
 
 // Weights that compute has on the device already are not brought again.
@@ -347,7 +347,7 @@ void Updates::finish() {
   if (std::ranges::all_of(plan_.chunks, &plan::Chunk::deferred)) return;
   if (on_host) builder_.move({state_.status, 0}, {state_.host_status, 0}, kStatusBytes);
   for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
-    if (!due_[c].empty() && !plan_.chunks[c].deferred) {
+    if (!schedule_.due[c].empty() && !plan_.chunks[c].deferred) {
       builder_.begin_stage();
       update_chunk(c);
     }

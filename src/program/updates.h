@@ -45,7 +45,7 @@ class Updates {
 
   // Whether the chunk's Updates come from the step before.
   bool defers(std::size_t chunk) const {
-    return plan_.chunks[chunk].deferred && source_.updates && !due_[chunk].empty();
+    return plan_.chunks[chunk].deferred && source_.updates && !schedule_.due[chunk].empty();
   }
 
  private:
@@ -54,6 +54,13 @@ class Updates {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;
     std::vector<Operand> gradients;  // of the trained parameters in their order; empty where they do not rest
+  };
+
+  // When gradients are dealt with, by the items of the sequence.
+  struct Schedule {
+    std::vector<std::vector<std::size_t>> after;   // per item: parameters whose gradients are complete
+    std::vector<std::vector<std::size_t>> before;  // per item: chunks whose arrays are brought ahead of it
+    std::vector<std::vector<std::size_t>> due;     // per chunk: those items, ascending
   };
 
   Tier resting_place(std::size_t chunk) const { return builder_.buffer(state_.chunks[chunk].weights).tier; }
@@ -122,14 +129,12 @@ class Updates {
   const State &state_;
   Builder &builder_;
   Whereabouts &where_;
-  const bool waits_;                              // for the norm of all gradients
-  std::vector<std::vector<std::size_t>> after_;   // per item: parameters whose gradients are complete
-  std::vector<std::vector<std::size_t>> before_;  // per item: chunks whose arrays are brought ahead of it
-  std::vector<std::vector<std::size_t>> due_;     // per chunk: those items, ascending
-  std::vector<std::size_t> left_;                 // per chunk: gradients to come
-  std::vector<Working> working_;                  // per chunk
-  std::vector<bool> unsettled_;                   // per chunk: the last step left Updates
-  std::vector<std::size_t> unstored_;             // chunks that are settled but for the way home: one at most
+  const bool waits_;  // for the norm of all gradients
+  Schedule schedule_;
+  std::vector<std::size_t> left_;      // per chunk: gradients to come
+  std::vector<Working> working_;       // per chunk
+  std::vector<bool> unsettled_;        // per chunk: the last step left Updates
+  std::vector<std::size_t> unstored_;  // chunks that are settled but for the way home: one at most
 };
 
 }  // namespace protrain::program

@@ -89,11 +89,12 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
 
 void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const FaultInjection &faults) {
   faults_ = faults;
-  recordings_ = {};
+  recordings_.of = {};
   report_.not_recorded.clear();
-  records_ = device_.info().asynchronous && !faults.delays && !faults.poison &&
-             std::ranges::none_of(program_.instructions, [&](const auto &i) { return workers_.has(i.queue); });
-  record_from_ = 0;
+  recordings_.possible =
+      device_.info().asynchronous && !faults.delays && !faults.poison &&
+      std::ranges::none_of(program_.instructions, [&](const auto &i) { return workers_.has(i.queue); });
+  recordings_.from_run = 0;
   if (device_.info().asynchronous) device_.reserve_events(program_.instructions.size());
   issues_.clear();
   for (auto &list : lists_) list.clear();
@@ -126,11 +127,11 @@ void Executor::perform(std::size_t instruction, bool alone) {
   const bool ahead = runs_ahead(issue.queue);
   if (ahead)
     for (std::size_t event : issue.events) device_.wait(issue.queue, event);
-  if (issue.commits) committed_.store(true, std::memory_order_relaxed);
+  if (issue.commits) run_.committed.store(true, std::memory_order_relaxed);
   if (faults_.delays) sleep_now_and_then(report_.runs, instruction);
-  const std::int64_t start_ns = timed_ && !ahead ? nanoseconds_since(start_) : 0;
+  const std::int64_t start_ns = run_.timed && !ahead ? nanoseconds_since(run_.start) : 0;
   const backend::Launch launch{
-      .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = scalars_};
+      .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
   if (issue.kernel == nullptr)
     move(issue, alone);
   else if (alone)
@@ -139,11 +140,11 @@ void Executor::perform(std::size_t instruction, bool alone) {
     device_.launch(issue.queue, *issue.kernel, launch);
   if (issue.earlier) issue.over = true;
   if (ahead) {
-    if (timed_ || issue.awaited) device_.record(issue.queue, instruction);
+    if (run_.timed || issue.awaited) device_.record(issue.queue, instruction);
     return;
   }
   for (const auto &[at, bytes] : issue.poison) std::memset(at, kPoison, bytes);
-  if (timed_) report_.timed.spans[instruction] = {start_ns, nanoseconds_since(start_)};
+  if (run_.timed) report_.timed.spans[instruction] = {start_ns, nanoseconds_since(run_.start)};
 }
 
 void Executor::execute(std::size_t instruction) {
@@ -153,8 +154,8 @@ void Executor::execute(std::size_t instruction) {
 
 // Cancelled, while the step can still be as if it had never been.
 bool Executor::stopped(std::size_t instruction) {
-  if (instruction > program_.commit || !cancelled_->load(std::memory_order_relaxed)) return false;
-  stopped_ = true;
+  if (instruction > program_.commit || !run_.cancelled->load(std::memory_order_relaxed)) return false;
+  run_.stopped = true;
   workers_.fail(instruction,
                 std::make_exception_ptr(Error(Code::cancelled, "", "cancelled before any parameter was updated")));
   return true;
@@ -221,10 +222,10 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   }
   const program::Instruction &failed = program_.instructions[instruction];
   const bool updates = program_.norm != program::BufferId::none;
-  facts.sums_touched = committed_ && !updates;
+  facts.sums_touched = run_.committed && !updates;
   // Updates that had begun on other queues ran to their end or did not begin. Of what was on its way to or from a disk
   // that fails nobody can tell, nor how far the step before came.
-  facts.state_touched = committed_ && updates;
+  facts.state_touched = run_.committed && updates;
   facts.state_broken |= failed.earlier || (facts.state_touched && failed.queue == Queue::disk);
   if (facts.device_gone) return;
   try {
@@ -235,7 +236,7 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
 
 // The step ended early; the one before must not.
 void Executor::settle(QueueWorkers::Outcome &outcome) {
-  if (issues_[outcome.instruction].earlier && !stopped_) return;
+  if (issues_[outcome.instruction].earlier && !run_.stopped) return;
   try {
     device_.run_step(&Executor::finish_all, this);
   } catch (...) {
@@ -258,22 +259,22 @@ void Executor::rethrow(const QueueWorkers::Outcome &outcome) const {
 }
 
 void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed) {
-  scalars_ = &scalars;
-  cancelled_ = &cancelled;
-  timed_ = timed || !device_.info().asynchronous;
+  run_.scalars = &scalars;
+  run_.cancelled = &cancelled;
+  run_.timed = timed || !device_.info().asynchronous;
   ++report_.runs;
   record();
-  committed_ = stopped_ = false;
-  backend::Recording *recording = recordings_[timed_].get();
+  run_.committed = run_.stopped = false;
+  backend::Recording *recording = recordings_.of[run_.timed].get();
   report_.seconds = 0;
   report_.replayed = recording != nullptr;
-  if (timed_) {
+  if (run_.timed) {
     report_.timed.step = scalars.step;
     report_.timed.seconds = 0;
     std::ranges::fill(report_.timed.spans, program::Span{});
   }
   for (Issue &issue : issues_) issue.over = false;
-  start_ = Time::now();
+  run_.start = Time::now();
   workers_.begin(*this);
   std::exception_ptr gone;  // the device is, and nobody knows what it had done: that matters more than what came first
   try {
@@ -294,22 +295,24 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   const bool holds_earlier = std::ranges::any_of(issues_, &Issue::earlier);
   if (outcome.error && !gone && holds_earlier) settle(outcome);
   if (outcome.error) rethrow(outcome);
-  report_.seconds = static_cast<double>(nanoseconds_since(start_)) * 1e-9;
-  if (timed_ && device_.info().asynchronous) note_spans();
-  if (timed_) report_.timed.seconds = report_.seconds;
-  if (record_from_ == 0) record_from_ = report_.runs + 1;
+  report_.seconds = static_cast<double>(nanoseconds_since(run_.start)) * 1e-9;
+  if (run_.timed && device_.info().asynchronous) note_spans();
+  if (run_.timed) report_.timed.seconds = report_.seconds;
+  if (recordings_.from_run == 0) recordings_.from_run = report_.runs + 1;
 }
 
 // The recording that the run is to replay, where there can be one and is none yet; otherwise the run is issued.
 void Executor::record() {
-  if (!records_ || recordings_[timed_] || record_from_ == 0 || report_.runs < record_from_) return;
+  if (!recordings_.possible || recordings_.of[run_.timed] || recordings_.from_run == 0 ||
+      report_.runs < recordings_.from_run)
+    return;
   report_.not_recorded.clear();
   try {
-    recordings_[timed_] = device_.record_step(&Executor::append_all, this, timed_);
-    records_ = recordings_[timed_] != nullptr;
+    recordings_.of[run_.timed] = device_.record_step(&Executor::append_all, this, run_.timed);
+    recordings_.possible = recordings_.of[run_.timed] != nullptr;
   } catch (const std::exception &error) {
     report_.not_recorded = error.what();
-    record_from_ = report_.runs + kRunsToRetry;
+    recordings_.from_run = report_.runs + kRunsToRetry;
   }
 }
 

@@ -82,6 +82,23 @@ class Executor final : public Job {
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
   };
 
+  // The device's recordings of the step.
+  struct Recordings {
+    bool possible = false;
+    std::uint64_t from_run = 0;                             // the first run that may record; 0: none has succeeded yet
+    std::array<std::unique_ptr<backend::Recording>, 2> of;  // without and with times; nullptr: runs are issued
+  };
+
+  // The run that is going on, or the last one.
+  struct Run {
+    std::atomic<bool> committed{false};  // an instruction that commits has begun
+    bool stopped = false;                // by a cancel
+    bool timed = false;
+    const backend::StepScalars *scalars = nullptr;
+    const std::atomic<bool> *cancelled = nullptr;
+    std::chrono::steady_clock::time_point start;
+  };
+
   const std::vector<std::size_t> &list(Queue queue) const override { return lists_[queue]; }
   const std::vector<Wait> &waits(std::size_t instruction) const override { return issues_[instruction].waits; }
   void execute(std::size_t instruction) override;
@@ -115,15 +132,8 @@ class Executor final : public Job {
   FaultInjection faults_;
   std::vector<Issue> issues_;
   PerQueue<std::vector<std::size_t>> lists_;  // per queue with a worker: its instructions
-  std::atomic<bool> committed_{false};        // one that commits has begun
-  bool stopped_ = false;                      // the run, by a cancel
-  bool timed_ = false;                        // the run is
-  bool records_ = false;                      // the device may
-  std::uint64_t record_from_ = 0;             // in that run at the earliest; 0: none has succeeded yet
-  std::array<std::unique_ptr<backend::Recording>, 2> recordings_;  // without and with times; nullptr: runs are issued
-  const backend::StepScalars *scalars_ = nullptr;
-  const std::atomic<bool> *cancelled_ = nullptr;
-  std::chrono::steady_clock::time_point start_;  // of the run
+  Recordings recordings_;
+  Run run_;
   Report report_;
 };
 

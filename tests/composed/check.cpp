@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "composed/reference.h"
 #include "grad/training.h"
-#include "passes/canonical.h"
+#include "passes/canonical/canonical.h"
 #include "passes/passes.h"
 #include "plans/draw.h"
 #include "program/program.h"

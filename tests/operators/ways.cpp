@@ -10,7 +10,7 @@
 #include "backend/kernel_check.h"
 #include "onnx_import/wire.h"
 #include "operators/slopes.h"
-#include "passes/canonical.h"
+#include "passes/canonical/canonical.h"
 #include "passes/passes.h"
 
 namespace protrain::test {

@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "errors.h"
-#include "passes/formula.h"
 #include "passes/hand_built.h"
-#include "passes/names.h"
+#include "passes/parameters/formula.h"
+#include "passes/parameters/names.h"
 #include "passes/passes.h"
 
 namespace protrain::test {

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "errors.h"
 #include "passes/hand_built.h"
+#include "passes/parameters/places.h"
 #include "passes/passes.h"
-#include "passes/places.h"
 
 namespace protrain::test {
 

@@ -1,5 +1,5 @@
 // Vectors that an exporter merged are one for each place again; those of shared layers stay one.
-#include "passes/split.h"
+#include "passes/parameters/split.h"
 
 #include <gtest/gtest.h>
 

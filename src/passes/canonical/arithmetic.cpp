@@ -1,0 +1,271 @@
+// Rules for reductions, operators of any number of operands, and matrix products.
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+// Sorted, not negative; all axes where none are named (unless that means none).
+Integers reduced_axes(const Node &node, std::size_t rank) {
+  Integers axes = node.attributes.integers("axes");
+  for (std::int64_t &axis : axes) axis = static_cast<std::int64_t>(resolve_axis(axis, rank, node.name));
+  if (axes.empty() && node.attributes.integer("noop_with_empty_axes", 0) == 0) {
+    axes.resize(rank);
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  std::ranges::sort(axes);
+  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+  return axes;
+}
+
+bool reduce(Canonical &c, Node &node) {
+  if (node.inputs.size() != 1) return false;
+  const Integers axes = reduced_axes(node, c.shape(node.inputs[0]).size());
+  const Attributes attributes = {{"axes", axes}, {"keepdims", node.attributes.integer("keepdims", 1)}};
+  if (axes.empty()) {
+    c.pass(node, node.inputs[0]);
+    return true;
+  }
+  if (same(node.attributes, attributes)) return false;
+  c.become(node, node.op, node.inputs, attributes);
+  return true;
+}
+
+bool is_float_reduction(const Canonical &c, const Node &node) {
+  return node.inputs.size() == 1 && is_float(c.type(node.inputs[0]).dtype);
+}
+
+Attributes sum_attributes(const Node &node) {
+  Attributes attributes;
+  for (const char *key : {"axes", "keepdims", "noop_with_empty_axes"})
+    if (node.attributes.has(key)) attributes.set(key, node.attributes.items().at(key));
+  return attributes;
+}
+
+bool reduce_sum_square(Canonical &c, Node &node) {
+  if (!is_float_reduction(c, node)) return false;
+  const ValueId x = node.inputs[0];
+  c.become(node, "ReduceSum", {c.add("Mul", {x, x})}, sum_attributes(node));
+  return true;
+}
+
+bool reduce_l1(Canonical &c, Node &node) {
+  if (!is_float_reduction(c, node)) return false;
+  c.become(node, "ReduceSum", {c.add("Abs", node.inputs)}, sum_attributes(node));
+  return true;
+}
+
+// A length of 0 has no slope, and a gradient of 0 in PyTorch.
+bool reduce_l2(Canonical &c, Node &node) {
+  if (!is_float_reduction(c, node)) return false;
+  const ValueId x = node.inputs[0];
+  const ValueId sum = c.add("ReduceSum", {c.add("Mul", {x, x})}, sum_attributes(node));
+  c.become(node, "Sqrt", {c.stopped_at_zero(sum)});
+  return true;
+}
+
+bool reduce_log_sum(Canonical &c, Node &node) {
+  if (!is_float_reduction(c, node)) return false;
+  c.become(node, "Log", {c.add("ReduceSum", node.inputs, sum_attributes(node))});
+  return true;
+}
+
+// max + log(sum(exp(x - max))), so that no exponential overflows.
+bool reduce_log_sum_exp(Canonical &c, Node &node) {
+  if (!is_float_reduction(c, node)) return false;
+  const ValueId x = node.inputs[0];
+  const Attributes along = {{"axes", reduced_axes(node, c.shape(x).size())}, {"keepdims", std::int64_t{1}}};
+  const Shape result = c.infer(node).at(0).shape;
+  const ValueId most = c.add("ReduceMax", {x}, along);
+  const ValueId sum = c.add("ReduceSum", {c.add("Exp", {c.add("Sub", {x, most})})}, along);
+  const ValueId total = c.add("Add", {most, c.add("Log", {sum})});
+  c.become(node, "Reshape", {total}, {{"shape", result}});
+  return true;
+}
+
+// Max, Min, Sum: a chain of operators of two operands.
+bool chain(Canonical &c, Node &node) {
+  const std::string op = node.op == "Sum" ? "Add" : node.op;
+  if (node.inputs.size() == 1) {
+    c.pass(node, node.inputs[0]);
+    return true;
+  }
+  if (node.inputs.size() == 2 && op == node.op) return false;
+  ValueId left = node.inputs.at(0);
+  for (std::size_t i = 1; i + 1 < node.inputs.size(); ++i) left = c.add(op, {left, node.inputs[i]});
+  c.become(node, op, {left, node.inputs.back()});
+  return true;
+}
+
+bool mean(Canonical &c, Node &node) {
+  const double count = static_cast<double>(node.inputs.size());
+  const ValueId sum = c.add("Sum", node.inputs);
+  c.become(node, "Mul", {sum, c.scalar(c.type(sum).dtype, 1.0 / count)});
+  return true;
+}
+
+// One factor after the other: no factor of 0 stands in the way of a gradient.
+bool reduce_prod(Canonical &c, Node &node) {
+  constexpr std::int64_t kMostFactors = 256;
+  if (!is_float_reduction(c, node)) return reduce(c, node);
+  const Shape result = c.infer(node).at(0).shape;
+  ValueId product = node.inputs[0];
+  if (c.constant_of(product) != nullptr) return reduce(c, node);  // folds
+  for (std::int64_t axis : reduced_axes(node, c.shape(product).size())) {
+    const std::int64_t count = c.shape(product)[static_cast<std::size_t>(axis)];
+    require(count > 0 && count <= kMostFactors, Code::unsupported, node.name, "a product of {} factors on data", count);
+    const std::vector<ValueId> factors =
+        count == 1
+            ? std::vector<ValueId>{product}
+            : c.add_all("Split", {product}, {{"axis", axis}, {"split", Integers(static_cast<std::size_t>(count), 1)}},
+                        static_cast<std::size_t>(count));
+    product = factors[0];
+    for (std::size_t i = 1; i < factors.size(); ++i) product = c.add("Mul", {product, factors[i]});
+  }
+  c.become(node, "Reshape", {product}, {{"shape", result}});
+  return true;
+}
+
+// The exponent in the type of the base.
+bool pow(Canonical &c, Node &node) {
+  const DType base = c.type(node.inputs.at(0)).dtype, exponent = c.type(node.inputs.at(1)).dtype;
+  if (!is_float(base) || base == exponent) return false;
+  const ValueId power = c.add("Cast", {node.inputs[1]}, {{"to", std::string(name_of(base))}});
+  c.become(node, "Pow", {node.inputs[0], power});
+  return true;
+}
+
+// x - y floor(x / y), or, where the result has the sign of x, the same of magnitudes.
+bool mod(Canonical &c, Node &node) {
+  ValueId x = node.inputs.at(0), y = node.inputs.at(1);
+  if (!is_float(c.type(x).dtype) || (c.constant_of(x) != nullptr && c.constant_of(y) != nullptr)) return false;
+  const bool signed_like_x = node.attributes.integer("fmod", 0) != 0;
+  const ValueId sign = signed_like_x ? c.add("Sign", {x}) : ValueId::none;
+  if (signed_like_x) {
+    x = c.add("Abs", {x});
+    y = c.add("Abs", {y});
+  }
+  const ValueId whole = c.add("Floor", {c.add("Div", {x, y})});
+  const ValueId rest = c.add("Sub", {x, c.add("Mul", {y, whole})});
+  if (signed_like_x)
+    c.become(node, "Mul", {rest, sign});
+  else
+    c.pass(node, rest);
+  return true;
+}
+
+bool prelu(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const ValueId negative = c.add("Less", {x, c.scalar(c.type(x).dtype, 0)});
+  c.become(node, "Where", {negative, c.add("Mul", {x, node.inputs.at(1)}), x});
+  return true;
+}
+
+// Towards 0 by `bias`, and 0 within `lambd` of it.
+bool shrink(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const DType dtype = c.type(x).dtype;
+  if (!is_float(dtype)) return false;
+  const double limit = node.attributes.real("lambd", 0.5), bias = node.attributes.real("bias", 0);
+  const ValueId low = c.add("Less", {x, c.scalar(dtype, -limit)}), high = c.add("Greater", {x, c.scalar(dtype, limit)});
+  const ValueId above = c.add("Where", {high, c.add("Sub", {x, c.scalar(dtype, bias)}), c.scalar(dtype, 0)});
+  c.become(node, "Where", {low, c.add("Add", {x, c.scalar(dtype, bias)}), above});
+  return true;
+}
+
+bool swish(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const double alpha = node.attributes.real("alpha", 1.0);
+  if (alpha == 1.0) {
+    c.become(node, "Silu", {x});
+    return true;
+  }
+  const ValueId scaled = c.add("Mul", {x, c.scalar(c.type(x).dtype, alpha)});
+  c.become(node, "Mul", {x, c.add("Sigmoid", {scaled})});
+  return true;
+}
+
+// Bounds that are computed.
+bool clip(Canonical &c, Node &node) {
+  if (node.inputs.size() == 1) return false;
+  ValueId x = node.inputs[0];
+  const DType dtype = c.type(x).dtype;
+  if (node.attributes.has("min")) x = c.add("Max", {x, c.scalar(dtype, node.attributes.real("min", 0))});
+  if (has(node, 1)) x = c.add("Max", {x, node.inputs[1]});
+  if (node.attributes.has("max")) x = c.add("Min", {x, c.scalar(dtype, node.attributes.real("max", 0))});
+  if (has(node, 2)) x = c.add("Min", {x, node.inputs[2]});
+  c.pass(node, x);
+  return true;
+}
+
+// Vectors become matrices of one row or column.
+bool matmul(Canonical &c, Node &node) {
+  const Shape a = c.shape(node.inputs.at(0)), b = c.shape(node.inputs.at(1));
+  if (a.size() != 1 && b.size() != 1) return false;
+  const Shape result = c.infer(node).at(0).shape;
+  const ValueId left = a.size() == 1 ? c.reshape(node.inputs[0], {1, a[0]}) : node.inputs[0];
+  const ValueId right = b.size() == 1 ? c.reshape(node.inputs[1], {b[0], 1}) : node.inputs[1];
+  const ValueId product = c.add("MatMul", {left, right});
+  c.become(node, "Reshape", {product}, {{"shape", result}});
+  return true;
+}
+
+bool gemm(Canonical &c, Node &node) {
+  const double alpha = node.attributes.real("alpha", 1.0), beta = node.attributes.real("beta", 1.0);
+  Attributes attributes;
+  if (node.attributes.integer("transA", 0) != 0) attributes.set("trans_a", std::int64_t{1});
+  if (node.attributes.integer("transB", 0) != 0) attributes.set("trans_b", std::int64_t{1});
+  if (alpha != 1.0) attributes.set("alpha", alpha);
+  const Shape result = c.infer(node).at(0).shape;
+  if (!has(node, 2) || beta == 0.0) {
+    c.become(node, "MatMul", {node.inputs[0], node.inputs[1]}, attributes);
+    return true;
+  }
+  const ValueId addend = node.inputs[2];
+  const Shape shape = c.shape(addend);
+  const std::int64_t columns = result.at(1);
+  const bool row = !shape.empty() && shape.back() == columns && element_count(shape) == columns;
+  if (beta == 1.0 && row) {
+    c.become(node, "MatMul", {node.inputs[0], node.inputs[1], c.reshape(addend, {columns})}, attributes);
+    return true;
+  }
+  const ValueId product = c.add("MatMul", {node.inputs[0], node.inputs[1]}, attributes);
+  const ValueId scaled = beta == 1.0 ? addend : c.add("Mul", {addend, c.scalar(c.type(addend).dtype, beta)});
+  c.become(node, "Add", {product, scaled});
+  return true;
+}
+
+}  // namespace
+
+Rules arithmetic_rules() {
+  return {{"ReduceSum", reduce},
+          {"ReduceMean", reduce},
+          {"ReduceMax", reduce},
+          {"ReduceMin", reduce},
+          {"ReduceProd", reduce_prod},
+          {"ReduceSumSquare", reduce_sum_square},
+          {"ReduceL1", reduce_l1},
+          {"ReduceL2", reduce_l2},
+          {"ReduceLogSum", reduce_log_sum},
+          {"ReduceLogSumExp", reduce_log_sum_exp},
+          {"Max", chain},
+          {"Min", chain},
+          {"Sum", chain},
+          {"Mean", mean},
+          {"Pow", pow},
+          {"Mod", mod},
+          {"PRelu", prelu},
+          {"Shrink", shrink},
+          {"Swish", swish},
+          {"Clip", clip},
+          {"MatMul", matmul},
+          {"Gemm", gemm}};
+}
+
+}  // namespace protrain::passes

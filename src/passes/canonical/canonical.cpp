@@ -1,0 +1,38 @@
+// The table of all rules, and which operators may remain.
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+const Rules &all_rules() {
+  static const Rules rules = [] {
+    Rules all = shape_rules();
+    all.merge(arithmetic_rules());
+    all.merge(layer_rules());
+    all.merge(loss_rules());
+    all.merge(window_rules());
+    all.merge(channel_rules());
+    all.merge(einsum_rules());
+    all.merge(index_rules());
+    all.merge(gather_rules());
+    all.merge(resize_rules());
+    all.merge(random_rules());
+    return all;
+  }();
+  return rules;
+}
+
+}  // namespace
+
+Rule rule_for(std::string_view op) {
+  const auto found = all_rules().find(op);
+  return found == all_rules().end() ? nullptr : found->second;
+}
+
+bool is_core(std::string_view name) {
+  const ops::Op *op = ops::find(name);
+  return op != nullptr && !op->file_only;
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,83 @@
+// Canonical: what the forward walk of fold() does to each node. Constants are absorbed into attributes, file operators
+// become core operators by a table of rules, results are typed, and what depends on constants alone is evaluated.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/op.h"
+#include "passes/canonical/fold_budget.h"
+#include "passes/rewriter.h"
+
+namespace protrain::passes {
+
+class Canonical {
+ public:
+  Canonical(Rewriter &rewriter, FoldBudget &budget) : rewriter_(rewriter), budget_(budget) {}
+
+  void visit(Node &node);
+
+  // For rules. Nodes made here are visited in turn, so a rule may use other file operators.
+  std::vector<ValueId> add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
+                               std::size_t output_count);
+  ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    return add_all(op, std::move(inputs), std::move(attributes), 1)[0];
+  }
+  ValueId scalar(DType dtype, double value) { return rewriter_.constant(graph::Array::scalar(dtype, value)); }
+  ValueId reshape(ValueId x, const Shape &shape);  // x itself where it has that shape
+  ValueId transpose(ValueId x, const std::vector<std::int64_t> &perm);
+  ValueId stopped_at_zero(ValueId x);  // x; no gradient goes through it where it is 0
+  // The node's outputs come from another operator.
+  void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
+  // The node's first output is `x`.
+  void pass(const Node &node, ValueId x);
+  // What the node would give as it stands.
+  std::vector<Type> infer(const Node &node) const { return ops::infer(rewriter_.graph(), node); }
+
+  Rewriter &rewriter() { return rewriter_; }
+  const Rewriter &rewriter() const { return rewriter_; }
+  Type type(ValueId id) const { return rewriter_.type(id); }
+  Shape shape(ValueId id) const { return rewriter_.shape(id); }
+  const graph::Array *constant_of(ValueId id) const { return rewriter_.constant_of(id); }
+
+  std::map<ValueId, std::vector<ValueId>> sequences;  // the pieces a SplitToSequence became
+  std::map<ValueId, std::string> refusals;            // why a node has no core form, by its first output
+
+ private:
+  void absorb(Node &node) const;
+  bool keep_dims_at_zeros(Node &node) const;
+  bool replace(Node &node);
+  void share_small_constants(Node &node);
+  bool evaluate(const Node &node, const ops::Op &op);
+  void make_constant(ValueId id, graph::Array array);  // of a value that a node was to make
+
+  Rewriter &rewriter_;
+  FoldBudget &budget_;
+  std::map<std::string, ValueId> small_constants_;         // by type and bytes
+  std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
+};
+
+// True: the node was dealt with. False: it is a core operator as it stands (or has no core form).
+using Rule = bool (*)(Canonical &, Node &);
+using Rules = std::map<std::string_view, Rule>;
+
+Rules shape_rules();                 // Reshape and its kin, Split, Slice, Cast, ...
+Rules arithmetic_rules();            // reductions, variadic operators, MatMul and Gemm
+Rules layer_rules();                 // normalizations, attention, rotary embeddings
+Rules loss_rules();                  // SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
+Rules channel_rules();               // normalizations of channels, with statistics of their own or given ones
+Rules einsum_rules();                // Einsum
+Rules index_rules();                 // GatherND, scatters, OneHot, Pad by copies
+Rules gather_rules();                // Gather at constant places
+Rules resize_rules();                // Resize
+Rules window_rules();                // convolution and pooling
+Rules random_rules();                // Dropout
+Rule rule_for(std::string_view op);  // nullptr where there is none
+
+bool has(const Node &node, std::size_t input);  // present
+bool is_core(std::string_view op);              // may remain after canonicalization
+inline bool same(const Attributes &a, const Attributes &b) { return a.print() == b.print(); }
+
+}  // namespace protrain::passes

@@ -1,0 +1,122 @@
+// Rules for normalizations whose scale and bias belong to channels, axis 1 of x (N, C, d...), and for those of a
+// vector's length.
+#include <algorithm>
+
+#include "base/error.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+void require_channels(const Node &node, const Shape &x) {
+  require(x.size() >= 2, Code::shape, node.name, "{} of {}, which has no axis 1 for channels", node.op, to_text(x));
+}
+
+// (C) as what stretches over (N, C, d...); one number for each group is repeated for its channels.
+ValueId along_channels(Canonical &c, const Node &node, ValueId values, const Shape &x) {
+  require_channels(node, x);
+  const std::int64_t count = element_count(c.shape(values)), channels = x[1];
+  if (count != channels) {
+    require(count > 0 && channels % count == 0, Code::shape, node.name, "{} has numbers {} for {} channels", node.op,
+            to_text(c.shape(values)), channels);
+    values = c.add("Expand", {c.reshape(values, {count, 1})}, {{"shape", Shape{count, channels / count}}});
+  }
+  Shape shape(x.size() - 1, 1);
+  shape[0] = channels;
+  return c.reshape(values, shape);
+}
+
+// Each of `groups` of channels to zero mean and unit variance, then scale and bias.
+void become_group_normalization(Canonical &c, const Node &node, std::int64_t groups) {
+  const ValueId x = node.inputs.at(0);
+  const Type type = c.type(x);
+  const Shape &shape = type.shape;
+  require_channels(node, shape);
+  require(groups > 0 && shape[1] % groups == 0, Code::shape, node.name, "{} groups of channels of {}", groups,
+          to_text(shape));
+  const std::int64_t width = element_count(shape) / std::max<std::int64_t>(1, shape[0] * groups);
+  const ValueId one = c.rewriter().constant(graph::Array::filled({type.dtype, {width}}, 1));
+  const Attributes attributes = {{"axis", std::int64_t{2}}, {"epsilon", node.attributes.real("epsilon", 1e-5)}};
+  const ValueId rows = c.reshape(x, {shape[0], groups, width});
+  const ValueId normal = c.reshape(c.add_all("LayerNormalization", {rows, one}, attributes, 3)[0], shape);
+  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node, node.inputs.at(1), shape)});
+  c.become(node, "Add", {scaled, along_channels(c, node, node.inputs.at(2), shape)});
+}
+
+bool group_normalization(Canonical &c, Node &node) {
+  become_group_normalization(c, node, node.attributes.integer("num_groups", 1));
+  return true;
+}
+
+bool instance_normalization(Canonical &c, Node &node) {
+  const Shape x = c.shape(node.inputs.at(0));
+  require_channels(node, x);
+  become_group_normalization(c, node, x[1]);
+  return true;
+}
+
+// From opset 14 on an attribute says it; before, the operator has outputs for statistics in training mode alone.
+bool takes_statistics_of_batch(const Node &node) {
+  return node.attributes.integer("training_mode", 0) != 0 ||
+         std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
+}
+
+// With the statistics that the model holds; in training mode it would have to change them.
+bool batch_normalization(Canonical &c, Node &node) {
+  require(!takes_statistics_of_batch(node), Code::unsupported, node.name,
+          "in training mode it takes the statistics of the batch, which is not trained yet; export the model in "
+          "evaluation mode (model.eval() before torch.onnx.export, training=TrainingMode.EVAL): it is trained with the "
+          "running statistics then, as they are");
+  if (!has(node, 4)) return false;
+  const ValueId x = node.inputs[0];
+  const Shape shape = c.shape(x);
+  const DType dtype = c.type(x).dtype;
+  const ValueId variance = c.add("Add", {node.inputs[4], c.scalar(dtype, node.attributes.real("epsilon", 1e-5))});
+  const ValueId inverse = c.add("Reciprocal", {c.add("Sqrt", {variance})});
+  ValueId normal = c.add("Sub", {x, along_channels(c, node, node.inputs[3], shape)});
+  normal = c.add("Mul", {normal, along_channels(c, node, inverse, shape)});
+  const ValueId scaled = c.add("Mul", {normal, along_channels(c, node, node.inputs[1], shape)});
+  Node first = node;
+  first.outputs.resize(1);
+  c.become(first, "Add", {scaled, along_channels(c, node, node.inputs[2], shape)});
+  return true;
+}
+
+// A deviation of 0 has a gradient of 0, as PyTorch's std: where each mean is that of a single number, nothing but 0 can
+// come of it.
+bool mean_variance_normalization(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const Integers axes = node.attributes.has("axes") ? node.attributes.integers("axes") : Integers{0, 2, 3};
+  const Attributes along = {{"axes", axes}, {"keepdims", std::int64_t{1}}};
+  const ValueId centred = c.add("Sub", {x, c.add("ReduceMean", {x}, along)});
+  const ValueId variance = c.add("ReduceMean", {c.add("Mul", {centred, centred})}, along);
+  const ValueId deviation = c.add("Sqrt", {c.stopped_at_zero(variance)});
+  constexpr double kLeast = 1e-9;  // ONNX's
+  c.become(node, "Div", {centred, c.add("Add", {deviation, c.scalar(c.type(x).dtype, kLeast)})});
+  return true;
+}
+
+bool lp_normalization(Canonical &c, Node &node) {
+  const ValueId x = node.inputs.at(0);
+  const Attributes along = {{"axes", Integers{node.attributes.integer("axis", -1)}}, {"keepdims", std::int64_t{1}}};
+  const char *length = node.attributes.integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2";
+  const ValueId found = c.add(length, {x}, along);
+  const ValueId zero = c.scalar(c.type(x).dtype, 0), one = c.scalar(c.type(x).dtype, 1);
+  c.become(node, "Div", {x, c.add("Where", {c.add("Equal", {found, zero}), one, found})});  // 0 has no direction
+  return true;
+}
+
+}  // namespace
+
+Rules channel_rules() {
+  return {{"GroupNormalization", group_normalization},
+          {"InstanceNormalization", instance_normalization},
+          {"BatchNormalization", batch_normalization},
+          {"MeanVarianceNormalization", mean_variance_normalization},
+          {"LpNormalization", lp_normalization}};
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,145 @@
+// Einsum as products of two operands at a time: a matrix product where they share axes that the rest does not need,
+// elementwise where they share none.
+#include <algorithm>
+
+#include "ops/einsum.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+using Labels = std::u32string;
+
+struct Term {
+  ValueId value;
+  Labels labels;  // of its axes
+};
+
+bool has_label(const Labels &labels, char32_t label) { return labels.find(label) != Labels::npos; }
+
+Labels common(const Labels &a, const Labels &b, bool in_both) {
+  Labels found;
+  for (char32_t label : a)
+    if (has_label(b, label) == in_both) found += label;
+  return found;
+}
+
+class Contraction {
+ public:
+  Contraction(Canonical &c, const ops::Einsum &einsum) : c_(c), einsum_(einsum) {}
+
+  // An axis for each label once, without those of one element that others stretch.
+  Term simple(Term term) {
+    for (std::size_t i = 0; i < term.labels.size();) {
+      const std::size_t again = term.labels.find(term.labels[i], i + 1);
+      if (again == Labels::npos)
+        ++i;
+      else
+        term = diagonal(term, i, again);
+    }
+    Shape shape;
+    Labels kept;
+    const Shape whole = c_.shape(term.value);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      if (whole[i] != einsum_.dims.at(term.labels[i])) continue;
+      shape.push_back(whole[i]);
+      kept += term.labels[i];
+    }
+    return {c_.reshape(term.value, shape), kept};
+  }
+
+  // Sums over what is not in `wanted`.
+  Term summed(const Term &term, const Labels &wanted) {
+    Integers axes;
+    for (std::size_t i = 0; i < term.labels.size(); ++i)
+      if (!has_label(wanted, term.labels[i])) axes.push_back(static_cast<std::int64_t>(i));
+    if (axes.empty()) return term;
+    return {c_.add("ReduceSum", {term.value}, {{"axes", axes}, {"keepdims", std::int64_t{0}}}),
+            common(term.labels, wanted, true)};
+  }
+
+  // The product of both, summed over what `wanted` does not name.
+  Term product(Term a, Term b, const Labels &wanted) {
+    a = summed(a, wanted + b.labels);
+    b = summed(b, wanted + a.labels);
+    const Labels shared = common(a.labels, b.labels, true);
+    const Labels batch = common(shared, wanted, true), inner = common(shared, wanted, false);
+    const Labels rows = common(a.labels, shared, false), columns = common(b.labels, shared, false);
+    const Labels all = batch + rows + columns;
+    if (inner.empty()) return {c_.add("Mul", {spread(a, all), spread(b, all)}), all};
+    Shape left = einsum_.shape_of(batch), right = left;
+    const std::int64_t depth = element_count(einsum_.shape_of(inner));
+    left.insert(left.end(), {element_count(einsum_.shape_of(rows)), depth});
+    right.insert(right.end(), {depth, element_count(einsum_.shape_of(columns))});
+    const ValueId made = c_.add("MatMul", {c_.reshape(ordered(a, batch + rows + inner), left),
+                                           c_.reshape(ordered(b, batch + inner + columns), right)});
+    return {c_.reshape(made, einsum_.shape_of(all)), all};
+  }
+
+  // With its axes in this order.
+  ValueId ordered(const Term &term, const Labels &order) {
+    if (term.labels == order) return term.value;
+    Integers perm;
+    for (char32_t label : order) perm.push_back(static_cast<std::int64_t>(term.labels.find(label)));
+    return c_.transpose(term.value, perm);
+  }
+
+  // With an axis for each label of `all`, of one element where the term has none.
+  ValueId spread(const Term &term, const Labels &all) {
+    Shape shape = einsum_.shape_of(all);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (!has_label(term.labels, all[i])) shape[i] = 1;
+    return c_.reshape(ordered(term, common(all, term.labels, true)), shape);
+  }
+
+ private:
+  // Axes `first` and `second` have one label: only what lies where both are equal counts.
+  Term diagonal(const Term &term, std::size_t first, std::size_t second) {
+    const Shape shape = c_.shape(term.value);
+    const std::int64_t size = shape[first];
+    std::vector<double> ones(static_cast<std::size_t>(size * size), 0.0);
+    for (std::int64_t i = 0; i < size; ++i) ones[static_cast<std::size_t>(i * (size + 1))] = 1;
+    Shape stretched(shape.size(), 1);
+    stretched[first] = stretched[second] = size;
+    const Type type = {c_.type(term.value).dtype, stretched};
+    const ValueId mask = c_.rewriter().constant(graph::Array::from_doubles(type, ones));
+    const ValueId kept = c_.add("Mul", {term.value, mask});
+    Labels labels = term.labels;
+    labels.erase(second, 1);
+    return {c_.add("ReduceSum", {kept},
+                   {{"axes", Integers{static_cast<std::int64_t>(second)}}, {"keepdims", std::int64_t{0}}}),
+            labels};
+  }
+
+  Canonical &c_;
+  const ops::Einsum &einsum_;
+};
+
+bool einsum(Canonical &c, Node &node) {
+  std::vector<Shape> shapes;
+  for (ValueId in : node.inputs) shapes.push_back(c.shape(in));
+  if (shapes.empty() || !is_float(c.type(node.inputs[0]).dtype)) return false;
+  const ops::Einsum equation = ops::resolve_einsum(node, shapes);
+  Contraction contraction(c, equation);
+  std::vector<Term> terms;
+  for (std::size_t i = 0; i < shapes.size(); ++i)
+    terms.push_back(contraction.simple({node.inputs[i], equation.operands[i]}));
+  Term result = terms[0];
+  for (std::size_t i = 1; i < terms.size(); ++i) {
+    Labels wanted = equation.output;
+    for (std::size_t later = i + 1; later < terms.size(); ++later) wanted += terms[later].labels;
+    result = contraction.product(result, terms[i], wanted);
+  }
+  result = contraction.summed(result, equation.output);
+  const ValueId spread = contraction.spread(result, equation.output);
+  c.become(node, "Expand", {spread}, {{"shape", equation.shape_of(equation.output)}});
+  return true;
+}
+
+}  // namespace
+
+Rules einsum_rules() { return {{"Einsum", einsum}}; }
+
+}  // namespace protrain::passes

@@ -1,0 +1,251 @@
+// The forward walk that turns a file's graph into typed core operators and constants.
+#include <fmt/format.h>
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "ops/evaluate.h"
+#include "ops/flops.h"
+#include "passes/canonical/canonical.h"
+#include "passes/passes.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Array;
+
+constexpr ValueId kNone = ValueId::none;
+constexpr std::uint64_t kLargestFold = std::uint64_t{1} << 30;  // bytes; what is larger stays a computation
+constexpr std::size_t kSmallConstant = 64;                      // bytes; compared by value
+
+constexpr std::int64_t kLongestList = 1 << 16;  // elements of an absorbed constant
+
+// Operators whose result at an index needs only the operands at that index: repeated axes stay stored once.
+const std::set<std::string_view> kElementwise = {
+    "Abs",   "Add",     "And",  "BitwiseNot",  "Cast",  "Ceil",    "Cos",
+    "Div",   "Equal",   "Erf",  "Exp",         "Floor", "Greater", "GreaterOrEqual",
+    "IsInf", "IsNaN",   "Less", "LessOrEqual", "Log",   "Max",     "Min",
+    "Mod",   "Mul",     "Neg",  "Not",         "Or",    "Pow",     "Reciprocal",
+    "Round", "Sigmoid", "Sign", "Sin",         "Sqrt",  "Sub",     "Tanh",
+    "Where", "Xor"};
+
+// What the results take; an upper bound where repeated axes come out stored once.
+std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &inputs, const std::vector<Type> &types) {
+  if (node.op == "Expand") return inputs.at(0)->stored_bytes();
+  if (kElementwise.contains(node.op)) return byte_count(types.at(0).dtype, ops::stored_union(types[0].shape, inputs));
+  std::uint64_t bytes = 0;
+  for (const Type &type : types) bytes = checked_add(bytes, byte_count(type.dtype, type.shape));
+  return bytes;
+}
+
+// Elements read and computed. Where axes are repeated others than elementwise operators still walk them.
+double operations(const Graph &graph, const Node &node, const std::vector<const Array *> &inputs,
+                  const std::vector<Type> &types) {
+  if (node.op == "Expand") return 1;
+  if (kElementwise.contains(node.op))
+    return static_cast<double>(element_count(ops::stored_union(types.at(0).shape, inputs)));
+  double count = ops::flops(graph, node, types);
+  for (const Array *input : inputs)
+    if (input != nullptr) count += static_cast<double>(element_count(input->shape()));
+  return count;
+}
+
+bool has_array(const Attributes &attributes) {
+  return std::ranges::any_of(attributes.items(),
+                             [](const auto &item) { return std::holds_alternative<Array>(item.second); });
+}
+
+}  // namespace
+
+void Canonical::visit(Node &node) {
+  absorb(node);
+  const bool typed =
+      std::ranges::all_of(node.inputs, [&](ValueId in) { return in == kNone || type(in).dtype != DType::none; });
+  if (!typed || !replace(node)) rewriter_.keep(std::move(node));
+}
+
+// By a rule, by its value, or not at all.
+bool Canonical::replace(Node &node) {
+  try {
+    const Rule rule = rule_for(node.op);
+    if (rule != nullptr && rule(*this, node)) return true;
+    share_small_constants(node);
+    const ops::Op *op = ops::find(node.op);
+    return op != nullptr && evaluate(node, *op);
+  } catch (Error &error) {
+    if (error.code == Code::unsupported) {  // prepare() names all of them at once
+      if (!node.outputs.empty()) refusals[node.outputs[0]] = error.text;
+      return false;
+    }
+    if (error.subject.empty() || error.subject == node.op) error.subject = node.name.empty() ? node.op : node.name;
+    throw;
+  } catch (const std::out_of_range &) {  // rules ask for operands, axes and attributes that the operator must have
+    fail(Code::graph, node.name.empty() ? node.op : node.name, "{} lacks inputs, outputs or axes that it must have",
+         node.op);
+  }
+}
+
+// In a file, a 0 of Reshape's shape is the input's dim unless allowzero says that it is a 0. To the core operator it is
+// a 0: it could not tell one of a file from one of an empty result. False where the input has no type to ask.
+bool Canonical::keep_dims_at_zeros(Node &node) const {
+  std::vector<std::int64_t> shape = node.attributes.integers("shape");
+  const bool keeps = node.attributes.integer("allowzero", 0) == 0 && std::ranges::find(shape, 0) != shape.end();
+  if (keeps && type(node.inputs[0]).dtype == DType::none) {
+    node.attributes.erase("shape");
+    return false;
+  }
+  if (keeps) {
+    const Shape x = this->shape(node.inputs[0]);
+    for (std::size_t axis = 0; axis < std::min(shape.size(), x.size()); ++axis)
+      if (shape[axis] == 0) shape[axis] = x[axis];
+    node.attributes.set("shape", shape);
+  }
+  node.attributes.erase("allowzero");
+  return true;
+}
+
+void Canonical::absorb(Node &node) const {
+  const ops::Op *op = ops::find(node.op);
+  if (op == nullptr) return;
+  for (const ops::Absorbed &absorbed : op->absorbed) {
+    const Array *array = has(node, absorbed.input) ? constant_of(node.inputs[absorbed.input]) : nullptr;
+    if (array == nullptr) continue;
+    const std::string_view name = absorbed.attribute;
+    const std::int64_t count = element_count(array->shape());
+    if (count > kLongestList || (count != 1 && (is_float(array->dtype()) || name == "axis" || name == "k"))) continue;
+    if (is_float(array->dtype()))
+      node.attributes.set(absorbed.attribute, array->doubles().at(0));
+    else if (name == "axis" || name == "k")
+      node.attributes.set(absorbed.attribute, array->integers().at(0));
+    else
+      node.attributes.set(absorbed.attribute, array->integers());
+    if (node.op == "Reshape" && !keep_dims_at_zeros(node)) continue;
+    // A list says how large its pieces are, a scalar how large each piece is.
+    if (node.op == "SplitToSequence" && array->shape().empty()) node.attributes.set("equal", std::int64_t{1});
+    node.inputs[absorbed.input] = kNone;
+  }
+  while (!node.inputs.empty() && node.inputs.back() == kNone) node.inputs.pop_back();
+}
+
+// Exporters write each scalar again where they need it; as one value, equal computations are seen to be equal.
+void Canonical::share_small_constants(Node &node) {
+  for (ValueId &in : node.inputs) {
+    const Array *array = in == kNone ? nullptr : constant_of(in);
+    if (array == nullptr || array->stored_bytes() > kSmallConstant || array->stored_bytes() == 0) continue;
+    std::string key = to_text(array->type()) + to_text(array->stored());
+    key.append(reinterpret_cast<const char *>(array->bytes()), array->stored_bytes());
+    in = small_constants_.emplace(std::move(key), in).first->second;
+  }
+}
+
+void Canonical::make_constant(ValueId id, Array array) {
+  graph::Value &value = rewriter_.graph().value(id);
+  value.type = array.type();
+  value.origin = graph::Origin::constant;
+  value.producer = graph::NodeId::none;
+  value.array = std::move(array);
+}
+
+bool Canonical::evaluate(const Node &node, const ops::Op &op) {
+  std::vector<const Array *> arrays;
+  std::string key = node.op + "(" + node.attributes.print() + ")";
+  for (ValueId in : node.inputs) {
+    arrays.push_back(in == kNone ? nullptr : constant_of(in));
+    if (in != kNone && arrays.back() == nullptr) return false;
+    key += fmt::format(" {}", static_cast<std::int32_t>(in));
+  }
+  if (op.evaluate == nullptr) return false;
+  const std::vector<Type> types = infer(node);
+  if (types.size() < node.outputs.size()) return false;  // Rewriter::keep says which
+  const auto known = evaluated_.find(key);
+  if (known != evaluated_.end() && known->second.size() == 1 && node.outputs.size() == 1 &&
+      rewriter_.forward(node.outputs[0], known->second[0]))
+    return true;
+  const std::uint64_t bytes = result_bytes(node, arrays, types);
+  if (bytes > kLargestFold || !budget_.take(bytes, operations(rewriter_.graph(), node, arrays, types))) {
+    require(is_core(node.op), Code::limit, "",
+            "{} of constants would take {} bytes, more than a model of these inputs may ask for", node.op, bytes);
+    return false;
+  }
+  const std::vector<Array> results = op.evaluate(node, arrays, types);
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i] == kNone) continue;
+    make_constant(node.outputs[i], results.at(i));
+  }
+  if (!has_array(node.attributes)) evaluated_.insert_or_assign(key, node.outputs);
+  return true;
+}
+
+std::vector<ValueId> Canonical::add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
+                                        std::size_t output_count) {
+  Node node{.op = op,
+            .name = rewriter_.base_name(),
+            .attributes = std::move(attributes),
+            .inputs = std::move(inputs),
+            .outputs = {},
+            .block = -1,
+            .phase = graph::Phase::forward};
+  for (std::size_t i = 0; i < output_count; ++i) node.outputs.push_back(rewriter_.new_value());
+  std::vector<ValueId> outputs = node.outputs;
+  visit(node);
+  for (ValueId &out : outputs) out = rewriter_.resolve(out);
+  return outputs;
+}
+
+ValueId Canonical::reshape(ValueId x, const Shape &shape) {
+  return this->shape(x) == shape ? x : add("Reshape", {x}, {{"shape", shape}});
+}
+
+ValueId Canonical::transpose(ValueId x, const std::vector<std::int64_t> &perm) {
+  return add("Transpose", {x}, {{"perm", perm}});
+}
+
+ValueId Canonical::stopped_at_zero(ValueId x) {
+  const ValueId zero = scalar(type(x).dtype, 0);
+  return add("Where", {add("Equal", {x, zero}), zero, x});
+}
+
+void Canonical::become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes) {
+  Node next{.op = op,
+            .name = node.name,
+            .attributes = std::move(attributes),
+            .inputs = std::move(inputs),
+            .outputs = node.outputs,
+            .block = node.block,
+            .phase = node.phase};
+  visit(next);
+}
+
+void Canonical::pass(const Node &node, ValueId x) {
+  if (rewriter_.forward(node.outputs.at(0), x)) return;
+  if (const graph::Array *array = constant_of(x)) return make_constant(node.outputs[0], *array);
+  rewriter_.become({.op = node.op,
+                    .name = node.name,
+                    .attributes = {},
+                    .inputs = {},
+                    .outputs = {node.outputs[0]},
+                    .block = node.block,
+                    .phase = node.phase},
+                   "Reshape", {x}, {{"shape", shape(x)}});
+}
+
+bool has(const Node &node, std::size_t input) {
+  return input < node.inputs.size() && node.inputs[input] != ValueId::none;
+}
+
+void fold(Graph &graph) {
+  FoldBudget budget(graph);
+  fold(graph, budget);
+}
+
+std::map<ValueId, std::string> fold(Graph &graph, FoldBudget &budget) {
+  graph.drop_dead_nodes();
+  Rewriter rewriter(graph);
+  Canonical canonical(rewriter, budget);
+  rewriter.walk([&](Node &node) { canonical.visit(node); });
+  return std::move(canonical.refusals);
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,68 @@
+#include "passes/canonical/glance.h"
+
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+constexpr std::int64_t kLongestList = 64;
+
+Glance look_at(const Graph &graph, const Node &node) {
+  Glance seen;
+  seen.op = node.op;
+  seen.name = node.name.empty() ? node.op : node.name;
+  seen.attributes = node.attributes;
+  for (ValueId in : node.inputs) {
+    if (in == ValueId::none) continue;
+    const graph::Value &value = graph.value(in);
+    Glance::Input &input = seen.inputs.emplace_back();
+    input.name = value.name;
+    input.type = value.type;
+    if (value.origin == graph::Origin::constant && is_integer(value.type.dtype) &&
+        element_count(value.type.shape) <= kLongestList)
+      input.values = value.array.integers();
+  }
+  return seen;
+}
+
+// Leaves the walk; nothing is wrong.
+struct Reached {
+  Glance seen;
+};
+
+}  // namespace
+
+Glance glance(Graph graph, std::size_t until) {
+  graph.drop_dead_nodes();
+  FoldBudget budget(graph);
+  const double work = budget.work;
+  Rewriter rewriter(graph);
+  Canonical canonical(rewriter, budget);
+  std::size_t position = 0;
+  try {
+    rewriter.walk([&](Node &node) {
+      const Node as_it_stands = node;
+      if (position == until) throw Reached{look_at(graph, as_it_stands)};
+      try {
+        canonical.visit(node);
+      } catch (const Error &error) {
+        if (error.code == Code::nomem) throw;
+        Reached reached{look_at(graph, as_it_stands)};
+        reached.seen.error = error;
+        throw reached;
+      }
+      ++position;
+    });
+  } catch (Reached &reached) {
+    reached.seen.position = position;
+    reached.seen.work = work - budget.work;
+    return std::move(reached.seen);
+  }
+  Glance all_fit;
+  all_fit.position = position;
+  all_fit.work = work - budget.work;
+  return all_fit;
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,213 @@
+// Rules for operators that read or write at places given by indices. Several axes of indices become one, and what
+// writes adds into zeros, which is the gradient of reading.
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+ValueId integer(Canonical &c, DType dtype, std::int64_t value) {
+  return c.rewriter().constant(graph::Array::from_integers({dtype, {}}, {value}));
+}
+
+// Negative indices count from the end.
+ValueId counted_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
+  const DType dtype = c.type(indices).dtype;
+  const ValueId negative = c.add("Less", {indices, integer(c, dtype, 0)});
+  return c.add("Where", {negative, c.add("Add", {indices, integer(c, dtype, dim)}), indices});
+}
+
+// indices (..., depth) into the first `depth` of `dims`, as one index into all of them. (...)
+ValueId joined_indices(Canonical &c, ValueId indices, const Shape &dims) {
+  const Shape shape = c.shape(indices);
+  const std::int64_t depth = shape.back();
+  const Shape addressed(dims.begin(), dims.begin() + depth);
+  const Integers strides = row_major_strides(addressed);
+  const DType dtype = c.type(indices).dtype;
+  const Shape places(shape.begin(), shape.end() - 1);
+  const auto last = static_cast<std::int64_t>(shape.size()) - 1;
+  ValueId joined = ValueId::none;
+  for (std::int64_t d = 0; d < depth; ++d) {
+    ValueId one =
+        c.add("Slice", {indices}, {{"starts", Integers{d}}, {"ends", Integers{d + 1}}, {"axes", Integers{last}}});
+    one = counted_from_front(c, c.reshape(one, places), addressed[static_cast<std::size_t>(d)]);
+    if (strides[static_cast<std::size_t>(d)] != 1)
+      one = c.add("Mul", {one, integer(c, dtype, strides[static_cast<std::size_t>(d)])});
+    joined = joined == ValueId::none ? one : c.add("Add", {joined, one});
+  }
+  return joined;
+}
+
+// The first `count` axes of `shape` as one.
+Shape with_front_joined(const Shape &shape, std::size_t count) {
+  Shape joined = {element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(count)})};
+  joined.insert(joined.end(), shape.begin() + static_cast<std::ptrdiff_t>(count), shape.end());
+  return joined;
+}
+
+// Batch axes are addressed like the others, by indices that count them.
+ValueId with_batch_indices(Canonical &c, ValueId indices, std::size_t batch) {
+  const Shape shape = c.shape(indices);
+  const DType dtype = c.type(indices).dtype;
+  std::vector<ValueId> parts;
+  for (std::size_t axis = 0; axis < batch; ++axis) {
+    Integers counts(static_cast<std::size_t>(shape[axis]));
+    std::iota(counts.begin(), counts.end(), 0);
+    Shape along(shape.size(), 1), whole = shape;
+    along[axis] = shape[axis];
+    whole.back() = 1;
+    const ValueId column = c.rewriter().constant(graph::Array::from_integers({dtype, along}, counts));
+    parts.push_back(c.add("Expand", {column}, {{"shape", whole}}));
+  }
+  parts.push_back(indices);
+  return c.add("Concat", parts, {{"axis", std::int64_t{-1}}});
+}
+
+bool gather_nd(Canonical &c, Node &node) {
+  const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0));
+  const auto batch = static_cast<std::size_t>(node.attributes.integer("batch_dims", 0));
+  if (c.constant_of(node.inputs[0]) != nullptr && c.constant_of(node.inputs[1]) != nullptr) return false;  // folds
+  const ValueId indices = with_batch_indices(c, node.inputs[1], batch);
+  const auto depth = static_cast<std::size_t>(c.shape(indices).back());
+  const ValueId table = c.reshape(node.inputs[0], with_front_joined(x, depth));
+  const ValueId rows = c.add("Gather", {table, joined_indices(c, indices, x)}, {{"axis", std::int64_t{0}}});
+  c.become(node, "Reshape", {rows}, {{"shape", result}});
+  return true;
+}
+
+// Zeros to which `updates` are added at `indices`, by the gradient of `read`.
+ValueId scattered(Canonical &c, const char *read, ValueId updates, ValueId indices, const Attributes &where) {
+  return c.add(std::string(read) + "Grad", {updates, indices}, where);
+}
+
+struct Write {
+  const char *read;  // the operator that reads at such places
+  ValueId data, indices, updates;
+  Attributes where;
+};
+
+// What is written, and the data where nothing is; the node's output has the shape of its data.
+bool become_written(Canonical &c, const Node &node, const Write &write) {
+  const std::string reduction = node.attributes.text("reduction", "none");
+  const Type type = c.type(write.data);
+  if (!is_float(type.dtype) || (reduction != "none" && reduction != "add")) return false;
+  const Shape shape = c.shape(node.inputs[0]);
+  const ValueId sum = scattered(c, write.read, write.updates, write.indices, write.where);
+  if (reduction == "add") {
+    c.become(node, "Reshape", {c.add("Add", {write.data, sum})}, {{"shape", shape}});
+    return true;
+  }
+  const ValueId ones = c.rewriter().constant(graph::Array::filled(c.type(write.updates), 1));
+  const ValueId count = scattered(c, write.read, ones, write.indices, write.where);
+  const ValueId hit = c.add("Greater", {count, c.scalar(type.dtype, 0)});
+  c.become(node, "Reshape", {c.add("Where", {hit, sum, write.data})}, {{"shape", shape}});
+  return true;
+}
+
+bool scatter_elements(Canonical &c, Node &node) {
+  const ValueId data = node.inputs.at(0);
+  const Attributes where = {{"axis", node.attributes.integer("axis", 0)}, {"shape", c.shape(data)}};
+  return become_written(c, node, {"GatherElements", data, node.inputs.at(1), node.inputs.at(2), where});
+}
+
+bool scatter_nd(Canonical &c, Node &node) {
+  const Shape data = c.shape(node.inputs.at(0)), shape = c.shape(node.inputs.at(1));
+  require(!shape.empty() && shape.back() >= 1 && shape.back() <= static_cast<std::int64_t>(data.size()), Code::shape,
+          node.name, "indices {} do not address {}", to_text(shape), to_text(data));
+  const Shape joined = with_front_joined(data, static_cast<std::size_t>(shape.back()));
+  Shape rows(shape.begin(), shape.end() - 1);
+  rows.insert(rows.end(), joined.begin() + 1, joined.end());
+  return become_written(c, node,
+                        {"Gather",
+                         c.reshape(node.inputs[0], joined),
+                         joined_indices(c, node.inputs[1], data),
+                         c.reshape(node.inputs.at(2), rows),
+                         {{"axis", std::int64_t{0}}, {"shape", joined}}});
+}
+
+bool one_hot(Canonical &c, Node &node) {
+  const Type result = c.infer(node).at(0);
+  const DType dtype = c.type(node.inputs[0]).dtype;
+  if (!is_integer(dtype) || c.constant_of(node.inputs[2]) == nullptr) return false;
+  const std::size_t rank = result.shape.size();
+  const std::size_t axis = resolve_axis(node.attributes.integer("axis", -1), rank, node.name);
+  Shape column = c.shape(node.inputs[0]), along(rank, 1);
+  column.insert(column.begin() + static_cast<std::ptrdiff_t>(axis), 1);
+  along[axis] = result.shape[axis];
+  Integers classes(static_cast<std::size_t>(along[axis]));
+  std::iota(classes.begin(), classes.end(), 0);
+  const ValueId at = c.rewriter().constant(graph::Array::from_integers({dtype, along}, classes));
+  const ValueId hit = c.add("Equal", {c.reshape(counted_from_front(c, node.inputs[0], along[axis]), column), at});
+  const auto value = [&](std::int64_t i) {
+    const Attributes part = {{"starts", Integers{i}}, {"ends", Integers{i + 1}}, {"axes", Integers{0}}};
+    return c.reshape(c.add("Slice", {node.inputs[2]}, part), {});
+  };
+  c.become(node, "Where", {hit, value(1), value(0)});
+  return true;
+}
+
+// Where element `at` of a padded axis comes from, counted from the first that is no pad.
+std::int64_t mirrored(std::int64_t at, std::int64_t dim, const std::string &mode) {
+  if (mode == "edge") return std::clamp<std::int64_t>(at, 0, dim - 1);
+  if (mode == "wrap") return ((at % dim) + dim) % dim;
+  const std::int64_t period = std::max<std::int64_t>(1, 2 * (dim - 1));  // reflect
+  const std::int64_t rest = ((at % period) + period) % period;
+  return rest < dim ? rest : period - rest;
+}
+
+// Pads that are copies: each axis is read at constant places. Pads below 0 cut off.
+bool pad(Canonical &c, Node &node) {
+  const std::string mode = node.attributes.text("mode", "constant");
+  Integers pads = node.attributes.integers("pads"), axes = node.attributes.integers("axes");
+  const bool cuts = std::ranges::any_of(pads, [](std::int64_t n) { return n < 0; });
+  if (node.inputs.size() != 1 || (mode == "constant" && !cuts)) return false;
+  ValueId x = node.inputs[0];
+  if (!node.attributes.has("axes")) {
+    axes.resize(c.shape(x).size());
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  require(pads.size() == 2 * axes.size(), Code::shape, node.name, "{} pads for {} axes", pads.size(), axes.size());
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const std::size_t axis = resolve_axis(axes[i], c.shape(x).size(), node.name);
+    const std::int64_t dim = c.shape(x)[axis], before = pads[i], after = pads[axes.size() + i];
+    std::int64_t first = -before, last = dim + after;  // of the axis as padded, counted from its first element
+    if (mode == "constant") {
+      first = std::max<std::int64_t>(first, 0);
+      last = std::min(last, dim);
+    }
+    require(last >= first && (dim > 0 || last == first), Code::shape, node.name, "pads {} of {}", to_text(pads),
+            to_text(c.shape(x)));
+    if (first == 0 && last == dim) continue;
+    Integers from;
+    for (std::int64_t at = first; at < last; ++at) from.push_back(mode == "constant" ? at : mirrored(at, dim, mode));
+    x = c.add("Gather", {x, c.rewriter().constant(graph::Array::integers(from))},
+              {{"axis", static_cast<std::int64_t>(axis)}});
+  }
+  if (mode != "constant") {
+    c.pass(node, x);
+    return true;
+  }
+  Attributes rest = node.attributes;
+  for (std::int64_t &n : pads) n = std::max<std::int64_t>(n, 0);
+  rest.set("pads", pads);
+  c.become(node, "Pad", {x}, rest);
+  return true;
+}
+
+}  // namespace
+
+Rules index_rules() {
+  return {{"GatherND", gather_nd},
+          {"ScatterElements", scatter_elements},
+          {"ScatterND", scatter_nd},
+          {"OneHot", one_hot},
+          {"Pad", pad}};
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,254 @@
+// Rules for whole layers: normalizations over the last axes, attention, rotary embeddings.
+#include <cmath>
+#include <limits>
+
+#include "passes/canonical/canonical.h"
+#include "passes/pattern.h"
+
+namespace protrain::passes {
+
+namespace {
+
+constexpr ValueId kNone = ValueId::none;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+bool is_read(Canonical &c, const Node &node, std::size_t output) {
+  return output < node.outputs.size() && node.outputs[output] != kNone && c.rewriter().uses(node.outputs[output]) > 0;
+}
+
+// A scale or bias that differs from row to row: the plain normalization first, then what it is multiplied by and what
+// is added.
+bool normalization_by_rows(Canonical &c, const Node &node, std::int64_t axis) {
+  const Shape shape = c.shape(node.inputs[0]);
+  const Shape row(shape.begin() + axis, shape.end());
+  const bool plain = c.shape(node.inputs.at(1)) == row && (!has(node, 2) || c.shape(node.inputs[2]) == row);
+  if (plain) return false;
+  const ValueId ones = c.rewriter().constant(graph::Array::filled({c.type(node.inputs[0]).dtype, row}, 1));
+  const std::vector<ValueId> parts = c.add_all(node.op, {node.inputs[0], ones}, node.attributes, node.outputs.size());
+  ValueId y = c.add("Mul", {parts[0], node.inputs[1]});
+  if (has(node, 2)) y = c.add("Add", {y, node.inputs[2]});
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    if (!is_read(c, node, i)) continue;
+    Node statistic = node;
+    statistic.outputs = {node.outputs[i]};
+    c.pass(statistic, parts[i]);
+  }
+  c.pass(node, y);
+  return true;
+}
+
+// Every normalization gives all its outputs: gradients need the statistics.
+bool normalization(Canonical &c, Node &node) {
+  const std::size_t outputs = node.op == "LayerNormalization" ? 3 : 2;
+  const std::size_t rank = c.shape(node.inputs.at(0)).size();
+  const auto axis = static_cast<std::int64_t>(resolve_axis(node.attributes.integer("axis", -1), rank, node.name));
+  if (normalization_by_rows(c, node, axis)) return true;
+  const Attributes attributes = {{"axis", axis}, {"epsilon", node.attributes.real("epsilon", 1e-5)}};
+  bool complete = node.outputs.size() == outputs && same(node.attributes, attributes);
+  node.outputs.resize(outputs, kNone);
+  for (ValueId &out : node.outputs) {
+    if (out != kNone) continue;
+    out = c.rewriter().new_value();
+    complete = false;
+  }
+  if (complete) return false;
+  c.become(node, node.op, node.inputs, attributes);
+  return true;
+}
+
+// (B, heads, S, D), or (B, S, heads * D) where the node names the number of heads, as (B, S, heads, D); none: neither.
+ValueId sequence_first(Canonical &c, ValueId x, std::int64_t heads) {
+  const Shape shape = c.shape(x);
+  if (shape.size() == 4) return c.transpose(x, {0, 2, 1, 3});
+  if (shape.size() != 3 || heads <= 0 || shape[2] % heads != 0) return kNone;
+  return c.reshape(x, {shape[0], shape[1], heads, shape[2] / heads});
+}
+
+// Back to the layout of the input; the node's first output.
+void become_like_input(Canonical &c, const Node &node, ValueId y) {
+  const Shape shape = c.shape(y);  // (B, S, H, D)
+  if (c.shape(node.inputs[0]).size() == 4)
+    c.become(node, "Transpose", {y}, {{"perm", std::vector<std::int64_t>{0, 2, 1, 3}}});
+  else
+    c.become(node, "Reshape", {y}, {{"shape", Shape{shape[0], shape[1], shape[2] * shape[3]}}});
+}
+
+// 0 where `visible(query, key)`, else -inf. (1, 1, queries, keys)
+template <typename Visible>
+ValueId fixed_mask(Canonical &c, DType dtype, std::int64_t queries, std::int64_t keys, Visible visible) {
+  std::vector<double> values(static_cast<std::size_t>(
+      checked_multiply(static_cast<std::uint64_t>(queries), static_cast<std::uint64_t>(keys))));
+  for (std::int64_t i = 0; i < queries; ++i)
+    for (std::int64_t j = 0; j < keys; ++j)
+      if (!visible(i, j)) values[static_cast<std::size_t>(i * keys + j)] = -kInfinity;
+  return c.rewriter().constant(graph::Array::from_doubles({dtype, {1, 1, queries, keys}}, values).compact());
+}
+
+// Truth as what is added to scores: 0 or -inf.
+ValueId as_bias(Canonical &c, ValueId visible, DType dtype) {
+  return c.add("Where", {visible, c.scalar(dtype, 0), c.scalar(dtype, -kInfinity)});
+}
+
+// A mask as what is added to scores of shape `scores` (B, H, Sq, Sk); keys that it does not reach are masked. None
+// where it does not fit.
+ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scores) {
+  Shape shape = c.shape(mask);
+  if (shape.size() > 4 || shape.empty()) return kNone;
+  shape.insert(shape.begin(), 4 - shape.size(), 1);
+  if (c.type(mask).dtype == DType::boolean) mask = as_bias(c, mask, dtype);
+  mask = c.reshape(mask, shape);
+  if (shape[3] > 1 && shape[3] < scores[3]) {
+    mask =
+        c.add("Pad", {mask},
+              {{"pads", std::vector<std::int64_t>{0, 0, 0, 0, 0, 0, 0, scores[3] - shape[3]}}, {"value", -kInfinity}});
+    shape[3] = scores[3];
+  }
+  for (std::size_t i = 0; i < 4; ++i)
+    if (shape[i] != 1 && shape[i] != scores[i]) return kNone;
+  return mask;
+}
+
+// Keys as far as each sample has any, of which, where `causal`, the last one belongs to the last query.
+ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, const Shape &scores) {
+  const std::int64_t queries = causal ? scores[2] : 1, keys = scores[3];
+  std::vector<std::int64_t> least;  // the length from which on query i sees key j
+  for (std::int64_t i = 0; i < queries; ++i)
+    for (std::int64_t j = 0; j < keys; ++j) least.push_back(causal ? j - i + queries : j + 1);
+  const DType counts = c.type(lengths).dtype;
+  const ValueId bound = c.rewriter().constant(graph::Array::from_integers({counts, {1, 1, queries, keys}}, least));
+  lengths = c.reshape(lengths, {element_count(c.shape(lengths)), 1, 1, 1});
+  return as_bias(c, c.add("LessOrEqual", {bound, lengths}), dtype);
+}
+
+struct Heads {
+  ValueId q, k, v;        // (B, S, H, D)
+  std::int64_t past = 0;  // keys of earlier tokens, in front
+  ValueId bias = kNone;   // what is added to scores
+  bool causal = false;    // the last query sees all keys, and each one before it one less
+  double scale = 1, softcap = 0;
+};
+
+// Scores as one of ONNX's four: products; after the soft cap; after the mask; probabilities.
+ValueId visible_scores(Canonical &c, const Heads &h, std::int64_t mode) {
+  const Shape q = c.shape(h.q), k = c.shape(h.k);
+  const DType dtype = c.type(h.q).dtype;
+  const Shape grouped = {q[0], k[2], q[2] / k[2], q[1], q[3]};
+  const ValueId queries = c.reshape(c.transpose(h.q, {0, 2, 1, 3}), grouped);
+  const ValueId keys = c.reshape(c.transpose(h.k, {0, 2, 1, 3}), {k[0], k[2], 1, k[1], k[3]});
+  ValueId scores = c.add("MatMul", {queries, keys}, {{"trans_b", std::int64_t{1}}, {"alpha", h.scale}});
+  scores = c.reshape(scores, {q[0], q[2], q[1], k[1]});
+  if (mode >= 1 && h.softcap > 0) {
+    const ValueId bounded = c.add("Tanh", {c.add("Mul", {scores, c.scalar(dtype, 1 / h.softcap)})});
+    scores = c.add("Mul", {bounded, c.scalar(dtype, h.softcap)});
+  }
+  if (mode >= 2 && h.bias != kNone) scores = c.add("Add", {scores, h.bias});
+  if (mode < 3) return scores;
+  // A query that sees nothing has probabilities of 0.
+  const Attributes over_keys = {{"axes", std::vector<std::int64_t>{3}}, {"keepdims", std::int64_t{1}}};
+  const ValueId blind = c.add("Equal", {c.add("ReduceMax", {scores}, over_keys), c.scalar(dtype, -kInfinity)});
+  const ValueId zero = c.scalar(dtype, 0);
+  scores = c.add("Softmax", {c.add("Where", {blind, zero, scores})}, {{"axis", std::int64_t{-1}}});
+  return c.add("Where", {blind, zero, scores});
+}
+
+// q, k and v in our layout; false where they do not fit.
+bool split_heads(Canonical &c, const Node &node, Heads &h) {
+  const auto &in = node.inputs;
+  if (!has(node, 2) || has(node, 4) != has(node, 5)) return false;
+  const std::int64_t kv_heads = node.attributes.integer("kv_num_heads", 0);
+  h.q = sequence_first(c, in[0], node.attributes.integer("q_num_heads", 0));
+  h.k = sequence_first(c, in[1], kv_heads);
+  h.v = sequence_first(c, in[2], kv_heads);
+  if (h.q == kNone || h.k == kNone || h.v == kNone) return false;
+  if (has(node, 4)) {
+    h.past = c.shape(in[4]).at(2);
+    h.k = c.add("Concat", {c.transpose(in[4], {0, 2, 1, 3}), h.k}, {{"axis", std::int64_t{1}}});
+    h.v = c.add("Concat", {c.transpose(in[5], {0, 2, 1, 3}), h.v}, {{"axis", std::int64_t{1}}});
+  }
+  h.scale = node.attributes.real("scale", 1.0 / std::sqrt(static_cast<double>(c.shape(h.q)[3])));
+  h.softcap = node.attributes.real("softcap", 0.0);
+  return true;
+}
+
+// Everything that is added to scores; `causal` stays a word where it says the same and no scores are shown.
+bool collect_bias(Canonical &c, const Node &node, Heads &h, bool shows_scores) {
+  const DType dtype = c.type(h.q).dtype;
+  const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};
+  std::vector<ValueId> parts;
+  if (has(node, 3)) parts.push_back(additive_mask(c, node.inputs[3], dtype, scores));
+  if (!parts.empty() && parts[0] == kNone) return false;
+  const bool causal = node.attributes.integer("is_causal", 0) != 0;
+  if (has(node, 6))
+    parts.push_back(length_mask(c, node.inputs[6], causal, dtype, scores));
+  else if (causal && !shows_scores && h.past == scores[3] - scores[2])
+    h.causal = true;
+  else if (causal)
+    parts.push_back(
+        fixed_mask(c, dtype, scores[2], scores[3], [&](std::int64_t i, std::int64_t j) { return j <= i + h.past; }));
+  for (ValueId part : parts) h.bias = h.bias == kNone ? part : c.add("Add", {h.bias, part});
+  return true;
+}
+
+Node with_output(const Node &node, std::size_t output) {
+  Node one = node;
+  one.outputs = {node.outputs[output]};
+  return one;
+}
+
+// Attention whose bias is trained, in pieces that have a gradient to it. (B, Sq, H, Dv)
+ValueId attention_in_pieces(Canonical &c, const Heads &h) {
+  const Shape q = c.shape(h.q), v = c.shape(h.v);
+  const ValueId p = c.reshape(visible_scores(c, h, 3), {q[0], v[2], q[2] / v[2], q[1], v[1]});
+  const ValueId values = c.reshape(c.transpose(h.v, {0, 2, 1, 3}), {v[0], v[2], 1, v[1], v[3]});
+  const ValueId y = c.reshape(c.add("MatMul", {p, values}), {q[0], q[2], q[1], v[3]});
+  return c.transpose(y, {0, 2, 1, 3});
+}
+
+bool attention(Canonical &c, Node &node) {
+  Heads h;
+  const bool shows_scores = is_read(c, node, 3);
+  if (!split_heads(c, node, h) || !collect_bias(c, node, h, shows_scores)) return false;
+  const Attributes heads_first = {{"perm", std::vector<std::int64_t>{0, 2, 1, 3}}};
+  if (is_read(c, node, 1)) c.become(with_output(node, 1), "Transpose", {h.k}, heads_first);
+  if (is_read(c, node, 2)) c.become(with_output(node, 2), "Transpose", {h.v}, heads_first);
+  if (shows_scores)
+    c.pass(with_output(node, 3), visible_scores(c, h, node.attributes.integer("qk_matmul_output_mode", 0)));
+  if (h.bias != kNone && !h.causal && trained(c.rewriter(), h.bias)) {
+    become_like_input(c, with_output(node, 0), attention_in_pieces(c, h));
+    return true;
+  }
+  std::vector<ValueId> inputs = {h.q, h.k, h.v};
+  if (h.bias != kNone) inputs.push_back(h.bias);
+  const Attributes attributes = {
+      {"scale", h.scale}, {"causal", std::int64_t{h.causal}}, {"window", std::int64_t{0}}, {"softcap", h.softcap}};
+  become_like_input(c, with_output(node, 0), c.add_all("FusedAttention", inputs, attributes, 2)[0]);
+  return true;
+}
+
+bool rotary_embedding(Canonical &c, Node &node) {
+  const ValueId x = sequence_first(c, node.inputs.at(0), node.attributes.integer("num_heads", 0));
+  if (x == kNone || node.inputs.size() < 3) return false;
+  ValueId cos = node.inputs[1], sin = node.inputs[2];
+  if (has(node, 3)) {
+    cos = c.add("Gather", {cos, node.inputs[3]}, {{"axis", std::int64_t{0}}});
+    sin = c.add("Gather", {sin, node.inputs[3]}, {{"axis", std::int64_t{0}}});
+  }
+  const std::int64_t named = node.attributes.integer("rotary_embedding_dim", 0);
+  const ValueId y = c.add("Rotary", {x, cos, sin},
+                          {{"interleaved", node.attributes.integer("interleaved", 0)},
+                           {"rotary_dim", named > 0 ? named : c.shape(x)[3]},
+                           {"inverse", std::int64_t{0}}});
+  become_like_input(c, node, y);
+  return true;
+}
+
+}  // namespace
+
+Rules layer_rules() {
+  return {{"LayerNormalization", normalization},
+          {"RMSNormalization", normalization},
+          {"Attention", attention},
+          {"RotaryEmbedding", rotary_embedding}};
+}
+
+}  // namespace protrain::passes

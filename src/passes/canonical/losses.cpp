@@ -1,0 +1,121 @@
+// Rules for the losses of classification, as ONNX has them.
+#include "base/error.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+constexpr ValueId kNone = ValueId::none;
+
+bool is_read(Canonical &c, const Node &node, std::size_t output) {
+  return output < node.outputs.size() && node.outputs[output] != kNone && c.rewriter().uses(node.outputs[output]) > 0;
+}
+
+void require_classes(const Node &node, const Shape &scores) {
+  require(scores.size() >= 2, Code::shape, node.name, "{} of scores {}, which have no axis 1 for classes", node.op,
+          to_text(scores));
+}
+
+// CrossEntropy over (M, C) of scores (N, C, d...) and labels (N, d...); the node's first output.
+void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueId labels) {
+  const Shape shape = c.shape(scores);
+  require_classes(node, shape);
+  if (shape.size() > 2) {
+    std::vector<std::int64_t> perm = {0};
+    for (std::size_t i = 2; i < shape.size(); ++i) perm.push_back(static_cast<std::int64_t>(i));
+    perm.push_back(1);
+    scores = c.transpose(scores, perm);
+  }
+  const Shape label_shape = c.shape(labels);
+  const std::int64_t rows = element_count(label_shape);
+  scores = c.reshape(scores, {rows, shape[1]});
+  labels = c.reshape(labels, {rows});
+  Attributes attributes = {{"reduction", node.attributes.text("reduction", "mean")}};
+  if (node.attributes.has("ignore_index")) attributes.set("ignore_index", node.attributes.integer("ignore_index", 0));
+  if (node.attributes.text("reduction", "mean") == "none" && label_shape.size() != 1) {
+    const ValueId loss = c.add_all("CrossEntropy", {scores, labels}, attributes, 2)[0];
+    Node first = node;
+    first.outputs.resize(1);
+    c.become(first, "Reshape", {loss}, {{"shape", label_shape}});
+    return;
+  }
+  Node both = node;
+  both.outputs = {node.outputs.at(0), c.rewriter().new_value()};
+  c.become(both, "CrossEntropy", {scores, labels}, attributes);
+}
+
+// The general form, from log probabilities (N, C, d...): each target's, weighted by its class, 0 where it is ignored.
+void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
+  const ValueId labels = node.inputs.at(1);
+  const Type rows = {c.type(log_probabilities).dtype, c.shape(labels)};
+  Shape expected = c.shape(log_probabilities);
+  require_classes(node, expected);
+  expected.erase(expected.begin() + 1);
+  require(rows.shape == expected, Code::shape, node.name, "{} has labels {}, and scores for {}", node.op,
+          to_text(rows.shape), to_text(expected));
+  const auto filled = [&](DType dtype, double value) { return c.scalar(dtype, value); };
+  ValueId safe = labels, counted = kNone;
+  if (node.attributes.has("ignore_index")) {
+    const DType dtype = c.type(labels).dtype;
+    const auto ignored = static_cast<double>(node.attributes.integer("ignore_index", 0));
+    counted = c.add("Not", {c.add("Equal", {labels, filled(dtype, ignored)})});
+    safe = c.add("Where", {counted, labels, filled(dtype, 0)});
+  }
+  Shape column = rows.shape;
+  column.insert(column.begin() + 1, 1);
+  const ValueId at = c.reshape(safe, column);
+  ValueId loss = c.add("GatherElements", {log_probabilities, at}, {{"axis", std::int64_t{1}}});
+  loss = c.add("Neg", {c.reshape(loss, rows.shape)});
+  ValueId weight = has(node, 2) ? c.add("Gather", {node.inputs[2], safe}, {{"axis", std::int64_t{0}}})
+                                : c.add("Expand", {filled(rows.dtype, 1)}, {{"shape", rows.shape}});
+  if (has(node, 2)) loss = c.add("Mul", {loss, weight});
+  if (counted != kNone) {
+    loss = c.add("Where", {counted, loss, filled(rows.dtype, 0)});
+    weight = c.add("Where", {counted, weight, filled(rows.dtype, 0)});
+  }
+  Node first = node;
+  first.outputs.resize(1);
+  const std::string reduction = node.attributes.text("reduction", "mean");
+  if (reduction == "none") return c.pass(first, loss);
+  const Attributes to_scalar = {{"keepdims", std::int64_t{0}}};
+  if (reduction == "sum") return c.become(first, "ReduceSum", {loss}, to_scalar);
+  c.become(first, "Div", {c.add("ReduceSum", {loss}, to_scalar), c.add("ReduceSum", {weight}, to_scalar)});
+}
+
+bool cross_entropy_loss(Canonical &c, Node &node) {
+  const ValueId scores = node.inputs.at(0);
+  const Attributes over_classes = {{"axis", std::int64_t{1}}};
+  if (is_read(c, node, 1)) {
+    Node log_probabilities = node;
+    log_probabilities.outputs = {node.outputs[1]};
+    c.become(log_probabilities, "LogSoftmax", {scores}, over_classes);
+  }
+  if (has(node, 2))
+    become_picked(c, node, c.add("LogSoftmax", {scores}, over_classes));
+  else
+    become_cross_entropy(c, node, scores, node.inputs.at(1));
+  return true;
+}
+
+// Of log probabilities that a LogSoftmax made: the cross entropy of what that was given.
+bool negative_log_likelihood(Canonical &c, Node &node) {
+  const ValueId given = node.inputs.at(0);
+  const Node *made = c.rewriter().producer(given);
+  const std::size_t rank = c.shape(given).size();
+  const bool fused = !has(node, 2) && made != nullptr && made->op == "LogSoftmax" &&
+                     resolve_axis(made->attributes.integer("axis", -1), rank, node.name) == 1;
+  if (fused)
+    become_cross_entropy(c, node, made->inputs.at(0), node.inputs.at(1));
+  else
+    become_picked(c, node, given);
+  return true;
+}
+
+}  // namespace
+
+Rules loss_rules() {
+  return {{"SoftmaxCrossEntropyLoss", cross_entropy_loss}, {"NegativeLogLikelihoodLoss", negative_log_likelihood}};
+}
+
+}  // namespace protrain::passes

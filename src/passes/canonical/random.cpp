@@ -1,0 +1,81 @@
+// Rules for operators that draw random numbers, and the pass that takes them out again.
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "passes/canonical/canonical.h"
+#include "passes/passes.h"
+
+namespace protrain::passes {
+
+namespace {
+
+constexpr ValueId kNone = ValueId::none;
+
+bool is_read(const Rewriter &r, const Node &node, std::size_t output) {
+  return output < node.outputs.size() && node.outputs[output] != kNone && r.uses(node.outputs[output]) > 0;
+}
+
+// The key of the node's random numbers: a hash of the name that the file gives its first output, which no fusion, order
+// or plan changes. A seed of the node's own is hashed with it.
+std::int64_t key_of(const Canonical &c, const Node &node) {
+  ValueId first = kNone;
+  for (ValueId out : node.outputs)
+    if (first == kNone) first = out;
+  std::uint64_t key = fnv1a(c.rewriter().value(first).name);
+  if (node.attributes.has("seed")) key = fnv1a(fmt::format(" seed={}", node.attributes.integer("seed", 0)), key);
+  return std::bit_cast<std::int64_t>(key);
+}
+
+// The model's samples: axis 0 of its inputs.
+std::int64_t batch_of(const Graph &graph) {
+  for (ValueId in : graph.inputs)
+    if (const Shape &shape = graph.value(in).type.shape; !shape.empty()) return shape[0];
+  return 0;
+}
+
+// How many samples axis 0 holds: (B, ...) and (B * S, ...) hold B, what does not depend on the batch 0.
+std::int64_t samples_in(const Shape &shape, std::int64_t batch) {
+  return !shape.empty() && batch > 0 && shape[0] > 0 && shape[0] % batch == 0 ? batch : 0;
+}
+
+// Opset 13 and newer: data, ratio, training_mode -> result, mask. Without training_mode it does nothing, and the mask
+// is true everywhere.
+bool dropout(Canonical &c, Node &node) {
+  if (node.attributes.has("key") || has(node, 1) || has(node, 2)) return false;  // done, or computed from data
+  const std::vector<std::int64_t> training = node.attributes.integers("training_mode");
+  const double ratio = node.attributes.real("ratio", 0.5);
+  const Shape shape = c.shape(node.inputs.at(0));
+  if (training.empty() || training[0] == 0 || ratio == 0) {
+    if (node.outputs.at(0) != kNone) c.pass(node, node.inputs[0]);
+    if (is_read(c.rewriter(), node, 1)) {
+      Node mask = node;
+      mask.outputs = {node.outputs[1]};
+      c.pass(mask, c.rewriter().constant(graph::Array::filled({DType::boolean, shape}, 1)));
+    }
+    return true;
+  }
+  const Attributes attributes = {
+      {"key", key_of(c, node)}, {"ratio", ratio}, {"samples", samples_in(shape, batch_of(c.rewriter().graph()))}};
+  c.become(node, "Dropout", node.inputs, attributes);
+  return true;
+}
+
+}  // namespace
+
+Rules random_rules() { return {{"Dropout", dropout}}; }
+
+void without_randomness(Graph &graph) {
+  Rewriter rewriter(graph);
+  rewriter.walk([&](Node &node) {
+    if (node.op == "Dropout") {
+      const bool mask_read = is_read(rewriter, node, 1);
+      if (!mask_read && node.outputs.at(0) != kNone && rewriter.forward(node.outputs[0], node.inputs.at(0))) return;
+      node.attributes.set("ratio", 0.0);  // the same values, and a mask that is true everywhere
+    }
+    rewriter.keep(std::move(node));
+  });
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,39 @@
+// Resize: along each axis whose size changes, a product with a matrix of constants.
+#include "ops/resize.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+// (..., from, ...) -> (..., to, ...)
+ValueId along_axis(Canonical &c, const Node &node, ValueId x, std::size_t axis, const ops::ResizedAxis &resized) {
+  Shape shape = c.shape(x);
+  const auto at = shape.begin() + static_cast<std::ptrdiff_t>(axis);
+  const Shape matrices = {element_count({shape.begin(), at}), resized.from, element_count({at + 1, shape.end()})};
+  const Type type = {c.type(x).dtype, {resized.to, resized.from}};
+  const ValueId weights = c.rewriter().constant(graph::Array::from_doubles(type, ops::resize_weights(node, resized)));
+  const ValueId made = c.add("MatMul", {weights, c.reshape(x, matrices)});
+  shape[axis] = resized.to;
+  return c.reshape(made, shape);
+}
+
+bool resize(Canonical &c, Node &node) {
+  const auto constant = [&](std::size_t i) -> const graph::Array * {
+    const graph::Array *array = has(node, i) ? c.constant_of(node.inputs[i]) : nullptr;
+    return array != nullptr && element_count(array->shape()) > 0 ? array : nullptr;
+  };
+  ValueId x = node.inputs.at(0);
+  if ((constant(2) == nullptr) == (constant(3) == nullptr) || !is_float(c.type(x).dtype)) return false;
+  const std::vector<ops::ResizedAxis> axes = ops::resized_axes(node, c.shape(x), constant(2), constant(3));
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].to != axes[i].from || axes[i].scale != 1) x = along_axis(c, node, x, i, axes[i]);
+  c.pass(node, x);
+  return true;
+}
+
+}  // namespace
+
+Rules resize_rules() { return {{"Resize", resize}}; }
+
+}  // namespace protrain::passes

@@ -1,0 +1,193 @@
+// Rules for convolution and pooling. Windows side by side are a Reshape; any others are read from the padded input by
+// a Gather with constant indices, whose gradient adds up what several windows share. What is left is a product with
+// the weights, or a reduction over each window.
+#include <limits>
+
+#include "ops/windows.h"
+#include "passes/canonical/canonical.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+using ops::Windows;
+
+constexpr ValueId kNone = ValueId::none;
+
+Shape shape_of(std::initializer_list<std::int64_t> front, const Shape &back) {
+  Shape shape = front;
+  shape.insert(shape.end(), back.begin(), back.end());
+  return shape;
+}
+
+Shape spatial(const Shape &shape) { return {shape.begin() + 2, shape.end()}; }
+
+ValueId indices(Canonical &c, const Windows &w, bool window_first) {
+  const std::int64_t windows = element_count(w.output), elements = element_count(w.kernel);
+  const Shape shape = window_first ? Shape{windows, elements} : Shape{elements, windows};
+  return c.rewriter().constant(graph::Array::from_integers({DType::i64, shape}, window_indices(w, window_first)));
+}
+
+// x (N, C, d...) as (N, C, padded elements), pads and what is missing behind filled with `value`.
+ValueId padded(Canonical &c, const Windows &w, ValueId x, double value) {
+  const Shape shape = c.shape(x);
+  Integers pads(2 * shape.size(), 0);
+  bool any = false;
+  std::int64_t count = 1;
+  for (std::size_t i = 0; i < w.kernel.size(); ++i) {
+    pads[i + 2] = w.before[i];
+    pads[shape.size() + i + 2] = w.padded(i) - w.before[i] - w.input[i];
+    any = any || w.padded(i) != w.input[i];
+    count *= w.padded(i);
+  }
+  if (any) x = c.add("Pad", {x}, {{"pads", pads}, {"value", value}});
+  return c.reshape(x, {shape[0], shape[1], count});
+}
+
+// Without what lies behind the last window, for windows that tile.
+ValueId cropped(Canonical &c, const Windows &w, ValueId x) {
+  Integers starts, ends, axes;
+  for (std::size_t i = 0; i < w.kernel.size(); ++i) {
+    starts.push_back(0);
+    ends.push_back(w.output[i] * w.kernel[i]);
+    axes.push_back(static_cast<std::int64_t>(i) + 2);
+  }
+  return c.add("Slice", {x}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
+}
+
+// (N, C, o1 k1, o2 k2, ...) as (N, C, o1, k1, o2, k2, ...)
+ValueId apart(Canonical &c, const Windows &w, ValueId x) {
+  x = cropped(c, w, x);
+  Shape shape = {c.shape(x)[0], c.shape(x)[1]};
+  for (std::size_t i = 0; i < w.kernel.size(); ++i) shape.insert(shape.end(), {w.output[i], w.kernel[i]});
+  return c.reshape(x, shape);
+}
+
+// Each window as a row: (N * windows, C * elements).
+ValueId rows(Canonical &c, const Windows &w, ValueId x) {
+  const Shape shape = c.shape(x);
+  const std::int64_t windows = element_count(w.output), elements = element_count(w.kernel);
+  if (w.tile()) {
+    const auto axes = static_cast<std::int64_t>(w.kernel.size());
+    Integers perm = {0};
+    for (std::int64_t i = 0; i < axes; ++i) perm.push_back(2 + 2 * i);
+    perm.push_back(1);
+    for (std::int64_t i = 0; i < axes; ++i) perm.push_back(3 + 2 * i);
+    x = c.transpose(apart(c, w, x), perm);
+  } else {
+    x = c.add("Gather", {padded(c, w, x, 0), indices(c, w, true)}, {{"axis", std::int64_t{2}}});
+    x = c.transpose(x, {0, 2, 1, 3});
+  }
+  return c.reshape(x, {element_count({shape[0], windows}), element_count({shape[1], elements})});
+}
+
+// y (N, M, output...) + bias (M)
+void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &result) {
+  if (!has(node, 2)) return c.become(node, "Reshape", {y}, {{"shape", result}});
+  Shape per_channel(result.size() - 1, 1);
+  per_channel[0] = result[1];
+  c.become(node, "Add", {c.reshape(y, result), c.reshape(node.inputs[2], per_channel)});
+}
+
+bool conv(Canonical &c, Node &node) {
+  const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
+  const Windows windows = ops::windows_of(node, x, spatial(w));
+  const std::int64_t groups = node.attributes.integer("group", 1), count = element_count(windows.output);
+  const std::int64_t inner = element_count(spatial(w)) * w[1];  // elements that make one result
+  if (groups == 1) {
+    std::vector<ValueId> operands = {rows(c, windows, node.inputs[0]), c.reshape(node.inputs[1], {w[0], inner})};
+    if (has(node, 2)) operands.push_back(node.inputs[2]);
+    const ValueId product = c.add("MatMul", operands, {{"trans_b", std::int64_t{1}}});
+    const ValueId channels_last = c.reshape(product, {x[0], count, w[0]});
+    c.become(node, "Reshape", {c.transpose(channels_last, {0, 2, 1})}, {{"shape", result}});
+    return true;
+  }
+  ValueId columns = c.add("Gather", {padded(c, windows, node.inputs[0], 0), indices(c, windows, false)},
+                          {{"axis", std::int64_t{2}}});  // (N, C, elements, windows)
+  columns = c.reshape(columns, {x[0], groups, inner, count});
+  const ValueId weights = c.reshape(node.inputs[1], {groups, w[0] / groups, inner});
+  become_biased(c, node, c.add("MatMul", {weights, columns}), result);
+  return true;
+}
+
+// The gradient of a convolution to its input: each window's share is added where the window lies.
+bool conv_transpose(Canonical &c, Node &node) {
+  const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
+  const Windows windows = ops::transposed_windows_of(node, x, spatial(w));
+  const std::int64_t groups = node.attributes.integer("group", 1), count = element_count(windows.output);
+  const std::int64_t elements = element_count(windows.kernel);
+  const ValueId columns = c.reshape(node.inputs[0], {x[0], groups, x[1] / groups, count});
+  const ValueId weights = c.reshape(node.inputs[1], {groups, x[1] / groups, w[1] * elements});
+  ValueId y = c.add("MatMul", {weights, columns}, {{"trans_a", std::int64_t{1}}});
+  y = c.reshape(y, {x[0], result[1], elements, count});
+  Shape whole;
+  Integers starts, ends, axes;
+  for (std::size_t i = 0; i < windows.kernel.size(); ++i) {
+    whole.push_back(windows.padded(i));
+    starts.push_back(windows.before[i]);
+    ends.push_back(windows.before[i] + windows.input[i]);
+    axes.push_back(static_cast<std::int64_t>(i) + 2);
+  }
+  const Shape flat = {x[0], result[1], element_count(whole)};
+  y = c.add("GatherGrad", {y, indices(c, windows, false)}, {{"axis", std::int64_t{2}}, {"shape", flat}});
+  y = c.reshape(y, shape_of({x[0], result[1]}, whole));
+  y = c.add("Slice", {y}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
+  become_biased(c, node, y, result);
+  return true;
+}
+
+// (N, C, d...) reduced over each window, by `op`; what is outside of x counts as `outside`.
+ValueId over_windows(Canonical &c, const Windows &w, ValueId x, const char *op, double outside) {
+  if (w.tile()) {
+    Integers axes;
+    for (std::size_t i = 0; i < w.kernel.size(); ++i) axes.push_back(3 + 2 * static_cast<std::int64_t>(i));
+    return c.add(op, {apart(c, w, x)}, {{"axes", axes}, {"keepdims", std::int64_t{0}}});
+  }
+  const ValueId columns =
+      c.add("Gather", {padded(c, w, x, outside), indices(c, w, false)}, {{"axis", std::int64_t{2}}});
+  return c.add(op, {columns}, {{"axes", Integers{2}}, {"keepdims", std::int64_t{0}}});
+}
+
+bool average_pool(Canonical &c, Node &node) {
+  const Type result = c.infer(node).at(0);
+  const Windows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
+  std::vector<double> shares = window_counts(w, node.attributes.integer("count_include_pad", 0) != 0);
+  for (double &share : shares) share = 1 / share;
+  const ValueId sum = c.reshape(over_windows(c, w, node.inputs[0], "ReduceSum", 0), result.shape);
+  const ValueId share = c.rewriter().constant(graph::Array::from_doubles({result.dtype, w.output}, shares).compact());
+  c.become(node, "Mul", {sum, share});
+  return true;
+}
+
+bool max_pool(Canonical &c, Node &node) {
+  if (node.outputs.size() > 1 && node.outputs[1] != kNone && c.rewriter().uses(node.outputs[1]) > 0) return false;
+  const Shape result = c.infer(node).at(0).shape;
+  const Windows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
+  Node first = node;
+  first.outputs.resize(1);
+  const double lowest = -std::numeric_limits<double>::infinity();
+  c.become(first, "Reshape", {over_windows(c, w, node.inputs[0], "ReduceMax", lowest)}, {{"shape", result}});
+  return true;
+}
+
+bool global_pool(Canonical &c, Node &node) {
+  Integers axes;
+  for (std::size_t i = 2; i < c.shape(node.inputs.at(0)).size(); ++i) axes.push_back(static_cast<std::int64_t>(i));
+  if (axes.empty()) {
+    c.pass(node, node.inputs[0]);
+    return true;
+  }
+  c.become(node, node.op == "GlobalMaxPool" ? "ReduceMax" : "ReduceMean", node.inputs,
+           {{"axes", axes}, {"keepdims", std::int64_t{1}}});
+  return true;
+}
+
+}  // namespace
+
+Rules window_rules() {
+  return {{"Conv", conv},        {"ConvTranspose", conv_transpose},  {"AveragePool", average_pool},
+          {"MaxPool", max_pool}, {"GlobalAveragePool", global_pool}, {"GlobalMaxPool", global_pool}};
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,213 @@
+// What a constant mask hides, read from its values: the lower triangle and bands along it need no array at all.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "passes/fuse/fuse.h"
+
+namespace protrain::passes {
+
+namespace {
+
+constexpr double kHidden = -1e30;  // what is added to hide a key; float32's lowest, -inf and -1e30 are in use
+
+// Visits the stored rows of a mask: for each, the visible range [begin, end), whether visible keys are a range that
+// adds nothing, and whether any key is hidden.
+struct Row {
+  std::int64_t begin = 0, end = 0;
+  bool range = true, hides = false, sees = false;
+};
+
+Row read_row(const graph::Array &array, std::int64_t row, std::int64_t width, bool &finite) {
+  const bool boolean = array.dtype() == DType::boolean;
+  Row result;
+  for (std::int64_t j = 0; j < width; ++j) {
+    const double value = array.stored_double(row * width + j);
+    const bool hidden = boolean ? value == 0 : value <= kHidden;
+    if (hidden) {
+      result.hides = true;
+      finite = finite && !boolean && std::isfinite(value);
+      continue;
+    }
+    if (!boolean && value != 0) result.range = false;
+    if (!result.sees)
+      result.begin = j;
+    else if (result.end != j)
+      result.range = false;
+    result.sees = true;
+    result.end = j + 1;
+  }
+  return result;
+}
+
+// The rows of one (Sq, Sk) mask as causal and window: key j is visible to query i iff i + Sk - Sq - window < j <= i +
+// Sk - Sq.
+void recognise(const std::vector<Row> &rows, std::int64_t keys, Mask &mask) {
+  const auto queries = static_cast<std::int64_t>(rows.size());
+  const auto diagonal = [&](std::int64_t i) { return i + keys - queries; };
+  const auto all = [&](auto holds) {
+    for (std::int64_t i = 0; i < queries; ++i)
+      if (!holds(i, rows[static_cast<std::size_t>(i)])) return false;
+    return true;
+  };
+  if (!all([](std::int64_t, const Row &row) { return row.range && row.sees; })) return;
+  const bool to_end = all([&](std::int64_t, const Row &row) { return row.end == keys; });
+  const bool to_diagonal = all([&](std::int64_t i, const Row &row) { return row.end == diagonal(i) + 1; });
+  if (!to_end && !to_diagonal) return;
+  const std::int64_t window = rows.back().begin == 0 ? 0 : keys - rows.back().begin;
+  const bool band = all([&](std::int64_t i, const Row &row) {
+    return row.begin == (window == 0 ? 0 : std::max<std::int64_t>(0, diagonal(i) - window + 1));
+  });
+  mask.regular = band;
+  mask.causal = !to_end;
+  mask.window = window;
+}
+
+Mask read_mask(const graph::Array &array) {
+  Mask mask;
+  const Shape shape = array.shape(), stored = array.stored();
+  const std::int64_t width = stored.empty() ? 1 : stored.back();
+  const std::int64_t count = width == 0 ? 0 : array.stored_count() / width;
+  std::vector<Row> rows;
+  for (std::int64_t row = 0; row < count; ++row) {
+    rows.push_back(read_row(array, row, width, mask.finite));
+    mask.masks |= rows.back().hides;
+    mask.empty_row |= !rows.back().sees;
+  }
+  const std::size_t rank = shape.size();
+  bool shared = rank >= 2 && !rows.empty();
+  for (std::size_t i = 0; i + 2 < rank; ++i) shared = shared && stored[i] == 1;
+  if (!shared) return mask;
+  for (Row &row : rows)
+    if (width == 1 && row.sees) row.end = shape[rank - 1];  // one stored key stands for all
+  if (rows.size() == 1) rows.resize(static_cast<std::size_t>(shape[rank - 2]), rows[0]);
+  if (static_cast<std::int64_t>(rows.size()) == shape[rank - 2] && !rows.empty())
+    recognise(rows, shape[rank - 1], mask);
+  return mask;
+}
+
+bool is_banded(const Node &attention) {
+  return attention.attributes.integer("causal", 0) != 0 || attention.attributes.integer("window", 0) != 0;
+}
+
+// Whether `causal` and `window` say of all scores what the mask says.
+bool says_all(const Rewriter &r, const Node &attention, ValueId id, const Mask &mask) {
+  const Shape shape = r.shape(id);
+  const std::size_t rank = shape.size();
+  const bool whole = rank >= 2 && shape[rank - 2] == r.shape(attention.inputs[0])[1] &&
+                     shape[rank - 1] == r.shape(attention.inputs[1])[1];
+  return mask.regular && (!mask.masks || whole);
+}
+
+void become_banded(Rewriter &r, const Node &attention, const Mask &mask, ValueId bias) {
+  Attributes attributes = attention.attributes;
+  attributes.set("causal", std::int64_t{mask.causal});
+  attributes.set("window", mask.window);
+  std::vector<ValueId> inputs(attention.inputs.begin(), attention.inputs.begin() + 3);
+  if (bias != ValueId::none) inputs.push_back(bias);
+  r.become(attention, "FusedAttention", inputs, attributes);
+}
+
+// One of several things that are added to scores. With `hidden`, a condition: where it is false (negated: true) the
+// score is `hidden`.
+struct Term {
+  ValueId value = ValueId::none;
+  std::optional<double> hidden;
+  bool negated = false;
+};
+
+// The conditions that are joined in `id`.
+void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
+  const Node *node = r.producer(id);
+  if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);
+  if (node != nullptr && node->op == "Expand" && r.shape(node->inputs[0]).size() == 4)
+    return add_conditions(r, node->inputs[0], hidden, negated, terms);
+  if (node != nullptr && node->op == (negated ? "Or" : "And")) {
+    for (ValueId in : node->inputs) add_conditions(r, in, hidden, negated, terms);
+    return;
+  }
+  terms.push_back({id, hidden, negated});
+}
+
+// What is added up in `id`.
+void add_terms(const Rewriter &r, ValueId id, std::vector<Term> &terms) {
+  const Node *node = r.producer(id);
+  if (node != nullptr && node->op == "Expand" && r.shape(node->inputs[0]).size() == 4)
+    return add_terms(r, node->inputs[0], terms);
+  if (node != nullptr && node->op == "Add") {
+    for (ValueId in : node->inputs) add_terms(r, in, terms);
+    return;
+  }
+  if (node != nullptr && node->op == "Where")
+    for (std::size_t i : {1, 2}) {
+      const auto hidden = uniform(r, node->inputs[i]);
+      if (!hidden || *hidden > kHidden) continue;
+      add_conditions(r, node->inputs[0], *hidden, i == 1, terms);
+      const ValueId other = node->inputs[3 - i];
+      if (uniform(r, other) != 0.0) add_terms(r, other, terms);
+      return;
+    }
+  terms.push_back({id, std::nullopt, false});
+}
+
+// A term as what is added to scores, of rank 4.
+ValueId as_bias(Rewriter &r, const Term &term, DType dtype) {
+  ValueId value = term.value;
+  if (term.hidden) {
+    const ValueId shown = r.constant(graph::Array::scalar(dtype, 0));
+    const ValueId hidden = r.constant(graph::Array::scalar(dtype, *term.hidden));
+    value = term.negated ? r.emit("Where", {value, hidden, shown}) : r.emit("Where", {value, shown, hidden});
+  }
+  Shape shape = r.shape(value);
+  if (shape.size() == 4) return value;
+  shape.insert(shape.begin(), 4 - shape.size(), 1);
+  return r.emit("Reshape", {value}, {{"shape", shape}});
+}
+
+}  // namespace
+
+const Mask &mask_of(Fusion &fusion, ValueId constant) {
+  const graph::Array &array = *fusion.r.constant_of(constant);
+  const std::pair key(array.bytes(), array.shape());
+  const auto found = fusion.masks.find(key);
+  return found != fusion.masks.end() ? found->second : fusion.masks.emplace(key, read_mask(array)).first->second;
+}
+
+bool fuse_mask(Fusion &fusion, const Node &attention) {
+  Rewriter &r = fusion.r;
+  if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) == nullptr) return false;
+  if (is_banded(attention)) return false;
+  const Mask &mask = mask_of(fusion, attention.inputs[3]);
+  if (!says_all(r, attention, attention.inputs[3], mask)) return false;
+  become_banded(r, attention, mask, ValueId::none);
+  return true;
+}
+
+// A bias that hides what a constant hides and what data hides: the constant becomes `causal` and `window`, and what is
+// left of a padding mask is one row a sample. Exact for every query that sees a key. Where a finite score hides, one
+// that sees none (padding before the first token) averaged over all keys, and averages over those behind it now.
+bool fuse_data_mask(Fusion &fusion, const Node &attention) {
+  Rewriter &r = fusion.r;
+  if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention))
+    return false;
+  std::vector<Term> terms;
+  add_terms(r, attention.inputs[3], terms);
+  if (terms.size() < 2) return false;
+  const auto known = std::ranges::find_if(terms, [&](const Term &term) {
+    if (r.constant_of(term.value) == nullptr || term.negated) return false;
+    return says_all(r, attention, term.value, mask_of(fusion, term.value));
+  });
+  if (known == terms.end()) return false;
+  const Mask mask = mask_of(fusion, known->value);
+  const DType dtype = r.type(attention.inputs[3]).dtype;
+  terms.erase(known);
+  ValueId bias = ValueId::none;
+  for (const Term &term : terms) {
+    const ValueId value = as_bias(r, term, dtype);
+    bias = bias == ValueId::none ? value : r.emit("Add", {bias, value});
+  }
+  become_banded(r, attention, mask, bias);
+  return true;
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,137 @@
+#include "passes/parameters/formula.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Array;
+
+constexpr std::int64_t kShortest = 5;  // numbers in a line: three equations for one unknown
+
+// Sines and cosines of positions, in halves of each row or in turn: their squares add up to one. A row that stands for
+// padding may be zero.
+bool is_sinusoidal(const Array &table) {
+  if (table.shape().size() < 2 || table.stored() != table.shape()) return false;
+  const std::int64_t width = table.shape().back();
+  if (width < 4 || width % 2 != 0) return false;
+  const std::int64_t half = width / 2, rows = table.stored_count() / width;
+  std::int64_t read = 0;
+  bool halves = true, turns = true;
+  for (std::int64_t row = 0; row < rows && (halves || turns); ++row) {
+    const auto squares = [&](std::int64_t i, std::int64_t j) {
+      const double a = table.stored_double(row * width + i), b = table.stored_double(row * width + j);
+      return a * a + b * b;
+    };
+    const bool padding = squares(0, half) == 0 && squares(1, half + 1) == 0;
+    read += padding ? 0 : 1;
+    const auto is_one = [&](double sum) { return std::abs(sum - (padding ? 0 : 1)) < 1e-5; };
+    for (std::int64_t i = 0; i < half; ++i) {
+      halves = halves && is_one(squares(i, half + i));
+      turns = turns && is_one(squares(2 * i, 2 * i + 1));
+    }
+  }
+  return read > 1 && (halves || turns);
+}
+
+enum class Line { flat, curve, neither };
+
+// c[k-1] + c[k+1] = r c[k] with one r for all k: sines, cosines, even steps and powers.
+Line line_of(const std::vector<double> &c, double most_of_all) {
+  double products = 0, squares = 0, least = c[0], most = c[0];
+  for (double x : c) {
+    least = std::min(least, x);
+    most = std::max(most, x);
+  }
+  const double largest = std::max(std::abs(least), std::abs(most)), range = most - least;
+  if (!std::isfinite(range)) return Line::neither;
+  if (range <= 1e-5 * std::max(largest, most_of_all)) return Line::flat;
+  for (std::size_t k = 1; k + 1 < c.size(); ++k) {
+    products += (c[k - 1] + c[k + 1]) * c[k];
+    squares += c[k] * c[k];
+  }
+  if (squares == 0) return Line::neither;
+  const double r = products / squares, tolerance = 1e-6 * largest + 1e-4 * range;
+  for (std::size_t k = 1; k + 1 < c.size(); ++k)
+    if (std::abs(c[k - 1] + c[k + 1] - r * c[k]) > tolerance) return Line::neither;
+  return Line::curve;
+}
+
+std::vector<double> differences(const std::vector<double> &c) {
+  std::vector<double> found;
+  for (std::size_t k = 1; k < c.size(); ++k) found.push_back(c[k] - c[k - 1]);
+  return found;
+}
+
+// All lines along one of the axes are such curves, or flat. (A window of cosines is one by its differences.)
+bool follows_curves(const Array &array, std::size_t axis) {
+  const Shape &shape = array.stored();
+  const std::int64_t length = shape[axis];
+  if (length < kShortest) return false;
+  std::int64_t inner = 1, curves = 0;
+  double most = 0;  // numbers that are far smaller are what rounding left of zero
+  for (std::int64_t i = 0; i < array.stored_count(); ++i) most = std::max(most, std::abs(array.stored_double(i)));
+  for (std::size_t i = axis + 1; i < shape.size(); ++i) inner *= shape[i];
+  std::vector<double> line(static_cast<std::size_t>(length));
+  for (std::int64_t at = 0; at < array.stored_count() / length; ++at) {
+    const std::int64_t begin = at / inner * inner * length + at % inner;
+    for (std::int64_t k = 0; k < length; ++k)
+      line[static_cast<std::size_t>(k)] = array.stored_double(begin + k * inner);
+    Line found = line_of(line, most);
+    if (found == Line::neither && length > kShortest + 1) found = line_of(differences(line), 0);
+    if (found == Line::neither) return false;
+    curves += found == Line::curve ? 1 : 0;
+  }
+  return curves > 0;
+}
+
+// Banks of filters: no number below zero, and most of them zero.
+bool is_bank(const Array &array) {
+  const std::int64_t count = array.stored_count();
+  if (count < 64 || array.stored() != array.shape()) return false;
+  std::int64_t zeros = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double x = array.stored_double(i);
+    if (!(x >= 0)) return false;
+    zeros += x == 0 ? 1 : 0;
+  }
+  return 10 * zeros >= 6 * count && zeros < count;
+}
+
+// Zeros and ones alone: an adjacency matrix, or one-hot rows.
+bool is_zeros_and_ones(const Array &array) {
+  if (array.stored_count() < 9) return false;
+  for (std::int64_t i = 0; i < array.stored_count(); ++i)
+    if (const double x = array.stored_double(i); x != 0 && x != 1) return false;
+  return true;
+}
+
+bool is_coarse(const Array &array) {
+  const std::int64_t count = array.stored_count();
+  if (count < 4) return false;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double twice = 2 * array.stored_double(i);
+    if (!std::isinf(twice) && twice != std::floor(twice)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_uniform(const Array &array) { return array.compact().stored_count() == 1; }
+
+std::string formula_of(const Array &given, bool coarse) {
+  const Array array = given.compact();
+  if (array.stored_count() < 4) return "";
+  if (is_sinusoidal(array)) return "sines and cosines of positions";
+  for (std::size_t axis = 0; axis < array.stored().size(); ++axis)
+    if (follows_curves(array, axis)) return "even steps, powers or waves";
+  if (is_zeros_and_ones(array)) return "nothing but zeros and ones";
+  if (is_bank(array)) return "a bank of filters";
+  return coarse && is_coarse(array) ? "nothing but whole numbers and halves" : "";
+}
+
+}  // namespace protrain::passes

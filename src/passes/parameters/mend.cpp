@@ -1,0 +1,137 @@
+#include "passes/parameters/mend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Array;
+using graph::Graph;
+using graph::Node;
+using graph::Origin;
+using graph::ValueId;
+
+bool is_matrix_parameter(const Graph &graph, ValueId id) {
+  return id != ValueId::none && graph.value(id).origin == Origin::parameter && graph.value(id).type.shape.size() == 2;
+}
+
+// The parameter that the node picks rows of by data (not by position, which is known), or multiplies by; none
+// otherwise.
+ValueId table_of(const Graph &graph, const Node &node) {
+  const bool by_data = node.op == "Gather" && graph.value(node.inputs.at(1)).origin != Origin::constant;
+  return by_data && is_matrix_parameter(graph, node.inputs[0]) ? node.inputs[0] : ValueId::none;
+}
+ValueId operand_of(const Graph &graph, const Node &node) {
+  return node.op == "MatMul" && is_matrix_parameter(graph, node.inputs.at(1)) ? node.inputs[1] : ValueId::none;
+}
+
+// What `find` finds, each once, in the order of nodes.
+std::vector<ValueId> all_of(const Graph &graph, ValueId (*find)(const Graph &, const Node &)) {
+  std::vector<ValueId> found;
+  std::set<ValueId> met = {ValueId::none};
+  for (const Node &node : graph.nodes())
+    if (const ValueId id = find(graph, node); met.insert(id).second) found.push_back(id);
+  return found;
+}
+
+bool may_be_transposes(const Graph &graph, ValueId a, ValueId b) {
+  const graph::Type &left = graph.value(a).type, &right = graph.value(b).type;
+  return a != b && left.dtype == right.dtype && left.shape.size() == 2 && right.shape.size() == 2 &&
+         left.shape[0] == right.shape[1] && left.shape[1] == right.shape[0];
+}
+
+bool is_transpose(const Array &table, const Array &matrix) {
+  if (table.stored() != table.shape() || matrix.stored() != matrix.shape()) return false;  // constant along an axis
+  const std::size_t size = size_of(table.dtype());
+  const auto rows = static_cast<std::size_t>(table.shape()[0]), columns = static_cast<std::size_t>(table.shape()[1]);
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j)
+      if (std::memcmp(table.bytes() + (i * columns + j) * size, matrix.bytes() + (j * rows + i) * size, size) != 0)
+        return false;
+  return true;
+}
+
+// `copy` is `original` from here on, or its transpose, which a node makes that goes before all others.
+class Ties {
+ public:
+  Ties(Graph &graph, std::vector<Finding> &findings) : graph_(graph), findings_(findings) {}
+
+  void add(ValueId original, ValueId copy, bool turned, const std::string &reason) {
+    const std::string name = graph_.value(copy).name;  // a copy: adding values moves them
+    const auto finding = std::ranges::find(findings_, name, &Finding::initializer);
+    finding->parameter = finding->frozen = false;
+    finding->tied_to = graph_.value(original).name;
+    finding->turned = turned;
+    finding->reason = reason + finding->tied_to;
+    ValueId again = original;
+    if (turned) {
+      again = graph_.add_value({.name = name + "/tied", .type = graph_.value(copy).type, .array = {}});
+      turned_.push_back({.op = "Transpose",
+                         .name = name,
+                         .attributes = {{"perm", std::vector<std::int64_t>{1, 0}}},
+                         .inputs = {original},
+                         .outputs = {again}});
+    }
+    graph_.replace_uses(copy, again);
+    graph_.value(copy).origin = Origin::initializer;
+  }
+
+  // Puts the transposes into the graph, once all are known.
+  void finish() {
+    if (turned_.empty()) return;
+    turned_.insert(turned_.end(), graph_.nodes().begin(), graph_.nodes().end());
+    graph_.set_nodes(std::move(turned_));
+  }
+
+ private:
+  Graph &graph_;
+  std::vector<Finding> &findings_;
+  std::vector<Node> turned_;
+};
+
+}  // namespace
+
+void tie(Graph &graph, const std::vector<std::string> &groups, std::vector<Finding> &findings) {
+  Ties ties(graph, findings);
+  for (const std::string &group : groups) {
+    ValueId first = ValueId::none;
+    std::size_t count = 0;
+    for (const Finding &finding : findings) {
+      if (!finding.parameter || !any_glob(group, finding.initializer)) continue;
+      const ValueId id = graph.find(finding.initializer);
+      if (count++ == 0) {
+        first = id;
+        continue;
+      }
+      const graph::Type &original = graph.value(first).type, &copy = graph.value(id).type;
+      const bool turned = original != copy;
+      require(!turned || may_be_transposes(graph, first, id), Code::shape, finding.initializer,
+              "tied to {}, which is {}; this is {}: they must be equal, or a matrix and its transpose",
+              graph.value(first).name, to_text(original), to_text(copy));
+      ties.add(first, id, turned, turned ? "by the option `tie` the transpose of " : "by the option `tie` ");
+    }
+    require(count > 1, Code::arg, "tie", "the pattern \"{}\" matches {}; it must match at least two", printable(group),
+            count == 0 ? "no parameter" : "one parameter");
+  }
+  ties.finish();
+}
+
+void retie_transposes(Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings) {
+  const std::vector<ValueId> tables = all_of(graph, table_of), matrices = all_of(graph, operand_of);
+  Ties ties(graph, findings);
+  for (ValueId table : tables)
+    for (ValueId matrix : matrices) {
+      if (!is_matrix_parameter(graph, matrix) || !may_be_transposes(graph, table, matrix)) continue;
+      if (is_transpose(load(graph.value(table).name), load(graph.value(matrix).name).compact()))
+        ties.add(table, matrix, true, "equals the transpose of ");
+    }
+  ties.finish();
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,356 @@
+// What each float initializer is: a parameter if weights stand where it meets data, else a constant.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "passes/parameters/evidence.h"
+#include "passes/parameters/formula.h"
+#include "passes/parameters/mend.h"
+#include "passes/parameters/places.h"
+#include "passes/passes.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Origin;
+using graph::Type;
+using graph::Value;
+using graph::ValueId;
+
+// Bytes of what is looked into: tables of positions are long, and matrices that follow a formula are not.
+constexpr std::uint64_t kLargestTable = std::uint64_t{64} << 20;
+constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
+// Bytes above which what is fixed and stands where weights stand is not folded into the graph.
+constexpr std::uint64_t kLargestFixed = std::uint64_t{1} << 20;
+
+bool matches_any(const std::vector<std::string> &patterns, const std::string &name) {
+  return std::ranges::any_of(patterns, [&](const std::string &pattern) { return glob_match(pattern, name); });
+}
+
+class Judge {
+ public:
+  Judge(const Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts)
+      : graph_(graph), load_(load), choices_(choices), facts_(facts), places_(graph), declared_(graph, choices, facts) {
+    for (const Value &value : graph.values()) {
+      if (value.origin != Origin::initializer) continue;
+      named_ = named_ || naming_of(value.name) == Naming::own;
+      const auto any = [&](const char *part) {
+        return declared_.any_name(value.name, [&](const auto &name) { return name.find(part) != std::string::npos; });
+      };
+      adapters_ = adapters_ || any(".lora_A.") || any(".lora_B.");
+      adapted_ = adapted_ || adapters_ || any(".base_layer.");
+    }
+  }
+
+  // By all evidence but the options.
+  Finding judge(ValueId id) const;
+  std::string doubt_of_constant(ValueId id) const;
+  void overrule(Finding &finding) const;
+  const std::string &in_file(const std::string &name) const { return declared_.in_file(name); }
+  bool is_read(ValueId id) const { return !places_.readers(id).empty(); }
+  bool matches(const std::vector<std::string> &patterns, const std::string &name) const {
+    return matches_any(patterns, name) || matches_any(patterns, declared_.in_file(name));
+  }
+  std::vector<std::string> unmatched() const { return declared_.unmatched(); }
+
+ private:
+  Naming naming(const Value &value) const;
+  graph::Array values(const Value &value, std::uint64_t limit) const;
+  Use look_into(Use use, const Value &value) const;
+  Use best_use(ValueId id) const;
+  bool may_be_several(const Use &use, ValueId id) const;
+  bool stands_beside_statistics(const std::string &name) const;
+  void weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const;
+
+  const Graph &graph_;
+  const LoadInitializer &load_;
+  const Choices &choices_;
+  const FileFacts &facts_;
+  const Places places_;
+  const Declarations declared_;
+  bool named_ = false;     // the file has kept names of a framework
+  bool adapted_ = false;   // the model has adapters of low rank
+  bool adapters_ = false;  // and the file has their names
+};
+
+// A file without any name of its own has been renamed: its names tell nothing.
+Naming Judge::naming(const Value &value) const {
+  const Naming found = naming_of(declared_.in_file(value.name));
+  return named_ ? found : Naming::unknown;
+}
+
+// Empty where they are not looked into. Files that are planned without their weights tell nothing.
+graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
+  if (byte_count(value.type.dtype, value.type.shape) > limit) return {};
+  if (value.origin == Origin::constant) return value.array.compact();
+  try {
+    return load_(value.name).compact();
+  } catch (const Error &error) {
+    if (error.code != Code::io) throw;
+    return {};
+  }
+}
+
+// Values that a formula gives were made, not learned; so were those that are all equal and that the exporter named.
+Use Judge::look_into(Use use, const Value &value) const {
+  using enum Use::Role;
+  const Naming name = naming(value);
+  const bool single = element_count(value.type.shape) == 1;
+  if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear(), use.inert = false;
+  const bool kernel =
+      use.role == operand && value.type.shape.size() > 2;  // kept as it is, where a matrix is transposed
+  if (use.weights && name == Naming::made &&
+      (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
+    use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
+  const Shape &shape = value.type.shape;
+  const bool row = (use.role == sum || use.role == bias) && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
+  const bool written = use.role == bias && name == Naming::made && names_literal(value.name);
+  if (use.role == other || (use.role == bias && !row && !written)) return use;
+  if (use.role == norm && name == Naming::own) return use;
+  if (!use.weights && use.doubt.empty()) return use;
+  if (single) {
+    // Zero and one are what learned numbers start with; others that are whole were written down.
+    const graph::Array number = use.weights ? values(value, kLargestMatrix) : graph::Array();
+    const double x = number.stored_count() == 1 && number.dtype() != DType::none ? number.stored_double(0) : 0;
+    use.weights = use.weights && !written && (x == 0 || x == 1 || x != std::floor(x));
+    return use;
+  }
+  const bool table_like = use.role == table || use.role == sum || use.role == scores;
+  const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
+  if (array.dtype() == DType::none) return use;  // not looked into
+  if (is_uniform(array)) {
+    const double x = array.stored_double(0);
+    if (x != 0 && x != 1 && x == std::floor(x)) {
+      use.weights = false;
+      use.doubt = "learned numbers may start as such";
+      use.reason += ", all its numbers are the same whole one";
+      return use;
+    }
+    const bool zeros = row && x == 0;
+    // Ones and zeros are filled in where a layer has no scale and bias. TensorFlow calls a value after what computed
+    // it.
+    const bool computed = name == Naming::made && !names_literal(value.name) &&
+                          ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
+    const bool filled = use.role == choice || use.role == join || zeros;
+    if (name == Naming::made || zeros || (filled && name != Naming::own)) {
+      use.weights = false;
+      use.doubt = computed               ? "the exporter computed it, maybe from parameters that are all equal"
+                  : name == Naming::made ? ""
+                  : zeros                ? "a bias that is learned may start as such"
+                                         : "tokens that are learned start as zeros, and zeros are also filled in";
+      use.reason += ", all its numbers are equal";
+    }
+    return use;
+  }
+  if (use.role == bias) return use;
+  const bool any_order = use.role != operand && use.role != norm;
+  if (const std::string formula = formula_of(array, any_order); !formula.empty()) {
+    use.formula = true;
+    use.doubt = name != Naming::made && use.weights ? "learned numbers may start as such" : "";
+    use.weights = false;
+    use.reason += ", holds " + formula;
+  } else if (use.role == scores && name != Naming::own) {
+    use.doubt.clear();
+  }
+  return use;
+}
+
+// The first place where weights stand, else the first of all.
+Use Judge::best_use(ValueId id) const {
+  const Value &value = graph_.value(id);
+  Use best{.reason = is_read(id) ? "meets no data" : "is read by nothing", .doubt = ""};
+  bool met = false;
+  for (const Place &place : places_.of(id, naming(value))) {
+    const Use use = look_into(places_.use(place), value);
+    if (!met || use.weights || (best.doubt.empty() && !use.doubt.empty())) best = use;
+    met = true;
+    if (use.weights) break;
+  }
+  if (best.weights && best.doubt.empty() && may_be_several(best, id))
+    best.doubt = "several places read it and all its numbers are equal: the exporter may have made one of several";
+  if (!facts_.statistics.contains(value.name)) return best;
+  return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
+}
+
+// PyTorch's older exporter stores equal initializers once. Vectors of layers are split again before this, tokens and
+// tables are not: whether those were one tensor nothing tells.
+bool Judge::may_be_several(const Use &use, ValueId id) const {
+  const Value &value = graph_.value(id);
+  const Shape &shape = value.type.shape;
+  const bool vector = !shape.empty() && shape.back() == element_count(shape) && use.role != Use::Role::join;
+  if (vector || element_count(shape) == 1) return false;
+  const std::vector<Place> places = places_.of(id, naming(value));
+  if (std::ranges::count_if(places, [&](const Place &place) { return places_.use(place).weights; }) < 2) return false;
+  const graph::Array array = values(value, kLargestMatrix);
+  return array.dtype() != DType::none && is_uniform(array);
+}
+
+// PEFT names its adapters so, and trains nothing else but modules_to_save.
+bool is_adapter(const std::string &name) {
+  return name.find("lora_") != std::string::npos || name.find("modules_to_save") != std::string::npos;
+}
+
+// Whether a running variance of the same module is used otherwise than by BatchNormalization. (Where a scale equals the
+// variance, PyTorch's older exporter stores one of them, and the other is an Identity of it.)
+bool Judge::stands_beside_statistics(const std::string &name) const {
+  const std::string statistic = name.substr(0, name.rfind('.') + 1) + "running_var";
+  const ValueId found = graph_.find(statistic);
+  if (found == ValueId::none || graph_.value(found).origin != Origin::initializer) return false;
+  return std::ranges::none_of(facts_.statistics,
+                              [&](const auto &read) { return declared_.in_file(read) == statistic; });
+}
+
+// Declared parameters are trained, but for those that follow a formula: frameworks freeze such, and the file does not
+// say so. Fixed numbers where weights stand are frozen parameters, unless they are few.
+void Judge::weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const {
+  using Verdict = Declarations::Verdict;
+  finding.reason = use.reason;
+  finding.doubt = use.doubt;
+  finding.parameter = use.weights;
+  if (said.verdict == Verdict::silent) {
+    if (!said.doubt.empty() && (use.weights || !use.doubt.empty())) finding.doubt = said.doubt;
+    return;
+  }
+  finding.evidence = said.evidence;
+  finding.reason = said.reason + "; " + use.reason;
+  finding.doubt = said.doubt.empty() && use.inert ? use.doubt : said.doubt;
+  if (said.verdict == Verdict::fixed) {
+    const bool few = byte_count(value.type.dtype, value.type.shape) <= kLargestFixed;
+    const bool left_out = said.evidence == Evidence::list || said.evidence == Evidence::training_info;
+    finding.frozen = finding.parameter = use.weights && (left_out || !few);
+  } else if (said.doubt.empty()) {
+    finding.parameter = true;
+    finding.frozen = use.formula && said.evidence == Evidence::exporter;
+    if (finding.frozen)
+      finding.doubt = "the exporter does not say whether a parameter is frozen, and such tables mostly are";
+  }
+}
+
+void Judge::overrule(Finding &finding) const {
+  const bool trained = matches(choices_.trainable, finding.initializer);
+  const bool frozen = matches(choices_.frozen, finding.initializer);
+  if (!trained && !frozen) return;
+  finding.doubt.clear();
+  if (trained && (!finding.parameter || finding.frozen)) finding.reason = "named by the option `trainable`";
+  if (trained || finding.parameter) finding.evidence = Evidence::option;
+  finding.parameter = finding.parameter || trained;
+  finding.frozen = finding.parameter && !trained;
+}
+
+Finding Judge::judge(ValueId id) const {
+  const Value &value = graph_.value(id);
+  Finding finding{.initializer = value.name, .reason = ""};
+  if (element_count(value.type.shape) == 0) {
+    finding.reason = "has no elements";
+    return finding;
+  }
+  const Use use = best_use(id);
+  const Declarations::Said said = declared_.about(value.name);
+  if (is_read(id) && !facts_.statistics.contains(value.name))
+    weigh(said, use, value, finding);
+  else
+    finding.reason = use.reason;
+  const bool settled = finding.evidence == Evidence::list || finding.evidence == Evidence::training_info;
+  if (!settled && finding.evidence == Evidence::rules && finding.parameter && stands_beside_statistics(value.name)) {
+    finding.evidence = Evidence::name;
+    finding.frozen = true;
+    finding.doubt = "it stands beside a mean and variance that no BatchNormalization reads, as in frozen layers";
+  }
+  if (adapted_ && !settled && finding.parameter && !finding.frozen && !declared_.any_name(value.name, is_adapter)) {
+    finding.evidence = Evidence::name;
+    finding.frozen = adapters_ || naming(value) != Naming::made;
+    finding.doubt = "the model has adapters (lora_A, lora_B), beside which nothing else is trained as a rule";
+  }
+  return finding;
+}
+
+// onnxsim writes what it folded as Constant nodes, and a framework does not write weights so. Empty: nothing to doubt.
+std::string Judge::doubt_of_constant(ValueId id) const {
+  const Value &value = graph_.value(id);
+  const bool of_file = value.name.find("/constant") == std::string::npos;  // which rewritten operators bring along
+  if (!of_file || !is_float(value.type.dtype) || element_count(value.type.shape) == 0) return "";
+  const Use use = best_use(id);
+  if (use.inert) return use.doubt;
+  const double first = value.array.stored_double(0);
+  const bool filled = is_uniform(value.array) && (first == 0 || first == 1);
+  if (filled || !use.weights || element_count(value.type.shape) == 1) return "";
+  return "a Constant stands where weights stand, as when an optimizer folded parameters: give the file before that";
+}
+
+void require_used(const std::vector<std::string> &patterns, const std::vector<std::string> &eligible,
+                  const char *option) {
+  for (const std::string &pattern : patterns) {
+    const bool used = std::ranges::any_of(eligible, [&](const std::string &name) { return glob_match(pattern, name); });
+    require(used, Code::arg, option, "the pattern \"{}\" matches no initializer that can be a parameter",
+            printable(pattern));
+  }
+}
+
+void make_constant(Graph &graph, ValueId id, const LoadInitializer &load) {
+  Value &value = graph.value(id);
+  graph::Array array = load(value.name);
+  require(array.type() == value.type, Code::internal, value.name, "loaded as {}, but the graph says {}",
+          to_text(array.type()), to_text(value.type));
+  value.array = array.compact();
+  value.origin = Origin::constant;
+}
+
+}  // namespace
+
+const char *name_of(Evidence evidence) {
+  constexpr const char *kNames[] = {"option", "list", "training_info", "exporter", "name", "rules"};
+  return kNames[static_cast<std::size_t>(evidence)];
+}
+
+Judged find_parameters(Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts) {
+  Judged judged;
+  const Judge judge(graph, load, choices, facts);
+  std::vector<std::string> eligible;  // for options: what is a parameter, or may be one
+  std::vector<ValueId> constants;
+  for (std::size_t i = 0; i < graph.value_count(); ++i) {
+    const auto id = static_cast<ValueId>(i);
+    if (graph.value(id).origin == Origin::constant)
+      if (std::string doubt = judge.doubt_of_constant(id); !doubt.empty())
+        judged.findings.push_back(
+            {.initializer = graph.value(id).name, .reason = "is a Constant", .doubt = doubt, .is_initializer = false});
+    if (graph.value(id).origin != Origin::initializer) continue;
+    Finding finding = judge.judge(id);
+    const bool doubtful = !finding.doubt.empty();
+    const bool empty = element_count(graph.value(id).type.shape) == 0;
+    if (!empty) judge.overrule(finding);
+    if (finding.parameter || doubtful)
+      eligible.insert(eligible.end(), {finding.initializer, judge.in_file(finding.initializer)});
+    if (!finding.parameter && judge.is_read(id)) constants.push_back(id);
+    judged.findings.push_back(std::move(finding));
+  }
+  for (const Finding &finding : judged.findings) {
+    Value &value = graph.value(graph.find(finding.initializer));
+    value.origin = finding.parameter ? Origin::parameter : value.origin;
+    value.frozen = finding.frozen;
+  }
+  for (ValueId id : constants) make_constant(graph, id, load);
+  judged.unmatched = judge.unmatched();
+  require_used(choices.trainable, eligible, "trainable");
+  require_used(choices.frozen, eligible, "frozen");
+  tie(graph, choices.ties, judged.findings);
+  retie_transposes(graph, load, judged.findings);
+  order_parameters(graph);
+  return judged;
+}
+
+void order_parameters(Graph &graph) {
+  graph.parameters.clear();
+  std::vector<bool> met(graph.value_count(), false);
+  for (const Node &node : graph.nodes())
+    for (ValueId in : node.inputs) {
+      if (in == ValueId::none || met[index(in)] || graph.value(in).origin != Origin::parameter) continue;
+      met[index(in)] = true;
+      graph.parameters.push_back(in);
+    }
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,485 @@
+#include "passes/parameters/places.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "base/text.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Origin;
+using graph::ValueId;
+
+constexpr ValueId kNone = ValueId::none;
+constexpr const char *kNoParameterInPenalty =
+    "no parameter is part of this penalty: the exporter computed it from parameters";
+
+// All axes but the last have one element, and the last more.
+bool along_last_axis(const Shape &shape) {
+  return !shape.empty() && shape.back() > 1 && element_count(shape) == shape.back();
+}
+
+// No gradient comes back through integers and truth values; what could not be typed may be anything.
+bool may_train(DType dtype) { return is_float(dtype) || dtype == DType::none; }
+
+// Moves elements and changes none.
+bool moves(const Node &node) {
+  return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Expand"});
+}
+
+std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
+
+// Learned biases of scores came through a table, by distance; masks did not.
+Use scores_use(const Node &node, const Place &place) {
+  Use use{.role = Use::Role::scores,
+          .weights = place.through_gather,
+          .reason = "is added to attention scores in " + name_of_node(node),
+          .doubt = ""};
+  if (!place.through_gather) use.doubt = "masks are added to attention scores, and learned biases by position as well";
+  return use;
+}
+
+}  // namespace
+
+Places::Places(const Graph &graph) : graph_(graph), kinds_(graph.value_count()), readers_(graph.consumers()) {
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    const Origin origin = graph.values()[i].origin;
+    kinds_[i] = origin == Origin::input ? Kind::data : origin == Origin::initializer ? Kind::stored : Kind::constant;
+  }
+  for (const Node &node : graph.nodes()) {
+    Kind most = Kind::constant;
+    for (ValueId in : node.inputs)
+      if (in != kNone) most = std::max(most, kind(in));
+    for (ValueId out : node.outputs)
+      if (out != kNone) kinds_[index(out)] = most;
+  }
+}
+
+const Node *Places::maker(ValueId id) const {
+  const NodeId producer = id == kNone ? NodeId::none : graph_.value(id).producer;
+  return producer == NodeId::none ? nullptr : &graph_.node(producer);
+}
+
+// Whether the node brings the input together with data, or multiplies two stored matrices (both are weights then).
+bool Places::meets(const Node &node, std::size_t input) const {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (i == input || node.inputs[i] == kNone) continue;
+    if (kind(node.inputs[i]) == Kind::data) return true;
+    if (kind(node.inputs[i]) == Kind::stored && node.op == "MatMul") return true;
+  }
+  return false;
+}
+
+std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
+  const bool single = element_count(graph_.value(initializer).type.shape) == 1;
+  std::vector<Place> places, pending = {{.value = initializer, .single = single, .naming = naming}};
+  std::set<std::tuple<ValueId, bool, bool, bool>> seen;  // each way there on its own
+  while (!pending.empty()) {
+    const Place at = pending.back();
+    pending.pop_back();
+    if (!seen.insert({at.value, at.through_gather, at.through_angle, at.through_root}).second) continue;
+    for (NodeId reader : readers_[index(at.value)]) {
+      const Node &node = graph_.node(reader);
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] != at.value) continue;
+        Place place = at;
+        place.node = reader;
+        place.input = i;
+        if (meets(node, i)) {
+          places.push_back(place);
+          continue;
+        }
+        place.through_gather |= node.op == "Gather" && i == 0;
+        place.through_angle |= one_of(node.op, {"Cos", "Sin"});
+        place.through_root |= node.op == "Sqrt";
+        for (ValueId out : node.outputs) {
+          if (out == kNone || !may_train(graph_.value(out).type.dtype)) continue;
+          place.value = out;
+          pending.push_back(place);
+        }
+      }
+    }
+  }
+  std::ranges::sort(places, {}, [](const Place &place) { return std::pair(place.node, place.input); });
+  return places;
+}
+
+// A matrix, unless it is an outer product of many (angles from positions and frequencies).
+Use Places::as_operand(const Node &node, const Place &place) const {
+  const std::string where = name_of_node(node);
+  const bool bias = place.input == 2;
+  Use use{.role = bias ? Use::Role::bias : Use::Role::operand,
+          .weights = true,
+          .reason = (bias ? "bias of " : "operand of ") + where,
+          .doubt = ""};
+  use.as_kept = graph_.value(place.value).producer == NodeId::none &&
+                (bias || node.op != "MatMul" || node.attributes.integer("trans_b", 0) != 0);
+  if (node.op != "MatMul") {
+    use.weights = place.input > 0;
+    return use;
+  }
+  use.doubt = doubt_of_result(node);
+  if (bias) return use;
+  const Shape &shape = graph_.value(place.value).type.shape;
+  const bool turned = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
+  if (shape.size() >= 2) {
+    const std::int64_t inner = (place.input == 0) != turned ? shape.back() : shape[shape.size() - 2];
+    use.weights = shape.size() == 2 || inner > 1;
+  } else {
+    use.weights = false;
+  }
+  if (use.weights && feeds_sine_and_cosine(node)) {
+    use.weights = false;
+    use.reason = "makes angles in " + where;
+    use.doubt = "frequencies of features are mostly fixed, and some are learned";
+  }
+  return use;
+}
+
+Use Places::as_table(const Node &node, const Place &place) const {
+  const Shape &shape = graph_.value(place.value).type.shape;
+  Use use{.role = Use::Role::table,
+          .weights = shape.size() > 1,
+          .reason = (shape.size() < 2 ? "single numbers are read by " : "table of ") + name_of_node(node),
+          .doubt = ""};
+  if (use.weights && only_weighs_the_loss(node)) {
+    use.weights = false;
+  } else if (use.weights && gathers_angles(node)) {
+    use.weights = false;
+    use.doubt = "its rows only multiply data, as cosines of positions do, and learned gates as well";
+  }
+  return use;
+}
+
+// Whether it is added to what a product with stored weights has just made, a number for each of its outputs.
+bool Places::is_bias(const Node &node, const Place &place) const {
+  const Node *other = maker(node.inputs[1 - place.input]);
+  while (other != nullptr && moves(*other)) other = maker(other->inputs[0]);
+  if (other == nullptr || !(other->op == "MatMul" || other->op.starts_with("Conv"))) return false;
+  const bool weighed =
+      std::ranges::any_of(other->inputs, [&](ValueId in) { return in != kNone && kind(in) != Kind::data; });
+  const Shape &shape = graph_.value(place.value).type.shape, &made = graph_.value(node.outputs.at(0)).type.shape;
+  if (!weighed || made.empty()) return false;
+  const std::int64_t outputs = other->op == "MatMul" ? made.back() : made.size() > 1 ? made[1] : 0;
+  const bool last = shape.empty() || shape.back() == element_count(shape);
+  return element_count(shape) == outputs && (last || other->op != "MatMul");
+}
+
+// Whether the scores that go into this Softmax are products of data with data, or its results weigh data.
+bool Places::is_attention(const Node &softmax) const {
+  std::set<ValueId> met;
+  for (std::vector<ValueId> pending = {softmax.inputs.at(0)}; !pending.empty();) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    const Node *node = maker(at);
+    if (node == nullptr || !met.insert(at).second) continue;
+    if (node->op == "MatMul" && kind(node->inputs[0]) == Kind::data && kind(node->inputs[1]) == Kind::data) return true;
+    if (moves(*node) || one_of(node->op, {"Add", "Sub", "Mul", "Div", "Where", "Max", "Min", "Clip", "Tanh", "Slice"}))
+      for (ValueId in : node->inputs)
+        if (in != kNone) pending.push_back(in);
+  }
+  for (std::vector<ValueId> pending = {softmax.outputs.at(0)}; !pending.empty();) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    if (!met.insert(at).second) continue;
+    for (NodeId reader : readers_[index(at)]) {
+      const Node &next = graph_.node(reader);
+      if (next.op == "MatMul" &&
+          std::ranges::all_of(next.inputs, [&](ValueId in) { return in != kNone && kind(in) == Kind::data; }))
+        return true;
+      if (moves(next) || one_of(next.op, {"Where", "Mul"})) pending.push_back(next.outputs.at(0));
+    }
+  }
+  return false;
+}
+
+bool Places::adds_to_scores(const Node &node) const {
+  bool found = false;
+  std::vector<ValueId> pending = {node.outputs.at(0)};
+  while (!pending.empty()) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    for (NodeId reader : readers_[index(at)]) {
+      const Node &next = graph_.node(reader);
+      const bool bias = next.op == "FusedAttention" && std::ranges::find(next.inputs, at) == next.inputs.begin() + 3;
+      if (bias || (next.op == "Softmax" && is_attention(next)))
+        found = true;
+      else if (one_of(next.op, {"Add", "Max", "Where", "Reshape", "Transpose", "Cast", "Expand", "Slice", "Concat"}))
+        pending.push_back(next.outputs.at(0));
+      else
+        return false;
+    }
+  }
+  return found;
+}
+
+Use Places::as_sum(const Node &node, const Place &place) const {
+  const std::string where = name_of_node(node);
+  const bool subtracted = node.op == "Sub";
+  if (!subtracted && is_bias(node, place))
+    return {.role = Use::Role::bias, .weights = true, .reason = "bias in " + where, .doubt = ""};
+  if (adds_to_scores(node)) return scores_use(node, place);
+  Use use{.role = Use::Role::sum, .weights = !subtracted, .reason = "is added to data in " + where, .doubt = ""};
+  if (subtracted) {
+    use.reason = "meets data in " + where;
+    use.weights = place.naming == Naming::own && !only_weighs_the_loss(node) && !is_input(node.inputs[0]);
+    use.doubt = "means are subtracted, and learned centres as well";
+  }
+  if (place.single) {
+    const Shape &made = graph_.value(node.outputs.at(0)).type.shape;
+    const bool column =
+        !subtracted && graph_.value(place.value).type.shape == Shape{1} && !made.empty() && made.back() == 1;
+    use.weights = column || place.naming == Naming::own;
+    use.doubt = column ? "" : "single numbers are settings of a model, and learned biases as well";
+    use.inert = place.naming == Naming::made && element_count(made) == 1 && only_weighs_the_loss(node);
+    if (use.inert) use.doubt = kNoParameterInPenalty;
+  }
+  return use;
+}
+
+// The names of a product's result tell whether something was folded into the product or dropped after it.
+std::string Places::doubt_of_result(const Node &product) const {
+  bool biased = product.inputs.size() > 2, tensorflow = false;
+  for (const Node *node = &product; node != nullptr;) {
+    const ValueId made = node->outputs.at(0);
+    const std::string &name = graph_.value(made).name;
+    if (names_normalization(name)) return "a normalization is folded into it: training it is not training the two";
+    tensorflow = tensorflow || names_tensorflow(name);
+    const std::vector<NodeId> &readers = readers_[index(made)];
+    const Node *next = readers.size() == 1 ? &graph_.node(readers[0]) : nullptr;
+    const bool bias =
+        next != nullptr && next->op == "Add" && !biased &&
+        std::ranges::any_of(next->inputs, [&](ValueId in) { return in != made && kind(in) != Kind::data; });
+    biased = biased || bias;
+    node = next != nullptr && (bias || moves(*next)) ? next : nullptr;
+  }
+  if (!tensorflow || biased) return "";
+  return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
+}
+
+// Whether nothing that is made into this one number meets data anywhere else: a penalty without a parameter.
+bool Places::is_inert(const Place &place) const {
+  std::set<ValueId> met;
+  for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    if (at == kNone || kind(at) != Kind::stored || !met.insert(at).second) continue;
+    if (const Node *node = maker(at)) {
+      pending.insert(pending.end(), node->inputs.begin(), node->inputs.end());
+    } else if (std::ranges::any_of(of(at, Naming::unknown), [&](const Place &other) {
+                 return element_count(graph_.value(other.value).type.shape) != 1;
+               })) {
+      return false;
+    }
+  }
+  return one_of(graph_.node(place.node).op, {"Add", "Sub"}) && only_weighs_the_loss(graph_.node(place.node));
+}
+
+// Weights of classes and elements: all the way to the loss there are but sums, and products with other things.
+bool Places::only_weighs_the_loss(const Node &node) const {
+  std::set<ValueId> met = {node.outputs.at(0)};
+  std::vector<ValueId> pending(met.begin(), met.end());
+  std::vector<const Node *> products;
+  while (!pending.empty()) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    if (readers_[index(at)].empty() && element_count(graph_.value(at).type.shape) != 1) return false;
+    for (NodeId reader : readers_[index(at)]) {
+      const Node &next = graph_.node(reader);
+      if (!one_of(next.op, {"Add", "Sub", "Neg", "Mul", "Div", "Where", "Cast", "Reshape", "Transpose", "Expand",
+                            "Slice", "ReduceSum", "ReduceMean"}))
+        return false;
+      if (one_of(next.op, {"Mul", "Div"})) products.push_back(&next);
+      if (met.insert(next.outputs.at(0)).second) pending.push_back(next.outputs[0]);
+    }
+  }
+  // A product of what comes of it with what comes of it is a square, as in a distance from labels.
+  return std::ranges::none_of(products, [&](const Node *product) {
+    return met.contains(product->inputs[0]) && met.contains(product->inputs[1]);
+  });
+}
+
+// Both are taken of what the node makes, and nothing else is: the frequencies of features, or of rotations.
+bool Places::feeds_sine_and_cosine(const Node &node) const {
+  bool sine = false, cosine = false;
+  std::vector<ValueId> pending = {node.outputs.at(0)};
+  while (!pending.empty()) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    for (NodeId reader : readers_[index(at)]) {
+      const Node &next = graph_.node(reader);
+      sine = sine || next.op == "Sin";
+      cosine = cosine || next.op == "Cos";
+      if (one_of(next.op, {"Sin", "Cos"})) continue;
+      const bool scaled = next.op == "Mul" && std::ranges::any_of(next.inputs, [&](ValueId in) {
+                            return in != at && kind(in) != Kind::data;
+                          });
+      if (!scaled && !moves(next)) return false;
+      pending.push_back(next.outputs.at(0));
+    }
+  }
+  return sine && cosine;
+}
+
+// The other factor was divided by its deviation just before.
+bool Places::scales_normalized(const Node &node, std::size_t input) const {
+  const Node *other = maker(node.inputs[1 - input]);
+  while (other != nullptr && other->op == "Cast") other = maker(other->inputs[0]);
+  if (other == nullptr) return false;
+  if (one_of(other->op, {"LayerNormalization", "RMSNormalization"})) return true;
+  if (!one_of(other->op, {"Mul", "Div"})) return false;
+  const auto width = [&](ValueId id) {
+    const Shape &shape = graph_.value(id).type.shape;
+    return shape.empty() ? 0 : shape.back();
+  };
+  const std::int64_t a = width(other->inputs[0]), b = width(other->inputs[1]);
+  return (b == 1 && a > 1) || (other->op == "Mul" && a == 1 && b > 1);
+}
+
+// Whether these are the model's inputs as they come: what they meet there brings them to a scale.
+bool Places::is_input(ValueId id) const {
+  for (const Node *node = maker(id); node != nullptr; node = maker(id)) {
+    const bool standardizes = one_of(node->op, {"Sub", "Div", "Mul"}) &&
+                              std::ranges::any_of(node->inputs, [&](ValueId in) { return kind(in) != Kind::data; });
+    if (!standardizes && !moves(*node)) return false;
+    id = kind(node->inputs[0]) == Kind::data ? node->inputs[0] : node->inputs.at(1);
+  }
+  return graph_.value(id).origin == Origin::input;
+}
+
+// Along no axis do both have more than one element, and each has an axis of its own: slopes and distances, frequencies
+// and positions. Weights have an axis in common with what they scale.
+bool Places::spreads(const Node &node, const Place &place) const {
+  const Shape &own = graph_.value(place.value).type.shape,
+              &other = graph_.value(node.inputs[1 - place.input]).type.shape;
+  const std::int64_t made = element_count(graph_.value(node.outputs.at(0)).type.shape);
+  return made == element_count(own) * element_count(other) && made > element_count(own) && made > element_count(other);
+}
+
+Use Places::as_scale(const Node &node, const Place &place) const {
+  const Shape &shape = graph_.value(place.value).type.shape;
+  const std::string where = name_of_node(node);
+  const auto is = [&](bool weights, std::string reason, std::string doubt = "") {
+    return Use{.role = Use::Role::scale, .weights = weights, .reason = std::move(reason), .doubt = std::move(doubt)};
+  };
+  if (only_weighs_the_loss(node)) return is(false, "weighs the loss in " + where);
+  if (place.through_root) return is(false, "divides data by a deviation in " + where);
+  if (place.single)
+    return is(place.naming == Naming::own, "scales data in " + where,
+              "single numbers are settings of a model, and learned scales as well");
+  if (node.op == "Mul") {
+    if (feeds_sine_and_cosine(node))
+      return is(false, "makes angles in " + where, "frequencies of features are mostly fixed, and some are learned");
+    if (place.naming == Naming::made && is_input(node.inputs[1 - place.input]))
+      return is(false, "scales the model's input in " + where, "what brings inputs to a scale is mostly fixed");
+    if (along_last_axis(shape)) return is(true, "scales the last axis in " + where);
+    if (scales_before_bias(node, place) || scales_channels(node, place)) return is(true, "scales channels in " + where);
+    if (scales_normalized(node, place.input)) return is(true, "scales what " + where + " finds normalized");
+  }
+  const std::string reason = fmt::format("meets data in {} with shape {}", where, to_text(shape));
+  if (spreads(node, place)) return is(false, reason);
+  return is(place.naming == Naming::own && !is_input(node.inputs[1 - place.input]), reason,
+            "tables that data are multiplied by may be fixed or learned");
+}
+
+// What data takes the place of: a learned bias of scores, or an embedding of what is hidden.
+Use Places::as_choice(const Node &node, const Place &place) const {
+  const std::string where = name_of_node(node);
+  if (place.input > 0 && adds_to_scores(node)) return scores_use(node, place);
+  const bool row = place.input > 0 && along_last_axis(graph_.value(place.value).type.shape);
+  return {.role = Use::Role::choice, .weights = row, .reason = "is chosen by data in " + where, .doubt = ""};
+}
+
+// A number for each channel, and what comes of the product gets another for each: x * scale + bias.
+bool Places::scales_before_bias(const Node &node, const Place &place) const {
+  const Shape &shape = graph_.value(place.value).type.shape;
+  const bool one_axis = std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) == 1;
+  const std::vector<NodeId> &readers = readers_[index(node.outputs.at(0))];
+  return one_axis && !readers.empty() && std::ranges::all_of(readers, [&](NodeId reader) {
+           const Node &next = graph_.node(reader);
+           return next.op == "Add" && std::ranges::any_of(next.inputs, [&](ValueId in) {
+                    return kind(in) == Kind::stored && graph_.value(in).type.shape == shape;
+                  });
+         });
+}
+
+// A number for each channel of images, or head of scores, that are there before it (slopes of ALiBi make the heads),
+// and as it stands in the file: what is computed of one may be a statistic.
+bool Places::scales_channels(const Node &node, const Place &place) const {
+  for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
+    const Node &maker = graph_.node(graph_.value(at).producer);
+    if (!one_of(maker.op, {"Reshape", "Transpose", "Cast"})) return false;
+    at = maker.inputs[0];
+  }
+  const ValueId data = node.inputs[1 - place.input];
+  const Shape &shape = graph_.value(place.value).type.shape, &scaled = graph_.value(data).type.shape;
+  if (kind(data) != Kind::data || scaled.size() != 4 || shape.size() < 3 || scaled[1] == 1) return false;
+  Shape along(shape.size(), 1);
+  along[shape.size() - 3] = scaled[1];
+  return shape == along;
+}
+
+// Cosines and sines picked by position: nothing but products of whole rows with data reads them. (A mask has one number
+// for a row.)
+bool Places::gathers_angles(const Node &node) const {
+  bool found = false;
+  std::vector<ValueId> pending = {node.outputs.at(0)};
+  while (!pending.empty()) {
+    const ValueId at = pending.back();
+    pending.pop_back();
+    for (NodeId reader : readers_[index(at)]) {
+      const Node &next = graph_.node(reader);
+      const auto is_data = [&](ValueId in) {
+        const Shape &shape = graph_.value(in).type.shape;
+        return in == at || (kind(in) == Kind::data && !shape.empty() && shape.back() > 1);
+      };
+      if (next.op == "Rotary" || (next.op == "Mul" && std::ranges::all_of(next.inputs, is_data)))
+        found = true;
+      else if (one_of(next.op, {"Reshape", "Transpose", "Cast", "Slice", "Concat"}))
+        pending.push_back(next.outputs.at(0));
+      else
+        return false;
+    }
+  }
+  return found;
+}
+
+Use Places::use(const Place &place) const {
+  const Node &node = graph_.node(place.node);
+  const std::string where = name_of_node(node);
+  Use use{.reason = fmt::format("meets data in {} with shape {}", where, to_text(graph_.value(place.value).type.shape)),
+          .doubt = ""};
+  if (place.through_angle) return use;
+  if (!place.single && element_count(graph_.value(place.value).type.shape) == 1) {
+    use.reason = "is one number by the time it meets data in " + where + ", as penalties are";
+    use.inert = is_inert(place);
+    if (use.inert) use.doubt = kNoParameterInPenalty;
+    return use;
+  }
+  if (node.op == "MatMul" || node.op.starts_with("Conv")) return as_operand(node, place);
+  if (one_of(node.op, {"Add", "Sub"})) return as_sum(node, place);
+  if (one_of(node.op, {"Mul", "Div"})) return as_scale(node, place);
+  if (place.single) return use;
+  if (node.op == "Gather" && place.input == 0) return as_table(node, place);
+  if (node.op == "Where") return as_choice(node, place);
+  if (node.op == "FusedAttention" && place.input == 3) return scores_use(node, place);
+  if (one_of(node.op, {"LayerNormalization", "RMSNormalization"}))
+    return {.role = Use::Role::norm,
+            .weights = place.input > 0,
+            .reason = (place.input == 2 ? "bias of " : "scale of ") + where,
+            .doubt = ""};
+  if (node.op == "Concat") {
+    use.role = Use::Role::join;
+    use.weights = true;
+  }
+  return use;
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,77 @@
+// The places where an initializer meets data: the evidence for calling it a parameter.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "passes/parameters/names.h"
+
+namespace protrain::passes {
+
+struct Place {
+  graph::NodeId node = graph::NodeId::none;
+  std::size_t input = 0;
+  graph::ValueId value = graph::ValueId::none;  // what became of the initializer by then
+  bool through_gather = false;                  // on the way there rows were picked from it
+  bool through_angle = false;                   // on the way there a sine or cosine was taken
+  bool through_root = false;                    // on the way there a square root was taken
+  bool single = false;                          // the initializer has one element
+  Naming naming = Naming::unknown;              // of the initializer
+};
+
+// The part that an initializer plays at a place.
+struct Use {
+  enum class Role : std::uint8_t { operand, table, norm, bias, sum, scale, choice, join, scores, other };
+  Role role = Role::other;
+  bool weights = false;  // this is where weights stand
+  bool as_kept = false;  // as frameworks keep it: an exporter has no reason to name it anew but that it computed it
+  bool formula = false;  // and yet its values follow a formula
+  bool inert = false;  // it only shifts the loss: no framework has such a thing, unless it was computed from parameters
+  std::string reason;  // why, or why not
+  std::string doubt;   // not empty: learned numbers stand in such places as well as fixed ones, and which ones
+};
+
+// Knows for each value whether it depends on the user's inputs, and who reads it.
+class Places {
+ public:
+  explicit Places(const graph::Graph &graph);
+
+  // All places where what is made of `initializer` and constants alone meets anything else.
+  std::vector<Place> of(graph::ValueId initializer, Naming naming) const;
+  Use use(const Place &place) const;
+  const std::vector<graph::NodeId> &readers(graph::ValueId value) const { return readers_[index(value)]; }
+
+ private:
+  enum class Kind : std::uint8_t { constant, stored, data };
+  Kind kind(graph::ValueId id) const { return kinds_[index(id)]; }
+  const graph::Node *maker(graph::ValueId id) const;
+  bool meets(const graph::Node &node, std::size_t input) const;
+
+  Use as_operand(const graph::Node &node, const Place &place) const;
+  Use as_table(const graph::Node &node, const Place &place) const;
+  Use as_sum(const graph::Node &node, const Place &place) const;
+  Use as_scale(const graph::Node &node, const Place &place) const;
+  Use as_choice(const graph::Node &node, const Place &place) const;
+
+  bool is_bias(const graph::Node &node, const Place &place) const;
+  bool adds_to_scores(const graph::Node &node) const;
+  bool is_attention(const graph::Node &softmax) const;
+  bool only_weighs_the_loss(const graph::Node &node) const;
+  std::string doubt_of_result(const graph::Node &product) const;
+  bool is_inert(const Place &place) const;
+  bool feeds_sine_and_cosine(const graph::Node &node) const;
+  bool gathers_angles(const graph::Node &node) const;
+  bool scales_normalized(const graph::Node &node, std::size_t input) const;
+  bool scales_before_bias(const graph::Node &node, const Place &place) const;
+  bool scales_channels(const graph::Node &node, const Place &place) const;
+  bool is_input(graph::ValueId id) const;
+  bool spreads(const graph::Node &node, const Place &place) const;
+
+  const graph::Graph &graph_;
+  std::vector<Kind> kinds_;
+  std::vector<std::vector<graph::NodeId>> readers_;
+};
+
+}  // namespace protrain::passes

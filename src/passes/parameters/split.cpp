@@ -1,0 +1,283 @@
+// The matrices beside a place tell whose it is: the nearest before it and the nearest after it, along the data.
+#include "passes/parameters/split.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/text.h"
+
+namespace protrain::passes {
+
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Origin;
+using graph::Split;
+using graph::ValueId;
+
+constexpr ValueId kNone = ValueId::none;
+constexpr std::size_t kMostVisited = 256;  // nodes on the way to the nearest matrix; beyond, none is near
+
+// A node that applies a stored matrix to data.
+using Product = std::pair<ValueId, NodeId>;
+using Products = std::set<Product>;
+
+// Moves elements and changes none: no distance.
+bool moves(const Node &node) {
+  return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten"});
+}
+
+// May hold a vector of weights.
+bool holds_vectors(const Node &node) {
+  return one_of(node.op, {"Add", "Sub", "Mul", "Gemm", "Conv"}) || node.op.ends_with("Normalization");
+}
+
+class Neighbours {
+ public:
+  explicit Neighbours(const Graph &graph)
+      : graph_(graph), readers_(graph.consumers()), data_(graph.value_count(), false), matrices_(graph.value_count()) {
+    for (std::size_t i = 0; i < graph.value_count(); ++i) {
+      const graph::Value &value = graph.values()[i];
+      const bool matrix = value.origin == Origin::initializer && value.type.shape.size() >= 2;
+      data_[i] = value.origin == Origin::input;
+      matrices_[i] = matrix ? static_cast<ValueId>(i) : kNone;
+    }
+    for (const Node &node : graph.nodes()) follow(node);
+  }
+
+  bool on_data(const Node &node) const {
+    return std::ranges::any_of(node.inputs, [&](ValueId in) { return in != kNone && data_[index(in)]; });
+  }
+
+  // Where what `reader` makes of stored values alone meets data; the reader itself where it does.
+  std::set<NodeId> meetings(NodeId reader) const {
+    std::set<NodeId> found, seen = {reader};
+    for (std::vector<NodeId> pending = {reader}; !pending.empty() && seen.size() < kMostVisited;) {
+      const NodeId at = pending.back();
+      pending.pop_back();
+      if (on_data(graph_.node(at)))
+        found.insert(at);
+      else
+        for (NodeId next : after(at))
+          if (seen.insert(next).second) pending.push_back(next);
+    }
+    return found;
+  }
+
+  Products before_it(NodeId from) const {
+    return nearest(from, [this](NodeId at) { return before(at); });
+  }
+  Products after_it(NodeId from) const {
+    return nearest(from, [this](NodeId at) { return after(at); });
+  }
+  // Whether `at` adds to what a product has just made.
+  bool is_bias(NodeId at) const {
+    if (products_.contains(at)) return true;
+    std::vector<NodeId> above = before(at);
+    while (above.size() == 1 && moves(graph_.node(above[0])) && !products_.contains(above[0])) above = before(above[0]);
+    return graph_.node(at).op == "Add" && above.size() == 1 && products_.contains(above[0]);
+  }
+
+ private:
+  void follow(const Node &node) {
+    const bool data = on_data(node);
+    const auto id = static_cast<NodeId>(&node - graph_.nodes().data());
+    ValueId matrix = kNone;
+    for (ValueId in : node.inputs)
+      if (in != kNone && !data_[index(in)] && matrices_[index(in)] != kNone) matrix = matrices_[index(in)];
+    // A table is read in several places by models that share nothing else, encoders and decoders among them.
+    if (data && matrix != kNone && node.op != "Gather") products_.emplace(id, matrix);
+    for (ValueId out : node.outputs) {
+      if (out == kNone) continue;
+      data_[index(out)] = data;
+      if (!data) matrices_[index(out)] = matrix;
+    }
+  }
+
+  // Along the data; what is computed of a shape alone is none.
+  std::vector<NodeId> before(NodeId at) const {
+    std::vector<NodeId> found;
+    for (ValueId in : graph_.node(at).inputs) {
+      if (in == kNone || !data_[index(in)]) continue;
+      const NodeId made_by = graph_.value(in).producer;
+      if (made_by != NodeId::none && !one_of(graph_.node(made_by).op, {"Shape", "Size"})) found.push_back(made_by);
+    }
+    return found;
+  }
+  std::vector<NodeId> after(NodeId at) const {
+    std::vector<NodeId> found;
+    for (ValueId out : graph_.node(at).outputs) {
+      if (out == kNone) continue;
+      for (NodeId reader : readers_[index(out)])
+        if (!one_of(graph_.node(reader).op, {"Shape", "Size"})) found.push_back(reader);
+    }
+    return found;
+  }
+
+  template <typename Next>
+  Products nearest(NodeId from, const Next &next) const {
+    Products found;
+    std::set<NodeId> seen = {from};
+    std::vector<NodeId> level = {from};
+    while (!level.empty() && found.empty() && seen.size() < kMostVisited) {
+      std::vector<NodeId> further;
+      while (!level.empty()) {
+        const NodeId at = level.back();
+        level.pop_back();
+        if (const auto product = products_.find(at); product != products_.end()) {
+          found.emplace(product->second, at);
+          continue;
+        }
+        for (NodeId other : next(at))
+          if (seen.insert(other).second) (moves(graph_.node(at)) ? level : further).push_back(other);
+      }
+      level = std::move(further);
+    }
+    return found;
+  }
+
+  const Graph &graph_;
+  std::vector<std::vector<NodeId>> readers_;
+  std::vector<bool> data_;         // per value: depends on an input
+  std::vector<ValueId> matrices_;  // per value: the stored matrix that it is made of, none
+  std::map<NodeId, ValueId> products_;
+};
+
+// A node that reads the vector, and what is near the places that it leads to.
+struct Reading {
+  NodeId node;
+  std::size_t input;
+  Products before, after;
+};
+
+// One group for each vector that there was before they were merged: the reading's first member.
+std::vector<std::size_t> group(const std::vector<Reading> &readings) {
+  std::vector<std::size_t> first(readings.size());
+  std::iota(first.begin(), first.end(), 0);
+  const auto find = [&](std::size_t i) {
+    while (first[i] != i) i = first[i] = first[first[i]];
+    return i;
+  };
+  for (const auto side : {&Reading::before, &Reading::after}) {
+    std::map<ValueId, std::set<NodeId>> applied;
+    std::map<ValueId, std::vector<std::size_t>> beside;
+    for (std::size_t i = 0; i < readings.size(); ++i)
+      for (const auto &[matrix, node] : readings[i].*side) {
+        applied[matrix].insert(node);
+        beside[matrix].push_back(i);
+      }
+    for (const auto &[matrix, members] : beside) {
+      if (applied[matrix].size() < 2) continue;
+      for (std::size_t i : members) {
+        const std::size_t a = find(members.front()), b = find(i);
+        first[std::max(a, b)] = std::min(a, b);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < first.size(); ++i) first[i] = find(i);
+  return first;
+}
+
+// Members of a group that read a statistic become a group of their own.
+void part_statistics(const Graph &graph, const std::vector<Reading> &readings, std::vector<std::size_t> &first) {
+  const auto statistic = [&](std::size_t i) { return is_statistic(graph.node(readings[i].node), readings[i].input); };
+  std::map<std::pair<std::size_t, bool>, std::size_t> parts;
+  const std::vector<std::size_t> groups = first;
+  for (std::size_t i = 0; i < first.size(); ++i)
+    first[i] = parts.emplace(std::pair(groups[i], statistic(i)), i).first->second;
+}
+
+std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbours, ValueId id,
+                                 const std::vector<NodeId> &readers) {
+  std::vector<Reading> readings;
+  std::set<NodeId> met;
+  for (NodeId reader : readers) {
+    if (!met.insert(reader).second) continue;
+    const std::set<NodeId> places = neighbours.meetings(reader);
+    const auto holds = [&](NodeId place) { return holds_vectors(graph.node(place)); };
+    if (places.empty() || !std::ranges::all_of(places, holds)) continue;
+    const std::vector<ValueId> &inputs = graph.node(reader).inputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] != id) continue;
+      Reading &reading = readings.emplace_back(Reading{.node = reader, .input = i, .before = {}, .after = {}});
+      for (NodeId place : places) {
+        reading.before.merge(neighbours.before_it(place));
+        // What comes after a bias is its product's business: those of queries and keys meet before the next matrix.
+        if (!neighbours.is_bias(place)) reading.after.merge(neighbours.after_it(place));
+      }
+    }
+  }
+  return readings;
+}
+
+bool may_be_merged(const graph::Value &value, std::size_t readers) {
+  const Shape &shape = value.type.shape;
+  return value.origin == Origin::initializer && is_float(value.type.dtype) && readers > 1 && !shape.empty() &&
+         shape.back() > 1 && element_count(shape) == shape.back();
+}
+
+// PyTorch's older exporter stores one of several equal initializers; the others are Identities of it.
+void read_past_identities(Graph &graph) {
+  std::map<ValueId, ValueId> stored;  // by what an Identity makes of an initializer
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    Node &node = graph.node(static_cast<NodeId>(n));
+    for (ValueId &in : node.inputs)
+      if (const auto found = stored.find(in); found != stored.end()) in = found->second;
+    if (node.op != "Identity" || node.inputs.size() != 1 || node.outputs.size() != 1) continue;
+    if (node.inputs[0] != kNone && graph.value(node.inputs[0]).origin == Origin::initializer)
+      stored.emplace(node.outputs[0], node.inputs[0]);
+  }
+}
+
+std::string output_of(const Graph &graph, NodeId node) {
+  for (ValueId out : graph.node(node).outputs)
+    if (out != kNone) return graph.value(out).name;
+  return "";
+}
+
+}  // namespace
+
+bool is_statistic(const Node &node, std::size_t input) { return node.op == "BatchNormalization" && input >= 3; }
+
+std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load) {
+  std::vector<Split> splits;
+  read_past_identities(graph);
+  const Neighbours neighbours(graph);
+  const std::vector<std::vector<NodeId>> readers = graph.consumers();
+  const std::size_t values = graph.value_count();
+  for (std::size_t v = 0; v < values; ++v) {
+    const auto id = static_cast<ValueId>(v);
+    if (!may_be_merged(graph.value(id), readers[v].size())) continue;
+    const std::vector<Reading> readings = readings_of(graph, neighbours, id, readers[v]);
+    std::vector<std::size_t> first = group(readings);
+    part_statistics(graph, readings, first);
+    if (std::ranges::all_of(first, [](std::size_t i) { return i == 0; })) continue;
+    const std::string original = graph.value(id).name;  // a copy: adding values moves them
+    if (load(original).compact().stored_count() != 1) continue;
+    std::map<std::size_t, std::size_t> made;  // by the group's first member: which of `splits`
+    for (std::size_t i = 0; i < readings.size(); ++i) {
+      if (first[i] == 0) continue;
+      const auto [at, fresh] = made.emplace(first[i], splits.size());
+      if (fresh) {
+        const std::string name = fmt::format("{}/{}", original, made.size() + 1);
+        const ValueId copy =
+            graph.add_value({.name = name, .type = graph.value(id).type, .origin = Origin::initializer, .array = {}});
+        splits.push_back({.name = graph.value(copy).name, .original = original, .readers = {}});
+      }
+      Split &split = splits[at->second];
+      split.readers.push_back({.output = output_of(graph, readings[i].node), .input = readings[i].input});
+      graph.node(readings[i].node).inputs[readings[i].input] = graph.find(split.name);
+    }
+  }
+  return splits;
+}
+
+}  // namespace protrain::passes

@@ -1,0 +1,168 @@
+#include "plan/ranking.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace protrain::plan {
+
+namespace {
+
+constexpr std::size_t kShortlist = 1500;  // points that are ranked again after each
+constexpr int kSteps = 10;                // values of an integer that are ranked before its neighbours are
+constexpr int kShares = 8;                // parts of the chunks that the device may update, in the same way
+
+// 0, 1, 2, ... or about kSteps values between, the last always among them.
+std::vector<int> spread(int last) {
+  const int step = std::max(1, last / kSteps);
+  std::vector<int> values;
+  for (int value = 0; value < last; value += step) values.push_back(value);
+  values.push_back(last);
+  return values;
+}
+
+}  // namespace
+
+Ranking::Ranking(const graph::Graph &graph, const Outline &outline, const Space &space, const Durations &durations,
+                 const Terms &terms, const Trials &trials)
+    : terms_(terms), space_(space), trials_(trials) {
+  chunkings_.reserve(space.chunk_bytes.size());
+  for (std::uint64_t bytes : space.chunk_bytes) chunkings_.emplace_back(graph, outline, durations, terms, bytes);
+}
+
+void Ranking::rank(const Choice &all, double margin) {
+  margin_ = margin;
+  shortlist_.clear();
+  Choice base = all;
+  for (const Chunking &chunking : chunkings_)
+    for (int swaps : spread(space_.most_swap))
+      for (int again : spread(space_.blocks - swaps))
+        for (int selective : selections(swaps + again)) {
+          base.chunk_bytes = space_.chunk_bytes[static_cast<std::size_t>(&chunking - chunkings_.data())];
+          base.n_swap = swaps;
+          base.n_checkpoint = again;
+          base.n_selective = selective;
+          for (int share = space_.host_updates ? 0 : kShares; share <= kShares; ++share)
+            rank_chunks(chunking, base, static_cast<double>(share) / kShares);
+        }
+  keep_best();
+}
+
+// Blocks that neither swap nor compute again: all of them keep everything, or all of them keep selectively.
+std::vector<int> Ranking::selections(int leaving) const {
+  if (leaving == space_.blocks) return {0};
+  return {0, space_.blocks - leaving};
+}
+
+void Ranking::add_neighbours(const Choice &around) {
+  const auto at = std::ranges::find(space_.chunk_bytes, around.chunk_bytes) - space_.chunk_bytes.begin();
+  const Chunking &chunking = chunkings_[static_cast<std::size_t>(at)];
+  const std::vector<double> shares = shares_near(around, chunking.chunks.size());
+  Choice base = around;
+  for (int swaps = around.n_swap - 1; swaps <= around.n_swap + 1; ++swaps)
+    for (int again = around.n_checkpoint - 2; again <= around.n_checkpoint + 2; ++again) {
+      if (swaps < 0 || swaps > space_.most_swap || again < 0 || swaps + again > space_.blocks) continue;
+      base.n_swap = swaps;
+      base.n_checkpoint = again;
+      for (int selective : selections(swaps + again)) {
+        base.n_selective = selective;
+        for (double share : shares) rank_chunks(chunking, base, share, &around.n_persist);
+      }
+    }
+}
+
+// The choice's own share of updates on the device, and those of one chunk fewer and one more.
+std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunks) const {
+  const int left = static_cast<int>(chunks) - around.n_persist;
+  if (!space_.host_updates || left == 0) return {1};
+  const int own = around.n_device_update < 0 ? left : around.n_device_update;
+  std::vector<double> shares;
+  for (int count = std::max(own - 1, 0); count <= std::min(own + 1, left); ++count)
+    shares.push_back(static_cast<double>(count) / left);
+  return shares;
+}
+
+// All that n_persist, n_host and n_buffer can be. n_host is the most that fits: the host is never slower than the
+// disk. Of n_buffer the largest that fit, and the fewest.
+// `share`: of the updates of chunks that do not persist, on the device. `around`: near this n_persist alone.
+void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around) {
+  const CostModel model(chunking, choice, share);
+  const std::size_t n = model.chunks();
+  const int own = share <= 0 ? 0 : share >= 1 ? -1 : 1;  // 1: some
+  choice.n_device_update = own;
+  const Bytes room = room_near(choice);
+  for (std::size_t persist : persists(model, room, around)) {
+    if (persist == n && own >= 0) continue;  // nothing is left to update on the host
+    if (own > 0) {
+      const int left = static_cast<int>(n - persist);
+      if (left < 2) continue;  // one chunk has no mean
+      choice.n_device_update = std::clamp(static_cast<int>(std::lround(share * left)), 1, left - 1);
+    }
+    const std::size_t on_host = terms_.shared_memory ? 0 : model.fitting_host(persist, room[Tier::host]);
+    const std::size_t most = persist == n ? 0 : model.fitting_buffers(persist, room[Tier::device]);
+    choice.n_persist = static_cast<int>(persist);
+    choice.n_host = static_cast<int>(on_host);
+    for (std::size_t buffers : {most, most - std::min<std::size_t>(most, 1), most - std::min<std::size_t>(most, 2),
+                                std::min<std::size_t>(most, 3), std::min<std::size_t>(most, 1)}) {
+      choice.n_buffer = static_cast<int>(buffers);
+      const Estimate estimate = model.estimate(persist, on_host, buffers);
+      if (choice.order == OptimizerOrder::overlap) choice.n_deferred = estimate.n_deferred;
+      ++ranked_;
+      if (estimate.bytes[Tier::disk] <= room[Tier::disk] && estimate.bytes[Tier::device] <= room[Tier::device])
+        shortlist_.push_back({choice, estimate});
+      if (persist == n) break;
+    }
+  }
+}
+
+// From the fewest that leave the host no more than it holds to the most that leave room for a buffer; and all.
+std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
+  const std::size_t n = model.chunks();
+  std::vector<std::size_t> found;
+  if ((terms_.capacity[Tier::host] > 0 || terms_.capacity[Tier::disk] > 0)) {
+    std::size_t first = 0, end = n;
+    if (terms_.capacity[Tier::disk] == 0)
+      while (first < n && first + model.fitting_host(first, room[Tier::host]) < n) ++first;
+    while (end > first && model.fitting_buffers(end - 1, room[Tier::device]) == 0) --end;
+    if (end > first)
+      for (int more : spread(static_cast<int>(end - first) - 1))
+        found.push_back(first + static_cast<std::size_t>(more));
+    if (around != nullptr) {
+      const auto at = static_cast<std::size_t>(*around);
+      found.clear();
+      for (std::size_t p = at - std::min<std::size_t>(at, 3); p <= at + 3; ++p)
+        if (p >= first && p < end) found.push_back(p);
+      // As many as now fit, too: modes that hold less make room for chunks.
+      for (std::size_t p = end - std::min<std::size_t>(end, 3); p < end; ++p)
+        if (p > at + 3) found.push_back(p);
+    }
+  }
+  if (model.estimate(n, 0, 0).bytes[Tier::device] <= room[Tier::device]) found.push_back(n);
+  return found;
+}
+
+// As many of each n_swap and of each place of the optimizer: the closed form says little of one kind beside another.
+void Ranking::keep_best() {
+  const auto kind = [](const Candidate &candidate) {
+    return std::pair(candidate.choice.n_swap, mix_of(candidate.choice));
+  };
+  const auto better = [&](const Candidate &a, const Candidate &b) {
+    return std::pair(kind(a), a.estimate.seconds) < std::pair(kind(b), b.estimate.seconds);
+  };
+  std::ranges::sort(shortlist_, better);
+  std::map<std::pair<int, Mix>, std::size_t> kept;
+  for (const Candidate &candidate : shortlist_) kept[kind(candidate)] = 0;
+  const std::size_t each = kept.empty() ? 0 : kShortlist / kept.size();
+  std::erase_if(shortlist_, [&](const Candidate &candidate) { return ++kept[kind(candidate)] > each; });
+}
+
+// What the closed form may promise of each tier for a plan like this to fit in truth.
+Bytes Ranking::room_near(const Choice &choice) const {
+  const Trial *near = trials_.nearest(choice, mode_distance);
+  Bytes room = terms_.capacity;
+  for (const Tier t : kTiers)
+    room[t] = shifted(room[t], near != nullptr ? -near->memory_error(t) : (margin_ - 1) * static_cast<double>(room[t]));
+  return room;
+}
+
+}  // namespace protrain::plan

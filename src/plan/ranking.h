@@ -1,0 +1,49 @@
+// Ranking: what the closed form says of every choice that a search may take, corrected by what was laid out nearby.
+#pragma once
+
+#include <vector>
+
+#include "plan/cost.h"
+#include "plan/outline.h"
+#include "plan/space.h"
+#include "plan/trials.h"
+
+namespace protrain::plan {
+
+// The closed form takes a microsecond for a choice, so all of them can be ranked; laying one out takes a million times
+// as long. The search lays out what is ranked best, and ranks again with what that teaches: the form's error about
+// memory and time near a choice that was laid out is taken off its neighbours.
+class Ranking {
+ public:
+  Ranking(const graph::Graph &graph, const Outline &outline, const Space &space, const Durations &durations,
+          const Terms &terms, const Trials &trials);
+
+  // Ranks every choice that has the order, the deferred updates and the slack of `base`. `margin`: the closed form may
+  // ask for so many times each memory where no trial corrects it.
+  void rank(const Choice &base, double margin);
+  // Adds the choices around this one that rank() left out.
+  void add_neighbours(const Choice &around);
+
+  // Those that look like fitting: as many of each kind of choice, the fastest first.
+  const std::vector<Candidate> &shortlist() const { return shortlist_; }
+  std::size_t ranked() const { return ranked_; }                               // choices so far
+  std::size_t most_chunks() const { return chunkings_.back().chunks.size(); }  // of the largest chunk_bytes
+
+ private:
+  std::vector<int> selections(int leaving) const;
+  std::vector<double> shares_near(const Choice &around, std::size_t chunks) const;
+  void rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around = nullptr);
+  std::vector<std::size_t> persists(const CostModel &model, const Bytes &room, const int *around) const;
+  void keep_best();
+  Bytes room_near(const Choice &choice) const;
+
+  const Terms &terms_;
+  const Space &space_;
+  const Trials &trials_;
+  std::vector<Chunking> chunkings_;  // one for each of the space's chunk_bytes
+  std::vector<Candidate> shortlist_;
+  double margin_ = 1;
+  std::size_t ranked_ = 0;
+};
+
+}  // namespace protrain::plan

@@ -1,0 +1,47 @@
+#include "plan/space.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace protrain::plan {
+
+namespace {
+
+// Stages by which the disk may fall behind; and where memories are apart, copies and the host.
+constexpr int kSlackShared = 1, kSlackApart = 4;
+
+}  // namespace
+
+Choice with_terms(Choice choice, const Terms &terms) {
+  choice.shared_memory = terms.shared_memory;
+  choice.slack = terms.shared_memory ? kSlackShared : kSlackApart;
+  if (terms.barrier_only) choice.order = OptimizerOrder::barrier;
+  if (terms.shared_memory) choice.n_device_update = -1;
+  return choice;
+}
+
+Space space_of(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms) {
+  Space space{.blocks = static_cast<int>(outline.blocks.size())};
+  std::uint64_t all = 0, in_blocks = 0;
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const graph::Type &type = graph.value(graph.parameters[p]).type;
+    const std::uint64_t bytes = byte_count(type.dtype, type.shape);
+    all += bytes;
+    if (outline.block_of_parameter[p] >= 0) in_blocks += bytes;
+  }
+  const std::uint64_t block = space.blocks > 0 ? in_blocks / outline.blocks.size() : all / 16;
+  for (std::uint64_t eighths : {5, 9, 18})
+    space.chunk_bytes.push_back(round_up(std::max<std::uint64_t>(block / 8 * eighths, 1), kDiskAlignment));
+  space.host_updates = !terms.shared_memory;
+  if (!terms.barrier_only) space.orderings.push_back({OptimizerOrder::overlap, 0});
+  if (terms.barrier_only && terms.defer()) space.orderings.push_back({OptimizerOrder::barrier, -1});
+  space.orderings.push_back({OptimizerOrder::barrier, 0});
+  const Tier away = terms.shared_memory ? Tier::disk : Tier::host;
+  if (space.blocks == 0 || terms.capacity[away] == 0) return space;
+  const Outline::Block &middle = outline.blocks[outline.blocks.size() / 2];
+  const double interval = std::ceil(durations.move(Tier::device, away, middle.saved) / middle.forward);
+  space.most_swap = space.blocks / std::max(static_cast<int>(std::min(interval, 1e6)), 1);
+  return space;
+}
+
+}  // namespace protrain::plan

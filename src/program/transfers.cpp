@@ -1,0 +1,100 @@
+#include "program/transfers.h"
+
+#include <algorithm>
+
+#include "program/windows.h"
+
+namespace protrain::program {
+
+namespace {
+
+using graph::Node;
+using graph::ValueId;
+using plan::BlockMode;
+
+constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+
+bool rests_on_device(const State &state, std::size_t chunk) {
+  return state.buffers[index(state.chunks[chunk].weights)].tier == Tier::device;
+}
+
+template <typename Do>
+void each_root(const TransferInputs &from, const Node &node, Do &&act) {
+  for (ValueId id : node.inputs)
+    if (id != ValueId::none) act(from.roots[index(id)]);
+}
+
+// Per chunk that does not rest on the device: the items that need its weights there, ascending. Notes on the way which
+// item is the first to use a chunk whose updates the last step left.
+std::vector<std::vector<std::size_t>> uses_of_chunks(const TransferInputs &from, Transfers &transfers) {
+  const std::size_t chunks = from.plan.chunks.size();
+  std::vector<std::vector<std::size_t>> uses(chunks);
+  std::vector<bool> settled(chunks);
+  for (std::size_t c = 0; c < chunks; ++c) {
+    if (!rests_on_device(from.state, c)) uses[c] = from.updates.device_uses(c);
+    settled[c] = !from.updates.defers(c);
+  }
+  for (std::size_t i = 0; i < from.sequence.items.size(); ++i)
+    each_root(from, from.graph.node(from.sequence.items[i].node), [&](ValueId root) {
+      const std::size_t p = from.parameter[index(root)];
+      if (p == kNoParameter) return;
+      const std::size_t c = from.state.parameters[p].chunk;
+      if (!rests_on_device(from.state, c)) uses[c].push_back(i);
+      if (settled[c]) return;
+      settled[c] = true;
+      transfers.settles[i].push_back(c);
+      transfers.settled_by = i + 1;
+    });
+  for (auto &items : uses) {
+    std::ranges::sort(items);
+    items.erase(std::unique(items.begin(), items.end()), items.end());
+  }
+  return uses;
+}
+
+void plan_fetches(const TransferInputs &from, Transfers &transfers) {
+  const auto uses = uses_of_chunks(from, transfers);
+  for (const Window &window : windows(uses, static_cast<std::size_t>(from.plan.n_buffer)))
+    transfers.fetches[window.fetch_at].push_back(window.chunk);
+}
+
+// A block that swaps sends its activations out after its last forward item, and has them back one stage before backward
+// first reads them.
+void plan_swaps(const TransferInputs &from, Transfers &transfers) {
+  const Sequence &sequence = from.sequence;
+  std::vector<std::size_t> last_forward(from.plan.blocks.size(), kNever), stage_begin;
+  std::vector<bool> planned(from.graph.value_count(), false);
+  for (std::size_t i = 0; i < sequence.items.size(); ++i) {
+    const Item &item = sequence.items[i];
+    const Node &node = from.graph.node(item.node);
+    if (item.stage >= stage_begin.size()) stage_begin.push_back(i);
+    if (node.phase == graph::Phase::forward) {
+      if (!item.again && node.block >= 0) last_forward[static_cast<std::size_t>(node.block)] = i;
+      continue;
+    }
+    each_root(from, node, [&](ValueId root) {
+      if (sequence.mode[index(root)] != BlockMode::swap || planned[index(root)]) return;
+      planned[index(root)] = true;
+      const std::size_t out = last_forward[static_cast<std::size_t>(sequence.block[index(root)])];
+      const std::size_t ahead = stage_begin[item.stage > 0 ? item.stage - 1 : 0];
+      transfers.swaps_out[out].push_back(root);
+      transfers.swaps_in[std::max(ahead, out + 1)].push_back(root);
+    });
+  }
+}
+
+}  // namespace
+
+Transfers transfers(const TransferInputs &inputs) {
+  Transfers transfers;
+  const std::size_t items = inputs.sequence.items.size();
+  transfers.fetches.resize(items);
+  transfers.settles.resize(items);
+  transfers.swaps_in.resize(items);
+  transfers.swaps_out.resize(items);
+  plan_fetches(inputs, transfers);
+  plan_swaps(inputs, transfers);
+  return transfers;
+}
+
+}  // namespace protrain::program
