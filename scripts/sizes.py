@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks sizes: lines of a file and of a function, parameters, columns, and the share of comments in protrain.h."""
+"""Checks sizes: lines of files and functions, parameters, columns, and the share of comments in protrain.h."""
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILE_LINES, FUNCTION_LINES, PARAMETERS, COLUMNS, COMMENT_SHARE = 600, 100, 6, 120, 0.65
-# Fixed by the C ABI: no struct may cross it, and it has one header, which is its manual. Fixed by libFuzzer: its hooks.
+# The C ABI needs the first two: no struct may cross it, and its one header is its manual. libFuzzer fixes its hook.
 WAIVED = {("src/protrain.cpp", "protrain_session_set_input", "parameters"), ("include/protrain.h", "", "lines"),
           ("tests/fuzz/json_mutator.cpp", "LLVMFuzzerCustomCrossOver", "parameters")}
 
@@ -21,7 +21,7 @@ def blank(match):
 
 
 def parameters_of(head):
-    """Name and number of parameters of `head`, the text from the end of the last declaration to the brace."""
+    """Name and number of parameters of `head`, the text between the last declaration and the brace."""
     start = re.search(r"([~\w:]+|operator\s*\S+)\s*\(", head)
     if not start:
         return None
@@ -37,7 +37,7 @@ def parameters_of(head):
 
 
 def functions(text):
-    """(name, first line, lines, parameters) of every function that is no lambda."""
+    """(name, first line, lines, parameters) of every function except lambdas."""
     stack, head_at = [], 0
     for match in re.finditer(r"[{};]", text):
         at, char = match.start(), match.group()
