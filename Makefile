@@ -1,12 +1,12 @@
-# The front door. Everything is done by CMake's presets and by scripts/.
+# The front door. CMake's presets and scripts/ do the work.
 .PHONY: all fast test check format asan tsan clang clean
 
-# What is installed; the tests are built where they are run.
+# Builds what is installed. The targets that run tests build them.
 all:
 	cmake --preset release
 	cmake --build --preset release --target installed
 
-# What each room is asked alone: less than a minute, once they are built.
+# Tests of single rooms: less than a minute once they are built.
 rooms = base graph arith ops onnx_import passes grad backend profile program state
 fast:
 	cmake --preset release
@@ -16,7 +16,7 @@ fast:
 test:
 	scripts/test.sh
 
-# What a change must pass before it is sent.
+# Every change must pass this before it is sent.
 check: test
 	python3 scripts/layers.py
 	python3 scripts/sizes.py

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a call through each binding costs over the same call in C.
+"""Measures what a call through each binding costs more than the same call in C.
 
-    bench/bindings.py PREFIX      where libprotrain is installed; needs Go, a JDK and cargo
+    bench/bindings.py PREFIX      PREFIX: where libprotrain is installed; needs Go, a JDK and cargo
 
-Prints a line a language: nanoseconds over C, the least of many rounds. Leaves with 1 where a call costs 1 us over C or
-more. Results: bench/results/bindings.json"""
+Prints one line a language: nanoseconds more than C, the least of many rounds. Exits with 1 if a call costs at least 1
+us more than in C. Results: bench/results/bindings.json"""
 import json
 import os
 import subprocess

@@ -3,11 +3,11 @@
 
     bench/default.py PROTRAIN MODEL.onnx [--batch 4] [--sequence 128] [--steps 2] [--directory /var/tmp] [GIB ...]
 
-MODEL.onnx with its weights beside it. Needs root and control groups of the memory controller, version 1 or 2; swap is
-denied to the groups. Nothing is known of the machine in each run: kernels and disk are measured inside the group, and
-the weights are not in the page cache. Each run trains, or is refused with a figure; leaving by a signal is a failure,
-and the script then leaves with 1. Prints the plan, the planned bytes, the largest resident size, the group's peak (with
-page cache), seconds a step. Results: bench/results/default.json"""
+MODEL.onnx has its weights beside it. Needs root and control groups of the memory controller, version 1 or 2; the groups
+get no swap. Each run starts without a profile: it measures kernels and disk inside the group, and the weights are not
+in the page cache. A run must train, or be refused with a figure. If a signal ends it, that is a failure, and the script
+exits with 1. Prints the plan, the planned bytes, the largest resident size, the group's peak (with page cache), and
+seconds a step. Results: bench/results/default.json"""
 import argparse
 import json
 import os
@@ -25,7 +25,7 @@ INTEGERS = ("n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "
 
 
 class Group:
-    """A control group of `limit` bytes of memory, and none of swap."""
+    """A control group of `limit` bytes of memory, without swap."""
 
     def __init__(self, limit):
         for root, self.files in ROOTS:
@@ -74,7 +74,7 @@ class Group:
         return self
 
     def __exit__(self, *_):
-        for _ in range(50):  # the last member is on its way out
+        for _ in range(50):  # the last process may still be leaving the group
             try:
                 return os.rmdir(self.path)
             except OSError:
@@ -82,7 +82,7 @@ class Group:
 
 
 def forget(model):
-    """The weights leave the page cache: those who read them are charged for it."""
+    """Drops the weights from the page cache, so the group that reads them is charged for them."""
     for path in (model, model + ".data"):
         if os.path.exists(path):
             with open(path, "rb") as file:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times the CPU's kernels beside what the processor can do at most.
+"""Times the CPU's kernels and compares them with the processor's ceilings.
 
     bench/kernels.py BENCH_KERNELS [--repetitions 5] [OPTION ...]
 
 BENCH_KERNELS is the program (-DPROTRAIN_BENCH=ON), OPTIONs are Google Benchmark's. Prints and keeps the median of the
-repetitions. More than the whole ceiling of memory: it came from a cache. Results: bench/results/kernels.json"""
+repetitions. A kernel above the memory ceiling got its data from a cache. Results: bench/results/kernels.json"""
 import argparse
 import json
 import subprocess

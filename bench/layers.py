@@ -1,7 +1,7 @@
-"""The same model with more or fewer layers: layer k is what computes with initializers that are called ...h.k...
+"""Makes the same model with more or fewer layers. Layer k is the nodes that compute with initializers called ...h.k...
 
-Needs the onnx package (PyPI). Works on files without weights: a clone's initializers get places of their own behind
-the others in the data file, which need not exist."""
+Needs the onnx package (PyPI). Works on files without weights: a copied layer's initializers get places of their own
+behind the others in the data file, which need not exist."""
 import os
 import re
 
@@ -28,7 +28,7 @@ class Stack:
         return self.nodes[self.starts[k]:self.starts[k + 1]]
 
     def way_out(self, k):
-        """What layer k hands on: the output of its last node, and but for layer 0 nothing else."""
+        """The value that layer k hands on: the output of its last node. Layers after 0 hand on nothing else."""
         made = {name for node in self.layer(k) for name in node.output}
         read = {name for node in self.nodes[self.starts[k + 1]:] for name in node.input}
         last = self.nodes[self.starts[k + 1] - 1].output[0]
@@ -52,7 +52,7 @@ class Stack:
         onnx.save(model, path)
 
     def add(self, model, k, more):
-        """Copies of layer k, one behind the other, behind it."""
+        """Inserts copies of layer k behind it, one after the other."""
         nodes, value, way_in = [], self.way_out(k), self.way_out(k - 1)
         for copy in range(more):
             new = {name: f"{name}.copy{copy}" for node in self.layer(k) for name in node.output}
@@ -84,7 +84,7 @@ class Stack:
                 end += where(initializer)["length"]
 
     def remove(self, model, k, fewer):
-        """Without layers k - fewer + 1 to k; layer 0 makes values that all others read."""
+        """Removes layers k - fewer + 1 to k. Layer 0 must stay, because it makes values that all others read."""
         first = max(1, k - fewer + 1)
         last = first + fewer - 1
         if last + 1 >= self.count:
@@ -99,7 +99,7 @@ class Stack:
         model.graph.initializer.extend(kept)
 
     def elements(self, layers):
-        """Elements of all initializers with that many layers, every layer as large as the middle one."""
+        """Elements of all initializers with that many layers, each as large as the middle one."""
         def count(initializer):
             product = 1
             for dim in initializer.dims:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What opening a model costs beside reading its file.
+"""Compares the cost of opening a model with that of reading its file.
 
     bench/opening.py LIBPROTRAIN.so MODEL.onnx [OPTION=VALUE ...]
 
-MODEL.onnx with its weights in MODEL.onnx.data. In turn, several times: the bytes of both read into memory of their size,
-by one thread in pieces of 16 MiB, and a session created and destroyed. First with the files out of the page cache, so
-that one waits for the disk, then with the files in it, so that one waits for memory. Kernels are timed beforehand: that
-is done once on a machine. Results: bench/results/opening.json"""
+MODEL.onnx has its weights in MODEL.onnx.data. Two things run in turn, several times: one thread reads the bytes of both
+files into memory in pieces of 16 MiB, and a session is created and destroyed. First the files are not in the page
+cache, so both wait for the disk. Then they are, so both wait for memory. Kernels are timed beforehand, because a
+machine does that once. Results: bench/results/opening.json"""
 import ctypes
 import mmap
 import os

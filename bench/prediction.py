@@ -1,10 +1,11 @@
-#!/ usr / bin / env python3
-"""How well is a step predicted? Plans of one model, each run for a few steps, a reference plan run between them.
+#!/usr/bin/env python3
+"""How well is a step predicted? Runs many plans of one model for a few steps each, and a reference plan between them.
 
     bench/prediction.py PROTRAIN MODEL.onnx OUT.json [--batch 4] [--sequence 256] [--steps 4] [--directory /var/tmp]
 
-The machine drifts: what is compared is time over the reference's time, measured just before and after, with the same
-ratio of the predictions. Memory is compared as it is. Prints one line a plan, and the median and worst error."""
+The machine drifts. So the script takes the ratio of a plan's time to the reference's, measured just before and after,
+and compares it with the same ratio of the predictions. Memory is compared directly. Prints one line a plan, and the
+median and worst error."""
 import argparse
 import json
 import os
@@ -15,8 +16,7 @@ import sys
 import tempfile
 
 PLANS = (
-    [{
-  "n_persist" : p, "n_host" : 0, "n_buffer" : b, "n_checkpoint" : c}
+    [{"n_persist": p, "n_host": 0, "n_buffer": b, "n_checkpoint": c}
      for p, b, c in ((24, 4, 0), (16, 4, 0), (8, 4, 0), (0, 4, 0), (0, 2, 0), (0, 8, 6), (8, 2, 6), (16, 2, 12), (0, 4, 12),
                      (99, 0, 6), (99, 0, 12), (4, 3, 3))]
     + [{"n_persist": 8, "n_host": 0, "n_buffer": 4, "n_swap": 2, "n_checkpoint": 4},
@@ -24,7 +24,7 @@ PLANS = (
        {"n_persist": 0, "n_host": 0, "n_buffer": 2, "n_swap": 1, "n_checkpoint": 11},
        {"n_persist": 12, "n_host": 0, "n_buffer": 4, "optimizer_order": "barrier"},
        {"n_persist": 0, "n_host": 0, "n_buffer": 4, "n_checkpoint": 12, "optimizer_order": "barrier"}])
-#Device and host kept apart : copies are real.
+# Device and host kept apart: copies are real.
 APART = ({"n_persist": 8, "n_buffer": 4, "n_checkpoint": 4},
          {"n_persist": 4, "n_buffer": 4, "n_host": 8, "n_checkpoint": 6, "update": "device"},
          {"n_persist": 0, "n_buffer": 4, "n_host": 12, "n_checkpoint": 12})

@@ -3,10 +3,10 @@
 
     bench/refusal.py PROTRAIN FIXTURES [--large MODEL.onnx] [--directory /var/tmp]
 
-FIXTURES holds the small models of tests/fixtures; --large names GPT-2 124M with its weights beside it, two pairs more.
-For each pair of a model and a shape: a budget that is far too small is refused with a figure N; 1 % under N is refused
-with the same N; N itself trains a step, and the step stays within it. Prints one line a pair, and for each failure its
-command; leaves with 1 if there was any. Results: bench/results/refusal.json"""
+FIXTURES holds the small models of tests/fixtures; --large names GPT-2 124M with its weights beside it, which adds two
+pairs. Checks for each pair of a model and a shape that a budget far too small is refused with a figure N, that 1 %
+under N is refused with the same N, and that N itself trains a step that stays within it. Prints one line a pair, and
+the command of each failure. Exits with 1 if there was any. Results: bench/results/refusal.json"""
 import argparse
 import json
 import os
@@ -16,8 +16,8 @@ import tempfile
 
 import support
 
-# What is set, and the options that are far too small. "apart": a budget each, the host's given; "host": the host is
-# what is too small.
+# The options that are set, and those that are far too small. "apart": two budgets, the host's given; "host": the host's
+# budget is too small.
 WAYS = {"memory": ["--memory", "64KiB"], "apart": ["--device-memory", "64KiB", "--host-memory", "1GiB"],
         "host": ["--device-memory", "DEVICE", "--host-memory", "64KiB"],
         "disk": ["--memory", "DEVICE", "--disk-memory", "64KiB"]}
@@ -85,7 +85,7 @@ class Pair:
         return done.returncode, found and (int(found[1]), found[2]), peaks, support.last_line(done.stderr)
 
     def first_budgets(self):
-        """Budgets that are far too small; where one of them is not, just what the device needs with the rest ample."""
+        """The budgets of the first, refused run. DEVICE stands for a quarter more than the device needs."""
         words = WAYS[self.way]
         budgets = {key[2:].replace("-", "_"): value for key, value in zip(words[::2], words[1::2])}
         for key, value in budgets.items():
@@ -96,7 +96,7 @@ class Pair:
         return budgets
 
     def check(self):
-        """A row of the results; "wrong" says what is."""
+        """A row of the results; "wrong" says what is wrong."""
         budgets = self.first_budgets()
         status, refusal, _, text = self.train(budgets)
         row = dict(self.about, budgets={k: v for k, v in budgets.items()}, wrong="")

@@ -4,10 +4,10 @@
     bench/scaling.py PROTRAIN MODEL.onnx [--labels same] [--batches 1,2,4,8] [--sequences 256,512,1024,2048,4096]
                      [--rounds 3] [-- OPTION ...]
 
-Batches at the first of the sequences, and sequences at batch 1; every size once in a round, each in a process of its own, three steps,
-of which the first is not counted. A step's time is split into attention's (forward and backward) and the rest, as the
-report of its last step has it, and both are given per token: what grows linearly stays the same there, but for what a
-step costs whatever its size, the optimizer above all, which is left out. Results: bench/results/scaling.json"""
+Runs each batch at the first of the sequences, and each sequence at batch 1. Every size runs once in a round, in a
+process of its own, for three steps, of which the first does not count. The report of the last step splits its time into
+attention (forward and backward) and the rest. Both are given per token, so a cost that grows linearly stays the same.
+The optimizer is left out, because its cost does not depend on the size. Results: bench/results/scaling.json"""
 import argparse
 import html.parser
 import json
@@ -22,7 +22,7 @@ UNITS = {"s": 1, "ms": 1e-3, "us": 1e-6}
 
 
 class Cells(html.parser.HTMLParser):
-    """The texts of a page's table cells."""
+    """The text of each table cell of a page."""
 
     def __init__(self, page):
         super().__init__()

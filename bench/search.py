@@ -3,9 +3,9 @@
 
     bench/search.py BENCH_SEARCH MODELS
 
-BENCH_SEARCH is the program of that name (-DPROTRAIN_BENCH=ON), MODELS a folder with the models named below. Every point
-of each space is laid out and simulated: minutes for the first three rows, more than half an hour for the last. Prints a
-line a budget; leaves with 1 if a plan was more than 1 % off. Results: bench/results/search.json"""
+BENCH_SEARCH is the program bench_search (-DPROTRAIN_BENCH=ON), MODELS a folder with the models named below. Lays out
+and simulates every point of each space. The first three rows take minutes, the last more than half an hour. Prints one
+line a budget. Exits with 1 if a plan was more than 1 % off. Results: bench/results/search.json"""
 import json
 import os
 import sys

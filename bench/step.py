@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""One training step beside PyTorch's and onnxruntime-training's, in turn, on the same machine.
+"""Compares a training step with PyTorch's and onnxruntime-training's, in turn, on the same machine.
 
     bench/step.py PROTRAIN PYTHON MODEL.onnx [--model gpt2-124m] [--batch 4] [--sequence 256] [--rounds 5] [--steps 4]
                   [--modes fp32,compiled,autocast,bf16] [--ort PYTHON] [--device cpu] [--name step] [-- OPTION ...]
 
-PYTHON has torch and transformers; `PYTHON bench/peers/pytorch.py export gpt2-124m MODEL.onnx` writes the model.
---modes: PyTorch's, "" for none; --ort: a Python with onnxruntime-training, which trains the same file in fp32. We run in
-fp32 against the peers in fp32, in bf16 against those in 16 bits. OPTIONs go to `protrain train`. A round runs every contender once, in
-a process of its own, one after the other; the first step of each is not counted, the fastest of the others is its time. A
-ratio is the peer's time over ours within one round: the machine may be another a minute later.
-Results: bench/results/NAME.json"""
+PYTHON has torch and transformers; `PYTHON bench/peers/pytorch.py export gpt2-124m MODEL.onnx` writes the model. --modes
+are PyTorch's, "" for none. --ort is a Python with onnxruntime-training, which trains the same file in fp32. OPTIONs go
+to `protrain train`. We run in fp32 against peers in fp32, and in bf16 against peers in 16 bits. A round runs every
+contender once, in a process of its own, one after the other. The first step of each does not count, and the fastest of
+the others is its time. A ratio is the peer's time over ours within one round, because the machine may be faster or
+slower a minute later. Results: bench/results/NAME.json"""
 import argparse
 import json
 import os
@@ -56,7 +56,7 @@ def words_of(row):
                       else f"{who}: {of['error']}" for who, of in row.items())
 
 
-# The peer's time and memory by ours: of each round, and of the leanest run.
+# The peer's time and memory divided by ours: time in each round, memory of the leanest run.
 def ratio_of(rows, peer):
     rows = [(row[peer], row[OURS[peer]]) for row in rows if "seconds" in row[peer]]
     if not rows:

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: the machine, data, runs of the command, results."""
+"""Shared by the scripts of this folder: the machine, data, runs of the command, results."""
 import json
 import os
 import platform
@@ -19,7 +19,7 @@ def machine():
 
 
 def results_folder():
-    """bench/results, or what PROTRAIN_BENCH_RESULTS names."""
+    """bench/results, or the folder that PROTRAIN_BENCH_RESULTS names."""
     return os.environ.get("PROTRAIN_BENCH_RESULTS") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
 
 
@@ -52,7 +52,7 @@ def run_measured(words):
 
 
 def plan(protrain, model, options):
-    """What `protrain plan --json` says, whether or not anything fits."""
+    """The answer of `protrain plan --json`, whether or not anything fits."""
     done = run([protrain, "plan", model, "--json"] + options)
     if not done.stdout:
         raise SystemExit(f"{shlex.join(done.args)}\n{done.stderr}")

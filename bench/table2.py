@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""The ProTrain paper's Table 2, one device, from the planner: which GPT-2s train on an RTX 3090 and on an A100.
+"""Makes the ProTrain paper's Table 2 for one device from plans: which GPT-2s train on an RTX 3090 and on an A100.
 
     bench/table2.py PROTRAIN MODELS_DIR [--disk 2TB]
 
-MODELS_DIR holds gpt2-{34,37,40,75,87}b.onnx, without weights. Sequence 1024, batch 1, bf16. Nothing runs: the machines
-are `protrain plan --hardware`, of the memories that the paper's testbeds have. Needs the onnx package (PyPI) for models
-of other depth; start it with a Python that has it.
+MODELS_DIR holds gpt2-{34,37,40,75,87}b.onnx, without weights. Sequence 1024, batch 1, bf16. Nothing trains: the
+machines are those of `protrain plan --hardware`, with the memories of the paper's testbeds. Needs the onnx package
+(PyPI) for models of other depth; start it with a Python that has it.
 
-Prints for each model whether it fits and by how much: what is free in the plan that was chosen, and the least that each
-tier must have, which is tried, and 1 % less of it too. Then the most layers of a width that fit, with and without a
-disk, every model checked with `protrain check`; and how long the search takes. Results: bench/results/table2.json"""
+Prints for each model whether it fits and by how much: what the chosen plan leaves free, and the least that each tier
+must have. The script tries that least, and 1 % less. Then it prints the most layers of a width that fit, with and
+without a disk, after checking every model with `protrain check`, and how long the search takes. Results:
+bench/results/table2.json"""
 import argparse
 import json
 import os
@@ -44,7 +45,7 @@ class Table:
         return support.plan(self.args.protrain, model, ["--hardware", hardware] + SHAPE + list(more))
 
     def least(self, model, hardware, key):
-        """The least of one tier while the other is whole, as a refusal says it, and whether it is true."""
+        """The least of one tier with all of the other, as a refusal says it, and whether that is true."""
         refused = self.plan(model, hardware, [flag(key), "64MiB"])
         change = next((c["options"] for c in refused["would_fit"] if key in c["options"]), None)
         if refused["feasible"] or change is None or len(change) > 1:
@@ -96,7 +97,7 @@ class Table:
             raise SystemExit(f"{stack.name} with {layers} layers: check finds {found}, not {expected}")
 
     def same_as(self, stack, other, hardware):
-        """A model of that width made of this one is planned as the other, which the exporter made."""
+        """Checks that a model deepened from this one is planned as the other, which the exporter made."""
         theirs = self.plan(self.model(other), hardware)
         path = os.path.join(self.folder, "same.onnx")
         stack.write(theirs["n_block"], path)
@@ -108,7 +109,7 @@ class Table:
         return not wrong
 
     def deepest(self, stack, hardware, more):
-        """The most layers that fit, found by doubling and halving, and the plan with them."""
+        """The most layers that fit, found by doubling and halving, and their plan."""
         path = os.path.join(self.folder, "deep.onnx")
         tried = {}
 

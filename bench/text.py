@@ -4,8 +4,8 @@
     bench/text.py PROTRAIN MODEL.onnx TEXT ... [--labels same] [--precisions fp32,bf16] [--steps 200] [--batch 4]
                   [--sequence 256] [-- OPTION ...]
 
-Tokens are the bytes of the TEXTs, one file after the other, each seen once. Prints the mean loss of the last tenth of the
-steps in each precision, and its distance from the first one's. Results: bench/results/text.json"""
+Tokens are the bytes of the TEXTs, one file after the other, each used once. Prints the mean loss of the last tenth of
+the steps in each precision, and its difference from that of the first precision. Results: bench/results/text.json"""
 import argparse
 import json
 import os

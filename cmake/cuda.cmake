@@ -1,6 +1,6 @@
 # libprotrain_cuda.so: the backend for NVIDIA's GPUs, a plugin that the library loads when a device "cuda:N" is asked for.
-# Left out, with a line that says so, where there is no nvcc. It links neither the driver nor the library: the driver is
-# found by the runtime inside it when it is opened, so that it can be built and loaded on machines without a GPU.
+# Without nvcc it is left out, and a line says so. It links neither the driver nor the library, so it can be built and
+# loaded on machines without a GPU. The CUDA runtime inside it finds the driver when the device is opened.
 option(PROTRAIN_CUDA "Build the CUDA plugin where nvcc is found" ON)
 set(PROTRAIN_CUDA_ARCHITECTURES "80-real;90" CACHE STRING
     "GPUs the plugin is compiled for; the last one as PTX too, for newer ones. One alone, \"90-real\", is quicker to build")
@@ -34,9 +34,9 @@ target_link_libraries(protrain_cuda PRIVATE room_graph CUDA::cublasLt CUDA::cuda
 set_target_properties(protrain_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden
                       CUDA_RUNTIME_LIBRARY Static INSTALL_RPATH "")
 target_compile_definitions(protrain_cuda PRIVATE PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
-# No product is contracted but where fma is written, as everywhere: what is shared with the host has its bits, and a kernel
-# that takes elements in packs, and the rest one by one, has the same for both. Attention, normalizations and losses have
-# no twin on the host in bits, and most to gain.
+# As everywhere, a product is contracted only where fma is written. Kernels that share a formula with the host then have
+# its bits, and a kernel gives the same bits for elements in packs and for the rest one by one. The files listed here
+# are the exception: no host code has to match their bits, and they gain most from contraction.
 set(contracted attention attention_grad attention_grad_mma attention_mma linear_loss loss normalization)
 foreach(source ${cuda_sources})
   get_filename_component(name ${source} NAME_WE)
@@ -44,7 +44,7 @@ foreach(source ${cuda_sources})
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -fmad=false)
   endif()
 endforeach()
-# fmt's checks at compile time are not for nvcc.
+# nvcc cannot compile fmt's checks at compile time.
 target_compile_options(protrain_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda --expt-relaxed-constexpr -diag-suppress=20208
     -DFMT_CONSTEVAL= -DFMT_USE_CONSTEXPR=1 -Xcompiler=-ffp-contract=off>)

@@ -1,6 +1,6 @@
-# `cpack` in a build folder makes Debian packages: libprotrain0 (the library), libprotrain-dev (what is built against it)
-# and protrain (the command). Nothing is built twice for them; a build that was configured with the prefix /usr has its
-# libraries in Debian's multiarch folder. scripts/package.sh makes and checks them.
+# `cpack` in a build folder makes Debian packages: libprotrain0 (the library), libprotrain-dev (for building against it)
+# and protrain (the command). Nothing is built a second time. A build that was configured with the prefix /usr has its
+# libraries in Debian's multiarch folder. tests/install/package.sh makes and checks the packages.
 set(CPACK_GENERATOR DEB)
 set(CPACK_COMPONENTS_ALL runtime dev command)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -41,7 +41,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "g++, libprotobuf-dev, libdnnl-dev, libu
 set(CPACK_DEBIAN_COMMAND_PACKAGE_DEPENDS "libprotrain0 (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/packaging/triggers)
 
-string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC)  # of SOURCE_DATE_EPOCH where that is set
+string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC)  # SOURCE_DATE_EPOCH if that is set
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/changelog @ONLY CONTENT [[
 libprotrain (@PROJECT_VERSION@) unstable; urgency=medium
 

@@ -1,5 +1,5 @@
-# One static library per room of src/README.md, linked to the rooms it may use and to no other:
-# the linker enforces the arrows, scripts/layers.py the includes.
+# One static library per room of src/README.md, linked only to the rooms it may use.
+# The linker enforces the arrows, scripts/layers.py the includes.
 
 function(room name)
   cmake_parse_arguments(ROOM "" "DIR" "ROOMS;LIBRARIES" ${ARGN})
@@ -28,13 +28,13 @@ room(onnx_import DIR onnx_import ROOMS ops)
 room(passes ROOMS ops)
 room(grad ROOMS ops)
 room(backend ROOMS graph LIBRARIES DNNL::dnnl OpenMP::OpenMP_CXX)
-if(TARGET room_backend AND NOT PROTRAIN_FUZZ)  # fuzzing is about what is accepted, and builds sooner without
-  # Loops over tensors are to be vectorised whatever the preset; sums are never reassociated behind our back.
+if(TARGET room_backend AND NOT PROTRAIN_FUZZ)  # fuzzing tests what is accepted, and builds sooner without
+  # Loops over tensors are vectorised in every preset. Sums are never reassociated.
   file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp)
   set_source_files_properties(${cpu_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 endif()
 if(TARGET room_backend)
-  # What a plugin must agree on with the library: every type that passes between them, and what lays them out.
+  # A plugin and the library must agree on every type that passes between them and on its layout. The build id says so.
   file(GLOB shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/*.h ${PROJECT_SOURCE_DIR}/src/graph/*.h
        ${PROJECT_SOURCE_DIR}/src/base/*.h)
   set(build_id "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SYSTEM_PROCESSOR} ${PROTRAIN_SANITIZE}")
@@ -56,7 +56,7 @@ room(program ROOMS plan)
 room(run ROOMS program backend)
 room(measure ROOMS run profile)
 if(TARGET room_measure)
-  target_compile_definitions(room_measure PRIVATE PROTRAIN_VERSION="${PROJECT_VERSION}")  # what was measured is kept for it
+  target_compile_definitions(room_measure PRIVATE PROTRAIN_VERSION="${PROJECT_VERSION}")  # measurements are kept for one version
 endif()
 room(state ROOMS base)
 room(draft ROOMS onnx_import passes grad measure state)

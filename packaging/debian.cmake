@@ -1,4 +1,4 @@
-# Run by cpack over what it is about to pack: what Debian wants otherwise than `cmake --install` does it.
+# cpack runs this over the files that it is about to pack. Debian wants some of them differently from `cmake --install`.
 set(packed ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
 file(GLOB_RECURSE texts ${packed}/protrain.1 ${packed}/changelog)
 foreach(text ${texts})
@@ -6,9 +6,9 @@ foreach(text ${texts})
 endforeach()
 file(GLOB commands ${packed}/*/usr/bin/protrain)
 foreach(command ${commands})
-  file(RPATH_REMOVE FILE ${command})  # its library is where the loader looks anyway
+  file(RPATH_REMOVE FILE ${command})  # the loader finds its library anyway
 endforeach()
 file(GLOB folders ${packed}/*/usr/share/zsh)
 foreach(folder ${folders})
-  file(RENAME ${folder}/site-functions ${folder}/vendor-completions)  # site-functions are the administrator's
+  file(RENAME ${folder}/site-functions ${folder}/vendor-completions)  # site-functions belong to the administrator
 endforeach()

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Builds for arm64 with Debian's cross compiler and runs the unit tests under qemu-user, which takes an hour or so on two
-# cores. Needs no root: the libraries are Debian's own packages, unpacked into a folder.
+# Builds for arm64 with Debian's cross compiler and runs the unit tests under qemu-user. That takes an hour or so on two
+# cores. It needs no root: the libraries are Debian's own packages, unpacked into a folder.
 # usage: arm64.sh [more arguments for ctest]
 set -eu
 cd "$(dirname "$0")/.."
 build=$PWD/build/arm64
 sysroot=$PWD/build/arm64-sysroot
 
-# apt as if this were an empty machine of that kind: it finds the packages and all that they stand on.
+# apt believes that this is an empty arm64 machine, so it finds the packages and everything that they depend on.
 make_sysroot() {
   apt=$sysroot.apt
   rm -rf "$apt" "$sysroot"
@@ -44,8 +44,9 @@ done
 
 cmake -S . -B "$build" -G Ninja --toolchain cmake/toolchains/arm64.cmake -DPROTRAIN_SYSROOT="$sysroot"
 cmake --build "$build"
-# What another program than ctest runs (the command, the samples) would need the emulator there too. Room measure times
-# kernels, which means nothing here; the tests left out by name ask the system for limits that qemu does not pass on.
+# Tests that run programs themselves (the command, the samples) are left out, because these would need the emulator too.
+# The room measure times kernels, which means nothing here. The tests left out by name ask the system for limits that
+# qemu does not pass on.
 units='arith|base|graph|ops|onnx_import|passes|grad|backend|profile|plan|program|run|state|session|api'
 ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --tests-regex "^($units)/" --exclude-regex \
   'api/symbols|IsAlignedZeroedAndExact|RespectsTheLimitOnAddresses|RefusedThreadIsAnErrorValue' "$@"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fuzzes what reads files, and the C interface: builds the targets of tests/fuzz with clang and libFuzzer, runs one after
-# the other, and says what each found and how it is reproduced. What it learns stays in build/fuzz/corpus.
-# usage: fuzz.sh [SECONDS] [TARGET...]    of each target; a minute of all by default
+# Fuzzes everything that reads files, and the C interface. Builds the targets of tests/fuzz with clang and libFuzzer,
+# runs one after the other, and says what each found and how to reproduce it. What it learns stays in build/fuzz/corpus.
+# usage: fuzz.sh [SECONDS] [TARGET...]    SECONDS for each target; by default a minute for each of all targets
 set -eu
 cd "$(dirname "$0")/.."
 seconds=60
@@ -24,7 +24,7 @@ for target; do
   mkdir -p "$root/corpus/$target"
   dictionary=tests/fuzz/$target.dict
   [ -f "$dictionary" ] && dictionary=-dict=$dictionary || dictionary=
-  # Seconds of a clock, on a machine that may have more to do: what takes half a minute takes too long anywhere.
+  # -timeout counts wall-clock seconds, and the machine may be busy. Half a minute for one input is too long anywhere.
   if "$root/tests/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=2048 -max_len=16384 \
     -print_final_stats=1 ${dictionary:+"$dictionary"} -artifact_prefix="$root/found/$target-" \
     "$root/corpus/$target" "tests/fuzz/corpus/$target" >"$root/$target.log" 2>&1; then

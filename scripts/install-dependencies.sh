@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what building needs, from Debian 12's own archive. Does nothing where all of it is there.
-# usage: install-dependencies.sh [test|developer|fuzz]    test: what the tests of bindings and of installing need as well
-#                                                         developer: and what `make check` and `make format` do
-#                                                         fuzz: what scripts/fuzz.sh needs, and nothing for the tests
+# Installs the packages that the build needs, from Debian 12's own archive. Does nothing if all of them are there.
+# usage: install-dependencies.sh [test|developer|fuzz]    test: also for the tests of bindings and of installing
+#                                                         developer: also for `make check` and `make format`
+#                                                         fuzz: for the build and scripts/fuzz.sh, not for the tests
 set -eu
 
 packages="g++ make cmake ninja-build pkg-config protobuf-compiler libprotobuf-dev libdnnl-dev libfmt-dev

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks every include against the table in src/README.md, that no file of a room includes what includes it, and names
-headers that nobody includes."""
+"""Checks every include against the table in src/README.md. Also checks that the files of a room do not include each
+other in a circle, and names headers that nobody includes."""
 import pathlib
 import re
 import sys
@@ -13,7 +13,7 @@ FOREIGN = {"google/protobuf": "onnx_import", "onnx_import/model.pb.h": "onnx_imp
            "omp.h": "src/backend", "CLI/": "tools", "liburing.h": "src/base",
            "xxhash.h": "src/base", "cuda_runtime.h": "src/backend/cuda", "cublasLt.h": "src/backend/cuda",
            "backend/cuda/": "src/backend/cuda"}
-# Files that still include each other, a header and its sources taken as one. None may join them.
+# Files that still include each other; a header and its sources count as one. No others may be added.
 KNOTS = ({"src/backend/cpu/gemm", "src/backend/cpu/widened_product"},
          {"src/backend/cuda/elementwise", "src/backend/cuda/gemm", "src/backend/cuda/kernel"},
          {"src/backend/cuda/attention", "src/backend/cuda/attention_tiles"},

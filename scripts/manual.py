@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Keeps the lists of options in docs/protrain.1 as the command's own help has them.
+"""Keeps the lists of options in docs/protrain.1 equal to the command's own help.
 
-usage: manual.py COMMAND PAGE [--write]    COMMAND: the protrain that was built. Without --write it compares alone.
+usage: manual.py COMMAND PAGE [--write]    COMMAND: the built protrain. Without --write it only compares.
 """
 import pathlib
 import re
@@ -20,7 +20,7 @@ def roff(text):
 
 
 def entry(flag, rest, sentence):
-    """One option. What it takes stands before the sentence's first colon or comma, or in brackets behind it."""
+    """One option. Its argument stands before the sentence's first colon or comma, or in brackets behind the sentence."""
     taken = re.match(r"([A-Z][\w.=]*|[a-z]+=[a-z]+)[:,] ", sentence)
     allowed = re.search(r" \(([A-Z]+=N[,.]*|[A-Z]+|[^ ]+\|[^ ]+)\)", sentence)
     declared = re.search(r"[:{]([\w,]+)", rest)
@@ -35,7 +35,7 @@ def entry(flag, rest, sentence):
         argument = "FILE" if rest.startswith("TEXT") else "X"
     if argument:
         argument = rf" \fI{roff(argument)}\fR"
-    # \& at the front: a line that begins with a point would be a request.
+    # \& at the front, because roff takes a line that begins with a point for a request.
     return f".TP\n.B {roff(flag)}{argument}\n\\&{roff(sentence)}\n"
 
 

@@ -8,7 +8,7 @@ scripts/install-dependencies.sh
 cmake --preset release
 cmake --build --preset release --target protrain_command
 
-# The model knows 512 tokens; each byte of the text is one. As UTF-16, Latin-1 text is its bytes as uint16.
+# The model has 512 tokens, and each byte of the text is one. Latin-1 text converted to UTF-16 is its bytes as uint16.
 out=build/quickstart
 mkdir -p $out
 find /usr/share/common-licenses -type f -exec cat {} + | iconv -f ISO-8859-1 -t UTF-16LE >$out/text.bin

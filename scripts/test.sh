@@ -6,13 +6,13 @@ cd "$(dirname "$0")/.."
 preset=${1:-release}
 
 scripts/install-dependencies.sh test
-# The test of exported models asks PyPI's onnxruntime; without it, it is skipped.
+# The test of exported models needs onnxruntime from PyPI; without it the test is skipped.
 if [ -z "${PROTRAIN_PYTHON:-}" ] && python3 -m venv build/python && build/python/bin/pip install -q onnxruntime numpy; then
   PROTRAIN_PYTHON=$PWD/build/python/bin/python
 fi
 export PROTRAIN_PYTHON="${PROTRAIN_PYTHON:-python3}"
 
-# One architecture is enough where nothing is installed.
+# CI installs nothing, so one CUDA architecture is enough.
 cmake --preset "$preset" -DPROTRAIN_BENCH=ON ${CI:+-DPROTRAIN_CUDA_ARCHITECTURES=90-real}
 cmake --build --preset "$preset"
 ctest --preset "$preset" --parallel "$(nproc)"

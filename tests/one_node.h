@@ -128,8 +128,8 @@ class Bench {
     }
     for (std::size_t i = 0; i < outputs_.size(); ++i)
       results_.push_back(outputs_[i].dtype == DType::none ? nullptr : arena_ + outputs_at_[i]);
-    scratch_ = arena_ + scratch_at;
-    scratch_end_ = scratch_at + kernel_->scratch_bytes;
+    scratch_.at = arena_ + scratch_at;
+    scratch_.end = scratch_at + kernel_->scratch_bytes;
   }
 
   void run(const backend::StepScalars &scalars = {}) {
@@ -145,7 +145,7 @@ class Bench {
     watch(false);
   }
   int variant_count() const { return kernel_->variant_count(); }
-  void issue() { device_->launch(Queue::compute, *kernel_, {inputs_, results_, scratch_, &scalars_}); }
+  void issue() { device_->launch(Queue::compute, *kernel_, {inputs_, results_, scratch_.at, &scalars_}); }
 
   std::vector<Array> results() const {
     std::vector<Array> arrays;
@@ -163,7 +163,7 @@ class Bench {
   void expect_guards() const {
     for (std::size_t i = 0; i < outputs_.size(); ++i)
       expect_guard(outputs_at_[i] + byte_count(outputs_[i].dtype, outputs_[i].shape));
-    expect_guard(scratch_end_);
+    expect_guard(scratch_.end);
   }
 
  private:
@@ -211,8 +211,10 @@ class Bench {
   std::byte *arena_;
   bool reachable_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> gaps_;  // behind operands, bytes
-  void *scratch_ = nullptr;
-  std::uint64_t scratch_end_ = 0;
+  struct {
+    void *at = nullptr;
+    std::uint64_t end = 0;
+  } scratch_;
   backend::StepScalars scalars_;
 };
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The other peer of bench/step.py: the same file in onnxruntime-training, the last version there was.
+"""The other peer of bench/step.py: trains the same file with the last version of onnxruntime-training.
 
     onnxruntime_training.py MODEL.onnx BATCH SEQUENCE STEPS
         prints the seconds of each step and the peak of resident memory, as JSON
 
-The model has input_ids and labels, a scalar loss, and opset 21 at most. AdamW, random tokens. Needs Python 3.11 and from PyPI
-onnxruntime-training==1.19.2, torch (which it imports), onnx<1.17, numpy<2, cerberus, h5py."""
+The model has input_ids and labels, a scalar loss, and opset 21 at most. Trains with AdamW on random tokens. Needs
+Python 3.11 and from PyPI onnxruntime-training==1.19.2, torch (which it imports), onnx<1.17, numpy<2, cerberus, h5py."""
 import json
 import multiprocessing
 import os
@@ -24,7 +24,7 @@ from onnxruntime.training import api, artifacts  # noqa: E402
 LEAST_VOCABULARY = 30000
 
 
-# Its gradient builder wants outputs that the standard leaves away.
+# Its gradient builder needs outputs that the standard makes optional.
 def complete(model):
     for node in model.graph.node:
         if node.op_type == "SoftmaxCrossEntropyLoss" and len(node.output) == 1:
@@ -45,7 +45,7 @@ def prepare(path, folder):
 
 def main(path, batch, sequence, steps):
     with tempfile.TemporaryDirectory() as folder:
-        preparing = multiprocessing.Process(target=prepare, args=(path, folder))  # its memory is not the step's
+        preparing = multiprocessing.Process(target=prepare, args=(path, folder))  # its memory must not count as the step's
         preparing.start()
         preparing.join()
         options = ort.SessionOptions()

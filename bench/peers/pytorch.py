@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""The peer of bench/step.py: the same model in PyTorch, on the same machine.
+"""The peer of bench/step.py: trains the same model in PyTorch, on the same machine.
 
     pytorch.py step MODEL BATCH SEQUENCE MODE STEPS DEVICE
         prints the seconds of each step and the peak of memory, resident or on the device, as JSON
     pytorch.py export MODEL OUT.onnx
-        the same model for us, weights in OUT.onnx.data
+        writes the same model for libprotrain, with its weights in OUT.onnx.data
 
-MODEL: gpt2-124m, gpt2-350m, gpt2-1.5b, llama-134m, llama-1.1b, or FAMILY:LAYERS:WIDTH:HEADS:VOCABULARY[:GROUPS:INNER],
-of a llama the heads of keys and the width between. AdamW, random tokens, no dropout.
+MODEL: gpt2-124m, gpt2-350m, gpt2-1.5b, llama-134m, llama-1.1b, or FAMILY:LAYERS:WIDTH:HEADS:VOCABULARY[:GROUPS:INNER].
+For a llama GROUPS is the number of key and value heads, and INNER the width inside the MLP. Trains with AdamW on random
+tokens, without dropout.
 MODE: fp32; autocast: bf16 arithmetic over fp32 weights; bf16: weights and moments in bf16, no master copy; compiled,
-compiled-autocast, compiled-bf16: the same by torch.compile. Needs torch and
-transformers (and onnxscript to export), all from PyPI."""
+compiled-autocast, compiled-bf16: the same by torch.compile.
+Needs torch and transformers (and onnxscript to export), all from PyPI."""
 import json
 import resource
 import sys

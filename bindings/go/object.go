@@ -9,8 +9,8 @@ import (
 	"protrain/internal/lib"
 )
 
-// object is what C holds of Options or a Session. It has the finalizer, and outside of a call it refers to nothing of
-// the caller's: a log function that refers to its own session would else keep both alive for ever.
+// object is the C side of Options or a Session, and has the finalizer. Outside of a call it refers to nothing of the
+// caller's. Otherwise a log function that refers to its own session would keep both alive for ever.
 type object struct {
 	calls    sync.RWMutex // held by the calls that are inside
 	handle   uintptr      // C's pointer; 0 once closed
@@ -45,7 +45,7 @@ func (o *object) close() error {
 	return nil
 }
 
-// call runs one function of C, while log receives the events. A panic of log is a panic of the call.
+// call runs one function of C while log receives the events. If log panics, the call panics.
 func (o *object) call(log func(json.RawMessage), function func(handle uintptr) *lib.Failure) error {
 	if !o.calls.TryLock() {
 		return errBusy
@@ -64,7 +64,7 @@ func (o *object) call(log func(json.RawMessage), function func(handle uintptr) *
 	return errorOf(failure)
 }
 
-// share runs a function of C that only reads the object, and may be inside several times at once. It has no listener.
+// share runs a function of C that only reads the object. Several may run at once, and none has a listener.
 func (o *object) share(function func(handle uintptr) *lib.Failure) error {
 	if !o.calls.TryRLock() {
 		return errBusy
@@ -76,7 +76,7 @@ func (o *object) share(function func(handle uintptr) *lib.Failure) error {
 	return errorOf(function(o.handle))
 }
 
-// text is a call whose answer is lent by C: it is copied before the next call can be inside.
+// text runs a call whose answer C lends, and copies the answer before the next call can run.
 func (o *object) text(log func(json.RawMessage), function func(handle uintptr, text *string) *lib.Failure) (string,
 	error) {
 	var text string
@@ -101,14 +101,14 @@ func (o *object) connect(log func(json.RawMessage), set func(handle uintptr, log
 	})
 }
 
-// listener is what C calls. What it refers to lives until the object is closed, so it knows the caller's function in a
-// call only, and the object never.
+// listener receives C's calls. Everything it refers to lives until the object is closed. So it knows the caller's
+// function only during a call, and the object never.
 type listener struct {
 	log    func(json.RawMessage)
-	thrown any // what log panicked with; no panic may pass through C
+	thrown any // the value of log's panic; no panic may pass through C
 }
 
-// Event is called by C, on the thread of the call that is inside the object.
+// C calls Event on the thread of the call that is inside the object.
 func (l *listener) Event(line string) {
 	if l.log == nil || l.thrown != nil {
 		return

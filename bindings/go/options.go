@@ -7,14 +7,14 @@ import (
 	"protrain/internal/lib"
 )
 
-// Options say what a session is to be made of: text pairs, checked one by one as they are set. They may serve any
-// number of sessions.
+// Options say what a session will be made from: pairs of text, each checked when it is set. They may serve any number
+// of sessions.
 type Options struct {
 	c   *object
 	log func(json.RawMessage)
 }
 
-// NewOptions makes options in which everything has its default but what the pairs of key and value say.
+// NewOptions creates options from pairs of key and value. Everything else has its default.
 func NewOptions(pairs ...string) (*Options, error) {
 	if len(pairs)%2 != 0 {
 		return nil, &Error{Code: ErrArg, Text: fmt.Sprintf("the key %q has no value", pairs[len(pairs)-1]), Usable: true}
@@ -33,7 +33,7 @@ func NewOptions(pairs ...string) (*Options, error) {
 	return o, nil
 }
 
-// Close frees the options; what sessions took of them stays. Closing again does nothing.
+// Close frees the options. Sessions made from them live on. Closing again does nothing.
 func (o *Options) Close() error { return o.c.close() }
 
 // Set sets one option; protrain.h and Help list the keys. A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains
@@ -45,7 +45,7 @@ func (o *Options) Set(key, value string) error {
 	return o.c.call(nil, func(options uintptr) *lib.Failure { return lib.Options_set(options, key, value) })
 }
 
-// Get tells what holds for an option: what was set, or the default. Items of a list are separated by newlines.
+// Get returns the value of an option: what was set, or the default. Items of a list are separated by newlines.
 func (o *Options) Get(key string) (string, error) { return o.ask(key, lib.Options_get) }
 
 // Help lists all options, as a JSON array of {"key", "type", "default", "range", "sentence", "available"}.
@@ -54,7 +54,7 @@ func (o *Options) Help() (json.RawMessage, error) {
 	return json.RawMessage(text), err
 }
 
-// Check says whether a model can be trained, without training it: everything that it lacks, and what was found in it.
+// Check says whether a model can be trained, without training it: everything that is missing, and what it found.
 func (o *Options) Check(model string) (json.RawMessage, error) {
 	text, err := o.ask(model, lib.Model_check)
 	return json.RawMessage(text), err
@@ -73,8 +73,8 @@ func (o *Options) Profile(model string) (json.RawMessage, error) {
 	return json.RawMessage(text), err
 }
 
-// SetLog sets where it is told how far a long call with these options is, one JSON object an event; nil for nowhere.
-// log is called by the goroutine that is inside the call, and must not use the options. If it panics, so does the call.
+// SetLog sets the function that receives progress of long calls with these options, one JSON object an event; nil for
+// none. The goroutine inside the call calls log, which must not use the options. If log panics, so does the call.
 func (o *Options) SetLog(log func(event json.RawMessage)) error {
 	err := o.c.connect(log, lib.Options_log)
 	if err == nil {
@@ -83,8 +83,8 @@ func (o *Options) SetLog(log func(event json.RawMessage)) error {
 	return err
 }
 
-// NewSession reads a model and makes it ready to train. Several goroutines may do so at once with the same options,
-// unless these have a log.
+// NewSession reads a model and makes it ready to train. Several goroutines may create sessions from the same options at
+// once, unless the options have a log.
 func (o *Options) NewSession(model string) (*Session, error) {
 	if err := checkTexts(model); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (o *Options) NewSession(model string) (*Session, error) {
 }
 
 // NewSessionFromBytes is NewSession for a model in memory: the bytes of an ONNX file. External data lie in directory,
-// and nothing outside of it is opened; "" for a model that has none.
+// and nothing outside of it is opened; "" for a model without external data.
 func (o *Options) NewSessionFromBytes(model []byte, directory string) (*Session, error) {
 	if err := checkTexts(directory); err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 // Package protrain trains models from ONNX files under a memory budget. It is a thin layer over the C library
-// libprotrain, whose header, protrain.h, is the manual: what a function does, which errors it has, and what they leave
-// behind stands there, under the same words.
+// libprotrain. Its header, protrain.h, is the manual: it says under the same names what a function does, which errors
+// it has, and what they leave behind.
 //
 //	options, err := protrain.NewOptions("dim", "batch=8", "dim", "sequence=64", "memory", "2GiB")
 //	...
@@ -17,13 +17,13 @@
 //	}
 //	err = session.Export("trained.onnx")
 //
-// [Options] and a [Session] are used by one goroutine at a time; a second one gets [ErrBusy]. [Session.Cancel] may be
-// called from any. Both are to be closed; a finalizer does it for what was forgotten, at some time or never.
+// One goroutine at a time uses [Options] or a [Session]; a second one gets [ErrBusy]. Any goroutine may call
+// [Session.Cancel]. Close both. A finalizer closes forgotten ones, at some time or never.
 //
-// Slices are read and written where they lie. Nothing of the caller's is kept when a call has returned.
+// Slices are read and written in place. No slice is kept after a call.
 package protrain
 
 import "protrain/internal/lib"
 
-// Version is that of the C library that is running, such as "0.1.0".
+// Version returns the version of the running C library, such as "0.1.0".
 func Version() string { return lib.Version() }

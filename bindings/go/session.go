@@ -14,14 +14,14 @@ type Session struct {
 	log func(json.RawMessage)
 }
 
-// Close frees the session, its threads and all its memory; while a call is inside, it is ErrBusy and does nothing.
+// Close frees the session, its threads and all its memory. While a call is inside, it returns ErrBusy and does nothing.
 // Closing again does nothing.
 func (s *Session) Close() error { return s.c.close() }
 
-// SetLog sets where the session tells what happens, one JSON object an event; nil for nowhere: {"event":"created",...}
-// at once, {"event":"step",...} after each step, {"event":"saved",...} after each checkpoint. log is called by the
-// goroutine that is inside a call. Of the session it may use Cancel only; if it panics, so does the call, whose work
-// is done.
+// SetLog sets the function that receives the session's log, one JSON object an event; nil for none. It gets
+// {"event":"created",...} at once, {"event":"step",...} after each step, and {"event":"saved",...} after each
+// checkpoint. The goroutine inside a call calls log, which may use only Cancel of the session. If log panics, so does
+// the call, after its work is done.
 func (s *Session) SetLog(log func(event json.RawMessage)) error {
 	err := s.c.connect(log, lib.Session_log)
 	if err == nil {
@@ -31,10 +31,10 @@ func (s *Session) SetLog(log func(event json.RawMessage)) error {
 }
 
 // Step trains on the present inputs: forward, backward, update of every trained parameter. It returns the loss before
-// the update. Once ctx is done, it stops as Cancel does, and its error is both ErrCancelled and the context's.
+// the update. When ctx is done, Step stops as with Cancel, and its error is both ErrCancelled and the context's.
 func (s *Session) Step(ctx context.Context) (float32, error) { return s.loss(ctx, lib.Step) }
 
-// Eval computes the loss on the present inputs and changes nothing. A context stops it as it stops Step.
+// Eval computes the loss on the present inputs and changes nothing. A context stops it in the same way as Step.
 func (s *Session) Eval(ctx context.Context) (float32, error) { return s.loss(ctx, lib.Eval) }
 
 // Cancel asks the call that is inside the session, or else the next step or evaluation, to stop: it returns
@@ -60,7 +60,7 @@ func (s *Session) loss(ctx context.Context, function func(uintptr, *float32) *li
 		stop := s.c.cancelWhenDone(ctx)
 		failure := function(session, &loss)
 		if stop() && (failure == nil || Code(failure.Code) != ErrCancelled) {
-			// The cancel came when the call was over, and would meet the next one: an evaluation takes it and ends.
+			// The cancel came after the call and would stop the next one. An evaluation consumes it.
 			var unused float32
 			lib.Eval(session, &unused)
 		}
@@ -76,7 +76,7 @@ func cancelled(ctx context.Context, text string) error {
 	return &Error{Code: ErrCancelled, Text: text, Usable: true, cause: ctx.Err()}
 }
 
-// cancelWhenDone cancels the session when ctx is done, until stop is called, which says whether it did.
+// cancelWhenDone cancels the session when ctx is done, until stop is called. stop says whether it cancelled.
 func (o *object) cancelWhenDone(ctx context.Context) (stop func() bool) {
 	over, done := make(chan struct{}), make(chan bool)
 	go func() {
@@ -94,10 +94,10 @@ func (o *object) cancelWhenDone(ctx context.Context) (stop func() bool) {
 	}
 }
 
-// GradNorm is the L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
+// GradNorm returns the L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
 func (s *Session) GradNorm() (float64, error) { return get(s, lib.Session_grad_norm) }
 
-// StepCount is how many steps were taken, those before the checkpoint that the session went on from included.
+// StepCount returns the number of steps taken, including those before the checkpoint that the session resumed from.
 func (s *Session) StepCount() (uint64, error) { return get(s, lib.Session_step_count) }
 
 // SetLearningRate sets the learning rate of all following steps.
@@ -105,8 +105,8 @@ func (s *Session) SetLearningRate(rate float64) error {
 	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_set_learning_rate(session, rate) })
 }
 
-// Save writes a checkpoint, a folder of its own in directory: weights, the optimizer's state, the step, the seed. The
-// option resume goes on from there, bit for bit.
+// Save writes a checkpoint, a folder of its own in directory: weights, optimizer state, step, seed. The option resume
+// continues from there, bit for bit.
 func (s *Session) Save(directory string) error { return s.tell(directory, lib.Session_save) }
 
 // Export writes the model with its present weights, as an ONNX file.
@@ -132,8 +132,8 @@ func (s *Session) Report() (json.RawMessage, error) {
 	return json.RawMessage(text), err
 }
 
-// Program is every instruction of a step, one a line.
+// Program returns every instruction of a step, one a line.
 func (s *Session) Program() (string, error) { return s.c.text(s.log, lib.Session_program) }
 
-// Graph is every node of forward and backward, one a line, after all fusion.
+// Graph returns every node of forward and backward, one a line, after all fusion.
 func (s *Session) Graph() (string, error) { return s.c.text(s.log, lib.Session_graph) }

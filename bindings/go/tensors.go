@@ -32,7 +32,7 @@ type (
 	BFloat16Bits uint16
 )
 
-// Element is what an input is made of.
+// Element is the type of an input's elements.
 type Element interface {
 	float32 | float64 | Float16Bits | BFloat16Bits | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | bool
 }
@@ -69,8 +69,8 @@ func dtypeOf[T Element]() DType {
 	}
 }
 
-// SetInput sets the values of one input, in row-major order of dims. They are used by every following step and
-// evaluation, until set again. Nothing is converted: T is the model's own type.
+// SetInput copies the values of one input, in row-major order of dims. Every following step and evaluation uses them,
+// until they are set again. Nothing is converted: T must be the model's own type.
 func SetInput[T Element](s *Session, name string, dims []int64, values []T) error {
 	if err := checkTexts(name); err != nil {
 		return err
@@ -84,14 +84,14 @@ func SetInput[T Element](s *Session, name string, dims []int64, values []T) erro
 	})
 }
 
-// Input is what a model wants to be given by SetInput.
+// Input describes an input of the model, for SetInput.
 type Input struct {
 	Name  string
 	DType DType
 	Dims  []int64
 }
 
-// Inputs tells the model's inputs, in the file's order. All of them must be set before the first step.
+// Inputs returns the model's inputs, in the file's order. All of them must be set before the first step.
 func (s *Session) Inputs() ([]Input, error) {
 	count, err := get(s, lib.Session_input_count)
 	inputs := make([]Input, count)
@@ -123,7 +123,7 @@ type Parameter struct {
 	Elements int // the product of Dims
 }
 
-// Parameters tells the model's parameters, frozen ones included.
+// Parameters returns the model's parameters, including frozen ones.
 func (s *Session) Parameters() ([]Parameter, error) {
 	count, err := get(s, lib.Session_parameter_count)
 	parameters := make([]Parameter, count)
@@ -193,13 +193,13 @@ func (s *Session) dims(index int, function func(uintptr, int, []int64, *int) *li
 	return dims, err
 }
 
-// get is a call that tells one value.
+// get runs a call that returns one value.
 func get[T any](s *Session, function func(session uintptr, value *T) *lib.Failure) (value T, err error) {
 	err = s.c.call(s.log, func(session uintptr) *lib.Failure { return function(session, &value) })
 	return value, err
 }
 
-// at is a function of a session and an index, for one index.
+// at binds a function of a session and an index to one index.
 func at[T any](index int, function func(uintptr, int, *T) *lib.Failure) func(uintptr, *T) *lib.Failure {
 	return func(session uintptr, value *T) *lib.Failure { return function(session, index, value) }
 }

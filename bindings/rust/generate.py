@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Rust declarations of a C header, from what `swig -xml` says of it; the comments from the header itself.
+"""Writes Rust declarations of a C header, from the output of `swig -xml`. Comments come from the header itself.
 
     generate.py XML HEADER >bindings.rs
 
-Reads opaque structs, enums with literal values, pointers to functions and functions over fixed-width types: what a C
-interface that is made for other languages consists of. Anything else ends it with an error: nothing is left out."""
+Reads opaque structs, enums with literal values, pointers to functions, and functions over fixed-width types. A C
+interface for other languages needs no more. Anything else is an error, so nothing is left out silently."""
 import re
 import sys
 import textwrap
@@ -36,13 +36,13 @@ def returned(swig):
 
 
 def split_function(declarator):
-    """f(a,b).p. as its parameters and what stands before the type that it returns."""
+    """Splits f(a,b).p. into its parameters and the prefix of its return type."""
     inner, rest = re.fullmatch(r"f\(([^()]*(?:\([^()]*\)[^()]*)*)\)\.(.*)", declarator).groups()
     return [each for each in inner.split(",") if each != "void"], rest
 
 
 def comments(header):
-    """name -> the comment that stands directly before its declaration, or after its enumerator, as lines"""
+    """name -> the lines of the comment directly before its declaration, or after its enumerator"""
     text = open(header).read()
     found = {}
     for comment, declaration in re.findall(r"/\*((?:(?!\*/).)*)\*/\n((?:typedef|PROTRAIN_)[^;{]*)", text, re.S):
@@ -54,7 +54,7 @@ def comments(header):
 
 
 def documentation(lines, indent=""):
-    """The first paragraph as prose; what follows is laid out in columns and stays as it is."""
+    """Wraps the first paragraph as prose. The rest is laid out in columns and stays as it is."""
     end = next((at for at, line in enumerate(lines) if re.match(r" |[A-Z]\w+( \w+)?:", line)), len(lines))
     prose = textwrap.wrap(" ".join(lines[:end]), WIDTH - len(indent) - 4)
     rest = ["", "```text", *lines[end:], "```"] if lines[end:] else []
@@ -116,7 +116,7 @@ def main(xml, header):
         elif entry["kind"] == "typedef" and entry["decl"].startswith("p.f("):
             types.append(documentation(docs[name]) + callback(entry))
         elif entry["kind"] == "typedef" and entry["type"] == f"enum {name}":
-            pass  # its enum was there before
+            pass  # its enum came before
         elif entry["kind"] == "function":
             functions.append(documentation(docs[name], "    ") + function(node))
         else:
@@ -129,7 +129,7 @@ def main(xml, header):
 
 
 def xml_nodes(path):
-    """Enums and declarations of the header, not those of SWIG's own library."""
+    """Enums and declarations of the header, without those of SWIG's own library."""
     for node in ElementTree.parse(path).iter():
         if node.tag in ("enum", "cdecl", "class", "constant") and attributes(node)["name"].lower().startswith(PREFIX):
             yield node

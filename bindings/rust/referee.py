@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do two files of Rust declarations say the same? Functions with their parameters, constants with their values, types.
+"""Compares two files of Rust declarations: functions with their parameters, constants with their values, types.
 
     referee.py GENERATED.rs BINDGEN.rs"""
 import re
@@ -7,7 +7,7 @@ import sys
 
 
 def plain(text):
-    """A type or a list without what is free: blanks, paths of std, a comma at the end."""
+    """A type or a list without what may differ: blanks, paths of std, a comma at the end."""
     text = re.sub(r"\s+|::std::(?:os::raw|option)::", "", text)
     return re.sub(r",(?=[)}>]|$)", "", text)
 
@@ -19,12 +19,12 @@ def declarations(path):
             r"(#\[must_use\]\s+)?pub fn (\w+)\(([^)]*)\)([^;]*);", text):
         found["fn " + name] = (plain(parameters), plain(result), "must_use" if checked else "")
     for name, fields in re.findall(r"pub struct (\w+) \{([^}]*)\}", text):
-        found["struct " + name] = plain(re.sub(r"\b_\w+:[^\n]*", "", fields))  # private: of no size
+        found["struct " + name] = plain(re.sub(r"\b_\w+:[^\n]*", "", fields))  # private fields have no size
     for name, type_, value in re.findall(r"pub const (\w+): ([^=]*) = ([^;]*);", text):
         found["const " + name] = (plain(type_), plain(value))
     for name, type_ in re.findall(r"pub type (\w+) = ([^;]*);", text):
         found["type " + name] = re.sub(r"(?<=[(,])\w+:", "", plain(type_))
-    return {name: what for name, what in found.items() if not name.startswith("type __")}  # of the C library
+    return {name: what for name, what in found.items() if not name.startswith("type __")}  # the C library's
 
 
 def main(generated, bindgen):

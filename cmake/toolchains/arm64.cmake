@@ -1,4 +1,4 @@
-# Cross-compiles for Debian on arm64, and runs what was built under qemu-user. scripts/arm64.sh makes the sysroot.
+# Cross-compiles for Debian on arm64 and runs the result under qemu-user. scripts/arm64.sh makes the sysroot.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(PROTRAIN_SYSROOT "" CACHE PATH "A Debian root for arm64; scripts/arm64.sh makes one")
@@ -18,5 +18,5 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(ENV{PKG_CONFIG_LIBDIR} "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig")
 set(ENV{PKG_CONFIG_SYSROOT_DIR} "${CMAKE_SYSROOT}")
 
-# A processor of today, without SVE: what most machines of this kind are, and faster to emulate.
+# A current processor without SVE: most arm64 machines are like that, and it is faster to emulate.
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -cpu neoverse-n1 -L "${CMAKE_SYSROOT}")

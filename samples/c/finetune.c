@@ -1,5 +1,5 @@
-/* Fine-tunes a language model on a text file, byte by byte, in as much memory as it is given, and stops in the middle
- * to go on from a checkpoint.
+/* Fine-tunes a language model on the bytes of a text file, within a memory budget. Saves a checkpoint half-way and
+ * resumes from it.
  *
  *     finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY
  *
@@ -19,7 +19,7 @@ static void fail(const char *text) {
   exit(1);
 }
 
-/* What every C program needs around protrain: complain and leave. One that goes on would destroy the error. */
+/* Prints the error and exits. A program that goes on would destroy the error. */
 static void check(protrain_error *error) {
   if (error != NULL) fail(protrain_error_text(error));
 }
@@ -62,14 +62,14 @@ static void next_batch(FILE *text, int64_t *tokens) {
   }
 }
 
-/* A float as the hexadecimal digits of its bits: two runs are the same if their files are. */
+/* The bits of a float. The run's file holds bits, so two equal runs write equal files. */
 static uint32_t bits(float value) {
   uint32_t word;
   memcpy(&word, &value, sizeof word);
   return word;
 }
 
-/* Trains steps first to last of `steps`, on the text from where it stands. */
+/* Trains steps first to last of `steps`, on the text from its present position. */
 static void train(protrain_session *session, FILE *text, FILE *run, int first, int last, int steps) {
   static const int64_t dims[2] = {kBatch, kSequence};
   int64_t tokens[kTokens];
@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
   check(protrain_session_step_count(session, &taken));
   protrain_session_destroy(session);
 
-  /* This could be another process, another day: the checkpoint holds all but inputs and options. */
+  /* This could be another process on another day. The checkpoint holds everything except inputs and options. */
   snprintf(path, sizeof path, "%s/step-%010" PRIu64, directory, taken);
   session = open_model(model, memory, directory, path);
   train(session, text, run, steps / 2 + 1, steps, steps);

@@ -1,5 +1,5 @@
-// Finetune trains a language model on a text file, byte by byte, in as much memory as it is given, and stops in the
-// middle to go on from a checkpoint.
+// Finetune trains a language model on the bytes of a text file, within a memory budget. It saves a checkpoint half-way
+// and resumes from it.
 //
 //	finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY
 //
@@ -32,7 +32,7 @@ func main() {
 	if err != nil || steps < 1 {
 		usage()
 	}
-	// Ctrl-C ends the step that is under way, and with it the program.
+	// Ctrl-C stops the step in progress, and with it the program.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := finetune(ctx, os.Args[1], os.Args[2], steps, os.Args[4], os.Args[5]); err != nil {
@@ -67,7 +67,7 @@ func finetune(ctx context.Context, model, textFile string, steps int, memory, di
 	defer file.Close()
 	run := bufio.NewWriter(file)
 
-	// The first half, to a checkpoint.
+	// The first half, up to a checkpoint.
 	session, err := open(options, model)
 	if err != nil {
 		return err
@@ -83,9 +83,9 @@ func finetune(ctx context.Context, model, textFile string, steps int, memory, di
 	if err != nil {
 		return err
 	}
-	session.Close() // its memory is needed for the next
+	session.Close() // the next session needs its memory
 
-	// The second half, from there. This could be another process, another day.
+	// The second half, from the checkpoint. This could be another process on another day.
 	checkpoint := filepath.Join(directory, fmt.Sprintf("step-%010d", taken))
 	if err := options.Set("resume", checkpoint); err != nil {
 		return err
@@ -103,7 +103,7 @@ func finetune(ctx context.Context, model, textFile string, steps int, memory, di
 	return session.Export(filepath.Join(directory, "trained.onnx"))
 }
 
-// open makes a session that tells its progress.
+// open creates a session that prints its progress.
 func open(options *protrain.Options, model string) (*protrain.Session, error) {
 	session, err := options.NewSession(model)
 	if err != nil {
@@ -121,7 +121,7 @@ func open(options *protrain.Options, model string) (*protrain.Session, error) {
 	})
 }
 
-// train takes steps first to last of steps.
+// train runs steps first to last of steps.
 func train(ctx context.Context, session *protrain.Session, text []byte, run *bufio.Writer, first, last,
 	steps int) error {
 	dims := []int64{batch, sequence}
@@ -147,7 +147,7 @@ func train(ctx context.Context, session *protrain.Session, text []byte, run *buf
 		if err != nil {
 			return err
 		}
-		// The bits of both, so that two runs are the same if their files are.
+		// The file holds the bits of both, so two equal runs write equal files.
 		fmt.Fprintf(run, `{"step":%d,"loss_bits":"%08x","grad_norm_bits":"%08x"}`+"\n", step, math.Float32bits(loss),
 			math.Float32bits(float32(norm)))
 	}

@@ -11,8 +11,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Fine-tunes a language model on a text file, byte by byte, in as much memory as it is given, and stops in the middle
- * to go on from a checkpoint.
+ * Fine-tunes a language model on the bytes of a text file, within a memory budget. Saves a checkpoint half-way and
+ * resumes from it.
  *
  * <pre>Finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY</pre>
  *
@@ -23,7 +23,7 @@ public final class Finetune {
   private static final int BATCH = 8;
   private static final int SEQUENCE = 64;
 
-  /** What the session's log says of a step. */
+  /** A step's line in the session's log. */
   private static final Pattern STEP = Pattern.compile("\"event\":\"step\",\"step\":(\\d+),\"loss\":([^,]+)");
 
   private final byte[] text;
@@ -67,7 +67,7 @@ public final class Finetune {
         session.save(directory);
         checkpoint = directory.resolve(String.format(Locale.ROOT, "step-%010d", session.stepCount()));
       }
-      // This could be another process, another day: the checkpoint holds all but inputs and options.
+      // This could be another process on another day. The checkpoint holds everything except inputs and options.
       try (Session session = new Session(options.resume(checkpoint), model)) {
         training.train(session, steps / 2 + 1, steps);
         session.export(directory.resolve("trained.onnx"));
@@ -75,7 +75,7 @@ public final class Finetune {
     }
   }
 
-  /** Trains steps {@code first} to {@code last}, on the text from where it stands. */
+  /** Trains steps {@code first} to {@code last}, on the text from its present position. */
   private void train(Session session, int first, int last) throws IOException {
     long[] tokens = new long[BATCH * SEQUENCE];
     session.setLog(Finetune::progress);
@@ -86,7 +86,7 @@ public final class Finetune {
       session.setLearningRate(1e-3 * (1.0 - 0.9 * step / steps));
       float loss = session.step();
       float norm = (float) session.gradNorm();
-      // The bits in hexadecimal: two runs are the same if their files are.
+      // The file holds the bits in hexadecimal, so two equal runs write equal files.
       run.write(
           String.format(
               Locale.ROOT,

@@ -226,7 +226,7 @@ void CostModel::hold() {
     held_.activations = std::max(held_.activations, kept + block.border + block.saved + block.transient + ahead);
     kept += block.border;
     if (modes_[b] == BlockMode::keep) kept += block.saved;
-    if (modes_[b] == BlockMode::selective) kept += block.saved - block.light;
+    if (modes_[b] == BlockMode::selective) kept += block.saved - block.cheap;
     if (modes_[b] == BlockMode::swap) held_.swapped += block.saved;
   }
   held_.activations = std::max(held_.activations, kept + chunking_.outline.head_transient);

@@ -16,8 +16,9 @@ using graph::ValueId;
 
 constexpr int kUnset = -2, kShared = -1;
 
-// Of a node that makes light values: flops, and bytes read and written, for each byte that it makes.
-constexpr double kLightFlops = 8, kLightTraffic = 8;
+// Values are cheap to recompute where their node takes at most so many flops, and reads and writes at most so many
+// bytes, for each byte that it makes.
+constexpr double kCheapFlops = 8, kCheapTraffic = 8;
 
 }  // namespace
 
@@ -28,13 +29,13 @@ Lives::Lives(const Graph &graph)
       made_(graph.value_count(), 0),
       last_(graph.value_count(), 0),
       backward_(graph.value_count(), false),
-      light_(graph.value_count(), false) {
+      cheap_(graph.value_count(), false) {
   for (std::size_t v = 0; v < root_.size(); ++v) root_[v] = v;
   for (std::size_t n = 0; n < graph.node_count(); ++n) visit(n);
-  for (const Node &node : graph.nodes())  // in order: what a light value is made of may be one itself
-    if (node.phase == Phase::forward && node.block >= 0 && makes_light(node))
+  for (const Node &node : graph.nodes())  // in order: a cheap value may be made of others
+    if (node.phase == Phase::forward && node.block >= 0 && makes_cheap(node))
       for (ValueId out : node.outputs)
-        if (out != ValueId::none) light_[index(out)] = saved(index(out)) && owner_[index(out)] == node.block;
+        if (out != ValueId::none) cheap_[index(out)] = saved(index(out)) && owner_[index(out)] == node.block;
 }
 
 std::uint64_t Lives::bytes(std::size_t v) const {
@@ -51,8 +52,8 @@ bool Lives::saved(std::size_t v) const {
   return computed(v) && graph_.node(graph_.values()[v].producer).phase == Phase::forward && backward_[v];
 }
 
-// Light values need no test of their own among the inputs: they are saved too.
-bool Lives::makes_light(const Node &node) const {
+// Inputs that are cheap themselves pass the test too: they are saved.
+bool Lives::makes_cheap(const Node &node) const {
   const bool inputs_stay = std::ranges::all_of(node.inputs, [&](ValueId in) {
     return in == ValueId::none || !computed(root_[index(in)]) || saved(root_[index(in)]);
   });
@@ -62,7 +63,7 @@ bool Lives::makes_light(const Node &node) const {
     if (out != ValueId::none && saved(index(out))) made += static_cast<double>(bytes(index(out)));
   if (made == 0) return false;
   const ops::Cost cost = ops::cost(graph_, node);
-  return cost.flops <= kLightFlops * made && cost.bytes <= kLightTraffic * made;
+  return cost.flops <= kCheapFlops * made && cost.bytes <= kCheapTraffic * made;
 }
 
 void Lives::visit(std::size_t n) {

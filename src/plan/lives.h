@@ -1,4 +1,5 @@
-// Lives: what becomes of each value that a step computes, by the value whose bytes it is (Reshape makes another name).
+// Lives: which node makes each value of a step, which node touches it last, and whether backward needs it. A value that
+// is another name for the same bytes (Reshape) counts as the value that owns them.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,10 @@ class Lives {
   bool computed(std::size_t value) const;
   // Made by a forward node, read by a backward one.
   bool saved(std::size_t value) const;
-  // Saved, made in one pass over what backward reads anyway: next to nothing to compute again. Activations and
-  // normalizations; of products only those too thin to matter. (Selective activation recomputation: Korthikanti et al.,
-  // arXiv 2205.05198.)
-  bool light(std::size_t value) const { return light_[value]; }
+  // Saved, and cheap to recompute: one pass over values that backward reads anyway makes it. Activations and
+  // normalizations are; of products only those too thin to matter. (Selective activation recomputation: Korthikanti et
+  // al., arXiv 2205.05198.)
+  bool cheap(std::size_t value) const { return cheap_[value]; }
   int owner(std::size_t value) const { return owner_[value]; }  // the one block whose forward touches it, else negative
   std::size_t made(std::size_t value) const { return made_[value]; }  // by which node
   std::size_t last(std::size_t value) const { return last_[value]; }  // the last node that touches it
@@ -27,13 +28,13 @@ class Lives {
  private:
   void visit(std::size_t node);
   void touch(std::size_t value, std::size_t node);
-  bool makes_light(const graph::Node &node) const;
+  bool makes_cheap(const graph::Node &node) const;
 
   const graph::Graph &graph_;
   std::vector<std::size_t> root_;
   std::vector<int> owner_;
   std::vector<std::size_t> made_, last_;
-  std::vector<bool> backward_, light_;
+  std::vector<bool> backward_, cheap_;
 };
 
 }  // namespace protrain::plan

@@ -45,13 +45,13 @@ Outline::Outline(const Graph &graph, const Durations &durations) {
                                               : blocks[static_cast<std::size_t>(node.block)].backward);
     seconds += durations.run(static_cast<graph::NodeId>(n));
     if (ahead &&
-        std::ranges::any_of(node.outputs, [&](ValueId out) { return out != ValueId::none && lives.light(index(out)); }))
+        std::ranges::any_of(node.outputs, [&](ValueId out) { return out != ValueId::none && lives.cheap(index(out)); }))
       blocks[static_cast<std::size_t>(node.block)].again += durations.run(static_cast<graph::NodeId>(n));
   }
   for (std::size_t v = 0; v < graph.value_count(); ++v) {
     if (!lives.saved(v)) continue;
     const int maker = graph.nodes()[lives.made(v)].block;
-    if (lives.light(v)) blocks[static_cast<std::size_t>(maker)].light += lives.bytes(v);
+    if (lives.cheap(v)) blocks[static_cast<std::size_t>(maker)].cheap += lives.bytes(v);
     if (lives.owner(v) >= 0)
       blocks[static_cast<std::size_t>(lives.owner(v))].saved += lives.bytes(v);
     else

@@ -13,7 +13,7 @@ struct Outline {
   struct Block {
     double forward = 0, backward = 0;  // seconds of its nodes
     std::uint64_t saved = 0;           // bytes that only its own backward needs: kept, swapped or computed again
-    std::uint64_t light = 0;           // of those: bytes that little work computes again (lives.h)
+    std::uint64_t cheap = 0;           // of those: bytes that little work computes again (lives.h)
     double again = 0;                  // seconds of that work
     std::uint64_t border = 0;          // bytes that it makes or reads first and that stay in every mode
     std::uint64_t transient = 0;       // the most its backward holds beside what is saved, its own and the earlier

@@ -14,7 +14,7 @@
 namespace protrain::plan {
 
 // What becomes of the values that a block makes for its own backward. selective: those are computed again that take one
-// pass over what is kept (Lives::light), the others are kept.
+// pass over what is kept (Lives::cheap), the others are kept.
 enum class BlockMode : std::uint8_t { keep, recompute, swap, selective };
 enum class OptimizerOrder : std::uint8_t {
   overlap,  // an update follows its gradient, beside the backward of earlier chunks
@@ -40,7 +40,7 @@ struct Plan {
   int n_buffer = 0;      // buffers that the others pass through
   int n_swap = 0;        // blocks that swap
   int n_checkpoint = 0;  // blocks that recompute
-  int n_selective = 0;   // blocks that recompute what is light, and keep the rest
+  int n_selective = 0;   // blocks that recompute what is cheap, and keep the rest
   // Device and host are one memory: what would rest on the host rests in the device arena and is used in place, and
   // what leaves goes to the disk.
   bool shared_memory = false;

@@ -101,7 +101,7 @@ class Sequencer {
     const BlockMode mode = blocks_[static_cast<std::size_t>(block)];
     if (mode != BlockMode::selective) return mode;
     if (!lives_) lives_.emplace(graph_);
-    return lives_->light(root) ? BlockMode::recompute : BlockMode::keep;
+    return lives_->cheap(root) ? BlockMode::recompute : BlockMode::keep;
   }
 
   std::vector<int> recomputed_blocks_read(std::size_t node) const {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes corpus/TARGET/: the inputs that the fuzzers begin with and that tests replay. Those called found-* were found
-by fuzzing, those called reached-* chosen by keep.sh; both are kept as they are. make_corpus.py; needs onnx and numpy."""
+"""Writes corpus/TARGET/: the inputs that the fuzzers start from and that tests replay. Fuzzing found the inputs called
+found-*, and keep.sh chose those called reached-*; the script keeps both as they are. Needs onnx and numpy."""
 import io
 import json
 import pathlib
@@ -109,7 +109,7 @@ def models():
 
 
 def external(bytes_):
-    """The first initializer lies in a file `data`, which fuzz/differentiate.h has."""
+    """Puts the first initializer into a file `data`, which fuzz/differentiate.h provides."""
     made = onnx.ModelProto.FromString(bytes_)
     tensor = made.graph.initializer[0]
     tensor.ClearField("raw_data")
@@ -229,7 +229,7 @@ def write_calls():
     step = [INPUTS, 1, 1, 1, 1, STEP, 0, 0]  # two inputs, two choices for each
     orders = {"train": begin + 3 * step, "layers": [USUAL, 1, 1, CREATE, 0, 0, 0, 0] + 2 * step + [EVAL, 0, 0],
               "without-inputs": begin + [STEP, 0, 0, EVAL, 0, 0], "nothing": [], "null": [15] * 40}
-    # Of the session, of the options, and with other digits.
+    # Functions of the session, of the options, and with other digits.
     for i, follow in enumerate(([0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 3, 40, 7, 90, 1, 160, 9])):
         orders[f"plan-{i}"] = begin + step + [FOLLOW, *follow, CREATE, 0, 0, 0, 0] + 2 * step
     for number in range(5, 27):

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""The checks that need a GPU, in parts of less than nine minutes each; all is built beforehand.
+"""Runs the checks that need a GPU, in parts of less than nine minutes each. Everything must be built beforehand.
 
     tests/gpu/check.py BUILD [--device cuda:0] [--quick] [--plans N] [--gpt2 MODEL.onnx] [--peer PYTHON] [PART ...]
 
 BUILD is a build folder with the command, the plugin and test_conformance. PARTs, all if none is named:
   conformance  every kernel against the reference, by test_conformance
-  golden       the fixtures' losses: in fp32 as the CPU's test has them, in bf16 within 1 % at every step; on a GPU the
-               steps must have been replayed from a recording, and of ten the eighth must be the last that was timed
+  golden       the fixtures' losses: in fp32 as in the CPU's test, in bf16 within 1 % at every step. On a GPU the steps
+               must be replays of a recording, and of ten steps the eighth must be the last that was timed
   invariance   the same bits of loss and norm under 50 random plans of two models in fp32, and of one of them in bf16
-  budget       a session fits the memory that is left beside a process that holds all the rest of the card
-  sanitizer    a short run under compute-sanitizer, where there is one
+  budget       a session fits the memory that is left beside a process that holds the rest of the card
+  sanitizer    a short run under compute-sanitizer, if there is one
   step         a step of --gpt2 beside PyTorch's on the same card, in turn (--peer: a Python with torch, transformers)
---quick: one model in place of all, for golden and invariance. Without a GPU golden and invariance run with `--device cpu`, and with `--device emulated`: the plugin's kernels on the
-host's processor, where the tests' folder of BUILD has them. Prints a line per check and leaves with 1 if one failed. On a GPU
-it writes bench/results/gpu.json: each part's rows replace those of an earlier run on a machine of the same name."""
+--quick: golden and invariance take one model instead of all. Without a GPU these two run with `--device cpu`, and with
+`--device emulated`, which runs the plugin's kernels on the host's processor if the tests' folder of BUILD has them.
+Prints a line per check and exits with 1 if one failed. On a GPU it writes bench/results/gpu.json: each part's rows
+replace those of an earlier run on a machine of the same name."""
 import argparse
 import json
 import os
@@ -40,7 +41,7 @@ class Checks:
         self.arguments, self.rows, self.failed = arguments, [], 0
         self.protrain = os.path.join(arguments.build, "tools", "protrain")
         self.device, self.environment = arguments.device, dict(os.environ)
-        if arguments.device == "emulated":  # a library looks for its plugin beside itself
+        if arguments.device == "emulated":  # the library looks for its plugin beside itself
             folder = os.path.join(arguments.build, "tests", "cuda", "plugin", "emulated")
             self.device, self.environment["LD_LIBRARY_PATH"] = "cuda:0", folder
 
@@ -50,7 +51,7 @@ class Checks:
         print(f"{'ok    ' if holds else 'FAILED'} {name} {figures if figures else ''}", flush=True)
 
     def train(self, model, folder, more, steps=10, before=()):
-        """The metrics of a run, or the words it left with."""
+        """The metrics of a run, or the error that it ended with."""
         metrics, report = os.path.join(folder, "metrics.jsonl"), os.path.join(folder, "report.json")
         inputs = [word for name in ("input_ids", "labels") for word in ("--input", f"{name}={FIXTURES}/{name}.npy")]
         done = subprocess.run([*before, self.protrain, "train", os.path.join(FIXTURES, model + ".onnx"), "--device",
@@ -118,7 +119,7 @@ class Checks:
         return [(row["loss_bits"], row["grad_norm_bits"]) for row in rows]
 
     def budget(self):
-        """A ballast holds the card but for what the refusal of a tiny budget asks for, and one step of slack."""
+        """A ballast holds the card, except what the refusal of a tiny budget asks for and one step of slack."""
         ballast = os.path.join(self.arguments.build, "tests", "gpu_ballast")
         with tempfile.TemporaryDirectory() as folder:
             for model in PLANNED:

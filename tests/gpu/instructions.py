@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Counts what the compiler made of a kernel: no GPU is needed, cuobjdump is, of the CUDA toolkit or of the package
+"""Counts the instructions of a compiled kernel. It needs no GPU, but cuobjdump, from the CUDA toolkit or the package
 nvidia-cuda-cuobjdump (CUOBJDUMP says where it is, if not on the PATH).
 
     tests/gpu/instructions.py FILE [--json] [--through OPERATION] [NAME=BYTES ...]
 
 FILE is the plugin, or an object file of it (BUILD/CMakeFiles/protrain_cuda.dir/src/backend/cuda/unary.cu.o). NAME is a
-part of a kernel's name as c++filt has it, blanks and "protrain::backend::cuda::" left out; BYTES are how many bytes are
-stored for an element. Without any, the kernels that docs/cuda.md has figures for.
+part of a kernel's name as c++filt prints it, without blanks and "protrain::backend::cuda::". BYTES is the number of
+bytes that are stored for an element. Without any NAME it takes the kernels that docs/cuda.md has figures for.
 
-Counted statically, from the instructions in a kernel's code:
-  registers, stack     of a thread; bytes of the stack are what did not fit into registers
-  hot loop             from the target of a jump backwards to that jump: of all loops that store to the device's memory
-                       and hold no other such loop, the one that stores most; the whole kernel where none does
-  elements             that one turn of it makes: the bytes that it stores by BYTES
-  instructions         of one turn by its elements. What may be jumped over is counted, loops within are counted
-                       once, and what is called is not: the slow path of an exact division
-  least                likewise, on the shortest way through the loop that comes to its last store; with --through I2F.U32
-                       to such an operation before it: one division by 32 bits, as a walk of two dims takes
-  loads, stores        of one turn, of device memory, by width in bytes; "bytes" are of loads and stores by elements"""
+It counts statically, from the instructions in a kernel's code:
+  registers, stack     of a thread; the stack's bytes hold what did not fit into registers
+  hot loop             from the target of a backward jump to that jump. Of all loops that store to device memory and have
+                       no such loop inside, it is the one that stores most; without such a loop, the whole kernel
+  elements             of one turn: the bytes that it stores, divided by BYTES
+  instructions         of one turn, divided by its elements. Code that may be jumped over counts, an inner loop counts
+                       once, and called code (the slow path of an exact division) does not count
+  least                the same on the shortest way through the loop to its last store. With --through I2F.U32 the way
+                       must pass such an operation: one 32-bit division, as a walk of two dims takes
+  loads, stores        of device memory in one turn, by width in bytes; "bytes" are loads and stores per element"""
 import argparse
 import collections
 import json
@@ -44,7 +44,7 @@ def output_of(*words):
 
 
 def short(name):
-    """A kernel's name without what all have."""
+    """A kernel's name without the part that all names share."""
     name = re.sub(r"protrain::|backend::cuda::|\(anonymous namespace\)::|binary::|^void ", "", name)
     name = re.sub(r"\barith::bf16\b|\bbf16\b", "bf16", name).replace(" ", "")
     return name[:name.index(">(") + 1] if ">(" in name else name.split("(")[0]
@@ -79,7 +79,7 @@ def stored(code):
 
 
 def target(name, operands):
-    """The address that a jump goes to; None: it is none."""
+    """The target address of a jump, or None for other instructions."""
     found = re.search(r"0x([0-9a-f]+)", operands) if name.startswith("BRA") else None
     return int(found[1], 16) if found else None
 
@@ -96,7 +96,7 @@ def hot_loop(code):
 
 
 def least(loop, through):
-    """Instructions from the loop's begin to its end on the shortest way that comes by what is wanted, in that order."""
+    """Instructions from the loop's begin to its end, on the shortest way that passes the wanted ones in order."""
     at = {row[0]: index for index, row in enumerate(loop)}
     last_store = max((index for index, row in enumerate(loop) if row[1].startswith("STG")), default=len(loop) - 1)
     wanted = [lambda index: loop[index][1].startswith(through)] * bool(through) + [lambda index: index == last_store]

@@ -83,6 +83,31 @@ TEST_F(Hostile, LongChainsCostLittle) {
   expect_cheap("chain", wire.bytes());
 }
 
+// The most parts that a file of `bytes(n)` may have, and the size of its skeleton then.
+struct Most {
+  std::size_t parts = 1;
+  std::size_t skeleton_bytes = 0;
+};
+
+Most most_accepted(const std::function<std::string(std::size_t)> &bytes) {
+  const Scratch scratch;
+  const auto skeleton = [&](std::size_t n) {
+    try {
+      return onnx_import::read_skeleton(File::open(scratch.put("model.onnx", bytes(n)))).size();
+    } catch (const Error &error) {
+      EXPECT_EQ(error.code, Code::limit) << error.text;
+      return std::size_t{0};
+    }
+  };
+  std::size_t most = 1, too_many = 2;
+  for (; skeleton(too_many) > 0; too_many *= 2) most = too_many;
+  while (too_many - most > most / 64) {
+    const std::size_t middle = (most + too_many) / 2;
+    (skeleton(middle) > 0 ? most : too_many) = middle;
+  }
+  return {most, skeleton(most)};
+}
+
 // Much of one thing, so many that one more would be refused: what protobuf makes of them keeps to what was counted.
 TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
   struct Parts {
@@ -124,25 +149,11 @@ TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
       kind.put(wire, n);
       return wire.bytes();
     };
-    const Scratch scratch;
-    const auto skeleton = [&](std::size_t n) {
-      try {
-        return onnx_import::read_skeleton(File::open(scratch.put("model.onnx", bytes(n)))).size();
-      } catch (const Error &error) {
-        EXPECT_EQ(error.code, Code::limit) << error.text;
-        return std::size_t{0};
-      }
-    };
-    std::size_t most = 1, too_many = 2;
-    for (; skeleton(too_many) > 0; too_many *= 2) most = too_many;
-    while (too_many - most > most / 64) {
-      const std::size_t middle = (most + too_many) / 2;
-      (skeleton(middle) > 0 ? most : too_many) = middle;
-    }
-    const double size = static_cast<double>(skeleton(most)) / (1 << 20);
+    const Most most = most_accepted(bytes);
+    const double size = static_cast<double>(most.skeleton_bytes) / (1 << 20);
     const double formula = onnx_import::kParseBytes / (1 << 20) + onnx_import::kParseBytesPerByte * size;
-    const Cost cost = check(bytes(most));
-    std::printf("[ figures  ] %zu %s: %.0f MiB of skeleton, %.0f MiB more than nothing, formula %.0f MiB\n", most,
+    const Cost cost = check(bytes(most.parts));
+    std::printf("[ figures  ] %zu %s: %.0f MiB of skeleton, %.0f MiB more than nothing, formula %.0f MiB\n", most.parts,
                 kind.name, size, cost.megabytes - nothing, formula);
     EXPECT_TRUE(WIFEXITED(cost.status) && WEXITSTATUS(cost.status) == 1) << kind.name;
     EXPECT_LT(cost.megabytes - nothing, size + formula + 8) << kind.name;  // the skeleton itself is still there

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes cases-18-24.bin: node tests of ONNX for what operators became in opsets 18 to 24.
+"""Writes cases-18-24.bin: ONNX's node tests for the operators that changed in opsets 18 to 24.
 
 usage: make_cases.py OUT    with PyPI's onnx 1.23.2 and numpy; onnx's tests draw their inputs from fixed seeds
 Debian's libonnx-testdata has the cases up to opset 17. The pack is a protobuf message without a schema:
@@ -17,8 +17,8 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
 FIRST, LAST = 18, 24
-LARGEST_CASE = 16 * 1024  # bytes; what it leaves out differs in size alone
-# Operators without a part in training: they draw random numbers, quantise, transform signals, cut images, handle text.
+LARGEST_CASE = 16 * 1024  # bytes; the cases that it leaves out differ only in size
+# Operators with no part in training: they draw random numbers, quantise, transform signals, cut images, handle text.
 LEFT_OUT = {
     "AffineGrid", "Bernoulli", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "CastLike", "Cast",
     "Col2Im", "DFT", "DeformConv", "DequantizeLinear", "Det", "GRU", "GridSample", "If", "ImageDecoder", "LSTM", "Loop", "LpPool",

@@ -243,7 +243,7 @@ TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
   const profile::Profile machine = layers.machine();
   const Durations durations(machine, layers.graph, layers.terms.optimizer);
   Outline outline(layers.graph, durations);
-  for (Outline::Block &block : outline.blocks) block.light = Layers::kInner / 4, block.again = 0.25;
+  for (Outline::Block &block : outline.blocks) block.cheap = Layers::kInner / 4, block.again = 0.25;
   const Chunking chunking(layers.graph, outline, durations, layers.terms, Layers::kWeight);
   const Estimate all = CostModel(chunking, {}, 0).estimate(3, 0, 0);
   for (int selective = 1; selective <= 3; ++selective) {

@@ -20,7 +20,7 @@ std::set<std::string> makers_of_light(const Graph &graph) {
   std::set<std::string> ops;
   for (const Node &node : graph.nodes())
     for (ValueId out : node.outputs)
-      if (out != ValueId::none && lives.light(index(out))) ops.insert(node.op);
+      if (out != ValueId::none && lives.cheap(index(out))) ops.insert(node.op);
   return ops;
 }
 
@@ -43,11 +43,11 @@ TEST(Lives, CallNothingLightThatIsMadeOfWhatIsGone) {
       for (ValueId in : node.inputs)
         if (in != ValueId::none && node.phase == Phase::backward) read_backward[root[index(in)]] = true;
     }
-    std::size_t light = 0;
+    std::size_t cheap = 0;
     for (const Node &node : graph.nodes())
       for (ValueId out : node.outputs) {
-        if (out == ValueId::none || !lives.light(index(out))) continue;
-        ++light;
+        if (out == ValueId::none || !lives.cheap(index(out))) continue;
+        ++cheap;
         EXPECT_EQ(node.phase, Phase::forward);
         EXPECT_EQ(lives.owner(index(out)), node.block) << "what crosses the border between blocks stays";
         EXPECT_TRUE(read_backward[index(out)]) << "else there is nothing to compute again";
@@ -57,7 +57,7 @@ TEST(Lives, CallNothingLightThatIsMadeOfWhatIsGone) {
                 << model << ": " << node.op << " of " << graph.value(in).name;
           }
       }
-    EXPECT_GT(light, 0u) << model;
+    EXPECT_GT(cheap, 0u) << model;
   }
 }
 

@@ -61,8 +61,8 @@ TEST(Outline, HasEveryNodesSecondsInOneOfItsSums) {
       EXPECT_GT(block.backward, block.forward) << model;
       EXPECT_GT(block.saved, 0u) << model;
       EXPECT_GT(block.border, 0u) << model;
-      EXPECT_GT(block.light, 0u) << model;
-      EXPECT_LT(block.light, block.saved) << model;
+      EXPECT_GT(block.cheap, 0u) << model;
+      EXPECT_LT(block.cheap, block.saved) << model;
       EXPECT_GT(block.again, 0) << model;
       EXPECT_LT(block.again, block.forward) << model;
       forward += block.forward;

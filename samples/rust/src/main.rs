@@ -1,5 +1,5 @@
-//! Fine-tunes a language model on a text file, byte by byte, in as much memory as it is given, and stops in the middle
-//! to go on from a checkpoint.
+//! Fine-tunes a language model on the bytes of a text file, within a memory budget. Saves a checkpoint half-way and
+//! resumes from it.
 //!
 //! ```text
 //! finetune MODEL.onnx TEXT STEPS MEMORY DIRECTORY
@@ -31,7 +31,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// None where they are not what the usage says.
+    /// None if they do not match the usage.
     fn read(words: &[OsString]) -> Option<Self> {
         match words {
             [_, model, text, steps, memory, directory] => Some(Arguments {
@@ -74,7 +74,7 @@ fn finetune(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let checkpoint = arguments.directory.join(format!("step-{:010}", session.step_count()?));
     drop(session);
 
-    // This could be another process, another day: the checkpoint holds all but inputs and options.
+    // This could be another process on another day. The checkpoint holds everything except inputs and options.
     let mut session = open(arguments, Some(&checkpoint))?;
     train(&mut session, &mut tokens, &mut run, half + 1..=arguments.steps, arguments.steps)?;
     session.export(arguments.directory.join("trained.onnx"))?;
@@ -98,7 +98,7 @@ fn open(arguments: &Arguments, resume: Option<&Path>) -> protrain::Result<Sessio
     Ok(session)
 }
 
-/// Trains the steps `numbers` of `steps`, with the tokens that come next.
+/// Trains the steps `numbers` of `steps`, with the next tokens.
 fn train(
     session: &mut Session,
     tokens: &mut impl Iterator<Item = i64>,
@@ -118,7 +118,7 @@ fn train(
     Ok(())
 }
 
-/// Hears each line of the session's log, and prints a step in ten.
+/// Receives each line of the session's log, and prints every tenth step.
 fn show_progress(line: &str) {
     if let (Some(step), Some(loss)) = (number(line, "step"), number(line, "loss")) {
         if step == 1.0 || step % 10.0 == 0.0 {
@@ -127,13 +127,13 @@ fn show_progress(line: &str) {
     }
 }
 
-/// The number that a JSON line has under `key`. A program that has a JSON crate uses that.
+/// The number under `key` in a JSON line. A program with a JSON crate would use that.
 fn number(line: &str, key: &str) -> Option<f64> {
     let (_, rest) = line.split_once(&format!("\"{key}\":"))?;
     rest.split(|c| c == ',' || c == '}').next()?.parse().ok()
 }
 
-/// Names the file in an error of the system.
+/// Adds the file's name to an error of the system.
 fn at(path: &Path) -> impl FnOnce(io::Error) -> String + '_ {
     move |error| format!("{}: {error}", path.display())
 }

@@ -1,4 +1,4 @@
-"""What a GPU gives to PyTorch: copies, products of the models' sizes for long enough to be warm, attention, the bus."""
+"""Measures the ceilings of a GPU with PyTorch: copies, products of the models' sizes on a warm GPU, attention, the bus."""
 import ctypes
 import time
 

@@ -1,12 +1,12 @@
-"""A model's step on the GPU, ours or PyTorch's.
+"""Times a model's step on the GPU, ours or PyTorch's.
 
     speed.py ours MODEL:BATCH [--steps N] [--show] [-- OPTION ...]
     speed.py peer MODEL:BATCH:MODE           (MODE: one of bench/peers/pytorch.py)
 
-MODEL is one of models/, whose weights are made up, with sequences of 1024 tokens; or a fixture of tests/fixtures, with 16.
+MODEL is one of models/, with made-up weights and sequences of 1024 tokens, or a fixture of tests/fixtures, with 16.
 OPTIONs go to `protrain train`; --show prints its command instead of running it. The time of a step is the median of all
-but the first three. Operations are counted as 6 for each weight that multiplies, and of attention those that its causal
-mask leaves; what is computed again does not count."""
+steps after the first three. Operations count as 6 for each weight that multiplies, plus those of attention under its
+causal mask. Recomputed operations do not count."""
 import argparse
 import json
 import os
@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(HERE, "bench"))
 import support  # noqa: E402
 
 SCRATCH, BUILD = os.environ["PROTRAIN_KIT_SCRATCH"], os.environ["PROTRAIN_KIT_BUILD"]
-# Weights that multiply, layers, width.
+# Number of weights that multiply, layers, width.
 SIZES = {"gpt2-1.5b": (1557.6e6, 48, 1600), "llama-1.1b": (1034.5e6, 22, 2048), "mistral-7b": (7110e6, 32, 4096)}
 BEST = 790e12  # of bf16 products on an H200, operations a second
 

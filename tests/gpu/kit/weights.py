@@ -1,9 +1,10 @@
-"""Random weights for a model whose file of weights was left behind: weights.py MODEL.onnx FOLDER
+"""Makes random weights for a model whose file of weights was left behind: weights.py MODEL.onnx FOLDER
 
-FOLDER gets a copy of MODEL.onnx and a file of random numbers that tensors are read from, each from a place of its own: a model of 7 billion parameters needs half a gigabyte to write and to hold in the system's cache instead of 29.
-Right for times, wrong for losses. Tensors of one dimension are ones where their name ends in "weight" (scales),
-else zeros. A file has a name (a hard link) for each of its tensors, for two may not overlap in one file; in the copy,
-locations and offsets are replaced by others of the same length. Needs numpy alone."""
+FOLDER gets a copy of MODEL.onnx and a file of random numbers. Each tensor is read from its own place in that file, and
+the places overlap. So a model of 7 billion parameters takes half a gigabyte to write and to hold in the system's cache
+instead of 29. The weights are right for times and wrong for losses. A tensor of one dimension is ones if its name ends
+in "weight" (scales), else zeros. Two tensors may not overlap in one file, so the file has a name (a hard link) for each
+tensor. In the copy, locations and offsets are replaced by others of the same length. Needs only numpy."""
 import os
 import sys
 

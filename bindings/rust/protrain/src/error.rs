@@ -8,45 +8,45 @@ use protrain_sys as sys;
 use crate::log;
 use crate::numbered::numbered;
 
-/// What every call that can fail returns.
+/// The result of every call that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 numbered! {
-    /// What went wrong, for programs; the text of an [`Error`] says it for people.
+    /// The kind of failure, for programs; the text of an [`Error`] describes it for people.
     Code {
         /// An argument or option is wrong.
         Arg = PROTRAIN_ERROR_ARG,
-        /// The call does not fit the object's present state.
+        /// The call does not fit the present state of the object.
         State = PROTRAIN_ERROR_STATE,
-        /// Another thread, or another session, is at it.
+        /// Another thread is inside the session, or another session is saving into the directory.
         Busy = PROTRAIN_ERROR_BUSY,
         /// The session belongs to the parent process.
         Forked = PROTRAIN_ERROR_FORKED,
-        /// A file of a version that is not known.
+        /// A file has an unknown version.
         Version = PROTRAIN_ERROR_VERSION,
         /// A path that may not be followed.
         Path = PROTRAIN_ERROR_PATH,
         /// The system refused a file operation.
         Io = PROTRAIN_ERROR_IO,
-        /// No space left where a file should grow.
+        /// No space is left for a file.
         NoSpace = PROTRAIN_ERROR_NOSPC,
-        /// Malformed bytes.
+        /// The bytes of a file are malformed.
         Format = PROTRAIN_ERROR_FORMAT,
-        /// Over a stated cap.
+        /// Something exceeds a stated limit.
         Limit = PROTRAIN_ERROR_LIMIT,
         /// Shapes or lengths do not fit together.
         Shape = PROTRAIN_ERROR_SHAPE,
         /// Element types do not fit together.
         Type = PROTRAIN_ERROR_TYPE,
-        /// The graph is not a legal one, or has no loss.
+        /// The graph is not legal, or has no loss.
         Graph = PROTRAIN_ERROR_GRAPH,
-        /// Legal, but not something the library does (yet).
+        /// Legal, but not supported by the library (yet).
         Unsupported = PROTRAIN_ERROR_UNSUPPORTED,
         /// A checksum does not match.
         Corrupt = PROTRAIN_ERROR_CORRUPT,
-        /// Belongs to something else.
+        /// Two things do not belong together, such as a checkpoint and a model.
         Mismatch = PROTRAIN_ERROR_MISMATCH,
-        /// Does not fit the stated memory; the text says what would.
+        /// Nothing fits the stated memory; the text says what would.
         Budget = PROTRAIN_ERROR_BUDGET,
         /// The system refused memory.
         NoMemory = PROTRAIN_ERROR_NOMEM,
@@ -58,7 +58,7 @@ numbered! {
         Timeout = PROTRAIN_ERROR_TIMEOUT,
         /// The device or its driver failed.
         Device = PROTRAIN_ERROR_DEVICE,
-        /// A fault of the library: please report it.
+        /// A bug of the library; please report it.
         Internal = PROTRAIN_ERROR_INTERNAL,
         /// A [`CancelHandle`](crate::CancelHandle) was used.
         Cancelled = PROTRAIN_ERROR_CANCELLED,
@@ -103,7 +103,7 @@ impl Error {
         &self.subject
     }
 
-    /// Whether the object of the failed call can still be used. If not, it is there only to be dropped.
+    /// Whether the object of the failed call can still be used. If not, you can only drop it.
     #[doc(alias = "protrain_error_usable")]
     pub fn usable(&self) -> bool {
         self.usable
@@ -117,7 +117,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The text as well: this is what a program prints whose `main` returns the error, and what `unwrap` says.
+/// The text too, because a program whose `main` returns the error prints this, and so does `unwrap`.
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)

@@ -1,7 +1,8 @@
-//! Trains a model from an ONNX file, inside your own program, on memory that you name.
+//! Trains ONNX models inside your own program, within a memory budget that you name.
 //!
-//! The model is an ONNX file whose graph ends in a scalar float32 loss; nothing else is prepared. A session is given
-//! bytes, chooses the fastest plan that fits them, and lays out all memory when it is opened; a step allocates nothing.
+//! The model is an ONNX file whose graph ends in a scalar float32 loss; you prepare nothing else. You give a session
+//! bytes. It chooses the fastest plan that fits them and lays out all memory when it is opened. A step allocates
+//! nothing.
 //!
 //! ```
 //! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/fixtures")).unwrap();
@@ -34,16 +35,16 @@
 //! # Errors
 //! Every call that can fail returns a [`Result`]. An [`Error`] has a [`Code`], one sentence, the node, tensor, file or
 //! option it is about, and says whether the object can still be used. Any call may also fail with `NoMemory` or
-//! `Internal`, any call on a session that was made before a `fork` with `Forked`; this is not repeated at each.
+//! `Internal`, and any call in a forked process on its parent's session with `Forked`. This is not repeated below.
 //!
 //! # Numbers
 //! The same model, options, inputs and number of threads give the same loss, gradients and weights, bit for bit. The
 //! memory plan never changes a bit.
 //!
 //! # Linking
-//! The build finds libprotrain through pkg-config; set `PKG_CONFIG_PATH` where it is not in the system's folders, and
-//! `PROTRAIN_STATIC` to link it statically. The C header, `protrain.h`, is the whole manual: what is said here in a
-//! sentence is said there in full.
+//! The build finds libprotrain through pkg-config. Set `PKG_CONFIG_PATH` if it is not in the system's folders, and
+//! `PROTRAIN_STATIC` to link it statically. The C header, `protrain.h`, is the whole manual, and says in full what
+//! these pages say in a sentence.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 
 mod cancel;
@@ -62,7 +63,7 @@ pub use error::{Code, Error, Result};
 pub use options::Options;
 pub use session::{Input, Parameter, Session};
 
-/// The version of the library that is running, such as `0.1.0`.
+/// The version of the running library, such as `0.1.0`.
 #[doc(alias = "protrain_version")]
 pub fn version() -> &'static str {
     // SAFETY: the text is static.

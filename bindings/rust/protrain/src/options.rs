@@ -10,10 +10,9 @@ use crate::error::{c_path, c_text, check, text};
 use crate::log::Listener;
 use crate::{Result, Session};
 
-/// What a [`Session`] is to be made of. Each option is checked when it is set; what is not set has its default.
+/// What a [`Session`] will be made from. Each option is checked when it is set; the others have their defaults.
 ///
-/// A builder, as [`std::fs::OpenOptions`] is one: calls can be chained, and what was made serves any number of
-/// sessions.
+/// A builder like [`std::fs::OpenOptions`]: calls can be chained, and one object serves any number of sessions.
 ///
 /// ```
 /// # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/fixtures")).unwrap();

@@ -6,37 +6,37 @@ import ai.protrain.internal.Native;
 public enum ErrorCode {
   /** An argument or option is wrong. */
   ARG(Native.PROTRAIN_ERROR_ARG),
-  /** The call does not fit the object's present state. */
+  /** The call does not fit the present state of the object. */
   STATE(Native.PROTRAIN_ERROR_STATE),
   /** Another thread is inside the object. */
   BUSY(Native.PROTRAIN_ERROR_BUSY),
   /** The object belongs to the parent process. */
   FORKED(Native.PROTRAIN_ERROR_FORKED),
-  /** A file of a version that is not known. */
+  /** A file has an unknown version. */
   VERSION(Native.PROTRAIN_ERROR_VERSION),
   /** A path that may not be followed. */
   PATH(Native.PROTRAIN_ERROR_PATH),
   /** The system refused a file operation. */
   IO(Native.PROTRAIN_ERROR_IO),
-  /** No space left where a file should grow. */
+  /** No space is left for a file. */
   NOSPC(Native.PROTRAIN_ERROR_NOSPC),
-  /** Malformed bytes. */
+  /** The bytes of a file are malformed. */
   FORMAT(Native.PROTRAIN_ERROR_FORMAT),
-  /** Over a stated cap. */
+  /** Something exceeds a stated limit. */
   LIMIT(Native.PROTRAIN_ERROR_LIMIT),
   /** Shapes or lengths do not fit together. */
   SHAPE(Native.PROTRAIN_ERROR_SHAPE),
   /** Element types do not fit together. */
   TYPE(Native.PROTRAIN_ERROR_TYPE),
-  /** The graph is not a legal one, or has no loss. */
+  /** The graph is not legal, or has no loss. */
   GRAPH(Native.PROTRAIN_ERROR_GRAPH),
   /** Legal, but not something this library does (yet). */
   UNSUPPORTED(Native.PROTRAIN_ERROR_UNSUPPORTED),
   /** A checksum does not match. */
   CORRUPT(Native.PROTRAIN_ERROR_CORRUPT),
-  /** Belongs to something else. */
+  /** Two things do not belong together, such as a checkpoint and a model. */
   MISMATCH(Native.PROTRAIN_ERROR_MISMATCH),
-  /** Does not fit the stated memory; the text says what would. */
+  /** Nothing fits the stated memory; the text says what would. */
   BUDGET(Native.PROTRAIN_ERROR_BUDGET),
   /** The system refused memory. */
   NOMEM(Native.PROTRAIN_ERROR_NOMEM),

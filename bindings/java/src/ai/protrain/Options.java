@@ -55,7 +55,7 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Sets the memory that a session may take, where the device and the host share theirs.
+   * Sets the memory that a session may take, if the device and the host share theirs.
    *
    * @param bytes a size such as "12GiB", "800MB", or plain bytes
    * @return these options
@@ -67,7 +67,7 @@ public final class Options implements AutoCloseable {
   /**
    * Lets what does not fit into memory rest on disk.
    *
-   * @param directory where; the file there has no name, and goes with the session
+   * @param directory the directory of the file, which has no name and is gone with the session
    * @return these options
    */
   public Options offloadDir(Path directory) {
@@ -75,9 +75,9 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Has a session go on from a checkpoint.
+   * Makes a session resume from a checkpoint.
    *
-   * @param checkpoint what {@link Session#save} left, or a directory of them: the newest there
+   * @param checkpoint the folder that {@link Session#save} left, or a directory of them, of which the newest is taken
    * @return these options
    */
   public Options resume(Path checkpoint) {
@@ -85,7 +85,7 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Tells what holds for an option.
+   * Gets the value of an option.
    *
    * @param key its name
    * @return what was set, or the default; the items of a list are separated by newlines
@@ -107,7 +107,7 @@ public final class Options implements AutoCloseable {
    * Says whether a model can be trained, without training it.
    *
    * @param model an ONNX file
-   * @return a JSON object: everything that it lacks, and what was found in it
+   * @return a JSON object: everything that is missing, and what was found in the model
    */
   public String check(Path model) {
     return ask((options, json) -> Native.model_check(options, model.toString(), json));
@@ -124,7 +124,7 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Measures this machine on what a model needs, again where it was measured before.
+   * Measures this machine for a model. Earlier measurements are made again.
    *
    * @param model an ONNX file
    * @return a JSON object that describes the machine; a file of it is what the option {@code hardware} takes
@@ -134,7 +134,7 @@ public final class Options implements AutoCloseable {
   }
 
   /**
-   * Sets who hears how far a long call is: {@link #plan}, {@link #profile}, and the making of a session.
+   * Sets the listener for the progress of long calls: {@link #plan}, {@link #profile}, and creating a session.
    *
    * @param listener the listener, called on the thread that is inside the call; or null
    * @return these options
@@ -144,7 +144,7 @@ public final class Options implements AutoCloseable {
     return this;
   }
 
-  /** Frees them. Sessions made from them live on. */
+  /** Frees the options. Sessions made from them live on. */
   @Override
   public void close() {
     handle.close();

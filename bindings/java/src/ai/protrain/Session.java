@@ -14,12 +14,11 @@ import java.util.List;
 /**
  * A model in training: its weights, its optimizer's state, and the memory and threads that a step needs.
  *
- * <p>It is used by one thread at a time and may move between threads; another thread that comes in gets
- * {@link ErrorCode#BUSY}, and the session is unharmed. Only {@link #cancel} and {@link #close} may be called at any
- * time.
+ * <p>One thread at a time uses a session, which may move between threads. A second thread gets {@link ErrorCode#BUSY},
+ * and the session is unharmed. Only {@link #cancel} and {@link #close} may be called at any time.
  *
- * <p>Buffers are used from their position to their limit, and left as they are. Direct ones in the machine's byte order
- * are read and written in place; any other, and arrays, by way of a copy.
+ * <p>Buffers are used from their position to their limit, and keep both. Direct buffers in the machine's byte order are
+ * read and written in place. Other buffers and arrays are copied.
  */
 public final class Session implements AutoCloseable {
   /**
@@ -87,7 +86,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Sets who hears the session's log: a line of what was created, at once, one per step, and one per checkpoint.
+   * Sets the listener of the session's log: one line about its creation, at once, one per step, and one per checkpoint.
    *
    * @param listener the listener, called on the thread that is inside the call; or null
    */
@@ -96,7 +95,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Tells the inputs of the model. All must be set before the first step.
+   * Gets the inputs of the model. All must be set before the first step.
    *
    * @return the inputs, in the file's order
    */
@@ -119,7 +118,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Copies the values of an input. They are used by every following step and evaluation, until set again.
+   * Copies the values of an input. Every following step and evaluation uses them, until they are set again.
    *
    * @param name the input's name
    * @param data the elements in row-major order
@@ -155,7 +154,7 @@ public final class Session implements AutoCloseable {
    * As {@link #setInput(String, LongBuffer, long...)}, for elements of any type.
    *
    * @param name the input's name
-   * @param dtype the type of the elements; the model's own, nothing is converted
+   * @param dtype the type of the elements, which must be the model's own; nothing is converted
    * @param data their bytes, each element in the machine's order
    * @param shape their shape
    */
@@ -207,7 +206,7 @@ public final class Session implements AutoCloseable {
    * Trains on the present inputs: forward, backward, update of every trained parameter. With the option accumulation =
    * K, K calls make one step.
    *
-   * @return the loss before the update; of the K-th call, the mean over the step's batches
+   * @return the loss before the update; in the K-th call, the mean over the step's batches
    */
   public float step() {
     float[] loss = {0};
@@ -227,7 +226,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Tells the L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
+   * Gets the L2 norm of all trained parameters' gradients in the last complete step, before any clipping.
    *
    * @return the norm
    */
@@ -238,7 +237,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Tells how many steps were taken, those before the checkpoint that the session went on from included.
+   * Gets the number of steps taken, including those before the checkpoint that the session resumed from.
    *
    * @return the number of complete steps
    */
@@ -249,7 +248,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Sets the learning rate of all following steps. Costs nothing: call it before each step for a schedule.
+   * Sets the learning rate of all following steps. It costs nothing: for a schedule, call it before each step.
    *
    * @param rate the rate
    */
@@ -258,15 +257,16 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Asks the call that is inside the session, or else the next step or evaluation, to stop; from any thread. That call
-   * throws {@link ErrorCode#CANCELLED}, once, and the session stays usable. Does nothing after {@link #close}.
+   * Asks the call that is inside the session, or else the next step or evaluation, to stop. Any thread may call it. The
+   * stopped call throws {@link ErrorCode#CANCELLED}, once, and the session stays usable. Does nothing after {@link
+   * #close}.
    */
   public void cancel() {
     handle.callIfOpen(Native::session_cancel);
   }
 
   /**
-   * Tells the parameters of the model, frozen ones included.
+   * Gets the parameters of the model, including frozen ones.
    *
    * @return the parameters, in the file's order
    */
@@ -334,8 +334,8 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Tells the number of elements of all parameters together: the length of the one flat buffer that holds them one after
-   * the other, in the order of {@link #parameters}.
+   * Gets the number of elements of all parameters together: the length of the flat buffer that holds them one after the
+   * other, in the order of {@link #parameters}.
    *
    * @return the number of elements
    */
@@ -370,7 +370,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Reads the gradient that a parameter had in the last step; only of those that the option keep_gradients names.
+   * Reads the gradient that a parameter had in the last step, if the option keep_gradients names it.
    *
    * @param name the parameter's name
    * @param values where it goes; as many as the parameter has elements
@@ -413,7 +413,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Writes the model with its present weights. The file is replaced only once the new one is complete.
+   * Writes the model with its present weights. The file is replaced only when the new one is complete.
    *
    * @param path the ONNX file to write
    */
@@ -422,17 +422,17 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Saves a checkpoint, from which a session that {@link Options#resume} makes goes on bit for bit. It survives a kill
-   * or a power failure at any instant, as do all before it.
+   * Saves a checkpoint. A session that resumes from it ({@link Options#resume}) continues bit for bit. The checkpoint
+   * survives a kill or a power failure at any instant, and so do all earlier ones.
    *
-   * @param directory made if only its last component is missing; the checkpoint becomes a folder in it
+   * @param directory created if only its last component is missing; the checkpoint becomes a folder in it
    */
   public void save(Path directory) {
     handle.call(session -> Native.session_save(session, directory.toString()));
   }
 
   /**
-   * Tells the plan that was chosen.
+   * Gets the plan that was chosen.
    *
    * @return a JSON object; a file of it is what the option {@code plan} takes
    */
@@ -441,7 +441,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Tells the program: every instruction of a step.
+   * Gets the program: every instruction of a step.
    *
    * @return text, one instruction a line
    */
@@ -450,7 +450,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Tells the training graph: every node of forward and backward.
+   * Gets the training graph: every node of forward and backward.
    *
    * @return text, one node a line
    */
@@ -459,7 +459,7 @@ public final class Session implements AutoCloseable {
   }
 
   /**
-   * Tells what a step did with its time and its memory, and what was predicted.
+   * Gets what a step did with its time and its memory, and what was predicted.
    *
    * @return a JSON object
    */
@@ -467,7 +467,7 @@ public final class Session implements AutoCloseable {
     return ask(Native::session_report);
   }
 
-  /** Frees the session, its threads and all its memory; where a call is inside it, when that call has returned. */
+  /** Frees the session, its threads and all its memory. If a call is inside, this happens when that call returns. */
   @Override
   public void close() {
     handle.close();
