@@ -14,8 +14,8 @@
 namespace protrain::cgroup {
 
 namespace {
-// Calls visit(folder) for this process's group in the hierarchy of `controller` ("": v2) and for each one above it.
-// Inside a container the path may name a folder that only the host sees: then just the mount's own root exists.
+// Calls visit(folder) for this process's group in the hierarchy of `controller` ("" means v2) and for every group above
+// it. Inside a container the path may name a folder that only the host sees; then only the root of the mount exists.
 void walk(const std::string &root, const std::string &controller,
           const std::function<void(const std::string &)> &visit) {
   for (const std::string &line :

@@ -10,11 +10,11 @@ namespace protrain {
 
 namespace {
 
-using Theirs = nlohmann::json;  // of single values: only an array's or an object's destructor allocates
+using Theirs = nlohmann::json;  // used for single values only: its arrays and objects allocate in their destructors
 
 std::string spelled(const Theirs &value) { return value.dump(-1, ' ', false, Theirs::error_handler_t::replace); }
 
-// Builds a value from the parser's events.
+// Builds a Json value from the parser's events.
 class Reader {
  public:
   Reader(const std::string &subject, const JsonLimits &limits) : subject_(subject), limits_(limits) {}
@@ -27,7 +27,7 @@ class Reader {
   bool number_unsigned(std::uint64_t value) { return put(value); }
   bool number_float(double value, const std::string &) { return put(value); }
   bool string(const std::string &text) { return put(text); }
-  bool binary(const Theirs::binary_t &) { return false; }  // no JSON has any
+  bool binary(const Theirs::binary_t &) { return false; }  // JSON has no binary values
   bool start_array(std::size_t) { return open(Json::array()); }
   bool start_object(std::size_t) { return open(Json::object()); }
   bool end_array() { return close(); }
@@ -45,7 +45,7 @@ class Reader {
 
  private:
   struct Open {
-    Json *value;  // where it is: nothing is added to what holds it while it is open
+    Json *value;  // stays valid: nothing is added to its parent while it is open
     std::string key;
   };
 

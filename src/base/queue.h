@@ -1,4 +1,5 @@
-// The queues that work is issued to. Programs name them, backends run them.
+// The queues that work is issued to. Programs name them and backends run them. Work of one queue runs in the order of
+// issue; only waits order work of different queues.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@ enum class Queue : std::uint8_t { compute, upload, download, host, disk, comm };
 inline constexpr std::size_t kQueueCount = 6;
 inline constexpr const char *kQueueNames[kQueueCount] = {"compute", "upload", "download", "host", "disk", "comm"};
 
-// Bytes; every address in an arena is a multiple, so that bits cannot depend on where a plan put a value.
+// In bytes. Every address in an arena is a multiple, so bits cannot depend on where a plan put a value.
 inline constexpr std::size_t kAlignment = 64;
 
 }  // namespace protrain

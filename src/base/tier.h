@@ -10,8 +10,8 @@ enum class Tier : std::uint8_t { device, host, disk };
 inline constexpr std::size_t kTierCount = 3;
 inline constexpr const char *kTierNames[kTierCount] = {"device", "host", "disk"};
 
-// What moves between memory and disk lies at multiples of this on both sides, in bytes, so that it can pass the page
-// cache by.
+// In bytes. Data that moves between memory and disk is aligned to this on both sides, so that it
+// can bypass the page cache.
 inline constexpr std::size_t kDiskAlignment = 4096;
 
 }  // namespace protrain

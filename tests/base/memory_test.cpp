@@ -1,4 +1,4 @@
-// Block and the counting of memory.
+// MemoryBlock, and the counting of available memory.
 #include "base/memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Room on disk: what is written comes back, and what does not is noticed.
+// Spill file: data comes back as written, and changed data is noticed.
 #include "base/spill_file.h"
 
 #include <fcntl.h>
@@ -91,7 +91,7 @@ TEST_F(SpillFileTest, NoticesARegionThatAnotherWroteOver) {
   EXPECT_EQ(code_of([&] { file.read(0, first); }), Code::corrupt);
 }
 
-// The file through the process's own list of open files: it has no other name.
+// The file has no name, so it is found in the process's list of open files.
 int second_descriptor(const std::string &directory) {
   for (const auto &entry : fs::directory_iterator("/proc/self/fd")) {
     std::error_code ignored;
