@@ -1,4 +1,4 @@
-// Copies between strided layouts, whatever the element type.
+// Copies between strided layouts, for any element type.
 #include "graph/runs.h"
 
 #include <cstring>
