@@ -44,15 +44,15 @@ std::vector<Type> infer_gather(const NodeTypes &types) {
   require_indices(types.input(1), types.subject());
   const Type &table = types.input(0);
   const std::size_t axis = axis_of(types.node, table.shape);
-  // Known places, such as positions counted up to the length of a sequence, are wrong before any step is.
+  // Constant indices are checked here, before any step: for example positions counted up to the length of a sequence.
   const Array *places = types.constants.size() > 1 ? types.constants[1] : nullptr;
   for (std::int64_t i = 0; places != nullptr && i < places->stored_count(); ++i)
     resolve_index(places->stored_integer(i), table.shape[axis], types.node);
   return {{table.dtype, gathered_shape(table.shape, axis, types.input(1).shape)}};
 }
 
-// Stored data: table (outer, length, inner) read at indices (n) gives (outer, n, inner). Where the axis is repeated,
-// every index finds the same.
+// Stored data: table (outer, length, inner) read at indices (n) gives (outer, n, inner). If the axis is repeated, every
+// index finds the same values.
 std::vector<Array> evaluate_gather(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &table = *in[0];
   const std::size_t axis = axis_of(node, table.shape());
@@ -107,7 +107,7 @@ std::vector<Array> evaluate_gather_gradient(const Node &node, std::span<const Ar
   return {array_of(out[0], dx)};
 }
 
-// What a gradient adds up is linear in it: read again where it was added.
+// The gradient of this gradient reads at the indices where it added.
 void differentiate_gather_gradient(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;
@@ -126,7 +126,7 @@ std::vector<Type> infer_gather_elements(const NodeTypes &types) {
   return {{types.input(0).dtype, indices}};
 }
 
-// Where each index points to in an array of `shape`.
+// The element that each index points to, in an array of `shape`.
 std::vector<std::size_t> element_targets(const Node &node, const Array &indices, const Shape &shape) {
   const std::size_t axis = axis_of(node, shape);
   std::vector<std::int64_t> strides = row_major_strides(shape);
@@ -191,7 +191,8 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// The result varies only where indices or batch axes of x do; what is addressed at one place is copied as it is stored.
+// The result varies only where indices or batch axes of x do. The elements that an index
+// addresses are copied as stored.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());

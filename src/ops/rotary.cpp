@@ -1,4 +1,4 @@
-// Rotary position embedding: pairs of features turned by an angle that depends on the position.
+// Rotary position embedding: pairs of features rotated by an angle that depends on the position.
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -49,7 +49,7 @@ std::vector<Array> evaluate_rotary(const Node &node, std::span<const Array *cons
   return {array_of(out[0], y)};
 }
 
-// A rotation's transpose is the rotation back.
+// The transpose of a rotation is the rotation back.
 void differentiate(GradientBuilder &builder, const Node &node) {
   require(!builder.wants(node.inputs[1]) && !builder.wants(node.inputs[2]), Code::unsupported, node.name,
           "{} has no gradient to its tables of cosines and sines", node.op);

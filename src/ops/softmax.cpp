@@ -24,7 +24,7 @@ std::vector<Type> infer_gradient(const NodeTypes &types) {
   return infer_forward(types);
 }
 
-// Calls visit(at) for every lane along the axis; at(i) is the place of its element i.
+// Calls visit(at) for every line along the axis; at(i) is the index of its element i.
 template <typename Visit>
 void for_each_lane(const Node &node, const Shape &shape, Visit visit) {
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", -1), shape.size(), node.name);

@@ -1,4 +1,4 @@
-// The k largest or smallest along an axis, and where they are.
+// The k largest or smallest elements along an axis, and their indices.
 #include <algorithm>
 #include <numeric>
 
@@ -28,7 +28,7 @@ std::vector<Type> infer_topk(const NodeTypes &types) {
   return {values, {DType::i64, values.shape}};
 }
 
-// Of equal elements the first ones.
+// Among equal elements the first ones win.
 template <typename T>
 std::vector<Array> pick(const Node &node, const Array &x, std::span<const Type> out, const std::vector<T> &values) {
   const std::size_t axis = axis_of(node, x.shape());

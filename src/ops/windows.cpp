@@ -1,5 +1,5 @@
 // Geometry and result types of convolution and pooling. Nothing runs these operators: passes/canonical_windows.cpp
-// expresses them by products, reductions and reads at constant places.
+// expresses them by products, reductions and reads at constant indices.
 #include "ops/windows.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMostIndices = std::int64_t{1} << 27;
-constexpr std::int64_t kLongest = std::int64_t{1} << 30;  // of an axis, a stride, a pad: no product leaves 64 bits
+constexpr std::int64_t kLongest = std::int64_t{1}
+                                  << 30;  // limit of an axis, a stride, a pad, so that no product leaves 64 bits
 
 // Calls visit(position) for every position of `shape`, in row-major order.
 template <typename Visit>
@@ -66,7 +67,7 @@ std::string auto_pad_of(const Node &node) {
   return name;
 }
 
-// The weights' windows, which kernel_shape repeats if it is there.
+// The size of the windows from the weights. kernel_shape must agree if it is there.
 Shape kernel_of(const Node &node, const Shape &weights) {
   const Shape kernel(weights.begin() + 2, weights.end());
   require(!node.attributes.has("kernel_shape") || node.attributes.integers("kernel_shape") == kernel, Code::shape,
@@ -114,7 +115,7 @@ std::vector<Type> infer_conv_transpose(const NodeTypes &types) {
   return {{x.dtype, shape}};
 }
 
-// x (N, C, d...) -> (N, C, output...)[, places of the largest]
+// x (N, C, d...) -> (N, C, output...)[, indices of the largest]
 std::vector<Type> infer_pool(const NodeTypes &types) {
   const Type x = float_input(types, 0);
   const Windows windows = windows_of(types.node, x.shape, types.node.attributes.integers("kernel_shape"));
@@ -185,7 +186,7 @@ Windows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
       const std::int64_t wanted = given.empty() ? count[i] * w.strides[i] : given.at(given.size() - count.size() + i);
       require(wanted > 0 && wanted <= kLongest, Code::shape, subject_of(node), "an axis of {} cannot be made", wanted);
       pad_evenly(w, i, std::max<std::int64_t>(0, reach - wanted), automatic == "SAME_UPPER");
-      w.after[i] = reach - wanted - w.before[i];  // below 0: room behind that no window reaches
+      w.after[i] = reach - wanted - w.before[i];  // below 0: space behind that no window reaches
     }
     w.input.push_back(reach - w.before[i] - w.after[i]);
     require(w.input[i] >= 0, Code::shape, subject_of(node), "pads cut off all of axis {}", i + 2);

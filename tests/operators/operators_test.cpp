@@ -1,4 +1,4 @@
-// Every operator against ONNX's own cases; docs/operators.md is what comes out.
+// Every operator against ONNX's own cases. docs/operators.md is the result.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -21,9 +21,9 @@ struct Count {
 };
 
 struct Row {
-  Count until, after;  // cases of opsets until kOldCases, and after
+  Count until, after;  // cases of opsets up to kOldCases, and after
   bool checked = false, refused = false, computed = false;
-  std::set<std::string> without;  // inputs that no gradient goes to
+  std::set<std::string> without;  // inputs without a gradient
   std::string opsets;
   std::map<std::string, std::set<std::string>> missing;  // reason -> cases
 };
@@ -77,7 +77,7 @@ void count(const Tried &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
-// What no case of floats shows, the registry knows; tests/ops checks those.
+// The registry answers for operators without a case of floats; tests/ops checks those.
 std::string gradient_of(const std::string &op, const Row &row) {
   const ops::Op *known = ops::find(op);
   const bool listed = known != nullptr && known->gradient != nullptr;

@@ -19,7 +19,7 @@ Attributes slice(const Integers &starts, const Integers &ends, const Integers &a
   return {{"starts", starts}, {"ends", ends}, {"axes", axes}, {"steps", steps}};
 }
 
-// The same result whether an axis of the input is stored once or written out.
+// Checks that the result is the same whether an axis of the input is stored once or written out.
 void expect_compact_agrees(const std::string &op, const Attributes &attributes, const Array &x, std::int64_t stored) {
   const Array compact = evaluate(op, attributes, {x})[0], dense = evaluate(op, attributes, {x.densified()})[0];
   EXPECT_TRUE(compact.same_as(dense)) << op;
