@@ -1,4 +1,4 @@
-// Values first, then nodes, since nothing promises that a file lists its nodes in order.
+// Builds values first, then nodes, because a file need not list its nodes in order.
 #include "onnx_import/build.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using graph::Array;
 using graph::Origin;
 using graph::ValueId;
 
-// A node in messages: its name, or its operator and what it makes.
+// The name of a node in messages, or its operator and first output.
 std::string subject_of(const NodeProto &node) {
   if (!node.name().empty()) return printable(node.name());
   return (node.op_type().empty() ? "node" : printable(node.op_type())) +
@@ -32,6 +32,8 @@ std::string subject_of(const NodeProto &node) {
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
+// Turns parsed messages into a graph. Everything that can be wrong with a file's graph is checked here, with the node
+// or value at fault as the subject of the error, so that later rooms can rely on what they get.
 class Builder {
  public:
   Builder(const ModelProto &proto, const Storage &storage)
@@ -70,7 +72,7 @@ class Builder {
   const Storage &storage_;
   const std::string &path_;
   std::int64_t opset_ = 0;
-  std::unordered_set<std::string_view> reads_;  // by nodes, or as outputs of the graph
+  std::unordered_set<std::string_view> reads_;  // names that nodes or the graph's outputs read
   Draft draft_;
 };
 
@@ -90,7 +92,7 @@ ValueId Builder::add_value(graph::Value value, const std::string &subject) {
   return draft_.graph.add_value(std::move(value));
 }
 
-// Floats may be weights; all others are constants. Those that nothing reads stay out of the graph.
+// Float initializers may be weights; all others are constants. Unread ones stay out of the graph.
 void Builder::add_initializers() {
   for (const TensorProto &proto : graph_.initializer()) {
     const std::string &name = proto.name();
@@ -131,7 +133,8 @@ Input Builder::read_input(const ValueInfo &info) const {
   return input;
 }
 
-// Files of IR 3 list initializers among the inputs, later ones where they may be overridden: they are weights here.
+// Files of IR 3 list initializers among the inputs, and later files may, to let them be
+// overridden. Here they are weights.
 void Builder::add_inputs() {
   std::set<std::string_view> seen;
   for (const ValueInfo &info : graph_.input()) {
@@ -217,7 +220,7 @@ void Builder::add_node(const NodeProto &proto) {
   draft_.graph.add_node(std::move(node));
 }
 
-// True for a constant bool that is set, and for any other value that could be.
+// False only if the value is a constant bool that is not set.
 bool Builder::is_true(const std::string &value) const {
   const ValueId id = draft_.graph.find(value);
   const auto found = draft_.deferred.find(id);
@@ -229,7 +232,7 @@ bool Builder::is_true(const std::string &value) const {
   return bit != std::byte{0};
 }
 
-// Forms of older opsets into the newest one.
+// Upgrades forms of older opsets to the newest one.
 void Builder::renew(graph::Node &node, const NodeProto &proto) const {
   const bool sized = node.inputs.size() > 1 && node.inputs[1] != ValueId::none;
   if (node.op == "Split" && !sized && !node.attributes.has("num_outputs"))
@@ -237,7 +240,7 @@ void Builder::renew(graph::Node &node, const NodeProto &proto) const {
   if (node.op == "Dropout" && !node.inputs.empty()) {
     const bool trains = node.inputs.size() > 2 && node.inputs[2] != ValueId::none && is_true(proto.input(2));
     const bool masks = node.outputs.size() > 1 && reads_.contains(proto.output(1)) && !proto.output(1).empty();
-    if (trains || masks) {  // nothing else has a meaning here
+    if (trains || masks) {  // all other attributes mean nothing here
       node.attributes = node.attributes.has("seed") ? graph::Attributes{{"seed", node.attributes.integer("seed", 0)}}
                                                     : graph::Attributes{};
       return;

@@ -1,5 +1,5 @@
-// Metadata are text that nobody has checked: what is not understood is passed over, and names only ever serve to find
-// initializers that are there.
+// Metadata is text that nobody has checked. Unknown parts are ignored, and names only serve to
+// find existing initializers.
 #include "onnx_import/declared.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace {
 using graph::Stored;
 
 constexpr std::string_view kList = "protrain.parameters";
-// PyTorch's exporter: of a graph the signature of the exported program, of a value its line in it.
+// Written by PyTorch's exporter: kSignature on a graph holds the signature of the exported program, kKind
+// on a value its line in it.
 constexpr std::string_view kSignature = "pkg.torch.export.ExportedProgram.graph_signature";
 constexpr std::string_view kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
@@ -42,7 +43,7 @@ std::string_view last_word_in_capitals(std::string_view text) {
   return {};
 }
 
-// Both forms that PyTorch has written name the kind of a tensor before its target='NAME'.
+// PyTorch has written two forms. Both name the kind of a tensor before its target='NAME'.
 void read_signature(std::string_view text, std::map<std::string, Stored> &kinds) {
   constexpr std::string_view kTarget = "target='";
   for (std::size_t from = 0;;) {

@@ -1,4 +1,4 @@
-// Opening a model: skeleton, messages, checks, a draft of the graph. Everything later only fills the draft in.
+// Opens a model: skeleton, messages, checks, unbound graph. Everything later only fills the unbound graph in.
 #include "onnx_import/model.h"
 
 #include <fmt/ranges.h>
@@ -112,10 +112,10 @@ graph::Graph OpenModel::graph(const DimBindings &dims) const {
       const auto *name = std::get_if<std::string>(&dim);
       shape.push_back(name != nullptr ? dims.at(*name) : std::get<std::int64_t>(dim));
     }
-    byte_count(draft_.inputs[i].dtype, shape);  // Code::shape, Code::limit where no machine could address it
+    byte_count(draft_.inputs[i].dtype, shape);  // Code::shape, Code::limit for sizes that no machine can address
     graph.value(graph.inputs[i]).type.shape = std::move(shape);
   }
-  std::uint64_t bytes = 0;  // more than the files have, where many lie in one place
+  std::uint64_t bytes = 0;  // may exceed the files' size, because tensors can share bytes
   for (const auto &[id, tensor] : draft_.deferred) bytes = checked_add(bytes, tensor.bytes);
   require_room(bytes, storage_.model().path());
   for (const auto &[id, tensor] : draft_.deferred) {

@@ -1,5 +1,5 @@
-// A message that contains large tensors cannot be serialized in memory, so it is written as pieces: bytes, and tensors
-// whose bytes are fetched when their turn comes. Lengths are known beforehand, hence one pass over the weights.
+// A message with large tensors cannot be serialized in memory. It is written in parts: bytes, and tensors whose bytes
+// are fetched when their turn comes. Lengths are known beforehand, so one pass over the weights is enough.
 #include "onnx_import/save.h"
 
 #include <algorithm>
@@ -19,9 +19,10 @@ namespace protrain::onnx_import {
 
 namespace {
 
-constexpr std::uint64_t kAlignment = 4096;  // of external tensors: they can be mapped, and read past the page cache
+constexpr std::uint64_t kAlignment =
+    4096;  // of external tensors, so that they can be mapped and read past the page cache
 
-// A serialized message with gaps where tensors go.
+// A serialized message with gaps for tensors.
 class Pieces {
  public:
   std::uint64_t size() const { return size_; }
@@ -35,7 +36,7 @@ class Pieces {
     pieces_.push_back({{}, &tensor});
     size_ += tensor.bytes;
   }
-  // `message` as field `number` of the one being written.
+  // Appends `message` as field `number` of the message being written.
   void append(int number, Pieces message) {
     append(header(number, message.size_));
     for (Piece &piece : message.pieces_) pieces_.push_back(std::move(piece));
@@ -65,7 +66,7 @@ class Pieces {
   std::uint64_t size_ = 0;
 };
 
-// The tensor without its values and without word of where they were.
+// The tensor without its values and without their location.
 TensorProto &bare(const TensorProto &proto, Messages &messages) {
   TensorProto &out = messages.copy(proto);
   out.clear_raw_data();
@@ -88,6 +89,8 @@ Pieces whole(const std::string &bytes) {
   return out;
 }
 
+// Writes one model out with new weights. The form of each tensor is fixed first (inline, in the second file, or
+// unchanged), then the files are written in one pass, fetching one tensor at a time.
 class Saving {
  public:
   Saving(const Original &original, const std::string &path, const Model::Weights &weights)
@@ -104,7 +107,7 @@ class Saving {
     const Pieces model = model_pieces();
     require(model.size() <= kMaxFileBytes, Code::limit, path_,
             "its constants alone take {} bytes; a model file holds 2 GiB", model.size());
-    if (external_) write_data();  // before the model, which must not name a file that is not there yet
+    if (external_) write_data();  // before the model, which must not name a missing file
     write_model(model);
   }
 
@@ -127,7 +130,7 @@ class Saving {
   const Model::Weights &weights_;
   Messages messages_;
   bool external_ = false;
-  std::uint64_t data_bytes_ = 0;               // laid out so far
+  std::uint64_t data_bytes_ = 0;               // size of the second file so far
   std::vector<const Tensor *> data_;           // in the order of the second file
   std::vector<std::unique_ptr<Tensor>> held_;  // tensors of Constant nodes
 };
@@ -150,7 +153,7 @@ void Saving::refuse_own_files() const {
   }
 }
 
-// Small values that nobody trained stay as they are, byte for byte.
+// Small untrained values stay as they are, byte for byte.
 Pieces Saving::tensor_pieces(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
   const bool large = tensor.bytes > kPayloadBytes;
@@ -184,7 +187,7 @@ Pieces Saving::external_pieces(const Tensor &tensor) {
   add("offset", std::to_string(data_bytes_));
   add("length", std::to_string(tensor.bytes));
   head.set_data_location(1);
-  parse_tensor(head, path_);  // the name of the second file must be one that can be read again
+  parse_tensor(head, path_);  // checks that the second file's name can be read back
   data_.push_back(&tensor);
   data_bytes_ = checked_add(data_bytes_, tensor.bytes);
   return whole(head.SerializeAsString());
@@ -213,7 +216,7 @@ Pieces Saving::node_pieces(const NodeProto &node) {
 
 Pieces Saving::model_pieces() {
   ModelProto &rest = messages_.copy(original_.proto);
-  rest.clear_training_info();  // its graphs were not read, and its state is of another training
+  rest.clear_training_info();  // its graphs were not read, and its state belongs to another training
   GraphProto *rest_graph = rest.mutable_graph();
   rest_graph->clear_node();
   rest_graph->clear_initializer();

@@ -1,4 +1,4 @@
-// The messages are those of the skeleton: values stay in the file, and a copy says that they lie in the same place.
+// Works on the skeleton's messages. Values stay in the file, and a copy points to the same position.
 #include "onnx_import/split_model.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void SplitModel::add_copy(const graph::Split &split) {
   TensorProto &copy = *graph.add_initializer();
   copy = tensor;
   copy.set_name(split.name);
-  // Files of IR 3 list initializers among the inputs, others may.
+  // Files of IR 3 list initializers among the inputs; later files may.
   const auto input = std::find_if(graph.input().begin(), graph.input().end(), named);
   if (input == graph.input().end()) return;
   const ValueInfo &info = *input;
@@ -35,7 +35,7 @@ void SplitModel::add_copy(const graph::Split &split) {
 
 namespace {
 
-// The name of the initializer that `name` is an Identity of, or `name` itself.
+// Follows Identity nodes from `name` to the initializer, or returns `name` itself.
 std::string stored_as(const std::map<std::string, NodeProto *> &makers, std::string name) {
   for (auto maker = makers.find(name); maker != makers.end(); maker = makers.find(name)) {
     const NodeProto &node = *maker->second;

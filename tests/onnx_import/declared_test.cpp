@@ -52,7 +52,7 @@ TEST(Declared, KindsAndOriginsOfInitializersAlone) {
   EXPECT_EQ(declared(wire).folded_from.at("w").size(), 0u);
 }
 
-// The one of later versions, and the printed objects of earlier ones.
+// One signature of later versions, and the printed objects of earlier ones.
 TEST(Declared, SignaturesOfBothForms) {
   const std::map<std::string, Stored> kinds = {{"lin.weight", Stored::parameter}, {"bn.running_var", Stored::buffer}};
   for (const char *text :
@@ -97,7 +97,7 @@ TEST(Declared, ExportKeepsTheMetadataAndLeavesTheTrainingOut) {
   EXPECT_FALSE(found.updated);
 }
 
-// Two bytes each in the file, a hundred once they are parsed.
+// Two bytes each in the file, a hundred once parsed.
 TEST(Declared, ManyNotesAreCountedBeforeTheyAreParsed) {
   std::string notes;
   for (int i = 0; i < 2'000'000; ++i) notes += field(13, "");

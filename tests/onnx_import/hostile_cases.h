@@ -1,4 +1,4 @@
-// Malformed and malicious model files, each with what is said of it.
+// Malformed and malicious model files, each with its error.
 #pragma once
 
 #include <functional>
@@ -26,11 +26,11 @@ inline std::function<std::string()> changed(const std::function<void(Wire &)> &c
     return wire.bytes();
   };
 }
-// ... whose weight is this tensor.
+// ... with this tensor as weight.
 inline std::function<std::string()> weight(const std::string &proto) {
   return changed([=](Wire &wire) { wire.initializers = {proto}; });
 }
-// ... with this node more, which reads x and makes z.
+// ... with one more node, which reads x and makes z.
 inline std::function<std::string()> extra(const std::string &proto) {
   return changed([=](Wire &wire) { wire.nodes.push_back(proto); });
 }

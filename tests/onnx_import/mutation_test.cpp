@@ -1,5 +1,5 @@
-// Real models, mutated: what comes of them is a legal graph or an Error, and never a crash.
-// PROTRAIN_MUTATIONS asks for more of them than a test run makes.
+// Real models, mutated: the result is a legal graph or an Error, never a crash. PROTRAIN_MUTATIONS asks for more
+// mutations than a test run makes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace protrain::test {
 namespace {
 
-// True where a training graph came of it.
+// True if the result is a training graph.
 bool trains(const Scratch &scratch, const std::string &bytes) {
   try {
     const auto file = open_bytes(scratch, bytes);
