@@ -16,7 +16,7 @@ bool pass_input(Canonical &c, Node &node) {
   return true;
 }
 
-// Reshape, Squeeze, Unsqueeze, Flatten: a Reshape to the shape they give.
+// Turns Reshape, Squeeze, Unsqueeze and Flatten into a Reshape to their result's shape.
 bool to_reshape(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   const Shape shape = c.infer(node).at(0).shape;
@@ -35,7 +35,7 @@ bool expand(Canonical &c, Node &node) {
   return false;
 }
 
-// Each axis is repeated as a whole: (d) -> (1, d) -> (r, d) -> (r * d).
+// Repeats each axis as a whole: (d) -> (1, d) -> (r, d) -> (r * d).
 bool tile(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   const Integers repeats = node.attributes.integers("repeats");
@@ -52,7 +52,7 @@ bool tile(Canonical &c, Node &node) {
   return true;
 }
 
-// Blocks of b by b places lie behind one another in the channels, before them (DCR) or after them (CRD).
+// Cells of b by b elements lie one behind the other in the channels, before them (DCR) or after them (CRD).
 bool depth_to_space(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, s = c.shape(node.inputs.at(0));
   const std::int64_t b = node.attributes.integer("blocksize", 1), channels = result[1];
@@ -97,7 +97,7 @@ bool cast_like(Canonical &c, Node &node) {
 
 bool cast(Canonical &c, Node &node) {
   if (node.attributes.text("to", "") == name_of(c.type(node.inputs.at(0)).dtype)) return pass_input(c, node);
-  const Attributes attributes = {{"to", node.attributes.text("to", "")}};  // saturation concerns float8 alone
+  const Attributes attributes = {{"to", node.attributes.text("to", "")}};  // saturation concerns only float8
   if (same(node.attributes, attributes)) return false;
   c.become(node, "Cast", node.inputs, attributes);
   return true;
@@ -125,7 +125,7 @@ bool concat(Canonical &c, Node &node) {
   return node.inputs.size() == 1 && pass_input(c, node);
 }
 
-// The sizes are written out, whether they came as a number of pieces, as a list or not at all.
+// Writes the sizes out, whether they were given as a number of parts, as a list or not at all.
 bool split(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   if (node.outputs.size() == 1) return pass_input(c, node);
@@ -139,7 +139,8 @@ bool split(Canonical &c, Node &node) {
   return true;
 }
 
-// The sizes of the pieces: all `split[0]` but the last where it came as a scalar, else as listed; 1 where absent.
+// The sizes of the parts. A scalar gives the size of all parts except the last, a list gives
+// each; without either it is 1.
 Integers piece_sizes(const Node &node, std::int64_t extent) {
   Integers sizes = node.attributes.integers("split");
   if (sizes.size() > 1 || (sizes.size() == 1 && node.attributes.integer("equal", 0) == 0)) return sizes;

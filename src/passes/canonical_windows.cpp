@@ -1,6 +1,6 @@
-// Rules for convolution and pooling. Windows side by side are a Reshape; any others are read from the padded input by
-// a Gather with constant indices, whose gradient adds up what several windows share. What is left is a product with
-// the weights, or a reduction over each window.
+// Rules for convolution and pooling. Adjacent windows are a Reshape. Other windows are read from the padded input by a
+// Gather with constant indices, and its gradient sums up elements that windows share. The rest is a product with the
+// weights, or a reduction over each window.
 #include <limits>
 
 #include "ops/windows.h"
@@ -29,7 +29,7 @@ ValueId indices(Canonical &c, const Windows &w, bool window_first) {
   return c.rewriter().constant(graph::Array::from_integers({DType::i64, shape}, window_indices(w, window_first)));
 }
 
-// x (N, C, d...) as (N, C, padded elements), pads and what is missing behind filled with `value`.
+// x (N, C, d...) as (N, C, padded elements), with pads and missing elements at the end set to `value`.
 ValueId padded(Canonical &c, const Windows &w, ValueId x, double value) {
   const Shape shape = c.shape(x);
   Integers pads(2 * shape.size(), 0);
@@ -45,7 +45,7 @@ ValueId padded(Canonical &c, const Windows &w, ValueId x, double value) {
   return c.reshape(x, {shape[0], shape[1], count});
 }
 
-// Without what lies behind the last window, for windows that tile.
+// Cuts off what lies behind the last window, for windows that tile.
 ValueId cropped(Canonical &c, const Windows &w, ValueId x) {
   Integers starts, ends, axes;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {
@@ -111,7 +111,7 @@ bool conv(Canonical &c, Node &node) {
   return true;
 }
 
-// The gradient of a convolution to its input: each window's share is added where the window lies.
+// The gradient of a convolution to its input: each window's share is added at the window's position.
 bool conv_transpose(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
   const Windows windows = ops::transposed_windows_of(node, x, spatial(w));
@@ -137,7 +137,7 @@ bool conv_transpose(Canonical &c, Node &node) {
   return true;
 }
 
-// (N, C, d...) reduced over each window, by `op`; what is outside of x counts as `outside`.
+// Reduces (N, C, d...) over each window by `op`. Elements outside of x count as `outside`.
 ValueId over_windows(Canonical &c, const Windows &w, ValueId x, const char *op, double outside) {
   if (w.tile()) {
     Integers axes;

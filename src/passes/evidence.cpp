@@ -49,7 +49,7 @@ Declarations::Declarations(const Graph &graph, const Choices &choices, const Fil
       list_.size(), in_words(unmatched_));
 }
 
-// A table that is both looked up and multiplied by was two tensors to the framework, and the file has it once.
+// The framework may have had two tensors, one for lookups and one for products, that the file holds as one.
 void Declarations::count_missing(const Graph &graph) {
   for (const auto &[name, kind] : declared_.kinds)
     if (kind == Stored::parameter && !present_.contains(name)) undone_.push_back(name);
@@ -96,7 +96,7 @@ const Declarations::Names &Declarations::made_from(const std::string &name) cons
   return found == declared_.folded_from.end() ? none : found->second;
 }
 
-// A fold that moves elements can be trained in the place of what was folded; one that computes cannot.
+// A fold that only moves elements can be trained in place of its source. One that computes cannot.
 std::string Declarations::doubt_of_fold(const std::string &name) const {
   const Names &from = made_from(name);
   if (from.empty()) return "";
@@ -169,7 +169,7 @@ Declarations::Said Declarations::by_exporter(const std::string &name) const {
   return said;
 }
 
-// An exporter keeps one of several equal initializers, be they parameters or not.
+// An exporter keeps one of several equal initializers, whether they are parameters or not.
 void Declarations::doubt_copies(const std::string &initializer, Said &said) const {
   const std::string &name = in_file(initializer);
   const bool merged =

@@ -1,5 +1,5 @@
-// Rotary position embeddings written out: x * cos + concat(-x2, x1) * sin, where x1, x2 are the halves of the last axis
-// and cos, sin repeat their first half. In (B, H, S, D) or (B, S, H, D); Rotary wants the latter.
+// Rotary position embeddings written as single operators: x * cos + concat(-x2, x1) * sin. x1 and x2 are the halves of
+// the last axis, and cos and sin repeat their first half. x is (B, H, S, D) or (B, S, H, D); Rotary takes the latter.
 #include <algorithm>
 
 #include "passes/fuse.h"
@@ -10,7 +10,7 @@ namespace {
 
 const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};
 
-// x where `id` is concat(-x2, x1), made for one reader.
+// x if `id` is concat(-x2, x1) and made for one reader; none otherwise.
 ValueId rotated_half(const Rewriter &r, ValueId id) {
   const Node *concat = made_for_one(r, id, "Concat");
   if (concat == nullptr || concat->inputs.size() != 2 || !is_last_axis(r, *concat)) return ValueId::none;
@@ -33,7 +33,7 @@ bool has_equal_halves(const graph::Array &array) {
   return true;
 }
 
-// Whether the two halves of the last axis are equal, by value or by the way it is computed.
+// True if the two halves of the last axis are equal, by value or by the way they are computed.
 bool halves_equal(Fusion &fusion, ValueId id, int depth = 0) {
   const Rewriter &r = fusion.r;
   const Shape shape = r.shape(id);
@@ -60,7 +60,7 @@ struct Layout {
   Shape angles;              // (1|B, S, D / 2)
 };
 
-// How cos or sin lies over x; nothing where it depends on the head.
+// The layout of cos or sin over x; nothing if they depend on the head.
 std::optional<Layout> layout_over(const Shape &x, Shape angles) {
   if (x.size() != 4 || angles.size() > 4) return std::nullopt;
   angles.insert(angles.begin(), 4 - angles.size(), 1);
@@ -81,7 +81,7 @@ ValueId first_half(Rewriter &r, ValueId angles, const Shape &shape) {
   return r.emit("Reshape", {half}, {{"shape", shape}});
 }
 
-// The node gives the Rotary of x in the layout of x.
+// Makes the node the Rotary of x, in the layout of x.
 void become_rotary(Rewriter &r, const Node &node, ValueId x, const std::vector<ValueId> &angles, bool heads_first,
                    std::int64_t rotary_dim) {
   const Attributes attributes = {

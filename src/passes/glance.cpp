@@ -26,7 +26,7 @@ Glance look_at(const Graph &graph, const Node &node) {
   return seen;
 }
 
-// Leaves the walk; nothing is wrong.
+// Ends the walk; it is no error.
 struct Reached {
   Glance seen;
 };

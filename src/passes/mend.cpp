@@ -21,8 +21,8 @@ bool is_matrix_parameter(const Graph &graph, ValueId id) {
   return id != ValueId::none && graph.value(id).origin == Origin::parameter && graph.value(id).type.shape.size() == 2;
 }
 
-// The parameter that the node picks rows of by data (not by position, which is known), or multiplies by; none
-// otherwise.
+// The parameter whose rows the node picks by data (not by position, which is constant), or that it
+// multiplies by. None otherwise.
 ValueId table_of(const Graph &graph, const Node &node) {
   const bool by_data = node.op == "Gather" && graph.value(node.inputs.at(1)).origin != Origin::constant;
   return by_data && is_matrix_parameter(graph, node.inputs[0]) ? node.inputs[0] : ValueId::none;
@@ -31,7 +31,7 @@ ValueId operand_of(const Graph &graph, const Node &node) {
   return node.op == "MatMul" && is_matrix_parameter(graph, node.inputs.at(1)) ? node.inputs[1] : ValueId::none;
 }
 
-// What `find` finds, each once, in the order of nodes.
+// All values that `find` finds, each once, in the order of nodes.
 std::vector<ValueId> all_of(const Graph &graph, ValueId (*find)(const Graph &, const Node &)) {
   std::vector<ValueId> found;
   std::set<ValueId> met = {ValueId::none};
@@ -57,13 +57,14 @@ bool is_transpose(const Array &table, const Array &matrix) {
   return true;
 }
 
-// `copy` is `original` from here on, or its transpose, which a node makes that goes before all others.
+// Ties copies to originals: from then on `copy` is `original`, or its transpose from a node that
+// is put before all others.
 class Ties {
  public:
   Ties(Graph &graph, std::vector<Finding> &findings) : graph_(graph), findings_(findings) {}
 
   void add(ValueId original, ValueId copy, bool turned, const std::string &reason) {
-    const std::string name = graph_.value(copy).name;  // a copy: adding values moves them
+    const std::string name = graph_.value(copy).name;  // a copy, because adding values moves them
     const auto finding = std::ranges::find(findings_, name, &Finding::initializer);
     finding->parameter = finding->frozen = false;
     finding->tied_to = graph_.value(original).name;

@@ -9,7 +9,7 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr int kDeepest = 16;  // of the trees that formulas are read from
+constexpr int kDeepest = 16;  // depth of the trees that formulas are read from
 
 using Depth = int;
 

@@ -24,7 +24,7 @@ void say_what_was_split(Prepared &prepared) {
   }
 }
 
-// Initializers that BatchNormalization reads as the mean and variance of what it has seen, and nothing else reads.
+// Initializers that only BatchNormalization reads, as running mean and variance.
 std::set<std::string> statistics_of(const Graph &graph) {
   std::set<std::string> found, others;
   for (const Node &node : graph.nodes())

@@ -50,7 +50,7 @@ void Rewriter::keep(Node node) {
   kept_.push_back({std::move(node)});
 }
 
-// Outputs that the operator has in files and not here may stand there as long as nobody reads them.
+// Outputs that the operator has only in files may stay as long as nobody reads them.
 void Rewriter::infer_outputs(Node &node) {
   try {
     const std::vector<Type> types = ops::infer(graph_, node);
@@ -62,7 +62,7 @@ void Rewriter::infer_outputs(Node &node) {
     }
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       if (node.outputs[i] != kNone) graph_.value(node.outputs[i]).type = types[i];
-  } catch (const Error &error) {  // a shape that depends on data: prepare() names all of them at once
+  } catch (const Error &error) {  // prepare() reports all shapes that depend on data at once
     if (error.code != Code::unsupported) throw;
   }
 }
@@ -119,7 +119,7 @@ bool Rewriter::forward(ValueId from, ValueId to) {
   return true;
 }
 
-// The node that makes `from` makes `to` instead: an output of the graph keeps its name.
+// The node that makes `from` makes `to` instead, so that an output of the graph keeps its name.
 void Rewriter::take_over(ValueId from, ValueId to) {
   const int maker = made_by_[index(from)];
   std::ranges::replace(kept_[static_cast<std::size_t>(maker)].node.outputs, from, to);

@@ -1,4 +1,4 @@
-// Declarations outweigh the rules, in an order; where evidence is missing the verdict says that it is a guess.
+// Declarations outweigh the rules, in an order. If evidence is missing, the verdict says that it is a guess.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -271,8 +271,7 @@ TEST(Evidence, ScalesBesideAVarianceThatNothingNormalizesWithAreFrozen) {
   }
 }
 
-// What is left of such a penalty when the exporter took the weights for constants: it shifts the loss and trains
-// nothing.
+// The remains of such a penalty if the exporter took the weights for constants: it shifts the loss and trains nothing.
 TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4});
@@ -308,7 +307,7 @@ TEST(Evidence, ProductsNamedAsNormalizationsHaveOneFoldedIn) {
   }
 }
 
-// tf2onnx drops them where they are zero; nothing but the names tells who wrote the file.
+// tf2onnx drops biases that are zero. Only names tell who wrote the file.
 TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
   HandBuilt b;
   const ValueId w = b.initializer("m/dense/MatMul/ReadVariableOp:0", {4, 4}), bias = b.initializer("m.b", {4});
@@ -324,7 +323,7 @@ TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
 }
 
 // PyTorch's exporter gives every convolution a bias, and optimizers of files make an initializer of it.
-// A fresh model's tokens, and its tables of biases, are zeros all, of which the exporter stores one.
+// A fresh model's tokens and bias tables are all zeros, and the exporter stores them once.
 TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
   HandBuilt b;
   const ValueId token = b.initializer("m.token", {1, 1, 4}), table = b.initializer("m.table", {5, 4});
@@ -413,7 +412,7 @@ TEST(Formula, KnowsTablesThatProgramsWrite) {
   EXPECT_NE(passes::formula_of(Array::from_doubles(type, kernels), false), "");
   EXPECT_NE(passes::formula_of(Array::from_doubles(type, banks), false), "");
   EXPECT_EQ(passes::formula_of(Array::from_doubles(type, random), true), "");
-  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // the row of no waves
+  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // the row without waves
   EXPECT_NE(passes::formula_of(Array::from_doubles({DType::f32, {32}}, hann), false), "");
   EXPECT_EQ(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {1, 0.9999, 1.0002, 1.0001, 0.9998, 1}), false),
             "");

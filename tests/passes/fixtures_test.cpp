@@ -1,4 +1,4 @@
-// Real exports end as short graphs: every parameter found and nothing else, every pattern fused, one block a layer.
+// Real exports end as short graphs: every parameter found and nothing else, every pattern fused, one block per layer.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -98,7 +98,7 @@ TEST_P(Fixture, HasPyTorchsParametersAndNoOthers) {
   for (const auto &[name, norm] : norms.items()) wanted.insert(name);
   const passes::Prepared result = prepared(GetParam());
   for (ValueId id : result.graph.parameters) found.insert(result.graph.value(id).name);
-  // A table that is tied to the head goes by the name of either.
+  // A table tied to the head has one of the two names.
   if (!wanted.contains("m.lm_head.weight") && found.erase("m.lm_head.weight") > 0)
     found.insert(family_of(GetParam()) == "gpt2" ? "m.transformer.wte.weight" : "m.model.decoder.embed_tokens.weight");
   EXPECT_EQ(found, wanted);

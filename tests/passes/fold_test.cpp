@@ -11,7 +11,7 @@ namespace {
 
 using Histogram = std::map<std::string, int>;
 
-// Folds a graph that was built typed; the numbers must not change.
+// Folds a graph that was built typed. The numbers must not change.
 Graph folded(const Graph &before) {
   Graph graph = before;
   passes::fold(graph);
@@ -141,8 +141,8 @@ TEST(Canonical, NormalizationsGiveTheirStatistics) {
   EXPECT_EQ(only(graph, "RMSNormalization").outputs.size(), 2u);
 }
 
-// These operators have no reference values of their own: `file` says with them what `plain` says without, over the
-// same inputs.
+// These operators have no reference values of their own. `file` uses them and `plain` expresses the same without
+// them, over the same inputs.
 Graph folded_like(const HandBuilt &file, const HandBuilt &plain) {
   Graph graph = file.graph;
   passes::fold(graph);

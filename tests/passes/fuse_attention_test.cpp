@@ -1,4 +1,4 @@
-// Attention and rotary embeddings in pieces, as exporters write them.
+// Attention and rotary embeddings as single operators, the way exporters write them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Graph fused(const Graph &before) {
   return graph;
 }
 
-// What is added to hide key j from query i: everything later, and everything `window` or more before.
+// A mask that hides key j from query i: everything later, and everything `window` or more before.
 Array causal_mask(double hidden, std::int64_t window = 0, std::int64_t keys = kQueries) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < kQueries; ++i)
@@ -43,7 +43,7 @@ Attributes last_axis() { return {{"axis", std::int64_t{-1}}}; }
 
 struct Form {
   std::int64_t kv_heads = kHeads;
-  bool prescaled = false;       // q and k carry the square root of the scale each
+  bool prescaled = false;       // q and k each carry the square root of the scale
   bool flat_transpose = false;  // k is transposed as (B * H, S, D)
   bool guard = false;
 };
@@ -134,7 +134,7 @@ TEST(FuseAttention, ReadsWindowsFromTheValuesOfMasks) {
 
 TEST(FuseAttention, KeepsOtherMasksAsABias) {
   std::vector<double> values = causal_mask(kLowest).doubles();
-  values[7] = -0.5;  // a visible key with a malus
+  values[7] = -0.5;  // a visible key with a penalty
   const Array mask = Array::from_doubles({DType::f64, {1, 1, kQueries, kQueries}}, values);
   expect_attention(fused(masked_attention({}, mask)), 0, 0, 4);
 }
@@ -145,7 +145,7 @@ TEST(FuseAttention, TakesMasksThatArriveAtRunTime) {
   expect_attention(fused(finish(p, p.b.add("Add", {scores(p, {}), mask}), {})), 0, 0, 4);
 }
 
-// What a constant hides leaves the bias, and what is left of a padding mask is one row a sample.
+// The constant part leaves the bias, and the rest of a padding mask is one row per sample.
 TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
   for (const double hidden : {-kInfinity, kLowest})
     for (const std::int64_t window : {0, 3}) {
@@ -233,7 +233,7 @@ namespace {
 struct RotaryForm {
   bool heads_first = true;
   bool equal_halves = true;
-  std::int64_t passed = 0;  // elements of a head that are not turned
+  std::int64_t passed = 0;  // elements of a head that are not rotated
 };
 
 Graph rotary(RotaryForm form) {

@@ -1,4 +1,4 @@
-// Reading data at constant places.
+// Reading data at constant indices.
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 

@@ -1,4 +1,4 @@
-// What is trainable is found, not named.
+// Trainable initializers are found without naming them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -210,7 +210,7 @@ TEST(Parameters, TiesOfNothingAndOfOtherShapesAreRefused) {
   EXPECT_EQ(code_of([&] { find(b.graph, {.ties = {"c*"}}); }), Code::arg);
 }
 
-// T5's biases by distance meet scores through a choice by data; BEiT's token stands where data hides others.
+// T5's biases by distance reach scores through a choice by data. BEiT's token stands where data hides others.
 TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
   HandBuilt b;
   const ValueId sum = b.add("Add", {b.input("x", {}), b.initializer("m.bias", {1})});
@@ -265,7 +265,7 @@ TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
   x = b.add("Add", {x, b.initializer("row", {1, 4})});
   x = b.add("Add", {x, b.initializer("full_row", {1, 4})});
   b.graph.outputs = {b.add("Add", {x, b.initializer("zeros", {4})})};
-  std::vector<double> halves(20, 0.0), turns(20, 0.0);  // the first row stands for padding
+  std::vector<double> halves(20, 0.0), turns(20, 0.0);  // the first row is padding
   for (std::size_t row = 1; row < 5; ++row)
     for (std::size_t i = 0; i < 2; ++i) {
       const double angle = static_cast<double>(row) / (i == 0 ? 1 : 7);
@@ -280,7 +280,7 @@ TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
   EXPECT_EQ(find(b.graph, {}, values).parameters(), (Names{"learned", "full_row", "zeros"}));
 }
 
-// Rows that a padding mask multiplies are embeddings; cosines are multiplied by what the model computes.
+// Rows that a padding mask multiplies are embeddings. Cosines are multiplied by computed values.
 TEST(Parameters, ATableMultipliedByAMaskIsLearned) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {2, 3}, DType::i64), mask = b.input("mask", {2, 3, 1});

@@ -1,4 +1,4 @@
-// Vectors that an exporter merged are one for each place again; those of shared layers stay one.
+// Vectors that an exporter merged become one per place again; those of shared layers stay one.
 #include "passes/split.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The names of what was split off, given values by name; ones where there is none.
+// The names of the new vectors. Values are given by name, ones by default.
 Names split(Graph &graph, const std::map<std::string, Array> &values = {}) {
   const auto load = [&](const std::string &name) {
     const auto found = values.find(name);
@@ -105,7 +105,7 @@ TEST_F(Merged, MasksAreNoWeights) {
   EXPECT_EQ(split(b.graph), Names{});
 }
 
-// What a split says must be enough to repeat it on the file.
+// A split must hold enough to be repeated on the file.
 TEST_F(Merged, ReadersAreToldByWhatTheyMake) {
   const ValueId h = sum(x, product(norm(x), "w0")), y = norm(h);
   b.graph.outputs = {product(y, "w1")};
