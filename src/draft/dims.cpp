@@ -1,6 +1,6 @@
-// By trying. The graph is typed with guesses. Where a node's inputs do not fit together, a dim that moves one of their
-// sizes is solved for each size that the node holds beside it; what leads further is taken, and the graph is typed
-// again.
+// Works by trial. The graph is typed with guessed sizes. At a node whose inputs do not fit together, we solve for a dim
+// that changes one of their sizes, trying every size that the node's inputs hold. A size that lets typing get further
+// is taken, and the graph is typed again.
 #include "draft/dims.h"
 
 #include <algorithm>
@@ -20,17 +20,17 @@ using onnx_import::DimBindings;
 using passes::Glance;
 using By = DimSize::By;
 
-// Large enough that shapes are honest, small enough that nothing costs anything.
+// Large enough for realistic shapes, small enough to cost nothing.
 constexpr std::int64_t kBatch = 2, kDim = 16, kImage = 224;
 constexpr std::int64_t kLargest = 1 << 16;
-// Limits for all looks at the graph together: nodes, and operations on constants.
+// Limits for all typings of the graph together: nodes, and operations on constants.
 constexpr double kMostNodes = 2e6, kMostWork = 1 << 30;
-constexpr int kMostRounds = 16;  // nodes that do not fit
+constexpr int kMostRounds = 16;  // limits how many misfits are mended
 
-// Dims that take one size together: one alone, or the sides of an image.
+// Dims that take one size together: a single dim, or the sides of an image.
 using Group = std::vector<std::string>;
 
-// A size at a node: a dim of one of its inputs, or the number of all elements of one.
+// A size at a node: a dim of one of its inputs, or the number of elements of one.
 struct Place {
   std::size_t input;
   std::optional<std::size_t> axis;
@@ -53,13 +53,14 @@ std::vector<Place> places_of(const Glance &seen) {
   return places;
 }
 
-// A size that the node would take, and the input that has it.
+// A size that the node would accept, and the input that holds it.
 struct Target {
   std::int64_t size;
   std::size_t input;
 };
 
-// Dims of the inputs, times the groups of a convolution; numbers in lists such as a shape, their product and their sum.
+// Collects dims of the inputs, times the groups of a convolution; and from lists such as a shape their
+// numbers, product and sum.
 std::vector<Target> targets_of(const Glance &seen) {
   std::vector<Target> targets;
   std::set<std::int64_t> known;
@@ -98,11 +99,13 @@ struct Candidate {
   std::size_t group;
   std::int64_t low, high;    // sizes that fit
   std::size_t progress = 0;  // nodes that fit with it
-  std::size_t input = 0;     // of the node, that says so
-  bool stretches = false;    // to one element, which broadcasting takes for any number: nobody asked for it
+  std::size_t input = 0;     // the node's input that asks for it
+  bool stretches = false;    // to one element, which broadcasting accepts for any size, so nobody asked for it
   std::int64_t size() const { return roundest(low, high); }
 };
 
+// Finds sizes for the dims that were not given. It guesses all of them, then repairs one misfit after the other. A size
+// is an inference if only it makes the misfit disappear; otherwise it stays an assumption.
 class Settling {
  public:
   Settling(const onnx_import::Model &model, const DimBindings &given) : model_(model), bound_(given) {
@@ -117,7 +120,7 @@ class Settling {
         if (!misfit.error || !mend(misfit)) break;
       }
     } catch (const Error &error) {
-      if (error.code == Code::nomem) throw;  // all else is told by whoever opens the model with these dims
+      if (error.code == Code::nomem) throw;  // opening the model with these dims reports all other errors
     }
     for (const auto &[name, value] : bound_) settled_[name].value = value;
     return settled_;
@@ -140,12 +143,12 @@ class Settling {
   const onnx_import::Model &model_;
   DimBindings bound_;
   std::map<std::string, DimSize> settled_;
-  std::vector<Group> groups_;    // those that may still change
-  double nodes_ = 0, work_ = 0;  // that looks have taken
+  std::vector<Group> groups_;    // groups that may still change
+  double nodes_ = 0, work_ = 0;  // used by typings so far
 };
 
-// The sides of an image are the dims of four that are not the batch and not its channels, which come last where they
-// are few.
+// The sides of an image are the two dims of a 4-d input that are neither batch nor channels. Channels
+// come last if they are few.
 void Settling::guess() {
   std::set<std::string> sides;
   for (const onnx_import::Input &input : model_.inputs()) {
@@ -181,7 +184,7 @@ DimBindings Settling::with(std::size_t group, std::int64_t size) const {
   return dims;
 }
 
-// A side alone of an image whose sides together have a size that fits: images are taken to be square then.
+// True for a single side of an image whose sides together have a size that fits. Images are then taken to be square.
 bool Settling::is_part_of(std::size_t group, const std::vector<Candidate> &found) const {
   return std::ranges::any_of(found, [&](const Candidate &candidate) {
     return candidate.group != group && !candidate.stretches &&
@@ -207,8 +210,8 @@ bool Settling::mend(const Glance &misfit) {
   return true;
 }
 
-// Sizes of the group with which the node gets what it would take, and beyond which it does not work: where it does, no
-// size was asked for, there was only too little.
+// Collects sizes of the group that satisfy the node, but that stop to work when doubled. If the doubled size also
+// works, no particular size was asked for; there was only too little.
 void Settling::solve(const Glance &misfit, std::size_t group, std::vector<Candidate> &found) {
   const std::int64_t now = size_of(group);
   const Glance twice = look(with(group, 2 * now), misfit.position);
@@ -231,7 +234,7 @@ void Settling::solve(const Glance &misfit, std::size_t group, std::vector<Candid
   }
 }
 
-// The smallest size of the group that brings `place` to `size` at least; sizes grow with the dims they are made of.
+// The smallest size of the group that brings `place` to at least `size`. Sizes grow with the dims they are made of.
 std::int64_t Settling::first_of(std::size_t group, const Place &place, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const Glance seen = look(with(group, dim), until);
@@ -255,7 +258,7 @@ std::optional<Candidate> Settling::reach(const Glance &misfit, std::size_t group
     return seen.position == misfit.position && size_at(seen, place) == size;
   };
   const std::int64_t now = size_of(group), before = size_at(misfit, place).value_or(0);
-  if (proportional) {  // as most are
+  if (proportional) {  // the common case
     const std::int64_t dim = now * size % before == 0 ? now * size / before : 0;
     if (dim == 0 || dim > kLargest || !is_reached(dim)) return std::nullopt;
     if (!is_reached(dim - 1) && !is_reached(dim + 1)) return Candidate{.group = group, .low = dim, .high = dim};
@@ -266,7 +269,8 @@ std::optional<Candidate> Settling::reach(const Glance &misfit, std::size_t group
       .group = group, .low = low, .high = std::max(low, first_of(group, place, misfit.position, size + 1) - 1)};
 }
 
-// No size at the node says how large: the nearest power of two with which it works, above the present one or below.
+// Used if no size at the node tells how large. Takes the nearest power of two with which the node works, first above
+// the present size, then below.
 bool Settling::resize(const Glance &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)

@@ -26,6 +26,9 @@ std::string seconds_text(double seconds) {
 
 double seconds_of(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
+// Turns a draft into sentences: memory, weights, activations, time, the bottleneck, and other plans. It only
+// reads the draft, its simulated step and the alternatives, so that `protrain plan` and a session explain the
+// same plan in the same words.
 class Explanation {
  public:
   explicit Explanation(const Draft &draft)
@@ -120,7 +123,7 @@ class Explanation {
     say("{}.", text);
   }
 
-  // What the stalls of compute are, longest first.
+  // The causes of compute's stalls, longest first.
   std::vector<std::pair<std::int64_t, std::string>> waits() const {
     std::vector<std::pair<std::int64_t, std::string>> found;
     for (std::size_t s = program::kFirstStall; s < program::kStallCount; ++s)
@@ -183,7 +186,7 @@ class Explanation {
       say("Nothing is busy all of the step ({}): what would help most is not to wait {}.", all, longest.front().second);
   }
 
-  // Whether a change, in percent, would be printed as none.
+  // True if a change, in percent, would be printed as none.
   static bool as_long(double change) { return std::abs(change) < 0.5; }
 
   void say_change(const Alternative &other) {

@@ -9,7 +9,7 @@ namespace protrain::draft {
 
 namespace {
 
-// Of several outputs the one called "loss" is trained on; the others would only hold memory.
+// If one of several outputs is called "loss", only it is trained on. The others would only take memory.
 void keep_loss_output(graph::Graph &graph) {
   const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == "loss"; };
   const auto found = std::ranges::find_if(graph.outputs, is_loss);

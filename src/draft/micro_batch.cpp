@@ -43,8 +43,8 @@ std::int64_t largest_that_fits(const Settings &settings, const onnx_import::Sour
   return any;
 }
 
-// The samples of a micro-batch that were settled when the checkpoint was made that is resumed; 0: the options said it,
-// or nothing is resumed.
+// The samples per micro-batch that were settled for the checkpoint being resumed. 0 if the options gave them
+// then, or nothing is resumed.
 std::int64_t samples_of_checkpoint(const std::string &path) {
   if (path.empty()) return 0;
   const state::Checkpoint checkpoint = open_checkpoint(path);
@@ -61,7 +61,7 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
                                              TargetMachine &machine) {
   if (!settings.tokens_per_step) return std::nullopt;
   const Batch batch = batch_of(inputs_of(*onnx_import::Model::open(source), settings.loss), settings.dims);
-  // Other dims that nobody bound are told where the graph is made.
+  // Building the graph reports other dims that are not bound.
   if (batch.samples > 0 || batch.tokens_per_sample == 0) return std::nullopt;
   const std::int64_t tokens = *settings.tokens_per_step;
   require(tokens % batch.tokens_per_sample == 0, Code::arg, "tokens_per_step",

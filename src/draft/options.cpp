@@ -1,4 +1,4 @@
-// The table of every option, and the checks it asks for. A new option is one row.
+// The table of all options, and their checks. A new option is one row.
 #include "draft/options.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ using enum OptionType;
 constexpr std::string_view kTypeNames[] = {"text", "integer", "real", "bytes", "choice", "list"};
 
 constexpr OptionRow kOptions[] = {
-    // Where and how a step is computed.
+    // Computation.
     {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed"},
     {"threads", integer, "0", ">= 0, <= 1024", "size of the team of threads; 0: as many as the process may use"},
     {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
@@ -40,7 +40,7 @@ constexpr OptionRow kOptions[] = {
      "a machine to plan for that is not this one: rtx3090, a100-80gb, h200, or its description as JSON"},
     {"profile_dir", text, "", "DIR",
      "where times of kernels, copies and disk are kept once they are measured; else the user's cache directory"},
-    // What is trained.
+    // Parameters.
     {"trainable", list, "", "GLOB",
      "initializers that are trained, whatever the file and the rules say, and whatever frozen matches"},
     {"frozen", list, "", "GLOB", "parameters that are not trained, but for those that trainable matches"},
@@ -74,7 +74,7 @@ constexpr OptionRow kOptions[] = {
      "what a NaN or infinity does: stop at once, skip the step, or leave everything as before the step"},
     {"tokens_per_step", integer, "", "> 0", "tokens in one update; more than a batch holds are accumulated"},
     {"accumulation", integer, "1", ">= 1", "batches whose gradients make one update"},
-    // What training goes on from.
+    // Resuming.
     {"resume", text, "", "DIR",
      "goes on from a checkpoint, or from the newest one in a directory of them: weights, optimizer state, step, "
      "seed"},
@@ -94,7 +94,7 @@ const OptionRow &row_of(const std::string &key) {
        nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
 }
 
-// Whether `number` keeps one condition: ">= 0", "> 0", "<= 8", "< 1".
+// True if `number` meets one condition: ">= 0", "> 0", "<= 8", "< 1".
 bool holds(std::string_view condition, double number) {
   const std::size_t digits = condition.find_first_of("-.0123456789");
   const double bound = parse_real(condition.substr(digits)).value();
@@ -165,7 +165,7 @@ bool Options::is_set(const std::string &key) const {
 std::string Options::get(const std::string &key) const {
   const OptionRow &row = row_of(key);
   if (const auto found = set_.find(key); found != set_.end()) return fmt::format("{}", fmt::join(found->second, "\n"));
-  if (key == "weight_decay" && get("optimizer") == "sgd") return "0";  // what people expect of each optimizer
+  if (key == "weight_decay" && get("optimizer") == "sgd") return "0";  // the customary default of each optimizer
   return std::string(row.fallback);
 }
 

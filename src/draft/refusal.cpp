@@ -21,7 +21,7 @@ std::string key_of(Tier tier, const Budget &budget) {
 bool fits(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine) {
   try {
     return estimate(settings, source, machine).decision.found.best.has_value();
-  } catch (const Error &error) {  // shapes that the model cannot have
+  } catch (const Error &error) {  // the model cannot have these shapes
     if (error.code == Code::nomem) throw;
     return false;
   }
@@ -52,7 +52,7 @@ Change more_memory(const Draft &draft) {
   return more;
 }
 
-// A disk of `with` bytes, and what memory lacks beside it.
+// A disk of with[2] bytes, and the memory that is missing besides.
 Change with_disk(const plan::Bytes &with, const Draft &draft) {
   const std::string disk = fmt::format("{} ({})", with[2], bytes_text(with[2]));
   Change change = draft.settings.hardware.empty()

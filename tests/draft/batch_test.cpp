@@ -1,4 +1,4 @@
-// What of a model's inputs is the batch.
+// The choice of a model's batch among its inputs.
 #include "draft/batch.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST(Batch, IsToldByCheckAsTheModelIsLoaded) {
   EXPECT_EQ(batch.tokens_per_sample, 16);
 }
 
-// Features are no tokens, but classes as labels are: one a sample.
+// Features are no tokens, but labels that are classes are: one per sample.
 TEST(Batch, CountsTheLabelsOfAnAttachedLoss) {
   const test::Scratch scratch;
   test::Wire wire;

@@ -1,5 +1,5 @@
-// Files in which PyTorch's exporter computed a parameter away (optimize=True), with the exporter's metadata and
-// without. They train, as another model than PyTorch's: check says so of each.
+// Files in which PyTorch's exporter computed a parameter away (optimize=True), with and without the exporter's
+// metadata. They train, but not as PyTorch's model would: check says so for each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 struct Folded {
-  const char *model, *parameter;  // which the file has not any more
-  const char *computed;           // what the exporter made of it
+  const char *model, *parameter;  // no longer in the file
+  const char *computed;           // computed by the exporter from it
 };
 
 class FoldedFiles : public testing::TestWithParam<Folded> {

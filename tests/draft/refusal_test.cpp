@@ -1,4 +1,4 @@
-// What a budget that is too small is answered with: figures that work to the byte, and other changes that do.
+// Refusals of budgets that are too small: their figures work to the byte, and so do the other changes they name.
 #include "draft/refusal.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using test::error_of;
 using test::Pairs;
 using test::Scratch;
 
-// Sessions of a model that differ in their budgets.
+// Sessions of one model that differ in their budgets.
 class Asked {
  public:
   explicit Asked(const std::string &model, Pairs more = {}) : model_(model), options_(test::base_options(model)) {
@@ -28,7 +28,7 @@ class Asked {
   std::unique_ptr<session::Session> create(const Pairs &budgets) const {
     return session::Session::create(options(budgets), test::fixture(model_ + ".onnx"), nullptr);
   }
-  // What `protrain plan` would say.
+  // The answer of `protrain plan`.
   nlohmann::json planned(const Pairs &budgets) const {
     return nlohmann::json::parse(plan_model(options(budgets), test::fixture(model_ + ".onnx"), nullptr));
   }
@@ -94,7 +94,7 @@ TEST(Refusal, NamesTheSmallestMemoryThatWorksWhateverElseIsAskedFor) {
 }
 
 TEST(Refusal, NamesHostMemoryWhereThatIsWhatLacks) {
-  // The device cannot take all, and what is left does not fit beside it.
+  // The device cannot take everything, and the rest does not fit on the host.
   const Asked asked("gpt2-dynamic-opset18");
   const std::uint64_t device = figure_in(asked.refusal({{"host_memory", "1GiB"}, {"device_memory", "4096"}}));
   const Error error = asked.refusal({{"host_memory", "4096"}, {"device_memory", std::to_string(device)}});
@@ -140,7 +140,7 @@ TEST(Refusal, NamesADirectoryWhereADiskWouldDo) {
   Pairs with_disk = between;
   with_disk.emplace_back("offload_dir", scratch.path());
   EXPECT_EQ(asked.refusal(with_disk).code, Code::ok);
-  // Where even that needs more memory, the text says how much.
+  // If a disk also needs more memory, the text says how much.
   const Error both = asked.refusal({{"memory", "4096"}});
   EXPECT_NE(both.text.find("of disk and memory=" + std::to_string(disk)), std::string::npos) << both.text;
 }
