@@ -32,7 +32,8 @@ state::Description describe(const draft::Draft &draft) {
   return description;
 }
 
-// Only float16 has one: training goes on in any precision, and in float16 with the first scale where there is none.
+// Only float16 has a loss scale. Training may go on in another precision; float16 starts with the
+// first scale if there is none.
 LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   if (!checkpoint.description().counters.contains(kLossScale)) return {};
   const LossScale scale(counter(checkpoint, kLossScale), counter(checkpoint, kApplied));

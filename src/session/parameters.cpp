@@ -12,7 +12,7 @@ namespace protrain::session {
 
 namespace {
 
-constexpr std::size_t kBlockElements = 256 << 10;  // that pass between planes and float32 at once
+constexpr std::size_t kBlockElements = 256 << 10;  // converted between planes and float32 at a time
 constexpr std::size_t kNarrowBytes = 2;
 
 template <typename T>
@@ -26,7 +26,7 @@ void set_element(std::byte *at, std::size_t i, T value) {
   std::memcpy(at + i * sizeof value, &value, sizeof value);
 }
 
-// act(T{}) with the T of a narrow type.
+// Calls act(T{}) with the narrow type T.
 template <typename Act>
 void with_narrow(DType dtype, Act &&act) {
   dtype == DType::f16 ? act(arith::f16{}) : act(arith::bf16{});
@@ -40,7 +40,7 @@ void split(std::span<const std::byte> masters, std::byte *high, std::byte *low) 
     set_element(low, i, planes.low);
   }
 }
-// `low` nullptr: none is kept.
+// A null `low` means that no low plane is kept.
 template <typename T>
 void join(const std::byte *high, const std::byte *low, std::span<std::byte> masters) {
   for (std::size_t i = 0; i < masters.size() / sizeof(float); ++i) {
@@ -52,7 +52,7 @@ void join(const std::byte *high, const std::byte *low, std::span<std::byte> mast
 
 }  // namespace
 
-// Planes of some masters, on their way.
+// A buffer for the planes of some masters while they are converted.
 struct Parameters::Block {
   Block(DType narrow, std::uint64_t low_bytes, std::size_t elements)
       : dtype(narrow), low_size(low_bytes), high(elements * kNarrowBytes), low(elements * low_bytes) {}
@@ -69,7 +69,7 @@ struct Parameters::Block {
   }
 
   DType dtype;
-  std::uint64_t low_size;  // bytes of an element
+  std::uint64_t low_size;  // bytes per element
   std::vector<std::byte> high, low;
 };
 
@@ -116,7 +116,8 @@ void Parameters::fill(int threads, bool reachable) {
   if (!in_place.empty()) fill_in_place(in_place, threads);
 }
 
-// Memory comes zeroed from the system, which takes longer than copying a file out of its cache: chunks are shared out.
+// The chunks are shared out among threads, because the first touch of new memory takes longer than copying a
+// file out of the page cache.
 void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threads) {
   const auto most = static_cast<int>(std::min<std::size_t>(chunks.size(), std::numeric_limits<int>::max()));
   Team readers(std::clamp(threads, 1, most), "protrain-read");
@@ -132,7 +133,7 @@ void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threa
   });
 }
 
-// What the disk holds must have been written before it is read.
+// The disk's regions must be written before they are read, so zeros are written too.
 void Parameters::fill_through_memory(std::size_t c) {
   const program::State::Chunk &chunk = state().chunks[c];
   const program::Buffer &weights = buffer(chunk.weights), *low = low_plane(c);
@@ -197,12 +198,12 @@ void Parameters::write_at(const program::Operand &at, std::uint64_t offset, std:
   store_.write(buffer(at.buffer), at.offset + offset, in.data(), in.size());
 }
 
-// act(block, first, count): for as many elements of a split parameter as make `bytes` of float32.
+// Calls act(buffer, first, count) for part after part of a split parameter; `bytes` counts its float32.
 template <typename Act>
 void Parameters::each_block(std::size_t p, std::uint64_t bytes, Act &&act) {
   const std::size_t elements = bytes / sizeof(float);
   Block block = block_of(p, elements);
-  std::optional<run::Store::Sweep> sweep;  // blocks are smaller than the disk's pieces
+  std::optional<run::Store::Sweep> sweep;  // parts are smaller than the disk's pieces
   if (buffer(state().weights(p).buffer).tier == Tier::disk) sweep.emplace(store_);
   for (std::size_t first = 0; first < elements; first += block.elements())
     act(block, first, std::min(block.elements(), elements - first));
@@ -232,7 +233,8 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
   });
 }
 
-// Gradients on disk are arrays of their own. Narrow ones are read to the upper half of `out`, and widened from there.
+// A gradient on the disk is an array of its own. A narrow one is read into the upper half of
+// `out` and widened from there.
 void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;

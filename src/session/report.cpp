@@ -51,13 +51,13 @@ Json memory_json(const MemoryAround &memory) {
           {"unpinned_bytes", memory.unpinned}};
 }
 
-// At most so many names, for a line that people read.
+// The first names, for a line that people read.
 std::vector<std::string> some_of(const std::vector<std::string> &names) {
   constexpr std::size_t kMostNamed = 20;
   return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kMostNamed, names.size()))};
 }
 
-// Initializers that may not be what they were taken for, and what to do.
+// Initializers whose role is uncertain, and what to do about them.
 Json doubtful_json(const draft::Draft &draft) {
   if (draft.doubts.empty() && draft.unmatched.empty()) return Json::object();
   return {{"count", draft.doubts.size()},

@@ -1,4 +1,4 @@
-// The text ends in a line with the checksum of everything before its digits; later versions keep that line.
+// The text ends in a line with the checksum of everything before its digits. Later versions keep that line.
 #include "state/manifest.h"
 
 #include <algorithm>

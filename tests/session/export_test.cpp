@@ -1,5 +1,5 @@
-// What is exported is the model as it stands: one more step of it is the step that the session would have taken, bit
-// for bit, under SGD without momentum, which keeps nothing else.
+// An exported model is the present model: one more step of it is, bit for bit, the step that the session would have
+// taken, under SGD without momentum, which keeps no other state.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Exported,
                          testing::Values("gpt2-dynamic-opset18", "mistral-dynamic-opset23", "torchscript-gpt2-opset13"),
                          [](const auto &info) { return test::family_of(info.param); });
 
-// The old exporter writes a tied head as a second tensor: the transpose of the table.
+// The older exporter writes a tied head as a second tensor: the transpose of the table.
 TEST(TiedHead, IsWrittenIntoBothTensors) {
   const test::Scratch scratch;
   const auto session = Session::create(options_of(kLanguage), test::fixture("torchscript-gpt2-opset13.onnx"), nullptr);
@@ -89,7 +89,7 @@ TEST(TiedHead, IsWrittenIntoBothTensors) {
   EXPECT_FALSE(after->load(table).same_as(before->load(table)));
 }
 
-// Weights that are one have the gradients of two that are equal, added up.
+// The gradient of tied weights is the sum of the gradients of two equal weights.
 TEST(TiedByOption, AreTrainedAndExportedAsOne) {
   const std::string model = test::fixture("llama-dynamic-opset18.onnx"), table = "m.model.embed_tokens.weight",
                     head = "m.lm_head.weight";
@@ -168,7 +168,7 @@ TEST_F(MergedNorms, AreToldApartByCheck) {
   EXPECT_EQ(told, test::kMergedLayers);
 }
 
-// Frozen ones are written too, each as it was.
+// Frozen weights are written too, unchanged.
 TEST_F(MergedNorms, MayBeFrozen) {
   Case frozen = training();
   frozen.options.emplace_back("frozen", "ones*");

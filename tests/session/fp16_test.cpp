@@ -1,4 +1,4 @@
-// The loss scale in training: gradients too large and too small for float16, and what a session makes of them.
+// The loss scale in training: gradients too large or too small for float16, and how a session handles them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,8 @@ using test::error_of;
 using Json = nlohmann::json;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-// y = x w, of two rows and four columns; the loss is the mean square of y - labels, dL/dy a quarter of y - labels.
+// y = x w, with two rows and four columns. The loss is the mean square of y - labels, so dL/dy
+// is a quarter of y - labels.
 class Fp16 : public testing::Test {
  protected:
   std::unique_ptr<Session> session_of(const Pairs &more) {
@@ -49,7 +50,7 @@ class Fp16 : public testing::Test {
     return g;
   }
 
-  // Until the scale fits; the number of steps that were skipped.
+  // Steps until the scale fits; returns the number of skipped steps.
   int step_until_applied(Session &session, const std::vector<float> &labels, StepResult &result) {
     const std::vector<float> before = weights(session);
     for (int skipped = 0; skipped < 20; ++skipped) {
@@ -113,7 +114,7 @@ TEST_F(Fp16, TrainsByGradientsThatFloat16DoesNotHold) {
   EXPECT_NEAR(result.grad_norm, std::sqrt(square), 2e-3 * std::sqrt(square));
 }
 
-// A limit that the scaled gradients are far above, and the true ones far below.
+// A limit far below the scaled gradients and far above the true ones.
 TEST_F(Fp16, ClipsGradientsAsTheyAreWithoutTheScale) {
   const auto limited = session_of({{"clip_norm", "1000"}, {"clip_value", "1000"}}), plain = session_of({});
   StepResult result;

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// A step with every kind of instruction, on workers, and what is said of it.
+// A step with every kind of instruction, on workers, and its report.
 class Reported {
  public:
   explicit Reported(bool workers)

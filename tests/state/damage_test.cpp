@@ -1,4 +1,4 @@
-// What is damaged, foreign or of another version is refused with its code before a byte of it is handed over.
+// Damaged or foreign files and files of another version are refused with their code before any byte is handed over.
 #include "sealed.h"
 #include "small.h"
 
@@ -11,7 +11,7 @@ class Damaged : public Saved {
 
   std::string file(const std::string &name) const { return path_ + "/" + name; }
   std::string manifest() const { return get(file("manifest.json")); }
-  // Of a load that must fail without handing over anything.
+  // The error of a load that must fail without handing over anything.
   Error refusal(const Description &wanted = small(10)) const {
     std::size_t writes = 0;
     const Error error =
@@ -19,7 +19,7 @@ class Damaged : public Saved {
     EXPECT_TRUE(writes == 0 || error.code == Code::ok);
     return error;
   }
-  // Of a manifest in which `from` is `to`, its checksum right.
+  // The error for a manifest in which `from` is replaced by `to`, with a correct checksum.
   Error refusal_of(const std::string &from, const std::string &to) const {
     const std::string whole = manifest();
     std::string text = whole;
@@ -131,7 +131,7 @@ TEST_F(Damaged, AManifestThatSaysSomethingImpossibleIsRefused) {
   EXPECT_EQ(refusal_of("\"bytes\": ", "\"bytes\": 1").code, Code::corrupt);
 }
 
-// However the folder was named to open(): only a copy under another name says nothing of its step.
+// The check holds however the folder was named to open(). Only a copy under another name says nothing about its step.
 TEST_F(Damaged, AStepThatIsNotThatOfTheFolderIsRefused) {
   fs::copy(path_, directory_ + "/best", fs::copy_options::recursive);
   std::string text = manifest();

@@ -1,5 +1,4 @@
-// A save that is killed, at any instant, leaves a checkpoint that loads: the last that was acknowledged, or a later
-// one.
+// A save that is killed at any instant leaves a checkpoint that loads: the last acknowledged one, or a later one.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,15 +13,14 @@ namespace {
 
 constexpr int kKills = 50;
 
-// Large enough for kills to meet all parts of a save.
+// Large enough for kills to hit all parts of a save.
 Description medium(std::uint64_t step) {
   Description description = small(step);
   description.parameters[0].shape = {300'000};
   return description;
 }
 
-// Saves one step after the other, each twice so that one of the same step is replaced too, and tells each through
-// `out`.
+// Saves one step after the other, each twice so that replacing is covered too, and reports each through `out`.
 [[noreturn]] void save_until_killed(const std::string &directory, std::uint64_t step, int out) {
   for (;; ++step)
     for (int again = 0; again < 2; ++again) {
@@ -31,7 +29,7 @@ Description medium(std::uint64_t step) {
     }
 }
 
-// Kills a process that saves from `first` on; returns the last step that it told of, or `first` - 1.
+// Kills a process that saves from `first` on. Returns the last step that it reported, or `first` - 1.
 std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, std::uint32_t microseconds) {
   int ends[2];
   if (pipe(ends) != 0) return 0;

@@ -1,4 +1,4 @@
-// What is saved is loaded, the newest first; what cannot be saved leaves everything as it was.
+// Saved data is loaded, the newest first. A save that fails leaves everything as it was.
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ TEST_F(Saved, WhatAKilledSaveLeftIsPassedOverAndRemoved) {
   EXPECT_EQ(entries(), 2u);
 }
 
-// The state between the two renames of a file system that cannot swap names.
+// The state between the two renames on a file system that cannot swap names.
 TEST_F(Saved, OneThatWasPutAsideIsFoundAndGivesWay) {
   save_step(3);
   fs::rename(directory_ + "/step-0000000003", directory_ + "/step-0000000003.old");
