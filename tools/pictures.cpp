@@ -15,7 +15,7 @@ namespace {
 constexpr double kWidth = 900, kLeft = 84, kTop = 40, kBelow = 52;
 constexpr const char *kBlue = "#0072b2";
 
-// Okabe and Ito's colours, which people who see colours differently can tell apart; one an owner, in their order.
+// Okabe and Ito's colours, which colour-blind people can tell apart; one per owner, in the owners' order.
 constexpr const char *kColours[] = {"#0072b2", "#56b4e9", "#d55e00", "#cc79a7",
                                     "#009e73", "#f0e442", "#e69f00", "#999999"};
 const char *colour(std::size_t owner) { return kColours[owner % std::size(kColours)]; }
@@ -34,7 +34,7 @@ struct Panel {
 
 double at(const Json &row) { return row[0].get<double>(); }
 
-// Of the first `owners` owners.
+// The bytes of the first `owners` owners together.
 double sum(const Json &row, std::size_t owners) {
   double bytes = 0;
   for (std::size_t o = 1; o <= owners; ++o) bytes += row[o].get<double>();
@@ -57,7 +57,7 @@ std::vector<Panel> panels_of(const Json &timeline) {
   return panels;
 }
 
-// The uppermost is painted first, as tall as all below it together, which then cover it.
+// Paints the top area first, as tall as all areas below it together. Those then cover its lower part.
 void draw_areas(Svg &svg, const Plot &plot, const Panel &panel, std::size_t owners) {
   for (std::size_t o = owners; o > 0; --o) {
     const bool held = std::ranges::any_of(panel.rows, [&](const Json &row) { return row[o].get<double>() > 0; });
@@ -68,7 +68,7 @@ void draw_areas(Svg &svg, const Plot &plot, const Panel &panel, std::size_t owne
   }
 }
 
-// From top to bottom as the areas are.
+// Lists the owners from top to bottom, like the areas.
 void draw_legend(Svg &svg, Place place, const Json &owners, const std::vector<Panel> &panels) {
   for (std::size_t o = owners.size(); o > 0; --o) {
     const auto holds = [&](const Panel &panel) {
@@ -97,7 +97,7 @@ double end_of(const std::vector<Panel> &panels) {
   return end > 0 ? end : 1e-3;
 }
 
-// Of each stretch of points the highest and the lowest remain.
+// Thins out a curve: keeps the highest and the lowest point of each stretch.
 std::vector<Place> telling(const std::vector<Place> &points) {
   const std::size_t stretch = points.size() / 500 + 1;
   std::vector<Place> kept;
