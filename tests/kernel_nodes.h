@@ -1,4 +1,4 @@
-// Nodes that the tests of single kernels share.
+// Nodes that tests of single kernels share.
 #pragma once
 
 #include <utility>
@@ -40,8 +40,8 @@ inline Attributes form(std::int64_t causal, std::int64_t window = 0, double soft
 // Rotary.
 struct RotaryCase {
   Shape x;              // (B, S, H, D)
-  std::int64_t turned;  // dims that turn
-  bool per_batch;       // angles of each batch row
+  std::int64_t turned;  // dims that are rotated
+  bool per_batch;       // separate angles for each batch row
 };
 
 inline OneNode rotary(const RotaryCase &c, std::int64_t interleaved, std::int64_t inverse) {

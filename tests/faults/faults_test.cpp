@@ -34,10 +34,10 @@ void PrintTo(const Model &model, std::ostream *out) { *out << model.name; }
 
 namespace {
 
-constexpr unsigned kSeconds = 120;  // after which a run hangs
+constexpr unsigned kSeconds = 120;  // a run that takes longer hangs
 constexpr const char *kKindNames[] = {"memory", "file", "thread"};
 
-// The cheapest first: of places that several models have, the first tries them (PROTRAIN_FAULTS=sites).
+// The cheapest first. A place that several models reach is tried by the first (PROTRAIN_FAULTS=sites).
 const std::vector<Model> kModels = {
     {"mse", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}, {"clip_norm", "1"}}},
     {"cold", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}}, "", true},
@@ -85,10 +85,10 @@ class Faults : public testing::TestWithParam<Model> {
   void SetUp() override {
     furnish(GetParam(), origin_.path());
     for (const char *name : {"run", "out"}) std::filesystem::remove_all(origin_ / name);
-    furnish(GetParam(), origin_.path());  // with what the first has cached
+    furnish(GetParam(), origin_.path());  // with the first model's caches
   }
 
-  // In a child; its status, as waitpid has it.
+  // Runs in a child; returns its status in waitpid's form.
   int run_apart(Part part, const Fault &fault, std::uint64_t *sites) {
     *shared_.get() = {};
     const std::string at = scratch_ / "run";
@@ -97,7 +97,7 @@ class Faults : public testing::TestWithParam<Model> {
       alarm(kSeconds);
       if (std::getenv("PROTRAIN_FAULTS_SHOW") != nullptr)
         show_signals(), show_stacks();
-      else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // what the runtime says of an abort
+      else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // hides the runtime's message about an abort
         _exit(2);
       run(GetParam(), part, {.origin = origin_.path(), .at = at}, fault, sites, *shared_.get());
       show_blocks_left();
@@ -115,7 +115,7 @@ class Faults : public testing::TestWithParam<Model> {
     const char *mode = std::getenv("PROTRAIN_FAULTS");
     const std::string asked = mode == nullptr ? "" : mode;
     calls = std::min<std::uint64_t>(calls, kMostCalls);
-    // Children are forked from one process, so that a place has the same addresses in all of them.
+    // All children are forked from one process, so that a place has the same address in all of them.
     static std::map<std::pair<Part, Kind>, std::unordered_set<std::uint64_t>> of_all_models;
     std::unordered_set<std::uint64_t> of_this_model;
     auto &seen = asked == "sites" ? of_all_models[{part, kind}] : of_this_model;
@@ -129,7 +129,7 @@ class Faults : public testing::TestWithParam<Model> {
     return few;
   }
 
-  // Of such a model only the places are noted, for the models after it to leave them out.
+  // For such a model only its places are recorded, so that later models leave them out.
   static bool comes_before_those_asked_for() {
     const char *first = std::getenv("PROTRAIN_FAULTS_FROM");
     if (first == nullptr) return false;
@@ -205,7 +205,7 @@ class Faults : public testing::TestWithParam<Model> {
   Shared<std::uint64_t> sites_{kMostCalls};
 };
 
-// One run in this process, under whatever debugger; true where one was asked for.
+// Makes one run in this process, under a debugger if wanted; true if one was asked for.
 bool only_one(const Model &model, const std::string &origin, const std::string &at) {
   const char *asked = std::getenv("PROTRAIN_FAULT");
   if (asked == nullptr) return false;
@@ -243,7 +243,7 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
   }
 }
 
-// As `ulimit -v` has it: so much more than the process has now.
+// Like `ulimit -v`: this much more than the process has now.
 TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
   const Scratch origin, scratch;
   const Shared<Outcome> shared(1);
@@ -255,7 +255,7 @@ TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(kSeconds);
-      dnnl_set_primitive_cache_capacity(0);  // all of oneDNN's code is written anew
+      dnnl_set_primitive_cache_capacity(0);  // all of oneDNN's code is generated again
       std::uint64_t pages = 0;
       std::ifstream("/proc/self/statm") >> pages;
       const rlim_t bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + (more << 20);
@@ -263,7 +263,7 @@ TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
       setrlimit(RLIMIT_AS, &limit);
       try {
         run(model, Part::create, {.origin = origin.path(), .at = scratch / "run"}, {}, nullptr, *shared.get());
-      } catch (const std::bad_alloc &) {  // this program's own
+      } catch (const std::bad_alloc &) {  // thrown by this program
       }
       _exit(0);
     }
