@@ -11,7 +11,7 @@
 
 namespace protrain::onnx_import {
 
-struct Draft {
+struct UnboundGraph {
   graph::Graph graph;  // sorted; inputs have a dtype but no shape, `deferred` constants have no array
   std::vector<Input> inputs;
   std::vector<Output> outputs;
@@ -22,7 +22,7 @@ struct Draft {
 
 // `proto` must have no functions and must outlive the result. Code::graph, format, type, shape, limit,
 // version, unsupported, path, io.
-Draft build_draft(const ModelProto &proto, const Storage &storage);
+UnboundGraph build_unbound(const ModelProto &proto, const Storage &storage);
 
 // The tensor of a Constant node's "value"; nullptr for other nodes and other forms.
 const TensorProto *constant_tensor(const NodeProto &node);

@@ -14,7 +14,7 @@ namespace protrain::onnx_import {
 
 namespace {
 
-using graph::Stored;
+using graph::StoredKind;
 
 constexpr std::string_view kList = "protrain.parameters";
 // Written by PyTorch's exporter: kSignature on a graph holds the signature of the exported program, kKind
@@ -23,9 +23,9 @@ constexpr std::string_view kSignature = "pkg.torch.export.ExportedProgram.graph_
 constexpr std::string_view kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 
-std::optional<Stored> stored_as(std::string_view kind) {
-  if (kind == "PARAMETER") return Stored::parameter;
-  if (kind == "BUFFER" || kind == "CONSTANT_TENSOR") return Stored::buffer;
+std::optional<StoredKind> stored_as(std::string_view kind) {
+  if (kind == "PARAMETER") return StoredKind::parameter;
+  if (kind == "BUFFER" || kind == "CONSTANT_TENSOR") return StoredKind::buffer;
   return std::nullopt;
 }
 
@@ -44,7 +44,7 @@ std::string_view last_word_in_capitals(std::string_view text) {
 }
 
 // PyTorch has written two forms. Both name the kind of a tensor before its target='NAME'.
-void read_signature(std::string_view text, std::map<std::string, Stored> &kinds) {
+void read_signature(std::string_view text, std::map<std::string, StoredKind> &kinds) {
   constexpr std::string_view kTarget = "target='";
   for (std::size_t from = 0;;) {
     const std::size_t at = text.find(kTarget, from);
@@ -82,9 +82,9 @@ std::vector<std::string> read_list(std::string_view text, const std::string &pat
 
 }  // namespace
 
-graph::Declared read_declared(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
-                              const std::string &path) {
-  graph::Declared declared;
+graph::FileDeclarations read_declarations(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
+                                          const std::string &path) {
+  graph::FileDeclarations declared;
   for (const StringPair &entry : proto.metadata_props())
     if (entry.key() == kList) declared.list = read_list(entry.value(), path);
   for (const StringPair &entry : proto.graph().metadata_props())

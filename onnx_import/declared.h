@@ -11,7 +11,7 @@
 namespace protrain::onnx_import {
 
 // Code::unsupported if a training_info updates none of `initializers`. Code::format for malformed names.
-graph::Declared read_declared(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
-                              const std::string &path);
+graph::FileDeclarations read_declarations(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
+                                          const std::string &path);
 
 }  // namespace protrain::onnx_import

@@ -41,12 +41,12 @@ struct Output {
 inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
 
 // The source of a model: a file, or bytes in memory.
-class Source {
+class ModelSource {
  public:
-  Source(std::string path) : path_(std::move(path)) {}  // external data lies beside it
-  Source(const char *path) : path_(path) {}
+  ModelSource(std::string path) : path_(std::move(path)) {}  // external data lies beside it
+  ModelSource(const char *path) : path_(path) {}
   // External data lies in `directory`; "" means that there is none.
-  Source(std::shared_ptr<const std::vector<std::byte>> bytes, std::string directory)
+  ModelSource(std::shared_ptr<const std::vector<std::byte>> bytes, std::string directory)
       : path_("the model in memory"), bytes_(std::move(bytes)), directory_(std::move(directory)) {}
 
   const std::string &path() const { return path_; }  // for bytes, a text that stands for the path in errors
@@ -63,13 +63,13 @@ class Model {
  public:
   // Reads and validates. Code::io, path, format, limit, version, shape, type, graph, unsupported. Reads no weights;
   // external data may be missing until somebody reads it.
-  static std::unique_ptr<Model> open(const Source &source);
+  static std::unique_ptr<Model> open(const ModelSource &source);
   virtual ~Model() = default;
 
   virtual const std::vector<Input> &inputs() const = 0;  // inputs that the user sets, without initializers
   virtual const std::vector<Output> &outputs() const = 0;
-  virtual std::vector<std::string> symbolic_dims() const = 0;  // in order of appearance
-  virtual const graph::Declared &declared() const = 0;         // what the file itself says about its parameters
+  virtual std::vector<std::string> symbolic_dims() const = 0;   // in order of appearance
+  virtual const graph::FileDeclarations &declared() const = 0;  // what the file itself says about its parameters
 
   // The graph in file operators. Inputs and initializers are typed, node outputs are not. Float initializers are
   // Origin::initializer; other initializers and Constant nodes are constants already. Unknown operators are kept,

@@ -24,7 +24,7 @@ static_assert(std::endian::native == std::endian::little, "tensor data is copied
 namespace {
 
 constexpr std::int32_t kExternalLocation = 1;
-constexpr std::uint64_t kPieceBytes = 1 << 20;      // bytes that a checksum reads at a time
+constexpr std::uint64_t kReadBytes = 1 << 20;       // bytes that a checksum reads at a time
 constexpr std::uint64_t kMostSpare = 32 << 20;      // bytes besides the tensors in a file with a checksum
 constexpr std::uint64_t kSummedAtOnce = 256 << 20;  // size of a file up to which loading one constant checks all of it
 constexpr std::size_t kMostFiles = 1 << 16;         // with external data
@@ -285,7 +285,7 @@ void require_room(std::uint64_t bytes, const std::string &subject) {
           "constants of {} bytes, more than half of the memory that is left", bytes);
 }
 
-Storage::Storage(const Source &source)
+Storage::Storage(const ModelSource &source)
     : model_(source.bytes() ? File::in_memory(source.path(), source.bytes()) : File::open(source.path())) {
   if (!source.bytes()) {
     // Uses the directory of the given name and of the real path: download caches link model and data to one place.
@@ -335,11 +335,11 @@ void Storage::check_sum(const Tensor &tensor, const File &file) const {
   std::string &sum = sums_[external.location];
   if (sum.empty()) {
     Sha1 sha1;
-    std::vector<std::byte> piece(kPieceBytes);
-    for (std::uint64_t at = 0; at < file.size(); at += piece.size()) {
-      piece.resize(std::min<std::uint64_t>(kPieceBytes, file.size() - at));
-      file.read(at, piece);
-      sha1.add(piece);
+    std::vector<std::byte> buffer(kReadBytes);
+    for (std::uint64_t at = 0; at < file.size(); at += buffer.size()) {
+      buffer.resize(std::min<std::uint64_t>(kReadBytes, file.size() - at));
+      file.read(at, buffer);
+      sha1.add(buffer);
     }
     sum = sha1.hex();
   }

@@ -41,7 +41,7 @@ void require_room(std::uint64_t bytes, const std::string &subject);
 // The model file and its external data.
 class Storage {
  public:
-  explicit Storage(const Source &source);
+  explicit Storage(const ModelSource &source);
 
   const File &model() const { return model_; }
   // Directories in which external data is looked for (the first) and into which its links may lead. Empty:

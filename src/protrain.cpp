@@ -64,12 +64,12 @@ struct protrain_session {
   std::string lent;
   protrain_log_fn log = nullptr;
   void *log_user = nullptr;
-  std::vector<std::string> unheard;  // lines logged while the session was being created
+  std::vector<std::string> early_log;  // lines logged while the session was being created
 };
 
 namespace {
 
-using protrain::onnx_import::Source;
+using protrain::onnx_import::ModelSource;
 using protrain::session::Session;
 
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
@@ -236,18 +236,18 @@ void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t g
 }
 
 // Lines logged during creation are kept until somebody listens.
-void create(const protrain_options *options, protrain_session **session, const Source &source) {
+void create(const protrain_options *options, protrain_session **session, const ModelSource &source) {
   need(options, "options");
   need(session, "session");
   auto made = std::make_unique<protrain_session>();
-  const auto keep = [to = made.get()](const std::string &line) { to->unheard.push_back(line); };
+  const auto keep = [to = made.get()](const std::string &line) { to->early_log.push_back(line); };
   made->session = Session::create(options->options, source, keep, progress_of(*options));
   made->session->set_log(nullptr);
   *session = made.release();
 }
 
 // Passes a log line to the host program.
-void hear(protrain_session &session, const std::string &line) {
+void pass_to_log(protrain_session &session, const std::string &line) {
   try {
     session.log(line.c_str(), session.log_user);
   } catch (...) {  // protrain_log_fn: an exception is dropped, so that it cannot tear a step apart
@@ -374,9 +374,10 @@ protrain_error *protrain_session_set_log(protrain_session *session, protrain_log
   return inside(session, [&](Session &s) {
     session->log = log;
     session->log_user = user;
-    s.set_log(log == nullptr ? protrain::draft::Log() : [session](const std::string &line) { hear(*session, line); });
+    s.set_log(log == nullptr ? protrain::draft::Log()
+                             : [session](const std::string &line) { pass_to_log(*session, line); });
     if (log == nullptr) return;
-    for (const std::string &line : std::exchange(session->unheard, {})) hear(*session, line);
+    for (const std::string &line : std::exchange(session->early_log, {})) pass_to_log(*session, line);
   });
 }
 

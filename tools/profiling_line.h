@@ -14,7 +14,7 @@ class ProfilingLine {
   ~ProfilingLine();
 
  private:
-  static void hear(const char *line, void *self);
+  static void show(const char *line, void *self);
 
   const Options &options_;
   bool shown_ = false;

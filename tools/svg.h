@@ -7,7 +7,7 @@
 
 namespace tool {
 
-struct Place {
+struct Point {
   double x = 0, y = 0;
 };
 
@@ -28,14 +28,14 @@ class Svg {
   Svg(double width, double height, const std::string &title);
 
   void rectangle(const Box &box, std::string_view fill);
-  void line(Place from, Place to, std::string_view stroke);
-  void curve(const std::vector<Place> &places, std::string_view stroke);
-  void dot(Place at, std::string_view fill);
+  void line(Point from, Point to, std::string_view stroke);
+  void curve(const std::vector<Point> &points, std::string_view stroke);
+  void dot(Point at, std::string_view fill);
   // The area between y = `floor` and a line of steps: each point's y holds up to the next point's x. An outline keeps
   // areas narrower than a pixel visible.
-  void steps(const std::vector<Place> &places, double floor, std::string_view fill);
-  void text(Place at, std::string_view text, Anchor anchor = Anchor::start);
-  void heading(Place at, std::string_view text);
+  void steps(const std::vector<Point> &points, double floor, std::string_view fill);
+  void text(Point at, std::string_view text, Anchor anchor = Anchor::start);
+  void heading(Point at, std::string_view text);
 
   std::string str() const { return text_ + "</svg>\n"; }
 
@@ -62,7 +62,7 @@ std::string time_text(double seconds);  // "12.3 ms", "1.73 s"
 struct Plot {
   Box box;
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
-  Place at(double x, double y) const;
+  Point at(double x, double y) const;
 };
 
 // Draws lines across the plot, or ticks under it, with numbers in the unit.

@@ -64,13 +64,13 @@ int processors(std::optional<std::uint64_t> quota, std::optional<std::uint64_t> 
 }  // namespace
 
 std::string text_of(const std::string &path) {
-  struct Open {
+  struct Descriptor {
     int file;
-    ~Open() {
+    ~Descriptor() {
       if (file >= 0) ::close(file);
     }
   };
-  const Open open{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  const Descriptor open{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   std::string text;
   std::array<char, 4096> part;
   for (ssize_t got; open.file >= 0 && (got = ::read(open.file, part.data(), part.size())) > 0;)

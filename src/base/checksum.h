@@ -21,8 +21,8 @@ class Digest {
   std::string finish();  // the digest of everything added since the last finish()
 
  private:
-  struct Running;
-  std::unique_ptr<Running> running_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 std::string digest_of(std::string_view text);

@@ -44,7 +44,7 @@ class Reader {
   }
 
  private:
-  struct Open {
+  struct OpenContainer {
     Json *value;  // stays valid: nothing is added to its parent while it is open
     std::string key;
   };
@@ -57,7 +57,7 @@ class Reader {
   Json &place(Json value) {
     require(++values_ <= limits_.values, Code::limit, subject_, "its JSON has more than {} values", limits_.values);
     if (open_.empty()) return root_ = std::move(value);
-    Open &outer = open_.back();
+    OpenContainer &outer = open_.back();
     if (outer.value->items() != nullptr) return outer.value->push_back(std::move(value));
     return outer.value->append(std::move(outer.key), std::move(value));
   }
@@ -86,7 +86,7 @@ class Reader {
   const std::string &subject_;
   const JsonLimits limits_;
   Json root_;
-  std::vector<Open> open_;
+  std::vector<OpenContainer> open_;
   std::uint64_t values_ = 0;
 };
 

@@ -26,7 +26,7 @@ std::uint64_t left_of(int resource, std::uint64_t used) {
 }
 }  // namespace
 
-Block::Block(std::uint64_t bytes, const std::string &subject) : bytes_(bytes) {
+MemoryBlock::MemoryBlock(std::uint64_t bytes, const std::string &subject) : bytes_(bytes) {
   if (bytes == 0) return;
   void *at = bytes > PTRDIFF_MAX ? MAP_FAILED
                                  : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -38,7 +38,7 @@ Block::Block(std::uint64_t bytes, const std::string &subject) : bytes_(bytes) {
   if (bytes >= 2 * kHugePage) madvise(at, bytes, MADV_HUGEPAGE);
 }
 
-Block::~Block() {
+MemoryBlock::~MemoryBlock() {
   if (data_) munmap(data_, bytes_);
 }
 
@@ -54,7 +54,7 @@ void populate(std::byte *memory, std::uint64_t bytes) {
   }
 }
 
-void require_mappable(std::uint64_t bytes, const std::string &subject) { const Block taken(bytes, subject); }
+void require_mappable(std::uint64_t bytes, const std::string &subject) { const MemoryBlock taken(bytes, subject); }
 
 void require_heap(std::size_t bytes, const std::string &subject) {
   // The volatile pointer keeps the compiler from dropping a malloc whose block is freed unused.

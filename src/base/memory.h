@@ -9,18 +9,19 @@
 namespace protrain {
 
 // A zeroed, page-aligned block of exactly `bytes` bytes (the system rounds up to pages) that it owns.
-class Block {
+class MemoryBlock {
  public:
-  Block() = default;
+  MemoryBlock() = default;
   // `subject` names the purpose ("device arena"). Code::nomem with the figures if the system refuses.
-  Block(std::uint64_t bytes, const std::string &subject);
-  Block(Block &&other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  Block &operator=(Block &&other) noexcept {
+  MemoryBlock(std::uint64_t bytes, const std::string &subject);
+  MemoryBlock(MemoryBlock &&other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  MemoryBlock &operator=(MemoryBlock &&other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~Block();
+  ~MemoryBlock();
 
   std::byte *data() const { return data_; }
   std::uint64_t size() const { return bytes_; }

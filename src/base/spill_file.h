@@ -56,7 +56,7 @@ class SpillFile {
   int descriptor_ = -1;
   bool direct_ = false;
   std::unique_ptr<Ring> ring_;
-  Block bounce_;                 // for memory that is not aligned for the disk
+  MemoryBlock bounce_;           // for memory that is not aligned for the disk
   std::vector<Region> regions_;  // sorted by offset, then bytes
 };
 

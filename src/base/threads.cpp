@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kStackBytes = 8 << 20;
 constexpr auto kSpin = std::chrono::microseconds(30);  // a few times the cost of waking a thread
 
-struct Abandoned {};  // unwinds a member's work after another member's work threw
+struct Abandonment {};  // unwinds a member's work after another member's work threw
 
 void pause() {
 #if defined(__x86_64__)
@@ -157,7 +157,7 @@ void Team::State::take_part(Seat &seat) {
   try {
     work(work_argument, member);
     return;
-  } catch (const Abandoned &) {
+  } catch (const Abandonment &) {
     return;
   } catch (...) {
     seat.error = std::current_exception();
@@ -168,14 +168,14 @@ void Team::State::take_part(Seat &seat) {
 
 void Team::State::barrier() {
   const std::uint32_t now = phase.load(std::memory_order_acquire);
-  if (failed) throw Abandoned();
+  if (failed) throw Abandonment();
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
     arrived.store(0, std::memory_order_relaxed);
     advance(phase);
     return;
   }
   await_change(phase, now);
-  if (failed) throw Abandoned();
+  if (failed) throw Abandonment();
 }
 
 void Member::barrier() {

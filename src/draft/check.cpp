@@ -52,7 +52,7 @@ onnx_import::DimBindings bind_all(onnx_import::DimBindings dims, const onnx_impo
   return dims;
 }
 
-void describe_graph(const passes::Prepared &prepared, Json &json) {
+void describe_graph(const passes::PreparedModel &prepared, Json &json) {
   const graph::Graph &graph = prepared.graph;
   std::map<std::string, int> operators;
   for (const graph::Node &node : graph.nodes()) ++operators[node.op];

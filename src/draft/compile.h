@@ -7,6 +7,6 @@
 namespace protrain::draft {
 
 // A draft that fits. Code::budget if none does, with the smallest budget that would work and other changes.
-Draft compile(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine);
+Draft compile(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine);
 
 }  // namespace protrain::draft

@@ -8,6 +8,6 @@ namespace protrain::draft {
 
 // Settles the batch if the settings leave it open, then runs the pipeline. If nothing fits the budgets, the draft has
 // the smallest plan and `decision.found.best` is empty.
-Draft estimate(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine);
+Draft estimate(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine);
 
 }  // namespace protrain::draft

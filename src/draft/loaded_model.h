@@ -12,13 +12,13 @@ namespace protrain::draft {
 
 struct LoadedModel {
   std::unique_ptr<onnx_import::Model> file;
-  passes::Prepared prepared;
+  passes::PreparedModel prepared;
   Batch batch;
   graph::ValueId loss = graph::ValueId::none;
 };
 
 // `more` binds further dims, or overrides sizes of the settings.
-LoadedModel load_model(const Settings &settings, const onnx_import::Source &source,
+LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource &source,
                        const onnx_import::DimBindings &more = {});
 
 // The same for an open file with all dims bound.

@@ -28,7 +28,7 @@ bool within(const plan::Bytes &bytes, const Budget &budget) {
   return true;
 }
 
-std::int64_t largest_that_fits(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine,
+std::int64_t largest_that_fits(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                                const std::string &dim, std::int64_t samples) {
   const profile::Profile rates = machine.profile({}, {});
   ProfiledMachine profiled(machine, rates);
@@ -57,7 +57,7 @@ std::int64_t samples_of_checkpoint(const std::string &path) {
 
 }  // namespace
 
-std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::Source &source,
+std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::ModelSource &source,
                                              TargetMachine &machine) {
   if (!settings.tokens_per_step) return std::nullopt;
   const Batch batch = batch_of(inputs_of(*onnx_import::Model::open(source), settings.loss), settings.dims);

@@ -18,7 +18,7 @@ struct MicroBatch {
 // is the largest size that divides the step and keeps everything in memory; failing that, the largest with which any
 // plan fits; failing that, 1. Code::arg if the tokens of a sample do not divide those of a step, Code::mismatch if the
 // checkpoint's size does not divide the step.
-std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::Source &source,
+std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::ModelSource &source,
                                              TargetMachine &machine);
 
 }  // namespace protrain::draft

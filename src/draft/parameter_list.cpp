@@ -55,8 +55,8 @@ std::vector<std::string> names_of_lines(const File &file) {
 
 }  // namespace
 
-graph::Declared declared_of(const std::string &parameters_from, const onnx_import::Model &model) {
-  graph::Declared declared = model.declared();
+graph::FileDeclarations declarations_of(const std::string &parameters_from, const onnx_import::Model &model) {
+  graph::FileDeclarations declared = model.declared();
   if (parameters_from.empty()) return declared;
   const File file = File::open(parameters_from);
   declared.list = is_safetensors(file) ? names_of_tensors(file) : names_of_lines(file);

@@ -10,6 +10,6 @@ namespace protrain::draft {
 
 // The model's declarations, with their list replaced by the one in the file `parameters_from` unless that is "".
 // Code::io, path, format, limit.
-graph::Declared declared_of(const std::string &parameters_from, const onnx_import::Model &model);
+graph::FileDeclarations declarations_of(const std::string &parameters_from, const onnx_import::Model &model);
 
 }  // namespace protrain::draft

@@ -44,7 +44,7 @@ class Pipeline {
     draft_.settings = settings;
   }
 
-  Draft run(const onnx_import::Source &source) {
+  Draft run(const onnx_import::ModelSource &source) {
     load_first(load_model(settings_, source));
     for (const onnx_import::DimBindings &shapes : settings_.shapes) {
       differentiate(load_model(settings_, source, shapes));
@@ -61,7 +61,7 @@ class Pipeline {
     draft_.splits = std::move(loaded.prepared.splits);
     draft_.loss_from = std::move(loaded.prepared.loss_from);
     for (const passes::Finding &finding : loaded.prepared.findings) {
-      if (!finding.tied_to.empty()) draft_.ties.emplace(finding.initializer, Tie{finding.tied_to, finding.turned});
+      if (!finding.tied_to.empty()) draft_.ties.emplace(finding.initializer, Tie{finding.tied_to, finding.transposed});
       if (!finding.doubt.empty()) draft_.doubts.push_back(finding.initializer);
     }
     draft_.unmatched = std::move(loaded.prepared.unmatched);
@@ -146,7 +146,7 @@ class Pipeline {
 
 }  // namespace
 
-Draft run_pipeline(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine) {
+Draft run_pipeline(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine) {
   return Pipeline(settings, machine).run(source);
 }
 

@@ -51,7 +51,7 @@ bool is_feasible(const Draft &draft) { return !draft.settings.plan.empty() || dr
 
 // Tries half as much again and a quarter less of the first budget. Also tries twice the batch, but only on paper,
 // because here its kernels would have to be measured.
-std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::Source &source,
+std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::ModelSource &source,
                                       TargetMachine &machine, const Draft &draft) {
   std::vector<Alternative> found;
   constexpr std::uint64_t kMost = 1ull << 62;

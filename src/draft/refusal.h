@@ -14,11 +14,11 @@ struct Change {
   std::vector<std::pair<std::string, std::string>> options;
   std::string text;  // for people: "batch=2 instead of 8"
 };
-std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::Source &source,
+std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::ModelSource &source,
                                      TargetMachine &machine, const Draft &draft);
 
 // Code::budget with the smallest budget that works and all of these changes.
-[[noreturn]] void refuse(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine,
+[[noreturn]] void refuse(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                          const Draft &draft);
 
 }  // namespace protrain::draft

@@ -36,7 +36,7 @@ std::optional<passes::Loss> loss_of(const Options &options) {
           "loss_from says what cross_entropy and bce are given; {} compares numbers as they are", options.text("loss"));
   using From = passes::Loss::From;
   const std::map<std::string, From> sources = {
-      {"auto", From::found}, {"logits", From::logits}, {"probabilities", From::probabilities}};
+      {"auto", From::automatic}, {"logits", From::logits}, {"probabilities", From::probabilities}};
   return passes::Loss{.kind = kind,
                       .output = options.text("loss_output"),
                       .labels = options.text("loss_labels"),

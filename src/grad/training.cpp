@@ -25,9 +25,9 @@ using graph::ValueId;
 constexpr ValueId kNone = ValueId::none;
 
 // Knows which values lie between a trained parameter and the loss.
-class Path {
+class GradientPath {
  public:
-  Path(const Graph &graph, ValueId loss) : wanted_(graph.value_count()), needed_(graph.value_count()) {
+  GradientPath(const Graph &graph, ValueId loss) : wanted_(graph.value_count()), needed_(graph.value_count()) {
     for (ValueId id : graph.parameters)  // a parameter without elements has nothing to train
       wanted_[index(id)] = !graph.value(id).frozen && element_count(graph.value(id).type.shape) > 0;
     for (const Node &node : graph.nodes())
@@ -57,7 +57,7 @@ class Path {
   std::vector<bool> needed_;  // the loss depends on it
 };
 
-void require_gradients(const Graph &graph, const Path &path) {
+void require_gradients(const Graph &graph, const GradientPath &path) {
   std::vector<std::string> missing;
   for (const Node &node : graph.nodes()) {
     const ops::Op *op = ops::find(node.op);
@@ -83,9 +83,10 @@ const Node *mean_over_targets(const Graph &graph, ValueId loss) {
 // Appends the backward nodes to the training graph. It is the GradientBuilder that operators' rules talk to: it hands
 // them the gradients of their outputs, takes theirs for the inputs, and sums up. It also adds what the whole batch
 // needs: weights of micro-batches, norms, the factor that Updates apply.
-class Builder final : public ops::GradientBuilder {
+class TrainingBuilder final : public ops::GradientBuilder {
  public:
-  Builder(Training &training, const Path &path) : training_(training), graph_(training.graph), path_(path) {
+  TrainingBuilder(Training &training, const GradientPath &path)
+      : training_(training), graph_(training.graph), path_(path) {
     forward_readers_.resize(graph_.value_count(), 0);
     for (const Node &node : graph_.nodes())
       for (ValueId in : node.inputs)
@@ -265,7 +266,7 @@ class Builder final : public ops::GradientBuilder {
 
   Training &training_;
   Graph &graph_;
-  const Path &path_;
+  const GradientPath &path_;
   Node current_;
   std::string current_name_;
   std::vector<int> forward_readers_;  // per forward value
@@ -285,7 +286,7 @@ std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) 
   return first;
 }
 
-void require_loss(const Graph &graph, ValueId loss, const Path &path) {
+void require_loss(const Graph &graph, ValueId loss, const GradientPath &path) {
   const graph::Value &value = graph.value(loss);
   require(is_float(value.type.dtype) && element_count(value.type.shape) == 1, Code::graph, value.name,
           "the loss is {}, not a float scalar; name a scalar output, or export the model with its loss",
@@ -300,7 +301,7 @@ Training build(Graph forward, ValueId loss, const Settings &settings) {
   Graph &graph = training.graph;
   graph.outputs = {loss};
   graph.drop_dead_nodes();
-  const Path path(graph, loss);
+  const GradientPath path(graph, loss);
   require_loss(graph, loss, path);
   require_gradients(graph, path);
   training.gradients.assign(graph.parameters.size(), kNone);
@@ -308,7 +309,7 @@ Training build(Graph forward, ValueId loss, const Settings &settings) {
 
   const auto completed_by = parameters_first_read(graph);  // indexes forward nodes only
   if (settings.accumulate) training.accumulators.assign(graph.parameters.size(), kNone);
-  Builder builder(training, path);
+  TrainingBuilder builder(training, path);
   if (settings.accumulate) builder.weigh(loss);
   builder.start_at(loss, settings.scale_loss);
   for (std::size_t i = completed_by.size(); i-- > 0;) {

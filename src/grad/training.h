@@ -8,8 +8,8 @@
 namespace protrain::grad {
 
 struct Training {
-  graph::Graph
-      graph;  // forward values keep their ids; outputs: loss, gradients, norm and, where present, weight and scale
+  // Forward values keep their ids. Outputs: loss, gradients, norm and, where present, weight and scale.
+  graph::Graph graph;
   graph::ValueId loss;  // float scalar
   graph::ValueId norm;  // float64 scalar: global L2 norm of the gradients before clipping
   // Parallel to graph.parameters; ValueId::none if the parameter is frozen or the loss does not depend on it.

@@ -40,14 +40,14 @@ std::vector<T> all_values(const Array &array) {
 bool is_empty(const Shape &shape) { return std::ranges::find(shape, 0) != shape.end(); }
 
 // Runs of axes of two shapes with equal products: axes [old_begin, old_end) become [new_begin, new_end).
-struct Group {
+struct AxisGroup {
   std::size_t old_begin, old_end, new_begin, new_end;
 };
 
 // Both shapes must have the same element count, and not 0.
-std::vector<Group> matching_groups(const Shape &from, const Shape &to) {
-  std::vector<Group> groups;
-  Group at{0, 0, 0, 0};
+std::vector<AxisGroup> matching_groups(const Shape &from, const Shape &to) {
+  std::vector<AxisGroup> groups;
+  AxisGroup at{0, 0, 0, 0};
   while (at.old_end < from.size() || at.new_end < to.size()) {
     std::int64_t left = 1, right = 1;
     do {
@@ -164,7 +164,7 @@ Array Array::reshaped(const Shape &shape) const {
   if (is_empty(shape)) return filled({dtype(), shape}, 0);
   // Each group of axes is either repeated as a whole, stored as a whole, or has to be written out.
   Shape wanted = stored_, stored(shape.size(), 1);
-  for (const Group &group : matching_groups(this->shape(), shape)) {
+  for (const AxisGroup &group : matching_groups(this->shape(), shape)) {
     bool once = true;
     for (std::size_t i = group.old_begin; i < group.old_end; ++i) once = once && stored_[i] == 1;
     if (once) continue;

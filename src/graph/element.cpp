@@ -129,11 +129,11 @@ To convert(From value) {
 
 // bool is read as a byte: any byte that is not 0 is true.
 template <typename T>
-using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+using StorageType = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
 template <typename T, typename To>
 To load_as(const std::byte *at) {
-  Stored<T> value;
+  StorageType<T> value;
   std::memcpy(&value, at, sizeof value);
   if constexpr (std::is_same_v<T, bool>)
     return value != 0 ? To{1} : To{0};
@@ -145,7 +145,7 @@ To load_as(const std::byte *at) {
 
 template <typename T, typename From>
 void store_as(std::byte *at, From from) {
-  const auto value = static_cast<Stored<T>>(convert<T>(from));
+  const auto value = static_cast<StorageType<T>>(convert<T>(from));
   std::memcpy(at, &value, sizeof value);
 }
 
@@ -153,10 +153,10 @@ template <typename To>
 void load_run(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, To *to) {
   with_type(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const std::int64_t bytes = step * static_cast<std::int64_t>(sizeof(Stored<T>));
-    if (bytes == sizeof(Stored<T>))
+    const std::int64_t bytes = step * static_cast<std::int64_t>(sizeof(StorageType<T>));
+    if (bytes == sizeof(StorageType<T>))
       for (std::int64_t i = 0; i < count; ++i)
-        to[i] = load_as<T, To>(at + i * static_cast<std::int64_t>(sizeof(Stored<T>)));
+        to[i] = load_as<T, To>(at + i * static_cast<std::int64_t>(sizeof(StorageType<T>)));
     else
       for (std::int64_t i = 0; i < count; ++i) to[i] = load_as<T, To>(at + i * bytes);
   });
@@ -167,7 +167,7 @@ void store_run(DType dtype, const From *from, std::int64_t count, std::byte *at)
   with_type(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (std::int64_t i = 0; i < count; ++i)
-      store_as<T>(at + i * static_cast<std::int64_t>(sizeof(Stored<T>)), from[i]);
+      store_as<T>(at + i * static_cast<std::int64_t>(sizeof(StorageType<T>)), from[i]);
   });
 }
 

@@ -69,16 +69,16 @@ struct Runs {
 };
 
 // The position of elements: the first one and the strides from it.
-struct Source {
+struct StridedSource {
   const std::byte *at;
   Strides strides;
 };
-struct Target {
+struct StridedTarget {
   std::byte *at;
   Strides strides;
 };
 
 // Copies elements of `element` bytes over a walk of `shape`.
-void copy_elements(const Shape &shape, std::size_t element, const Source &from, const Target &to);
+void copy_elements(const Shape &shape, std::size_t element, const StridedSource &from, const StridedTarget &to);
 
 }  // namespace protrain::graph

@@ -49,7 +49,7 @@ class Transfers {
   }
 
   SpillFile file_;
-  Block memory_;
+  MemoryBlock memory_;
 };
 
 // Keeps every member of the team busy with copies inside its cache.
@@ -76,7 +76,7 @@ class Load {
   }
 
   backend::Device &device_;
-  Block from_, to_;
+  MemoryBlock from_, to_;
   const std::function<bool()> *stop_ = nullptr;
   std::size_t count_ = 0;
 };

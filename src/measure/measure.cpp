@@ -25,10 +25,10 @@ constexpr double kSecondsAtLeast = 4e-3;  // of a run of one kernel
 
 // Measures everything that a profile lacks, for one request. Work is collected first, so that progress can be reported;
 // each distinct kernel signature is timed once. Rates and disk are measured only if the profile does not have them.
-class Measuring {
+class Measurement {
  public:
-  Measuring(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
-            const Progress &progress)
+  Measurement(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
+              const Progress &progress)
       : device_(device),
         kernels_(kernels),
         request_(request),
@@ -147,7 +147,7 @@ profile::Profile describe(const backend::DeviceInfo &device) {
 
 bool measure(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
              const Progress &progress) {
-  return Measuring(device, kernels, request, profile, progress).run();
+  return Measurement(device, kernels, request, profile, progress).run();
 }
 
 }  // namespace protrain::measure

@@ -42,7 +42,7 @@ class PinnedBlock {
   void touch() const { std::memset(block_.data(), 1, block_.size()); }
 
   backend::Device &device_;
-  Block block_;
+  MemoryBlock block_;
   const bool pinned_;
 };
 
@@ -64,13 +64,13 @@ Launch update_launch(const Optimizer &optimizer, std::uint64_t array_bytes, std:
   return launch;
 }
 
-// Measures one machine's rates into a profile. Every rate repeats work until launch overhead no longer shows, within the
-// memory limit. On a device with its own memory the same updates run on both sides, so that both optimizer rates are
-// comparable.
-class Rates {
+// Measures one machine's rates into a profile. Every rate repeats work until launch overhead no longer shows, within
+// the memory limit. On a device with its own memory the same updates run on both sides, so that both optimizer rates
+// are comparable.
+class RateMeasurement {
  public:
-  Rates(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer, std::uint64_t memory,
-        profile::Profile &profile)
+  RateMeasurement(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer, std::uint64_t memory,
+                  profile::Profile &profile)
       : device_(device), stopwatch_(stopwatch), optimizer_(optimizer), memory_(memory), profile_(profile) {}
 
   void run() {
@@ -154,7 +154,7 @@ class Rates {
   }
   double update_on_host(const Optimizer &optimizer, std::uint64_t array_bytes) const {
     const std::uint64_t bytes = array_count(optimizer) * array_bytes;
-    const Block memory(bytes + kAlignment, "profiling");  // zeroed, including the status word
+    const MemoryBlock memory(bytes + kAlignment, "profiling");  // zeroed, including the status word
     const std::vector<std::byte> tile = random_tile(DType::f32, false);
     for (std::uint64_t done = 0; done < bytes; done += tile.size())
       std::memcpy(memory.data() + done, tile.data(), std::min<std::uint64_t>(tile.size(), bytes - done));
@@ -194,7 +194,7 @@ class Rates {
 
 void measure_rates(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer,
                    std::uint64_t memory, profile::Profile &profile) {
-  Rates(device, stopwatch, optimizer, memory, profile).run();
+  RateMeasurement(device, stopwatch, optimizer, memory, profile).run();
 }
 
 }  // namespace protrain::measure

@@ -94,8 +94,8 @@ Array cumulate(const Node &node, const Array &x, const Type &type) {
   stored[axis] = type.shape[axis];
   std::vector<T> values = stored_values<T>(x.stored_as(stored));
   const std::int64_t length = stored[axis], inner = row_major_strides(stored)[axis];
-  for (std::int64_t lane = 0; lane * length < static_cast<std::int64_t>(values.size()); ++lane) {
-    const std::int64_t first = lane / inner * length * inner + lane % inner;
+  for (std::int64_t line = 0; line * length < static_cast<std::int64_t>(values.size()); ++line) {
+    const std::int64_t first = line / inner * length * inner + line % inner;
     Total total{};
     for (std::int64_t i = 0; i < length; ++i) {
       T &value = values[static_cast<std::size_t>(first + (reverse ? length - 1 - i : i) * inner)];

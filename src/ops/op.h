@@ -41,7 +41,7 @@ struct Cost {
 };
 
 // An input that becomes an attribute once it is constant: {1, "axes"}.
-struct Absorbed {
+struct AbsorbedInput {
   std::size_t input;
   const char *attribute;
 };
@@ -64,7 +64,7 @@ struct Op {
   void (*gradient)(GradientBuilder &, const Node &) = nullptr;
   // nullptr: one flop per output element.
   double (*flops)(const NodeTypes &, std::span<const Type> outputs) = nullptr;
-  std::vector<Absorbed> absorbed = {};
+  std::vector<AbsorbedInput> absorbed = {};
   // Inputs that may be absent, besides absorbed ones. Outputs need no such list: a node may lack all but one, because
   // grad::prune_unread_outputs removes any that nobody reads.
   std::vector<std::size_t> optional = {};

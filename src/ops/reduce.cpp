@@ -173,12 +173,12 @@ std::vector<Array> evaluate_arg(const Node &node, std::span<const Array *const> 
   const std::vector<double> x = in[0]->doubles();
   const std::int64_t length = shape[axis], inner = row_major_strides(shape)[axis];
   std::vector<std::int64_t> best(x.size() / static_cast<std::size_t>(length));
-  for (std::size_t lane = 0; lane < best.size(); ++lane) {
-    const auto n = static_cast<std::int64_t>(lane);
+  for (std::size_t line = 0; line < best.size(); ++line) {
+    const auto n = static_cast<std::int64_t>(line);
     const double *from = x.data() + n / inner * length * inner + n % inner;
     for (std::int64_t i = 1; i < length; ++i) {
-      const double found = from[best[lane] * inner], next = from[i * inner];
-      if ((largest ? next > found : next < found) || (last && next == found)) best[lane] = i;
+      const double found = from[best[line] * inner], next = from[i * inner];
+      if ((largest ? next > found : next < found) || (last && next == found)) best[line] = i;
     }
   }
   return {Array::from_integers(out[0], best)};

@@ -80,7 +80,7 @@ const Array &NodeTypes::constant(std::size_t i) const {
 
 bool Op::may_lack(std::size_t input) const {
   return std::ranges::find(optional, input) != optional.end() ||
-         std::ranges::find(absorbed, input, &Absorbed::input) != absorbed.end();
+         std::ranges::find(absorbed, input, &AbsorbedInput::input) != absorbed.end();
 }
 
 const Op *find(std::string_view name) {

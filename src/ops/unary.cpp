@@ -17,7 +17,7 @@ struct Coefficients {
 };
 
 // An attribute and its value if absent.
-struct Named {
+struct AttributeDefault {
   const char *attribute = nullptr;
   double fallback = 0;
 };
@@ -28,7 +28,7 @@ struct Function {
   const char *gradient_name;  // nullptr: the slope is 0 wherever it is defined, or nobody asks for it
   double (*value)(double x, Coefficients);
   double (*slope)(double x, Coefficients);
-  Named first = {}, second = {};
+  AttributeDefault first = {}, second = {};
 };
 
 using K = Coefficients;
@@ -55,7 +55,7 @@ double mish_slope(double x, K) {
   return t + x * (1 - t * t) * sigmoid(x);
 }
 
-constexpr Named kAlpha1 = {"alpha", 1};
+constexpr AttributeDefault kAlpha1 = {"alpha", 1};
 
 // clang-format off
 const Function kFunctions[] = {
@@ -147,7 +147,7 @@ const IntegerFunction *integer_function_of(const Node &node) {
 }
 
 Coefficients coefficients_of(const Function &function, const Attributes &attributes) {
-  const auto read = [&](const Named &named) {
+  const auto read = [&](const AttributeDefault &named) {
     return named.attribute == nullptr ? 0 : attributes.real(named.attribute, named.fallback);
   };
   if (std::string_view(function.name) == "Gelu") return {is(attributes.text("approximate", "none") == "tanh"), 0};

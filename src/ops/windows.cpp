@@ -48,8 +48,8 @@ Shape spatial(const Node &node, const Shape &x, const Shape &kernel) {
   return {x.begin() + 2, x.end()};
 }
 
-Windows common_parts(const Node &node, Shape kernel) {
-  Windows w;
+SlidingWindows common_parts(const Node &node, Shape kernel) {
+  SlidingWindows w;
   const std::size_t axes = kernel.size();
   w.strides = list_of(node, "strides", axes, 1, 1);
   w.dilations = list_of(node, "dilations", axes, 1, 1);
@@ -77,7 +77,7 @@ Shape kernel_of(const Node &node, const Shape &weights) {
 }
 
 // Pads that auto_pad asks for: half in front and half behind, the odd one where the name says.
-void pad_evenly(Windows &w, std::size_t axis, std::int64_t total, bool more_behind) {
+void pad_evenly(SlidingWindows &w, std::size_t axis, std::int64_t total, bool more_behind) {
   w.before[axis] = more_behind ? total / 2 : total - total / 2;
   w.after[axis] = total - w.before[axis];
 }
@@ -93,7 +93,7 @@ std::vector<Type> infer_conv(const NodeTypes &types) {
   require(fits, Code::shape, types.subject(), "weights {} in {} groups do not fit {}", to_text(w), groups, to_text(x));
   require(!types.has(2) || types.input(2) == Type({x.dtype, {w.shape[0]}}), Code::shape, types.subject(),
           "the bias is not one number for each of {} channels", w.shape[0]);
-  const Windows windows = windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
+  const SlidingWindows windows = windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
   Shape shape = {x.shape[0], w.shape[0]};
   shape.insert(shape.end(), windows.output.begin(), windows.output.end());
   return {{x.dtype, shape}};
@@ -109,7 +109,7 @@ std::vector<Type> infer_conv_transpose(const NodeTypes &types) {
   const std::int64_t channels = element_count({w.shape[1], groups});
   require(!types.has(2) || types.input(2) == Type({x.dtype, {channels}}), Code::shape, types.subject(),
           "the bias is not one number for each of {} channels", channels);
-  const Windows windows = transposed_windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
+  const SlidingWindows windows = transposed_windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
   Shape shape = {x.shape[0], channels};
   shape.insert(shape.end(), windows.input.begin(), windows.input.end());
   return {{x.dtype, shape}};
@@ -118,7 +118,7 @@ std::vector<Type> infer_conv_transpose(const NodeTypes &types) {
 // x (N, C, d...) -> (N, C, output...)[, indices of the largest]
 std::vector<Type> infer_pool(const NodeTypes &types) {
   const Type x = float_input(types, 0);
-  const Windows windows = windows_of(types.node, x.shape, types.node.attributes.integers("kernel_shape"));
+  const SlidingWindows windows = windows_of(types.node, x.shape, types.node.attributes.integers("kernel_shape"));
   Shape shape = {x.shape[0], x.shape[1]};
   shape.insert(shape.end(), windows.output.begin(), windows.output.end());
   if (types.node.op == "MaxPool") return {{x.dtype, shape}, {DType::i64, shape}};
@@ -134,12 +134,12 @@ std::vector<Type> infer_global_pool(const NodeTypes &types) {
 
 }  // namespace
 
-std::int64_t Windows::padded(std::size_t axis) const {
+std::int64_t SlidingWindows::padded(std::size_t axis) const {
   const std::int64_t reach = (output[axis] - 1) * strides[axis] + extent(axis);
   return std::max(before[axis] + input[axis] + std::max<std::int64_t>(after[axis], 0), reach);
 }
 
-bool Windows::tile() const {
+bool SlidingWindows::tile() const {
   for (std::size_t i = 0; i < kernel.size(); ++i)
     if (kernel[i] != strides[i] || (kernel[i] > 1 && dilations[i] != 1) || before[i] != 0 ||
         output[i] * kernel[i] > input[i])
@@ -147,9 +147,9 @@ bool Windows::tile() const {
   return true;
 }
 
-Windows windows_of(const Node &node, const Shape &x, Shape kernel) {
+SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel) {
   const Shape input = spatial(node, x, kernel);
-  Windows w = common_parts(node, std::move(kernel));
+  SlidingWindows w = common_parts(node, std::move(kernel));
   w.input = input;
   const std::string automatic = auto_pad_of(node);
   const bool rounds_up = node.attributes.integer("ceil_mode", 0) != 0;
@@ -170,9 +170,9 @@ Windows windows_of(const Node &node, const Shape &x, Shape kernel) {
   return w;
 }
 
-Windows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
+SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
   const Shape count = spatial(node, x, kernel);
-  Windows w = common_parts(node, std::move(kernel));
+  SlidingWindows w = common_parts(node, std::move(kernel));
   w.output = count;
   const Integers extra = list_of(node, "output_padding", count.size(), 0, 0);
   const Integers given = node.attributes.integers("output_shape");  // of the spatial axes, or of all
@@ -194,7 +194,7 @@ Windows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
   return w;
 }
 
-std::vector<std::int64_t> window_indices(const Windows &windows, bool window_first) {
+std::vector<std::int64_t> window_indices(const SlidingWindows &windows, bool window_first) {
   Shape padded;
   for (std::size_t i = 0; i < windows.kernel.size(); ++i) padded.push_back(windows.padded(i));
   const Integers along = row_major_strides(padded);
@@ -218,7 +218,7 @@ std::vector<std::int64_t> window_indices(const Windows &windows, bool window_fir
   return indices;
 }
 
-std::vector<double> window_counts(const Windows &windows, bool with_pads) {
+std::vector<double> window_counts(const SlidingWindows &windows, bool with_pads) {
   std::vector<double> counts;
   for_each_position(windows.output, [&](const Integers &window) {
     double count = 1;

@@ -7,7 +7,7 @@
 
 namespace protrain::ops {
 
-struct Windows {
+struct SlidingWindows {
   // One entry per spatial axis.
   Shape input, kernel, output;
   std::vector<std::int64_t> strides, dilations, before, after;  // pads in front and behind, as the node gives them
@@ -20,13 +20,13 @@ struct Windows {
 };
 
 // Windows of `kernel` over x, for a convolution or pooling. Code::shape, Code::graph with the node's name.
-Windows windows_of(const Node &node, const Shape &x, Shape kernel);
+SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel);
 // Windows of ConvTranspose. They slide over the node's output, so `input` is that output, and its own x counts them.
-Windows transposed_windows_of(const Node &node, const Shape &x, Shape kernel);
+SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape kernel);
 
 // Index of element k of window p in the padded spatial axes taken as one: [k][p], or [p][k].
-std::vector<std::int64_t> window_indices(const Windows &windows, bool window_first);
+std::vector<std::int64_t> window_indices(const SlidingWindows &windows, bool window_first);
 // The number of elements in each window that are not pads. `with_pads` also counts the pads that the node gives.
-std::vector<double> window_counts(const Windows &windows, bool with_pads);
+std::vector<double> window_counts(const SlidingWindows &windows, bool with_pads);
 
 }  // namespace protrain::ops

@@ -198,7 +198,7 @@ Node with_output(const Node &node, std::size_t output) {
 }
 
 // Attention with a trained bias, as single operators that have a gradient to it: (B, Sq, H, Dv).
-ValueId attention_in_pieces(Canonical &c, const Heads &h) {
+ValueId unfused_attention(Canonical &c, const Heads &h) {
   const Shape q = c.shape(h.q), v = c.shape(h.v);
   const ValueId p = c.reshape(visible_scores(c, h, 3), {q[0], v[2], q[2] / v[2], q[1], v[1]});
   const ValueId values = c.reshape(c.transpose(h.v, {0, 2, 1, 3}), {v[0], v[2], 1, v[1], v[3]});
@@ -216,7 +216,7 @@ bool attention(Canonical &c, Node &node) {
   if (shows_scores)
     c.pass(with_output(node, 3), visible_scores(c, h, node.attributes.integer("qk_matmul_output_mode", 0)));
   if (h.bias != kNone && !h.causal && trained(c.rewriter(), h.bias)) {
-    become_like_input(c, with_output(node, 0), attention_in_pieces(c, h));
+    become_like_input(c, with_output(node, 0), unfused_attention(c, h));
     return true;
   }
   std::vector<ValueId> inputs = {h.q, h.k, h.v};

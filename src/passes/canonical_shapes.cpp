@@ -132,7 +132,7 @@ bool split(Canonical &c, Node &node) {
   const Shape shape = c.shape(node.inputs[0]);
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
   Integers sizes;
-  for (const Type &piece : c.infer(node)) sizes.push_back(piece.shape.at(axis));
+  for (const Type &part : c.infer(node)) sizes.push_back(part.shape.at(axis));
   const Attributes attributes = {{"axis", static_cast<std::int64_t>(axis)}, {"split", sizes}};
   if (same(node.attributes, attributes)) return false;
   c.become(node, "Split", node.inputs, attributes);
@@ -141,7 +141,7 @@ bool split(Canonical &c, Node &node) {
 
 // The sizes of the parts. A scalar gives the size of all parts except the last, a list gives
 // each; without either it is 1.
-Integers piece_sizes(const Node &node, std::int64_t extent) {
+Integers part_sizes(const Node &node, std::int64_t extent) {
   Integers sizes = node.attributes.integers("split");
   if (sizes.size() > 1 || (sizes.size() == 1 && node.attributes.integer("equal", 0) == 0)) return sizes;
   const std::int64_t each = sizes.empty() ? 1 : sizes[0];
@@ -157,16 +157,16 @@ bool split_to_sequence(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   const Shape shape = c.shape(node.inputs[0]);
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
-  const Integers sizes = piece_sizes(node, shape[axis]);
+  const Integers sizes = part_sizes(node, shape[axis]);
   const bool drops_axis = !node.attributes.has("split") && node.attributes.integer("keepdims", 1) == 0;
-  Shape piece_shape = shape;
-  piece_shape.erase(piece_shape.begin() + static_cast<std::ptrdiff_t>(axis));
-  std::vector<ValueId> pieces =
+  Shape part_shape = shape;
+  part_shape.erase(part_shape.begin() + static_cast<std::ptrdiff_t>(axis));
+  std::vector<ValueId> parts =
       c.add_all("Split", node.inputs, {{"axis", static_cast<std::int64_t>(axis)}, {"split", sizes}}, sizes.size());
   if (drops_axis)
-    for (ValueId &piece : pieces) piece = c.reshape(piece, piece_shape);
+    for (ValueId &part : parts) part = c.reshape(part, part_shape);
   c.rewriter().graph().value(node.outputs.at(0)).type = c.type(node.inputs[0]);  // stands for the sequence
-  c.sequences[node.outputs[0]] = std::move(pieces);
+  c.sequences[node.outputs[0]] = std::move(parts);
   return true;
 }
 

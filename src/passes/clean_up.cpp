@@ -142,7 +142,7 @@ const std::map<std::string_view, Simplify> kSimplifications = {
 };
 
 // Nodes met so far, by operator, attributes and inputs.
-class Equals {
+class EqualNodes {
  public:
   // Makes readers of the node's outputs read an equal node's outputs. False if there is no equal node.
   bool replace(Rewriter &r, const Node &node) {
@@ -177,7 +177,7 @@ class Equals {
 
 bool one_round(Graph &graph) {
   Rewriter rewriter(graph);
-  Equals equals;
+  EqualNodes equals;
   rewriter.walk([&](Node &node) {
     const auto found = kSimplifications.find(node.op);
     if (found != kSimplifications.end() && found->second(rewriter, node)) return;

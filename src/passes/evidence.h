@@ -18,13 +18,13 @@ class Declarations {
   Declarations(const graph::Graph &graph, const Choices &choices, const FileFacts &facts);
 
   enum class Verdict : std::uint8_t { trained, fixed, silent };
-  struct Said {
+  struct Claim {
     Verdict verdict = Verdict::silent;
     Evidence evidence = Evidence::rules;
     std::string reason;
     std::string doubt;  // not empty: the claim may concern another initializer, or one like it
   };
-  Said about(const std::string &initializer) const;
+  Claim about(const std::string &initializer) const;
 
   // Names from the list or the exporter's parameters that match no initializer and no source of one.
   std::vector<std::string> unmatched() const;
@@ -38,16 +38,16 @@ class Declarations {
  private:
   using Names = std::vector<std::string>;
   const Names &made_from(const std::string &name) const;
-  Said by_list(const std::string &name) const;
-  Said by_training_info(const std::string &name) const;
-  Said by_exporter(const std::string &name) const;
-  void doubt_copies(const std::string &initializer, Said &said) const;
+  Claim by_list(const std::string &name) const;
+  Claim by_training_info(const std::string &name) const;
+  Claim by_exporter(const std::string &name) const;
+  void doubt_copies(const std::string &initializer, Claim &said) const;
   std::string doubt_of_fold(const std::string &name) const;
   void count_missing(const graph::Graph &graph);
-  bool is_declared(const std::string &name, graph::Stored kind) const;
+  bool is_declared(const std::string &name, graph::StoredKind kind) const;
 
   const Choices &choices_;
-  const graph::Declared &declared_;
+  const graph::FileDeclarations &declared_;
   const FileFacts &facts_;
   std::set<std::string> list_;
   std::set<std::string> updated_;

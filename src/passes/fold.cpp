@@ -109,7 +109,7 @@ bool Canonical::keep_dims_at_zeros(Node &node) const {
 void Canonical::absorb(Node &node) const {
   const ops::Op *op = ops::find(node.op);
   if (op == nullptr) return;
-  for (const ops::Absorbed &absorbed : op->absorbed) {
+  for (const ops::AbsorbedInput &absorbed : op->absorbed) {
     const Array *array = has(node, absorbed.input) ? constant_of(node.inputs[absorbed.input]) : nullptr;
     if (array == nullptr) continue;
     const std::string_view name = absorbed.attribute;

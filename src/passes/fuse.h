@@ -22,9 +22,9 @@ struct Mask {
 struct Fusion {
   Rewriter &r;
   // Results for constants, by their stored bytes (which layers share) and shape.
-  using Stored = std::pair<const std::byte *, Shape>;
-  std::map<Stored, Mask> masks;
-  std::map<Stored, bool> equal_halves;
+  using ConstantKey = std::pair<const std::byte *, Shape>;
+  std::map<ConstantKey, Mask> masks;
+  std::map<ConstantKey, bool> equal_halves;
 };
 
 using Pattern = bool (*)(Fusion &, const Node &);

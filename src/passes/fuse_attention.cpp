@@ -62,17 +62,17 @@ const Node *softmax_behind(const Rewriter &r, ValueId id, Scores &scores) {
 }
 
 // A value times a number, from a Mul or a Div.
-struct Scaled {
+struct ScaledValue {
   ValueId value = kNone;
   double factor = 1;
 };
-std::optional<Scaled> scaled(const Rewriter &r, const Node &node) {
+std::optional<ScaledValue> scaled(const Rewriter &r, const Node &node) {
   const Shape shape = r.shape(node.outputs[0]);
   if (node.op != "Mul" && node.op != "Div") return std::nullopt;
   for (std::size_t i = 0; i < (node.op == "Mul" ? 2 : 1); ++i) {
     const auto number = uniform(r, node.inputs[1 - i]);
     if (number && r.shape(node.inputs[i]) == shape)
-      return Scaled{node.inputs[i], node.op == "Mul" ? *number : 1 / *number};
+      return ScaledValue{node.inputs[i], node.op == "Mul" ? *number : 1 / *number};
   }
   return std::nullopt;
 }
@@ -101,12 +101,12 @@ ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
 }
 
 // Mul(Tanh(x / c), c).
-std::optional<Scaled> softcapped(const Rewriter &r, const Scaled &outer) {
+std::optional<ScaledValue> softcapped(const Rewriter &r, const ScaledValue &outer) {
   const Node *tanh = made_for_one(r, outer.value, "Tanh");
   const Node *inner = tanh == nullptr || r.uses(tanh->inputs[0]) != 1 ? nullptr : r.producer(tanh->inputs[0]);
   const auto divided = inner == nullptr ? std::nullopt : scaled(r, *inner);
   if (!divided || !near(divided->factor * outer.factor, 1)) return std::nullopt;
-  return Scaled{divided->value, outer.factor};
+  return ScaledValue{divided->value, outer.factor};
 }
 
 // Follows the scores from the softmax to the product q k^T: masks first, then a soft cap, then scales.

@@ -67,7 +67,7 @@ class Judge {
   Use best_use(ValueId id) const;
   bool may_be_several(const Use &use, ValueId id) const;
   bool stands_beside_statistics(const std::string &name) const;
-  void weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const;
+  void weigh(const Declarations::Claim &said, const Use &use, const Value &value, Finding &finding) const;
 
   const Graph &graph_;
   const LoadInitializer &load_;
@@ -103,7 +103,10 @@ Use Judge::look_into(Use use, const Value &value) const {
   using enum Use::Role;
   const Naming name = naming(value);
   const bool single = element_count(value.type.shape) == 1;
-  if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear(), use.inert = false;
+  if (single && name == Naming::made && names_literal(value.name)) {
+    use.doubt.clear();
+    use.inert = false;
+  }
   const bool kernel = use.role == operand && value.type.shape.size() > 2;  // a matrix would have been transposed
   if (use.weights && name == Naming::made &&
       (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
@@ -208,7 +211,7 @@ bool Judge::stands_beside_statistics(const std::string &name) const {
 
 // Declared parameters are trained, except those that follow a formula: frameworks freeze such, and the file does not
 // say so. Fixed numbers where weights are expected are frozen parameters, unless they are few.
-void Judge::weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const {
+void Judge::weigh(const Declarations::Claim &said, const Use &use, const Value &value, Finding &finding) const {
   using Verdict = Declarations::Verdict;
   finding.reason = use.reason;
   finding.doubt = use.doubt;
@@ -251,7 +254,7 @@ Finding Judge::judge(ValueId id) const {
     return finding;
   }
   const Use use = best_use(id);
-  const Declarations::Said said = declared_.about(value.name);
+  const Declarations::Claim said = declared_.about(value.name);
   if (is_read(id) && !facts_.statistics.contains(value.name))
     weigh(said, use, value, finding);
   else
@@ -308,8 +311,8 @@ const char *name_of(Evidence evidence) {
   return kNames[static_cast<std::size_t>(evidence)];
 }
 
-Judged find_parameters(Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts) {
-  Judged judged;
+Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts) {
+  Judgement judged;
   const Judge judge(graph, load, choices, facts);
   std::vector<std::string> eligible;  // names that options may match: parameters, and values that may be one
   std::vector<ValueId> constants;

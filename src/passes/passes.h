@@ -30,7 +30,7 @@ struct Loss {
   };
   // The kind of numbers that cross_entropy and bce get.
   enum class From : std::uint8_t {
-    found,  // logits, unless a Softmax or a Sigmoid makes the output
+    automatic,  // logits, unless a Softmax or a Sigmoid makes the output
     logits,
     probabilities,  // their logarithm is taken, of at least 1e-7
   };
@@ -38,7 +38,7 @@ struct Loss {
   std::string output;  // of the graph; empty: the first output of floats that is not a single number
   std::string labels;  // the input for labels: one of the graph, or a new one
   bool shift = false;  // each prediction is for the position after its own
-  From from = From::found;
+  From from = From::automatic;
 };
 
 // The user's choices. Patterns are globs over initializer names.
@@ -47,7 +47,7 @@ struct Choices {
   std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
   std::vector<std::string> ties = {};  // each is several patterns joined by "|"; the parameters they match become one
   std::optional<Loss> loss = std::nullopt;  // nothing: the graph has one
-  graph::Declared declared = {};            // by the file; the list may be the user's
+  graph::FileDeclarations declared = {};    // by the file; the list may be the user's
 };
 
 // Facts that the file's own graph shows but the folded graph does not.
@@ -65,16 +65,16 @@ struct Finding {
   std::string initializer;
   bool parameter = false;
   bool frozen = false;
-  std::string
-      reason;  // "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]"
+  // "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]".
+  std::string reason;
   Evidence evidence = Evidence::rules;
   std::string doubt = "";      // not empty: why the verdict may be wrong
   bool is_initializer = true;  // options can change the verdict; false: a Constant, which only a new export can change
   std::string tied_to = "";    // not empty: tied to this parameter, and exported with its value
-  bool turned = false;         // or with its transpose
+  bool transposed = false;     // or with its transpose
 };
 
-struct Prepared {
+struct PreparedModel {
   graph::Graph graph;
   std::vector<Finding> findings;       // every float initializer, in file order
   std::vector<graph::Split> splits;    // initializers that the file has once and the graph several times
@@ -101,7 +101,7 @@ struct Untrainable : Error {
 
 // Runs everything below in order. Throws one Untrainable for all unknown operators, subgraphs, operators without a core
 // form, and operators on the way to the loss without a gradient.
-Prepared prepare(graph::Graph graph, const LoadInitializer &load, const Choices &choices);
+PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Choices &choices);
 
 // Types every value, absorbs constants into attributes, turns file operators into core ones, and evaluates what
 // depends on constants alone. Nodes that are unknown or have no core form stay as they are, and values behind
@@ -111,12 +111,12 @@ void fold(graph::Graph &graph);
 // output, if a rule says so.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget);
 // Decides what each float initializer is, and loads the constants among them for the next fold().
-struct Judged {
+struct Judgement {
   std::vector<Finding> findings;
   std::vector<std::string> unmatched;
 };
-Judged find_parameters(graph::Graph &graph, const LoadInitializer &load, const Choices &choices,
-                       const FileFacts &facts = {});
+Judgement find_parameters(graph::Graph &graph, const LoadInitializer &load, const Choices &choices,
+                          const FileFacts &facts = {});
 // Drops nodes that do nothing: pairs of Transposes, chains of Reshapes, x * 1, x + 0, no-op Casts and
 // Slices, equal nodes, dead nodes.
 void clean_up(graph::Graph &graph);

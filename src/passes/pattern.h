@@ -46,12 +46,12 @@ using Polynomial = std::array<double, 4>;
 std::optional<Polynomial> polynomial_in(const Rewriter &r, ValueId id, ValueId x);
 
 // The part [begin, end) of `source` along one axis, by a Slice or a Split.
-struct Piece {
+struct AxisPart {
   ValueId source = ValueId::none;
   std::size_t axis = 0;
   std::int64_t begin = 0, end = 0;
 };
-std::optional<Piece> piece_of(const Rewriter &r, ValueId id);
+std::optional<AxisPart> axis_part_of(const Rewriter &r, ValueId id);
 
 bool trained(const Rewriter &r, ValueId id);  // it may need a gradient
 

@@ -128,9 +128,9 @@ Use Places::as_operand(const Node &node, const Place &place) const {
   use.doubt = doubt_of_result(node);
   if (bias) return use;
   const Shape &shape = graph_.value(place.value).type.shape;
-  const bool turned = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
+  const bool transposed = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
   if (shape.size() >= 2) {
-    const std::int64_t inner = (place.input == 0) != turned ? shape.back() : shape[shape.size() - 2];
+    const std::int64_t inner = (place.input == 0) != transposed ? shape.back() : shape[shape.size() - 2];
     use.weights = shape.size() == 2 || inner > 1;
   } else {
     use.weights = false;

@@ -16,7 +16,7 @@ namespace {
 constexpr ValueId kNone = ValueId::none;
 constexpr int kMostFusions = 5;
 
-void say_what_was_split(Prepared &prepared) {
+void say_what_was_split(PreparedModel &prepared) {
   for (const graph::Split &split : prepared.splits) {
     const auto finding = std::ranges::find(prepared.findings, split.name, &Finding::initializer);
     if (finding == prepared.findings.end()) continue;
@@ -38,8 +38,8 @@ std::set<std::string> statistics_of(const Graph &graph) {
 
 }  // namespace
 
-Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
-  Prepared prepared;
+PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
+  PreparedModel prepared;
   Problems problems;
   problems.collect_control_flow(graph);
   prepared.splits = split_merged(graph, load_from_file);
@@ -53,7 +53,7 @@ Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choic
   };
   fold(graph, budget);
   std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss) : "";
-  Judged judged = find_parameters(graph, load, choices, facts);
+  Judgement judged = find_parameters(graph, load, choices, facts);
   prepared.findings = std::move(judged.findings);
   prepared.unmatched = std::move(judged.unmatched);
   say_what_was_split(prepared);

@@ -58,7 +58,7 @@ class Rewriter {
   bool changed() const { return changed_; }
 
  private:
-  struct Kept {
+  struct Entry {
     Node node;
     bool alive = true;
   };
@@ -69,7 +69,7 @@ class Rewriter {
   void install();
 
   Graph &graph_;
-  std::deque<Kept> kept_;
+  std::deque<Entry> kept_;
   std::vector<int> uses_;           // per value
   std::vector<int> made_by_;        // per value: index into kept_, or -1
   std::vector<ValueId> forwarded_;  // per value: where its readers went, or none

@@ -13,7 +13,7 @@ Store::Store(backend::Device &device, Room room) : device_(device), room_(std::m
   const auto bytes = [&](Tier tier) { return room_.bytes[static_cast<std::size_t>(tier)]; };
   device_arena_ = static_cast<std::byte *>(device.allocate_arena(bytes(Tier::device)));
   if (bytes(Tier::host) > 0) {
-    host_ = Block(bytes(Tier::host), "host slab");
+    host_ = MemoryBlock(bytes(Tier::host), "host slab");
     pinned_bytes_ = device.pin(host_.data(), host_.size());
   }
   if (bytes(Tier::disk) == 0) return;
@@ -62,7 +62,7 @@ std::byte *Store::staging(std::uint64_t bytes) {
     const bool reachable = tier == Tier::host || device_.info().shares_memory;
     if (reachable && begin + bytes <= room_.bytes[t]) return arena(tier) + begin;
   }
-  if (staging_.size() < bytes) staging_ = Block(bytes, "disk staging");
+  if (staging_.size() < bytes) staging_ = MemoryBlock(bytes, "disk staging");
   return staging_.data();
 }
 

@@ -25,14 +25,14 @@ std::array<bool, kQueueCount> own_workers(const draft::Draft &draft, const backe
 }
 
 draft::Draft compile_here(backend::Device &device, run::Kernels &kernels, const draft::Settings &settings,
-                          const onnx_import::Source &source, const draft::Log &log) {
+                          const onnx_import::ModelSource &source, const draft::Log &log) {
   draft::LocalMachine machine(device, kernels, settings, log);
   return draft::compile(settings, source, machine);
 }
 
 }  // namespace
 
-Machine::Machine(const draft::Settings &settings, const onnx_import::Source &source, const draft::Log &progress)
+Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource &source, const draft::Log &progress)
     : device_(draft::open_device(settings)),
       kernels_(*device_),
       draft_(compile_here(*device_, kernels_, settings, source, progress)),
@@ -86,7 +86,7 @@ void Machine::make_executors(const run::Trial &trial) {
   set_held(false);
 }
 
-MemoryAround Machine::memory() const {
+MemoryOutsideArena Machine::memory() const {
   const bool own = !device_->info().shares_memory;
   return {.device_free_before = own ? device_->info().memory_bytes : 0,
           .device_free = own ? device_->free_bytes() : 0,

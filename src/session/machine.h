@@ -16,7 +16,7 @@ namespace protrain::session {
 class Machine {
  public:
   // Compiles, allocates, and fills the state: weights from the file, constants, zeros for the optimizer.
-  Machine(const draft::Settings &settings, const onnx_import::Source &source, const draft::Log &progress);
+  Machine(const draft::Settings &settings, const onnx_import::ModelSource &source, const draft::Log &progress);
 
   // The executors of one shape variant.
   struct Executors {
@@ -30,7 +30,7 @@ class Machine {
   run::Executor *settlement() const { return settlement_.get(); }
   run::Store &store() { return *store_; }
   const run::Store &store() const { return *store_; }
-  MemoryAround memory() const;
+  MemoryOutsideArena memory() const;
 
   void write_input(program::BufferId buffer, const void *data, std::uint64_t bytes);
   // Reads a result of the Program, which lies behind the state's buffers.

@@ -33,8 +33,8 @@ class Parameters {
   void read_grad(std::size_t parameter, std::span<float> out);
 
  private:
-  struct Block;
-  Block block_of(std::size_t parameter, std::size_t elements) const;
+  struct PlaneBuffer;
+  PlaneBuffer plane_buffer(std::size_t parameter, std::size_t elements) const;
 
   // The memory that a chunk's weights are read into.
   struct Planes {
@@ -61,7 +61,7 @@ class Parameters {
   void read_at(const program::Operand &at, std::uint64_t offset, std::span<std::byte> out);
   void write_at(const program::Operand &at, std::uint64_t offset, std::span<const std::byte> in);
   template <typename Act>
-  void each_block(std::size_t parameter, std::uint64_t bytes, Act &&act);
+  void each_part(std::size_t parameter, std::uint64_t bytes, Act &&act);
 
   const draft::Draft &draft_;
   run::Store &store_;

@@ -44,7 +44,7 @@ Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_byt
   return warnings;
 }
 
-Json memory_json(const MemoryAround &memory) {
+Json memory_json(const MemoryOutsideArena &memory) {
   return {{"device_free_before_bytes", memory.device_free_before},
           {"device_free_bytes", memory.device_free},
           {"pinned_bytes", memory.pinned},
@@ -70,7 +70,8 @@ Json doubtful_json(const draft::Draft &draft) {
 
 }  // namespace
 
-std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft, const MemoryAround &memory) {
+std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft,
+                         const MemoryOutsideArena &memory) {
   const plan::Plan &plan = draft.decision.plan;
   return Json{{"event", "created"},
               {"device", device.name},
@@ -110,7 +111,7 @@ std::string saved_json(std::uint64_t step, const std::string &path) {
   return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump();
 }
 
-std::string report_json(const run::Report &report, double seconds, const MemoryAround &memory,
+std::string report_json(const run::Report &report, double seconds, const MemoryOutsideArena &memory,
                         const program::Program &program, const graph::Graph &graph,
                         const program::Simulation *prediction) {
   const run::Report::Timed &timed = report.timed;

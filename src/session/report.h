@@ -12,12 +12,13 @@
 namespace protrain::session {
 
 // Memory that the plan's bytes do not cover, on a device with its own memory; otherwise all 0.
-struct MemoryAround {
+struct MemoryOutsideArena {
   std::uint64_t device_free_before = 0, device_free = 0;  // when the device was opened, and now
   std::uint64_t pinned = 0, unpinned = 0;                 // of the host's memory
 };
 
-std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft, const MemoryAround &memory);
+std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft,
+                         const MemoryOutsideArena &memory);
 std::string warning_json(const std::string &text);
 // `loss_scale` is the step's; 0 if it has none.
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale);
@@ -25,7 +26,7 @@ std::string saved_json(std::uint64_t step, const std::string &path);
 
 // The text of protrain_session_report. `seconds` is for the whole step; everything else is for the Program that ran
 // last. `prediction` is for the same Program with the same queues beside compute, or nullptr.
-std::string report_json(const run::Report &report, double seconds, const MemoryAround &memory,
+std::string report_json(const run::Report &report, double seconds, const MemoryOutsideArena &memory,
                         const program::Program &program, const graph::Graph &graph,
                         const program::Simulation *prediction);
 

@@ -41,7 +41,7 @@ void append(Error &error, const char *text) {
 
 }  // namespace
 
-std::unique_ptr<Session> Session::create(const draft::Options &options, const onnx_import::Source &model,
+std::unique_ptr<Session> Session::create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress) {
   const draft::Settings settings = draft::settings_of(options);
   require(settings.hardware.empty(), Code::arg, "hardware",
@@ -49,7 +49,7 @@ std::unique_ptr<Session> Session::create(const draft::Options &options, const on
   return std::make_unique<Session>(settings, model, std::move(log), progress);
 }
 
-Session::Session(const draft::Settings &settings, const onnx_import::Source &source, draft::Log log,
+Session::Session(const draft::Settings &settings, const onnx_import::ModelSource &source, draft::Log log,
                  const draft::Log &progress)
     : machine_(settings, source, progress),
       inputs_(machine_.draft()),

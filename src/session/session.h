@@ -22,9 +22,9 @@ namespace protrain::session {
 class Session {
  public:
   // `progress` hears how far the measuring of the machine is.
-  static std::unique_ptr<Session> create(const draft::Options &options, const onnx_import::Source &model,
+  static std::unique_ptr<Session> create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress = nullptr);
-  Session(const draft::Settings &settings, const onnx_import::Source &source, draft::Log log,
+  Session(const draft::Settings &settings, const onnx_import::ModelSource &source, draft::Log log,
           const draft::Log &progress);
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;

@@ -120,21 +120,22 @@ auto naming(const std::string &earlier, const Body &body) {
 }
 
 // Says where the bytes of a tensor go.
-struct Place {
+struct TensorRange {
   std::uint64_t begin = 0, end = 0;  // in the file
   std::size_t parameter = 0, array = 0;
 };
 
-void pour(const DataFile &data, const std::vector<Place> &places, std::span<std::byte> buffer, const Write &write) {
-  auto place = places.begin();
+void pour(const DataFile &data, const std::vector<TensorRange> &ranges, std::span<std::byte> buffer,
+          const Write &write) {
+  auto range = ranges.begin();
   scan(data.file, data.record, data.record.pieces.size(), buffer, [&](std::uint64_t at, auto bytes) {
-    while (!bytes.empty() && place != places.end()) {
-      const std::uint64_t target = at < place->begin ? place->begin : place->end;
+    while (!bytes.empty() && range != ranges.end()) {
+      const std::uint64_t target = at < range->begin ? range->begin : range->end;
       const auto part = bytes.first(std::min<std::uint64_t>(bytes.size(), target - at));
-      if (at >= place->begin && !part.empty()) write(place->parameter, place->array, at - place->begin, part);
+      if (at >= range->begin && !part.empty()) write(range->parameter, range->array, at - range->begin, part);
       at += part.size();
       bytes = bytes.subspan(part.size());
-      if (at == place->end) ++place;
+      if (at == range->end) ++range;
     }
   });
 }
@@ -184,7 +185,7 @@ void Checkpoint::load(const Description &wanted, const Write &write) const {
   const Contents &c = *contents_;
   require_same(c.path, c.description, wanted);
   const ByName here = index_of(wanted.parameters);
-  std::vector<Place> weights, arrays;
+  std::vector<TensorRange> weights, arrays;
   for (const Tensor &tensor : c.weights.tensors)
     weights.push_back(
         {c.weights.data_begin + tensor.begin, c.weights.data_begin + tensor.end, here.at(tensor.name), 0});

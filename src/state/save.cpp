@@ -36,13 +36,13 @@ class Temporary {
   bool owned_ = true;
 };
 
-struct Source {
+struct ArrayId {
   std::size_t parameter, array;
 };
 
 // Writes the tensors one after the other, each from its source.
 FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &tensors,
-                         const std::vector<Source> &sources, const Read &read, std::span<std::byte> buffer) {
+                         const std::vector<ArrayId> &arrays_of_tensors, const Read &read, std::span<std::byte> buffer) {
   PieceWriter writer(path, buffer);
   writer.write(header_of(tensors));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -50,7 +50,7 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
     for (std::uint64_t offset = 0; offset < bytes;) {
       const std::span<std::byte> free = writer.room();
       const std::span<std::byte> part = free.first(std::min<std::uint64_t>(free.size(), bytes - offset));
-      read(sources[i].parameter, sources[i].array, offset, part);
+      read(arrays_of_tensors[i].parameter, arrays_of_tensors[i].array, offset, part);
       writer.advance(part.size());
       offset += part.size();
     }
@@ -61,7 +61,7 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
 void fill(const std::string &folder, const Description &description, const Read &read) {
   const std::vector<Parameter> &parameters = description.parameters;
   std::vector<Tensor> weights, arrays;
-  std::vector<Source> of_weights, of_arrays;
+  std::vector<ArrayId> of_weights, of_arrays;
   std::size_t most = 0;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     append_tensor(weights, parameters[p].name, parameters[p].shape);

@@ -38,7 +38,7 @@ constexpr std::size_t kSizes[] = {1, 4095, 4096, 4097, 64 << 10, (1 << 20) + 1, 
 
 TEST_F(SpillFileTest, GivesBackRegionsOfAnySizeFromAnyAddress) {
   SpillFile file(directory, 64 << 20);
-  Block memory(16 << 20, "test");
+  MemoryBlock memory(16 << 20, "test");
   for (const std::size_t shift : {std::size_t{0}, std::size_t{64}}) {
     std::uint64_t offset = 0;
     for (const std::size_t bytes : kSizes) {
@@ -103,7 +103,7 @@ int second_descriptor(const std::string &directory) {
 
 TEST_F(SpillFileTest, NoticesASingleBitThatFlippedOnTheDisk) {
   SpillFile file(directory, 4 << 20);
-  Block memory(3 << 20, "test");
+  MemoryBlock memory(3 << 20, "test");
   const std::span<std::byte> at(memory.data(), memory.size());
   file.declare(0, at.size());
   file.write(0, at);

@@ -163,7 +163,12 @@ TEST(Team, FirstExceptionByMemberComesOutAndTheTeamGoesOn) {
     }
     EXPECT_EQ(reached, 0);
     std::atomic<int> after = 0;
-    team.enter([&] { team.run([&](Member &member) { member.barrier(), ++after; }); });
+    team.enter([&] {
+      team.run([&](Member &member) {
+        member.barrier();
+        ++after;
+      });
+    });
     EXPECT_EQ(after, 3);
   }
 }

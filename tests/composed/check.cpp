@@ -88,6 +88,8 @@ void lower(const Training &training, KernelRun &kernels, std::uint64_t seed) {
   program::verify(program::lower(source, plan, state, kernels.workspace(training.graph)));
 }
 
+// Builds a model twice from one recipe: in float64, to differentiate it and to compute the reference, and in float32,
+// to run it on kernels. Both have the same values, so what differs beyond rounding is an error of a pass or a kernel.
 class Check {
  public:
   Check(const Recipe &recipe, KernelRun &kernels)

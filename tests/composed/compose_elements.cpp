@@ -48,7 +48,7 @@ void Composer::flat() {
 
 void Composer::binary() {
   const ValueId x = any(), y = fitting(x);
-  const bool turned = dice_.chance(0.3);
+  const bool swapped = dice_.chance(0.3);
   switch (dice_.below(6)) {
     case 0:
       return keep(add("Div", {x, positive(y)}));
@@ -57,7 +57,7 @@ void Composer::binary() {
     case 2:
       return keep(add("Mod", {x, positive(y)}, {{"fmod", std::int64_t{1}}}));
     default:
-      return keep(add(dice_.of<const char *>({"Add", "Sub", "Mul"}), turned ? std::vector{y, x} : std::vector{x, y}));
+      return keep(add(dice_.of<const char *>({"Add", "Sub", "Mul"}), swapped ? std::vector{y, x} : std::vector{x, y}));
   }
 }
 

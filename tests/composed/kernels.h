@@ -22,11 +22,11 @@ class KernelRun {
   std::map<graph::ValueId, graph::Array> run(const graph::Graph &graph, const Data &data);
 
  private:
-  struct Freed {
+  struct AlignedDelete {
     void operator()(std::byte *at) const { ::operator delete (at, std::align_val_t{kAlignment}); }
   };
-  using Block = std::unique_ptr<std::byte, Freed>;
-  static Block block(std::uint64_t bytes);
+  using AlignedBytes = std::unique_ptr<std::byte, AlignedDelete>;
+  static AlignedBytes block(std::uint64_t bytes);
 
   void forget() {
     kernels_ = std::make_unique<run::Kernels>(*device_);

@@ -13,12 +13,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Folded {
+struct FoldedFile {
   const char *model, *parameter;  // no longer in the file
   const char *computed;           // computed by the exporter from it
 };
 
-class FoldedFiles : public testing::TestWithParam<Folded> {
+class FoldedFiles : public testing::TestWithParam<FoldedFile> {
  protected:
   static Json about(const std::string &exporter) {
     return Json::parse(check_model(
@@ -50,8 +50,9 @@ TEST_P(FoldedFiles, WithoutMetadataWhatWasComputedIsDoubtful) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, FoldedFiles,
-                         testing::Values(Folded{"numbers", "m.mixed", "add_1"}, Folded{"scan", "m.A_log", "neg"},
-                                         Folded{"scores", "m.head_scale", "exp"}),
+                         testing::Values(FoldedFile{"numbers", "m.mixed", "add_1"},
+                                         FoldedFile{"scan", "m.A_log", "neg"},
+                                         FoldedFile{"scores", "m.head_scale", "exp"}),
                          [](const auto &info) { return info.param.model; });
 
 }  // namespace

@@ -273,7 +273,7 @@ inline std::vector<HostileGraph> meaning_cases() {
        Code::unsupported, "make_z", "evaluation mode"},
       {"NoGradientGetsThrough",
        after({node("Round", {"y"}, {"r"}), node("CumSum", {"r", "a"}, {"z"})}, {integer("a", 0)}), Code::graph,
-       "loss/ReduceMean", "gradients of all trained parameters are zero"},
+       "loss/ReduceMean", "gradients of all trained parameters are always zero"},
       {"NothingToTrain",
        [](Wire &wire) {
          wire.nodes = {node("Neg", {"x"}, {"y"})};

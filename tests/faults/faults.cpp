@@ -76,7 +76,7 @@ __attribute__((noinline)) bool fails(Kind kind) {
 }
 
 // The allocated blocks of memory, by address; open addressing.
-struct Block {
+struct AllocationRecord {
   void *at = nullptr;
   void *stack[kDepth];
   int depth = 0;
@@ -84,19 +84,19 @@ struct Block {
 constexpr std::size_t kSlots = 1 << 20;
 void *const kGone = reinterpret_cast<void *>(1);
 void *slots[kSlots];
-Block *shown = nullptr;  // parallel to the slots, with stacks
+AllocationRecord *shown = nullptr;  // parallel to the slots, with stacks
 std::atomic<bool> tracking{false};
 std::atomic_flag busy;
 std::size_t taken = 0;
 std::atomic<std::size_t> spent_by_onednn{0};
 std::atomic<bool> all_of_onednn{false};
 
-struct Locked {
-  Locked() {
+struct TableLock {
+  TableLock() {
     while (busy.test_and_set(std::memory_order_acquire)) {
     }
   }
-  ~Locked() { busy.clear(std::memory_order_release); }
+  ~TableLock() { busy.clear(std::memory_order_release); }
 };
 
 std::size_t slot_of(void *at) { return (reinterpret_cast<std::uintptr_t>(at) >> 4) * 0x9E3779B97F4A7C15u >> 44; }
@@ -110,7 +110,7 @@ void *take(void *at) {
     depth = backtrace(stack, kDepth);
     --unarmed;
   }
-  const Locked lock;
+  const TableLock lock;
   std::size_t slot = slot_of(at);
   while (slots[slot] != nullptr && slots[slot] != kGone) slot = (slot + 1) % kSlots;
   slots[slot] = at;
@@ -124,7 +124,7 @@ void *take(void *at) {
 
 void give_back(void *at) {
   if (at == nullptr || !tracking.load(std::memory_order_relaxed)) return;
-  const Locked lock;
+  const TableLock lock;
   std::size_t slot = slot_of(at);
   for (; slots[slot] != nullptr; slot = (slot + 1) % kSlots)
     if (slots[slot] == at) {
@@ -162,8 +162,8 @@ void spare_onednn(bool all) { all_of_onednn = all; }
 std::uint64_t counted() { return calls; }
 bool fired() { return any_fired; }
 
-Unarmed::Unarmed() { ++unarmed; }
-Unarmed::~Unarmed() { --unarmed; }
+Disarming::Disarming() { ++unarmed; }
+Disarming::~Disarming() { --unarmed; }
 
 void begin_tracking() { tracking = true; }
 std::size_t blocks_left() { return taken; }
@@ -171,16 +171,16 @@ std::size_t bytes_of_onednn() { return spent_by_onednn; }
 
 void show_blocks_left() {
   if (shown == nullptr) return;
-  for (std::size_t slot = 0, told = 0; slot < kSlots && told < 8; ++slot)
+  for (std::size_t slot = 0, printed = 0; slot < kSlots && printed < 8; ++slot)
     if (slots[slot] != nullptr && slots[slot] != kGone) {
-      dprintf(2, "-- not given back (%zu):\n", ++told);
+      dprintf(2, "-- not given back (%zu):\n", ++printed);
       backtrace_symbols_fd(shown[slot].stack, shown[slot].depth, 2);
     }
 }
 
 void show_stacks() {
   showing = true;
-  shown = static_cast<Block *>(__libc_calloc(kSlots, sizeof(Block)));
+  shown = static_cast<AllocationRecord *>(__libc_calloc(kSlots, sizeof(AllocationRecord)));
 }
 
 }  // namespace protrain::test

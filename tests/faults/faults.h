@@ -28,12 +28,12 @@ std::uint64_t counted();  // calls of the armed kind since arm()
 bool fired();             // true if one has failed
 
 // While one lives, this thread's calls are neither counted nor failed.
-class Unarmed {
+class Disarming {
  public:
-  Unarmed();
-  ~Unarmed();
-  Unarmed(const Unarmed &) = delete;
-  Unarmed &operator=(const Unarmed &) = delete;
+  Disarming();
+  ~Disarming();
+  Disarming(const Disarming &) = delete;
+  Disarming &operator=(const Disarming &) = delete;
 };
 
 // Blocks of memory allocated after begin_tracking() and not freed.

@@ -1,7 +1,7 @@
 // Every allocation, file call and thread of a session's life fails: once, and from then on. Each run is a process of
 // its own, forked from one that has done everything once, so that only what is left behind by the run counts.
 //   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places that make calls
-//   PROTRAIN_FAULTS=sites    each place, told apart by its call stack, once: in the first model that has it
+//   PROTRAIN_FAULTS=sites    each place, distinguished by its call stack, once: in the first model that has it
 //   PROTRAIN_FAULTS=N        N places of each part, for each kind
 //   PROTRAIN_FAULTS_PARTS=plan,save  PROTRAIN_FAULTS_KINDS=file    these alone
 //   PROTRAIN_FAULTS_SHOW=1   call stacks of faults, signals and of what is left, on stderr
@@ -60,14 +60,14 @@ void show_signals() {
 
 // Memory that a child writes and its parent reads.
 template <typename T>
-class Shared {
+class SharedMemory {
  public:
-  explicit Shared(std::size_t count) : bytes_(count * sizeof(T)) {
+  explicit SharedMemory(std::size_t count) : bytes_(count * sizeof(T)) {
     at_ = static_cast<T *>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   }
-  Shared(const Shared &) = delete;
-  Shared &operator=(const Shared &) = delete;
-  ~Shared() { munmap(at_, bytes_); }
+  SharedMemory(const SharedMemory &) = delete;
+  SharedMemory &operator=(const SharedMemory &) = delete;
+  ~SharedMemory() { munmap(at_, bytes_); }
   T *get() const { return at_; }
 
  private:
@@ -95,9 +95,10 @@ class Faults : public testing::TestWithParam<Model> {
     const pid_t child = fork();
     if (child == 0) {
       alarm(kSeconds);
-      if (std::getenv("PROTRAIN_FAULTS_SHOW") != nullptr)
-        show_signals(), show_stacks();
-      else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // hides the runtime's message about an abort
+      if (std::getenv("PROTRAIN_FAULTS_SHOW") != nullptr) {
+        show_signals();
+        show_stacks();
+      } else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // hides the runtime's message about an abort
         _exit(2);
       run(GetParam(), part, {.origin = origin_.path(), .at = at}, fault, sites, *shared_.get());
       show_blocks_left();
@@ -147,23 +148,27 @@ class Faults : public testing::TestWithParam<Model> {
     tally.lost += o.lost;
     std::string wrong;
     const bool hang = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+    const auto add = [&](int &count, const std::string &text) {
+      wrong += text;
+      ++count;
+    };
     if (hang)
-      wrong = "hangs", ++tally.hangs;
+      add(tally.hangs, "hangs");
     else if (WIFSIGNALED(status))
-      wrong = "ends by signal " + std::to_string(WTERMSIG(status)), ++tally.aborts;
+      add(tally.aborts, "ends by signal " + std::to_string(WTERMSIG(status)));
     else if (!o.over)
-      wrong = "ends the process", ++tally.aborts;
+      add(tally.aborts, "ends the process");
     else {
-      if (o.blocks != 0) wrong += std::to_string(o.blocks) + " blocks of memory left; ", ++tally.memory;
-      if (o.descriptors != 0) wrong += std::to_string(o.descriptors) + " descriptors left; ", ++tally.descriptors;
-      if (o.threads != 0) wrong += std::to_string(o.threads) + " threads left; ", ++tally.threads;
+      if (o.blocks != 0) add(tally.memory, std::to_string(o.blocks) + " blocks of memory left; ");
+      if (o.descriptors != 0) add(tally.descriptors, std::to_string(o.descriptors) + " descriptors left; ");
+      if (o.threads != 0) add(tally.threads, std::to_string(o.threads) + " threads left; ");
       if (*o.problem != 0)
-        wrong += o.problem, ++tally.others;
+        add(tally.others, o.problem);
       else if (!o.lost && !o.partly && o.result != expected)
-        wrong += "losses, parameters or files are others than without a fault", ++tally.others;
+        add(tally.others, "losses, parameters or files differ from those without a fault");
     }
     if (wrong.empty()) return;
-    if (told_++ < kTold)
+    if (shown_++ < kMostShown)
       ADD_FAILURE() << "PROTRAIN_FAULT=" << name << ": " << wrong << (o.code != 0 ? " after " : "") << o.text;
   }
 
@@ -198,11 +203,11 @@ class Faults : public testing::TestWithParam<Model> {
     }
   }
 
-  static constexpr int kTold = 40;
-  int told_ = 0;
+  static constexpr int kMostShown = 40;
+  int shown_ = 0;
   Scratch origin_, scratch_;
-  Shared<Outcome> shared_{1};
-  Shared<std::uint64_t> sites_{kMostCalls};
+  SharedMemory<Outcome> shared_{1};
+  SharedMemory<std::uint64_t> sites_{kMostCalls};
 };
 
 // Makes one run in this process, under a debugger if wanted; true if one was asked for.
@@ -246,7 +251,7 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
 // Like `ulimit -v`: this much more than the process has now.
 TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
   const Scratch origin, scratch;
-  const Shared<Outcome> shared(1);
+  const SharedMemory<Outcome> shared(1);
   const Model &model = kModels[0];
   furnish(model, origin.path());
   int refused = 0, made = 0;

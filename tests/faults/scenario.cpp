@@ -107,7 +107,7 @@ class Life {
 
   // True if the call must be made again.
   bool note(const char *stage, protrain_error *error) {
-    const Unarmed quiet;
+    const Disarming quiet;
     const int code = protrain_error_code(error);
     const bool fault = fired(), first = outcome_.code == 0, last_wish = fault_.from_then_on && fault_.at % 2 == 1;
     if (!last_wish) stop();
@@ -373,14 +373,14 @@ void run(const Model &model, Part part, const Place &place, const Fault &fault, 
   begin_tracking();
   life->live(part);
   {
-    const Unarmed quiet;
+    const Disarming quiet;
     outcome.result = hash_of_tree(place.at + "/run") ^ hash_of_tree(place.at + "/out") * 3 ^
                      hash_of_tree(place.at + "/disk") * 5 ^ life->result();
   }
   life.reset();
   dnnl_set_primitive_cache_capacity(0);  // cached memory is not leaked: oneDNN gives it back now
   outcome.blocks = static_cast<int>(blocks_left());
-  const Unarmed quiet;
+  const Disarming quiet;
   outcome.descriptors = entries_of("/proc/self/fd") - descriptors;
   for (int tries = 0; tries < 1000; ++tries) {  // a joined thread disappears a moment later
     outcome.threads = entries_of("/proc/self/task") - threads;

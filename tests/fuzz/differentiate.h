@@ -30,7 +30,7 @@ inline onnx_import::DimBindings all_bound(const onnx_import::Model &model) {
   return dims;
 }
 
-struct Differentiated {
+struct GradientResult {
   std::optional<grad::Training> training;  // nothing if the model is refused
   bool attached = false;                   // an mse was attached, because it has no loss of its own
 };
@@ -43,13 +43,13 @@ inline graph::ValueId loss_of(const graph::Graph &graph) {
   return graph::ValueId::none;
 }
 
-inline Differentiated differentiate(const std::string &bytes) {
-  Differentiated found;
+inline GradientResult differentiate(const std::string &bytes) {
+  GradientResult found;
   std::optional<passes::Loss> loss;
   const auto attempt = [&] {
     const auto file = onnx_import::Model::open(in_memory(bytes, external_folder()));
     const auto load = [&](const std::string &name) { return file->load(name); };
-    passes::Prepared prepared = passes::prepare(file->graph(all_bound(*file)), load, {.loss = loss});
+    passes::PreparedModel prepared = passes::prepare(file->graph(all_bound(*file)), load, {.loss = loss});
     const graph::ValueId id = loss_of(prepared.graph);
     found.attached = id == graph::ValueId::none;
     if (!found.attached || loss) found.training = grad::build(std::move(prepared.graph), id);

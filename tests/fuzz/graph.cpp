@@ -82,7 +82,7 @@ void train(const std::string &bytes, draft::Options options, const test::Scratch
 int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
   static const test::Scratch scratch;
   const std::string bytes(fuzz::text_of(data, size));
-  const fuzz::Differentiated found = fuzz::differentiate(bytes);
+  const fuzz::GradientResult found = fuzz::differentiate(bytes);
   if (!found.training || !is_small(found.training->graph)) return 0;
   fuzz::answer([&] {
     draft::Options options;

@@ -12,7 +12,7 @@
 namespace protrain::fuzz {
 
 // `external` is the directory of external data; empty: none.
-inline onnx_import::Source in_memory(const std::string &bytes, const std::string &external = "") {
+inline onnx_import::ModelSource in_memory(const std::string &bytes, const std::string &external = "") {
   const auto *begin = reinterpret_cast<const std::byte *>(bytes.data());
   return {std::make_shared<const std::vector<std::byte>>(begin, begin + bytes.size()), external};
 }

@@ -128,7 +128,8 @@ class DescribedDevice final : public backend::Device {
   };
   static std::unique_ptr<Timed> timed(double on_device, double on_host = 0) {
     auto kernel = std::make_unique<Timed>();
-    kernel->on_device = on_device, kernel->on_host = on_host;
+    kernel->on_device = on_device;
+    kernel->on_host = on_host;
     return kernel;
   }
 

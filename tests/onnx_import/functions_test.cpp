@@ -155,7 +155,7 @@ TEST_F(Functions, CallsAndFunctionsThatDisagreeAreRefused) {
   };
   expect(Code::graph, "make_z/make_b", "\"w\", which nothing defines in own::F", body(node("Add", {"a", "w"}, {"b"})));
   expect(Code::graph, "own::F", "defined twice", body(node("Neg", {"a"}, {"a"})));
-  expect(Code::graph, "own::F", "nothing produces: \"b\"", body(node("Neg", {"a"}, {"c"})));
+  expect(Code::graph, "own::F", "no node produces the function's output \"b\"", body(node("Neg", {"a"}, {"c"})));
   expect(Code::graph, "make_z/make_b.i", "\"none\"", body(node("Odd", {"a"}, {"b"}, {reference("i", "none")})));
   expect(Code::graph, "make_z/make_b.i", "of type 1",
          body(node("Odd", {"a"}, {"b"}, {field(1, "i") + field(20, 1) + field(21, "i")}), field(6, "i")));

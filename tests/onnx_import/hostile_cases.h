@@ -198,7 +198,7 @@ inline std::vector<HostileFile> graph_cases() {
       {"OutputIsInput", extra(node("Neg", {"x"}, {"x"})), Code::graph, "duplicate value", "make_x"},
       {"InputTwice", changed([](Wire &w) { w.inputs.push_back(w.inputs[0]); }), Code::graph, "duplicate value", "x"},
       {"OutputNeverMade", changed([](Wire &w) { w.outputs = {value("none", kFloat, {})}; }), Code::graph,
-       "nothing produces", "none"},
+       "no node produces", "none"},
       {"NoOutputs", changed([](Wire &w) { w.outputs.clear(); }), Code::graph, "without outputs"},
       {"NodeWithoutOutputs", extra(node("Neg", {"x"}, {})), Code::graph, "without outputs", "Neg"},
       {"TooFewInputs", extra(node("Add", {"x"}, {"z"})), Code::graph, "2 inputs at least, not 1", "make_z"},
@@ -229,7 +229,7 @@ inline std::vector<HostileFile> graph_cases() {
       {"CastToNothing", extra(node("Cast", {"x"}, {"z"}, {int_attribute("to", std::int64_t{1} << 40)})), Code::type,
        "element type", "make_z.to"},
       {"SequenceInput", changed([](Wire &w) { w.inputs.push_back(field(1, "s") + field(2, field(4, ""))); }),
-       Code::unsupported, "no tensor", "s"},
+       Code::unsupported, "not a tensor", "s"},
       {"UnknownRank", changed([](Wire &w) { w.inputs.push_back(field(1, "s") + field(2, field(1, field(1, 1)))); }),
        Code::shape, "rank", "s"},
       {"NegativeInputDim", changed([](Wire &w) {

@@ -24,7 +24,7 @@ bool trains(const Scratch &scratch, const std::string &bytes) {
     onnx_import::DimBindings dims;
     for (const std::string &name : file->symbolic_dims()) dims[name] = 3;
     const auto load = [&](const std::string &name) { return file->load(name); };
-    passes::Prepared prepared = passes::prepare(file->graph(dims), load, {});
+    passes::PreparedModel prepared = passes::prepare(file->graph(dims), load, {});
     for (graph::ValueId out : prepared.graph.outputs)
       if (prepared.graph.value(out).type == graph::Type{DType::f32, {}}) {
         grad::build(std::move(prepared.graph), out);

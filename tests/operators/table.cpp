@@ -50,9 +50,9 @@ std::string opsets_of(const Case &given) {
 }
 
 // Cases with a function written out count for the operator whose case they were made from.
-std::map<std::string, std::string> operators_by_case(const std::vector<Tried> &tried) {
+std::map<std::string, std::string> operators_by_case(const std::vector<CaseResult> &results) {
   std::map<std::string, std::string> found;
-  for (const Tried &one : tried)
+  for (const CaseResult &one : results)
     if (one.given.node_count == 1) found[one.given.name] = one.given.op;
   return found;
 }
@@ -63,7 +63,7 @@ std::string operator_of(const Case &given, const std::map<std::string, std::stri
   return found == by_case.end() ? "" : found->second;
 }
 
-void count(const Tried &one, Row &row) {
+void count(const CaseResult &one, Row &row) {
   const Result &result = one.result;
   if (result.outcome == Outcome::inapplicable) return;
   Count &counted = one.given.opset <= kOldCases ? row.until : row.after;
@@ -106,11 +106,11 @@ const char *const kHead =
 
 }  // namespace
 
-std::string table_of(const std::vector<Tried> &tried) {
-  const std::map<std::string, std::string> by_case = operators_by_case(tried);
+std::string table_of(const std::vector<CaseResult> &results) {
+  const std::map<std::string, std::string> by_case = operators_by_case(results);
   std::map<std::string, Row> rows;
   std::map<std::string, const Case *> newest;
-  for (const Tried &one : tried) {
+  for (const CaseResult &one : results) {
     const std::string op = operator_of(one.given, by_case);
     if (op.empty() || op.find("::") != std::string::npos) continue;
     count(one, rows[op]);

@@ -55,7 +55,7 @@ TEST(GatherOp, GradientAddsUpRepeatedIndices) {
                    .inputs = {random_doubles({3, 5}, 1), Array::from_integers({DType::i32, {}}, {4})}});
 }
 
-TEST(GatherElementsOp, ReadsAnElementAPlace) {
+TEST(GatherElementsOp, ReadsAnElementPerIndex) {
   const Array indices = Array::from_integers({DType::i64, {2, 2}}, {1, 0, -1, 0});
   EXPECT_EQ(evaluate("GatherElements", axis(0), {counting({3, 2}), indices})[0].integers(), (Integers{2, 1, 4, 1}));
   EXPECT_EQ(evaluate("GatherElements", axis(1), {counting({3, 2}), indices})[0].integers(), (Integers{1, 0, 3, 2}));

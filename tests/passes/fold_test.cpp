@@ -227,7 +227,8 @@ TEST(Canonical, RotaryEmbeddingPicksItsPositions) {
     const auto picked = [&](ValueId table) {
       return b->reshape(b->add("Gather", {table, positions}, {{"axis", std::int64_t{0}}}), {2, 1, 5, 4, 1});
     };
-    cos = picked(cos), sin = picked(sin);
+    cos = picked(cos);
+    sin = picked(sin);
     const ValueId pairs = b->reshape(x, {2, 3, 5, 4, 2});
     const ValueId even = b->slice(pairs, 4, 0, 1), odd = b->slice(pairs, 4, 1, 2);
     const ValueId first = b->add("Sub", {b->add("Mul", {even, cos}), b->add("Mul", {odd, sin})});

@@ -50,11 +50,11 @@ TEST_P(Narrow, LeavesWhatIsComputedOfInputsAloneUpToWhereItMeetsData) {
   Float32 g(GetParam());
   const ValueId positions = g.data("positions", {2, 4}), angle = g.add("Mul", {positions, g.scalar(0.1)});
   const ValueId cosine = g.add("Cos", {angle}), h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 4})});
-  const ValueId turned = g.add("Mul", {h, cosine});
-  g.narrow(g.mean(g.add("MatMul", {turned, g.weight("v", {4, 4})})));
+  const ValueId rotated = g.add("Mul", {h, cosine});
+  g.narrow(g.mean(g.add("MatMul", {rotated, g.weight("v", {4, 4})})));
   EXPECT_EQ(g.dtype(angle), kWide);
   EXPECT_EQ(g.dtype(cosine), kWide);
-  EXPECT_EQ(g.dtype(turned), GetParam());
+  EXPECT_EQ(g.dtype(rotated), GetParam());
 }
 
 TEST_P(Narrow, RoundsAConstantOnceForAllThatReadIt) {
@@ -177,7 +177,7 @@ TEST_P(NarrowFixture, IsNarrowButForTheLossAndStatisticsAndNeedsNoCasts) {
   const auto file = onnx_import::Model::open(fixture(name + ".onnx"));
   onnx_import::DimBindings dims;
   for (const std::string &dim : file->symbolic_dims()) dims[dim] = dim == "batch" ? kBatch : kSequence;
-  passes::Prepared prepared =
+  passes::PreparedModel prepared =
       passes::prepare(file->graph(dims), [&](const std::string &name) { return file->load(name); }, {});
   Graph &graph = prepared.graph;
   const Graph before = graph;

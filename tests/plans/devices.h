@@ -82,14 +82,14 @@ class Watched final : public Forwarding {
 class Sheltered final : public Forwarding {
  public:
   void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
-    if (kernel.scratch_bytes > scratch_.size()) scratch_ = Block(kernel.scratch_bytes, "sheltered scratch");
+    if (kernel.scratch_bytes > scratch_.size()) scratch_ = MemoryBlock(kernel.scratch_bytes, "sheltered scratch");
     backend::Launch sheltered = launch;
     sheltered.scratch = launch.scratch == nullptr ? nullptr : scratch_.data();
     Forwarding::launch(queue, kernel, sheltered);
   }
 
  private:
-  Block scratch_;
+  MemoryBlock scratch_;
 };
 
 // An asynchronous device: a thread per queue takes appended work in order. It sleeps now and then, so that

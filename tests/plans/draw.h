@@ -59,7 +59,7 @@ class Draw {
     return plan;
   }
 
-  // How to run it, in ways that bits must not depend on.
+  // Draws the option `trial`, which must not change any bits.
   Pairs trial() {
     Pairs pairs;
     if (chance(0.6)) pairs.emplace_back("trial", "workers");

@@ -59,13 +59,13 @@ const Case kLanguage = {{{"dim", "batch=2"}, {"dim", "sequence=32"}}, [](Session
                                               test::load_tokens(std::string(name) + ".npy").data());
                         }};
 
-class Exported : public testing::TestWithParam<const char *> {};
+class ExportedModel : public testing::TestWithParam<const char *> {};
 
-TEST_P(Exported, TrainsOnAsTheSessionWould) {
+TEST_P(ExportedModel, TrainsOnAsTheSessionWould) {
   expect_one_more_step_is_the_second(test::fixture(std::string(GetParam()) + ".onnx"), kLanguage);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Exported,
+INSTANTIATE_TEST_SUITE_P(Fixtures, ExportedModel,
                          testing::Values("gpt2-dynamic-opset18", "mistral-dynamic-opset23", "torchscript-gpt2-opset13"),
                          [](const auto &info) { return test::family_of(info.param); });
 
@@ -159,13 +159,13 @@ TEST_F(MergedNorms, AreExportedEachWithValuesOfItsOwn) {
     EXPECT_EQ(again->parameter_name(p), session->parameter_name(p));
 }
 
-TEST_F(MergedNorms, AreToldApartByCheck) {
+TEST_F(MergedNorms, AreDistinguishedByCheck) {
   const auto about = nlohmann::json::parse(draft::check_model(options_of(training()), model));
   EXPECT_TRUE(about["trainable"]) << about["problems"];
-  int told = 0;
+  int mentions = 0;
   for (const auto &row : about["parameters"])
-    told += row["reason"].get<std::string>().ends_with("; split from ones, which several places read");
-  EXPECT_EQ(told, test::kMergedLayers);
+    mentions += row["reason"].get<std::string>().ends_with("; split from ones, which several places read");
+  EXPECT_EQ(mentions, test::kMergedLayers);
 }
 
 // Frozen weights are written too, unchanged.

@@ -82,15 +82,15 @@ TEST_F(Fp16, SkipsStepsAndHalvesTheScaleUntilGradientsFit) {
   }
 }
 
-TEST_F(Fp16, TellsTheScaleOfEachStep) {
+TEST_F(Fp16, LogsTheScaleOfEachStep) {
   const auto session = session_of({});
   StepResult result;
   const int skipped = step_until_applied(*session, far, result);
   for (int i = 0; i <= skipped; ++i) EXPECT_EQ(lines[static_cast<std::size_t>(i)]["loss_scale"], 65536 >> i);
   EXPECT_FALSE(lines[0]["grad_norm"].is_number());
-  const std::size_t told = lines.size();
+  const std::size_t logged = lines.size();
   step(*session_of({{"precision", "bf16"}}), near);
-  EXPECT_FALSE(lines[told].contains("loss_scale"));
+  EXPECT_FALSE(lines[logged].contains("loss_scale"));
 }
 
 TEST_F(Fp16, TrainsByGradientsThatFloat16DoesNotHold) {
@@ -136,8 +136,10 @@ TEST_F(Fp16, MeansGradientsOverMicroBatches) {
     const auto twice = session_of({{"precision", precision}, {"accumulation", "2"}, {"keep_gradients", "w"}});
     const auto wide = session_of({{"precision", "fp32"}, {"keep_gradients", "w"}});
     StepResult result;
-    for (int i = 0; i < 20 && (i == 0 || !std::isfinite(result.grad_norm)); ++i)
-      step(*twice, near), result = step(*twice, near);
+    for (int i = 0; i < 20 && (i == 0 || !std::isfinite(result.grad_norm)); ++i) {
+      step(*twice, near);
+      result = step(*twice, near);
+    }
     const StepResult expected = step(*wide, near);
     EXPECT_NEAR(result.loss, expected.loss, 1e-3 * expected.loss);
     EXPECT_NEAR(result.grad_norm, expected.grad_norm, 1e-3 * expected.grad_norm);

@@ -47,7 +47,7 @@ std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, s
   return last;
 }
 
-TEST_F(Saved, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
+TEST_F(SavedCheckpoint, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
   std::mt19937 random(7);
   const auto start = std::chrono::steady_clock::now();
   save(directory_, medium(1), reader(1));
@@ -55,10 +55,10 @@ TEST_F(Saved, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
   std::uniform_int_distribution<std::uint32_t> instant(0, 4 * static_cast<std::uint32_t>(lasts.count()));
   std::uint64_t present = 1;
   for (int i = 0; i < kKills; ++i) {
-    const std::uint64_t told = save_and_kill(directory_, present + 1, instant(random));
+    const std::uint64_t reported = save_and_kill(directory_, present + 1, instant(random));
     const std::uint64_t found = load_all(directory_, medium(0));
-    ASSERT_GE(found, told) << "kill " << i;
-    ASSERT_LE(found, told + 1) << "kill " << i;
+    ASSERT_GE(found, reported) << "kill " << i;
+    ASSERT_LE(found, reported + 1) << "kill " << i;
     for (; present < found; ++present) fs::remove_all(directory_ + fmt::format("/step-{:010}", present));
   }
   EXPECT_GT(present, 1u) << "no save was ever complete";

@@ -81,13 +81,13 @@ inline void put(const std::string &path, const std::string &bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-class Saved : public testing::Test {
+class SavedCheckpoint : public testing::Test {
  protected:
-  Saved() {
+  SavedCheckpoint() {
     std::string pattern = testing::TempDir() + "/state-XXXXXX";
     directory_ = fs::canonical(mkdtemp(pattern.data())).string();
   }
-  ~Saved() override { fs::remove_all(directory_); }
+  ~SavedCheckpoint() override { fs::remove_all(directory_); }
 
   std::string save_step(std::uint64_t step) const { return save(directory_, small(step), reader(step)); }
   std::size_t entries() const {
