@@ -98,8 +98,7 @@ void check_arity(const NodeProto &node, const std::string &subject) {
   require(inputs <= row->most, Code::graph, subject, "{} takes {} inputs at most, not {}", node.op_type(), row->most,
           inputs);
   for (int i = 0; i < (row->most == kAny && row->least > 0 ? inputs : row->least); ++i)
-    require(!node.input(i).empty(), Code::graph, subject, "input {} of {} is not optional, and absent", i,
-            node.op_type());
+    require(!node.input(i).empty(), Code::graph, subject, "input {} of {} is required but absent", i, node.op_type());
   require(outputs <= row->outputs, Code::graph, subject, "{} makes {} outputs at most, not {}", node.op_type(),
           row->outputs, outputs);
 }

@@ -88,8 +88,8 @@ graph::Attribute read_value(const AttributeProto &attribute, const std::string &
       break;
   }
   for (const KindName &row : kUnsupported)
-    require(row.kind != attribute.type(), Code::unsupported, subject, "the attribute is {}, which cannot be trained",
-            row.name);
+    require(row.kind != attribute.type(), Code::unsupported, subject,
+            "the attribute is {}; attributes of that kind are not supported", row.name);
   fail(Code::graph, subject, "attribute type {}, which ONNX does not have", attribute.type());
 }
 

@@ -112,10 +112,11 @@ void GraphBuilder::add_initializers() {
 Input GraphBuilder::read_input(const ValueInfo &info) const {
   const std::string &name = info.name();
   require(info.has_type() && info.type().has_tensor_type(), Code::unsupported, name,
-          "an input that is no tensor; only tensors can be set");
+          "the input is not a tensor; only tensors are supported");
   const TensorType &type = info.type().tensor_type();
   Input input{name, dtype_of(type.elem_type(), name), {}};
-  require(type.has_shape(), Code::shape, name, "an input of unknown rank; export with a rank, dims may be symbolic");
+  require(type.has_shape(), Code::shape, name,
+          "the input has no known rank; export the model with one (dims may be symbolic)");
   require(type.shape().dim_size() <= kMaxRank, Code::limit, name, "rank {}; at most {} is allowed",
           type.shape().dim_size(), kMaxRank);
   for (int i = 0; i < type.shape().dim_size(); ++i) {
@@ -170,7 +171,7 @@ void GraphBuilder::add_outputs(const NodeProto &node) {
 
 void GraphBuilder::add_constant(const NodeProto &node, const std::string &subject) {
   require(node.input_size() == 0 && node.output_size() == 1 && node.attribute_size() == 1, Code::graph, subject,
-          "a Constant with {} inputs, {} outputs and {} values; it has none, one and one", node.input_size(),
+          "a Constant with {} inputs, {} outputs and {} values; expected 0, 1 and 1", node.input_size(),
           node.output_size(), node.attribute_size());
   const std::string &form = node.attribute(0).name();
   graph::Value value{.name = node.output(0), .type = {}, .origin = Origin::constant, .array = {}};
@@ -191,7 +192,7 @@ void GraphBuilder::add_constant(const NodeProto &node, const std::string &subjec
     const std::vector<double> values = attributes.reals(form);
     value.array = Array::from_doubles({DType::f32, {static_cast<std::int64_t>(values.size())}}, values);
   } else {
-    fail(Code::unsupported, subject, "a Constant given as \"{}\"; only numbers can be", form);
+    fail(Code::unsupported, subject, "the Constant's value is given as \"{}\"; only numbers are supported", form);
   }
   value.type = value.array.type();
   add_value(std::move(value), subject);
@@ -268,7 +269,7 @@ void GraphBuilder::name_outputs() {
   for (const ValueInfo &output : graph_.output()) {
     check_name(output.name(), path_, "output");
     const ValueId id = unbound_.graph.find(output.name());
-    require(id != ValueId::none, Code::graph, output.name(), "an output of the graph that nothing produces");
+    require(id != ValueId::none, Code::graph, output.name(), "no node produces this output of the graph");
     unbound_.graph.outputs.push_back(id);
     unbound_.outputs.push_back(read_output(output));
   }

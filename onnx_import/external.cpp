@@ -80,7 +80,8 @@ ExternalData parse_external(const TensorProto &tensor, const std::string &subjec
 
 File open_external(const std::vector<std::string> &roots, const std::string &location, const std::string &subject) {
   require(!roots.empty(), Code::path, subject,
-          "external data \"{}\" of a model in memory; give the directory that they lie in", printable(location));
+          "external data \"{}\" of a model in memory; give the directory of its external data files",
+          printable(location));
   const std::string &directory = roots.front();
   const std::optional<std::string> real = real_path(directory + "/" + location);
   if (!real)

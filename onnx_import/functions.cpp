@@ -191,7 +191,7 @@ void Inliner::bind_names(Call &call) {
     }
   for (const std::string &output : function.output())
     require(call.names.contains(output), Code::graph, call.function.title,
-            "an output of the function that nothing produces: \"{}\"", printable(output));
+            "no node produces the function's output \"{}\"", printable(output));
 }
 
 // Copies a node of a function into the graph. Values get their names in the graph; references to attributes of
@@ -229,8 +229,9 @@ void Inliner::copy_attribute(const AttributeProto &body, const Call &call, NodeP
     const auto given = call.attributes.find(name);
     from = given != call.attributes.end() ? given->second : known->second;
     if (from == nullptr) return;  // the caller leaves it out, so it is left out here
-    require(from->type() == body.type(), Code::graph, subject, "of type {}; the \"{}\" that it stands for is of {}",
-            body.type(), printable(name), from->type());
+    require(from->type() == body.type(), Code::graph, subject,
+            "of type {}, but the attribute \"{}\" it refers to is of type {}", body.type(), printable(name),
+            from->type());
   }
   charge(parts_of(*from), from->ByteSizeLong());
   AttributeProto &attribute = *to.add_attribute();

@@ -149,7 +149,7 @@ void ModelWriter::refuse_own_files() const {
     const auto identity = identity_of(target);
     const auto is_read = [&](const std::string &source) { return identity_of(source) == identity; };
     require(!identity || (identity != storage.model().identity() && std::ranges::none_of(data, is_read)), Code::path,
-            target, "this model reads its weights from that file; save under another name");
+            target, "the model reads its weights from this file; save under another name");
   }
 }
 

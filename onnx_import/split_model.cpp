@@ -19,7 +19,7 @@ void SplitModel::add_copy(const graph::Split &split) {
   GraphProto &graph = *proto_.mutable_graph();
   const auto named = [&](const auto &item) { return item.name() == split.original; };
   const auto found = std::find_if(graph.initializer().begin(), graph.initializer().end(), named);
-  require(found != graph.initializer().end(), Code::internal, split.original, "split, but no initializer");
+  require(found != graph.initializer().end(), Code::internal, split.original, "a split value is not an initializer");
   const TensorProto &tensor = *found;
   TensorProto &copy = *graph.add_initializer();
   copy = tensor;
@@ -57,7 +57,7 @@ void SplitModel::redirect(const std::vector<graph::Split> &splits) {
       const auto at = static_cast<int>(reader.input);
       require(found != makers.end() && at < found->second->input_size() &&
                   stored_as(makers, found->second->input(at)) == split.original,
-              Code::internal, split.original, "split, but nothing that makes {} reads it", reader.output);
+              Code::internal, split.original, "a split value is not read by the node that makes {}", reader.output);
       found->second->set_input(at, split.name);
     }
 }

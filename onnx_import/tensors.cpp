@@ -95,7 +95,7 @@ Shape check_dims(const TensorProto &proto, DType dtype, const std::string &subje
   for (const std::int64_t dim : shape) {
     require(dim >= 0, Code::shape, subject, "shape {} has a negative dim", to_text(shape));
     require(!__builtin_mul_overflow(bytes, dim, &bytes), Code::shape, subject,
-            "shape {}: its byte count is an overflow of 64 bits", to_text(shape));
+            "shape {}: its byte count overflows 64 bits", to_text(shape));
   }
   return shape;
 }
@@ -257,7 +257,7 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject) {
   tensor.type.dtype = dtype_of(proto.data_type(), subject);
   tensor.type.shape = check_dims(proto, tensor.type.dtype, subject);
   tensor.bytes = byte_count(tensor.type.dtype, tensor.type.shape);
-  require(!proto.has_segment(), Code::format, subject, "a segment of a tensor; segments were never put to use");
+  require(!proto.has_segment(), Code::format, subject, "tensor segments are not supported");
   const int field = data_field(proto, subject);
   if (proto.data_location() == kExternalLocation) {
     require(field == 0, Code::format, subject, "{} and external data both set", field_name(field));

@@ -13,7 +13,7 @@ int refuse(const CLI::App &app, const CLI::ParseError &error) {
   for (const std::string &word : app.remaining(true))
     if (error.get_exit_code() != 0 && word.size() > 1 && word.front() == '-')
       throw tool::UsageError(
-          fmt::format("there is no option {}; --help lists those that there are", word.substr(0, word.find('='))));
+          fmt::format("there is no option {}; --help lists all options", word.substr(0, word.find('='))));
   return app.exit(error) == 0 ? tool::kOk : tool::kUsage;
 }
 

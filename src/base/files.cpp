@@ -273,7 +273,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
     const ssize_t done = sys_write(descriptor_, bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) refuse(path_, "write it", errno);
-    require(done > 0, Code::io, path_, "cannot write it: the system took none of {} bytes", bytes.size());
+    require(done > 0, Code::io, path_, "cannot write it: the system wrote none of {} bytes", bytes.size());
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     position_ += static_cast<std::uint64_t>(done);
   }
@@ -392,7 +392,7 @@ std::string read_text(const std::string &path) {
 std::uint64_t free_space(const std::string &path) {
   struct statfs system {};
   require(identity_of(path).has_value(), Code::path, path, "not a directory");
-  if (sys_stat_file_system(path.c_str(), &system) != 0) refuse(path, "ask how much is free there", errno);
+  if (sys_stat_file_system(path.c_str(), &system) != 0) refuse(path, "read the free space of it", errno);
   return static_cast<std::uint64_t>(system.f_bavail) * static_cast<std::uint64_t>(system.f_bsize);
 }
 

@@ -172,7 +172,7 @@ void DimSolver::guess() {
 Glance DimSolver::look(const DimBindings &dims, std::size_t until) {
   graph::Graph graph = model_.graph(dims);
   nodes_ += static_cast<double>(graph.node_count());
-  require(nodes_ <= kMostNodes && work_ <= kMostWork, Code::limit, "", "the dims take too long to settle");
+  require(nodes_ <= kMostNodes && work_ <= kMostWork, Code::limit, "", "computing the dims takes too many steps");
   Glance seen = passes::glance(std::move(graph), until);
   work_ += seen.work;
   return seen;

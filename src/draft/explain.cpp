@@ -73,7 +73,7 @@ class Explanation {
 
   void weights() {
     const std::uint64_t all = plan_.chunks.size(), host = count(Tier::host), disk = count(Tier::disk);
-    if (host + disk == 0) return say("Weights and optimizer state stay in memory: nothing of them moves in a step.");
+    if (host + disk == 0) return say("Weights and optimizer state stay in memory; a step does not move them.");
     std::uint64_t bytes = 0;
     for (const plan::Chunk &chunk : plan_.chunks) bytes += chunk.bytes;
     std::string text =
@@ -219,7 +219,8 @@ class Explanation {
       const std::string seconds = fmt::format("{} a step ({})", seconds_text(found.resident->laid_out.seconds),
                                               as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
       if (found.all_fits)
-        say("Keeping all (a plan with n_selective 0) would take {}, which is there: {}.", bytes, seconds);
+        say("Keeping all activations (a plan with n_selective 0) would take {}, which is available: {}.", bytes,
+            seconds);
       else
         say("If {} had {} nothing would move and nothing be computed again: {}.",
             plan_.shared_memory ? "memory" : "the device", bytes, seconds);
@@ -228,7 +229,7 @@ class Explanation {
       if (other.seconds > 0)
         say_change(other);
       else
-        say("With {} nothing would fit.", other.change);
+        say("With {} no plan would fit.", other.change);
   }
 
   const Draft &draft_;

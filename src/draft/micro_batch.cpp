@@ -76,7 +76,7 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
     return MicroBatch{batch.dim, kept};
   }
   require(settings.plan.empty(), Code::arg, "plan",
-          "a plan needs the batch that it was made for: bind {} with the option dim", batch.dim);
+          "a plan works only with the batch it was made for: bind {} with the option dim", batch.dim);
   return MicroBatch{batch.dim, largest_that_fits(settings, source, machine, batch.dim, samples)};
 }
 

@@ -94,7 +94,7 @@ class Pipeline {
     for (std::size_t p = 0; same && p < a.parameters.size(); ++p)
       same = a.value(a.parameters[p]).name == b.value(b.parameters[p]).name &&
              a.value(a.parameters[p]).type == b.value(b.parameters[p]).type;
-    require(same, Code::shape, "shapes", "under one of the bindings the model has other parameters");
+    require(same, Code::shape, "shapes", "the model's parameters differ between the bindings");
   }
 
   // Compiles all kernels first, so that operators without one are reported before anything is measured. Then comes the

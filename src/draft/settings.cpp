@@ -24,8 +24,7 @@ DType precision_of(const std::string &name) {
 std::optional<passes::Loss> loss_of(const Options &options) {
   if (!options.is_set("loss")) {
     for (const char *key : {"loss_output", "loss_labels", "loss_shift", "loss_from"})
-      require(!options.is_set(key), Code::arg, key, "{} says how the option loss is computed, and loss is not set",
-              key);
+      require(!options.is_set(key), Code::arg, key, "{} has no effect unless the option loss is set", key);
     return std::nullopt;
   }
   using Kind = passes::Loss::Kind;

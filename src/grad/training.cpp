@@ -321,7 +321,7 @@ Training build(Graph forward, ValueId loss, const Settings &settings) {
   builder.finish_waiting();
 
   require(std::ranges::any_of(training.gradients, [](ValueId id) { return id != kNone; }), Code::graph,
-          graph.value(loss).name, "the gradients of all trained parameters are zero wherever they are defined");
+          graph.value(loss).name, "the gradients of all trained parameters are always zero");
   builder.join(settings.clip_norm);
   graph.outputs = {training.loss};
   std::ranges::copy_if(training.gradients, std::back_inserter(graph.outputs), [](ValueId id) { return id != kNone; });

@@ -27,7 +27,7 @@ std::vector<Type> infer_accumulate(const NodeTypes &types) {
 }
 
 std::vector<Type> infer_count(const NodeTypes &types) {
-  require(is_integer(types.input(0).dtype), Code::type, types.subject(), "labels are {}, no integers",
+  require(is_integer(types.input(0).dtype), Code::type, types.subject(), "labels are {}, not integers",
           name_of(types.input(0).dtype));
   return {kWeight};
 }
@@ -41,7 +41,7 @@ std::vector<Array> evaluate_count(const Node &node, std::span<const Array *const
 
 std::vector<Type> infer_counted_loss(const NodeTypes &types) {
   require(is_float(types.input(0).dtype) && element_count(types.input(0).shape) == 1 && types.input(1) == kWeight,
-          Code::type, types.subject(), "{} and {} are no loss and its weight", to_text(types.input(0)),
+          Code::type, types.subject(), "{} and {} do not fit as a loss and its weight", to_text(types.input(0)),
           to_text(types.input(1)));
   return {types.input(0)};
 }

@@ -64,7 +64,8 @@ std::u32string implied_output(const std::vector<std::u32string> &operands) {
 std::vector<Type> infer_einsum(const NodeTypes &types) {
   std::vector<Shape> shapes;
   for (std::size_t i = 0; i < types.inputs.size(); ++i) {
-    require(types.input(i).dtype == types.input(0).dtype, Code::type, types.subject(), "operands of several types");
+    require(types.input(i).dtype == types.input(0).dtype, Code::type, types.subject(),
+            "the operands have different types");
     shapes.push_back(types.input(i).shape);
   }
   const Einsum einsum = resolve_einsum(types.node, shapes);

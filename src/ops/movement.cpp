@@ -192,7 +192,7 @@ constexpr std::int64_t kMostPieces = 1 << 16;
 Integers split_sizes(const Node &node, std::int64_t length) {
   if (node.attributes.has("split")) return node.attributes.integers("split");
   const std::int64_t pieces = node.attributes.integer("num_outputs", static_cast<std::int64_t>(node.outputs.size()));
-  require(pieces > 0 && pieces <= kMostPieces, Code::shape, subject_of(node), "a split into {} pieces", pieces);
+  require(pieces > 0 && pieces <= kMostPieces, Code::shape, subject_of(node), "a split into {} parts", pieces);
   const std::int64_t each = (length + pieces - 1) / pieces;
   Integers sizes(static_cast<std::size_t>(pieces), each);
   sizes.back() = length - each * (pieces - 1);
@@ -208,7 +208,7 @@ std::vector<Type> infer_split(const NodeTypes &types) {
     total = checked_add(total, static_cast<std::uint64_t>(std::max<std::int64_t>(size, 0)));
   require(total == static_cast<std::uint64_t>(x.shape[axis]) &&
               std::ranges::all_of(sizes, [](std::int64_t s) { return s >= 0; }),
-          Code::shape, types.subject(), "pieces {} do not make up axis {} of {}", to_text(sizes), axis,
+          Code::shape, types.subject(), "parts {} do not add up to axis {} of {}", to_text(sizes), axis,
           to_text(x.shape));
   std::vector<Type> out;
   for (std::int64_t size : sizes) {
@@ -355,7 +355,7 @@ std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   const std::size_t axis = axis_of(types);
   const Integers sizes = types.node.attributes.integers("split");
   require(std::ranges::adjacent_find(sizes, std::ranges::not_equal_to()) == sizes.end(), Code::unsupported,
-          types.subject(), "a sequence of pieces of unequal sizes {} is not supported", to_text(sizes));
+          types.subject(), "a sequence of parts of different sizes {} is not supported", to_text(sizes));
   out.shape[axis] = sizes.empty() ? 1 : sizes[0];
   if (sizes.empty() && types.node.attributes.integer("keepdims", 1) == 0)
     out.shape.erase(out.shape.begin() + static_cast<std::ptrdiff_t>(axis));

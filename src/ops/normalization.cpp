@@ -80,8 +80,8 @@ std::vector<Type> infer_gradient(const NodeTypes &types) {
   require(types.input(0) == x && types.input(2).shape == rows.normalized, Code::shape, types.subject(),
           "gradient {} and scale {} do not fit {}", to_text(types.input(0)), to_text(types.input(2)), to_text(x));
   const std::size_t rest = rest_input(types.node.op);
-  require(!types.has(rest) || types.input(rest) == x, Code::shape, types.subject(), "a rest of {} for a gradient of {}",
-          types.has(rest) ? to_text(types.input(rest)) : "", to_text(x));
+  require(!types.has(rest) || types.input(rest) == x, Code::shape, types.subject(),
+          "the added gradient {} does not fit {}", types.has(rest) ? to_text(types.input(rest)) : "", to_text(x));
   return centres(types.node) ? std::vector<Type>{x, types.input(2), types.input(2)}
                              : std::vector<Type>{x, types.input(2)};
 }

@@ -134,7 +134,7 @@ class Attachment {
       return "the logits before " + place;
     }
     require(loss_.from != Loss::From::probabilities || op != "LogSoftmax", Code::arg, "loss_from",
-            "output {} comes from {}, as logarithms of probabilities; leave loss_from out",
+            "output {} comes from {}, which makes logarithms of probabilities; leave loss_from out",
             graph_.value(prediction_).name, place);
     const bool shown = !classifies() && op == "Softmax";
     from_probabilities_ = shown || loss_.from == Loss::From::probabilities;

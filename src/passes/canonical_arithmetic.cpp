@@ -119,7 +119,8 @@ bool reduce_prod(Canonical &c, Node &node) {
   if (c.constant_of(product) != nullptr) return reduce(c, node);  // it will be folded
   for (std::int64_t axis : reduced_axes(node, c.shape(product).size())) {
     const std::int64_t count = c.shape(product)[static_cast<std::size_t>(axis)];
-    require(count > 0 && count <= kMostFactors, Code::unsupported, node.name, "a product of {} factors on data", count);
+    require(count > 0 && count <= kMostFactors, Code::unsupported, node.name,
+            "a product of {} elements is not supported", count);
     const std::vector<ValueId> factors =
         count == 1
             ? std::vector<ValueId>{product}

@@ -145,9 +145,9 @@ Integers part_sizes(const Node &node, std::int64_t extent) {
   Integers sizes = node.attributes.integers("split");
   if (sizes.size() > 1 || (sizes.size() == 1 && node.attributes.integer("equal", 0) == 0)) return sizes;
   const std::int64_t each = sizes.empty() ? 1 : sizes[0];
-  require(each > 0, Code::graph, node.name, "pieces of {} elements cannot be split off; the size must be positive",
+  require(each > 0, Code::graph, node.name, "parts of {} elements cannot be split off; the size must be positive",
           each);
-  require(extent / each <= 1 << 16, Code::limit, node.name, "a split into {} pieces is too many", extent / each);
+  require(extent / each <= 1 << 16, Code::limit, node.name, "a split into {} parts is too many", extent / each);
   sizes.clear();
   for (std::int64_t at = 0; at < extent; at += each) sizes.push_back(std::min(each, extent - at));
   return sizes;

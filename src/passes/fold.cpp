@@ -82,8 +82,7 @@ bool Canonical::replace(Node &node) {
     if (error.subject.empty() || error.subject == node.op) error.subject = node.name.empty() ? node.op : node.name;
     throw;
   } catch (const std::out_of_range &) {  // rules ask for operands, axes and attributes that the operator must have
-    fail(Code::graph, node.name.empty() ? node.op : node.name, "{} lacks inputs, outputs or axes that it must have",
-         node.op);
+    fail(Code::graph, node.name.empty() ? node.op : node.name, "{} lacks required inputs, outputs or axes", node.op);
   }
 }
 
@@ -166,7 +165,7 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   const std::uint64_t bytes = result_bytes(node, arrays, types);
   if (bytes > kLargestFold || !budget_.take(bytes, operations(rewriter_.graph(), node, arrays, types))) {
     require(is_core(node.op), Code::limit, "",
-            "{} of constants would take {} bytes, more than a model of these inputs may ask for", node.op, bytes);
+            "{} of constants would take {} bytes, more than the limit for a model with these inputs", node.op, bytes);
     return false;
   }
   const std::vector<Array> results = op.evaluate(node, arrays, types);

@@ -61,7 +61,8 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
   if (problems.any()) problems.collect_without_gradient(graph);
   problems.require_none();
   require(loss_from.has_value(), Code::unsupported, "loss_output",
-          "the type of output {} depends on weights: no loss can be attached", graph.value(graph.outputs[0]).name);
+          "the type of output {} depends on weights, so no loss can be computed from it",
+          graph.value(graph.outputs[0]).name);
   prepared.loss_from = std::move(*loss_from);
 
   clean_up(graph);

@@ -71,8 +71,8 @@ Counters resume(Machine &machine) {
   require(counters.loss_scale.applied() <= counters.steps - counters.skipped, Code::format, checkpoint.path(),
           "{} steps at one loss scale, of {} that were not skipped", counters.loss_scale.applied(),
           counters.steps - counters.skipped);
-  require(counters.seed >> 63 == 0, Code::format, checkpoint.path(), "its seed is {}, which no session's can be",
-          counters.seed);
+  require(counters.seed >> 63 == 0, Code::format, checkpoint.path(),
+          "its seed is {}, beyond the largest a session can have", counters.seed);
   require(!settings.seed || static_cast<std::uint64_t>(*settings.seed) == counters.seed, Code::mismatch, "seed",
           "the seed is {} and that of {} is {}; leave the option out to go on with it", settings.seed.value_or(0),
           checkpoint.path(), counters.seed);

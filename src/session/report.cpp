@@ -64,7 +64,7 @@ Json doubtful_json(const draft::Draft &draft) {
           {"names", some_of(draft.doubts)},
           {"unmatched", some_of(draft.unmatched)},
           {"text",
-           "whether these are parameters could not be told for certain; protrain check says why, and what settles it: "
+           "it is not certain whether these are parameters; protrain check says why, and what settles it: "
            "the options trainable, frozen and parameters_from, or of a Constant another export of the file"}};
 }
 

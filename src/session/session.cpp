@@ -45,7 +45,7 @@ std::unique_ptr<Session> Session::create(const draft::Options &options, const on
                                          draft::Log log, const draft::Log &progress) {
   const draft::Settings settings = draft::settings_of(options);
   require(settings.hardware.empty(), Code::arg, "hardware",
-          "a session runs on this machine; hardware is for planning alone");
+          "a session runs on this machine; the option hardware is only for plans");
   return std::make_unique<Session>(settings, model, std::move(log), progress);
 }
 

@@ -167,7 +167,7 @@ Checkpoint Checkpoint::open(const std::string &path) {
     const auto step = manifest.counters.find(kStep);
     require(step != manifest.counters.end() && step->second >> 63 == 0, Code::format, path, "its step is no count");
     require(named_step(whole).value_or(step->second) == step->second, Code::mismatch, whole,
-            "is of step {}, its name says otherwise", step->second);
+            "holds step {}, but its name says otherwise", step->second);
     auto contents = std::make_unique<Contents>(
         Contents{.path = whole,
                  .earlier = earlier,

@@ -140,7 +140,7 @@ TEST_F(DamagedCheckpoint, AStepThatIsNotThatOfTheFolderIsRefused) {
   for (const std::string &path : {directory_, path_, path_ + "/", path_ + "//"}) {
     const Error error = error_of([&] { Checkpoint::open(path); });
     EXPECT_EQ(error.code, Code::mismatch) << path;
-    EXPECT_EQ(error.text, "is of step 12, its name says otherwise") << path;
+    EXPECT_EQ(error.text, "holds step 12, but its name says otherwise") << path;
   }
   EXPECT_EQ(Checkpoint::open(directory_ + "/best").description().counters.at(kStep), 10u);
   put(directory_ + "/best/manifest.json", text);
