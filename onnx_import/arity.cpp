@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kAny = std::numeric_limits<int>::max();
 
-// Operators by the least and the most inputs they take, and the most outputs; each between spaces. Those that are least
-// needed come first, and where there may be any number all are.
+// Operators by their least and most inputs and their most outputs; names stand between spaces. Required inputs come
+// first. Where any number is allowed, all given inputs are required.
 struct Arity {
   int least, most, outputs;
   std::string_view operators;
@@ -77,7 +77,7 @@ constexpr auto kArities = std::to_array<Arity>({
 
 });
 
-// Empty names at the end say the same as no names.
+// Counts names without the empty ones at the end, which mean the same as no names.
 template <typename Names>
 int count(const Names &names) {
   int size = names.size();
@@ -98,8 +98,7 @@ void check_arity(const NodeProto &node, const std::string &subject) {
   require(inputs <= row->most, Code::graph, subject, "{} takes {} inputs at most, not {}", node.op_type(), row->most,
           inputs);
   for (int i = 0; i < (row->most == kAny && row->least > 0 ? inputs : row->least); ++i)
-    require(!node.input(i).empty(), Code::graph, subject, "input {} of {} is not optional, and absent", i,
-            node.op_type());
+    require(!node.input(i).empty(), Code::graph, subject, "input {} of {} is required but absent", i, node.op_type());
   require(outputs <= row->outputs, Code::graph, subject, "{} makes {} outputs at most, not {}", node.op_type(),
           row->outputs, outputs);
 }

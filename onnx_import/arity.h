@@ -1,4 +1,4 @@
-// How many inputs and outputs operators take.
+// The numbers of inputs and outputs that operators take.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace protrain::onnx_import {
 
-// A node of the default domain: Code::graph where it has fewer or more than its operator has in any opset that is read.
-// Operators that are not known pass.
+// Checks a node of the default domain. Code::graph if it has fewer or more inputs or outputs than its operator has in
+// any opset that we read. Unknown operators pass.
 void check_arity(const NodeProto &node, const std::string &subject);
 
 }  // namespace protrain::onnx_import

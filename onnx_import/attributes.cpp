@@ -1,4 +1,4 @@
-// One attribute is one of fourteen kinds; six of them mean something to training.
+// An attribute is one of fourteen kinds. Six of them mean something to training.
 #include "onnx_import/attributes.h"
 
 #include <array>
@@ -19,7 +19,8 @@ namespace {
 // AttributeProto.AttributeType.
 enum Kind : std::int32_t { kFloat = 1, kInt, kString, kTensor, kGraph, kFloats, kInts };
 
-constexpr std::uint64_t kMaxAttributeBytes = 1 << 10;  // of a tensor; those of Constant nodes are no attributes here
+// Limit for tensors in attributes. Tensors of Constant nodes do not come through here.
+constexpr std::uint64_t kMaxAttributeBytes = 1 << 10;
 
 struct KindName {
   std::int32_t kind;
@@ -34,7 +35,7 @@ constexpr auto kUnsupported = std::to_array<KindName>({{kGraph, "a subgraph"},
                                                        {13, "a type"},
                                                        {14, "a list of types"}});
 
-// A value of another kind than the attribute's type says.
+// True if the attribute holds a value of another kind than its type says.
 bool has_stray_value(const AttributeProto &attribute) {
   const std::array<std::pair<std::int32_t, bool>, 12> present{{{kFloat, attribute.has_f()},
                                                                {kInt, attribute.has_i()},
@@ -53,13 +54,13 @@ bool has_stray_value(const AttributeProto &attribute) {
   return false;
 }
 
-// Element types travel as ONNX's numbers in these; the graph holds them by name.
+// These attributes hold element types as ONNX's numbers. The graph holds them by name.
 bool is_dtype(const NodeProto &node, const AttributeProto &attribute) {
   return is_default_domain(node.domain()) &&
          (attribute.name() == "dtype" || (attribute.name() == "to" && node.op_type() == "Cast"));
 }
 
-// Its graphs are left out: whatever else the node is, it is refused later, together with all others.
+// Subgraphs of control flow are skipped here. The node is refused later, together with all others.
 bool is_branch(const NodeProto &node, const AttributeProto &attribute) {
   return attribute.type() == kGraph && is_default_domain(node.domain()) && ops::is_control_flow(node.op_type());
 }
@@ -87,8 +88,8 @@ graph::Attribute read_value(const AttributeProto &attribute, const std::string &
       break;
   }
   for (const KindName &row : kUnsupported)
-    require(row.kind != attribute.type(), Code::unsupported, subject, "the attribute is {}, which cannot be trained",
-            row.name);
+    require(row.kind != attribute.type(), Code::unsupported, subject,
+            "the attribute is {}; attributes of that kind are not supported", row.name);
   fail(Code::graph, subject, "attribute type {}, which ONNX does not have", attribute.type());
 }
 

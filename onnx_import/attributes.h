@@ -9,9 +9,8 @@
 
 namespace protrain::onnx_import {
 
-// Code::graph for an attribute that is malformed, Code::unsupported for one of a kind this library has no use for
-// (subgraphs among them, but for operators of control flow, whose graphs are left out); the subject is
-// "node.attribute". Tensors are read.
+// The subject of errors is "node.attribute". Code::graph if an attribute is malformed. Code::unsupported for kinds this
+// library has no use for, such as subgraphs; those of control flow operators are skipped instead. Tensors are read.
 graph::Attributes read_attributes(const NodeProto &node, const std::string &subject, const Storage &storage);
 
 }  // namespace protrain::onnx_import

@@ -1,4 +1,4 @@
-// Values first, then nodes, since nothing promises that a file lists its nodes in order.
+// Builds values first, then nodes, because a file need not list its nodes in order.
 #include "onnx_import/build.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using graph::Array;
 using graph::Origin;
 using graph::ValueId;
 
-// A node in messages: its name, or its operator and what it makes.
+// The name of a node in messages, or its operator and first output.
 std::string subject_of(const NodeProto &node) {
   if (!node.name().empty()) return printable(node.name());
   return (node.op_type().empty() ? "node" : printable(node.op_type())) +
@@ -32,12 +32,14 @@ std::string subject_of(const NodeProto &node) {
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
-class Builder {
+// Turns parsed messages into a graph. Everything that can be wrong with a file's graph is checked here, with the node
+// or value at fault as the subject of the error, so that later rooms can rely on what they get.
+class GraphBuilder {
  public:
-  Builder(const ModelProto &proto, const Storage &storage)
+  GraphBuilder(const ModelProto &proto, const Storage &storage)
       : proto_(proto), graph_(proto.graph()), storage_(storage), path_(storage.model().path()) {}
 
-  Draft build() {
+  UnboundGraph build() {
     opset_ = check_versions(proto_, path_);
     refuse_parts();
     collect_reads();
@@ -47,8 +49,8 @@ class Builder {
     for (const NodeProto &node : graph_.node())
       if (!is_constant(node)) add_node(node);
     name_outputs();
-    draft_.graph.sort();
-    return std::move(draft_);
+    unbound_.graph.sort();
+    return std::move(unbound_);
   }
 
  private:
@@ -60,7 +62,7 @@ class Builder {
   void add_outputs(const NodeProto &node);
   void add_constant(const NodeProto &node, const std::string &subject);
   void add_node(const NodeProto &node);
-  void renew(graph::Node &node, const NodeProto &proto) const;
+  void upgrade(graph::Node &node, const NodeProto &proto) const;
   bool is_true(const std::string &value) const;
   void name_outputs();
   ValueId add_value(graph::Value value, const std::string &subject);
@@ -70,50 +72,51 @@ class Builder {
   const Storage &storage_;
   const std::string &path_;
   std::int64_t opset_ = 0;
-  std::unordered_set<std::string_view> reads_;  // by nodes, or as outputs of the graph
-  Draft draft_;
+  std::unordered_set<std::string_view> reads_;  // names that nodes or the graph's outputs read
+  UnboundGraph unbound_;
 };
 
-void Builder::refuse_parts() const {
+void GraphBuilder::refuse_parts() const {
   require(graph_.sparse_initializer_size() == 0, Code::unsupported, path_, "{} sparse initializers; store them densely",
           graph_.sparse_initializer_size());
 }
 
-void Builder::collect_reads() {
+void GraphBuilder::collect_reads() {
   for (const NodeProto &node : graph_.node()) reads_.insert(node.input().begin(), node.input().end());
   for (const ValueInfo &output : graph_.output()) reads_.insert(output.name());
 }
 
-ValueId Builder::add_value(graph::Value value, const std::string &subject) {
-  require(draft_.graph.find(value.name) == ValueId::none && !draft_.initializers.contains(value.name), Code::graph,
+ValueId GraphBuilder::add_value(graph::Value value, const std::string &subject) {
+  require(unbound_.graph.find(value.name) == ValueId::none && !unbound_.initializers.contains(value.name), Code::graph,
           subject, "duplicate value: \"{}\" is defined twice", value.name);
-  return draft_.graph.add_value(std::move(value));
+  return unbound_.graph.add_value(std::move(value));
 }
 
-// Floats may be weights; all others are constants. Those that nothing reads stay out of the graph.
-void Builder::add_initializers() {
+// Float initializers may be weights; all others are constants. Unread ones stay out of the graph.
+void GraphBuilder::add_initializers() {
   for (const TensorProto &proto : graph_.initializer()) {
     const std::string &name = proto.name();
     check_name(name, path_, "initializer");
-    require(!draft_.initializers.contains(name), Code::format, name, "duplicate initializer");
-    const Tensor &tensor = draft_.initializers.emplace(name, parse_tensor(proto, name)).first->second;
+    require(!unbound_.initializers.contains(name), Code::format, name, "duplicate initializer");
+    const Tensor &tensor = unbound_.initializers.emplace(name, parse_tensor(proto, name)).first->second;
     if (!reads_.contains(name)) continue;
     const DType dtype = tensor.type.dtype;
     const Origin origin = is_float(dtype) ? Origin::initializer : Origin::constant;
-    const ValueId id = draft_.graph.add_value({.name = name, .type = tensor.type, .origin = origin, .array = {}});
-    if (origin == Origin::constant) draft_.deferred.emplace(id, tensor);
-    if (dtype == DType::f16 || dtype == DType::bf16) draft_.half = name;
+    const ValueId id = unbound_.graph.add_value({.name = name, .type = tensor.type, .origin = origin, .array = {}});
+    if (origin == Origin::constant) unbound_.deferred.emplace(id, tensor);
+    if (dtype == DType::f16 || dtype == DType::bf16) unbound_.half = name;
   }
-  storage_.check_ranges(draft_.initializers);
+  storage_.check_ranges(unbound_.initializers);
 }
 
-Input Builder::read_input(const ValueInfo &info) const {
+Input GraphBuilder::read_input(const ValueInfo &info) const {
   const std::string &name = info.name();
   require(info.has_type() && info.type().has_tensor_type(), Code::unsupported, name,
-          "an input that is no tensor; only tensors can be set");
+          "the input is not a tensor; only tensors are supported");
   const TensorType &type = info.type().tensor_type();
   Input input{name, dtype_of(type.elem_type(), name), {}};
-  require(type.has_shape(), Code::shape, name, "an input of unknown rank; export with a rank, dims may be symbolic");
+  require(type.has_shape(), Code::shape, name,
+          "the input has no known rank; export the model with one (dims may be symbolic)");
   require(type.shape().dim_size() <= kMaxRank, Code::limit, name, "rank {}; at most {} is allowed",
           type.shape().dim_size(), kMaxRank);
   for (int i = 0; i < type.shape().dim_size(); ++i) {
@@ -131,21 +134,22 @@ Input Builder::read_input(const ValueInfo &info) const {
   return input;
 }
 
-// Files of IR 3 list initializers among the inputs, later ones where they may be overridden: they are weights here.
-void Builder::add_inputs() {
+// Files of IR 3 list initializers among the inputs, and later files may, to let them be
+// overridden. Here they are weights.
+void GraphBuilder::add_inputs() {
   std::set<std::string_view> seen;
   for (const ValueInfo &info : graph_.input()) {
     check_name(info.name(), path_, "input");
     require(seen.insert(info.name()).second, Code::graph, info.name(), "duplicate value: an input listed twice");
-    if (draft_.initializers.contains(info.name())) continue;
-    draft_.inputs.push_back(read_input(info));
-    const Input &input = draft_.inputs.back();
-    draft_.graph.inputs.push_back(
+    if (unbound_.initializers.contains(info.name())) continue;
+    unbound_.inputs.push_back(read_input(info));
+    const Input &input = unbound_.inputs.back();
+    unbound_.graph.inputs.push_back(
         add_value({.name = input.name, .type = {input.dtype, {}}, .origin = Origin::input, .array = {}}, input.name));
   }
 }
 
-void Builder::add_outputs(const NodeProto &node) {
+void GraphBuilder::add_outputs(const NodeProto &node) {
   const std::string subject = subject_of(node);
   check_text(node.name(), subject);
   check_name(node.op_type(), subject, "operator");
@@ -165,16 +169,16 @@ void Builder::add_outputs(const NodeProto &node) {
     if (!output.empty()) add_value({.name = output, .type = {}, .array = {}}, subject);
 }
 
-void Builder::add_constant(const NodeProto &node, const std::string &subject) {
+void GraphBuilder::add_constant(const NodeProto &node, const std::string &subject) {
   require(node.input_size() == 0 && node.output_size() == 1 && node.attribute_size() == 1, Code::graph, subject,
-          "a Constant with {} inputs, {} outputs and {} values; it has none, one and one", node.input_size(),
+          "a Constant with {} inputs, {} outputs and {} values; expected 0, 1 and 1", node.input_size(),
           node.output_size(), node.attribute_size());
   const std::string &form = node.attribute(0).name();
   graph::Value value{.name = node.output(0), .type = {}, .origin = Origin::constant, .array = {}};
   if (const TensorProto *proto = constant_tensor(node)) {
     Tensor tensor = parse_tensor(*proto, subject);
     value.type = tensor.type;
-    draft_.deferred.emplace(add_value(std::move(value), subject), std::move(tensor));
+    unbound_.deferred.emplace(add_value(std::move(value), subject), std::move(tensor));
     return;
   }
   const graph::Attributes attributes = read_attributes(node, subject, storage_);
@@ -188,13 +192,13 @@ void Builder::add_constant(const NodeProto &node, const std::string &subject) {
     const std::vector<double> values = attributes.reals(form);
     value.array = Array::from_doubles({DType::f32, {static_cast<std::int64_t>(values.size())}}, values);
   } else {
-    fail(Code::unsupported, subject, "a Constant given as \"{}\"; only numbers can be", form);
+    fail(Code::unsupported, subject, "the Constant's value is given as \"{}\"; only numbers are supported", form);
   }
   value.type = value.array.type();
   add_value(std::move(value), subject);
 }
 
-void Builder::add_node(const NodeProto &proto) {
+void GraphBuilder::add_node(const NodeProto &proto) {
   const std::string subject = subject_of(proto);
   graph::Node node;
   node.op = proto.op_type();
@@ -206,22 +210,22 @@ void Builder::add_node(const NodeProto &proto) {
   }
   node.attributes = read_attributes(proto, subject, storage_);
   for (const std::string &input : proto.input()) {
-    const ValueId id = input.empty() ? ValueId::none : draft_.graph.find(input);
+    const ValueId id = input.empty() ? ValueId::none : unbound_.graph.find(input);
     require(input.empty() || id != ValueId::none, Code::graph, subject, "reads \"{}\", which nothing defines",
             printable(input));
     node.inputs.push_back(id);
   }
   for (const std::string &output : proto.output())
-    node.outputs.push_back(output.empty() ? ValueId::none : draft_.graph.find(output));
-  renew(node, proto);
-  draft_.graph.add_node(std::move(node));
+    node.outputs.push_back(output.empty() ? ValueId::none : unbound_.graph.find(output));
+  upgrade(node, proto);
+  unbound_.graph.add_node(std::move(node));
 }
 
-// True for a constant bool that is set, and for any other value that could be.
-bool Builder::is_true(const std::string &value) const {
-  const ValueId id = draft_.graph.find(value);
-  const auto found = draft_.deferred.find(id);
-  if (found == draft_.deferred.end()) return true;
+// False only if the value is a constant bool that is not set.
+bool GraphBuilder::is_true(const std::string &value) const {
+  const ValueId id = unbound_.graph.find(value);
+  const auto found = unbound_.deferred.find(id);
+  if (found == unbound_.deferred.end()) return true;
   const Tensor &tensor = found->second;
   if (tensor.external || tensor.type.dtype != DType::boolean || tensor.bytes != 1) return true;
   std::byte bit{};
@@ -229,15 +233,15 @@ bool Builder::is_true(const std::string &value) const {
   return bit != std::byte{0};
 }
 
-// Forms of older opsets into the newest one.
-void Builder::renew(graph::Node &node, const NodeProto &proto) const {
+// Upgrades forms of older opsets to the newest one.
+void GraphBuilder::upgrade(graph::Node &node, const NodeProto &proto) const {
   const bool sized = node.inputs.size() > 1 && node.inputs[1] != ValueId::none;
   if (node.op == "Split" && !sized && !node.attributes.has("num_outputs"))
     node.attributes.set("num_outputs", static_cast<std::int64_t>(node.outputs.size()));
   if (node.op == "Dropout" && !node.inputs.empty()) {
     const bool trains = node.inputs.size() > 2 && node.inputs[2] != ValueId::none && is_true(proto.input(2));
     const bool masks = node.outputs.size() > 1 && reads_.contains(proto.output(1)) && !proto.output(1).empty();
-    if (trains || masks) {  // nothing else has a meaning here
+    if (trains || masks) {  // all other attributes mean nothing here
       node.attributes = node.attributes.has("seed") ? graph::Attributes{{"seed", node.attributes.integer("seed", 0)}}
                                                     : graph::Attributes{};
       return;
@@ -260,14 +264,14 @@ Output read_output(const ValueInfo &info) {
   return output;
 }
 
-void Builder::name_outputs() {
+void GraphBuilder::name_outputs() {
   require(graph_.output_size() > 0, Code::graph, path_, "a graph without outputs");
   for (const ValueInfo &output : graph_.output()) {
     check_name(output.name(), path_, "output");
-    const ValueId id = draft_.graph.find(output.name());
-    require(id != ValueId::none, Code::graph, output.name(), "an output of the graph that nothing produces");
-    draft_.graph.outputs.push_back(id);
-    draft_.outputs.push_back(read_output(output));
+    const ValueId id = unbound_.graph.find(output.name());
+    require(id != ValueId::none, Code::graph, output.name(), "no node produces this output of the graph");
+    unbound_.graph.outputs.push_back(id);
+    unbound_.outputs.push_back(read_output(output));
   }
 }
 
@@ -280,6 +284,8 @@ const TensorProto *constant_tensor(const NodeProto &node) {
   return attribute.name() == "value" && attribute.type() == kTensor && attribute.has_t() ? &attribute.t() : nullptr;
 }
 
-Draft build_draft(const ModelProto &proto, const Storage &storage) { return Builder(proto, storage).build(); }
+UnboundGraph build_unbound(const ModelProto &proto, const Storage &storage) {
+  return GraphBuilder(proto, storage).build();
+}
 
 }  // namespace protrain::onnx_import

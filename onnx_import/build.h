@@ -11,20 +11,20 @@
 
 namespace protrain::onnx_import {
 
-struct Draft {
-  graph::Graph graph;  // inputs have a dtype and no shape, constants of `deferred` no array; sorted
+struct UnboundGraph {
+  graph::Graph graph;  // sorted; inputs have a dtype but no shape, `deferred` constants have no array
   std::vector<Input> inputs;
   std::vector<Output> outputs;
-  std::map<std::string, Tensor> initializers;  // all of the file, also those that nothing reads
+  std::map<std::string, Tensor> initializers;  // all of the file's, including unread ones
   std::map<graph::ValueId, Tensor> deferred;
   std::string half;  // an initializer in float16 or bfloat16, if the graph reads one
 };
 
-// `proto`, which has no functions, is lent to the result. Code::graph, format, type, shape, limit, version,
-// unsupported, path, io.
-Draft build_draft(const ModelProto &proto, const Storage &storage);
+// `proto` must have no functions and must outlive the result. Code::graph, format, type, shape, limit,
+// version, unsupported, path, io.
+UnboundGraph build_unbound(const ModelProto &proto, const Storage &storage);
 
-// The tensor of a Constant node's "value"; nullptr where the node is none or has another form.
+// The tensor of a Constant node's "value"; nullptr for other nodes and other forms.
 const TensorProto *constant_tensor(const NodeProto &node);
 
 }  // namespace protrain::onnx_import

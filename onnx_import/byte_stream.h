@@ -1,4 +1,4 @@
-// ByteStream: a file read forwards in small pieces, as the wire format needs it: bytes, varints, runs.
+// ByteStream: a file read forwards in small parts, as the wire format needs it: bytes, varints, runs.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace protrain::onnx_import {
 
-// The file ends inside something that claims to go on; Code::format.
+// Throws Code::format: the file ends inside something that claims to go on.
 [[noreturn]] void fail_truncated(const File &file);
-// Bytes that are no wire format; Code::format. `what` is a phrase like "wire type 7".
+// Throws Code::format: the bytes are no wire format. `what` is a phrase like "wire type 7".
 [[noreturn]] void fail_malformed(const File &file, std::uint64_t offset, const std::string &what);
 
 class ByteStream {
  public:
-  explicit ByteStream(const File &file, std::uint64_t begin = 0) : file_(file), position_(begin) {}  // file: lent
+  // `file` must outlive the stream
+  explicit ByteStream(const File &file, std::uint64_t begin = 0) : file_(file), position_(begin) {}
 
   const File &file() const { return file_; }
   std::uint64_t position() const { return position_; }
-  void skip(std::uint64_t count) { position_ += count; }  // the caller has checked that they are there
+  void skip(std::uint64_t count) { position_ += count; }  // the caller has checked that they exist
 
-  std::uint64_t varint(std::uint64_t end);           // lies before `end`, at most 10 bytes
+  std::uint64_t varint(std::uint64_t end);           // must end before `end`, at most 10 bytes
   void copy(std::uint64_t count, std::string &out);  // appends
 
  private:

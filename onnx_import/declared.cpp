@@ -1,5 +1,5 @@
-// Metadata are text that nobody has checked: what is not understood is passed over, and names only ever serve to find
-// initializers that are there.
+// Metadata is text that nobody has checked. Unknown parts are ignored, and names only serve to
+// find existing initializers.
 #include "onnx_import/declared.h"
 
 #include <algorithm>
@@ -14,17 +14,18 @@ namespace protrain::onnx_import {
 
 namespace {
 
-using graph::Stored;
+using graph::StoredKind;
 
 constexpr std::string_view kList = "protrain.parameters";
-// PyTorch's exporter: of a graph the signature of the exported program, of a value its line in it.
+// Written by PyTorch's exporter: kSignature on a graph holds the signature of the exported program, kKind
+// on a value its line in it.
 constexpr std::string_view kSignature = "pkg.torch.export.ExportedProgram.graph_signature";
 constexpr std::string_view kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 
-std::optional<Stored> stored_as(std::string_view kind) {
-  if (kind == "PARAMETER") return Stored::parameter;
-  if (kind == "BUFFER" || kind == "CONSTANT_TENSOR") return Stored::buffer;
+std::optional<StoredKind> stored_as(std::string_view kind) {
+  if (kind == "PARAMETER") return StoredKind::parameter;
+  if (kind == "BUFFER" || kind == "CONSTANT_TENSOR") return StoredKind::buffer;
   return std::nullopt;
 }
 
@@ -42,8 +43,8 @@ std::string_view last_word_in_capitals(std::string_view text) {
   return {};
 }
 
-// Both forms that PyTorch has written name the kind of a tensor before its target='NAME'.
-void read_signature(std::string_view text, std::map<std::string, Stored> &kinds) {
+// PyTorch has written two forms. Both name the kind of a tensor before its target='NAME'.
+void read_signature(std::string_view text, std::map<std::string, StoredKind> &kinds) {
   constexpr std::string_view kTarget = "target='";
   for (std::size_t from = 0;;) {
     const std::size_t at = text.find(kTarget, from);
@@ -81,9 +82,9 @@ std::vector<std::string> read_list(std::string_view text, const std::string &pat
 
 }  // namespace
 
-graph::Declared read_declared(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
-                              const std::string &path) {
-  graph::Declared declared;
+graph::FileDeclarations read_declarations(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
+                                          const std::string &path) {
+  graph::FileDeclarations declared;
   for (const StringPair &entry : proto.metadata_props())
     if (entry.key() == kList) declared.list = read_list(entry.value(), path);
   for (const StringPair &entry : proto.graph().metadata_props())

@@ -1,4 +1,4 @@
-// From a model's metadata to what it declares about its initializers.
+// Reads what a model's metadata declares about its initializers.
 #pragma once
 
 #include <map>
@@ -10,8 +10,8 @@
 
 namespace protrain::onnx_import {
 
-// Code::unsupported for a training_info that updates none of `initializers`; Code::format for names that are none.
-graph::Declared read_declared(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
-                              const std::string &path);
+// Code::unsupported if a training_info updates none of `initializers`. Code::format for malformed names.
+graph::FileDeclarations read_declarations(const ModelProto &proto, const std::map<std::string, Tensor> &initializers,
+                                          const std::string &path);
 
 }  // namespace protrain::onnx_import

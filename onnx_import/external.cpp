@@ -1,5 +1,5 @@
-// Locations are checked as text first; then the real path is, and the file is opened without following any link, so
-// that one put there in between is an error instead of a way out.
+// Locations are checked first as text, then by their real path. The file is then opened without following any link, so
+// a link put there in between causes an error and leads nowhere.
 #include "onnx_import/external.h"
 
 #include <algorithm>
@@ -80,10 +80,12 @@ ExternalData parse_external(const TensorProto &tensor, const std::string &subjec
 
 File open_external(const std::vector<std::string> &roots, const std::string &location, const std::string &subject) {
   require(!roots.empty(), Code::path, subject,
-          "external data \"{}\" of a model in memory; give the directory that they lie in", printable(location));
+          "external data \"{}\" of a model in memory; give the directory of its external data files",
+          printable(location));
   const std::string &directory = roots.front();
   const std::optional<std::string> real = real_path(directory + "/" + location);
-  if (!real) return File::open_beneath(directory, location);  // says what is missing, or which link leads nowhere
+  if (!real)
+    return File::open_beneath(directory, location);  // fails, and says what is missing or which link leads nowhere
   for (const std::string &named : roots) {
     std::string root = real_path(named).value_or(named);
     if (root.back() != '/') root += '/';

@@ -1,4 +1,4 @@
-// External data: what may stand in a tensor's external_data, and the only way to open the file it names.
+// External data: checks a tensor's external_data, and is the only way to open the file it names.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace protrain::onnx_import {
 struct ExternalData {
   std::string location;  // relative, without "." or ".." or empty parts
   std::uint64_t offset = 0;
-  std::optional<std::uint64_t> length;  // absent: up to the end of the file
-  std::string checksum;                 // SHA-1 of the whole file, 40 hexadecimal digits; empty where there is none
+  std::optional<std::uint64_t> length;  // absent: to the end of the file
+  std::string checksum;                 // SHA-1 of the whole file, 40 hexadecimal digits; empty if not given
 };
 
-// Reads the entries; Code::format for malformed ones, Code::path for a location that could lead out of the model's
-// directory. Touches no file. Keys that ONNX does not know are left alone.
+// Reads the entries. Code::format for malformed ones, Code::path for a location that could lead out of the model's
+// directory. Touches no file and ignores keys that ONNX does not know.
 ExternalData parse_external(const TensorProto &tensor, const std::string &subject);
 
-// Opens the file that `location` names in the first of `roots`. Links are followed as long as they end in one of them.
-// Code::path, also where there are none; Code::io where there is no such file (yet).
+// Opens the file `location` in the first of `roots`. Links are followed if they end in one of the roots. Code::path
+// otherwise and if there are no roots; Code::io if there is no such file (yet).
 File open_external(const std::vector<std::string> &roots, const std::string &location, const std::string &subject);
 
 }  // namespace protrain::onnx_import

@@ -1,5 +1,5 @@
-// Each call is replaced by a copy of the function's nodes, and calls among these likewise, innermost last. Nothing is
-// copied before it is counted.
+// Each call is replaced by a copy of the function's nodes, and so are calls among these nodes. Everything is
+// counted before it is copied.
 #include "onnx_import/functions.h"
 
 #include <fmt/ranges.h>
@@ -25,16 +25,16 @@ namespace {
 struct Function {
   const FunctionProto *proto;
   std::string title;                                                        // for messages
-  std::unordered_map<std::string_view, const AttributeProto *> attributes;  // nullptr: without a preset value
+  std::unordered_map<std::string_view, const AttributeProto *> attributes;  // nullptr: no preset value
 };
 
-// A function in the middle of being copied.
+// A call of a function that is being expanded.
 struct Call {
   const NodeProto &node;
   const Function &function;
-  std::string scope;                                                        // stands before the names of what it makes
-  std::unordered_map<std::string, std::string> names;                       // of values: in the function, in the graph
-  std::unordered_map<std::string_view, const AttributeProto *> attributes;  // those that are given
+  std::string scope;                                   // prefix for the names of its values and nodes
+  std::unordered_map<std::string, std::string> names;  // names of values in the function -> in the graph
+  std::unordered_map<std::string_view, const AttributeProto *> attributes;  // attributes that the caller gives
 };
 
 template <typename Proto>
@@ -49,6 +49,8 @@ std::uint64_t parts_of(const AttributeProto &attribute) {
                                         tensor.external_data_size());
 }
 
+// Replaces all calls of functions in a model, so that nothing after it knows functions. Functions can call each other
+// and grow without limit, so every part is charged before it is made.
 class Inliner {
  public:
   Inliner(ModelProto &model, Messages &messages, const std::string &path)
@@ -86,9 +88,9 @@ class Inliner {
   Messages &messages_;
   const std::string &path_;
   std::map<std::string, Function> functions_;
-  std::vector<const Function *> open_;  // calls that are being expanded
+  std::vector<const Function *> open_;  // calls being expanded, outermost first
   std::unordered_set<std::string> taken_;
-  std::unordered_map<std::string, int> suffixes_;  // the last one given
+  std::unordered_map<std::string, int> suffixes_;  // the last suffix given to each name
   std::uint64_t parts_ = 0, bytes_ = 0;
 };
 
@@ -123,7 +125,7 @@ std::string Inliner::unique(const std::string &name) {
   }
 }
 
-// A node of `messages_`, which is not copied.
+// Takes over a node of `messages_` without copying it.
 void Inliner::add(NodeProto &node) {
   const auto found = functions_.find(key_of(node, node.op_type()));
   if (found != functions_.end()) return expand(node, found->second);
@@ -149,7 +151,7 @@ void Inliner::expand(const NodeProto &node, const Function &function) {
   open_.push_back(&function);
   for (const NodeProto &body : function.proto->node()) copy(body, call);
   open_.pop_back();
-  // Outputs that are inputs, or listed twice.
+  // Covers outputs of the function that are its inputs, or are listed twice.
   for (int i = 0; i < node.output_size(); ++i) {
     const std::string &made = call.names.at(function.proto->output(i));
     if (node.output(i).empty() || node.output(i) == made) continue;
@@ -189,10 +191,11 @@ void Inliner::bind_names(Call &call) {
     }
   for (const std::string &output : function.output())
     require(call.names.contains(output), Code::graph, call.function.title,
-            "an output of the function that nothing produces: \"{}\"", printable(output));
+            "no node produces the function's output \"{}\"", printable(output));
 }
 
-// Values go by their names in the graph, attributes that stand for the call's by their values.
+// Copies a node of a function into the graph. Values get their names in the graph; references to attributes of
+// the call get their values.
 void Inliner::copy(const NodeProto &body, const Call &call) {
   check_text(body.name(), call.function.title);
   check_text(body.op_type(), call.function.title);
@@ -225,9 +228,10 @@ void Inliner::copy_attribute(const AttributeProto &body, const Call &call, NodeP
             "ref_attr_name \"{}\", an attribute that {} does not have", printable(name), call.function.title);
     const auto given = call.attributes.find(name);
     from = given != call.attributes.end() ? given->second : known->second;
-    if (from == nullptr) return;  // left out by the caller, hence here
-    require(from->type() == body.type(), Code::graph, subject, "of type {}; the \"{}\" that it stands for is of {}",
-            body.type(), printable(name), from->type());
+    if (from == nullptr) return;  // the caller leaves it out, so it is left out here
+    require(from->type() == body.type(), Code::graph, subject,
+            "of type {}, but the attribute \"{}\" it refers to is of type {}", body.type(), printable(name),
+            from->type());
   }
   charge(parts_of(*from), from->ByteSizeLong());
   AttributeProto &attribute = *to.add_attribute();
@@ -243,7 +247,7 @@ void Inliner::check_operator_of(const NodeProto &body, const Call &call, const s
   if (is_default_domain(body.domain())) check_operator(body.op_type(), *version, subject);
 }
 
-// What its functions import, the flat model imports itself.
+// The flat model imports the domains that its functions imported.
 void Inliner::import_domains() {
   const auto plain = [](const std::string &domain) { return is_default_domain(domain) ? "" : domain; };
   std::set<std::string> known;

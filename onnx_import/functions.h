@@ -1,4 +1,4 @@
-// Functions that a model brings along: a flat graph is made of it before anything else looks at it.
+// Functions that a model defines. They are replaced by their nodes before anything else looks at the model.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,15 @@
 
 namespace protrain::onnx_import {
 
-// Functions that call each other can make 2^30 nodes of a kilobyte; a model that has functions stays below this.
+// Functions that call each other can make 2^30 nodes of a kilobyte. A model with functions
+// must stay below these limits.
 inline constexpr std::uint64_t kMaxInlinedParts = 1 << 18;  // calls, nodes, their names, attributes and lists
 inline constexpr std::uint64_t kMaxInlinedBytes = 16 << 20;
 inline constexpr std::size_t kMaxCallDepth = 100;
 
-// Puts the nodes of each called function in place of the call; no function is left. What they make is named CALL/NAME,
-// made unique. Code::graph for calls in a circle and for all that a call and its function do not agree on, Code::limit
-// beyond the above, Code::version and unsupported for operators that the function's opset does not have.
+// Replaces each call by the nodes of its function, so that no function is left. New values and nodes are named
+// CALL/NAME, made unique. Code::graph for recursive calls and for any mismatch between a call and its function,
+// Code::limit above the limits, Code::version and unsupported for operators that the function's opset does not have.
 void inline_functions(ModelProto &model, Messages &messages, const std::string &path);
 
 }  // namespace protrain::onnx_import

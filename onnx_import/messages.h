@@ -1,5 +1,5 @@
-// Messages: an arena that owns protobuf's messages. On the heap a message that is parsed or copied loses what it has
-// made so far where memory runs out in between; an arena gives all of it back.
+// Messages: an arena that owns protobuf's messages. A message parsed or copied on the heap leaks its finished parts if
+// memory runs out halfway. An arena gives all of it back.
 #pragma once
 
 #include <google/protobuf/arena.h>
@@ -24,8 +24,8 @@ class Messages {
   }
 
  private:
-  // The arena takes note of an object to destroy before it makes it. Where making it throws, what is destroyed is the
-  // memory as it came: a string of zeros holds nothing.
+  // The arena registers an object for destruction before it constructs it. If the constructor throws, the arena
+  // destroys raw memory, so this memory is zeroed: a string of zeros holds nothing.
   static void *take(std::size_t bytes) {
     void *at = std::calloc(1, bytes);
     if (at == nullptr) throw std::bad_alloc();

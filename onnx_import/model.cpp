@@ -1,4 +1,4 @@
-// Opening a model: skeleton, messages, checks, a draft of the graph. Everything later only fills the draft in.
+// Opens a model: skeleton, messages, checks, unbound graph. Everything later only fills the unbound graph in.
 #include "onnx_import/model.h"
 
 #include <fmt/ranges.h>
@@ -31,15 +31,15 @@ const ModelProto &parse(const File &file, Messages &messages) {
 
 class OpenModel : public Model {
  public:
-  explicit OpenModel(const Source &source)
-      : storage_(source), proto_(parse(storage_.model(), messages_)), draft_(build_draft(proto_, storage_)) {
-    declared_ = read_declared(proto_, draft_.initializers, storage_.model().path());
+  explicit OpenModel(const ModelSource &source)
+      : storage_(source), proto_(parse(storage_.model(), messages_)), unbound_(build_unbound(proto_, storage_)) {
+    declared_ = read_declarations(proto_, unbound_.initializers, storage_.model().path());
   }
 
-  const std::vector<Input> &inputs() const override { return draft_.inputs; }
-  const std::vector<Output> &outputs() const override { return draft_.outputs; }
+  const std::vector<Input> &inputs() const override { return unbound_.inputs; }
+  const std::vector<Output> &outputs() const override { return unbound_.outputs; }
   std::vector<std::string> symbolic_dims() const override;
-  const graph::Declared &declared() const override { return declared_; }
+  const graph::FileDeclarations &declared() const override { return declared_; }
   graph::Graph graph(const DimBindings &dims) const override;
   graph::Array load(const std::string &initializer) const override { return storage_.load(weights(initializer)); }
   void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const override {
@@ -47,7 +47,7 @@ class OpenModel : public Model {
   }
   void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes,
             const std::vector<graph::Split> &splits) const override {
-    if (splits.empty()) return save_model({proto_, draft_.initializers, storage_}, path, weights, inline_bytes);
+    if (splits.empty()) return save_model({proto_, unbound_.initializers, storage_}, path, weights, inline_bytes);
     const SplitModel split(proto_, splits);
     save_model({split.proto(), split.initializers(), storage_}, path, weights, inline_bytes);
   }
@@ -59,8 +59,8 @@ class OpenModel : public Model {
   Storage storage_;
   Messages messages_;
   const ModelProto &proto_;  // draft_ points into it
-  Draft draft_;
-  graph::Declared declared_;
+  UnboundGraph unbound_;
+  graph::FileDeclarations declared_;
 };
 
 void require_full_floats(DType dtype, const std::string &subject) {
@@ -69,15 +69,15 @@ void require_full_floats(DType dtype, const std::string &subject) {
 }
 
 const Tensor &OpenModel::weights(const std::string &initializer) const {
-  const auto found = draft_.initializers.find(initializer);
-  require(found != draft_.initializers.end(), Code::arg, printable(initializer), "the model has no such initializer");
+  const auto found = unbound_.initializers.find(initializer);
+  require(found != unbound_.initializers.end(), Code::arg, printable(initializer), "the model has no such initializer");
   require_full_floats(found->second.type.dtype, initializer);
   return found->second;
 }
 
 std::vector<std::string> OpenModel::symbolic_dims() const {
   std::vector<std::string> names;
-  for (const Input &input : draft_.inputs)
+  for (const Input &input : unbound_.inputs)
     for (const auto &dim : input.dims)
       if (const auto *name = std::get_if<std::string>(&dim))
         if (std::find(names.begin(), names.end(), *name) == names.end()) names.push_back(*name);
@@ -104,21 +104,21 @@ void OpenModel::check_bindings(const DimBindings &dims) const {
 
 graph::Graph OpenModel::graph(const DimBindings &dims) const {
   check_bindings(dims);
-  if (!draft_.half.empty()) require_full_floats(draft_.initializers.at(draft_.half).type.dtype, draft_.half);
-  graph::Graph graph = draft_.graph;
-  for (std::size_t i = 0; i < draft_.inputs.size(); ++i) {
+  if (!unbound_.half.empty()) require_full_floats(unbound_.initializers.at(unbound_.half).type.dtype, unbound_.half);
+  graph::Graph graph = unbound_.graph;
+  for (std::size_t i = 0; i < unbound_.inputs.size(); ++i) {
     Shape shape;
-    for (const auto &dim : draft_.inputs[i].dims) {
+    for (const auto &dim : unbound_.inputs[i].dims) {
       const auto *name = std::get_if<std::string>(&dim);
       shape.push_back(name != nullptr ? dims.at(*name) : std::get<std::int64_t>(dim));
     }
-    byte_count(draft_.inputs[i].dtype, shape);  // Code::shape, Code::limit where no machine could address it
+    byte_count(unbound_.inputs[i].dtype, shape);  // Code::shape, Code::limit for sizes that no machine can address
     graph.value(graph.inputs[i]).type.shape = std::move(shape);
   }
-  std::uint64_t bytes = 0;  // more than the files have, where many lie in one place
-  for (const auto &[id, tensor] : draft_.deferred) bytes = checked_add(bytes, tensor.bytes);
+  std::uint64_t bytes = 0;  // may exceed the files' size, because tensors can share bytes
+  for (const auto &[id, tensor] : unbound_.deferred) bytes = checked_add(bytes, tensor.bytes);
   require_room(bytes, storage_.model().path());
-  for (const auto &[id, tensor] : draft_.deferred) {
+  for (const auto &[id, tensor] : unbound_.deferred) {
     require_full_floats(tensor.type.dtype, tensor.subject);
     graph.value(id).array = storage_.load(tensor);
   }
@@ -127,6 +127,6 @@ graph::Graph OpenModel::graph(const DimBindings &dims) const {
 
 }  // namespace
 
-std::unique_ptr<Model> Model::open(const Source &source) { return std::make_unique<OpenModel>(source); }
+std::unique_ptr<Model> Model::open(const ModelSource &source) { return std::make_unique<OpenModel>(source); }
 
 }  // namespace protrain::onnx_import

@@ -1,4 +1,4 @@
-// What a message can print unchanged is a name that can be trusted in logs, options and paths.
+// A name that prints unchanged is safe in logs, options and paths.
 #include "onnx_import/names.h"
 
 #include "base/error.h"

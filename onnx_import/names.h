@@ -1,4 +1,4 @@
-// Names as they may stand in a file: short, UTF-8, without control characters.
+// Names that a file may contain: short, UTF-8, without control characters.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@ namespace protrain::onnx_import {
 
 inline constexpr std::size_t kMaxNameBytes = 4096;
 
-// Code::format unless `text` is UTF-8 without control characters and of at most kMaxNameBytes.
+// Code::format unless `text` is UTF-8 without control characters and has at most kMaxNameBytes.
 void check_text(const std::string &text, const std::string &subject);
-// The same, and not empty; `what` is the thing that is named: "initializer".
+// The same, and not empty. `what` is the thing with the name: "initializer".
 void check_name(const std::string &name, const std::string &subject, const char *what);
 
 }  // namespace protrain::onnx_import

@@ -1,5 +1,5 @@
-// A message that contains large tensors cannot be serialized in memory, so it is written as pieces: bytes, and tensors
-// whose bytes are fetched when their turn comes. Lengths are known beforehand, hence one pass over the weights.
+// A message with large tensors cannot be serialized in memory. It is written in parts: bytes, and tensors whose bytes
+// are fetched when their turn comes. Lengths are known beforehand, so one pass over the weights is enough.
 #include "onnx_import/save.h"
 
 #include <algorithm>
@@ -19,32 +19,33 @@ namespace protrain::onnx_import {
 
 namespace {
 
-constexpr std::uint64_t kAlignment = 4096;  // of external tensors: they can be mapped, and read past the page cache
+constexpr std::uint64_t kAlignment =
+    4096;  // of external tensors, so that they can be mapped and read past the page cache
 
-// A serialized message with gaps where tensors go.
-class Pieces {
+// A serialized message with gaps for tensors.
+class MessageParts {
  public:
   std::uint64_t size() const { return size_; }
 
   void append(const std::string &bytes) {
-    if (pieces_.empty() || pieces_.back().tensor != nullptr) pieces_.push_back({});
-    pieces_.back().bytes += bytes;
+    if (parts_.empty() || parts_.back().tensor != nullptr) parts_.push_back({});
+    parts_.back().bytes += bytes;
     size_ += bytes.size();
   }
   void append(const Tensor &tensor) {
-    pieces_.push_back({{}, &tensor});
+    parts_.push_back({{}, &tensor});
     size_ += tensor.bytes;
   }
-  // `message` as field `number` of the one being written.
-  void append(int number, Pieces message) {
+  // Appends `message` as field `number` of the message being written.
+  void append(int number, MessageParts message) {
     append(header(number, message.size_));
-    for (Piece &piece : message.pieces_) pieces_.push_back(std::move(piece));
+    for (Part &part : message.parts_) parts_.push_back(std::move(part));
     size_ += message.size_;
   }
 
   template <typename WriteBytes, typename WriteTensor>
   void write(const WriteBytes &write_bytes, const WriteTensor &write_tensor) const {
-    for (const Piece &piece : pieces_) piece.tensor != nullptr ? write_tensor(*piece.tensor) : write_bytes(piece.bytes);
+    for (const Part &part : parts_) part.tensor != nullptr ? write_tensor(*part.tensor) : write_bytes(part.bytes);
   }
 
   static std::string header(int number, std::uint64_t length) {
@@ -57,16 +58,16 @@ class Pieces {
   }
 
  private:
-  struct Piece {
+  struct Part {
     std::string bytes;
     const Tensor *tensor = nullptr;
   };
-  std::vector<Piece> pieces_;
+  std::vector<Part> parts_;
   std::uint64_t size_ = 0;
 };
 
-// The tensor without its values and without word of where they were.
-TensorProto &bare(const TensorProto &proto, Messages &messages) {
+// The tensor without its values and without their location.
+TensorProto &without_values(const TensorProto &proto, Messages &messages) {
   TensorProto &out = messages.copy(proto);
   out.clear_raw_data();
   out.clear_float_data();
@@ -82,15 +83,17 @@ TensorProto &bare(const TensorProto &proto, Messages &messages) {
   return out;
 }
 
-Pieces whole(const std::string &bytes) {
-  Pieces out;
+MessageParts as_parts(const std::string &bytes) {
+  MessageParts out;
   out.append(bytes);
   return out;
 }
 
-class Saving {
+// Writes one model out with new weights. The form of each tensor is fixed first (inline, in the second file, or
+// unchanged), then the files are written in one pass, fetching one tensor at a time.
+class ModelWriter {
  public:
-  Saving(const Original &original, const std::string &path, const Model::Weights &weights)
+  ModelWriter(const OriginalModel &original, const std::string &path, const Model::Weights &weights)
       : original_(original), path_(path), data_path_(path + ".data"), weights_(weights) {}
 
   void run(std::uint64_t inline_bytes) {
@@ -101,38 +104,38 @@ class Saving {
       external_ = external_ || tensor.external.has_value();
     }
     external_ = external_ || bytes > inline_bytes;
-    const Pieces model = model_pieces();
+    const MessageParts model = model_parts();
     require(model.size() <= kMaxFileBytes, Code::limit, path_,
             "its constants alone take {} bytes; a model file holds 2 GiB", model.size());
-    if (external_) write_data();  // before the model, which must not name a file that is not there yet
+    if (external_) write_data();  // before the model, which must not name a missing file
     write_model(model);
   }
 
  private:
   void refuse_own_files() const;
-  Pieces model_pieces();
-  Pieces tensor_pieces(const Tensor &tensor);
-  Pieces external_pieces(const Tensor &tensor);
-  Pieces node_pieces(const NodeProto &node);
+  MessageParts model_parts();
+  MessageParts tensor_parts(const Tensor &tensor);
+  MessageParts external_parts(const Tensor &tensor);
+  MessageParts node_parts(const NodeProto &node);
   void write_data();
-  void write_model(const Pieces &model);
+  void write_model(const MessageParts &model);
   void write_tensor(FileWriter &file, const Tensor &tensor) const;
   bool fetch(const Tensor &tensor, std::byte *out) const {
     return is_float(tensor.type.dtype) && weights_(tensor.proto->name(), out);
   }
 
-  const Original &original_;
+  const OriginalModel &original_;
   const std::string path_;
   const std::string data_path_;
   const Model::Weights &weights_;
   Messages messages_;
   bool external_ = false;
-  std::uint64_t data_bytes_ = 0;               // laid out so far
+  std::uint64_t data_bytes_ = 0;               // size of the second file so far
   std::vector<const Tensor *> data_;           // in the order of the second file
   std::vector<std::unique_ptr<Tensor>> held_;  // tensors of Constant nodes
 };
 
-void Saving::refuse_own_files() const {
+void ModelWriter::refuse_own_files() const {
   const Storage &storage = original_.storage;
   std::set<std::string> data;
   const auto add = [&](const TensorProto &proto) {
@@ -146,35 +149,35 @@ void Saving::refuse_own_files() const {
     const auto identity = identity_of(target);
     const auto is_read = [&](const std::string &source) { return identity_of(source) == identity; };
     require(!identity || (identity != storage.model().identity() && std::ranges::none_of(data, is_read)), Code::path,
-            target, "this model reads its weights from that file; save under another name");
+            target, "the model reads its weights from this file; save under another name");
   }
 }
 
-// Small values that nobody trained stay as they are, byte for byte.
-Pieces Saving::tensor_pieces(const Tensor &tensor) {
+// Small untrained values stay as they are, byte for byte.
+MessageParts ModelWriter::tensor_parts(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
   const bool large = tensor.bytes > kPayloadBytes;
-  if (large && external_) return external_pieces(tensor);
-  TensorProto &head = bare(proto, messages_);
-  Pieces out;
+  if (large && external_) return external_parts(tensor);
+  TensorProto &head = without_values(proto, messages_);
+  MessageParts out;
   if (large) {
     out.append(head.SerializeAsString());
-    out.append(Pieces::header(TensorProto::kRawDataFieldNumber, tensor.bytes));
+    out.append(MessageParts::header(TensorProto::kRawDataFieldNumber, tensor.bytes));
     out.append(tensor);
     return out;
   }
   std::string values(tensor.bytes, '\0');
   const auto bytes = reinterpret_cast<std::byte *>(values.data());
   const bool trained = fetch(tensor, bytes);
-  if (!trained && !tensor.external && !proto.has_payload_field()) return whole(proto.SerializeAsString());
+  if (!trained && !tensor.external && !proto.has_payload_field()) return as_parts(proto.SerializeAsString());
   if (!trained) original_.storage.read(tensor, bytes);
   head.set_raw_data(std::move(values));
-  return whole(head.SerializeAsString());
+  return as_parts(head.SerializeAsString());
 }
 
-Pieces Saving::external_pieces(const Tensor &tensor) {
+MessageParts ModelWriter::external_parts(const Tensor &tensor) {
   data_bytes_ = round_up(data_bytes_, kAlignment);
-  TensorProto &head = bare(*tensor.proto, messages_);
+  TensorProto &head = without_values(*tensor.proto, messages_);
   const auto add = [&](const char *key, const std::string &value) {
     StringPair *entry = head.add_external_data();
     entry->set_key(key);
@@ -184,51 +187,51 @@ Pieces Saving::external_pieces(const Tensor &tensor) {
   add("offset", std::to_string(data_bytes_));
   add("length", std::to_string(tensor.bytes));
   head.set_data_location(1);
-  parse_tensor(head, path_);  // the name of the second file must be one that can be read again
+  parse_tensor(head, path_);  // checks that the second file's name can be read back
   data_.push_back(&tensor);
   data_bytes_ = checked_add(data_bytes_, tensor.bytes);
-  return whole(head.SerializeAsString());
+  return as_parts(head.SerializeAsString());
 }
 
 // Constants stay in the model file.
-Pieces Saving::node_pieces(const NodeProto &node) {
+MessageParts ModelWriter::node_parts(const NodeProto &node) {
   const TensorProto *proto = constant_tensor(node);
   if (proto == nullptr || (!proto->has_payload_field() && proto->data_location() == 0))
-    return whole(node.SerializeAsString());
+    return as_parts(node.SerializeAsString());
   held_.push_back(std::make_unique<Tensor>(parse_tensor(*proto, node.name())));
-  Pieces tensor;
-  tensor.append(bare(*proto, messages_).SerializeAsString());
-  tensor.append(Pieces::header(TensorProto::kRawDataFieldNumber, held_.back()->bytes));
+  MessageParts tensor;
+  tensor.append(without_values(*proto, messages_).SerializeAsString());
+  tensor.append(MessageParts::header(TensorProto::kRawDataFieldNumber, held_.back()->bytes));
   tensor.append(*held_.back());
   NodeProto &rest = messages_.copy(node);
   AttributeProto &attribute = messages_.copy(rest.attribute(0));
   rest.clear_attribute();
   attribute.clear_t();
-  Pieces value = whole(attribute.SerializeAsString());
+  MessageParts value = as_parts(attribute.SerializeAsString());
   value.append(AttributeProto::kTFieldNumber, std::move(tensor));
-  Pieces out = whole(rest.SerializeAsString());
+  MessageParts out = as_parts(rest.SerializeAsString());
   out.append(NodeProto::kAttributeFieldNumber, std::move(value));
   return out;
 }
 
-Pieces Saving::model_pieces() {
+MessageParts ModelWriter::model_parts() {
   ModelProto &rest = messages_.copy(original_.proto);
-  rest.clear_training_info();  // its graphs were not read, and its state is of another training
+  rest.clear_training_info();  // its graphs were not read, and its state belongs to another training
   GraphProto *rest_graph = rest.mutable_graph();
   rest_graph->clear_node();
   rest_graph->clear_initializer();
-  Pieces graph = whole(rest_graph->SerializeAsString());
+  MessageParts graph = as_parts(rest_graph->SerializeAsString());
   rest.clear_graph();
   for (const NodeProto &node : original_.proto.graph().node())
-    graph.append(GraphProto::kNodeFieldNumber, node_pieces(node));
+    graph.append(GraphProto::kNodeFieldNumber, node_parts(node));
   for (const TensorProto &proto : original_.proto.graph().initializer())
-    graph.append(GraphProto::kInitializerFieldNumber, tensor_pieces(original_.initializers.at(proto.name())));
-  Pieces model = whole(rest.SerializeAsString());
+    graph.append(GraphProto::kInitializerFieldNumber, tensor_parts(original_.initializers.at(proto.name())));
+  MessageParts model = as_parts(rest.SerializeAsString());
   model.append(ModelProto::kGraphFieldNumber, std::move(graph));
   return model;
 }
 
-void Saving::write_tensor(FileWriter &file, const Tensor &tensor) const {
+void ModelWriter::write_tensor(FileWriter &file, const Tensor &tensor) const {
   const auto bytes = std::make_unique_for_overwrite<std::byte[]>(tensor.bytes);
   const bool weight = original_.initializers.contains(tensor.proto->name()) &&
                       original_.initializers.at(tensor.proto->name()).proto == tensor.proto;
@@ -236,7 +239,7 @@ void Saving::write_tensor(FileWriter &file, const Tensor &tensor) const {
   file.write(std::span<const std::byte>(bytes.get(), tensor.bytes));
 }
 
-void Saving::write_data() {
+void ModelWriter::write_data() {
   FileWriter file(data_path_);
   for (const Tensor *tensor : data_) {
     file.pad_to(kAlignment);
@@ -245,7 +248,7 @@ void Saving::write_data() {
   file.commit();
 }
 
-void Saving::write_model(const Pieces &model) {
+void ModelWriter::write_model(const MessageParts &model) {
   FileWriter file(path_);
   model.write([&](const std::string &bytes) { file.write(bytes); },
               [&](const Tensor &tensor) { write_tensor(file, tensor); });
@@ -254,9 +257,9 @@ void Saving::write_model(const Pieces &model) {
 
 }  // namespace
 
-void save_model(const Original &original, const std::string &path, const Model::Weights &weights,
+void save_model(const OriginalModel &original, const std::string &path, const Model::Weights &weights,
                 std::uint64_t inline_bytes) {
-  Saving(original, path, weights).run(inline_bytes);
+  ModelWriter(original, path, weights).run(inline_bytes);
 }
 
 }  // namespace protrain::onnx_import

@@ -10,12 +10,12 @@
 namespace protrain::onnx_import {
 
 // See Model::save. `initializers` are those of `proto`, by name.
-struct Original {
+struct OriginalModel {
   const ModelProto &proto;
   const std::map<std::string, Tensor> &initializers;
   const Storage &storage;
 };
-void save_model(const Original &original, const std::string &path, const Model::Weights &weights,
+void save_model(const OriginalModel &original, const std::string &path, const Model::Weights &weights,
                 std::uint64_t inline_bytes);
 
 }  // namespace protrain::onnx_import

@@ -27,32 +27,32 @@ enum class Message : std::uint8_t {
   function
 };
 
-// How a length-delimited field is treated.
+// The treatment of a length-delimited field.
 enum class Rule : std::uint8_t {
   bytes,    // copied: strings and all fields not listed
-  numbers,  // copied: packed numbers, of which each byte may become eight, in a list that doubles as it grows
+  numbers,  // copied: packed numbers; one byte may become eight, in a list that doubles as it grows
   leaf,     // copied: a message without inner ones
   walk,     // a message walked field by field
   drop,     // walked, then left empty: only its presence matters
   payload,  // tensor data: left in the file when long
-  varints,  // tensor data that are packed numbers as well
+  varints,  // tensor data that are also packed numbers
 };
 
 struct Field {
   Message in;
   std::uint32_t number;
   Rule rule;
-  Message child;         // of walk and drop
-  std::uint64_t memory;  // what one takes once parsed, strings and lists apart
-  bool single;           // two of them would be merged by protobuf, which nobody means
+  Message child;         // for walk and drop
+  std::uint64_t memory;  // bytes of one once parsed, without its strings and lists
+  bool single;           // protobuf would merge two of them, which nobody intends
   const char *name;
 };
 
-// Bytes of one number, and of one string beside its text, in a list. A list lies in protobuf's arena, which keeps the
-// shorter copies that the list had before it grew: together they are as long again as the last one.
+// Bytes of one number in a list, and of one string beside its text. Lists lie in protobuf's arena, which keeps the
+// shorter copies from before each growth. Together these are as long as the last copy.
 constexpr std::uint64_t kNumberMemory = 32, kStringMemory = 80;
 
-// Allocation, unknown fields, and the pointer that holds it.
+// An object's size plus allocation, unknown fields, and the pointer to it.
 template <typename T>
 constexpr std::uint64_t kMemory = sizeof(T) + 80;
 constexpr auto kNone = Message::model;
@@ -133,8 +133,8 @@ class Walker {
 
   ByteStream stream_;
   std::string out_;
-  std::uint64_t memory_ = 0;  // what the parsed skeleton will take
-  int dropping_ = 0;          // inside so many parts that are left empty
+  std::uint64_t memory_ = 0;  // bytes that the parsed skeleton will take
+  int dropping_ = 0;          // depth of enclosing parts that are left empty
 };
 
 void Walker::put(std::uint64_t value) {
@@ -159,7 +159,7 @@ void Walker::charge(std::uint64_t memory) {
           out_.size());
 }
 
-// The bytes that a length announces must lie inside the message.
+// Checks that the announced bytes lie inside the message.
 std::uint64_t Walker::within(std::uint64_t count, std::uint64_t end) {
   if (count <= end - stream_.position()) return count;
   if (count > stream_.file().size() - stream_.position() && count <= kMaxFileBytes) fail_truncated(stream_.file());
@@ -172,7 +172,7 @@ void Walker::scalar(std::uint64_t wire, std::uint64_t end) {
   keep(within(wire == kFixed64 ? 8 : 4, end));
 }
 
-// A group is always unknown and copied; protobuf recurses on them, so their depth is bounded here.
+// A group is always unknown and copied. protobuf recurses on groups, so their depth is limited here.
 void Walker::group(std::uint64_t number, std::uint64_t end) {
   std::array<std::uint64_t, kMaxGroupDepth> open{number};
   for (std::size_t depth = 1; depth > 0;) {
@@ -207,7 +207,7 @@ void Walker::group(std::uint64_t number, std::uint64_t end) {
   }
 }
 
-// A message inside: its new length is known only afterwards, so room for a five-byte varint is left before it.
+// An inner message. Its new length is known only afterwards, so space for a five-byte varint is left before it.
 void Walker::child(const Field &field, std::uint64_t tag, std::uint64_t end, int depth) {
   constexpr std::size_t kLengthBytes = 5;
   const bool subgraph = field.in == Message::attribute && field.child == Message::graph;

@@ -1,12 +1,12 @@
 // Skeleton: an ONNX file without the bytes of its weights, small enough to parse.
 //
 // The walker knows the wire format and ONNX's field numbers, nothing else. It copies a model field by field but leaves
-// tensor data of more than kPayloadBytes where it is and notes the place in TensorProto.payload_*. Parts that are
+// tensor data of more than kPayloadBytes in the file and notes the position in TensorProto.payload_*. Parts that are
 // refused or ignored later (subgraphs, the graphs of training_info, sparse tensors) are walked and left empty.
 //
-// Memory: the skeleton has at most kMaxSkeletonBytes, and what protobuf makes of it at most
-// kParseBytes + kParseBytesPerByte * (its size); both are checked before protobuf sees a byte. That is room for long
-// texts and for about 150,000 nodes, which take twice as much again once they are a graph.
+// Memory: the skeleton has at most kMaxSkeletonBytes, and protobuf makes at most kParseBytes + kParseBytesPerByte *
+// (its size) from it. Both are checked before protobuf sees a byte. This is enough for long texts and for about 150,000
+// nodes, which take twice as much again as a graph.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,14 @@
 namespace protrain::onnx_import {
 
 inline constexpr std::uint64_t kPayloadBytes = 1 << 10;
-inline constexpr std::uint64_t kMaxFileBytes = 0x7fffffff - 1;  // protobuf's limit; larger files hold no model
+inline constexpr std::uint64_t kMaxFileBytes = 0x7fffffff - 1;  // protobuf's limit; a larger file holds no model
 inline constexpr std::uint64_t kMaxSkeletonBytes = 32 << 20;
 inline constexpr std::uint64_t kParseBytes = 64 << 20;
 inline constexpr std::uint64_t kParseBytesPerByte = 2;
 inline constexpr int kMaxSubgraphDepth = 32;
 inline constexpr int kMaxGroupDepth = 32;
 
-// A serialized ModelProto of onnx_import/model.proto. Code::format, Code::limit; Code::io where the file cannot be
-// read.
+// A serialized ModelProto of onnx_import/model.proto. Code::format, Code::limit; Code::io if the file cannot be read.
 std::string read_skeleton(const File &file);
 
 }  // namespace protrain::onnx_import

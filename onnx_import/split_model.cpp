@@ -1,4 +1,4 @@
-// The messages are those of the skeleton: values stay in the file, and a copy says that they lie in the same place.
+// Works on the skeleton's messages. Values stay in the file, and a copy points to the same position.
 #include "onnx_import/split_model.h"
 
 #include <algorithm>
@@ -19,12 +19,12 @@ void SplitModel::add_copy(const graph::Split &split) {
   GraphProto &graph = *proto_.mutable_graph();
   const auto named = [&](const auto &item) { return item.name() == split.original; };
   const auto found = std::find_if(graph.initializer().begin(), graph.initializer().end(), named);
-  require(found != graph.initializer().end(), Code::internal, split.original, "split, but no initializer");
+  require(found != graph.initializer().end(), Code::internal, split.original, "a split value is not an initializer");
   const TensorProto &tensor = *found;
   TensorProto &copy = *graph.add_initializer();
   copy = tensor;
   copy.set_name(split.name);
-  // Files of IR 3 list initializers among the inputs, others may.
+  // Files of IR 3 list initializers among the inputs; later files may.
   const auto input = std::find_if(graph.input().begin(), graph.input().end(), named);
   if (input == graph.input().end()) return;
   const ValueInfo &info = *input;
@@ -35,7 +35,7 @@ void SplitModel::add_copy(const graph::Split &split) {
 
 namespace {
 
-// The name of the initializer that `name` is an Identity of, or `name` itself.
+// Follows Identity nodes from `name` to the initializer, or returns `name` itself.
 std::string stored_as(const std::map<std::string, NodeProto *> &makers, std::string name) {
   for (auto maker = makers.find(name); maker != makers.end(); maker = makers.find(name)) {
     const NodeProto &node = *maker->second;
@@ -57,7 +57,7 @@ void SplitModel::redirect(const std::vector<graph::Split> &splits) {
       const auto at = static_cast<int>(reader.input);
       require(found != makers.end() && at < found->second->input_size() &&
                   stored_as(makers, found->second->input(at)) == split.original,
-              Code::internal, split.original, "split, but nothing that makes {} reads it", reader.output);
+              Code::internal, split.original, "a split value is not read by the node that makes {}", reader.output);
       found->second->set_input(at, split.name);
     }
 }

@@ -1,4 +1,4 @@
-// SplitModel: a model in which single initializers are several.
+// SplitModel: a model in which single initializers have become several.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace protrain::onnx_import {
 
 class SplitModel {
  public:
-  // Code::internal where the model has no such readers.
+  // Code::internal if the model has no such readers.
   SplitModel(const ModelProto &original, const std::vector<graph::Split> &splits);
 
   const ModelProto &proto() const { return proto_; }

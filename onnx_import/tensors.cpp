@@ -24,11 +24,11 @@ static_assert(std::endian::native == std::endian::little, "tensor data is copied
 namespace {
 
 constexpr std::int32_t kExternalLocation = 1;
-constexpr std::uint64_t kPieceBytes = 1 << 20;      // that a checksum reads at a time
-constexpr std::uint64_t kMostSpare = 32 << 20;      // bytes beside the tensors in a file whose checksum is asked for
-constexpr std::uint64_t kSummedAtOnce = 256 << 20;  // bytes of a file, for one constant in it
-constexpr std::size_t kMostFiles = 1 << 16;         // of external data
-constexpr std::uint64_t kAlwaysLoaded = 64 << 20;   // bytes of a constant that need no look at the memory left
+constexpr std::uint64_t kReadBytes = 1 << 20;       // bytes that a checksum reads at a time
+constexpr std::uint64_t kMostSpare = 32 << 20;      // bytes besides the tensors in a file with a checksum
+constexpr std::uint64_t kSummedAtOnce = 256 << 20;  // size of a file up to which loading one constant checks all of it
+constexpr std::size_t kMostFiles = 1 << 16;         // with external data
+constexpr std::uint64_t kAlwaysLoaded = 64 << 20;   // a constant up to this size is loaded whatever memory is left
 
 // ONNX's element types by number: ours, its name, and the typed field that may hold it.
 struct ElementType {
@@ -95,12 +95,12 @@ Shape check_dims(const TensorProto &proto, DType dtype, const std::string &subje
   for (const std::int64_t dim : shape) {
     require(dim >= 0, Code::shape, subject, "shape {} has a negative dim", to_text(shape));
     require(!__builtin_mul_overflow(bytes, dim, &bytes), Code::shape, subject,
-            "shape {}: its byte count is an overflow of 64 bits", to_text(shape));
+            "shape {}: its byte count overflows 64 bits", to_text(shape));
   }
   return shape;
 }
 
-// The field that holds the values, 0 where none does; Code::format where several do.
+// The field that holds the values, or 0 for none. Code::format if several do.
 int data_field(const TensorProto &proto, const std::string &subject) {
   const std::array<std::pair<int, bool>, 7> present{{{kRawData, proto.has_raw_data()},
                                                      {kFloatData, proto.float_data_size() > 0},
@@ -137,7 +137,7 @@ void check_inline(const Tensor &tensor, int field) {
   const TensorProto &proto = *tensor.proto;
   const std::uint64_t width = size_of(tensor.type.dtype);
   const bool varints = field == kInt32Data || field == kInt64Data || field == kUint64Data;
-  if (proto.has_payload_field() && varints) {  // one to ten bytes each; counted when they are read
+  if (proto.has_payload_field() && varints) {  // one to ten bytes each; they are counted when they are read
     require(proto.payload_bytes() >= tensor.bytes / width && proto.payload_bytes() / 10 <= tensor.bytes / width,
             Code::shape, tensor.subject, "shape {} does not match the {} bytes of {}", to_text(tensor.type.shape),
             proto.payload_bytes(), field_name(field));
@@ -151,7 +151,7 @@ void check_inline(const Tensor &tensor, int field) {
           name_of(tensor.type.dtype), to_text(tensor.type.shape), tensor.bytes, found);
 }
 
-// Integers from wider fields into the element type; those of float16 and bfloat16 are their bit patterns.
+// Converts integers from wider fields to the element type. float16 and bfloat16 are given as bit patterns.
 class IntegerSink {
  public:
   IntegerSink(const Tensor &tensor, std::byte *out) : tensor_(tensor), out_(out), left_(tensor.bytes) {
@@ -164,7 +164,7 @@ class IntegerSink {
     else if (bits < 64)
       highest_ = (std::int64_t{1} << (is_signed ? bits - 1 : bits)) - 1;
     lowest_ = is_signed ? -highest_ - 1 : 0;
-    if (dtype_ == DType::u64) lowest_ = std::numeric_limits<std::int64_t>::min();  // its bits, whatever the sign
+    if (dtype_ == DType::u64) lowest_ = std::numeric_limits<std::int64_t>::min();  // the bits count, whatever the sign
   }
 
   void put(std::int64_t value) {
@@ -201,13 +201,13 @@ void read_payload(const File &model, const Tensor &tensor, std::byte *out) {
   IntegerSink sink(tensor, out);
   while (stream.position() < end) {
     const std::uint64_t value = stream.varint(end);
-    // int32 fields keep the low half of what the wire says, as protobuf does.
+    // int32 fields keep the low half of the wire's value, as protobuf does.
     sink.put(field == kInt32Data ? static_cast<std::int32_t>(value) : static_cast<std::int64_t>(value));
   }
   sink.finish();
 }
 
-// Where the message holds the tensor's bytes as they are; nullptr where it holds integers in a wider form.
+// The tensor's bytes in the message, or nullptr if it holds them as wider integers.
 const void *inline_bytes(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
   if (proto.has_raw_data()) return proto.raw_data().data();
@@ -257,7 +257,7 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject) {
   tensor.type.dtype = dtype_of(proto.data_type(), subject);
   tensor.type.shape = check_dims(proto, tensor.type.dtype, subject);
   tensor.bytes = byte_count(tensor.type.dtype, tensor.type.shape);
-  require(!proto.has_segment(), Code::format, subject, "a segment of a tensor; segments were never put to use");
+  require(!proto.has_segment(), Code::format, subject, "tensor segments are not supported");
   const int field = data_field(proto, subject);
   if (proto.data_location() == kExternalLocation) {
     require(field == 0, Code::format, subject, "{} and external data both set", field_name(field));
@@ -273,7 +273,7 @@ Tensor parse_tensor(const TensorProto &proto, const std::string &subject) {
   require(field == 0 || field == kRawData || field == typed, Code::format, subject,
           "{} cannot hold {}; {} or raw_data can", field_name(field), name_of(tensor.type.dtype), field_name(typed));
   check_inline(tensor, field);
-  if (field == kInt32Data && !proto.has_payload_field()) {  // small: values out of range are told at once
+  if (field == kInt32Data && !proto.has_payload_field()) {  // small, so values out of range are found right away
     std::vector<std::byte> scratch(tensor.bytes);
     read_inline(tensor, scratch.data());
   }
@@ -285,10 +285,10 @@ void require_room(std::uint64_t bytes, const std::string &subject) {
           "constants of {} bytes, more than half of the memory that is left", bytes);
 }
 
-Storage::Storage(const Source &source)
+Storage::Storage(const ModelSource &source)
     : model_(source.bytes() ? File::in_memory(source.path(), source.bytes()) : File::open(source.path())) {
   if (!source.bytes()) {
-    // Under the name it was opened by and under its real name: download caches link model and data to one place.
+    // Uses the directory of the given name and of the real path: download caches link model and data to one place.
     roots_.push_back(directory_of(source.path()));
     roots_.push_back(directory_of(real_path(source.path()).value_or(source.path())));
   } else if (!source.directory().empty()) {
@@ -314,7 +314,7 @@ void Storage::check_range(const Tensor &tensor, std::uint64_t size) const {
           external.offset, printable(external.location), tensor.bytes);
 }
 
-// None where there is no such file (yet): planning needs no weights, and reading them says what is wrong.
+// Nothing if there is no such file (yet). Planning needs no weights, and reading them reports the error.
 std::optional<std::uint64_t> Storage::size_of_data(const Tensor &tensor) const {
   try {
     return open_data(tensor).size();
@@ -335,11 +335,11 @@ void Storage::check_sum(const Tensor &tensor, const File &file) const {
   std::string &sum = sums_[external.location];
   if (sum.empty()) {
     Sha1 sha1;
-    std::vector<std::byte> piece(kPieceBytes);
-    for (std::uint64_t at = 0; at < file.size(); at += piece.size()) {
-      piece.resize(std::min<std::uint64_t>(kPieceBytes, file.size() - at));
-      file.read(at, piece);
-      sha1.add(piece);
+    std::vector<std::byte> buffer(kReadBytes);
+    for (std::uint64_t at = 0; at < file.size(); at += buffer.size()) {
+      buffer.resize(std::min<std::uint64_t>(kReadBytes, file.size() - at));
+      file.read(at, buffer);
+      sha1.add(buffer);
     }
     sum = sha1.hex();
   }
@@ -381,7 +381,8 @@ void Storage::read_floats(const Tensor &tensor, std::uint64_t offset, std::span<
 graph::Array Storage::load(const Tensor &tensor) const {
   if (tensor.external) {
     const File file = open_data(tensor);
-    if (file.size() <= kSummedAtOnce) check_sum(tensor, file);  // larger ones once their weights are known to have room
+    if (file.size() <= kSummedAtOnce)
+      check_sum(tensor, file);  // larger files are checked later, once there is room for their weights
   }
   require_room(tensor.bytes, tensor.subject);
   std::vector<std::byte> bytes(tensor.bytes);
@@ -391,7 +392,7 @@ graph::Array Storage::load(const Tensor &tensor) const {
 
 void Storage::check_ranges(const std::map<std::string, Tensor> &tensors) const {
   std::vector<std::tuple<std::string, std::uint64_t, std::uint64_t, const Tensor *>> ranges;
-  std::map<std::string, std::optional<std::uint64_t>> sizes;  // of files by location; none where it could not be opened
+  std::map<std::string, std::optional<std::uint64_t>> sizes;  // by location; nothing if the file could not be opened
   for (const auto &[name, tensor] : tensors) {
     if (!tensor.external) continue;
     const ExternalData &external = *tensor.external;

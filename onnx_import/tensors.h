@@ -1,4 +1,4 @@
-// Tensors: what a TensorProto says, checked, and its values wherever they lie.
+// Tensors: the checked contents of a TensorProto, and its values wherever they lie.
 #pragma once
 
 #include <cstddef>
@@ -25,37 +25,38 @@ struct Tensor {
   graph::Type type;
   std::uint64_t bytes = 0;
   std::optional<ExternalData> external;
-  const TensorProto *proto = nullptr;  // lent: holds small values, or tells where large ones lie in the model file
+  const TensorProto *proto = nullptr;  // not owned: holds small values, or the position of large ones in the model file
 };
 
-// DType::none for an ONNX element type that this library does not know; `subject` with Code::type.
+// Code::type with `subject` for an ONNX element type that this library does not support.
 DType dtype_of(std::int32_t onnx, const std::string &subject);
-std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown" where there is none
+std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown" for unknown numbers
 
-// Checks everything that can be told without reading large data: Code::type, shape, limit, format, path.
+// Checks everything that can be checked without reading large data: Code::type, shape, limit, format, path.
 Tensor parse_tensor(const TensorProto &proto, const std::string &subject);
 
-// Code::limit where constants of so many bytes would take more than half of the memory that is left.
+// Code::limit if constants of so many bytes would take more than half of the memory that is left.
 void require_room(std::uint64_t bytes, const std::string &subject);
 
-// The model file and what lies beside it.
+// The model file and its external data.
 class Storage {
  public:
-  explicit Storage(const Source &source);
+  explicit Storage(const ModelSource &source);
 
   const File &model() const { return model_; }
-  // Where external data are looked for; after that, where their links may lead too. Empty: there can be none.
+  // Directories in which external data is looked for (the first) and into which its links may lead. Empty:
+  // external data is not allowed.
   const std::vector<std::string> &roots() const { return roots_; }
-  // The tensor's bytes, type.dtype, row-major; tensor.bytes of them. Code::format, shape, path, io.
+  // Reads the tensor's bytes: type.dtype, row-major, tensor.bytes of them. Code::format, shape, path, io.
   void read(const Tensor &tensor, std::byte *out) const;
-  // A part of them, of a tensor of float32 or float64. On any thread.
+  // Reads a part of a float32 or float64 tensor. Any thread may call it.
   void read_floats(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const;
-  graph::Array load(const Tensor &tensor) const;  // memory is taken only once the data is known to be there
-  // Checks external ranges against files that exist: within the file, and no two of them partly over each other.
+  graph::Array load(const Tensor &tensor) const;  // takes memory only once the data is known to exist
+  // Checks external ranges against existing files: each lies within its file, and no two overlap partly.
   void check_ranges(const std::map<std::string, Tensor> &tensors) const;
 
  private:
-  File open_data(const Tensor &tensor) const;  // of an external tensor; the range is inside
+  File open_data(const Tensor &tensor) const;  // for an external tensor; checks its range
   std::optional<std::uint64_t> size_of_data(const Tensor &tensor) const;
   void check_range(const Tensor &tensor, std::uint64_t file_bytes) const;
   void copy(const Tensor &tensor, std::byte *out) const;
@@ -64,7 +65,7 @@ class Storage {
   File model_;
   std::vector<std::string> roots_;
   mutable std::mutex summing_;
-  mutable std::map<std::string, std::string> sums_;  // of the files that were read for it, by location
+  mutable std::map<std::string, std::string> sums_;  // by location, of files read for it
   mutable std::uint64_t external_bytes_ = 0;         // of all tensors
 };
 

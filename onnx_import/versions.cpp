@@ -1,4 +1,4 @@
-// The tables of what changed when. Taken from ONNX's own list of operator versions.
+// Tables of operator versions, taken from ONNX's own list.
 #include "onnx_import/versions.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr std::int64_t kOldestIr = 3, kNewestIr = 14;
 constexpr int kMostImports = 1024;
 constexpr std::int64_t kOldestOpset = 13, kKnownOpset = 24, kNewestOpset = 28;
 
-// Operators by the opset that introduced or changed them, each between spaces.
+// Operators by the opset that introduced or changed them; names stand between spaces.
 struct Opset {
   std::int64_t version;
   std::string_view operators;
@@ -34,7 +34,7 @@ constexpr auto kIntroduced =
                           {23, " Attention RMSNormalization RotaryEmbedding "},
                           {24, " Swish TensorScatter "}});
 
-// Operators with a definition later than kKnownOpset.
+// Operators whose definition changed after kKnownOpset.
 constexpr auto kChanged = std::to_array<Opset>(
     {{25,
       " Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad QuantizeLinear "
@@ -45,7 +45,7 @@ constexpr auto kChanged = std::to_array<Opset>(
       " BitShift Celu Compress DepthToSpace Einsum Mod OneHot Optional OptionalGetElement OptionalHasElement "
       "ReduceLogSum ReduceLogSumExp ReverseSequence SpaceToDepth SwiGLU Unique "}});
 
-// The opset whose list has `op`; 0 where none does.
+// The opset whose list has `op`, or 0.
 std::int64_t opset_of(std::span<const Opset> table, const std::string &op) {
   const auto has = [&](const Opset &row) { return row.operators.find(" " + op + " ") != std::string_view::npos; };
   const auto found = std::find_if(table.begin(), table.end(), has);

@@ -9,22 +9,22 @@
 
 namespace protrain::onnx_import {
 
-// Checks ir_version and opset_import, returns the version of the default domain. Code::version, Code::format.
+// Checks ir_version and opset_import and returns the version of the default domain. Code::version, Code::format.
 std::int64_t check_versions(const ModelProto &model, const std::string &path);
 
 // True for "" and its other spelling "ai.onnx".
 inline bool is_default_domain(const std::string &domain) { return domain.empty() || domain == "ai.onnx"; }
 
 using OpsetImports = google::protobuf::RepeatedPtrField<OpsetImport>;
-// The version of `domain` among them, if it is there. Code::limit where they are too many to look through.
+// The version of `domain` among the imports, if it is there. Code::limit if there are too many to look through.
 std::optional<std::int64_t> imported(const OpsetImports &imports, const std::string &domain,
                                      const std::string &subject);
 
 // Code::version for a version of the default domain that this library does not read.
 void check_opset(std::int64_t version, const std::string &subject);
 
-// An operator of the default domain in a file of opset `opset`: Code::unsupported where it came later, Code::version
-// where its definition changed after the last opset known here.
+// Checks an operator of the default domain against a file's opset. Code::unsupported if it was introduced later,
+// Code::version if its definition changed after the last opset known here.
 void check_operator(const std::string &op, std::int64_t opset, const std::string &node);
 
 }  // namespace protrain::onnx_import

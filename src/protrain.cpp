@@ -1,5 +1,5 @@
-// The C door: every function of protrain.h, in its order. Each checks its pointers, enters the object and calls the
-// C++ class behind it; guard() is the one place where exceptions become errors.
+// The C door: every function of protrain.h, in its order. Each one checks its pointers, enters the object and calls the
+// C++ class behind it. guard() is the one place where exceptions become errors.
 #include "protrain.h"
 
 #include <unistd.h>
@@ -31,7 +31,7 @@ using protrain::require;
 using protrain::Shape;
 using protrain::session::Aftermath;
 
-// The two ends of each enum, and their order in between, are one list in two places.
+// protrain.h and the C++ enums list the same values. Checking both ends of a list checks the order in between.
 static_assert(PROTRAIN_OK == static_cast<int>(Code::ok) && PROTRAIN_ERROR_ARG == static_cast<int>(Code::arg));
 static_assert(PROTRAIN_ERROR_VERSION == static_cast<int>(Code::version));
 static_assert(PROTRAIN_ERROR_SHAPE == static_cast<int>(Code::shape));
@@ -47,7 +47,7 @@ struct protrain_error {
   std::string subject;
   std::string text;
   bool usable;
-  const char *fixed = nullptr;  // stands for `text` where there was no memory for one
+  const char *fixed = nullptr;  // used in place of `text` if there was no memory for one
 };
 
 struct protrain_options {
@@ -64,19 +64,19 @@ struct protrain_session {
   std::string lent;
   protrain_log_fn log = nullptr;
   void *log_user = nullptr;
-  std::vector<std::string> unheard;  // what was logged while the session was made
+  std::vector<std::string> early_log;  // lines logged while the session was being created
 };
 
 namespace {
 
-using protrain::onnx_import::Source;
+using protrain::onnx_import::ModelSource;
 using protrain::session::Session;
 
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
-constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a slip
+constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a mistake
 
-// Made without memory: their strings are empty. In the order of Aftermath. Before any code runs, but with clang 14,
-// which cannot evaluate libstdc++'s strings.
+// Errors made without memory: their strings are empty. Their order is that of Aftermath. They exist before any code
+// runs, except with clang 14, which cannot evaluate libstdc++'s strings at compile time.
 #if defined(__clang__) && __clang_major__ < 15
 #define PROTRAIN_CONSTINIT
 #else
@@ -94,16 +94,16 @@ bool is_static(const protrain_error *error) {
                      [&](const protrain_error &one) { return &one == error; });
 }
 
-// The error for the exception that is being handled; nullptr, or std::bad_alloc, where memory is short.
+// The error for the exception being handled. Returns nullptr, or throws std::bad_alloc, if memory is short.
 protrain_error *capture(Aftermath aftermath) {
   const bool usable = aftermath != Aftermath::lost;
   try {
     throw;
   } catch (const Error &error) {
-    // Its text may lack what there was no memory to say.
+    // Session appends what a lack of memory did to the state, but that text may itself have failed for lack of memory.
     if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
     std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
-    // The sentence must do alone: few programs print both.
+    // The sentence must make sense alone, because few programs print both.
     if (text.find(subject) == std::string::npos) text = subject + ": " + text;
     return new (std::nothrow)
         protrain_error{static_cast<protrain_code>(error.code), std::move(subject), std::move(text), usable};
@@ -146,12 +146,12 @@ protrain::draft::Log progress_of(const protrain_options &options) {
   return [&options](const std::string &line) {
     try {
       options.log(line.c_str(), options.log_user);
-    } catch (...) {  // the host's exception is not ours to carry
+    } catch (...) {  // an exception of the host program's callback ends here
     }
   };
 }
 
-// One thread's stay inside a session.
+// One thread's visit to a session.
 class Visit {
  public:
   explicit Visit(protrain_session *session) : session_(session) {
@@ -169,7 +169,7 @@ class Visit {
   protrain_session *session_;
 };
 
-// body(Session &), by one thread at a time, and never again once an error has lost the session.
+// Runs body(Session &) for one thread at a time, and never again once an error has lost the session.
 template <typename Body>
 protrain_error *inside(protrain_session *session, Body &&body) noexcept {
   return guard([&] {
@@ -184,7 +184,7 @@ protrain_error *inside(protrain_session *session, Body &&body) noexcept {
   });
 }
 
-// As inside(), for answers that are texts: the session keeps them until its next call.
+// Like inside(), for answers that are texts. The session keeps them until its next call.
 template <typename Body>
 protrain_error *lend(protrain_session *session, const char **out, const char *name, Body &&body) noexcept {
   return inside(session, [&](Session &s) {
@@ -223,7 +223,7 @@ Shape shape_of(const char *name, std::span<const std::int64_t> dims) {
 std::uint64_t bytes_of(const char *name, DType dtype, const Shape &shape) {
   try {
     return byte_count(dtype, shape);
-  } catch (Error &error) {  // more than 64 bits can count
+  } catch (Error &error) {  // the size does not fit 64 bits
     error.subject = name;
     throw;
   }
@@ -235,22 +235,22 @@ void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t g
           protrain::name_of(dtype), protrain::to_text(shape), expected, given);
 }
 
-// What is logged meanwhile waits for a listener.
-void create(const protrain_options *options, protrain_session **session, const Source &source) {
+// Lines logged during creation are kept until somebody listens.
+void create(const protrain_options *options, protrain_session **session, const ModelSource &source) {
   need(options, "options");
   need(session, "session");
   auto made = std::make_unique<protrain_session>();
-  const auto keep = [to = made.get()](const std::string &line) { to->unheard.push_back(line); };
+  const auto keep = [to = made.get()](const std::string &line) { to->early_log.push_back(line); };
   made->session = Session::create(options->options, source, keep, progress_of(*options));
   made->session->set_log(nullptr);
   *session = made.release();
 }
 
-// A log line to whoever listens.
-void hear(protrain_session &session, const std::string &line) {
+// Passes a log line to the host program.
+void pass_to_log(protrain_session &session, const std::string &line) {
   try {
     session.log(line.c_str(), session.log_user);
-  } catch (...) {  // protrain_log_fn: dropped, so that it cannot tear a step apart
+  } catch (...) {  // protrain_log_fn: an exception is dropped, so that it cannot tear a step apart
   }
 }
 
@@ -374,9 +374,10 @@ protrain_error *protrain_session_set_log(protrain_session *session, protrain_log
   return inside(session, [&](Session &s) {
     session->log = log;
     session->log_user = user;
-    s.set_log(log == nullptr ? protrain::draft::Log() : [session](const std::string &line) { hear(*session, line); });
+    s.set_log(log == nullptr ? protrain::draft::Log()
+                             : [session](const std::string &line) { pass_to_log(*session, line); });
     if (log == nullptr) return;
-    for (const std::string &line : std::exchange(session->unheard, {})) hear(*session, line);
+    for (const std::string &line : std::exchange(session->early_log, {})) pass_to_log(*session, line);
   });
 }
 

@@ -1,4 +1,4 @@
-// What Gated can be told to apply.
+// The activations that Gated accepts.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A model's file without its loss: as an exporter writes one that ends in logits.
+// Removes the loss from a model's file, as if an exporter had written one that ends in logits.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline std::string read_file(const std::string &path) {
   return out.str();
 }
 
-// Calls `visit(number, whole, content)` for each field of a message; `content` is empty unless it has a length.
+// Calls `visit(number, whole, content)` for each field of a message. `content` is empty unless the field has a length.
 inline void each_field(const std::string &message,
                        const std::function<void(int, const std::string &, const std::string &)> &visit) {
   std::size_t at = 0;
@@ -43,8 +43,8 @@ inline void each_field(const std::string &message,
   }
 }
 
-// The model without `input` and all nodes that depend on it; `output`, a ValueInfo, becomes its only output. Exporters
-// ask any input for the dims that several have: whoever asks this one asks `twin`, which has its shape.
+// The model without `input` and all nodes that depend on it. `output`, a ValueInfo, becomes its only output. Exporters
+// read shared dims from any input; nodes that read them from this one now read from `twin`, which has its shape.
 inline std::string cut(const std::string &model, const std::string &input, const std::string &twin,
                        const std::string &output) {
   std::set<std::string> gone = {input};

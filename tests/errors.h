@@ -1,11 +1,11 @@
-// What a call throws, as a value.
+// Turns a thrown error into a value.
 #pragma once
 
 #include "base/error.h"
 
 namespace protrain::test {
 
-// The Error that `call` throws; Code::ok where it throws none.
+// The Error that `call` throws; Code::ok if it throws none.
 template <typename Call>
 Error error_of(const Call &call) {
   try {

@@ -1,4 +1,4 @@
-// A small node of every operator that has a kernel, with all the inputs and outputs that it can have.
+// A small node of every operator that has a kernel, with all its possible inputs and outputs.
 #pragma once
 
 #include <algorithm>
@@ -100,7 +100,8 @@ inline std::vector<OneNode> elementwise_nodes() {
        {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
     nodes.push_back({name, {}, {x, y}});
   for (const char *name : {"And", "Or", "Xor"}) nodes.push_back({name, {}, {truths({4, 6}, 4), truths({6}, 5)}});
-  for (std::string_view name : kernel_names()) {  // what is left are functions of one operand, and their gradients
+  for (std::string_view name :
+       kernel_names()) {  // the remaining ones are functions of one operand, and their gradients
     if (std::ranges::find(nodes, name, &OneNode::op) != nodes.end()) continue;
     const Array at = name.starts_with("Acosh") ? random_floats({4, 6}, 6, 1.2, 1.8) : x;
     const ops::Op *op = ops::find(name);
@@ -133,8 +134,8 @@ inline std::vector<OneNode> every_kernel() {
   return nodes;
 }
 
-// The node without each set of the inputs that its operator can do without, itself first: absent between others, and
-// off the end of the list.
+// The node without each set of its optional inputs, starting with the node itself. Inputs are left out
+// between others and at the end.
 inline std::vector<OneNode> without_inputs(const OneNode &whole) {
   std::vector<std::size_t> optional;
   for (std::size_t i = 0; i < whole.inputs.size(); ++i)
@@ -153,7 +154,7 @@ inline std::vector<OneNode> without_inputs(const OneNode &whole) {
   return nodes;
 }
 
-// The node without each set of its outputs, but for all of them.
+// The node without each set of its outputs, except all of them.
 inline std::vector<OneNode> without_outputs(const OneNode &whole) {
   std::vector<OneNode> nodes;
   const std::size_t count = whole.outputs.size();

@@ -1,4 +1,4 @@
-// The models under tests/fixtures, their inputs and what PyTorch reached on them.
+// The models under tests/fixtures, their inputs, and PyTorch's results on them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Nodes that the tests of single kernels share.
+// Nodes that tests of single kernels share.
 #pragma once
 
 #include <utility>
@@ -39,15 +39,15 @@ inline Attributes form(std::int64_t causal, std::int64_t window = 0, double soft
 
 // Rotary.
 struct RotaryCase {
-  Shape x;              // (B, S, H, D)
-  std::int64_t turned;  // dims that turn
-  bool per_batch;       // angles of each batch row
+  Shape x;               // (B, S, H, D)
+  std::int64_t rotated;  // dims that are rotated
+  bool per_batch;        // separate angles for each batch row
 };
 
 inline OneNode rotary(const RotaryCase &c, std::int64_t interleaved, std::int64_t inverse) {
-  const Shape angles{c.per_batch ? c.x[0] : 1, c.x[1], c.turned / 2};
+  const Shape angles{c.per_batch ? c.x[0] : 1, c.x[1], c.rotated / 2};
   return {"Rotary",
-          {{"interleaved", interleaved}, {"rotary_dim", c.turned}, {"inverse", inverse}},
+          {{"interleaved", interleaved}, {"rotary_dim", c.rotated}, {"inverse", inverse}},
           {random_floats(c.x, 1), random_floats(angles, 2), random_floats(angles, 3)}};
 }
 

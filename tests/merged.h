@@ -1,5 +1,5 @@
-// A fresh model as an exporter for inference writes it: pre-norm residual layers whose norms and biases, all of ones
-// and zeros, became one initializer each.
+// A fresh model as an exporter for inference writes it: pre-norm residual layers whose norms and biases, all ones or
+// zeros, became one initializer each.
 #pragma once
 
 #include <cmath>
@@ -19,8 +19,8 @@ inline std::vector<float> merged_matrix(int layer) {
   return values;
 }
 
-// x (rows, width) -> y, of layers x + norm(x) w + b and a last norm. `apart`: each norm and bias has vectors of its
-// own.
+// x (rows, width) -> y, of layers x + norm(x) w + b and a last norm. With `apart`, each norm and
+// bias has its own vectors.
 inline Wire merged(bool apart = false) {
   Wire wire;
   wire.nodes.clear();

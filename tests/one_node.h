@@ -1,4 +1,4 @@
-// One node and its operands, run on any device, and the reference values that its outputs are compared with.
+// One node and its operands, run on any device, and the reference values to compare its outputs with.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -99,12 +99,12 @@ struct Machine {
         arena(static_cast<std::byte *>(device->allocate_arena(bytes))) {}
 
   std::unique_ptr<backend::Device> device;
-  std::uint64_t arena_bytes;  // of addresses; only what is used becomes memory
-  bool reachable;             // by this process: a sanitizer can watch it
+  std::uint64_t arena_bytes;  // of address space; only used parts become memory
+  bool reachable;             // by this process, so that a sanitizer can watch it
   std::byte *arena;
 };
 
-// Operands in a device's arena, one bench at a time; every operand is followed by guard bytes.
+// Operands in a device's arena, one bench at a time. Guard bytes follow every operand.
 class Bench {
  public:
   Bench(const OneNode &one, Machine &machine, std::size_t shift = 0, int variant = 0)
@@ -120,7 +120,7 @@ class Bench {
     for (const Type &type : outputs_) outputs_at_.push_back(place(total, byte_count(type.dtype, type.shape)));
     const std::uint64_t scratch_at = place(total, kernel_->scratch_bytes);
     require(total <= machine.arena_bytes, Code::arg, one.op, "{} bytes are more than a test's arena", total);
-    const std::vector<std::byte> nothing(total, std::byte{0xFF});  // not a number, wherever nothing was written
+    const std::vector<std::byte> nothing(total, std::byte{0xFF});  // NaN wherever nothing is written
     device_->write(arena_, nothing.data(), total);
     for (std::size_t i = 0; i < one.inputs.size(); ++i) {
       if (request.inputs[i].dtype != DType::none) put(one.inputs[i], arena_ + inputs_at_[i]);
@@ -159,7 +159,7 @@ class Bench {
     }
     return arrays;
   }
-  // Nothing between and behind the operands was touched.
+  // Checks that nothing between and behind the operands was touched.
   void expect_guards() const {
     for (std::size_t i = 0; i < outputs_.size(); ++i)
       expect_guard(outputs_at_[i] + byte_count(outputs_[i].dtype, outputs_[i].shape));
@@ -190,7 +190,7 @@ class Bench {
       ASSERT_EQ(guard[i], std::byte{0xFF}) << "byte " << i << " behind an operand was written";
   }
 
-  // While the node runs, a sanitizer stops whoever reads or writes between the operands.
+  // While the node runs, a sanitizer reports accesses between the operands.
   void watch([[maybe_unused]] bool on) const {
 #if defined(__SANITIZE_ADDRESS__)
     if (!reachable_) return;
@@ -218,7 +218,7 @@ class Bench {
   backend::StepScalars scalars_;
 };
 
-// |a - b| over the larger of 1 and |b|, at its largest; not-a-number and infinity must agree.
+// The largest |a - b| relative to the larger of 1 and |b|. NaN and infinity must agree.
 inline double largest_error(const Array &found, const Array &expected) {
   const std::vector<double> a = found.doubles(), b = expected.doubles();
   double largest = 0;

@@ -1,4 +1,4 @@
-// A directory that goes with the test; on a real disk where there is one.
+// A directory that is removed with the test; on a real disk if there is one.
 #pragma once
 
 #include <unistd.h>

@@ -24,10 +24,10 @@ const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::s
   return *found;
 }
 
-constexpr std::int64_t kOpen = 0;  // a batch that the library settles
+constexpr std::int64_t kOpen = 0;  // the library will choose the batch
 
-// A dimension of input_ids: what its flag says, or what the model or --dim has fixed. `may_stay_open`: the library
-// settles it.
+// The size of a dimension of input_ids: from its flag, or fixed by the model or --dim. `may_stay_open`
+// leaves it to the library.
 std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant<std::int64_t, std::string> &dim,
                          const Dims &given, bool may_stay_open) {
   if (flag > 0) return flag;
@@ -109,19 +109,20 @@ void Batches::open_arrays(const std::vector<std::string> &pairs, const ModelData
     bind(input, shape, array.file.path());
     array.slice.resize(array.file.slice_bytes());
     std::int64_t count = shape.empty() ? 1 : shape.front();
-    for (std::size_t i = 1; model.has_tokens && i < shape.size(); ++i) count *= shape[i];  // else samples are counted
+    // without tokens, samples are counted
+    for (std::size_t i = 1; model.has_tokens && i < shape.size(); ++i) count *= shape[i];
     if (input.name == model.batch_input) tokens_per_step_ = static_cast<double>(count);
     arrays_.push_back(std::move(array));
   }
   require_same_steps();
 }
 
-// Arrays of different lengths would part after the end of the shortest: labels would belong to other samples.
+// Arrays of different lengths would get out of step after the shortest ends, and labels would belong to other samples.
 void Batches::require_same_steps() const {
   const Array *first = nullptr;
   for (const Array &array : arrays_) {
     const std::int64_t steps = array.file.shape().front();
-    if (steps == 1) continue;  // serves every step
+    if (steps == 1) continue;  // used in every step
     if (first == nullptr) first = &array;
     if (const std::int64_t others = first->file.shape().front(); steps != others)
       throw Failure(

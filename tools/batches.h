@@ -1,4 +1,4 @@
-// What a model is fed: arrays with one slice per step, or windows of a token file.
+// The data that a model is fed: arrays with one slice per step, or windows of a token file.
 #pragma once
 
 #include <map>
@@ -16,18 +16,19 @@ namespace tool {
 
 struct ModelInput {
   std::string name, dtype;
-  // A number, the name of a symbolic dimension, or "" for one that follows from others; none: so do all.
+  // Each is a number, the name of a symbolic dimension, or "" for one that depends on others. Absent: all depend on
+  // others.
   std::optional<std::vector<std::variant<std::int64_t, std::string>>> dims;
 };
 
 using Dims = std::map<std::string, std::int64_t>;
 
-// What `check` says of the data that a model takes.
+// The data that a model takes, as `check` describes it.
 struct ModelData {
   std::vector<ModelInput> inputs;
   Dims bound;               // by the option `dim`
-  std::string batch_input;  // whose axis 0 counts samples
-  bool has_tokens = false;  // its other elements are counted too
+  std::string batch_input;  // the input whose axis 0 counts samples
+  bool has_tokens = false;  // the elements of its other axes are tokens
 };
 ModelData data_of(const Options &options, const std::string &model);
 
@@ -35,26 +36,25 @@ ModelData data_of(const Options &options, const std::string &model);
 struct DataFlags {
   std::vector<std::string> arrays;  // NAME=FILE.npy
   std::string tokens;               // a file
-  std::string token_type;           // "uint16", "uint32", or "": as the file shows
+  std::string token_type;           // "uint16", "uint32", or "" to go by the file
   std::int64_t batch = 0, sequence = 0;
   std::string labels = "same";  // or "next"
 };
 
 class Batches {
  public:
-  // Opens the files, and binds in `options` the symbolic dims that the data decides and no --dim has bound.
+  // Opens the files. Binds in `options` those symbolic dims that the data decides and no --dim has bound.
   Batches(const DataFlags &flags, const ModelData &model, const Options &options);
 
-  // The batch, where the library was left to choose it.
+  // Takes over the batch that the library chose, if it was left open.
   void settle(protrain_session *session);
 
-  // Step 0, 1, ... Arrays: slice `step` of axis 0, cycled; all have as many, or one, which serves every step. Tokens:
-  // the file is cut into windows of `sequence` tokens, one after the other; step t takes windows t * batch to t * batch
-  // + batch - 1, cycled.
+  // Feeds step 0, 1, ... An array gives slice `step` of its axis 0, cycled; all arrays have the same number of slices,
+  // or one that every step uses. A token file is cut into windows of `sequence` tokens; step t takes windows t * batch
+  // to t * batch + batch - 1, cycled.
   void feed(protrain_session *session, std::uint64_t step);
 
-  // For a value of an input that the model does not take: what the tokens of the present batch have to do with it; ""
-  // where there are none.
+  // Text to add to an error about an input's value: how the present batch's tokens may be the cause. "" without tokens.
   std::string suspicion() const;
 
   double tokens_per_step() const { return tokens_per_step_; }
@@ -78,8 +78,8 @@ class Batches {
   std::int64_t batch_ = 0, sequence_ = 0;
   std::uint64_t windows_ = 0;
   std::int64_t largest_token_ = 0;  // of the present batch
-  bool next_ = false;               // labels are the following token
-  Dims dims_;                       // what the data decides
+  bool next_ = false;               // labels are the next token
+  Dims dims_;                       // sizes that the data decides
   double tokens_per_step_ = 0;
 };
 

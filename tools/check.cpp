@@ -1,4 +1,4 @@
-// protrain check: whether a model trains, what it lacks, what was found in it.
+// protrain check: whether a model can be trained, what it lacks, what was found in it.
 #include <fmt/format.h>
 
 #include <memory>
@@ -20,7 +20,7 @@ struct CheckFlags {
   SessionFlags session;
 };
 
-// Strings without quotes, what is not known as "?", everything else as JSON.
+// Strings without quotes, unknown values as "?", everything else as JSON.
 std::string plain(const Json &value) {
   if (value.is_null()) return "?";
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -58,7 +58,7 @@ void print_doubtful(const Json &about, const char *settled_by, const char *what,
     fmt::print("  {} taken as {}: {}\n", row.value("name", ""), row.value("verdict", ""), row.value("doubt", ""));
 }
 
-// Findings that another look may overturn, and names that lead nowhere.
+// Findings that the user may overrule, and declared names that match nothing.
 void print_doubts(const Json &about) {
   const Json unmatched = about.value("unmatched", Json::array());
   print_doubtful(about, "option", "doubtful", "--trainable NAME or --frozen NAME settles each");
@@ -68,7 +68,7 @@ void print_doubts(const Json &about) {
   for (const Json &name : unmatched) fmt::print("  {}\n", plain(name));
 }
 
-// "batch: 2 samples of 16 tokens, of input_ids".
+// Prints "batch: 2 samples of 16 tokens, of input_ids".
 void print_batch(const Json &batch) {
   if (batch.is_null() || batch["input"] == "") return;
   const std::string tokens =

@@ -1,11 +1,11 @@
-// The subcommands: each adds itself to the command line and returns its exit status when it is run.
+// The subcommands. Each adds itself to the command line and returns its exit status when it runs.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace tool {
 
-// Status of a run that a signal ended is 128 + its number.
+// A run that a signal ended returns 128 + the signal's number.
 inline constexpr int kOk = 0, kFailed = 1, kUsage = 2;
 
 void add_train(CLI::App &app, int &status);

@@ -9,12 +9,12 @@
 
 namespace tool {
 
-// Something went wrong: its sentence goes to stderr, the command leaves with 1.
+// An error. Its sentence goes to stderr, and the command returns 1.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The command line is wrong: likewise, with 2.
+// A wrong command line. Its sentence goes to stderr, and the command returns 2.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

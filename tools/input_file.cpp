@@ -1,4 +1,4 @@
-// Reads with pread: no mapping that a truncated file could turn into a signal.
+// Reads with pread, because a mapped file that is truncated would raise a signal.
 #include "input_file.h"
 
 #include <fcntl.h>

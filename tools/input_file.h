@@ -1,4 +1,4 @@
-// A regular file that is read piece by piece, so that data larger than memory costs nothing.
+// A regular file that is read in parts, so that data larger than memory costs nothing.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class InputFile {
 
   const std::string &path() const { return path_; }
   std::uint64_t size() const { return size_; }
-  void read(std::uint64_t offset, void *out, std::size_t bytes) const;  // all of it, or Failure
+  void read(std::uint64_t offset, void *out, std::size_t bytes) const;  // reads all bytes, or throws Failure
 
  private:
   std::string path_;

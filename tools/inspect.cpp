@@ -44,7 +44,7 @@ void add_inspect(CLI::App &app, int &status) {
   CLI::App *command = app.add_subcommand("inspect", "print a model's training graph, plan and program");
   auto flags = std::make_shared<InspectFlags>();
   command->add_option("MODEL", flags->model, "an ONNX file")->required();
-  command->add_option("PART", flags->part, "graph, plan or program alone; else all three")
+  command->add_option("PART", flags->part, "only the graph, plan or program; else all three")
       ->check(CLI::IsMember({"graph", "plan", "program"}));
   flags->session.add_to(*command);
   command->callback([flags, &status] { status = inspect(*flags); });

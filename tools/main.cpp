@@ -1,4 +1,4 @@
-// The protrain command. Leaves with 0, 1 (an error), 2 (a wrong command line), or 128 + n after signal n.
+// The protrain command. Returns 0, 1 (an error), 2 (a wrong command line), or 128 + n after signal n.
 #include <fmt/format.h>
 
 #include <exception>
@@ -8,12 +8,12 @@
 
 namespace {
 
-// A misspelt flag is named before what is missing, which may be what it was meant to be.
+// Reports a misspelt flag before a missing one, because the missing one may be what was misspelt.
 int refuse(const CLI::App &app, const CLI::ParseError &error) {
   for (const std::string &word : app.remaining(true))
     if (error.get_exit_code() != 0 && word.size() > 1 && word.front() == '-')
       throw tool::UsageError(
-          fmt::format("there is no option {}; --help lists those that there are", word.substr(0, word.find('='))));
+          fmt::format("there is no option {}; --help lists all options", word.substr(0, word.find('='))));
   return app.exit(error) == 0 ? tool::kOk : tool::kUsage;
 }
 

@@ -1,5 +1,5 @@
-// Format: "\x93NUMPY", version, header length, and a Python dict such as
-// {'descr': '<i8', 'fortran_order': False, 'shape': (10, 2, 32), }
+// Format: "\x93NUMPY", version, header length, and a Python dict such as {'descr': '<i8', 'fortran_order':
+// False, 'shape': (10, 2, 32), }
 #include "npy.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ constexpr Descr kDescrs[] = {{"<f4", PROTRAIN_FLOAT32, 4}, {"<f8", PROTRAIN_FLOA
                              {"<i8", PROTRAIN_INT64, 8},   {"|u1", PROTRAIN_UINT8, 1},   {"<u2", PROTRAIN_UINT16, 2},
                              {"<u4", PROTRAIN_UINT32, 4},  {"<u8", PROTRAIN_UINT64, 8},  {"|b1", PROTRAIN_BOOL, 1}};
 
-// What follows "'key':" in the dict, blanks skipped.
+// The text after "'key':" in the dict, without leading blanks.
 std::string_view field(std::string_view header, std::string_view key) {
   const std::size_t at = header.find(fmt::format("'{}':", key));
   if (at == std::string_view::npos) return {};
@@ -35,7 +35,7 @@ std::string_view field(std::string_view header, std::string_view key) {
   return rest.substr(std::min(rest.find_first_not_of(' '), rest.size()));
 }
 
-// "(10, 2, 32)"
+// Parses "(10, 2, 32)".
 std::optional<std::vector<std::int64_t>> tuple(std::string_view text) {
   if (!text.starts_with('(')) return std::nullopt;
   std::vector<std::int64_t> numbers;
@@ -60,7 +60,7 @@ NpyFile::NpyFile(const std::string &path) : file_(path) {
   if (file_.size() >= sizeof start) file_.read(0, start, sizeof start);
   if (std::string_view(reinterpret_cast<char *>(start), kMagic.size()) != kMagic || start[6] < 1 || start[6] > 3)
     throw Failure(fmt::format("{}: not a .npy file", path));
-  const bool wide = start[6] > 1;  // the length takes 4 bytes from version 2 on
+  const bool wide = start[6] > 1;  // from version 2 on the length takes 4 bytes
   const std::size_t length =
       wide ? start[8] | start[9] << 8 | start[10] << 16 | static_cast<std::size_t>(start[11]) << 24
            : static_cast<std::size_t>(start[8] | start[9] << 8);

@@ -15,12 +15,12 @@ namespace {
 constexpr double kWidth = 900, kLeft = 84, kTop = 40, kBelow = 52;
 constexpr const char *kBlue = "#0072b2";
 
-// Okabe and Ito's colours, which people who see colours differently can tell apart; one an owner, in their order.
+// Okabe and Ito's colours, which colour-blind people can tell apart; one per owner, in the owners' order.
 constexpr const char *kColours[] = {"#0072b2", "#56b4e9", "#d55e00", "#cc79a7",
                                     "#009e73", "#f0e442", "#e69f00", "#999999"};
 const char *colour(std::size_t owner) { return kColours[owner % std::size(kColours)]; }
 
-std::string spoken(std::string name) {
+std::string with_spaces(std::string name) {
   std::ranges::replace(name, '_', ' ');
   return name;
 }
@@ -34,7 +34,7 @@ struct Panel {
 
 double at(const Json &row) { return row[0].get<double>(); }
 
-// Of the first `owners` owners.
+// The bytes of the first `owners` owners together.
 double sum(const Json &row, std::size_t owners) {
   double bytes = 0;
   for (std::size_t o = 1; o <= owners; ++o) bytes += row[o].get<double>();
@@ -57,27 +57,27 @@ std::vector<Panel> panels_of(const Json &timeline) {
   return panels;
 }
 
-// The uppermost is painted first, as tall as all below it together, which then cover it.
+// Paints the top area first, as tall as all areas below it together. Those then cover its lower part.
 void draw_areas(Svg &svg, const Plot &plot, const Panel &panel, std::size_t owners) {
   for (std::size_t o = owners; o > 0; --o) {
     const bool held = std::ranges::any_of(panel.rows, [&](const Json &row) { return row[o].get<double>() > 0; });
     if (!held) continue;
-    std::vector<Place> places;
-    for (const Json &row : panel.rows) places.push_back(plot.at(at(row), sum(row, o)));
-    svg.steps(places, plot.box.bottom(), colour(o - 1));
+    std::vector<Point> positions;
+    for (const Json &row : panel.rows) positions.push_back(plot.at(at(row), sum(row, o)));
+    svg.steps(positions, plot.box.bottom(), colour(o - 1));
   }
 }
 
-// From top to bottom as the areas are.
-void draw_legend(Svg &svg, Place place, const Json &owners, const std::vector<Panel> &panels) {
+// Lists the owners from top to bottom, like the areas.
+void draw_legend(Svg &svg, Point position, const Json &owners, const std::vector<Panel> &panels) {
   for (std::size_t o = owners.size(); o > 0; --o) {
     const auto holds = [&](const Panel &panel) {
       return std::ranges::any_of(panel.rows, [&](const Json &row) { return row[o].get<double>() > 0; });
     };
     if (std::ranges::none_of(panels, holds)) continue;
-    svg.rectangle({place.x, place.y, 14, 14}, colour(o - 1));
-    svg.text({place.x + 21, place.y + 12}, spoken(owners[o - 1]));
-    place.y += 22;
+    svg.rectangle({position.x, position.y, 14, 14}, colour(o - 1));
+    svg.text({position.x + 21, position.y + 12}, with_spaces(owners[o - 1]));
+    position.y += 22;
   }
 }
 
@@ -97,14 +97,14 @@ double end_of(const std::vector<Panel> &panels) {
   return end > 0 ? end : 1e-3;
 }
 
-// Of each stretch of points the highest and the lowest remain.
-std::vector<Place> telling(const std::vector<Place> &points) {
+// Thins out a curve: keeps the highest and the lowest point of each stretch.
+std::vector<Point> thinned(const std::vector<Point> &points) {
   const std::size_t stretch = points.size() / 500 + 1;
-  std::vector<Place> kept;
+  std::vector<Point> kept;
   for (std::size_t begin = 0; begin < points.size(); begin += stretch) {
     const auto first = points.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto last = points.begin() + static_cast<std::ptrdiff_t>(std::min(begin + stretch, points.size()));
-    const auto [low, high] = std::minmax_element(first, last, [](Place a, Place b) { return a.y < b.y; });
+    const auto [low, high] = std::minmax_element(first, last, [](Point a, Point b) { return a.y < b.y; });
     kept.push_back(*std::min(low, high));
     if (low != high) kept.push_back(*std::max(low, high));
   }
@@ -129,22 +129,22 @@ std::string memory_picture(const Json &timeline) {
 }
 
 std::string queues_picture(const Json &queues, const Json &costs) {
-  constexpr double kLane = 30, kBar = 18, kShare = 96;
+  constexpr double kRow = 30, kBar = 18, kShare = 96;
   std::vector<std::string> names;
   for (const auto &[name, bars] : queues.items())
     if (!bars.empty()) names.push_back(name);
-  const double seconds = costs.at("seconds").get<double>(), height = kLane * static_cast<double>(names.size());
+  const double seconds = costs.at("seconds").get<double>(), height = kRow * static_cast<double>(names.size());
   const Plot plot = {.box = {kLeft, 12, kWidth - kLeft - kShare, height}, .x_high = seconds > 0 ? seconds : 1e-3};
   Svg svg(kWidth, 12 + height + kBelow, "When each queue was busy");
-  for (std::size_t lane = 0; lane < names.size(); ++lane) {
-    const double y = plot.box.y + kLane * static_cast<double>(lane);
+  for (std::size_t row = 0; row < names.size(); ++row) {
+    const double y = plot.box.y + kRow * static_cast<double>(row);
     svg.rectangle({plot.box.x, y, plot.box.width, kBar}, "#f2f2f2");
-    for (const Json &bar : queues.at(names[lane])) {
+    for (const Json &bar : queues.at(names[row])) {
       const double from = plot.at(bar[0], 0).x, to = plot.at(bar[1], 0).x;
-      svg.rectangle({from, y, std::max(to - from, 0.3), kBar}, names[lane] == "compute" ? kBlue : "#d55e00");
+      svg.rectangle({from, y, std::max(to - from, 0.3), kBar}, names[row] == "compute" ? kBlue : "#d55e00");
     }
-    svg.text({plot.box.x - 8, y + 14}, names[lane], Svg::Anchor::end);
-    const double busy = costs.at("busy_seconds").at(names[lane]).get<double>() / plot.x_high;
+    svg.text({plot.box.x - 8, y + 14}, names[row], Svg::Anchor::end);
+    const double busy = costs.at("busy_seconds").at(names[row]).get<double>() / plot.x_high;
     svg.text({plot.box.right() + 10, y + 14}, fmt::format("{:.0f} % busy", 100 * busy));
   }
   const Unit time = second_unit(plot.x_high);
@@ -155,11 +155,11 @@ std::string queues_picture(const Json &queues, const Json &costs) {
 std::string loss_picture(const std::vector<double> &losses, std::uint64_t first) {
   constexpr double kHeight = 240;
   Svg svg(kWidth, 16 + kHeight + kBelow, "Loss by step");
-  std::vector<Place> points;
+  std::vector<Point> points;
   for (std::size_t i = 0; i < losses.size(); ++i)
     if (std::isfinite(losses[i])) points.push_back({static_cast<double>(first + i), losses[i]});
   if (points.empty()) return svg.str();
-  const auto [low, high] = std::ranges::minmax(points, {}, &Place::y);
+  const auto [low, high] = std::ranges::minmax(points, {}, &Point::y);
   const double margin = std::max((high.y - low.y) * 0.06, std::abs(high.y) * 1e-3 + 1e-9);
   const Plot plot = {.box = {kLeft, 16, kWidth - kLeft - 24, kHeight},
                      .x_low = points.front().x,
@@ -167,11 +167,11 @@ std::string loss_picture(const std::vector<double> &losses, std::uint64_t first)
                      .y_low = low.y - margin,
                      .y_high = high.y + margin};
   draw_y_axis(svg, plot, {});
-  std::vector<Place> places;
-  for (const Place &point : telling(points)) places.push_back(plot.at(point.x, point.y));
-  svg.curve(places, kBlue);
-  if (places.size() < 50)
-    for (const Place &place : places) svg.dot(place, kBlue);
+  std::vector<Point> positions;
+  for (const Point &point : thinned(points)) positions.push_back(plot.at(point.x, point.y));
+  svg.curve(positions, kBlue);
+  if (positions.size() < 50)
+    for (const Point &position : positions) svg.dot(position, kBlue);
   draw_x_axis(svg, plot, {.least = 1}, "step");
   return svg.str();
 }

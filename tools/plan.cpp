@@ -86,7 +86,7 @@ void add_profile(CLI::App &app, int &status) {
   CLI::App *command = app.add_subcommand("profile", "measure this machine: a description that --hardware takes");
   auto model = std::make_shared<std::string>();
   auto flags = std::make_shared<SessionFlags>();
-  command->add_option("MODEL", *model, "an ONNX file; its weights need not be there")->required();
+  command->add_option("MODEL", *model, "an ONNX file; its weights may be missing")->required();
   flags->add_to(*command);
   command->callback([model, flags, &status] { status = run_profile(*model, *flags); });
 }
@@ -94,7 +94,7 @@ void add_profile(CLI::App &app, int &status) {
 void add_plan(CLI::App &app, int &status) {
   CLI::App *command = app.add_subcommand("plan", "say what training a model would take, here or on another machine");
   auto flags = std::make_shared<PlanFlags>();
-  command->add_option("MODEL", flags->model, "an ONNX file; its weights need not be there")->required();
+  command->add_option("MODEL", flags->model, "an ONNX file; its weights may be missing")->required();
   command->add_flag("--json", flags->json, "as JSON");
   command->add_option("--picture", flags->picture, "OUT.svg: memory over a step, by owner");
   command->add_option("--save-plan", flags->save, "OUT.json: the plan, for --plan");

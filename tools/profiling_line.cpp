@@ -9,7 +9,7 @@
 namespace tool {
 
 ProfilingLine::ProfilingLine(const Options &options) : options_(options) {
-  if (isatty(STDERR_FILENO) != 0) check(protrain_options_set_log(options.get(), &ProfilingLine::hear, this));
+  if (isatty(STDERR_FILENO) != 0) check(protrain_options_set_log(options.get(), &ProfilingLine::show, this));
 }
 
 ProfilingLine::~ProfilingLine() {
@@ -17,7 +17,7 @@ ProfilingLine::~ProfilingLine() {
   if (shown_) fmt::print(stderr, "\r\x1b[K");
 }
 
-void ProfilingLine::hear(const char *line, void *self) {
+void ProfilingLine::show(const char *line, void *self) {
   const auto event = nlohmann::json::parse(line);
   fmt::print(stderr, "\r\x1b[Kmeasuring this machine: {} of {}", event["done"].dump(), event["of"].dump());
   static_cast<ProfilingLine *>(self)->shown_ = true;

@@ -1,4 +1,4 @@
-// What the terminal shows while the library measures the machine: a line that goes away when it is done.
+// A line on the terminal while the library measures the machine. It disappears at the end.
 #pragma once
 
 #include "handles.h"
@@ -7,14 +7,14 @@ namespace tool {
 
 class ProfilingLine {
  public:
-  // Listens to calls with these options as long as it lives. Nothing is shown where stderr is no terminal.
+  // Listens to calls with these options as long as it lives. Shows nothing if stderr is not a terminal.
   explicit ProfilingLine(const Options &options);
   ProfilingLine(const ProfilingLine &) = delete;
   ProfilingLine &operator=(const ProfilingLine &) = delete;
   ~ProfilingLine();
 
  private:
-  static void hear(const char *line, void *self);
+  static void show(const char *line, void *self);
 
   const Options &options_;
   bool shown_ = false;

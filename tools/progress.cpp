@@ -1,4 +1,4 @@
-// A bar is drawn ten times a second at most; in a file there are about twenty lines, or one each half minute.
+// A bar is drawn at most ten times a second. A file gets about twenty lines, or one every half minute.
 #include "progress.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kBarSeconds = 0.1, kLineSeconds = 30;
 constexpr std::uint64_t kLines = 20;
-constexpr double kMemory = 0.9;  // share of the past in the running means
+constexpr double kMemory = 0.9;  // weight of the past in the running means
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 

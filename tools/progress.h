@@ -1,4 +1,4 @@
-// How far a training run is: a bar on a terminal, a line now and then in a file.
+// Shows how far a training run is: a bar on a terminal, an occasional line in a file.
 #pragma once
 
 #include <cstdint>

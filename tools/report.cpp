@@ -25,7 +25,7 @@ th { border-bottom: 1px solid #222222; } td { border-bottom: 1px solid #e4e4e4; 
 svg { max-width: 100%; height: auto; }
 )";
 
-// A line of a table: its cells are text; all but the first are numbers.
+// A table in HTML. Cells are text; all but the first of a line are numbers.
 class Table {
  public:
   explicit Table(const std::vector<std::string> &head) : text_("<table>\n") { line("th", head); }
@@ -43,7 +43,7 @@ class Table {
   std::string text_;
 };
 
-// Exactly, and for people.
+// The exact number, and one for people.
 std::string bytes_text(const Json &bytes) {
   const auto value = bytes.get<double>();
   return value < 1024 ? bytes.dump() + " B" : fmt::format("{} B = {}", bytes.dump(), byte_unit(value).text(value));
@@ -56,7 +56,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Of a device with memory of its own.
+// Only for a device with its own memory.
 void add_memory(Table &table, const Json &memory) {
   const auto row = [&](const char *name, const char *key, const char *other) {
     if (memory.at(key) == 0 && memory.at(other) == 0) return;
@@ -92,7 +92,7 @@ std::string run_table(const RunRecord &run) {
   return table.str();
 }
 
-// What a stall's cause means.
+// A sentence for the cause of a stall.
 std::string cause(const std::string &name) {
   const std::pair<const char *, const char *> kSentences[] = {
       {"update", "for the optimizer"},
@@ -111,7 +111,7 @@ std::string cause(const std::string &name) {
   return "compute idle: " + name;
 }
 
-// Predicted beside measured; of what is nothing in both no line is made.
+// Costs in columns, predicted beside measured. Lines that are 0 in both are left out.
 class Costs {
  public:
   explicit Costs(const Json &report) {

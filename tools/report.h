@@ -11,7 +11,7 @@ struct RunRecord {
   std::string model;
   std::uint64_t before = 0;             // steps of earlier runs
   std::vector<double> losses, seconds;  // per step of this run
-  double tokens = 0;                    // of a step
+  double tokens = 0;                    // per step
   nlohmann::ordered_json about;         // the session's "created" line
   nlohmann::ordered_json report;        // protrain_session_report after the last step
 
@@ -22,7 +22,7 @@ struct RunRecord {
   }
 };
 
-// One HTML document, well-formed XML as well, that refers to nothing outside itself.
+// One HTML document that is also well-formed XML and refers to nothing outside itself.
 std::string report_page(const RunRecord &run);
 
 // Failure names the file.

@@ -64,38 +64,38 @@ void Svg::rectangle(const Box &box, std::string_view fill) {
                        pixels(box.y), pixels(box.width), pixels(box.height), fill);
 }
 
-void Svg::line(Place from, Place to, std::string_view stroke) {
+void Svg::line(Point from, Point to, std::string_view stroke) {
   text_ += fmt::format("<path d=\"M{} {}L{} {}\" stroke=\"{}\"/>\n", pixels(from.x), pixels(from.y), pixels(to.x),
                        pixels(to.y), stroke);
 }
 
-void Svg::curve(const std::vector<Place> &places, std::string_view stroke) {
+void Svg::curve(const std::vector<Point> &points, std::string_view stroke) {
   text_ += "<polyline points=\"";
-  for (const Place &place : places) text_ += fmt::format("{},{} ", pixels(place.x), pixels(place.y));
+  for (const Point &point : points) text_ += fmt::format("{},{} ", pixels(point.x), pixels(point.y));
   text_ += fmt::format("\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\" stroke-linejoin=\"round\"/>\n", stroke);
 }
 
-void Svg::dot(Place at, std::string_view fill) {
+void Svg::dot(Point at, std::string_view fill) {
   text_ += fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"3\" fill=\"{}\"/>\n", pixels(at.x), pixels(at.y), fill);
 }
 
-void Svg::steps(const std::vector<Place> &places, double floor, std::string_view fill) {
-  std::string path = fmt::format("M{} {}", pixels(places.front().x), pixels(floor)), x, y;
-  for (const Place &place : places) {
-    if (y == pixels(place.y)) continue;
-    if (x != pixels(place.x)) path += "H" + (x = pixels(place.x));
-    path += "V" + (y = pixels(place.y));
+void Svg::steps(const std::vector<Point> &points, double floor, std::string_view fill) {
+  std::string path = fmt::format("M{} {}", pixels(points.front().x), pixels(floor)), x, y;
+  for (const Point &point : points) {
+    if (y == pixels(point.y)) continue;
+    if (x != pixels(point.x)) path += "H" + (x = pixels(point.x));
+    path += "V" + (y = pixels(point.y));
   }
-  path += fmt::format("H{}V{}Z", pixels(places.back().x), pixels(floor));
+  path += fmt::format("H{}V{}Z", pixels(points.back().x), pixels(floor));
   text_ += fmt::format("<path d=\"{0}\" fill=\"{1}\" stroke=\"{1}\" stroke-width=\"0.8\"/>\n", path, fill);
 }
 
-void Svg::text(Place at, std::string_view text, Anchor anchor) {
+void Svg::text(Point at, std::string_view text, Anchor anchor) {
   text_ += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n", pixels(at.x), pixels(at.y),
                        name_of(anchor), escaped(text));
 }
 
-void Svg::heading(Place at, std::string_view text) {
+void Svg::heading(Point at, std::string_view text) {
   text_ += fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"15\" font-weight=\"bold\">{}</text>\n", pixels(at.x),
                        pixels(at.y), escaped(text));
 }
@@ -131,7 +131,7 @@ std::string time_text(double seconds) {
   return seconds < 1 ? second_unit(seconds).text(seconds) : fmt::format("{:.2f} s", seconds);
 }
 
-Place Plot::at(double x, double y) const {
+Point Plot::at(double x, double y) const {
   return {box.x + (x - x_low) / (x_high - x_low) * box.width,
           box.bottom() - (y - y_low) / (y_high - y_low) * box.height};
 }

@@ -7,7 +7,7 @@
 
 namespace tool {
 
-struct Place {
+struct Point {
   double x = 0, y = 0;
 };
 
@@ -17,25 +17,25 @@ struct Box {
   double bottom() const { return y + height; }
 };
 
-// For the content of XML and HTML, and for attributes; bytes that are not UTF-8 become U+FFFD.
+// Escapes text for XML, HTML and attributes. Bytes that are not UTF-8 become U+FFFD.
 std::string escaped(std::string_view text);
 
 class Svg {
  public:
   enum class Anchor { start, middle, end };
 
-  // `title`: what a reader who cannot see it is told. White, whatever lies behind it.
+  // `title` is for screen readers. The drawing has a white background.
   Svg(double width, double height, const std::string &title);
 
   void rectangle(const Box &box, std::string_view fill);
-  void line(Place from, Place to, std::string_view stroke);
-  void curve(const std::vector<Place> &places, std::string_view stroke);
-  void dot(Place at, std::string_view fill);
-  // The area between y = `floor` and a line of steps: each place's y holds up to the next place's x. Its outline keeps
-  // what is narrower than a pixel in sight.
-  void steps(const std::vector<Place> &places, double floor, std::string_view fill);
-  void text(Place at, std::string_view text, Anchor anchor = Anchor::start);
-  void heading(Place at, std::string_view text);
+  void line(Point from, Point to, std::string_view stroke);
+  void curve(const std::vector<Point> &points, std::string_view stroke);
+  void dot(Point at, std::string_view fill);
+  // The area between y = `floor` and a line of steps: each point's y holds up to the next point's x. An outline keeps
+  // areas narrower than a pixel visible.
+  void steps(const std::vector<Point> &points, double floor, std::string_view fill);
+  void text(Point at, std::string_view text, Anchor anchor = Anchor::start);
+  void heading(Point at, std::string_view text);
 
   std::string str() const { return text_ + "</svg>\n"; }
 
@@ -43,29 +43,29 @@ class Svg {
   std::string text_;
 };
 
-// Where round numbers lie on an axis from `low` to `high`: multiples of 1, 2 or 5 times a power of ten, about `count`
-// of them, no closer together than `least`.
+// Round numbers on an axis from `low` to `high`: multiples of 1, 2 or 5 times a power of ten, about `count` of them, no
+// closer together than `least`.
 std::vector<double> ticks(double low, double high, int count, double least = 0);
 
-// A unit in which numbers up to `most` are read with ease.
+// A unit in which numbers up to `most` are easy to read.
 struct Unit {
   double size = 1;
-  double least = 0;  // no two numbers on an axis lie closer together, in units
+  double least = 0;  // smallest distance between two numbers on an axis, in units
   std::string name;
   std::string text(double value) const;  // with the name: "1.25 GiB"
 };
 Unit byte_unit(double most);            // B to TiB
-Unit second_unit(double most);          // ms, from ten seconds on s
+Unit second_unit(double most);          // ms; from ten seconds on, s
 std::string time_text(double seconds);  // "12.3 ms", "1.73 s"
 
-// The part of a drawing in which data lie.
+// The part of a drawing that shows data.
 struct Plot {
   Box box;
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
-  Place at(double x, double y) const;
+  Point at(double x, double y) const;
 };
 
-// Lines across the plot, or ticks under it, with numbers in the unit.
+// Draws lines across the plot, or ticks under it, with numbers in the unit.
 void draw_y_axis(Svg &svg, const Plot &plot, const Unit &unit);
 void draw_x_axis(Svg &svg, const Plot &plot, const Unit &unit, const std::string &label);
 

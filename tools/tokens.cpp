@@ -20,7 +20,7 @@ constexpr Format kFormats[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 constexpr std::uint64_t kHeaderBytes = 256 * 4;
 
 constexpr std::size_t kSampleBytes = 1 << 20;
-constexpr std::size_t kFewestPairs = 8;  // of 16-bit words; fewer say nothing
+constexpr std::size_t kFewestPairs = 8;  // pairs of 16-bit words; fewer prove nothing
 constexpr std::uint16_t kMostUpper = 3;  // upper half of a uint32 id: vocabularies end below 2^18
 
 std::size_t width_of(const std::string &type) { return type == "uint32" ? 4 : 2; }
@@ -60,8 +60,8 @@ bool TokenFile::read_header() {
   return false;
 }
 
-// Ids of uint32 have an upper half of nearly nothing, and a lower one of anything. Ids of uint16 have no halves: their
-// second words are as large as their first.
+// The upper halves of uint32 ids are nearly zero, while the lower halves take any value. In a file of uint16 ids, the
+// second words are as large as the first.
 bool TokenFile::looks_like_uint32() const {
   std::vector<std::uint16_t> words(std::min<std::uint64_t>(file_.size(), kSampleBytes) / 4 * 2);
   if (file_.size() % 4 != 0 || words.size() < 2 * kFewestPairs) return false;

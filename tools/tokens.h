@@ -9,14 +9,14 @@ namespace tool {
 
 class TokenFile {
  public:
-  // `type` is "uint16", "uint32", or "" where nobody said: then a raw file is uint16, unless it looks like uint32.
-  // Failure for that, and for a size or header that does not fit.
+  // `type` is "uint16", "uint32", or "" if nobody said. In that case a raw file is uint16, unless it looks like uint32,
+  // which is a Failure. A size or header that does not fit is a Failure too.
   TokenFile(const std::string &path, const std::string &type);
 
   const std::string &path() const { return file_.path(); }
   std::uint64_t count() const { return count_; }
   const char *type() const { return width_ == 2 ? "uint16" : "uint32"; }
-  // Tokens [begin, begin + out.size()); must lie inside.
+  // Reads tokens [begin, begin + out.size()), which must exist.
   void read(std::uint64_t begin, std::vector<std::int64_t> &out);
 
  private:

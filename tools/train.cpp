@@ -1,4 +1,4 @@
-// protrain train: feeds batches, steps, tells how it goes, and writes what was asked for.
+// protrain train: feeds batches, steps, reports progress, and writes the results asked for.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,8 +35,8 @@ struct TrainFlags {
 
 volatile std::sig_atomic_t signal_number = 0;
 
-// The first Ctrl-C (or SIGTERM) ends the run after the present step, what was asked for is still written; the second
-// ends it at once.
+// The first Ctrl-C (or SIGTERM) ends the run after the present step, and results are still written.
+// The second ends it at once.
 void stop_after_step_on_signals() {
   struct sigaction action {};
   action.sa_handler = [](int number) { signal_number = number; };
@@ -63,10 +63,10 @@ Json report_of(protrain_session *session) {
   return Json::parse(json);
 }
 
-// One JSON object a line; each is flushed, so that it can be followed and survives a kill.
+// One JSON object per line. Each line is flushed, so that it can be followed and survives a kill.
 class Metrics {
  public:
-  // A run that goes on from a checkpoint adds its lines.
+  // A run that resumes a checkpoint appends its lines.
   Metrics(const std::string &path, bool goes_on) : path_(path) {
     if (path.empty()) return;
     file_.reset(std::fopen(path.c_str(), goes_on ? "a" : "w"));
@@ -99,19 +99,19 @@ class Metrics {
 
   std::string path_;
   std::unique_ptr<std::FILE, Close> file_;
-  Json report_;  // of the first step: all have one shape, and so the same peaks
+  Json report_;  // of the first step; all steps have the same shapes, and so the same peaks
 };
 
 void warn(const std::string &text) { fmt::print(stderr, "protrain: warning: {}\n", text); }
 
-// Of what the session logs as it goes, people are told what makes it slower.
+// Shows the session's warnings, which say what makes it slower. Other log lines are for programs.
 void tell_warning(const char *line, void *) {
   if (std::string_view(line).find("\"event\":\"warning\"") == std::string_view::npos) return;
   warn(Json::parse(line).value("text", ""));
 }
 
-// What the session says about itself, and for people: "0.2 M parameters in 28 tensors; 4.1 MiB on cpu, 2 threads",
-// before anything takes long.
+// Returns the session's "created" line, and prints it for people before anything takes long: "0.2 M parameters in 28
+// tensors; 4.1 MiB on cpu, 2 threads".
 Json announce(protrain_session *session, const std::string &model) {
   size_t count = 0, all = 0;
   check(protrain_session_parameter_count(session, &count));
@@ -145,7 +145,7 @@ Json announce(protrain_session *session, const std::string &model) {
   return about;
 }
 
-// One batch; a token beyond the vocabulary is an ARG of the library, which knows no files.
+// Runs one batch. A token beyond the vocabulary is an ARG error of the library, which knows no files, so we add a hint.
 void take_batch(protrain_session *session, const Batches &batches, float *loss) {
   const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session, loss));
   if (!error) return;
@@ -153,7 +153,7 @@ void take_batch(protrain_session *session, const Batches &batches, float *loss) 
   throw Failure(protrain_error_text(error.get()) + (value ? batches.suspicion() : std::string()));
 }
 
-// Steps are counted over all runs, so that a run that goes on from a checkpoint takes the batches that come next.
+// Steps are counted over all runs, so that a resumed run takes the batches that come next.
 Step take_step(protrain_session *session, Batches &batches, std::uint64_t number, std::uint64_t accumulation) {
   const auto start = std::chrono::steady_clock::now();
   Step step{.number = number, .tokens = batches.tokens_per_step() * static_cast<double>(accumulation)};
@@ -165,7 +165,7 @@ Step take_step(protrain_session *session, Batches &batches, std::uint64_t number
   return step;
 }
 
-// Saves where --save says, at the steps that --save-every says and at the end of the run.
+// Saves into --save, at the steps given by --save-every and at the end of the run.
 class Checkpoints {
  public:
   Checkpoints(const TrainFlags &flags, std::uint64_t first) : flags_(flags), last_(first) {}
@@ -184,10 +184,10 @@ class Checkpoints {
   }
 
   const TrainFlags &flags_;
-  std::uint64_t last_;  // step that is saved
+  std::uint64_t last_;  // the last saved step
 };
 
-// What is to be written at the end is not to fail then for a reason that is there now.
+// Checks now whatever could make writing the results fail at the end.
 void require_writable(const TrainFlags &flags) {
   const auto require_directory = [](const std::filesystem::path &path) {
     if (access(path.empty() ? "." : path.c_str(), W_OK | X_OK) != 0)
@@ -201,7 +201,7 @@ void require_writable(const TrainFlags &flags) {
   require_directory(flags.save_path + "/.");
 }
 
-// None is lost because another could not be written; the first failure is told.
+// Writes all results even if one fails; reports the first failure.
 void write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   std::exception_ptr failure;
   const auto attempt = [&](auto write) {
@@ -270,30 +270,31 @@ void add_train(CLI::App &app, int &status) {
   auto flags = std::make_shared<TrainFlags>();
   command
       ->add_option("MODEL", flags->model,
-                   "an ONNX file whose graph ends in a scalar loss, or in what --loss compares with labels")
+                   "an ONNX file whose output is a scalar loss, or what --loss compares with labels")
       ->required();
   command->add_option("--steps", flags->steps, "number of steps of this run")->required()->check(positive);
   command->add_option(
       "--input", flags->data.arrays,
-      "NAME=FILE.npy, one per graph input; axis 0 counts steps and is cycled: as many in each, or 1, which "
-      "serves every step; binds symbolic dimensions that no --dim gives");
+      "NAME=FILE.npy, one per graph input; axis 0 counts steps and is cycled; all inputs need the same number of "
+      "steps, or 1 for every step; sets symbolic dimensions that no --dim gives");
   command->add_option(
       "--tokens", flags->data.tokens,
-      "token ids for input_ids and labels, raw or in llm.c's format, in windows of --sequence tokens, one "
-      "after the other, cycled");
+      "token ids for input_ids and labels, raw or in llm.c's format, read in consecutive windows of --sequence "
+      "tokens, cycled");
   command
       ->add_option("--token-type", flags->data.token_type,
-                   "type of the ids in a raw token file [uint16]; llm.c's header says its own")
+                   "type of the ids in a raw token file [uint16]; a file in llm.c's format names its own")
       ->check(CLI::IsMember({"uint16", "uint32"}));
-  command->add_option("--batch", flags->data.batch, "windows of a step")->check(positive);
-  command->add_option("--sequence", flags->data.sequence, "tokens of a window")->check(positive);
+  command->add_option("--batch", flags->data.batch, "windows in a step")->check(positive);
+  command->add_option("--sequence", flags->data.sequence, "tokens in a window")->check(positive);
   command
-      ->add_option("--labels", flags->data.labels,
-                   "same: labels are the ids, for graphs that shift inside; next: the following token")
+      ->add_option(
+          "--labels", flags->data.labels,
+          "same: labels are the ids, for graphs that shift them inside; next: each label is the following token")
       ->check(CLI::IsMember({"same", "next"}));
   command->add_option("--metrics", flags->metrics, "FILE.jsonl: one line per step");
   command->add_option("--save", flags->save_path, "DIR: a checkpoint after the last step, in a folder of its own");
-  command->add_option("--save-every", flags->save_every, "N: and one after each step that N divides")->check(positive);
+  command->add_option("--save-every", flags->save_every, "N: also a checkpoint after every N steps")->check(positive);
   command->add_option("--export", flags->export_path, "OUT.onnx: the trained model");
   command->add_option(
       "--report", flags->report,

@@ -14,8 +14,8 @@
 namespace protrain::cgroup {
 
 namespace {
-// Calls visit(folder) for this process's group in the hierarchy of `controller` ("": v2) and for each one above it.
-// Inside a container the path may name a folder that only the host sees: then just the mount's own root exists.
+// Calls visit(folder) for this process's group in the hierarchy of `controller` ("" means v2) and for every group above
+// it. Inside a container the path may name a folder that only the host sees; then only the root of the mount exists.
 void walk(const std::string &root, const std::string &controller,
           const std::function<void(const std::string &)> &visit) {
   for (const std::string &line :
@@ -64,13 +64,13 @@ int processors(std::optional<std::uint64_t> quota, std::optional<std::uint64_t> 
 }  // namespace
 
 std::string text_of(const std::string &path) {
-  struct Open {
+  struct Descriptor {
     int file;
-    ~Open() {
+    ~Descriptor() {
       if (file >= 0) ::close(file);
     }
   };
-  const Open open{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  const Descriptor open{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   std::string text;
   std::array<char, 4096> part;
   for (ssize_t got; open.file >= 0 && (got = ::read(open.file, part.data(), part.size())) > 0;)

@@ -8,21 +8,19 @@ namespace protrain {
 
 std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
-struct Digest::Running {
+struct Digest::State {
   XXH3_state_t state;
 };
 
-Digest::Digest() : running_(std::make_unique<Running>()) { XXH3_128bits_reset(&running_->state); }
+Digest::Digest() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->state); }
 
 Digest::~Digest() = default;
 
-void Digest::add(std::span<const std::byte> bytes) {
-  XXH3_128bits_update(&running_->state, bytes.data(), bytes.size());
-}
+void Digest::add(std::span<const std::byte> bytes) { XXH3_128bits_update(&state_->state, bytes.data(), bytes.size()); }
 
 std::string Digest::finish() {
-  const XXH128_hash_t hash = XXH3_128bits_digest(&running_->state);
-  XXH3_128bits_reset(&running_->state);
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state_->state);
+  XXH3_128bits_reset(&state_->state);
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 

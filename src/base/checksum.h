@@ -12,17 +12,17 @@ namespace protrain {
 
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
-// 128 bits as 32 hex digits, of bytes that come in parts.
+// A 128-bit checksum, as 32 hex digits, of bytes that arrive in parts.
 class Digest {
  public:
   Digest();
   ~Digest();
   void add(std::span<const std::byte> bytes);
-  std::string finish();  // of what was added since the last finish
+  std::string finish();  // the digest of everything added since the last finish()
 
  private:
-  struct Running;
-  std::unique_ptr<Running> running_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 std::string digest_of(std::string_view text);

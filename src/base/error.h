@@ -39,13 +39,13 @@ enum class Code : int {
   cancelled = 24,    // protrain_session_cancel was called
 };
 
-// What an error has to do with the state that training goes on from. Whoever meets a fact states it; what it means for
-// a session is decided in one place, session/aftermath.h.
+// Facts about the state that training goes on from. The code that meets a fact states it; session/aftermath.h alone
+// decides what it means for a session.
 struct Facts {
   bool sums_touched = false;   // part of a batch is in a step's sums of gradients
   bool state_touched = false;  // some parameters took the step, others did not
-  bool state_broken = false;   // parts of the state are neither what they were nor what they were to become
-  bool device_gone = false;    // nobody knows what the device had done
+  bool state_broken = false;   // parts of the state are neither the old values nor the new ones
+  bool device_gone = false;    // nobody knows how far the device got
   bool operator==(const Facts &) const = default;
 };
 

@@ -1,4 +1,4 @@
-// The system calls stand first, one small function each: faults are injected there.
+// System calls, one small function each: tests inject faults here.
 #include "base/files.h"
 
 #include <dirent.h>
@@ -66,7 +66,7 @@ char *sys_realpath(const char *path) { return ::realpath(path, nullptr); }
   fail(Code::path, path, "not a regular file; give a file on disk, no pipe, device, socket or directory");
 }
 
-// Closes on the way out unless released.
+// Owns a file descriptor and closes it unless it is released.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -84,7 +84,7 @@ class Descriptor {
   int value_;
 };
 
-// The files of /proc and /sys say they are regular, but reading them has effects and their size is 0.
+// Files of /proc and /sys claim to be regular, but reading them has effects and their size is 0.
 bool on_disk(int descriptor) {
   constexpr std::array<unsigned long, 2> kKernelText{0x9fa0, 0x62656572};
   struct statfs system {};
@@ -93,7 +93,7 @@ bool on_disk(int descriptor) {
          kKernelText.end();
 }
 
-// O_NONBLOCK: a FIFO that took the place of a file since it was looked at must not stop us.
+// O_NONBLOCK: a FIFO may have replaced the file since we looked at it, and opening it must not block.
 constexpr int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
 
 FileIdentity identity(const struct stat &found) {
@@ -137,7 +137,7 @@ File File::open(const std::string &path) {
   struct stat found {};
   if (sys_stat(path.c_str(), &found) != 0) refuse(path, "open it", errno);
   if (S_ISDIR(found.st_mode)) refuse(path, "open it", EISDIR);
-  if (!S_ISREG(found.st_mode)) refuse_kind(path);  // before it is opened: opening a device can have effects
+  if (!S_ISREG(found.st_mode)) refuse_kind(path);  // checked before opening, because opening a device can have effects
   const int descriptor = sys_open(AT_FDCWD, path.c_str(), kReadFlags);
   if (descriptor < 0) refuse(path, "open it", errno);
   return File(descriptor, path);
@@ -199,8 +199,8 @@ constexpr std::string_view kUnfinished = ".partial";
 
 std::string unfinished_stem(const std::string &path) { return "." + base_name(path) + "."; }
 
-// The file is nobody's but ours: locked, or on a file system that knows no locks, and still there. Otherwise another
-// writer took it for abandoned, in the moment between its creation and its lock.
+// Says whether the new file is ours alone. It is when we hold its lock, or the file system has no locks, and it still
+// has a name. Otherwise another writer took it for abandoned between its creation and its lock.
 bool claim(int descriptor) {
   struct stat found {};
   if (sys_lock(descriptor) != 0 && errno == EWOULDBLOCK) return false;
@@ -227,7 +227,8 @@ Directory open_directory(const std::string &path) {
   return directory;
 }
 
-// Removes what writers of the same path left that were killed. A directory that cannot be listed keeps it.
+// Removes temporary files that killed writers of the same path left behind. They stay if the
+// directory cannot be listed.
 void remove_abandoned(const std::string &path) {
   const std::string parent = directory_of(path), stem = unfinished_stem(path);
   std::vector<std::string> names;
@@ -256,7 +257,7 @@ FileWriter::FileWriter(const std::string &path) : path_(path) {
     temporary_ =
         fmt::format("{}/{}{}-{}{}", directory_of(path), unfinished_stem(path), ::getpid(), serial++, kUnfinished);
     descriptor_ = sys_open(AT_FDCWD, temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-    // A name left over by a process that was killed and had the same id.
+    // EEXIST: a killed process with the same id left a file of this name.
     if (descriptor_ < 0 && (errno != EEXIST || tries >= 100)) refuse(path_, "create it", errno);
     if (descriptor_ >= 0 && !claim(descriptor_)) sys_close(std::exchange(descriptor_, -1));
   }
@@ -272,7 +273,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
     const ssize_t done = sys_write(descriptor_, bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) refuse(path_, "write it", errno);
-    require(done > 0, Code::io, path_, "cannot write it: the system took none of {} bytes", bytes.size());
+    require(done > 0, Code::io, path_, "cannot write it: the system wrote none of {} bytes", bytes.size());
     bytes = bytes.subspan(static_cast<std::size_t>(done));
     position_ += static_cast<std::uint64_t>(done);
   }
@@ -304,7 +305,7 @@ std::vector<DirectoryEntry> list_directory(const std::string &path) {
   for (std::string &name : names_in(directory.get(), path)) {
     struct stat about {};
     const bool there = sys_stat_at(::dirfd(directory.get()), name.c_str(), &about) == 0;
-    if (!there && errno == ENOENT) continue;  // gone meanwhile
+    if (!there && errno == ENOENT) continue;  // removed since it was listed
     if (!there) refuse(path + "/" + name, "look at it", errno);
     const Kind kind = S_ISREG(about.st_mode) ? Kind::file : S_ISDIR(about.st_mode) ? Kind::directory : Kind::other;
     entries.push_back({std::move(name), kind});
@@ -337,7 +338,7 @@ void sync_directory(const std::string &path) {
 
 void rename_directory(const std::string &from, const std::string &to) {
   if (sys_rename_to_free(from.c_str(), to.c_str()) == 0) return;
-  // A file system without that flag: over a directory with something in it, rename() fails as well.
+  // The file system does not know that flag. rename() also fails over a directory that holds something.
   if (errno != EINVAL && errno != ENOSYS) refuse(to, "rename a directory to it", errno);
   if (sys_rename(from.c_str(), to.c_str()) != 0) refuse(to, "rename a directory to it", errno);
 }
@@ -356,7 +357,7 @@ bool remove_directory(const std::string &path) noexcept {
     if (bytes <= 0) break;
     for (ssize_t at = 0; at < bytes;) {
       const auto *entry = reinterpret_cast<const dirent64 *>(entries.data() + at);
-      sys_unlink_at(directory.get(), entry->d_name);  // refuses directories
+      sys_unlink_at(directory.get(), entry->d_name);  // fails on directories
       at += entry->d_reclen;
     }
   }
@@ -391,7 +392,7 @@ std::string read_text(const std::string &path) {
 std::uint64_t free_space(const std::string &path) {
   struct statfs system {};
   require(identity_of(path).has_value(), Code::path, path, "not a directory");
-  if (sys_stat_file_system(path.c_str(), &system) != 0) refuse(path, "ask how much is free there", errno);
+  if (sys_stat_file_system(path.c_str(), &system) != 0) refuse(path, "read the free space of it", errno);
   return static_cast<std::uint64_t>(system.f_bavail) * static_cast<std::uint64_t>(system.f_bsize);
 }
 

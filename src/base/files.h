@@ -1,6 +1,6 @@
-// Files: the one layer through which the library reads and writes the file system. Every failure is an Error that
-// carries the system's text; nothing here blocks on a FIFO, follows a device or maps memory (a mapped file that shrinks
-// kills the process).
+// Files: the one layer through which the library reads and writes the file system. Every failure is an Error
+// with the system's text. Nothing here blocks on a FIFO, opens a device or maps memory (a mapped file that
+// shrinks kills the process).
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace protrain {
 
-// Which file a path led to, whatever its name.
+// Identifies the file that a path led to, whatever its name.
 struct FileIdentity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -24,12 +24,12 @@ struct FileIdentity {
 // An open regular file, or bytes in memory, read-only.
 class File {
  public:
-  // Follows links. Code::io where the system refuses (a directory among that), Code::path for what is no regular file.
+  // Follows links. Code::io where the system refuses (directories too), Code::path where it is not a regular file.
   static File open(const std::string &path);
-  // Opens `relative` under `root` and follows no link on the way below it, so that nothing that happens meanwhile can
-  // lead outside. Code::path for links and for all but regular files; Code::io where the system refuses.
+  // Opens `relative` under `root`. Follows no link below `root`, so a change made meanwhile cannot lead outside.
+  // Code::path for links and anything but a regular file, Code::io where the system refuses.
   static File open_beneath(const std::string &root, const std::string &relative);
-  // Bytes that no file holds; `name` stands for their path in errors.
+  // Bytes that are in no file; `name` stands for a path in errors.
   static File in_memory(std::string name, std::shared_ptr<const std::vector<std::byte>> bytes);
 
   File(File &&other) noexcept;
@@ -38,27 +38,27 @@ class File {
 
   const std::string &path() const { return path_; }
   std::uint64_t size() const { return size_; }         // when it was opened
-  FileIdentity identity() const { return identity_; }  // of bytes in memory: that of no file
+  FileIdentity identity() const { return identity_; }  // bytes in memory have the identity of no file
   // Fills `out` from `offset`; Code::io where the file ends before.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
-  File(int descriptor, const std::string &path);  // closes it where it throws
+  File(int descriptor, const std::string &path);  // closes the descriptor if it throws
   File() = default;
 
   int descriptor_ = -1;
-  std::shared_ptr<const std::vector<std::byte>> bytes_;  // or the descriptor
+  std::shared_ptr<const std::vector<std::byte>> bytes_;  // the bytes of in_memory(), which has no descriptor
   std::string path_;
   std::uint64_t size_ = 0;
   FileIdentity identity_;
 };
 
-// A file in the making: written under a temporary name in the same directory, and in place only once it is complete.
-// The writer locks its temporary file while it lives. A file of that kind that nobody locks was left by a process that
-// was killed: the next writer of the same path removes it. File systems without locks keep it.
+// Writes a file under a temporary name in the same directory and moves it into place once it is complete. The writer
+// locks its temporary file while it lives. An unlocked one was left by a killed process, and the next writer of the
+// same path removes it. It stays on file systems without locks.
 class FileWriter {
  public:
-  explicit FileWriter(const std::string &path);  // Code::path where `path` is something else than a regular file
+  explicit FileWriter(const std::string &path);  // Code::path where `path` exists and is not a regular file
   FileWriter(const FileWriter &) = delete;
   FileWriter &operator=(const FileWriter &) = delete;
   ~FileWriter();  // removes the temporary file unless committed
@@ -66,9 +66,10 @@ class FileWriter {
   std::uint64_t position() const { return position_; }
   void write(std::span<const std::byte> bytes);  // Code::nospc, Code::io
   void write(std::string_view text);
-  void pad_to(std::uint64_t multiple);  // zeros, up to the next multiple
-  // Syncs the file, renames it to `path`, syncs the directory. After an error the old file is still in place, unless
-  // only the last of the three failed. No sync is tried twice: the system forgets what it could not write.
+  void pad_to(std::uint64_t multiple);  // appends zeros up to the next multiple
+  // Syncs the file, renames it to `path`, syncs the directory. After an error the old file is still in
+  // place, unless only the last of the three steps failed. No sync is tried twice, because the system
+  // forgets data it could not write.
   void commit();
 
  private:
@@ -78,59 +79,59 @@ class FileWriter {
   std::uint64_t position_ = 0;
 };
 
-// A small file as a whole: what people write by hand. Code::limit beyond 64 MiB.
+// Reads a small text file as a whole, such as one written by hand. Code::limit above 64 MiB.
 std::string read_text(const std::string &path);
 
-// What a directory holds.
+// An entry of a directory.
 struct DirectoryEntry {
   enum class Kind : std::uint8_t { file, directory, other };  // other: links too, wherever they lead
   std::string name;
   Kind kind = Kind::other;
 };
 
-// Sorted by name, without "." and "..". Code::path for what is no directory.
+// Sorted by name, without "." and "..". Code::path where `path` is not a directory.
 std::vector<DirectoryEntry> list_directory(const std::string &path);
 
-// Makes the last component of `path` and syncs the directory above; false where there is a directory already. Where it
-// throws it leaves none.
+// Creates the last component of `path` and syncs the directory above it. Returns false if the directory exists already.
+// Leaves no directory behind when it throws.
 bool create_directory(const std::string &path);
 
 void sync_directory(const std::string &path);
 
-// Moves a directory to a name that must be free; nothing is synced.
+// Moves a directory to a name that must be free. Syncs nothing.
 void rename_directory(const std::string &from, const std::string &to);
 
-// Swaps two names in one act; nothing is synced. False where the file system cannot, and then nothing has happened.
+// Swaps two names atomically and syncs nothing. Returns false, with nothing changed, if the file system cannot do it.
 bool exchange_names(const std::string &a, const std::string &b);
 
-// Removes a directory and the files in it, but no directory below and nothing behind a link. What cannot be removed
-// stays, and then the answer is false. Takes no memory: it also cleans up where there is none.
+// Removes a directory and the files in it, but no subdirectory and nothing behind a link. Returns false if something
+// could not be removed. Allocates no memory, so it can clean up when memory is short.
 bool remove_directory(const std::string &path) noexcept;
 
-// Holds a directory against all others that ask for it, in this process or another; the system lets go of it when the
-// process ends, however it ends.
+// Locks a directory against everyone else who asks for it, in this process or another. The system releases the lock
+// when the process ends, however it ends.
 class DirectoryLock {
  public:
-  explicit DirectoryLock(const std::string &path);  // Code::busy where another has it
+  explicit DirectoryLock(const std::string &path);  // Code::busy if someone else holds it
   DirectoryLock(const DirectoryLock &) = delete;
   DirectoryLock &operator=(const DirectoryLock &) = delete;
   ~DirectoryLock();
-  bool held() const { return descriptor_ >= 0; }  // false: the file system knows no such locks
+  bool held() const { return descriptor_ >= 0; }  // false: the file system has no such locks
 
  private:
   int descriptor_ = -1;
 };
 
-// Bytes that this process may still write to the file system of a directory. Code::path for what is no directory.
+// Bytes that this process may still write to the file system of a directory. Code::path where it is not a directory.
 std::uint64_t free_space(const std::string &path);
 
-// Path text only: no file is touched.
+// The next two functions work on the text of a path and touch no file.
 std::string directory_of(const std::string &path);  // "." where the path has none
 std::string base_name(const std::string &path);
 
-// Links resolved; nothing where the path leads nowhere (missing, dangling, a loop).
+// The path with links resolved; nothing if it leads nowhere (missing, dangling, a loop).
 std::optional<std::string> real_path(const std::string &path);
-// Nothing where nothing has that name; Code::io where the system does not say.
+// Nothing if no file has that name; Code::io if the system does not say.
 std::optional<FileIdentity> identity_of(const std::string &path);
 
 }  // namespace protrain

@@ -10,11 +10,11 @@ namespace protrain {
 
 namespace {
 
-using Theirs = nlohmann::json;  // of single values: only an array's or an object's destructor allocates
+using Theirs = nlohmann::json;  // used for single values only: its arrays and objects allocate in their destructors
 
 std::string spelled(const Theirs &value) { return value.dump(-1, ' ', false, Theirs::error_handler_t::replace); }
 
-// Builds a value from the parser's events.
+// Builds a Json value from the parser's events.
 class Reader {
  public:
   Reader(const std::string &subject, const JsonLimits &limits) : subject_(subject), limits_(limits) {}
@@ -27,7 +27,7 @@ class Reader {
   bool number_unsigned(std::uint64_t value) { return put(value); }
   bool number_float(double value, const std::string &) { return put(value); }
   bool string(const std::string &text) { return put(text); }
-  bool binary(const Theirs::binary_t &) { return false; }  // no JSON has any
+  bool binary(const Theirs::binary_t &) { return false; }  // JSON has no binary values
   bool start_array(std::size_t) { return open(Json::array()); }
   bool start_object(std::size_t) { return open(Json::object()); }
   bool end_array() { return close(); }
@@ -44,8 +44,8 @@ class Reader {
   }
 
  private:
-  struct Open {
-    Json *value;  // where it is: nothing is added to what holds it while it is open
+  struct OpenContainer {
+    Json *value;  // stays valid: nothing is added to its parent while it is open
     std::string key;
   };
 
@@ -57,7 +57,7 @@ class Reader {
   Json &place(Json value) {
     require(++values_ <= limits_.values, Code::limit, subject_, "its JSON has more than {} values", limits_.values);
     if (open_.empty()) return root_ = std::move(value);
-    Open &outer = open_.back();
+    OpenContainer &outer = open_.back();
     if (outer.value->items() != nullptr) return outer.value->push_back(std::move(value));
     return outer.value->append(std::move(outer.key), std::move(value));
   }
@@ -86,7 +86,7 @@ class Reader {
   const std::string &subject_;
   const JsonLimits limits_;
   Json root_;
-  std::vector<Open> open_;
+  std::vector<OpenContainer> open_;
   std::uint64_t values_ = 0;
 };
 

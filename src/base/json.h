@@ -1,5 +1,5 @@
-// JSON values, read and written. Destroying one takes no memory, unlike nlohmann's, whose destructor allocates and so
-// ends the process where memory is short; that library only parses and spells single values here.
+// JSON values, read and written. Destroying one allocates nothing. nlohmann's destructor allocates and would end the
+// process when memory is short, so that library only parses text and spells single values here.
 #pragma once
 
 #include <concepts>
@@ -29,30 +29,30 @@ class Json {
   requires std::is_arithmetic_v<T> Json(T value);
   template <std::convertible_to<std::string_view> T>
   Json(const T &text) : value_(std::string(std::string_view(text))) {}
-  // A map is an object, any other range an array.
+  // A map becomes an object, any other range an array.
   template <std::ranges::input_range R>
   requires(!std::convertible_to<R, std::string_view>) Json(const R &range);
 
   static Json array(std::initializer_list<Json> items = {});
   static Json object();
 
-  // The member of that name, made where there is none; a null becomes an object.
+  // The member of that name, created if missing. A null becomes an object first.
   Json &operator[](std::string_view key);
-  // Return the new value. A null becomes an object, or an array.
-  Json &append(std::string key, Json value);  // a key that is not there yet
+  // Both return the new value. A null becomes an object or an array first.
+  Json &append(std::string key, Json value);  // the key must be new
   Json &push_back(Json item);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  // The value, or nullptr or nothing where it is of another kind.
+  // Each returns the value, or nullptr if it is of another kind.
   const Array *items() const { return std::get_if<Array>(&value_); }
   const Object *members() const { return std::get_if<Object>(&value_); }
   const std::string *text() const { return std::get_if<std::string>(&value_); }
   const bool *truth() const { return std::get_if<bool>(&value_); }
   const std::uint64_t *whole() const { return std::get_if<std::uint64_t>(&value_); }  // 0 to 2^64 - 1
-  std::optional<double> number() const;                                               // any
-  const Json *find(std::string_view key) const;  // of an object's members; nullptr otherwise
+  std::optional<double> number() const;                                               // any number
+  const Json *find(std::string_view key) const;  // nullptr if it is not an object or has no such member
 
-  // One line, or, with an indent, a line for each value. Bytes that are not UTF-8 become U+FFFD.
+  // One line, or one line per value if an indent is given. Bytes that are not UTF-8 become U+FFFD.
   std::string dump(std::optional<int> indent = {}) const;
 
  private:
@@ -99,13 +99,14 @@ requires(!std::convertible_to<R, std::string_view>) Json::Json(const R &range) {
   }
 }
 
-// Limits of a text: how deep it nests, how many values it has.
+// Limits for a text: how deep it may nest, how many values it may have.
 struct JsonLimits {
   std::size_t depth = 16;
   std::uint64_t values = ~std::uint64_t{0};
 };
 
-// Code::format with `subject` for what is no JSON, has a key twice, or is nested too deep; Code::limit for more values.
+// Throws with `subject`: Code::format if it is not JSON, repeats a key or nests too deep;
+// Code::limit for too many values.
 Json parse_json(std::string_view text, const std::string &subject, const JsonLimits &limits = {});
 
 }  // namespace protrain

@@ -26,7 +26,7 @@ std::uint64_t left_of(int resource, std::uint64_t used) {
 }
 }  // namespace
 
-Block::Block(std::uint64_t bytes, const std::string &subject) : bytes_(bytes) {
+MemoryBlock::MemoryBlock(std::uint64_t bytes, const std::string &subject) : bytes_(bytes) {
   if (bytes == 0) return;
   void *at = bytes > PTRDIFF_MAX ? MAP_FAILED
                                  : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -34,16 +34,16 @@ Block::Block(std::uint64_t bytes, const std::string &subject) : bytes_(bytes) {
     fail(Code::nomem, subject, "the system refused {} bytes ({}); {} are available", bytes, std::strerror(ENOMEM),
          available_memory());
   data_ = static_cast<std::byte *>(at);
-  // Walking tensors page by page costs more TLB misses than arithmetic; a refusal is harmless.
+  // Huge pages: large tensors on small pages spend their time in TLB misses. A refusal does no harm.
   if (bytes >= 2 * kHugePage) madvise(at, bytes, MADV_HUGEPAGE);
 }
 
-Block::~Block() {
+MemoryBlock::~MemoryBlock() {
   if (data_) munmap(data_, bytes_);
 }
 
 void populate(std::byte *memory, std::uint64_t bytes) {
-#ifdef MADV_POPULATE_WRITE  // of a kernel since 5.14
+#ifdef MADV_POPULATE_WRITE  // kernels since 5.14
   const auto begin = reinterpret_cast<std::uintptr_t>(memory) / kPage * kPage;
   const std::uint64_t whole = reinterpret_cast<std::uintptr_t>(memory) + bytes - begin;
   if (bytes > 0 && madvise(reinterpret_cast<void *>(begin), whole, MADV_POPULATE_WRITE) == 0) return;
@@ -54,10 +54,10 @@ void populate(std::byte *memory, std::uint64_t bytes) {
   }
 }
 
-void require_mappable(std::uint64_t bytes, const std::string &subject) { const Block taken(bytes, subject); }
+void require_mappable(std::uint64_t bytes, const std::string &subject) { const MemoryBlock taken(bytes, subject); }
 
 void require_heap(std::size_t bytes, const std::string &subject) {
-  // Through pointers that the compiler cannot follow: it drops a malloc whose block is freed unused.
+  // The volatile pointer keeps the compiler from dropping a malloc whose block is freed unused.
   static void *(*volatile const take)(std::size_t) = &std::malloc;
   void *const taken = take(bytes);
   require(taken != nullptr, Code::nomem, subject, "the system refused {} bytes", bytes);
@@ -69,7 +69,7 @@ std::uint64_t available_memory(const std::string &root) {
   std::uint64_t least = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
   if (const auto kib = cgroup::number_in(root + "/proc/meminfo", "MemAvailable:")) least = std::min(least, *kib * 1024);
   least = std::min(least, cgroup::free_memory(root));
-  // Pages: size resident shared text lib data dt.
+  // statm counts pages: size resident shared text lib data dt.
   const std::vector<std::string> statm = cgroup::words_of(cgroup::text_of(root + "/proc/self/statm"));
   const auto pages = [&](std::size_t i) {
     return i < statm.size() ? static_cast<std::uint64_t>(parse_integer(statm[i]).value_or(0)) : 0;

@@ -1,4 +1,4 @@
-// Large memory: regions taken from the system at their exact size, and how much there is to take.
+// Large memory: blocks taken from the system at their exact size, and how much is available.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,20 @@
 
 namespace protrain {
 
-// A zeroed region of exactly `bytes` bytes (rounded up to pages by the system), page aligned, owned.
-class Block {
+// A zeroed, page-aligned block of exactly `bytes` bytes (the system rounds up to pages) that it owns.
+class MemoryBlock {
  public:
-  Block() = default;
-  // `subject` says what for ("device arena"); Code::nomem with the numbers when the system refuses.
-  Block(std::uint64_t bytes, const std::string &subject);
-  Block(Block &&other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  Block &operator=(Block &&other) noexcept {
+  MemoryBlock() = default;
+  // `subject` names the purpose ("device arena"). Code::nomem with the figures if the system refuses.
+  MemoryBlock(std::uint64_t bytes, const std::string &subject);
+  MemoryBlock(MemoryBlock &&other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  MemoryBlock &operator=(MemoryBlock &&other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~Block();
+  ~MemoryBlock();
 
   std::byte *data() const { return data_; }
   std::uint64_t size() const { return bytes_; }
@@ -30,17 +31,17 @@ class Block {
   std::uint64_t bytes_ = 0;
 };
 
-// Has the system put pages behind memory now rather than where each is first touched; what it holds stays. Several
-// threads with a part each are done sooner.
+// Makes the system back this memory with pages now instead of at the first touch; the contents stay. Several threads
+// that take a part each finish sooner.
 void populate(std::byte *memory, std::uint64_t bytes);
 
-// Code::nomem where the system or the heap would refuse so much now. Nothing is kept: what is asked for next by this
-// thread is there, unless another takes it first. For libraries that use what they were not given.
+// Code::nomem if the system or the heap would refuse that much now. Keeps nothing: the next request gets the memory
+// unless another thread takes it first. Guards calls into libraries that do not check their own allocations.
 void require_mappable(std::uint64_t bytes, const std::string &subject);
 void require_heap(std::size_t bytes, const std::string &subject);
 
-// Bytes this process may still take: the least of what the machine has available, what the control groups leave, and
-// what RLIMIT_AS and RLIMIT_DATA leave. `root` is where /proc and /sys are found: "" but in tests.
+// Bytes this process may still take: the least of the machine's available memory, what the control groups leave, and
+// what RLIMIT_AS and RLIMIT_DATA leave. `root` is the directory above /proc and /sys: "" except in tests.
 std::uint64_t available_memory(const std::string &root = "");
 
 }  // namespace protrain

@@ -1,4 +1,5 @@
-// The queues that work is issued to. Programs name them, backends run them.
+// The queues that work is issued to. Programs name them and backends run them. Work of one queue runs in the order of
+// issue; only waits order work of different queues.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ using PerQueue = EnumArray<Queue, 6, T>;
 inline constexpr auto kQueues = all_values<Queue, 6>();
 inline constexpr PerQueue<const char *> kQueueNames = {"compute", "upload", "download", "host", "disk", "comm"};
 
-// Bytes; every address in an arena is a multiple, so that bits cannot depend on where a plan put a value.
+// In bytes. Every address in an arena is a multiple, so bits cannot depend on where a plan put a value.
 inline constexpr std::size_t kAlignment = 64;
 
 }  // namespace protrain

@@ -1,4 +1,4 @@
-// As FIPS 180-4 has it.
+// SHA-1 as in FIPS 180-4.
 #include "base/sha1.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// SHA-1, for checksums that a format prescribes. No defence against anybody who means to deceive.
+// SHA-1, for checksums that a file format prescribes. It is no defence against deliberate forgery.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace protrain {
 class Sha1 {
  public:
   void add(std::span<const std::byte> bytes);
-  std::string hex();  // 40 digits, lower case; ends it
+  std::string hex();  // 40 lower-case digits; nothing can be added afterwards
 
  private:
   void block(const std::byte *at);  // 64 bytes

@@ -1,4 +1,4 @@
-// Shapes and the checked arithmetic on them: every size that comes from a file goes through here.
+// Shapes and checked arithmetic on them. Every size from a file goes through here.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@ namespace protrain {
 
 using Shape = std::vector<std::int64_t>;  // every dim >= 0
 
-// a * b and a + b for sizes; fail(Code::limit) on overflow.
+// a * b and a + b for sizes. Code::limit on overflow.
 std::uint64_t checked_multiply(std::uint64_t a, std::uint64_t b);
 std::uint64_t checked_add(std::uint64_t a, std::uint64_t b);
 
 std::int64_t element_count(const Shape &shape);             // 1 for a scalar; Code::shape on overflow or a negative dim
-std::uint64_t byte_count(DType dtype, const Shape &shape);  // likewise
+std::uint64_t byte_count(DType dtype, const Shape &shape);  // same errors as element_count
 std::string to_text(const Shape &shape);                    // "[2, 32, 64]"
 std::vector<std::int64_t> row_major_strides(const Shape &shape);  // in elements
 
-// The shape two operands broadcast to (ONNX: right-aligned, 1 stretches); Code::shape with `subject` where they do not.
+// The shape that two operands broadcast to (ONNX: right-aligned, 1 stretches). Code::shape with
+// `subject` if they do not.
 Shape broadcast(const Shape &a, const Shape &b, const std::string &subject);
 
-// `axis` in [-rank, rank) as [0, rank); Code::shape with `subject` outside.
+// Maps `axis` from [-rank, rank) to [0, rank). Code::shape with `subject` if it is outside.
 std::size_t resolve_axis(std::int64_t axis, std::size_t rank, const std::string &subject);
 
 inline std::uint64_t round_up(std::uint64_t bytes, std::uint64_t multiple) {

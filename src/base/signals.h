@@ -1,4 +1,4 @@
-// Signals are for the host program's threads, not for ours.
+// Signals belong to the host program's threads, not to the library's.
 #pragma once
 
 #include <pthread.h>
@@ -6,7 +6,8 @@
 
 namespace protrain {
 
-// While it lives the calling thread gets no signal; threads that it starts never do, for they inherit the mask.
+// Blocks all signals for the calling thread while it lives. Threads started meanwhile inherit
+// the mask and never get one.
 class BlockedSignals {
  public:
   BlockedSignals() {

@@ -22,10 +22,10 @@ namespace protrain {
 
 namespace {
 
-constexpr std::uint64_t kPart = 1 << 20;  // of a transfer, in one request
-constexpr unsigned kDepth = 8;            // requests at a time
+constexpr std::uint64_t kPart = 1 << 20;  // bytes of a transfer per request
+constexpr unsigned kDepth = 8;            // requests in flight
 
-// Faults are injected here.
+// Tests inject faults here.
 int sys_open(const char *path, int flags) { return ::open(path, flags | O_CLOEXEC, 0600); }
 int sys_make_temporary(char *pattern, int flags) { return ::mkostemp(pattern, flags | O_CLOEXEC); }
 int sys_allocate(int descriptor, off_t bytes) { return ::posix_fallocate(descriptor, 0, bytes); }
@@ -42,7 +42,7 @@ ssize_t sys_pwrite(int descriptor, const void *from, std::size_t bytes, off_t of
   fail(code, directory, "cannot {} there: {}", what, std::generic_category().message(error));
 }
 
-// A file without a name, or one that loses it at once.
+// Opens a file without a name, or one whose name is removed at once.
 int open_unnamed(const std::string &directory, int flags) {
   const int descriptor = sys_open(directory.c_str(), O_TMPFILE | O_RDWR | flags);
   if (descriptor >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return descriptor;
@@ -62,8 +62,8 @@ struct SpillFile::Ring {
     if (made) io_uring_queue_exit(&ring);
   }
 
-  // Up to kDepth parts at once; `moved`: how much of each. False where the ring did not take them all: it is of no use
-  // any more. What it took is over in any case.
+  // Moves up to kDepth parts at once and sets `moved` to the bytes of each. Returns false if the ring did not accept
+  // them all; it cannot be used again. Accepted requests are finished in either case.
   bool move(int descriptor, std::uint64_t offset, std::span<std::byte> memory, bool writes,
             std::array<std::uint64_t, kDepth> &moved) {
     int prepared = 0;
@@ -77,7 +77,7 @@ struct SpillFile::Ring {
     const int taken = io_uring_submit(&ring);
     for (int left = taken; left > 0;) {
       io_uring_cqe *answer = nullptr;
-      if (io_uring_wait_cqe(&ring, &answer) != 0) continue;  // a signal
+      if (io_uring_wait_cqe(&ring, &answer) != 0) continue;  // interrupted by a signal
       if (answer->res > 0) moved[io_uring_cqe_get_data64(answer)] = static_cast<std::uint64_t>(answer->res);
       io_uring_cqe_seen(&ring, answer);
       --left;
@@ -107,7 +107,7 @@ void SpillFile::open(const std::string &directory, std::uint64_t bytes) {
   if (!direct_ && errno == EINVAL) descriptor_ = open_unnamed(directory, 0);
   if (descriptor_ < 0) refuse(directory, "make a file", errno);
   if (const int error = sys_allocate(descriptor_, static_cast<off_t>(bytes)); error != 0) {
-    ::close(std::exchange(descriptor_, -1));  // the last act of the constructor: nothing else would
+    ::close(std::exchange(descriptor_, -1));  // the constructor throws next, so no destructor will close it
     refuse(directory, fmt::format("take {} bytes", bytes), error);
   }
 }
@@ -132,7 +132,7 @@ SpillFile::Region *SpillFile::find(std::uint64_t offset, std::uint64_t bytes) {
 void SpillFile::write(std::uint64_t offset, std::span<const std::byte> from) {
   if (find(offset, from.size()) == nullptr) declare(offset, from.size());
   Region &target = *find(offset, from.size());
-  target.written = false;  // until it is: half of it may have been
+  target.written = false;  // until the write is complete
   const std::uint64_t whole = from.size() / kDiskAlignment * kDiskAlignment, rest = from.size() - whole;
   if (whole > 0) transfer(offset, const_cast<std::byte *>(from.data()), whole, true);
   if (rest > 0) {
@@ -181,8 +181,8 @@ void SpillFile::transfer_plain(std::uint64_t offset, std::byte *memory, std::uin
   }
 }
 
-// As many parts at a time as the ring holds; all of them are over before anything else is done. What a request did not
-// move, for whatever reason, is moved without the ring, which also finds out why.
+// Moves as many parts at a time as the ring holds and waits for all of them. Whatever a request did not move is moved
+// without the ring, which also reports the error.
 void SpillFile::transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
   for (std::uint64_t begun = 0; begun < bytes && ring_;) {
     std::array<std::uint64_t, kDepth> moved{};

@@ -1,6 +1,6 @@
-// Spill file: room on disk for what does not fit in memory while a process lives. It has no name, so that nothing is
-// left behind however the process ends, and its whole size is taken when it is made. What is read is compared with the
-// checksum of what was written.
+// Spill file: disk space for data that does not fit in memory, for the life of the process. It has no name, so nothing
+// is left behind however the process ends. Its whole size is allocated when it is created. Reads are checked against
+// the checksum of the write.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +17,24 @@ namespace protrain {
 
 class SpillFile {
  public:
-  // `bytes` in a file in `directory`: io_uring and O_DIRECT where system and file system have them. Code::nospc where
-  // they are not free, Code::io, Code::path where it is no directory.
+  // Allocates `bytes` in a file in `directory`. Uses io_uring and O_DIRECT where the system and the file system have
+  // them. Code::nospc if the space is not free, Code::path if it is not a directory, Code::io otherwise.
   SpillFile(const std::string &directory, std::uint64_t bytes);
   SpillFile(const SpillFile &) = delete;
   SpillFile &operator=(const SpillFile &) = delete;
   ~SpillFile();
 
-  // A region is what is written and read as one: it starts at a multiple of kDiskAlignment. Regions that are in use at
-  // one time do not overlap. The first write of one that was not declared takes a few bytes of memory, all else takes
-  // none.
+  // A region is written and read as a whole and starts at a multiple of kDiskAlignment. Regions in use at the same time
+  // do not overlap. The first write of an undeclared region takes a few bytes of memory; nothing else allocates.
   void declare(std::uint64_t offset, std::uint64_t bytes);
 
-  // One region, whole; one transfer at a time. Memory at a multiple of kDiskAlignment goes
-  // straight to the disk. Code::io, Code::nospc; reading: Code::corrupt where the region was not written, or has
-  // changed since.
+  // Each moves one whole region, one transfer at a time. Memory at a multiple of kDiskAlignment goes straight to the
+  // disk. Code::io, Code::nospc. read(): Code::corrupt if the region was not written or has changed since.
   void write(std::uint64_t offset, std::span<const std::byte> from);
   void read(std::uint64_t offset, std::span<std::byte> to);
 
-  bool direct() const { return direct_; }           // past the system's cache
-  bool queued() const { return ring_ != nullptr; }  // by io_uring
+  bool direct() const { return direct_; }           // bypasses the system's cache
+  bool queued() const { return ring_ != nullptr; }  // uses io_uring
 
  private:
   struct Region {
@@ -47,8 +45,9 @@ class SpillFile {
   struct Ring;
 
   void open(const std::string &directory, std::uint64_t bytes);
-  Region *find(std::uint64_t offset, std::uint64_t bytes);  // nullptr: not declared
-  // Both ways, from here on: `memory` is read where `writes`. Offsets and sizes are multiples of kDiskAlignment.
+  Region *find(std::uint64_t offset, std::uint64_t bytes);  // nullptr if not declared
+  // These three move bytes both ways; with `writes`, `memory` is the source. Offsets and sizes are
+  // multiples of kDiskAlignment.
   void transfer(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
   void transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
   void transfer_plain(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
@@ -57,7 +56,7 @@ class SpillFile {
   int descriptor_ = -1;
   bool direct_ = false;
   std::unique_ptr<Ring> ring_;
-  Block bounce_;                 // for memory that does not suit the disk
+  MemoryBlock bounce_;           // for memory that is not aligned for the disk
   std::vector<Region> regions_;  // sorted by offset, then bytes
 };
 

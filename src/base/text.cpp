@@ -1,4 +1,4 @@
-// Text in and out: parsing without a locale, and escaping of what came from a file.
+// Text in and out: parsing without a locale, and escaping text from files.
 #include "base/text.h"
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Bytes of the UTF-8 character at the front of `text`; 0 where there is none (overlong forms and surrogates are none).
+// Bytes of the UTF-8 character at the front of `text`; 0 if it is invalid (overlong forms and surrogates are).
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -117,7 +117,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }
 
 std::string nearest_word(std::string_view word, const std::vector<std::string_view> &candidates) {
-  const std::string_view start = word.substr(0, 64);  // the distance is quadratic, the word anybody's
+  const std::string_view start = word.substr(0, 64);  // the distance is quadratic, and the word may be any length
   std::string_view nearest;
   std::size_t least = std::max<std::size_t>(start.size() / 2, 1);
   for (const std::string_view candidate : candidates) {
@@ -135,7 +135,7 @@ bool one_of(std::string_view word, std::initializer_list<std::string_view> words
 
 bool glob_match(std::string_view pattern, std::string_view text) {
   constexpr std::size_t kNone = std::string_view::npos;
-  std::size_t p = 0, t = 0, star = kNone, retry = 0;  // retry: where the run of the last star ends at present
+  std::size_t p = 0, t = 0, star = kNone, retry = 0;  // retry: where the last star's match ends for now
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;
@@ -185,7 +185,7 @@ std::string json_escape(std::string_view text) {
 std::string printable(std::string_view text, std::size_t limit) {
   constexpr std::string_view kCut = "...";
   std::string out;
-  std::size_t cut = 0;  // what of `out` is kept if the mark must be added
+  std::size_t cut = 0;  // how much of `out` to keep if the mark must be added
   while (!text.empty() && out.size() <= limit) {
     std::size_t length = utf8_length(text);
     const auto byte = static_cast<unsigned char>(text[0]);

@@ -15,7 +15,7 @@ namespace protrain {
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_real(std::string_view text);
 
-// "20GiB", "1.5 GB", "4096": KB, MB, GB, TB count in thousands, KiB, MiB, GiB, TiB in 1024s. Fractions round down.
+// "20GiB", "1.5 GB", "4096": KB, MB, GB, TB are powers of 1000; KiB, MiB, GiB, TiB of 1024. Fractions round down.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 std::string bytes_text(std::uint64_t bytes);  // "1.50 GiB", for people
 
@@ -24,23 +24,23 @@ std::string real_text(double value);
 
 std::vector<std::string> split(std::string_view text, char separator);  // "" gives {""}
 
-// The candidate with the least edit distance; "" where none is closer than half the word.
+// The candidate with the least edit distance; "" if none is closer than half the word.
 std::string nearest_word(std::string_view word, const std::vector<std::string_view> &candidates);
 
 bool one_of(std::string_view word, std::initializer_list<std::string_view> words);
 
-// `*` stands for any run of characters, `?` for any one; everything else, '.' and '/' too, for itself.
+// `*` matches any run of characters, `?` any one; every other character, '.' and '/' included, matches itself.
 bool glob_match(std::string_view pattern, std::string_view text);
-bool any_glob(std::string_view patterns, std::string_view text);  // of several patterns with '|' between them
+bool any_glob(std::string_view patterns, std::string_view text);  // several patterns separated by '|'
 
-// The 64-bit FNV-1a hash, the same on every machine for ever; `state` continues that of the text before.
+// The 64-bit FNV-1a hash, the same on every machine. `state` continues from the hash of earlier text.
 std::uint64_t fnv1a(std::string_view text, std::uint64_t state = 0xCBF29CE484222325u);
 
-// What stands between the quotes of a JSON string; bytes that are not UTF-8 become U+FFFD.
+// Escapes text to stand between the quotes of a JSON string. Bytes that are not UTF-8 become U+FFFD.
 std::string json_escape(std::string_view text);
 
-// Foreign text for a message: control characters, terminal escapes and bytes that are not UTF-8 as \xHH, and no more
-// than `limit` bytes ("..." marks the cut).
+// Makes foreign text safe for a message. Control characters, terminal escapes and bytes that are not UTF-8 become \xHH.
+// Text beyond `limit` bytes is cut and marked with "...".
 std::string printable(std::string_view text, std::size_t limit = 200);
 
 }  // namespace protrain

@@ -20,9 +20,9 @@ namespace protrain {
 
 namespace {
 constexpr std::size_t kStackBytes = 8 << 20;
-constexpr auto kSpin = std::chrono::microseconds(30);  // a few times what waking a thread costs
+constexpr auto kSpin = std::chrono::microseconds(30);  // a few times the cost of waking a thread
 
-struct Abandoned {};  // leaves a member's work because another member's threw
+struct Abandonment {};  // unwinds a member's work after another member's work threw
 
 void pause() {
 #if defined(__x86_64__)
@@ -30,7 +30,7 @@ void pause() {
 #endif
 }
 
-// Waits while `word` is `old`: awake for a moment, then asleep.
+// Waits while `word` equals `old`: spins for a moment, then sleeps.
 void await_change(const std::atomic<std::uint32_t> &word, std::uint32_t old) {
   const auto end = std::chrono::steady_clock::now() + kSpin;
   do {
@@ -49,7 +49,7 @@ void advance(std::atomic<std::uint32_t> &word) {
 }  // namespace
 
 struct Team::State {
-  struct Seat {  // a thread, and what its part of the last run threw
+  struct Seat {  // a thread, and the exception of its last run
     pthread_t thread;
     State *state;
     int index;
@@ -76,8 +76,8 @@ struct Team::State {
   void *issue_argument = nullptr;
   std::exception_ptr issue_error;
 
-  // run(): member 0 advances `begun`, the last other member to finish advances `ended`. Apart, so that those who spin
-  // on one line are not disturbed by writes to the other.
+  // run(): member 0 advances `begun`; the last other member to finish advances `ended`. They lie on separate cache
+  // lines, so that writes to one do not disturb threads spinning on the other.
   alignas(64) std::atomic<std::uint32_t> begun = 0;
   void (*work)(void *, Member &) = nullptr;
   void *work_argument = nullptr;
@@ -109,7 +109,7 @@ void Team::State::start(const std::string &name) {
       return nullptr;
     };
     error = pthread_create(&seat.thread, &attributes, begin, &seat);
-    std::array<char, 16> title{};  // what the system keeps of a name; a string might throw, with threads running
+    std::array<char, 16> title{};  // the length the system keeps; a std::string might throw while threads run
     std::snprintf(title.data(), title.size(), "%s/%d", name.c_str(), started);
     if (error == 0) pthread_setname_np(seat.thread, title.data());
   }
@@ -117,7 +117,7 @@ void Team::State::start(const std::string &name) {
   if (error == 0) return;
   const int got = started;
   stop();
-  fail(Code::nomem, "threads",  // the system says EAGAIN where memory for a stack is short, too
+  fail(Code::nomem, "threads",  // the system also says EAGAIN when memory for a stack is short
        "the system refused thread {} of {} ({}): ask for fewer threads, or raise the limits on processes and memory",
        got + 1, size, std::strerror(error));
 }
@@ -157,25 +157,25 @@ void Team::State::take_part(Seat &seat) {
   try {
     work(work_argument, member);
     return;
-  } catch (const Abandoned &) {
+  } catch (const Abandonment &) {
     return;
   } catch (...) {
     seat.error = std::current_exception();
   }
   failed = true;
-  advance(phase);  // whoever waits in the barrier would wait for ever
+  advance(phase);  // wakes members that wait in the barrier
 }
 
 void Team::State::barrier() {
   const std::uint32_t now = phase.load(std::memory_order_acquire);
-  if (failed) throw Abandoned();
+  if (failed) throw Abandonment();
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
     arrived.store(0, std::memory_order_relaxed);
     advance(phase);
     return;
   }
   await_change(phase, now);
-  if (failed) throw Abandoned();
+  if (failed) throw Abandonment();
 }
 
 void Member::barrier() {

@@ -1,5 +1,5 @@
-// Team: a fixed set of named threads that run one function at a time, together.
-// All threads are the team's own; the caller of enter() only waits. Between steps every one of them sleeps.
+// Team: a fixed set of named threads that run one function at a time, together. All threads belong to the team; the
+// caller of enter() only waits. Between steps all of them sleep.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class Member {
  public:
   Member(int index_, int size_, Team *team) : index(index_), size(size_), team_(team) {}
 
-  // Waits until every member of the run is here. Throws (something no one should catch) when another member's work
-  // threw, so that a run always ends.
+  // Waits until every member of the run is here. Throws (do not catch it) when another member's work threw,
+  // so that a run always ends.
   void barrier();
 
   const int index;  // 0 .. size - 1
@@ -31,7 +31,7 @@ struct Range {
   std::int64_t size() const { return end - begin; }
 };
 
-// The member's piece of [0, count), cut at multiples of `grain`; pieces differ by at most one grain.
+// The member's part of [0, count), cut at multiples of `grain`. Parts differ by at most one grain.
 Range share(std::int64_t count, std::int64_t grain, int index, int size);
 inline Range share(std::int64_t count, std::int64_t grain, const Member &member) {
   return share(count, grain, member.index, member.size);
@@ -39,8 +39,7 @@ inline Range share(std::int64_t count, std::int64_t grain, const Member &member)
 
 class Team {
  public:
-  // Threads are called "name/0", "name/1", ...; no signal is delivered to them. Code::nomem when the system
-  // refuses one.
+  // Threads are called "name/0", "name/1", ... and receive no signals. Code::nomem if the system refuses one.
   Team(int size, const std::string &name);
   ~Team();
   Team(const Team &) = delete;
@@ -48,14 +47,14 @@ class Team {
 
   int size() const;
 
-  // Runs issue(argument) on member 0 and returns when it has: what it throws comes out here. Called by one thread at a
-  // time; from inside another enter() it is a plain call.
+  // Runs issue(argument) on member 0 and returns when it is done; its exception comes out here. Only one thread may
+  // call at a time. Inside another enter() it is a plain call.
   void enter(void (*issue)(void *), void *argument);
-  // Inside enter(): runs work(argument, member) on every member and returns when all are done. The first exception, by
-  // member, comes out here.
+  // Runs work(argument, member) on every member and returns when all are done; call it inside enter(). The exception of
+  // the lowest member comes out here.
   void run(void (*work)(void *, Member &), void *argument);
 
-  // The same for anything callable, by reference.
+  // The same for any callable, by reference.
   template <typename Issue>
   void enter(Issue &&issue) {
     enter([](void *self) { (*static_cast<std::remove_reference_t<Issue> *>(self))(); }, &issue);
@@ -71,7 +70,7 @@ class Team {
   std::unique_ptr<State> state_;
 };
 
-// Threads this process may run at once: the scheduler's affinity mask and the cgroup's processor quota, at least 1.
+// Threads this process may run at once, by the scheduler's affinity mask and the cgroup's processor quota; at least 1.
 int available_threads();
 
 }  // namespace protrain

@@ -15,8 +15,8 @@ using PerTier = EnumArray<Tier, 3, T>;
 inline constexpr auto kTiers = all_values<Tier, 3>();
 inline constexpr PerTier<const char *> kTierNames = {"device", "host", "disk"};
 
-// What moves between memory and disk lies at multiples of this on both sides, in bytes, so that it can pass the page
-// cache by.
+// In bytes. Data that moves between memory and disk is aligned to this on both sides, so that it
+// can bypass the page cache.
 inline constexpr std::size_t kDiskAlignment = 4096;
 
 }  // namespace protrain

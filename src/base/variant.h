@@ -1,5 +1,5 @@
-// A std::variant that may be copied where memory is short. Where an alternative throws while it is made inside a
-// std::variant, g++ 12 destroys another one that never was there; here it is made outside and moved in.
+// A std::variant that can be copied when memory is short. If an alternative throws while it is constructed inside a
+// std::variant, g++ 12 destroys one that never existed. Here it is constructed outside and moved in.
 #pragma once
 
 #include <concepts>

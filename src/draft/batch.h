@@ -1,5 +1,5 @@
-// Batch: which of a model's inputs counts the samples, how many they are, and how many tokens each has. It is told
-// apart here alone: by micro-batches, by random numbers, by tokens per second.
+// Batch: the input that counts a model's samples, the number of samples, and the tokens of each. Micro-batches, random
+// numbers and tokens per second all take these from here.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 namespace protrain::draft {
 
 struct Batch {
-  std::string input;                   // axis 0 counts samples; empty: no input has an axis, and there is one sample
-  std::string dim;                     // the symbolic dimension of that axis; empty: its size is fixed
-  std::int64_t samples = 1;            // 0: `dim` is not bound
+  std::string input;         // its axis 0 counts samples; empty: no input has an axis, and there is one sample
+  std::string dim;           // the symbolic dimension of that axis; empty: fixed size
+  std::int64_t samples = 1;  // 0: `dim` is not bound
   std::int64_t tokens_per_sample = 0;  // elements of the other axes; 0: not integers, or one of their dims is not bound
 
   std::int64_t tokens() const { return samples * tokens_per_sample; }
 };
 
-// The first input of integers that has an axis, else the first input that has one.
+// Takes the first integer input that has an axis, or else the first input that has one.
 Batch batch_of(const std::vector<ModelInput> &inputs, const onnx_import::DimBindings &dims);
 
 }  // namespace protrain::draft

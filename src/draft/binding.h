@@ -14,7 +14,7 @@ struct Binding {
   std::string text() const { return name + "=" + std::to_string(size); }
 };
 
-// None where `text` is no binding. A name may hold a '=': the last one counts.
+// Nothing if `text` is not a binding. A name may contain '='; the last one counts.
 std::optional<Binding> parse_binding(const std::string &text);
 
 }  // namespace protrain::draft

@@ -1,4 +1,4 @@
-// Budgets: how many bytes of each tier a session may take, from options and from what there is.
+// Budgets: the bytes of each tier that a session may take, from the options and from what the machine has.
 #pragma once
 
 #include "draft/settings.h"
@@ -7,15 +7,15 @@
 namespace protrain::draft {
 
 struct Budget {
-  plan::Bytes bytes{};         // of each tier; what is not there is 0
-  bool shared_memory = false;  // one budget, memory, for device and host: that of the device
+  plan::Bytes bytes{};         // of each tier; 0 for a tier that does not exist
+  bool shared_memory = false;  // device and host share one budget, `memory`, which is the device's entry
 };
 
-// Options that contradict each other or the machine: Code::arg.
+// Code::arg if options contradict each other or the machine.
 Budget budget_of(const Settings &settings, const profile::Profile &profile);
 
-// Code::budget where the plan needs more than an option allows, or than there is; Code::arg where it needs a disk and
-// none is named.
+// Code::budget if the plan needs more than an option allows or than the machine has. Code::arg if it needs
+// a disk and none is given.
 void require_budget(const Settings &settings, const profile::Profile &profile, const plan::Bytes &needed);
 
 }  // namespace protrain::draft

@@ -52,7 +52,7 @@ onnx_import::DimBindings bind_all(onnx_import::DimBindings dims, const onnx_impo
   return dims;
 }
 
-void describe_graph(const passes::Prepared &prepared, Json &json) {
+void describe_graph(const passes::PreparedModel &prepared, Json &json) {
   const graph::Graph &graph = prepared.graph;
   std::map<std::string, int> operators;
   for (const graph::Node &node : graph.nodes()) ++operators[node.op];
@@ -80,7 +80,7 @@ void describe_graph(const passes::Prepared &prepared, Json &json) {
   json["parameter_elements"] = elements;
 }
 
-// Every key that a whole answer has, so that readers need not ask which are there.
+// Every key of a complete answer, so that readers need not ask which are there.
 Json empty_answer(const std::string &model_path) {
   return {{"model", model_path},
           {"trainable", false},
@@ -108,7 +108,7 @@ void add_problem(Json &json, const Error &error, const std::string &text, const 
                               {"nodes", nodes}});
 }
 
-// The model of a file that can be read; none, and a problem, where it says what nothing here trains.
+// The model, if its file can be read. Returns nullptr and adds a problem if nothing here can train it.
 std::unique_ptr<onnx_import::Model> open_model(const std::string &path, Json &json) {
   try {
     return onnx_import::Model::open(path);
@@ -133,7 +133,7 @@ void look_at(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
     for (const passes::Problem &problem : error.problems) add_problem(json, error, problem.text(), problem.nodes);
     json["unseen_nodes"] = error.behind;
   } catch (const Error &error) {
-    if (error.code == Code::nomem) throw;  // no fault of the model's
+    if (error.code == Code::nomem) throw;  // not the model's fault
     add_problem(json, error, error.text);
   }
 }

@@ -1,4 +1,4 @@
-// The answer of `protrain check`: whether a model trains, and if not, everything that it lacks.
+// The answer of `protrain check`: whether a model can be trained, and if not, everything that stands in the way.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace protrain::draft {
 
-// Operators, missing kernels and gradients with node names, parameters and constants with the reason, blocks, inputs,
-// the batch and symbolic dims (those not bound by options get a small default, which is said).
+// Reports operators, missing kernels and gradients with node names, parameters and constants with the reason, blocks,
+// inputs, the batch and symbolic dims. Dims that options do not bind get a small default, and the answer says so.
 std::string check_model(const Options &options, const std::string &model_path);
 
 }  // namespace protrain::draft

@@ -1,4 +1,4 @@
-// The counters of a session's checkpoints: what beside the arrays training goes on from.
+// The counters in a session's checkpoints: what training goes on from, besides the arrays.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace protrain::draft {
 inline constexpr const char *kSkipped = "skipped", *kSeed = "seed", *kMicroBatch = "micro_batch";
 inline constexpr const char *kLossScale = "loss_scale", *kApplied = "steps_at_loss_scale";
 
-// A checkpoint that says nothing which a session would leave out: training would go on as another run.
+// Opens a checkpoint and refuses unknown counters: ignoring them would continue a different run.
 state::Checkpoint open_checkpoint(const std::string &path);
 
 std::optional<std::uint64_t> find_counter(const state::Checkpoint &checkpoint, const char *name);
-// Code::format where there is none.
+// Code::format if there is none.
 std::uint64_t counter(const state::Checkpoint &checkpoint, const char *name);
 
 }  // namespace protrain::draft

@@ -1,4 +1,4 @@
-// Compile: all of the way from settings and a model to a draft that a session lives.
+// Compile: the whole way from settings and a model to a draft that a session can live.
 #pragma once
 
 #include "draft/draft.h"
@@ -6,7 +6,7 @@
 
 namespace protrain::draft {
 
-// A draft that fits. Code::budget where none does: with the smallest budget that would, and other changes.
-Draft compile(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine);
+// A draft that fits. Code::budget if none does, with the smallest budget that would work and other changes.
+Draft compile(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine);
 
 }  // namespace protrain::draft

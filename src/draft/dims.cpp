@@ -1,6 +1,6 @@
-// By trying. The graph is typed with guesses. Where a node's inputs do not fit together, a dim that moves one of their
-// sizes is solved for each size that the node holds beside it; what leads further is taken, and the graph is typed
-// again.
+// Works by trial. The graph is typed with guessed sizes. At a node whose inputs do not fit together, we solve for a dim
+// that changes one of their sizes, trying every size that the node's inputs hold. A size that lets typing get further
+// is taken, and the graph is typed again.
 #include "draft/dims.h"
 
 #include <algorithm>
@@ -20,51 +20,52 @@ using onnx_import::DimBindings;
 using passes::Glance;
 using By = DimSize::By;
 
-// Large enough that shapes are honest, small enough that nothing costs anything.
+// Large enough for realistic shapes, small enough to cost nothing.
 constexpr std::int64_t kBatch = 2, kDim = 16, kImage = 224;
 constexpr std::int64_t kLargest = 1 << 16;
-// Limits for all looks at the graph together: nodes, and operations on constants.
+// Limits for all typings of the graph together: nodes, and operations on constants.
 constexpr double kMostNodes = 2e6, kMostWork = 1 << 30;
-constexpr int kMostRounds = 16;  // nodes that do not fit
+constexpr int kMostRounds = 16;  // limits how many misfits are mended
 
-// Dims that take one size together: one alone, or the sides of an image.
-using Group = std::vector<std::string>;
+// Dims that take one size together: a single dim, or the sides of an image.
+using DimGroup = std::vector<std::string>;
 
-// A size at a node: a dim of one of its inputs, or the number of all elements of one.
-struct Place {
+// A size at a node: a dim of one of its inputs, or the number of elements of one.
+struct NodeSize {
   std::size_t input;
   std::optional<std::size_t> axis;
 };
 
-std::optional<std::int64_t> size_at(const Glance &seen, const Place &place) {
-  if (place.input >= seen.inputs.size()) return std::nullopt;
-  const graph::Type &type = seen.inputs[place.input].type;
+std::optional<std::int64_t> size_at(const Glance &seen, const NodeSize &at) {
+  if (at.input >= seen.inputs.size()) return std::nullopt;
+  const graph::Type &type = seen.inputs[at.input].type;
   if (type.dtype == DType::none) return std::nullopt;
-  if (!place.axis) return element_count(type.shape);
-  return *place.axis < type.shape.size() ? std::optional(type.shape[*place.axis]) : std::nullopt;
+  if (!at.axis) return element_count(type.shape);
+  return *at.axis < type.shape.size() ? std::optional(type.shape[*at.axis]) : std::nullopt;
 }
 
-std::vector<Place> places_of(const Glance &seen) {
-  std::vector<Place> places;
+std::vector<NodeSize> node_sizes(const Glance &seen) {
+  std::vector<NodeSize> sizes;
   for (std::size_t i = 0; i < seen.inputs.size(); ++i) {
-    for (std::size_t axis = 0; axis < seen.inputs[i].type.shape.size(); ++axis) places.push_back({i, axis});
-    if (seen.op == "Reshape") places.push_back({i, std::nullopt});
+    for (std::size_t axis = 0; axis < seen.inputs[i].type.shape.size(); ++axis) sizes.push_back({i, axis});
+    if (seen.op == "Reshape") sizes.push_back({i, std::nullopt});
   }
-  return places;
+  return sizes;
 }
 
-// A size that the node would take, and the input that has it.
-struct Target {
+// A size that the node would accept, and the input that holds it.
+struct WantedSize {
   std::int64_t size;
   std::size_t input;
 };
 
-// Dims of the inputs, times the groups of a convolution; numbers in lists such as a shape, their product and their sum.
-std::vector<Target> targets_of(const Glance &seen) {
-  std::vector<Target> targets;
+// Collects dims of the inputs, times the groups of a convolution; and from lists such as a shape their
+// numbers, product and sum.
+std::vector<WantedSize> wanted_sizes(const Glance &seen) {
+  std::vector<WantedSize> sizes;
   std::set<std::int64_t> known;
   const auto add = [&](std::int64_t size, std::size_t input) {
-    if (size > 0 && known.insert(size).second) targets.push_back({size, input});
+    if (size > 0 && known.insert(size).second) sizes.push_back({size, input});
   };
   const std::int64_t groups = seen.attributes.integer("group", 1);
   for (std::size_t i = 0; i < seen.inputs.size(); ++i) {
@@ -82,7 +83,7 @@ std::vector<Target> targets_of(const Glance &seen) {
     add(product, i);
     add(sum, i);
   }
-  return targets;
+  return sizes;
 }
 
 // The roundest number in [low, high]: the one divisible by the largest power of two.
@@ -98,14 +99,16 @@ struct Candidate {
   std::size_t group;
   std::int64_t low, high;    // sizes that fit
   std::size_t progress = 0;  // nodes that fit with it
-  std::size_t input = 0;     // of the node, that says so
-  bool stretches = false;    // to one element, which broadcasting takes for any number: nobody asked for it
+  std::size_t input = 0;     // the node's input that asks for it
+  bool stretches = false;    // to one element, which broadcasting accepts for any size, so nobody asked for it
   std::int64_t size() const { return roundest(low, high); }
 };
 
-class Settling {
+// Finds sizes for the dims that were not given. It guesses all of them, then repairs one misfit after the other. A size
+// is an inference if only it makes the misfit disappear; otherwise it stays an assumption.
+class DimSolver {
  public:
-  Settling(const onnx_import::Model &model, const DimBindings &given) : model_(model), bound_(given) {
+  DimSolver(const onnx_import::Model &model, const DimBindings &given) : model_(model), bound_(given) {
     for (const auto &[name, value] : given) settled_[name] = {value, By::option, ""};
     guess();
   }
@@ -117,7 +120,7 @@ class Settling {
         if (!misfit.error || !mend(misfit)) break;
       }
     } catch (const Error &error) {
-      if (error.code == Code::nomem) throw;  // all else is told by whoever opens the model with these dims
+      if (error.code == Code::nomem) throw;  // opening the model with these dims reports all other errors
     }
     for (const auto &[name, value] : bound_) settled_[name].value = value;
     return settled_;
@@ -130,9 +133,9 @@ class Settling {
   std::int64_t size_of(std::size_t group) const { return bound_.at(groups_[group].front()); }
   bool mend(const Glance &misfit);
   void solve(const Glance &misfit, std::size_t group, std::vector<Candidate> &found);
-  std::optional<Candidate> reach(const Glance &misfit, std::size_t group, const Place &place, std::int64_t size,
+  std::optional<Candidate> reach(const Glance &misfit, std::size_t group, const NodeSize &at, std::int64_t size,
                                  bool proportional);
-  std::int64_t first_of(std::size_t group, const Place &place, std::size_t until, std::int64_t size);
+  std::int64_t first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size);
   bool resize(const Glance &misfit);
   bool is_part_of(std::size_t group, const std::vector<Candidate> &found) const;
   void take(const Candidate &candidate, const std::string &reason, bool certain);
@@ -140,19 +143,19 @@ class Settling {
   const onnx_import::Model &model_;
   DimBindings bound_;
   std::map<std::string, DimSize> settled_;
-  std::vector<Group> groups_;    // those that may still change
-  double nodes_ = 0, work_ = 0;  // that looks have taken
+  std::vector<DimGroup> groups_;  // groups that may still change
+  double nodes_ = 0, work_ = 0;   // used by typings so far
 };
 
-// The sides of an image are the dims of four that are not the batch and not its channels, which come last where they
-// are few.
-void Settling::guess() {
+// The sides of an image are the two dims of a 4-d input that are neither batch nor channels. Channels
+// come last if they are few.
+void DimSolver::guess() {
   std::set<std::string> sides;
   for (const onnx_import::Input &input : model_.inputs()) {
     if (input.dims.size() != 4 || !is_float(input.dtype)) continue;
     const auto *last = std::get_if<std::int64_t>(&input.dims[3]);
     const std::size_t first = last != nullptr && *last <= 4 ? 1 : 2;
-    Group image;
+    DimGroup image;
     for (std::size_t axis = first; axis < first + 2; ++axis)
       if (const auto *name = std::get_if<std::string>(&input.dims[axis]); name != nullptr && !bound_.contains(*name))
         if (sides.insert(*name).second) image.push_back(*name);
@@ -166,30 +169,30 @@ void Settling::guess() {
   }
 }
 
-Glance Settling::look(const DimBindings &dims, std::size_t until) {
+Glance DimSolver::look(const DimBindings &dims, std::size_t until) {
   graph::Graph graph = model_.graph(dims);
   nodes_ += static_cast<double>(graph.node_count());
-  require(nodes_ <= kMostNodes && work_ <= kMostWork, Code::limit, "", "the dims take too long to settle");
+  require(nodes_ <= kMostNodes && work_ <= kMostWork, Code::limit, "", "computing the dims takes too many steps");
   Glance seen = passes::glance(std::move(graph), until);
   work_ += seen.work;
   return seen;
 }
 
-DimBindings Settling::with(std::size_t group, std::int64_t size) const {
+DimBindings DimSolver::with(std::size_t group, std::int64_t size) const {
   DimBindings dims = bound_;
   for (const std::string &name : groups_[group]) dims[name] = size;
   return dims;
 }
 
-// A side alone of an image whose sides together have a size that fits: images are taken to be square then.
-bool Settling::is_part_of(std::size_t group, const std::vector<Candidate> &found) const {
+// True for a single side of an image whose sides together have a size that fits. Images are then taken to be square.
+bool DimSolver::is_part_of(std::size_t group, const std::vector<Candidate> &found) const {
   return std::ranges::any_of(found, [&](const Candidate &candidate) {
     return candidate.group != group && !candidate.stretches &&
            std::ranges::count(groups_[candidate.group], groups_[group].front()) > 0;
   });
 }
 
-bool Settling::mend(const Glance &misfit) {
+bool DimSolver::mend(const Glance &misfit) {
   std::vector<Candidate> found;
   for (std::size_t group = 0; group < groups_.size(); ++group)
     if (!is_part_of(group, found)) solve(misfit, group, found);
@@ -207,35 +210,35 @@ bool Settling::mend(const Glance &misfit) {
   return true;
 }
 
-// Sizes of the group with which the node gets what it would take, and beyond which it does not work: where it does, no
-// size was asked for, there was only too little.
-void Settling::solve(const Glance &misfit, std::size_t group, std::vector<Candidate> &found) {
+// Collects sizes of the group that satisfy the node, but that stop to work when doubled. If the doubled size also
+// works, no particular size was asked for; there was only too little.
+void DimSolver::solve(const Glance &misfit, std::size_t group, std::vector<Candidate> &found) {
   const std::int64_t now = size_of(group);
   const Glance twice = look(with(group, 2 * now), misfit.position);
   if (twice.position < misfit.position) return;
   std::set<std::int64_t> tried = {now};
-  for (const Place &place : places_of(misfit)) {
-    const auto before = size_at(misfit, place), after = size_at(twice, place);
+  for (const NodeSize &at : node_sizes(misfit)) {
+    const auto before = size_at(misfit, at), after = size_at(twice, at);
     if (!before || !after || *before == *after) continue;
-    for (const Target &target : targets_of(misfit)) {
-      if ((target.input == place.input && place.axis) || target.size == *before) continue;
-      std::optional<Candidate> candidate = reach(misfit, group, place, target.size, *after == 2 * *before);
+    for (const WantedSize &wanted : wanted_sizes(misfit)) {
+      if ((wanted.input == at.input && at.axis) || wanted.size == *before) continue;
+      std::optional<Candidate> candidate = reach(misfit, group, at, wanted.size, *after == 2 * *before);
       if (!candidate || !tried.insert(candidate->size()).second) continue;
       const Glance then = look(with(group, candidate->size()));
       if (!is_further(then, misfit) || is_further(look(with(group, 2 * candidate->high)), misfit)) continue;
       candidate->progress = then.error ? then.position : std::numeric_limits<std::size_t>::max();
-      candidate->input = target.input;
-      candidate->stretches = target.size == 1;
+      candidate->input = wanted.input;
+      candidate->stretches = wanted.size == 1;
       found.push_back(*candidate);
     }
   }
 }
 
-// The smallest size of the group that brings `place` to `size` at least; sizes grow with the dims they are made of.
-std::int64_t Settling::first_of(std::size_t group, const Place &place, std::size_t until, std::int64_t size) {
+// The smallest size of the group that brings `place` to at least `size`. Sizes grow with the dims they are made of.
+std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const Glance seen = look(with(group, dim), until);
-    return seen.position == until && size_at(seen, place).value_or(0) >= size;
+    return seen.position == until && size_at(seen, at).value_or(0) >= size;
   };
   std::int64_t high = 1;
   while (high < kLargest && !enough(high)) high *= 2;
@@ -247,27 +250,28 @@ std::int64_t Settling::first_of(std::size_t group, const Place &place, std::size
   return high;
 }
 
-std::optional<Candidate> Settling::reach(const Glance &misfit, std::size_t group, const Place &place, std::int64_t size,
-                                         bool proportional) {
+std::optional<Candidate> DimSolver::reach(const Glance &misfit, std::size_t group, const NodeSize &at,
+                                          std::int64_t size, bool proportional) {
   const auto is_reached = [&](std::int64_t dim) {
     if (dim < 1) return false;
     const Glance seen = look(with(group, dim), misfit.position);
-    return seen.position == misfit.position && size_at(seen, place) == size;
+    return seen.position == misfit.position && size_at(seen, at) == size;
   };
-  const std::int64_t now = size_of(group), before = size_at(misfit, place).value_or(0);
-  if (proportional) {  // as most are
+  const std::int64_t now = size_of(group), before = size_at(misfit, at).value_or(0);
+  if (proportional) {  // the common case
     const std::int64_t dim = now * size % before == 0 ? now * size / before : 0;
     if (dim == 0 || dim > kLargest || !is_reached(dim)) return std::nullopt;
     if (!is_reached(dim - 1) && !is_reached(dim + 1)) return Candidate{.group = group, .low = dim, .high = dim};
   }
-  const std::int64_t low = first_of(group, place, misfit.position, size);
+  const std::int64_t low = first_of(group, at, misfit.position, size);
   if (!is_reached(low)) return std::nullopt;
   return Candidate{
-      .group = group, .low = low, .high = std::max(low, first_of(group, place, misfit.position, size + 1) - 1)};
+      .group = group, .low = low, .high = std::max(low, first_of(group, at, misfit.position, size + 1) - 1)};
 }
 
-// No size at the node says how large: the nearest power of two with which it works, above the present one or below.
-bool Settling::resize(const Glance &misfit) {
+// Used if no size at the node tells how large. Takes the nearest power of two with which the node works, first above
+// the present size, then below.
+bool DimSolver::resize(const Glance &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)
     for (const bool up : {true, false})
@@ -282,15 +286,15 @@ bool Settling::resize(const Glance &misfit) {
   return false;
 }
 
-void Settling::take(const Candidate &candidate, const std::string &reason, bool certain) {
-  const Group group = groups_[candidate.group];
+void DimSolver::take(const Candidate &candidate, const std::string &reason, bool certain) {
+  const DimGroup group = groups_[candidate.group];
   for (const std::string &name : group) {
     bound_[name] = candidate.size();
     settled_[name].reason = reason;
     if (certain) settled_[name].by = By::inference;
   }
   if (!certain) return;
-  std::erase_if(groups_, [&](const Group &other) {
+  std::erase_if(groups_, [&](const DimGroup &other) {
     return std::ranges::any_of(other, [&](const std::string &name) { return std::ranges::count(group, name) > 0; });
   });
 }
@@ -298,7 +302,7 @@ void Settling::take(const Candidate &candidate, const std::string &reason, bool 
 }  // namespace
 
 std::map<std::string, DimSize> settle_dims(const onnx_import::Model &model, const DimBindings &given) {
-  return Settling(model, given).run();
+  return DimSolver(model, given).run();
 }
 
 }  // namespace protrain::draft

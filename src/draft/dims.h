@@ -1,5 +1,5 @@
-// Sizes for symbolic dimensions that nobody bound: what only one number fits is found out from the shapes that the
-// model itself holds, the rest is assumed.
+// Sizes for symbolic dimensions that nobody bound. A size is inferred where the model's own shapes leave only
+// one; the rest is assumed.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct DimSize {
   std::string reason;  // of an inference: "Conv at /conv1, whose conv1.weight is float32[64, 3, 7, 7]"
 };
 
-// All symbolic dims of the model by name; those of `given` as they are.
+// All symbolic dims of the model by name, including those `given`.
 std::map<std::string, DimSize> settle_dims(const onnx_import::Model &model, const onnx_import::DimBindings &given);
 
 }  // namespace protrain::draft

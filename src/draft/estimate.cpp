@@ -5,7 +5,7 @@
 
 namespace protrain::draft {
 
-Draft estimate(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine) {
+Draft estimate(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine) {
   const std::optional<MicroBatch> settled = settle_micro_batch(settings, source, machine);
   if (!settled) return run_pipeline(settings, source, machine);
   Settings bound = settings;

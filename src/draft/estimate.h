@@ -1,4 +1,4 @@
-// Estimate: a draft for a look alone.
+// Estimate: a draft for looking at, not for running.
 #pragma once
 
 #include "draft/draft.h"
@@ -6,8 +6,8 @@
 
 namespace protrain::draft {
 
-// Settles the batch where the settings leave it open, then runs the pipeline. Where nothing fits the budgets the draft
-// is that of the smallest plan, and `decision.found.best` is empty.
-Draft estimate(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine);
+// Settles the batch if the settings leave it open, then runs the pipeline. If nothing fits the budgets, the draft has
+// the smallest plan and `decision.found.best` is empty.
+Draft estimate(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine);
 
 }  // namespace protrain::draft

@@ -26,6 +26,9 @@ std::string seconds_text(double seconds) {
 
 double seconds_of(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
+// Turns a draft into sentences: memory, weights, activations, time, the bottleneck, and other plans. It only
+// reads the draft, its simulated step and the alternatives, so that `protrain plan` and a session explain the
+// same plan in the same words.
 class Explanation {
  public:
   explicit Explanation(const Draft &draft)
@@ -70,7 +73,7 @@ class Explanation {
 
   void weights() {
     const std::uint64_t all = plan_.chunks.size(), host = count(Tier::host), disk = count(Tier::disk);
-    if (host + disk == 0) return say("Weights and optimizer state stay in memory: nothing of them moves in a step.");
+    if (host + disk == 0) return say("Weights and optimizer state stay in memory; a step does not move them.");
     std::uint64_t bytes = 0;
     for (const plan::Chunk &chunk : plan_.chunks) bytes += chunk.bytes;
     std::string text =
@@ -120,7 +123,7 @@ class Explanation {
     say("{}.", text);
   }
 
-  // What the stalls of compute are, longest first.
+  // The causes of compute's stalls, longest first.
   std::vector<std::pair<std::int64_t, std::string>> waits() const {
     std::vector<std::pair<std::int64_t, std::string>> found;
     for (const program::Stall s : program::kStalls)
@@ -179,7 +182,7 @@ class Explanation {
       say("Nothing is busy all of the step ({}): what would help most is not to wait {}.", all, longest.front().second);
   }
 
-  // Whether a change, in percent, would be printed as none.
+  // True if a change, in percent, would be printed as none.
   static bool as_long(double change) { return std::abs(change) < 0.5; }
 
   void say_change(const Alternative &other) {
@@ -212,7 +215,8 @@ class Explanation {
       const std::string seconds = fmt::format("{} a step ({})", seconds_text(found.resident->laid_out.seconds),
                                               as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
       if (found.all_fits)
-        say("Keeping all (a plan with n_selective 0) would take {}, which is there: {}.", bytes, seconds);
+        say("Keeping all activations (a plan with n_selective 0) would take {}, which is available: {}.", bytes,
+            seconds);
       else
         say("If {} had {} nothing would move and nothing be computed again: {}.",
             plan_.shared_memory ? "memory" : "the device", bytes, seconds);
@@ -221,7 +225,7 @@ class Explanation {
       if (other.seconds > 0)
         say_change(other);
       else
-        say("With {} nothing would fit.", other.change);
+        say("With {} no plan would fit.", other.change);
   }
 
   const Draft &draft_;

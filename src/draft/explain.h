@@ -1,4 +1,4 @@
-// Explain: a plan in sentences. What was chosen, where a step's time goes, what binds, what would make it faster.
+// Explain: a plan in sentences: what was chosen, where a step's time goes, what limits it, what would make it faster.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace protrain::draft {
 
-// What another budget or batch would give.
+// The result of another budget or batch.
 struct Alternative {
   std::string change;  // "device_memory=12.0 GiB (x 1.5)"
-  double seconds = 0;  // of a step; 0: nothing fits
-  double samples = 0;  // of a step
+  double seconds = 0;  // per step; 0: nothing fits
+  double samples = 0;  // per step
 };
 
 std::vector<std::string> explain(const Draft &draft, const std::vector<Alternative> &alternatives);

@@ -9,7 +9,7 @@ namespace protrain::draft {
 
 namespace {
 
-// Of several outputs the one called "loss" is trained on; the others would only hold memory.
+// If one of several outputs is called "loss", only it is trained on. The others would only take memory.
 void keep_loss_output(graph::Graph &graph) {
   const auto is_loss = [&](graph::ValueId id) { return graph.value(id).name == "loss"; };
   const auto found = std::ranges::find_if(graph.outputs, is_loss);
@@ -33,7 +33,7 @@ graph::ValueId find_loss(const graph::Graph &graph) {
 
 }  // namespace
 
-LoadedModel load_model(const Settings &settings, const onnx_import::Source &source,
+LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource &source,
                        const onnx_import::DimBindings &more) {
   onnx_import::DimBindings dims = more;
   dims.insert(settings.dims.begin(), settings.dims.end());
@@ -51,7 +51,7 @@ LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Mo
                                      .frozen = settings.frozen,
                                      .ties = settings.tie,
                                      .loss = settings.loss,
-                                     .declared = declared_of(settings.parameters_from, *loaded.file)});
+                                     .declared = declarations_of(settings.parameters_from, *loaded.file)});
   loaded.batch = batch_of(inputs_of(*loaded.file, loaded.prepared.graph), dims);
   loaded.loss = find_loss(loaded.prepared.graph);
   if (settings.precision != DType::f32) passes::to_narrow(loaded.prepared.graph, loaded.loss, settings.precision);

@@ -1,4 +1,4 @@
-// The way from a path to a graph that can be differentiated; shared by drafts and check.
+// The way from a path to a graph that can be differentiated, used by drafts and by check.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@ namespace protrain::draft {
 
 struct LoadedModel {
   std::unique_ptr<onnx_import::Model> file;
-  passes::Prepared prepared;
+  passes::PreparedModel prepared;
   Batch batch;
   graph::ValueId loss = graph::ValueId::none;
 };
 
-// `more` binds further dims, or other sizes than the settings.
-LoadedModel load_model(const Settings &settings, const onnx_import::Source &source,
+// `more` binds further dims, or overrides sizes of the settings.
+LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource &source,
                        const onnx_import::DimBindings &more = {});
 
-// As above from an open file with all dims bound.
+// The same for an open file with all dims bound.
 LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                        const onnx_import::DimBindings &dims);
 

@@ -1,4 +1,4 @@
-// Log: who is told, in lines of JSON, what a long call does.
+// Log: receives lines of JSON about what a long call does.
 #pragma once
 
 #include <functional>

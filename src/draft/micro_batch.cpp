@@ -28,7 +28,7 @@ bool within(const plan::Bytes &bytes, const Budget &budget) {
   return true;
 }
 
-std::int64_t largest_that_fits(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine,
+std::int64_t largest_that_fits(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                                const std::string &dim, std::int64_t samples) {
   const profile::Profile rates = machine.profile({}, {});
   ProfiledMachine profiled(machine, rates);
@@ -43,8 +43,8 @@ std::int64_t largest_that_fits(const Settings &settings, const onnx_import::Sour
   return any;
 }
 
-// The samples of a micro-batch that were settled when the checkpoint was made that is resumed; 0: the options said it,
-// or nothing is resumed.
+// The samples per micro-batch that were settled for the checkpoint being resumed. 0 if the options gave them
+// then, or nothing is resumed.
 std::int64_t samples_of_checkpoint(const std::string &path) {
   if (path.empty()) return 0;
   const state::Checkpoint checkpoint = open_checkpoint(path);
@@ -57,11 +57,11 @@ std::int64_t samples_of_checkpoint(const std::string &path) {
 
 }  // namespace
 
-std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::Source &source,
+std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::ModelSource &source,
                                              TargetMachine &machine) {
   if (!settings.tokens_per_step) return std::nullopt;
   const Batch batch = batch_of(inputs_of(*onnx_import::Model::open(source), settings.loss), settings.dims);
-  // Other dims that nobody bound are told where the graph is made.
+  // Building the graph reports other dims that are not bound.
   if (batch.samples > 0 || batch.tokens_per_sample == 0) return std::nullopt;
   const std::int64_t tokens = *settings.tokens_per_step;
   require(tokens % batch.tokens_per_sample == 0, Code::arg, "tokens_per_step",
@@ -76,7 +76,7 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
     return MicroBatch{batch.dim, kept};
   }
   require(settings.plan.empty(), Code::arg, "plan",
-          "a plan needs the batch that it was made for: bind {} with the option dim", batch.dim);
+          "a plan works only with the batch it was made for: bind {} with the option dim", batch.dim);
   return MicroBatch{batch.dim, largest_that_fits(settings, source, machine, batch.dim, samples)};
 }
 

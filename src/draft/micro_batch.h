@@ -1,5 +1,5 @@
-// The size of a micro-batch, where `tokens_per_step` says what a step is to hold and the batch is left open. It is part
-// of the shapes, and so of the bits: it is settled before a plan is searched for, by memory alone, never by times.
+// The size of a micro-batch when `tokens_per_step` gives a step's size and the batch is left open. It is part of the
+// shapes, and so of the bits. That is why it is settled before the search for a plan, by memory alone, never by times.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@ struct MicroBatch {
   std::int64_t samples = 0;
 };
 
-// None where the batch is bound, or nothing asks for one. A session that resumes has that of the checkpoint. Else the
-// largest that divides the step and keeps everything in memory; where none does, the largest with which any plan fits;
-// where nothing fits at all, 1. Code::arg where the tokens of a sample do not divide those of a step, Code::mismatch
-// where the checkpoint's does not.
-std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::Source &source,
+// Nothing if the batch is bound or no step size is given. A resumed session keeps the checkpoint's size. Otherwise it
+// is the largest size that divides the step and keeps everything in memory; failing that, the largest with which any
+// plan fits; failing that, 1. Code::arg if the tokens of a sample do not divide those of a step, Code::mismatch if the
+// checkpoint's size does not divide the step.
+std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onnx_import::ModelSource &source,
                                              TargetMachine &machine);
 
 }  // namespace protrain::draft

@@ -1,4 +1,4 @@
-// ModelInput: what a session is fed: the inputs of the file, and the labels that an attached loss adds.
+// ModelInput: an input that a session is fed, from the file or added as the labels of an attached loss.
 #pragma once
 
 #include <optional>
@@ -10,17 +10,17 @@
 
 namespace protrain::draft {
 
-// A dimension that follows from others, which the file does not tell.
+// A dimension that depends on others in a way the file does not say.
 inline const onnx_import::Dim kUnknownDim = std::string();
 
 struct ModelInput : onnx_import::Input {
-  bool has_dims = true;  // false: all follow from others
+  bool has_dims = true;  // false: all dims depend on others
 };
 
-// As far as the file tells them.
+// As far as the file says.
 std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss);
 
-// Those of the file, and the others of the prepared graph, whose dims are numbers.
+// The file's inputs, plus the prepared graph's other inputs, whose dims are numbers.
 std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const graph::Graph &prepared);
 
 }  // namespace protrain::draft

@@ -1,4 +1,4 @@
-// The table of every option, and the checks it asks for. A new option is one row.
+// The table of all options, and their checks. A new option is one row.
 #include "draft/options.h"
 
 #include <fmt/format.h>
@@ -20,46 +20,47 @@ using enum OptionType;
 constexpr std::string_view kTypeNames[] = {"text", "integer", "real", "bytes", "choice", "list"};
 
 constexpr OptionRow kOptions[] = {
-    // Where and how a step is computed.
+    // Computation.
     {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed"},
-    {"threads", integer, "0", ">= 0, <= 1024", "size of the team of threads; 0: as many as the process may use"},
+    {"threads", integer, "0", ">= 0, <= 1024", "number of threads; 0: as many as the process may use"},
     {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
     {"tf32", choice, "off", "on|off",
-     "on: products of float32 on a GPU round their factors to 10 bits behind the point, as TensorFloat32"},
-    {"seed", integer, "0", ">= 0", "start of all random numbers"},
+     "on: matrix products of float32 on a GPU use TensorFloat32, which rounds their factors to 10 bits of mantissa"},
+    {"seed", integer, "0", ">= 0", "seed of all random numbers"},
     {"dim", list, "", "NAME=N", "binds a symbolic dimension of the model's inputs"},
-    {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions that the session serves"},
+    {"shapes", list, "", "NAME=N,...", "further bindings of symbolic dimensions: inputs may have these shapes too"},
     // Memory.
-    {"memory", bytes, "", "> 0", "one budget where device and host share their memory"},
+    {"memory", bytes, "", "> 0", "the budget, where device and host share their memory"},
     {"device_memory", bytes, "", "> 0", "budget of the device's memory"},
     {"host_memory", bytes, "", "> 0", "budget of the host's memory, pinned memory included"},
     {"disk_memory", bytes, "", "> 0", "budget of the file in offload_dir"},
-    {"offload_dir", text, "", "DIR", "where state that fits no memory may lie during training"},
-    {"plan", text, "", "FILE", "a plan to follow instead of the search's: JSON, the whole plan or its integers"},
+    {"offload_dir", text, "", "DIR", "directory for training state that does not fit in memory"},
+    {"plan", text, "", "FILE",
+     "a plan to follow instead of searching for one: JSON, the whole plan or only its integers"},
     {"hardware", text, "", "NAME|FILE",
-     "a machine to plan for that is not this one: rtx3090, a100-80gb, h200, or its description as JSON"},
+     "another machine to plan for: rtx3090, a100-80gb, h200, or a JSON file that describes it"},
     {"profile_dir", text, "", "DIR",
-     "where times of kernels, copies and disk are kept once they are measured; else the user's cache directory"},
-    // What is trained.
+     "directory for the measured times of kernels, copies and disk; else the user's cache directory"},
+    // Parameters.
     {"trainable", list, "", "GLOB",
-     "initializers that are trained, whatever the file and the rules say, and whatever frozen matches"},
-    {"frozen", list, "", "GLOB", "parameters that are not trained, but for those that trainable matches"},
+     "initializers to train, even if frozen matches them or the model would not train them by itself"},
+    {"frozen", list, "", "GLOB", "parameters not to train, except those that trainable matches"},
     {"parameters_from", text, "", "FILE",
-     "the names of what is trained, one a line or those of a safetensors file, in place of the model's own list"},
+     "a list of the parameters to train, instead of the model's own: names, one a line, or a safetensors file"},
     {"tie", list, "", "GLOB|GLOB",
-     "parameters that are one, the first of them: of the same shape, or a matrix and its transpose"},
+     "parameters to train as one, with the values of the first: of the same shape, or a matrix and its transpose"},
     {"keep_gradients", list, "", "GLOB", "parameters whose gradients can be read after a step"},
     // The loss, for graphs that end in logits.
     {"loss", choice, "", "cross_entropy|mse|l1|bce",
-     "the loss to add to the graph: of classes along the last axis (label -100 does not count), of numbers, or of "
-     "yes and no"},
+     "the loss to add to the graph: cross_entropy for classes along the last axis (label -100 is ignored), mse and "
+     "l1 for numbers, bce for yes and no"},
     {"loss_from", choice, "auto", "auto|logits|probabilities",
-     "what cross_entropy and bce are given; auto: logits, unless a Softmax or Sigmoid makes the output"},
+     "what the output holds, for cross_entropy and bce; auto: logits, unless a Softmax or Sigmoid makes it"},
     {"loss_output", text, "", "NAME",
-     "the graph output that the loss is computed from; else the first of floats that is no single number"},
+     "the graph output that the loss is computed from; else the first with floats that is not a scalar"},
     {"loss_labels", text, "labels", "NAME",
      "the input that holds the labels, one of the graph or a new one: int64 classes for cross_entropy, else float32"},
-    {"loss_shift", integer, "0", ">= 0, <= 1", "1: labels are compared with the position before theirs"},
+    {"loss_shift", integer, "0", ">= 0, <= 1", "1: each label is compared with the output one position earlier"},
     // The optimizer.
     {"optimizer", choice, "adamw", "adamw|sgd", "how gradients become updates"},
     {"learning_rate", real, "0.001", ">= 0", "step size; protrain_session_set_learning_rate changes it between steps"},
@@ -67,21 +68,21 @@ constexpr OptionRow kOptions[] = {
     {"beta2", real, "0.999", ">= 0, < 1", "adamw: decay of the mean of squared gradients"},
     {"epsilon", real, "1e-08", "> 0", "adamw: added to the root of the mean of squares"},
     {"weight_decay", real, "0.01", ">= 0", "adamw: decoupled decay; sgd: added to the gradient, default 0"},
-    {"momentum", real, "0", ">= 0, < 1", "sgd: share of the last update that is kept"},
-    {"clip_norm", real, "", "> 0", "largest global norm of the gradients; above it all are scaled down"},
+    {"momentum", real, "0", ">= 0, < 1", "sgd: share of the last update that is added to the next"},
+    {"clip_norm", real, "", "> 0", "largest global norm of the gradients; if it is exceeded, all are scaled down"},
     {"clip_value", real, "", "> 0", "largest magnitude of an element of a gradient, after clip_norm"},
     {"on_nonfinite", choice, "stop", "stop|skip|rollback",
-     "what a NaN or infinity does: stop at once, skip the step, or leave everything as before the step"},
-    {"tokens_per_step", integer, "", "> 0", "tokens in one update; more than a batch holds are accumulated"},
+     "what a NaN or infinity does: stop at once, skip the update, or stop as if the step had not begun"},
+    {"tokens_per_step", integer, "", "> 0", "tokens in one update; if a batch holds fewer, gradients are accumulated"},
     {"accumulation", integer, "1", ">= 1", "batches whose gradients make one update"},
-    // What training goes on from.
+    // Resuming.
     {"resume", text, "", "DIR",
-     "goes on from a checkpoint, or from the newest one in a directory of them: weights, optimizer state, step, "
+     "continues from a checkpoint, or from the newest one in a directory: weights, optimizer state, step, "
      "seed"},
     // For tests.
     {"trial", list, "", "workers|delays|poison",
      "one worker per queue; sleeps before instructions; released memory filled with NaN"},
-    {"trace", choice, "none", "none|step", "step: each instruction and its time go to the log", "step"},
+    {"trace", choice, "none", "none|step", "step: logs each instruction and its time", "step"},
 };
 
 const OptionRow &row_of(const std::string &key) {
@@ -94,7 +95,7 @@ const OptionRow &row_of(const std::string &key) {
        nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
 }
 
-// Whether `number` keeps one condition: ">= 0", "> 0", "<= 8", "< 1".
+// True if `number` meets one condition: ">= 0", "> 0", "<= 8", "< 1".
 bool holds(std::string_view condition, double number) {
   const std::size_t digits = condition.find_first_of("-.0123456789");
   const double bound = parse_real(condition.substr(digits)).value();
@@ -165,7 +166,7 @@ bool Options::is_set(const std::string &key) const {
 std::string Options::get(const std::string &key) const {
   const OptionRow &row = row_of(key);
   if (const auto found = set_.find(key); found != set_.end()) return fmt::format("{}", fmt::join(found->second, "\n"));
-  if (key == "weight_decay" && get("optimizer") == "sgd") return "0";  // what people expect of each optimizer
+  if (key == "weight_decay" && get("optimizer") == "sgd") return "0";  // the customary default of each optimizer
   return std::string(row.fallback);
 }
 

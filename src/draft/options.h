@@ -1,4 +1,4 @@
-// Options: text pairs from one table that also feeds help, the command line and the docs.
+// Options: text pairs from one table, which also feeds help, the command line and the docs.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,28 @@ struct OptionRow {
   std::string_view key;
   OptionType type;
   std::string_view fallback;  // as text; "" = not set
-  std::string_view range;     // numbers: conditions, all of which hold (">= 0, < 1"); choices: globs ("cpu|cuda:*");
-                              // else what one value looks like ("NAME=N")
+  std::string_view range;  // numbers: conditions that all hold (">= 0, < 1"); choices: globs ("cpu|cuda:*"); otherwise
+                           // the form of a value ("NAME=N")
   std::string_view sentence;
-  std::string_view refused = "";  // known values that are refused by name until the library can do them; "*": all
+  std::string_view refused = "";  // known values that are refused by name until the library supports them; "*": all
 };
 
 std::span<const OptionRow> option_table();
 
 class Options {
  public:
-  // Checks key, type and range at once: Code::arg (an unknown key names the nearest one), Code::unsupported for what
-  // the table lists as refused. A list key accumulates, any other is replaced.
+  // Checks key, type and range immediately. Code::arg (an unknown key names the nearest one), Code::unsupported for
+  // values that the table refuses. A list key accumulates, any other is replaced.
   void set(const std::string &key, const std::string &value);
-  void clear(const std::string &key);             // as if it had never been set
-  std::string get(const std::string &key) const;  // what holds; "" where not set; list items joined by newlines
+  void clear(const std::string &key);  // as if it had never been set
+  std::string get(
+      const std::string &key) const;  // the value or its default, "" if neither; list items are joined by newlines
   bool is_set(const std::string &key) const;
 
   std::string text(const std::string &key) const { return get(key); }
   std::int64_t integer(const std::string &key) const;
   double real(const std::string &key) const;
-  std::uint64_t bytes(const std::string &key) const;  // 0 where not set
+  std::uint64_t bytes(const std::string &key) const;  // 0 if not set
   std::vector<std::string> list(const std::string &key) const;
 
   static std::string help();  // the table as a JSON array: key, type, default, range, sentence, available

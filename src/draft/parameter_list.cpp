@@ -15,7 +15,7 @@ namespace protrain::draft {
 
 namespace {
 
-constexpr std::uint64_t kMostHeader = 16 << 20;  // bytes: some 100,000 tensors
+constexpr std::uint64_t kMostHeader = 16 << 20;  // bytes, enough for some 100,000 tensors
 constexpr std::uint64_t kMostText = 16 << 20;
 
 std::string read_at(const File &file, std::uint64_t offset, std::uint64_t count) {
@@ -24,7 +24,7 @@ std::string read_at(const File &file, std::uint64_t offset, std::uint64_t count)
   return text;
 }
 
-// Names one a line cannot start with a length and a brace behind it.
+// A list of names, one per line, cannot start with a length and then a brace.
 bool is_safetensors(const File &file) {
   return file.size() > state::kLengthBytes && read_at(file, state::kLengthBytes, 1) == "{" &&
          read_at(file, state::kLengthBytes - 1, 1) == std::string(1, '\0');
@@ -55,8 +55,8 @@ std::vector<std::string> names_of_lines(const File &file) {
 
 }  // namespace
 
-graph::Declared declared_of(const std::string &parameters_from, const onnx_import::Model &model) {
-  graph::Declared declared = model.declared();
+graph::FileDeclarations declarations_of(const std::string &parameters_from, const onnx_import::Model &model) {
+  graph::FileDeclarations declared = model.declared();
   if (parameters_from.empty()) return declared;
   const File file = File::open(parameters_from);
   declared.list = is_safetensors(file) ? names_of_tensors(file) : names_of_lines(file);

@@ -1,4 +1,4 @@
-// The list of parameters that the option parameters_from names, or the model's own.
+// The list of parameters from the option parameters_from, or the model's own.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace protrain::draft {
 
-// The model's declarations; the list of the file `parameters_from` replaces them, unless that is "". Code::io, path,
-// format, limit.
-graph::Declared declared_of(const std::string &parameters_from, const onnx_import::Model &model);
+// The model's declarations, with their list replaced by the one in the file `parameters_from` unless that is "".
+// Code::io, path, format, limit.
+graph::FileDeclarations declarations_of(const std::string &parameters_from, const onnx_import::Model &model);
 
 }  // namespace protrain::draft

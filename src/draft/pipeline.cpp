@@ -10,7 +10,7 @@ namespace {
 
 using graph::ValueId;
 
-// Micro-batches of a step.
+// Micro-batches per step.
 std::uint64_t accumulation_of(const Settings &settings, const Batch &batch) {
   if (!settings.tokens_per_step) return static_cast<std::uint64_t>(settings.accumulation.value_or(1));
   require(!settings.accumulation, Code::arg, "tokens_per_step",
@@ -36,14 +36,15 @@ std::vector<bool> kept_gradients(const std::vector<std::string> &patterns, const
   return kept;
 }
 
-// Fills the draft stage by stage, in the order of run().
+// Fills the draft stage by stage, in the order of run(). It is a class because every stage reads what earlier ones put
+// into the draft. After it nothing in the draft changes.
 class Pipeline {
  public:
   Pipeline(const Settings &settings, TargetMachine &machine) : settings_(settings), machine_(machine) {
     draft_.settings = settings;
   }
 
-  Draft run(const onnx_import::Source &source) {
+  Draft run(const onnx_import::ModelSource &source) {
     load_first(load_model(settings_, source));
     for (const onnx_import::DimBindings &shapes : settings_.shapes) {
       differentiate(load_model(settings_, source, shapes));
@@ -60,7 +61,7 @@ class Pipeline {
     draft_.splits = std::move(loaded.prepared.splits);
     draft_.loss_from = std::move(loaded.prepared.loss_from);
     for (const passes::Finding &finding : loaded.prepared.findings) {
-      if (!finding.tied_to.empty()) draft_.ties.emplace(finding.initializer, Tie{finding.tied_to, finding.turned});
+      if (!finding.tied_to.empty()) draft_.ties.emplace(finding.initializer, Tie{finding.tied_to, finding.transposed});
       if (!finding.doubt.empty()) draft_.doubts.push_back(finding.initializer);
     }
     draft_.unmatched = std::move(loaded.prepared.unmatched);
@@ -93,11 +94,11 @@ class Pipeline {
     for (std::size_t p = 0; same && p < a.parameters.size(); ++p)
       same = a.value(a.parameters[p]).name == b.value(b.parameters[p]).name &&
              a.value(a.parameters[p]).type == b.value(b.parameters[p]).type;
-    require(same, Code::shape, "shapes", "under one of the bindings the model has other parameters");
+    require(same, Code::shape, "shapes", "the model's parameters differ between the bindings");
   }
 
-  // Every operator that has no kernel is told at once, before anything is measured. The profile comes next: it settles
-  // which algorithms kernels use, and so the scratch that Programs have to have.
+  // Compiles all kernels first, so that operators without one are reported before anything is measured. Then comes the
+  // profile: it decides which algorithms the kernels use, and so the scratch of the Programs.
   void measure() {
     std::vector<const graph::Graph *> graphs;
     for (const auto &variant : draft_.variants) {
@@ -132,7 +133,7 @@ class Pipeline {
     }
   }
 
-  // What has to be known of all gradients before the first parameter changes.
+  // True if something must be known of all gradients before the first parameter changes.
   bool needs_barrier() const {
     return settings_.clip_norm > 0 || settings_.on_nonfinite != NonfinitePolicy::stop || accumulates() ||
            draft_.scales_loss();
@@ -145,7 +146,7 @@ class Pipeline {
 
 }  // namespace
 
-Draft run_pipeline(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine) {
+Draft run_pipeline(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine) {
   return Pipeline(settings, machine).run(source);
 }
 

@@ -6,7 +6,7 @@
 
 namespace protrain::draft {
 
-// Where nothing fits the budgets the draft is that of the smallest plan, and `decision.found.best` is empty.
-Draft run_pipeline(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine);
+// If nothing fits the budgets, the draft has the smallest plan and `decision.found.best` is empty.
+Draft run_pipeline(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine);
 
 }  // namespace protrain::draft

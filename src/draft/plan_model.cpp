@@ -14,7 +14,7 @@ namespace protrain::draft {
 
 namespace {
 
-// `choice`: what the plan was expanded from; nullptr: it was read from a file, and has no one size of chunks.
+// `choice` is what the plan was expanded from, or nullptr for a plan from a file, which has no single chunk size.
 Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
   const auto on_host =
       std::ranges::count_if(plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::host; });
@@ -46,12 +46,12 @@ Json point_json(const plan::Point &point, const graph::Graph &graph) {
   return json;
 }
 
-// A plan from a file is taken at its word.
+// A plan from a file is always followed.
 bool is_feasible(const Draft &draft) { return !draft.settings.plan.empty() || draft.decision.found.best.has_value(); }
 
-// What half as much again, and a quarter less, of the first budget would give; and twice the batch, on paper: here its
-// kernels would have to be measured.
-std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::Source &source,
+// Tries half as much again and a quarter less of the first budget. Also tries twice the batch, but only on paper,
+// because here its kernels would have to be measured.
+std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::ModelSource &source,
                                       TargetMachine &machine, const Draft &draft) {
   std::vector<Alternative> found;
   constexpr std::uint64_t kMost = 1ull << 62;
@@ -80,7 +80,7 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
   return found;
 }
 
-// Every change together with its text.
+// One object per change, with its text.
 Json changes_json(const std::vector<Change> &changes) {
   Json json = Json::array();
   for (const Change &change : changes) {
@@ -91,7 +91,7 @@ Json changes_json(const std::vector<Change> &changes) {
   return json;
 }
 
-// The plan, its figures, and the budgets that it keeps to.
+// The plan, its figures, and its budgets.
 Json figures_json(const std::string &model, const Draft &draft) {
   const plan::Found &found = draft.decision.found;
   const plan::Choice *choice = found.best                ? &found.best->choice

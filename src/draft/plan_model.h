@@ -8,13 +8,13 @@
 
 namespace protrain::draft {
 
-// The plan that the search would choose, what a step would take and hold, and why; for the machine that the option
-// `hardware` describes, or for this one, whose kernels are then measured. Nothing is allocated but what that needs, no
-// weights are read.
+// The plan that the search would choose, the time and memory of a step, and the reasons. The machine is the one
+// that the option `hardware` describes, or this one, whose kernels are then measured. Allocates only what that
+// needs and reads no weights.
 std::string plan_model(const Options &options, const std::string &model_path, const Log &progress);
 
-// Measures this machine on the model's kernels, whatever an earlier session has measured: a description of the machine
-// that the option `hardware` takes elsewhere.
+// Measures this machine on the model's kernels, ignoring earlier measurements. The result is a description that the
+// option `hardware` accepts elsewhere.
 std::string profile_model(const Options &options, const std::string &model_path, const Log &progress);
 
 }  // namespace protrain::draft

@@ -53,8 +53,8 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
   return plan;
 }
 
-// Which points are laid out hangs on the budgets: so that the figures of a refusal, given together, do, they are tried
-// and, where the same plan is not found again, taken from what is.
+// The budgets decide which points are laid out, so the figures of a refusal might not work when all are given together.
+// We try them; if another plan comes out, we take its figures.
 plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
                         const std::function<plan::Smallest(const plan::Terms &)> &find) {
   constexpr int kTries = 3;

@@ -1,4 +1,4 @@
-// The choice of a plan: what a file says, or what the search finds inside the budgets.
+// The choice of a plan: from a file, or the best one that the search finds inside the budgets.
 #pragma once
 
 #include <optional>
@@ -10,31 +10,31 @@
 
 namespace protrain::draft {
 
-// The plan, and what led to it.
+// The plan, and how it was found.
 struct Decision {
   plan::Plan plan;
-  plan::Found found;                       // best: none where a file said it, or where nothing fits
-  std::optional<plan::Smallest> smallest;  // where the search found nothing
-  std::optional<plan::Bytes> with_disk;    // where there is no disk: what the smallest plan needs if there is one
+  plan::Found found;                       // `best` is empty if the plan comes from a file or nothing fits
+  std::optional<plan::Smallest> smallest;  // set if the search found nothing
+  std::optional<plan::Bytes> with_disk;    // without a disk: what the smallest plan would need if there were one
   double search_seconds = 0;
 };
 
-// What a plan is chosen for.
+// The inputs of the choice.
 struct PlanningInputs {
   const Settings &settings;
   const PlanLowering &lowering;
-  const ShapeVariant &variant;  // the first: what it takes is what counts
+  const ShapeVariant &variant;  // the first variant; the plan is chosen for its costs
   const profile::Profile &profile;
   Budget budget;
-  bool barrier = false;  // what the settings ask for needs the barrier order
+  bool barrier = false;  // the settings need the barrier order
   std::uint64_t accumulation = 1;
   plan::OptimizerBytes optimizer;
 };
 
-// Code::arg, Code::format where the file's plan does not fit.
+// Code::arg, Code::format if the file's plan does not fit.
 Decision choose_plan(const PlanningInputs &inputs);
 
-// What the simulator says of the Programs that a step runs.
+// The simulated Programs of a step.
 struct Prediction {
   program::Simulation step, accumulate;
   double seconds(std::uint64_t accumulation) const;  // of all batches of a step together

@@ -14,15 +14,15 @@ struct ProgramSet {
   // The Programs of one shape variant.
   struct Variant {
     program::Program step;        // the last or only micro-batch: ends in Updates
-    program::Program accumulate;  // a micro-batch before the last; empty where there is none
+    program::Program accumulate;  // an earlier micro-batch; empty if there is none
     program::Program evaluation;
   };
   program::State state;
   std::vector<Variant> variants;  // per shape variant
-  program::Program settlement;    // the Updates that the last step left to the next; empty: they never are
-  plan::Bytes bytes{};            // of each tier: the largest that a Program needs
+  program::Program settlement;    // the Updates that the last step deferred to the next; empty if none are deferred
+  plan::Bytes bytes{};            // of each tier: the largest that any Program needs
 
-  // Calls act(program) for each that is not empty.
+  // Calls act(program) for each one that is not empty.
   template <typename Do>
   void each(Do &&act) const {
     const auto one = [&](const program::Program &program) {
@@ -37,15 +37,15 @@ struct ProgramSet {
   }
 };
 
-// PlanLowering: makes the Programs of a plan, of any number of plans for the same graphs.
+// PlanLowering: makes the Programs of plans, for any number of plans over the same graphs.
 class PlanLowering {
  public:
-  // `variants` must outlive it. Asks the machine for the scratch of every kernel, once.
+  // `variants` must outlive it. Asks the machine once for the scratch of every kernel.
   PlanLowering(const std::vector<std::unique_ptr<ShapeVariant>> &variants, TargetMachine &machine,
                program::StateRequest request);
 
   ProgramSet lower(const plan::Plan &plan) const;
-  // Without evaluation, which needs less than the step of the same shapes: for a search.
+  // Leaves evaluation out, which needs less than the step of the same shapes. For the search.
   ProgramSet lower_training(const plan::Plan &plan) const;
 
  private:

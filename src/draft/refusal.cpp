@@ -18,17 +18,17 @@ std::string key_of(Tier tier, const Budget &budget) {
   return tier == Tier::host ? "host_memory" : "disk_memory";
 }
 
-bool fits(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine) {
+bool fits(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine) {
   try {
     return estimate(settings, source, machine).decision.found.best.has_value();
-  } catch (const Error &error) {  // shapes that the model cannot have
+  } catch (const Error &error) {  // the model cannot have these shapes
     if (error.code == Code::nomem) throw;
     return false;
   }
 }
 
 // The largest half, quarter, ... of a dimension with which something fits.
-std::optional<Binding> smaller(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine,
+std::optional<Binding> smaller(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                                Binding binding) {
   Settings changed = settings;
   for (int i = 0; i < kHalvings && binding.size > 1; ++i) {
@@ -52,7 +52,7 @@ Change more_memory(const Draft &draft) {
   return more;
 }
 
-// A disk of `with` bytes, and what memory lacks beside it.
+// A disk of with[2] bytes, and the memory that is missing besides.
 Change with_disk(const plan::Bytes &with, const Draft &draft) {
   const std::string disk = fmt::format("{} ({})", with[Tier::disk], bytes_text(with[Tier::disk]));
   Change change =
@@ -70,7 +70,7 @@ Change with_disk(const plan::Bytes &with, const Draft &draft) {
 
 }  // namespace
 
-std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::Source &source,
+std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::ModelSource &source,
                                      TargetMachine &machine, const Draft &draft) {
   std::vector<Change> changes = {more_memory(draft)};
   const auto &disk = draft.decision.with_disk;
@@ -82,7 +82,8 @@ std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import
   return changes;
 }
 
-void refuse(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine, const Draft &draft) {
+void refuse(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
+            const Draft &draft) {
   const Tier tier = *draft.decision.smallest->lacks;
   const std::uint64_t needed = draft.decision.smallest->point.laid_out.bytes[tier];
   const std::string key = key_of(tier, draft.budget);

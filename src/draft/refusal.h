@@ -1,4 +1,4 @@
-// Refusal: what to change where nothing fits the budgets.
+// Refusal: what to change when nothing fits the budgets.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace protrain::draft {
 
-// A change of options, together, that makes a plan fit: "memory" to "1234", "dim" to "batch=2", "offload_dir" to "DIR".
+// Options that make a plan fit when changed together: "memory" to "1234", "dim" to "batch=2", "offload_dir" to "DIR".
 struct Change {
   std::vector<std::pair<std::string, std::string>> options;
   std::string text;  // for people: "batch=2 instead of 8"
 };
-std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::Source &source,
+std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::ModelSource &source,
                                      TargetMachine &machine, const Draft &draft);
 
-// Fails with the smallest budget that works and all of these changes: Code::budget.
-[[noreturn]] void refuse(const Settings &settings, const onnx_import::Source &source, TargetMachine &machine,
+// Code::budget with the smallest budget that works and all of these changes.
+[[noreturn]] void refuse(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                          const Draft &draft);
 
 }  // namespace protrain::draft

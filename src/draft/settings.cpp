@@ -24,8 +24,7 @@ DType precision_of(const std::string &name) {
 std::optional<passes::Loss> loss_of(const Options &options) {
   if (!options.is_set("loss")) {
     for (const char *key : {"loss_output", "loss_labels", "loss_shift", "loss_from"})
-      require(!options.is_set(key), Code::arg, key, "{} says how the option loss is computed, and loss is not set",
-              key);
+      require(!options.is_set(key), Code::arg, key, "{} has no effect unless the option loss is set", key);
     return std::nullopt;
   }
   using Kind = passes::Loss::Kind;
@@ -36,7 +35,7 @@ std::optional<passes::Loss> loss_of(const Options &options) {
           "loss_from says what cross_entropy and bce are given; {} compares numbers as they are", options.text("loss"));
   using From = passes::Loss::From;
   const std::map<std::string, From> sources = {
-      {"auto", From::found}, {"logits", From::logits}, {"probabilities", From::probabilities}};
+      {"auto", From::automatic}, {"logits", From::logits}, {"probabilities", From::probabilities}};
   return passes::Loss{.kind = kind,
                       .output = options.text("loss_output"),
                       .labels = options.text("loss_labels"),

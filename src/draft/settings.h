@@ -1,4 +1,4 @@
-// Settings: what the options of a session say, as values. The texts of options are read here and nowhere else.
+// Settings: the options of a session as values. Only this file reads the texts of options.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 
 namespace protrain::draft {
 
-// What happens to a step whose loss or gradients are not finite.
+// The treatment of a step whose loss or gradients are not finite.
 enum class NonfinitePolicy : std::uint8_t {
   stop,      // an error; in the overlap order some parameters may have taken the step
   skip,      // the step counts, no parameter changes
   rollback,  // an error, and everything is as before the step
 };
 
-// What tests ask for: the option trial.
+// The option trial, for tests.
 struct Trials {
-  bool workers = false;  // one for each queue
+  bool workers = false;  // one worker per queue
   bool delays = false;   // sleeps before instructions
   bool poison = false;   // released memory is filled with NaN
 };
 
-// In the order of the table of options. Texts and lists that are not set are empty, numbers that are not set are none.
+// In the order of the option table. Texts and lists that are not set are empty; numbers that are not set have no value.
 struct Settings {
   std::string device = "cpu";
   int threads = 0;
@@ -48,7 +48,7 @@ struct Settings {
 
   backend::Optimizer optimizer;
   double learning_rate = 0;
-  double clip_norm = 0;  // 0: none
+  double clip_norm = 0;  // 0: no limit
   NonfinitePolicy on_nonfinite = NonfinitePolicy::stop;
   std::optional<std::int64_t> tokens_per_step, accumulation;
 
@@ -56,10 +56,10 @@ struct Settings {
   Trials trials;
 };
 
-// Code::arg where options contradict each other, Code::shape where one dim is bound to two sizes.
+// Code::arg if options contradict each other, Code::shape if one dim is bound to two sizes.
 Settings settings_of(const Options &options);
 
-// As the option `precision` has it: "fp32", "bf16", "fp16".
+// The name in the option `precision`: "fp32", "bf16", "fp16".
 const char *precision_name(DType precision);
 
 }  // namespace protrain::draft

@@ -1,4 +1,4 @@
-// ShapeVariant: one binding of the model's symbolic dimensions, and the graphs of what a session does under it.
+// ShapeVariant: one binding of the model's symbolic dimensions, and the graphs of a session under it.
 #pragma once
 
 #include "draft/batch.h"
@@ -7,7 +7,7 @@
 namespace protrain::draft {
 
 struct ShapeVariant {
-  graph::Graph forward;  // without randomness: evaluation
+  graph::Graph forward;  // without randomness, for evaluation
   graph::ValueId loss = graph::ValueId::none;
   grad::Training training;
   Batch batch;

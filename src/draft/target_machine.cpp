@@ -11,7 +11,7 @@ namespace protrain::draft {
 
 namespace {
 
-// Code::unsupported where TF32 is asked for and nothing is computed in it.
+// Code::unsupported if TF32 is asked for where nothing computes in it.
 void require_tf32(const Settings &settings) {
   if (!settings.tf32) return;
   require(settings.device.starts_with("cuda:"), Code::unsupported, "tf32",

@@ -1,4 +1,4 @@
-// TargetMachine: the machine that a draft is made for, the one at hand or one that is only described.
+// TargetMachine: the machine that a draft is made for, at hand or only described.
 #pragma once
 
 #include <map>
@@ -14,23 +14,23 @@
 
 namespace protrain::draft {
 
-// The device that the settings name; Code::unsupported where it does not compute in their precision.
+// The device that the settings name. Code::unsupported if it cannot compute in their precision.
 std::unique_ptr<backend::Device> open_device(const Settings &settings);
 
 class TargetMachine {
  public:
   virtual ~TargetMachine() = default;
-  // Capacities, and rates; kernel times too where they can be measured.
+  // Capacities and rates, and kernel times if they can be measured.
   virtual profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                                    const backend::Optimizer &optimizer) = 0;
   // Code::unsupported lists every operator that the machine has no kernel for.
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
 };
 
-// The device at hand. What it has not measured in an earlier session it measures, and tells `log` how far it is.
+// The device at hand. It measures what earlier sessions have not measured, and reports progress to `log`.
 class LocalMachine final : public TargetMachine {
  public:
-  // All must outlive it. `anew`: what was measured before does not count.
+  // All arguments must outlive it. `anew` ignores earlier measurements.
   LocalMachine(backend::Device &device, run::Kernels &kernels, const Settings &settings, const Log &log,
                bool anew = false);
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
@@ -45,7 +45,7 @@ class LocalMachine final : public TargetMachine {
   const bool anew_;
 };
 
-// A machine by its description alone.
+// A machine known only by its description.
 class PaperMachine final : public TargetMachine {
  public:
   explicit PaperMachine(profile::Profile profile) : profile_(std::move(profile)) {}
@@ -58,10 +58,10 @@ class PaperMachine final : public TargetMachine {
   profile::Profile profile_;
 };
 
-// A machine whose profile is there already: no time is spent on measuring it for another graph.
+// A machine whose profile already exists: no time is spent on measuring another graph.
 class ProfiledMachine final : public TargetMachine {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive it.
   ProfiledMachine(TargetMachine &machine, const profile::Profile &profile) : machine_(machine), profile_(profile) {}
   profile::Profile profile(const std::vector<const graph::Graph *> &, const backend::Optimizer &) override {
     return profile_;
@@ -73,13 +73,13 @@ class ProfiledMachine final : public TargetMachine {
   const profile::Profile &profile_;
 };
 
-// The machine that the settings name for a look alone, with a device behind it where it is the one at hand.
+// The machine that the settings name, for an estimate; it owns the device if that is the one at hand.
 class NamedMachine {
  public:
-  // `settings` and `progress` must outlive it. `anew`: as for a LocalMachine.
+  // `settings` and `progress` must outlive it. `anew` is as for LocalMachine.
   NamedMachine(const Settings &settings, const Log &progress, bool anew = false);
   TargetMachine &operator*() { return *machine_; }
-  std::map<std::string, std::uint64_t> scratch() const { return kernels_->scratch(); }  // of a device at hand
+  std::map<std::string, std::uint64_t> scratch() const { return kernels_->scratch(); }  // only for a device at hand
 
  private:
   std::unique_ptr<backend::Device> device_;
@@ -87,7 +87,7 @@ class NamedMachine {
   std::unique_ptr<TargetMachine> machine_;
 };
 
-// What the option `hardware` says: a known name, or a JSON file.
+// The machine of the option `hardware`: a known name, or a JSON file.
 profile::Profile described_machine(const std::string &hardware);
 
 }  // namespace protrain::draft

@@ -1,6 +1,6 @@
-// Reverse-mode differentiation over the graph: walk the forward nodes backwards and ask each operator's rule.
-// Contributions are summed in the order in which they are made, each as soon as it is known: at most one partial sum
-// a value is alive, and a parameter's Update can follow its last contribution at once.
+// Reverse-mode differentiation over the graph: walk the forward nodes backwards and ask each operator for its rule.
+// Every contribution to a gradient is summed as soon as it is known, in the order of creation. So at most one partial
+// sum per value is alive, and a parameter's Update can follow its last contribution at once.
 #include "grad/training.h"
 
 #include <algorithm>
@@ -24,11 +24,11 @@ using graph::ValueId;
 
 constexpr ValueId kNone = ValueId::none;
 
-// Which values lie between a trained parameter and the loss.
-class Path {
+// Knows which values lie between a trained parameter and the loss.
+class GradientPath {
  public:
-  Path(const Graph &graph, ValueId loss) : wanted_(graph.value_count()), needed_(graph.value_count()) {
-    for (ValueId id : graph.parameters)  // one without elements has nothing to train
+  GradientPath(const Graph &graph, ValueId loss) : wanted_(graph.value_count()), needed_(graph.value_count()) {
+    for (ValueId id : graph.parameters)  // a parameter without elements has nothing to train
       wanted_[index(id)] = !graph.value(id).frozen && element_count(graph.value(id).type.shape) > 0;
     for (const Node &node : graph.nodes())
       for (ValueId out : node.outputs)
@@ -39,7 +39,7 @@ class Path {
         for (ValueId in : node->inputs)
           if (in != kNone) needed_[index(in)] = true;
   }
-  // Values made after the path was taken (gradients) are on no path.
+  // Values created after the path was computed (gradients) are on no path.
   bool wants(ValueId id) const {
     return id != kNone && index(id) < wanted_.size() && wanted_[index(id)] && needed_[index(id)];
   }
@@ -57,7 +57,7 @@ class Path {
   std::vector<bool> needed_;  // the loss depends on it
 };
 
-void require_gradients(const Graph &graph, const Path &path) {
+void require_gradients(const Graph &graph, const GradientPath &path) {
   std::vector<std::string> missing;
   for (const Node &node : graph.nodes()) {
     const ops::Op *op = ops::find(node.op);
@@ -68,7 +68,7 @@ void require_gradients(const Graph &graph, const Path &path) {
           "{} operators on the way to the loss have no gradient: {}", missing.size(), fmt::join(missing, ", "));
 }
 
-// The node that makes the loss a mean over targets; nullptr where none does.
+// The node that makes the loss a mean over targets, or nullptr if none does.
 const Node *mean_over_targets(const Graph &graph, ValueId loss) {
   const Node *node = nullptr;
   for (NodeId at = graph.value(loss).producer; at != NodeId::none; at = graph.value(node->inputs[0]).producer) {
@@ -80,9 +80,13 @@ const Node *mean_over_targets(const Graph &graph, ValueId loss) {
   return nullptr;
 }
 
-class Builder final : public ops::GradientBuilder {
+// Appends the backward nodes to the training graph. It is the GradientBuilder that operators' rules talk to: it hands
+// them the gradients of their outputs, takes theirs for the inputs, and sums up. It also adds what the whole batch
+// needs: weights of micro-batches, norms, the factor that Updates apply.
+class TrainingBuilder final : public ops::GradientBuilder {
  public:
-  Builder(Training &training, const Path &path) : training_(training), graph_(training.graph), path_(path) {
+  TrainingBuilder(Training &training, const GradientPath &path)
+      : training_(training), graph_(training.graph), path_(path) {
     forward_readers_.resize(graph_.value_count(), 0);
     for (const Node &node : graph_.nodes())
       for (ValueId in : node.inputs)
@@ -151,7 +155,7 @@ class Builder final : public ops::GradientBuilder {
     }
   }
 
-  // Nothing comes back from behind an operator whose gradient is zero, such as Round.
+  // False for nodes behind an operator whose gradient is zero, such as Round: no gradient comes back to them.
   bool reaches(const Node &node) {
     return std::ranges::any_of(node.outputs, [this](ValueId id) { return gradient_of(id) != kNone; });
   }
@@ -162,7 +166,7 @@ class Builder final : public ops::GradientBuilder {
     ops::find(node.op)->gradient(*this, current_);
   }
 
-  // What the whole batch's gradients are weighted with; before anything is summed.
+  // Emits the weight of this micro-batch in the gradients of the whole batch. Call it before anything is summed.
   void weigh(ValueId loss) {
     begin("weight");
     const Node *mean = mean_over_targets(graph_, loss);
@@ -176,7 +180,7 @@ class Builder final : public ops::GradientBuilder {
     training_.weight = emit("CountTargets", {mean->inputs[mean->op == "CrossEntropy" ? 1 : 2]}, attributes);
   }
 
-  // The summed gradient of a parameter and its squared norm.
+  // Emits the summed gradient of a parameter and its squared norm.
   void finish(std::size_t parameter) {
     const ValueId id = graph_.parameters[parameter];
     ValueId gradient = gradient_of(id);
@@ -193,7 +197,7 @@ class Builder final : public ops::GradientBuilder {
     waiting_.push_back(parameter);
   }
 
-  // The small gradients of a block have one node for their norms, at its end.
+  // Emits one node for the norms of a block's small gradients, at the end of the block.
   void finish_waiting() {
     if (waiting_.empty()) return;
     begin(graph_.value(graph_.parameters[waiting_[0]]).name);
@@ -204,7 +208,7 @@ class Builder final : public ops::GradientBuilder {
     block_ = block;
   }
 
-  // The norm of all gradients, and what they are to be scaled by.
+  // Emits the norm of all gradients and the factor to scale them by.
   void join(double clip_norm) {
     begin("gradients");
     std::vector<ValueId> norms;
@@ -223,7 +227,8 @@ class Builder final : public ops::GradientBuilder {
 
   static constexpr std::size_t kMostTogether = 32;
 
-  // A normalization's gradient adds what came before it, by the residual beside it, in the same pass: its last operand.
+  // A normalization's gradient node can add the gradient of the residual beside it in the same pass; that
+  // gradient is its last operand.
   bool is_added(ValueId input, ValueId gradient) const {
     const bool normalizes = current_.op == "LayerNormalization" || current_.op == "RMSNormalization";
     return normalizes && input == current_.inputs[0] &&
@@ -239,7 +244,8 @@ class Builder final : public ops::GradientBuilder {
     for (std::size_t i = 0; i < norms.size(); ++i) training_.squared_norms[parameters[i]] = norms[i];
   }
 
-  // What the gradients are too large by: the sum of the micro-batches' weights, each times the loss scale.
+  // Emits the factor by which gradients are too large: the sum of the micro-batches' weights,
+  // each times the loss scale.
   ValueId join_weights() {
     if (training_.weight == kNone) return training_.loss_scale;
     std::vector<ValueId> weighted = {accumulator({DType::f64, {}}), training_.weight};
@@ -248,7 +254,7 @@ class Builder final : public ops::GradientBuilder {
     return emit("Accumulate", weighted);
   }
 
-  // What is emitted from here on belongs to no forward node.
+  // Nodes emitted from here on belong to no forward node.
   void begin(const std::string &name) {
     current_ = {.op = "", .name = name};
     current_name_ = name;
@@ -260,16 +266,16 @@ class Builder final : public ops::GradientBuilder {
 
   Training &training_;
   Graph &graph_;
-  const Path &path_;
+  const GradientPath &path_;
   Node current_;
   std::string current_name_;
   std::vector<int> forward_readers_;  // per forward value
-  std::vector<ValueId> sums_;         // per forward value: what was contributed so far
-  std::int32_t block_ = -1;           // of the forward node that was visited last
-  std::vector<std::size_t> waiting_;  // parameters of it whose gradients have no norm yet
+  std::vector<ValueId> sums_;         // per forward value: the sum of contributions so far
+  std::int32_t block_ = -1;           // block of the last visited forward node
+  std::vector<std::size_t> waiting_;  // parameters of that block whose gradients have no norm yet
 };
 
-// For each forward node, the parameters whose first reader it is: their gradients are complete once it was visited.
+// For each forward node, the parameters that it reads first. Their gradients are complete once it has been visited.
 std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) {
   std::vector<std::vector<std::size_t>> first(graph.node_count());
   const auto consumers = graph.consumers();
@@ -280,7 +286,7 @@ std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) 
   return first;
 }
 
-void require_loss(const Graph &graph, ValueId loss, const Path &path) {
+void require_loss(const Graph &graph, ValueId loss, const GradientPath &path) {
   const graph::Value &value = graph.value(loss);
   require(is_float(value.type.dtype) && element_count(value.type.shape) == 1, Code::graph, value.name,
           "the loss is {}, not a float scalar; name a scalar output, or export the model with its loss",
@@ -295,15 +301,15 @@ Training build(Graph forward, ValueId loss, const Settings &settings) {
   Graph &graph = training.graph;
   graph.outputs = {loss};
   graph.drop_dead_nodes();
-  const Path path(graph, loss);
+  const GradientPath path(graph, loss);
   require_loss(graph, loss, path);
   require_gradients(graph, path);
   training.gradients.assign(graph.parameters.size(), kNone);
   training.squared_norms.assign(graph.parameters.size(), kNone);
 
-  const auto completed_by = parameters_first_read(graph);  // of the forward nodes alone
+  const auto completed_by = parameters_first_read(graph);  // indexes forward nodes only
   if (settings.accumulate) training.accumulators.assign(graph.parameters.size(), kNone);
-  Builder builder(training, path);
+  TrainingBuilder builder(training, path);
   if (settings.accumulate) builder.weigh(loss);
   builder.start_at(loss, settings.scale_loss);
   for (std::size_t i = completed_by.size(); i-- > 0;) {
@@ -315,7 +321,7 @@ Training build(Graph forward, ValueId loss, const Settings &settings) {
   builder.finish_waiting();
 
   require(std::ranges::any_of(training.gradients, [](ValueId id) { return id != kNone; }), Code::graph,
-          graph.value(loss).name, "the gradients of all trained parameters are zero wherever they are defined");
+          graph.value(loss).name, "the gradients of all trained parameters are always zero");
   builder.join(settings.clip_norm);
   graph.outputs = {training.loss};
   std::ranges::copy_if(training.gradients, std::back_inserter(graph.outputs), [](ValueId id) { return id != kNone; });

@@ -1,4 +1,4 @@
-// Array: construction, reading, and the changes of shape that keep repeated axes stored once.
+// Array: construction, reading, and changes of shape that keep repeated axes stored once.
 #include "graph/array.h"
 
 #include <algorithm>
@@ -40,14 +40,14 @@ std::vector<T> all_values(const Array &array) {
 bool is_empty(const Shape &shape) { return std::ranges::find(shape, 0) != shape.end(); }
 
 // Runs of axes of two shapes with equal products: axes [old_begin, old_end) become [new_begin, new_end).
-struct Group {
+struct AxisGroup {
   std::size_t old_begin, old_end, new_begin, new_end;
 };
 
-// Both shapes have the same element count, which is not 0.
-std::vector<Group> matching_groups(const Shape &from, const Shape &to) {
-  std::vector<Group> groups;
-  Group at{0, 0, 0, 0};
+// Both shapes must have the same element count, and not 0.
+std::vector<AxisGroup> matching_groups(const Shape &from, const Shape &to) {
+  std::vector<AxisGroup> groups;
+  AxisGroup at{0, 0, 0, 0};
   while (at.old_end < from.size() || at.new_end < to.size()) {
     std::int64_t left = 1, right = 1;
     do {
@@ -139,7 +139,7 @@ Array Array::compact() const {
   for (std::size_t axis = 0; axis < stored_.size(); ++axis) {
     const std::int64_t length = result.stored_[axis];
     if (length == 1) continue;
-    // [outer][length][inner]: the axis repeats where each outer step equals itself moved by one slice.
+    // As [outer][length][inner]: the axis repeats if each outer step equals itself shifted by one slice.
     std::int64_t outer = 1;
     for (std::size_t i = 0; i < axis; ++i) outer *= result.stored_[i];
     const std::size_t step = result.stored_bytes() / static_cast<std::size_t>(outer);
@@ -162,9 +162,9 @@ Array Array::reshaped(const Shape &shape) const {
   require(element_count(shape) == element_count(this->shape()), Code::shape, "", "{} elements cannot be seen as {}",
           element_count(this->shape()), to_text(shape));
   if (is_empty(shape)) return filled({dtype(), shape}, 0);
-  // A group of axes is repeated as a whole, stored as a whole, or must be written out.
+  // Each group of axes is either repeated as a whole, stored as a whole, or has to be written out.
   Shape wanted = stored_, stored(shape.size(), 1);
-  for (const Group &group : matching_groups(this->shape(), shape)) {
+  for (const AxisGroup &group : matching_groups(this->shape(), shape)) {
     bool once = true;
     for (std::size_t i = group.old_begin; i < group.old_end; ++i) once = once && stored_[i] == 1;
     if (once) continue;

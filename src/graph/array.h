@@ -1,6 +1,6 @@
-// Array: a constant tensor's values, kept compact.
-// An axis along which the values do not change is stored once: a (B, 1, S, S) mask that does not depend on the batch
-// holds S * S elements, and Expand costs nothing. Folding at batch 228 is then as cheap as at batch 1.
+// Array: the values of a constant tensor, kept compact. An axis along which the values do not change is stored once. A
+// (B, 1, S, S) mask that does not depend on the batch holds S * S elements, and Expand costs nothing. Folding at batch
+// 228 is then as cheap as at batch 1.
 #pragma once
 
 #include <cstddef>
@@ -40,27 +40,26 @@ class Array {
   const std::byte *bytes() const { return bytes_ ? bytes_->data() : nullptr; }
   std::size_t stored_bytes() const { return bytes_ ? bytes_->size() : 0; }
 
-  // Element i of the stored data, in stored row-major order.
+  // Element i of the stored data, in row-major order of the stored shape.
   double stored_double(std::int64_t i) const;
   std::int64_t stored_integer(std::int64_t i) const;  // floats are truncated
 
-  // All elements in row-major order, repeated axes written out.
+  // All elements in row-major order, with repeated axes written out.
   std::vector<double> doubles() const;
   std::vector<std::int64_t> integers() const;
-  void write_dense(std::byte *out) const;  // byte_count(dtype, shape) bytes
+  void write_dense(std::byte *out) const;  // writes byte_count(dtype, shape) bytes
 
-  // Strides over the stored data, in elements, 0 along repeated axes; for walking type().shape.
+  // Strides over the stored data for walking type().shape: in elements, 0 along repeated axes.
   std::vector<std::int64_t> strides() const;
 
-  // The same values with every axis that can be stored once stored once.
+  // The same values, with every axis that can be stored once stored once.
   Array compact() const;
-  // The same values under another shape of equal element count; repeated axes are written out only where they are
-  // joined with others.
+  // The same values under another shape of equal element count. Repeated axes are written out only if they join others.
   Array reshaped(const Shape &shape) const;
-  // Stretched to `shape` (broadcasting rules); costs nothing.
+  // The values broadcast to `shape`; costs nothing.
   Array expanded(const Shape &shape) const;
   Array densified() const;
-  // The axes that `stored` names in full written out; `stored` covers what is stored now.
+  // The values with the axes that `stored` gives in full written out. `stored` must include everything stored now.
   Array stored_as(const Shape &stored) const;
   // Bitwise equality of type and values.
   bool same_as(const Array &other) const;
@@ -68,17 +67,17 @@ class Array {
  private:
   Type type_;
   Shape stored_;
-  // Shared because folding passes values from array to array and copies of a graph hold the same constants.
+  // Shared, because folding passes values between arrays and copies of a graph hold the same constants.
   std::shared_ptr<const std::vector<std::byte>> bytes_;
 };
 
-// Reads and writes elements of any dtype. Floats are rounded to nearest even; a float that becomes an integer is
-// truncated, limited to the integer's range, and 0 where it is NaN; an integer that is too large keeps its low bits.
+// Read and write elements of any dtype. Floats are rounded to nearest even. A float stored as an integer is truncated
+// and clamped to the integer's range, and NaN becomes 0. An integer that is too large keeps its low bits.
 double load_double(DType dtype, const std::byte *at);
 std::int64_t load_integer(DType dtype, const std::byte *at);
 void store_double(DType dtype, std::byte *at, double value);
 void store_integer(DType dtype, std::byte *at, std::int64_t value);
-// The same for `count` elements; those that are read lie `step` elements apart.
+// The same for `count` elements; the ones read lie `step` elements apart.
 void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, double *to);
 void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, std::int64_t *to);
 void store(DType dtype, const double *from, std::int64_t count, std::byte *at);

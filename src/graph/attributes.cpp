@@ -18,7 +18,7 @@ const T *get(const std::map<std::string, Attribute> &items, const std::string &k
   return value;
 }
 
-struct Print {
+struct AttributeText {
   std::string operator()(std::int64_t v) const { return fmt::format("{}", v); }
   std::string operator()(double v) const { return fmt::format("{}", v); }
   std::string operator()(const std::string &v) const { return v; }
@@ -63,7 +63,7 @@ std::string Attributes::print() const {
   std::string out;
   for (const auto &[key, value] : items_) {
     if (!out.empty()) out += ", ";
-    out += key + "=" + std::visit(Print{}, value);
+    out += key + "=" + std::visit(AttributeText{}, value);
   }
   return out;
 }

@@ -23,18 +23,18 @@ class Attributes {
   void erase(const std::string &key) { items_.erase(key); }
   const std::map<std::string, Attribute> &items() const { return items_; }
 
-  // The value, or the fallback where the key is absent; Code::graph where it has another type.
+  // Each returns the value, or the fallback if the key is absent. Code::graph if it has another type.
   std::int64_t integer(const std::string &key, std::int64_t fallback) const;
   double real(const std::string &key, double fallback) const;  // an integer is accepted
   std::string text(const std::string &key, const std::string &fallback) const;
-  std::vector<std::int64_t> integers(const std::string &key) const;  // empty where absent
-  std::vector<double> reals(const std::string &key) const;           // likewise
-  const Array *array(const std::string &key) const;                  // nullptr where absent
+  std::vector<std::int64_t> integers(const std::string &key) const;  // empty if absent
+  std::vector<double> reals(const std::string &key) const;           // empty if absent
+  const Array *array(const std::string &key) const;                  // nullptr if absent
 
   std::string print() const;  // "axis=1, epsilon=1e-05"; arrays as "<int64[3]>"
 
  private:
-  std::map<std::string, Attribute> items_;  // ordered: printing and hashing must not depend on history
+  std::map<std::string, Attribute> items_;  // ordered, because printing and hashing must not depend on history
 };
 
 }  // namespace protrain::graph

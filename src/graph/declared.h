@@ -1,4 +1,4 @@
-// Declared: what a model file itself says about its initializers.
+// A model file's own statements about its initializers.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace protrain::graph {
 
-enum class Stored : std::uint8_t { parameter, buffer };
+enum class StoredKind : std::uint8_t { parameter, buffer };
 
-struct Declared {
-  // The names of what is trained, written beside the model by its maker; none: there is no such list.
+struct FileDeclarations {
+  // Names of the trained initializers, from a list that the model's maker wrote beside it; nothing if there is no list.
   std::optional<std::vector<std::string>> list;
-  // The initializers that an ONNX training_info updates; none: there is no training_info.
+  // Initializers that an ONNX training_info updates; nothing if there is no training_info.
   std::optional<std::vector<std::string>> updated;
-  // By the exporter's names, which are those of the framework: also of tensors that the file does not hold any more.
-  std::map<std::string, Stored> kinds;
+  // By the exporter's names, which are the framework's. Includes tensors that are no longer in the file.
+  std::map<std::string, StoredKind> kinds;
   // By initializer: the names of all values that the exporter computed it from.
   std::map<std::string, std::vector<std::string>> folded_from;
 };

@@ -19,7 +19,7 @@ struct Bfloat16 {
   operator double() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-// Through float with a sticky bit (round to odd), so that the one visible rounding is to nearest even.
+// Rounds to float with a sticky bit first (round to odd), so that the one visible rounding is to nearest even.
 Bfloat16 bfloat16(double value) {
   if (std::isnan(value)) return {0x7fc0};
   float narrow = static_cast<float>(value);
@@ -31,7 +31,7 @@ Bfloat16 bfloat16(double value) {
   return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 
-// No compiler's type of its own: clang has one for float16 only where the processor does.
+// Our own type, because clang has one for float16 only where the processor does.
 struct Float16 {
   std::uint16_t bits;
   operator double() const {
@@ -43,10 +43,10 @@ struct Float16 {
   }
 };
 
-// To nearest even: in steps of 2^(exponent - 10), which for subnormals stay 2^-24. A mantissa that is rounded up past
-// its end carries into the exponent, and past the largest number into infinity.
+// Rounds to nearest even, in steps of 2^(exponent - 10); for subnormals the step stays 2^-24. A mantissa rounded up
+// past its end carries into the exponent, and past the largest number into infinity.
 Float16 float16(double value) {
-  constexpr double kPast = 65520;  // the first that rounds to infinity
+  constexpr double kPast = 65520;  // the least value that rounds to infinity
   const double magnitude = std::abs(value);
   std::uint32_t bits = 0;
   if (std::isnan(value)) {
@@ -105,7 +105,7 @@ decltype(auto) with_type(DType dtype, Visit &&visit) {
 template <typename T>
 T to_integer(double value) {
   if (std::isnan(value)) return 0;
-  // The limits as doubles; the upper one may be rounded up to a power of two, which is just outside.
+  // The upper limit may be rounded up to a power of two, which is just outside.
   constexpr auto kLow = static_cast<double>(std::numeric_limits<T>::min());
   constexpr auto kHigh = static_cast<double>(std::numeric_limits<T>::max());
   if (value <= kLow) return std::numeric_limits<T>::min();
@@ -129,11 +129,11 @@ To convert(From value) {
 
 // bool is read as a byte: any byte that is not 0 is true.
 template <typename T>
-using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+using StorageType = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
 template <typename T, typename To>
 To load_as(const std::byte *at) {
-  Stored<T> value;
+  StorageType<T> value;
   std::memcpy(&value, at, sizeof value);
   if constexpr (std::is_same_v<T, bool>)
     return value != 0 ? To{1} : To{0};
@@ -145,7 +145,7 @@ To load_as(const std::byte *at) {
 
 template <typename T, typename From>
 void store_as(std::byte *at, From from) {
-  const auto value = static_cast<Stored<T>>(convert<T>(from));
+  const auto value = static_cast<StorageType<T>>(convert<T>(from));
   std::memcpy(at, &value, sizeof value);
 }
 
@@ -153,10 +153,10 @@ template <typename To>
 void load_run(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, To *to) {
   with_type(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const std::int64_t bytes = step * static_cast<std::int64_t>(sizeof(Stored<T>));
-    if (bytes == sizeof(Stored<T>))
+    const std::int64_t bytes = step * static_cast<std::int64_t>(sizeof(StorageType<T>));
+    if (bytes == sizeof(StorageType<T>))
       for (std::int64_t i = 0; i < count; ++i)
-        to[i] = load_as<T, To>(at + i * static_cast<std::int64_t>(sizeof(Stored<T>)));
+        to[i] = load_as<T, To>(at + i * static_cast<std::int64_t>(sizeof(StorageType<T>)));
     else
       for (std::int64_t i = 0; i < count; ++i) to[i] = load_as<T, To>(at + i * bytes);
   });
@@ -167,7 +167,7 @@ void store_run(DType dtype, const From *from, std::int64_t count, std::byte *at)
   with_type(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (std::int64_t i = 0; i < count; ++i)
-      store_as<T>(at + i * static_cast<std::int64_t>(sizeof(Stored<T>)), from[i]);
+      store_as<T>(at + i * static_cast<std::int64_t>(sizeof(StorageType<T>)), from[i]);
   });
 }
 

@@ -1,4 +1,4 @@
-// Graph: values, nodes, and what keeps them consistent as passes change them.
+// Graph: values, nodes, and the operations that keep them consistent as passes change them.
 #include "graph/graph.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Graph: the only model representation. Values in static single assignment, nodes in an order that can be executed.
-// Imported graphs, training graphs and everything between are this one type.
+// Graph: the only model representation. Values are in static single assignment, nodes in an executable order. Imported
+// graphs, training graphs and everything between have this one type.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ enum class NodeId : std::int32_t { none = -1 };
 inline std::size_t index(ValueId id) { return static_cast<std::size_t>(id); }
 inline std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
 
-// Where a value comes from.
+// The origin of a value.
 enum class Origin : std::uint8_t {
   node,         // computed
   input,        // set by the user before each step
   initializer,  // stored with the model; not yet known to be a parameter or a constant
   parameter,    // stored with the model and trained (or frozen)
   constant,     // `array` holds it
-  accumulator,  // held from micro-batch to micro-batch: the sum of gradients so far
+  accumulator,  // kept between micro-batches: the sum of gradients so far
 };
 
 struct Value {
@@ -31,7 +31,7 @@ struct Value {
   Origin origin = Origin::node;
   NodeId producer = NodeId::none;  // origin node
   Array array;                     // origin constant
-  bool frozen = false;             // origin parameter: takes part, is not trained
+  bool frozen = false;             // origin parameter: used, but not trained
 };
 
 // The part of a step that a node belongs to.
@@ -41,20 +41,20 @@ struct Node {
   std::string op;    // "MatMul"; see ops/op.h
   std::string name;  // for people; may repeat
   Attributes attributes;
-  std::vector<ValueId> inputs;   // ValueId::none: optional and absent
-  std::vector<ValueId> outputs;  // likewise
-  std::int32_t block = -1;       // the repeated layer it belongs to, -1: none
+  std::vector<ValueId> inputs;   // ValueId::none: an optional input that is absent
+  std::vector<ValueId> outputs;  // likewise for outputs
+  std::int32_t block = -1;       // the repeated layer it belongs to; -1: none
   Phase phase = Phase::forward;
 };
 
 class Graph {
  public:
-  // Values keep their id for the life of the graph; names are made unique by a suffix.
+  // A value keeps its id for the life of the graph. Names are made unique by a suffix.
   ValueId add_value(Value value);
   ValueId add_constant(const std::string &name, Array array);
   // Appends a node whose outputs are new values named `output_names`, untyped.
   NodeId add_node(Node node, const std::vector<std::string> &output_names);
-  // Appends a node whose outputs exist already (origin node, no producer).
+  // Appends a node whose outputs already exist (origin node, no producer).
   NodeId add_node(Node node);
 
   const Value &value(ValueId id) const { return values_[graph::index(id)]; }
@@ -63,7 +63,7 @@ class Graph {
   Node &node(NodeId id) { return nodes_[graph::index(id)]; }
   std::size_t value_count() const { return values_.size(); }
   std::size_t node_count() const { return nodes_.size(); }
-  ValueId find(const std::string &name) const;  // ValueId::none where there is none
+  ValueId find(const std::string &name) const;  // ValueId::none if there is none
 
   const std::vector<Value> &values() const { return values_; }
   const std::vector<Node> &nodes() const { return nodes_; }  // in execution order
@@ -72,19 +72,19 @@ class Graph {
   std::vector<ValueId> parameters;  // in the order of first use, once known
   std::vector<ValueId> outputs;
 
-  // The nodes that read each value, in order; outputs of the graph are not counted.
+  // The nodes that read each value, in order. Being an output of the graph does not count.
   std::vector<std::vector<NodeId>> consumers() const;
-  // Makes every reader of `from`, the graph's outputs included, read `to`.
+  // Makes every reader of `from` read `to`, the graph's outputs included.
   void replace_uses(ValueId from, ValueId to);
-  // Replaces the node list (a subset, a reordering, or new nodes between old); producers are set anew.
+  // Replaces the node list (by a subset, a new order, or with new nodes in between) and sets producers again.
   void set_nodes(std::vector<Node> nodes);
-  // Drops nodes none of whose outputs is read or an output, again and again until none is left.
-  // Reads of nothing but dead nodes disappear with them. Values stay (ids are stable) but lose their producer.
+  // Drops every node none of whose outputs is needed by an output of the graph. Values stay (ids are
+  // stable) but lose their producer.
   void drop_dead_nodes();
-  // Sorts nodes so that producers come first, keeping their order otherwise; Code::graph names a cycle.
+  // Sorts nodes so that producers come first and keeps their order otherwise. Code::graph names a cycle.
   void sort();
 
-  std::string print() const;  // one line a node, as golden tests and `inspect` show it
+  std::string print() const;  // one line per node, as golden tests and `inspect` show it
 
  private:
   std::string unique_name(const std::string &name);
@@ -93,10 +93,11 @@ class Graph {
   std::vector<Value> values_;
   std::vector<Node> nodes_;
   std::map<std::string, ValueId> by_name_;
-  std::map<std::string, int> suffixes_;  // the last one given to each name that came up twice
+  std::map<std::string, int> suffixes_;  // the last suffix given to each name that came up twice
 };
 
-// Code::internal unless: ids in range, each value produced once and before it is read, all reachable values typed.
+// Code::internal unless ids are in range, each value is produced once and before it is read, and all
+// reachable values are typed.
 void verify(const Graph &graph);
 
 }  // namespace protrain::graph

@@ -1,4 +1,4 @@
-// The readable form of a Graph: what comes from outside first, then one line a node.
+// The readable form of a Graph: inputs and parameters first, then one line per node.
 #include <fmt/format.h>
 
 #include <iterator>

@@ -1,4 +1,4 @@
-// Copies between strided layouts, whatever the element type.
+// Copies between strided layouts, for any element type.
 #include "graph/runs.h"
 
 #include <cstring>
@@ -15,7 +15,7 @@ void copy_run(const std::byte *from, std::int64_t from_step, std::byte *to, std:
 
 }  // namespace
 
-void copy_elements(const Shape &shape, std::size_t element, const Source &from, const Target &to) {
+void copy_elements(const Shape &shape, std::size_t element, const StridedSource &from, const StridedTarget &to) {
   Runs<2> runs{shape, {from.strides, to.strides}};
   runs.simplify();
   const auto size = static_cast<std::int64_t>(element);

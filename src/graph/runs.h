@@ -1,4 +1,4 @@
-// Walks over strided elements, by runs along the innermost axis. One shape, and strides for each of N operands.
+// Walks over strided elements, in runs along the innermost axis. One shape, and strides for each of N operands.
 #pragma once
 
 #include <array>
@@ -19,7 +19,8 @@ struct Runs {
   Shape shape;
   std::array<Strides, N> strides;
 
-  // Drops axes of one element and joins neighbours that every operand walks as one: runs get as long as can be.
+  // Drops axes of one element and joins neighbouring axes that every operand walks as one, to make
+  // runs as long as possible.
   void simplify() {
     std::size_t kept = 0;
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
@@ -34,7 +35,7 @@ struct Runs {
     for (Strides &s : strides) s.resize(kept);
   }
 
-  // Calls visit(count, offsets, steps) for every run along the innermost axis, in row-major order: operand n starts at
+  // Calls visit(count, offsets, steps) for every run along the innermost axis, in row-major order. Operand n starts at
   // offsets[n] and moves by steps[n].
   template <typename Visit>
   void for_each(Visit visit) const {
@@ -67,17 +68,17 @@ struct Runs {
   }
 };
 
-// Where elements lie: a first element and the strides from it.
-struct Source {
+// The position of elements: the first one and the strides from it.
+struct StridedSource {
   const std::byte *at;
   Strides strides;
 };
-struct Target {
+struct StridedTarget {
   std::byte *at;
   Strides strides;
 };
 
 // Copies elements of `element` bytes over a walk of `shape`.
-void copy_elements(const Shape &shape, std::size_t element, const Source &from, const Target &to);
+void copy_elements(const Shape &shape, std::size_t element, const StridedSource &from, const StridedTarget &to);
 
 }  // namespace protrain::graph

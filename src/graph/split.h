@@ -1,4 +1,4 @@
-// Split: one initializer of a file made several again.
+// Split: one initializer of a file taken apart into several again.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace protrain::graph {
 
-// A copy of the initializer `original` for some of those who read it in the file.
+// A copy of the initializer `original` for some of its readers in the file.
 struct Split {
   struct Reader {
-    std::string output;  // the node that makes this, by its first output that has a name
+    std::string output;  // names the node: its first output that has a name
     std::size_t input;
   };
   std::string name;

@@ -1,4 +1,4 @@
-// What every pass must leave behind: each value typed, made once, and made before it is read.
+// Checks what every pass must preserve: each value is typed, made once, and made before it is read.
 #include "base/error.h"
 #include "graph/graph.h"
 

@@ -15,7 +15,7 @@ namespace protrain::measure {
 
 namespace {
 
-// Others hold it for milliseconds.
+// Waits for the lock, because others hold it for milliseconds.
 std::unique_ptr<DirectoryLock> locked(const std::string &directory) {
   constexpr int kTries = 100;
   for (int i = 1;; ++i) try {
@@ -35,7 +35,7 @@ void write(const std::string &path, const std::string &text) {
 }  // namespace
 
 std::string default_cache_directory() {
-  // Read where sessions are made; programs that change their environment beside that race with all of the C library.
+  // Read when a session is created. A program that changes its environment meanwhile races with the whole C library.
   if (const char *cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
     return fmt::format("{}/protrain", cache);
   if (const char *home = std::getenv("HOME"); home != nullptr && *home == '/')
@@ -82,7 +82,7 @@ void Cache::store(profile::Profile &profile) const {
   }
 }
 
-// Those that another session has stored first stand.
+// Choices that another session stored first take precedence.
 void Cache::store_variants(Variants &variants) const {
   const Variants kept = kept_variants();
   for (const auto &[signature, variant] : kept) variants[signature] = variant;

@@ -20,11 +20,11 @@ namespace {
 using Time = std::chrono::steady_clock;
 
 constexpr std::uint64_t kRegion = 16ull << 20, kRegions = 16;
-constexpr std::uint64_t kComputeBytes = 512ull << 10;  // from cache to cache: cores are the limit, not memory
+constexpr std::uint64_t kComputeBytes = 512ull << 10;  // between caches, so that cores are the limit, not memory
 
 double seconds_since(Time::time_point start) { return std::chrono::duration<double>(Time::now() - start).count(); }
 
-// A file, written and read as a step does it.
+// A file that is written and read as a step does it.
 class Transfers {
  public:
   explicit Transfers(const std::string &directory)
@@ -49,16 +49,16 @@ class Transfers {
   }
 
   SpillFile file_;
-  Block memory_;
+  MemoryBlock memory_;
 };
 
-// Something for every member of the team to do: copies within each one's cache.
+// Keeps every member of the team busy with copies inside its cache.
 class Load {
  public:
   explicit Load(backend::Device &device)
       : device_(device), from_(kComputeBytes, "profiling"), to_(kComputeBytes, "profiling") {}
 
-  // Copies until `stop`; per second.
+  // Copies until `stop` returns true. Returns copies per second.
   double until(const std::function<bool()> &stop) {
     stop_ = &stop;
     count_ = 0;
@@ -76,7 +76,7 @@ class Load {
   }
 
   backend::Device &device_;
-  Block from_, to_;
+  MemoryBlock from_, to_;
   const std::function<bool()> *stop_ = nullptr;
   std::size_t count_ = 0;
 };
@@ -95,7 +95,7 @@ std::jthread start_thread(const Do &act) {
 
 void measure_disk(backend::Device &device, const std::string &directory, profile::Profile &profile) {
   Transfers transfers(directory);
-  transfers.write();  // the first also finds the file's place on the disk
+  transfers.write();  // the first write also makes the file system allocate
   profile.disk_write = transfers.write();
   profile.disk_read = transfers.read();
   if (!profile.shares_cores) return;

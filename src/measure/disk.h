@@ -1,4 +1,4 @@
-// How fast the disk is, and what it and compute take from each other.
+// Measures the speed of the disk, and how much disk and compute slow each other down.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace protrain::measure {
 
-// Fills disk_read, disk_write and, where cores are shared, the shares beside compute. Writes a file without a name of
-// 256 MiB, or of what the disk has free, whichever is less. Code::io, Code::nospc, Code::path.
+// Fills disk_read, disk_write and, on shared cores, the shares beside compute. Writes an unnamed file of 256 MiB, or of
+// the disk's free space if that is less. Code::io, Code::nospc, Code::path.
 void measure_disk(backend::Device &device, const std::string &directory, profile::Profile &profile);
 
 }  // namespace protrain::measure

@@ -18,15 +18,17 @@ namespace {
 using graph::Graph;
 using graph::Node;
 
-// Device memory that no arena takes: kernels and graphs are loaded into it when they first run.
+// Device memory outside of all arenas: kernels and graphs are loaded into it when they first run.
 constexpr std::uint64_t kLeastReserve = 768ull << 20;
-constexpr double kWorthAnother = 0.98;    // of the time of a device's own choice: less is noise
+constexpr double kWorthAnother = 0.98;    // of the time of the device's default; smaller gains are noise
 constexpr double kSecondsAtLeast = 4e-3;  // of a run of one kernel
 
-class Measuring {
+// Measures everything that a profile lacks, for one request. Work is collected first, so that progress can be reported;
+// each distinct kernel signature is timed once. Rates and disk are measured only if the profile does not have them.
+class Measurement {
  public:
-  Measuring(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
-            const Progress &progress)
+  Measurement(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
+              const Progress &progress)
       : device_(device),
         kernels_(kernels),
         request_(request),
@@ -78,7 +80,7 @@ class Measuring {
   void measure_node(const Graph &graph, const Node &node) {
     backend::Kernel &kernel = kernels_.of_node(graph, node);
     const std::string signature = ops::signature(graph, node);
-    // A choice that was made before stands, and the kernel uses it.
+    // An earlier choice of algorithm stands, and the kernel already uses it.
     const int count = request_.variants && !profile_.variants.contains(signature) ? kernel.variant_count() : 1;
     int chosen = 0;
     double least = 0;
@@ -91,7 +93,7 @@ class Measuring {
         least = seconds;
       }
     } catch (const Error &error) {
-      // A kernel may refuse random numbers and take the model's own. Any other error is the device's.
+      // A kernel may refuse random numbers; its time is then derived. Any other error is the device's fault.
       if (error.code != Code::arg) throw;
       return;
     }
@@ -108,7 +110,7 @@ class Measuring {
     return stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
   }
 
-  // What large products sustain: the best that was seen, for kernels that were not measured.
+  // Rates of large products for kernels that were not measured: the best ones seen.
   void derive_flops() {
     for (const auto &[graph, node] : nodes_) {
       const auto found = profile_.kernels.find(ops::signature(*graph, *node));
@@ -126,7 +128,7 @@ class Measuring {
   profile::Profile &profile_;
   const Progress &progress_;
   Stopwatch stopwatch_;
-  std::vector<std::pair<const Graph *, const Node *>> nodes_;  // one of each signature
+  std::vector<std::pair<const Graph *, const Node *>> nodes_;  // one per signature
   std::size_t done_ = 0, of_ = 0;
 };
 
@@ -145,7 +147,7 @@ profile::Profile describe(const backend::DeviceInfo &device) {
 
 bool measure(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
              const Progress &progress) {
-  return Measuring(device, kernels, request, profile, progress).run();
+  return Measurement(device, kernels, request, profile, progress).run();
 }
 
 }  // namespace protrain::measure

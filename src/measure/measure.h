@@ -1,5 +1,5 @@
 // Measures this machine: each distinct kernel once, the optimizer, copies, and the disk, alone and beside compute.
-// Kernels run one by one on memory of their own, so that it works inside any budget that the largest of them fits.
+// Kernels run one by one on memory of their own, so any budget that fits the largest of them is enough.
 #pragma once
 
 #include <functional>
@@ -12,39 +12,38 @@
 
 namespace protrain::measure {
 
-// What the machine has, without its speeds.
+// The machine's capacities, without its speeds.
 profile::Profile describe(const backend::DeviceInfo &device);
 
 struct Request {
   std::vector<const graph::Graph *> graphs;
   const backend::Optimizer &optimizer;
-  std::string disk_directory = {};  // "": the disk is left out
-  std::uint64_t memory = 0;         // no kernel that needs more is measured: its time is derived from others'
-  bool variants = false;            // of kernels with several algorithms the quickest is found, else the first is timed
+  std::string disk_directory = {};  // "": leave the disk out
+  std::uint64_t memory = 0;         // kernels that need more are not measured; their times are derived
+  bool variants = false;            // time all algorithms of a kernel and choose the quickest; false: time the first
   Now now = steady_now;
 };
 
-// Told before each thing that is measured: how many were, and of how many.
+// Called before each measurement: how many are done, and of how many.
 using Progress = std::function<void(std::size_t done, std::size_t of)>;
 
-// Adds to `profile` whatever of the request it does not have. True where anything was added.
+// Adds to `profile` whatever of the request is missing. Returns true if anything was added.
 bool measure(backend::Device &device, run::Kernels &kernels, const Request &request, profile::Profile &profile,
              const Progress &progress);
 
-// Where the profile of a machine is kept between runs: one file for each device, number of threads, version of the
-// library and file system of the disk. The choice of algorithms, on which bits depend, has a file for each device and
-// version of the library, whatever else a session is given. Neither a file that is missing or damaged nor a directory
-// that cannot be written is an error.
+// Keeps the profile of a machine between runs: one file per device, number of threads, version of the library and file
+// system of the disk. The choice of algorithms, on which bits depend, has one file per device and version of the
+// library. Missing or damaged files and directories that cannot be written are no errors.
 class Cache {
  public:
-  // `directory`: "": nothing is kept.
+  // "" for `directory` keeps nothing.
   Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory);
 
-  // Whether what is stored can be loaded again, as far as one can tell.
+  // True if what is stored can be loaded again, as far as is known.
   bool keeps() const { return !path_.empty(); }
   void load(profile::Profile &profile) const;
-  // Sessions that share the directory must use the same algorithms: `profile` gets those that are kept already in place
-  // of its own, and no others where its own cannot be kept.
+  // Sessions that share the directory must use the same algorithms. So `profile` gets the stored choices in place of
+  // its own; if its own cannot be stored, it gets only those.
   void store(profile::Profile &profile) const;
 
  private:
@@ -55,7 +54,7 @@ class Cache {
   std::string path_, variants_path_;  // "": none
 };
 
-// $XDG_CACHE_HOME/protrain, or .cache/protrain at home; "" where there is neither.
+// $XDG_CACHE_HOME/protrain, or .cache/protrain in the home directory; "" if neither is set.
 std::string default_cache_directory();
 
 }  // namespace protrain::measure

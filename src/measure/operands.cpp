@@ -14,7 +14,7 @@ namespace {
 using graph::Type;
 using graph::ValueId;
 
-// Bits of a float of 2^-7: its exponent, and where mantissa and sign are.
+// The bits of 2^-7 in a float format: its exponent, and the masks of mantissa and sign.
 struct FloatFormat {
   std::uint64_t exponent, mantissa, sign;
 };
@@ -32,7 +32,7 @@ FloatFormat format_of(DType dtype) {
   }
 }
 
-// A linear congruential generator; its upper bits are the random ones.
+// A linear congruential generator. Its upper bits are the random ones.
 class RandomBits {
  public:
   std::uint64_t next() { return half() << 32 | half(); }
@@ -83,7 +83,7 @@ std::uint64_t Operands::take(std::uint64_t bytes) {
   return at;
 }
 
-// Indices point into tables, which are inputs, or outputs of a table's gradient: every dimension bounds them.
+// Indices point into tables, which are inputs, or outputs of a table's gradient. So every dimension bounds them.
 std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
   if (id == ValueId::none) return kAbsent;
   const Type &type = graph.value(id).type;
@@ -92,8 +92,8 @@ std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
   return take(byte_count(type.dtype, type.shape));
 }
 
-// Products take numbers of both signs, as weights and activations have. All else takes positive ones, which have
-// logarithms and roots.
+// Products get numbers of both signs, like weights and activations. All other operators get positive ones, which
+// have logarithms and roots.
 void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
   const Type &type = graph_.value(node_.inputs[input]).type;
   const ops::Op *op = ops::find(node_.op);

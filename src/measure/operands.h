@@ -1,4 +1,4 @@
-// Memory of a device to measure in, filled with numbers like those of a model.
+// Device memory to measure in, filled with numbers like those of a model.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class DeviceMemory {
   DeviceMemory &operator=(const DeviceMemory &) = delete;
 
   std::byte *data() const { return data_; }
-  // Writes `tile` over `bytes` from `offset`, as often as it takes.
+  // Repeats `tile` over `bytes` from `offset` on.
   void fill(std::uint64_t offset, std::uint64_t bytes, std::span<const std::byte> tile);
 
  private:
@@ -27,8 +27,8 @@ class DeviceMemory {
   std::byte *data_;
 };
 
-// kTileBytes of random elements. Floats lie between 1/128 and 1/64, below 0 too where `both_signs`, so that none is
-// zero or denormal. Integers lie below `bound`.
+// kTileBytes of random elements. Floats have magnitudes from 1/128 to 1/64, so that none is zero or denormal, and are
+// negative too with `both_signs`. Integers lie below `bound`.
 inline constexpr std::uint64_t kTileBytes = 256 << 10;
 std::vector<std::byte> random_tile(DType dtype, bool both_signs, std::uint64_t bound = 2);
 
@@ -38,7 +38,7 @@ class Operands {
   Operands(const graph::Graph &graph, const graph::Node &node, std::uint64_t scratch);
 
   std::uint64_t bytes() const { return bytes_; }
-  // Fills the inputs. Outputs and scratch hold whatever `memory` held.
+  // Fills the inputs. Outputs and scratch keep the contents of `memory`.
   Launch place(DeviceMemory &memory) const;
 
  private:

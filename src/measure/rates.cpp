@@ -19,13 +19,13 @@ using graph::Graph;
 using graph::Node;
 
 constexpr double kSecondsAtLeast = 4e-3;           // of a run
-constexpr double kSecondsOfOne = 2.5e-4;           // of one launch: below that, starting it shows
-constexpr std::uint64_t kFirstCopy = 64ull << 20;  // bytes, past the caches of processors
+constexpr double kSecondsOfOne = 2.5e-4;           // of one launch; below that, launch overhead shows
+constexpr std::uint64_t kFirstCopy = 64ull << 20;  // bytes, beyond the caches of processors
 constexpr std::uint64_t kFirstArray = 16ull << 20;
 constexpr std::uint64_t kGrowth = 4;
 constexpr std::int64_t kFirstSide = 768;
 
-// Host memory that copies reach at full speed, where the system allows it.
+// Host memory that copies reach at full speed, if the system allows it.
 class PinnedBlock {
  public:
   PinnedBlock(backend::Device &device, std::uint64_t bytes)
@@ -42,16 +42,16 @@ class PinnedBlock {
   void touch() const { std::memset(block_.data(), 1, block_.size()); }
 
   backend::Device &device_;
-  Block block_;
+  MemoryBlock block_;
   const bool pinned_;
 };
 
-// Arrays that an update works on: gradient, weights, moments.
+// The number of arrays in an update: gradient, weights, moments.
 std::uint64_t array_count(const Optimizer &optimizer) {
   return 2 + static_cast<std::uint64_t>(optimizer.state_count());
 }
 
-// Bytes that an update moves: the gradient is read, weights and moments are read and written.
+// Bytes that an update moves: it reads the gradient, and reads and writes weights and moments.
 double traffic(const Optimizer &optimizer, std::uint64_t array_bytes) {
   return static_cast<double>(array_bytes) * static_cast<double>(2 * array_count(optimizer) - 1);
 }
@@ -64,10 +64,13 @@ Launch update_launch(const Optimizer &optimizer, std::uint64_t array_bytes, std:
   return launch;
 }
 
-class Rates {
+// Measures one machine's rates into a profile. Every rate repeats work until launch overhead no longer shows, within
+// the memory limit. On a device with its own memory the same updates run on both sides, so that both optimizer rates
+// are comparable.
+class RateMeasurement {
  public:
-  Rates(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer, std::uint64_t memory,
-        profile::Profile &profile)
+  RateMeasurement(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer, std::uint64_t memory,
+                  profile::Profile &profile)
       : device_(device), stopwatch_(stopwatch), optimizer_(optimizer), memory_(memory), profile_(profile) {}
 
   void run() {
@@ -89,7 +92,7 @@ class Rates {
   }
 
  private:
-  // Bytes per second where `bytes` take `time(bytes)`. The bytes grow until starting the work no longer shows.
+  // Bytes per second if `bytes` take `time(bytes)`. The bytes grow until overhead no longer shows.
   template <typename Time>
   static double largest(std::uint64_t first, std::uint64_t most, Time time) {
     std::uint64_t bytes = std::min(first, std::max<std::uint64_t>(round_up(most, kDiskAlignment), kDiskAlignment));
@@ -106,7 +109,7 @@ class Rates {
     });
   }
 
-  // Between the memories, through pinned memory.
+  // Copies between the two memories, through pinned memory.
   void measure_crossings() {
     const auto timed = [&](bool up, bool down) {
       return [this, up, down](std::uint64_t bytes) { return crossing(bytes, up, down); };
@@ -143,7 +146,7 @@ class Rates {
     return stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, *kernel); });
   }
 
-  // An update without moments is little more than a pass over memory: its rate is what the host's memory gives.
+  // An update without moments is little more than a pass over memory, so its rate is the host memory's.
   double host_update_rate(const Optimizer &optimizer) const {
     const double arrays =
         largest(kFirstArray, memory_ / 8, [&](auto bytes) { return update_on_host(optimizer, bytes); });
@@ -151,7 +154,7 @@ class Rates {
   }
   double update_on_host(const Optimizer &optimizer, std::uint64_t array_bytes) const {
     const std::uint64_t bytes = array_count(optimizer) * array_bytes;
-    const Block memory(bytes + kAlignment, "profiling");  // zeroed, and so is the status word
+    const MemoryBlock memory(bytes + kAlignment, "profiling");  // zeroed, including the status word
     const std::vector<std::byte> tile = random_tile(DType::f32, false);
     for (std::uint64_t done = 0; done < bytes; done += tile.size())
       std::memcpy(memory.data() + done, tile.data(), std::min<std::uint64_t>(tile.size(), bytes - done));
@@ -160,7 +163,7 @@ class Rates {
     return stopwatch_.quickest_here(kSecondsAtLeast, [&] { device_.launch_alone(*kernel, launch); });
   }
 
-  // Square products, larger and larger until starting one no longer shows.
+  // Square products that grow until launch overhead no longer shows.
   double product_flops(DType dtype) const {
     double flops = 0;
     for (std::int64_t side = kFirstSide;; side *= 2) {
@@ -191,7 +194,7 @@ class Rates {
 
 void measure_rates(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer,
                    std::uint64_t memory, profile::Profile &profile) {
-  Rates(device, stopwatch, optimizer, memory, profile).run();
+  RateMeasurement(device, stopwatch, optimizer, memory, profile).run();
 }
 
 }  // namespace protrain::measure

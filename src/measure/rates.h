@@ -1,4 +1,4 @@
-// The rates of a machine that no single kernel tells: copies between its memories, the optimizer, large products.
+// Rates of a machine that single kernels do not show: copies between its memories, the optimizer, large products.
 #pragma once
 
 #include "backend/backend.h"
@@ -7,9 +7,9 @@
 
 namespace protrain::measure {
 
-// Fills in every rate of `profile` but those of the disk, in at most `memory` bytes. A machine whose device has a
-// memory of its own is measured on both sides: copies go through pinned memory, each way alone and both together, and
-// the optimizer runs on the device and on the host's threads. Where they share one memory the sides have equal rates.
+// Fills every rate of `profile` except the disk's, in at most `memory` bytes. If the device has its own memory, both
+// sides are measured: copies go through pinned memory, each way alone and both together, and the optimizer runs on the
+// device and on the host's threads. With one shared memory both sides have equal rates.
 void measure_rates(backend::Device &device, const Stopwatch &stopwatch, const backend::Optimizer &optimizer,
                    std::uint64_t memory, profile::Profile &profile);
 

@@ -21,7 +21,7 @@ struct Launch {
   void on(backend::Device &device, backend::Kernel &kernel) const { device.launch(Queue::compute, kernel, *this); }
 };
 
-// Seconds since some moment that stays the same.
+// Seconds since some fixed moment.
 using Now = std::function<double()>;
 double steady_now();
 
@@ -29,8 +29,8 @@ class Stopwatch {
  public:
   Stopwatch(backend::Device &device, Now now) : device_(device), now_(std::move(now)) {}
 
-  // Seconds of one `launch` where nothing disturbs it: the least of three runs, each of as many launches as take
-  // `at_least` seconds, after a first one that does not count. The device runs all launches of a run in one step.
+  // Seconds of one undisturbed `launch`: the least of three runs, after a warm-up. Each run has as many launches as
+  // take `at_least` seconds, all in one step of the device.
   double quickest(double at_least, const std::function<void()> &launch) const;
   // The same for work that this thread does itself, outside of steps.
   double quickest_here(double at_least, const std::function<void()> &work) const;

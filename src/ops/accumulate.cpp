@@ -1,11 +1,11 @@
-// What joins the micro-batches of a step into one: sums of gradients, each weighted by what its batch counts for, so
+// Operators that join the micro-batches of a step into one. They sum gradients, each weighted by its micro-batch, so
 // that the mean over all is the one that a single large batch would give.
 //
-//   Accumulate(sum, x[, weight]) -> sum + weight * x, in place; in the step's first micro-batch weight * x, and what
-//                                   `sum` holds is not read. A weight of 0 leaves x out, NaN or not. Sums of float16
-//                                   and bfloat16 are float32.
-//   CountTargets(labels){ignore_index} -> float64 scalar: labels that are not the ignored one
-//   CountedLoss(loss, weight) -> loss; 0 where the weight is 0: the mean over no targets is NaN and counts for nothing
+//   Accumulate(sum, x[, weight]) -> sum + weight * x, in place. In the step's first micro-batch it is weight * x, and
+//                                   `sum` is not read. A weight of 0 leaves x out, even if it is NaN. Sums of
+//                                   float16 and bfloat16 are float32.
+//   CountTargets(labels){ignore_index} -> float64 scalar: number of labels that are not the ignored one
+//   CountedLoss(loss, weight) -> loss, or 0 if the weight is 0: the mean over no targets is NaN and must not count
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -27,7 +27,7 @@ std::vector<Type> infer_accumulate(const NodeTypes &types) {
 }
 
 std::vector<Type> infer_count(const NodeTypes &types) {
-  require(is_integer(types.input(0).dtype), Code::type, types.subject(), "labels are {}, no integers",
+  require(is_integer(types.input(0).dtype), Code::type, types.subject(), "labels are {}, not integers",
           name_of(types.input(0).dtype));
   return {kWeight};
 }
@@ -41,7 +41,7 @@ std::vector<Array> evaluate_count(const Node &node, std::span<const Array *const
 
 std::vector<Type> infer_counted_loss(const NodeTypes &types) {
   require(is_float(types.input(0).dtype) && element_count(types.input(0).shape) == 1 && types.input(1) == kWeight,
-          Code::type, types.subject(), "{} and {} are no loss and its weight", to_text(types.input(0)),
+          Code::type, types.subject(), "{} and {} do not fit as a loss and its weight", to_text(types.input(0)),
           to_text(types.input(1)));
   return {types.input(0)};
 }
@@ -53,7 +53,7 @@ std::vector<Array> evaluate_counted_loss(const Node &, std::span<const Array *co
 
 }  // namespace
 
-// Accumulate has no reference: what it does depends on the micro-batch.
+// Accumulate has no reference, because its result depends on the micro-batch.
 Family accumulate_family() {
   return {{.name = "Accumulate", .infer = infer_accumulate, .optional = {2}, .storage = Storage::in_place},
           {.name = "CountTargets", .infer = infer_count, .evaluate = evaluate_count},

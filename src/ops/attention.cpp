@@ -1,4 +1,4 @@
-// Attention as one operator, so that no (S, S) matrix need ever exist.
+// Attention as one operator, so that no (S, S) matrix ever has to exist.
 #include <algorithm>
 #include <cmath>
 
@@ -59,7 +59,7 @@ std::vector<Type> infer_attention_gradient(const NodeTypes &types) {
   return {types.input(1), types.input(2), types.input(3)};
 }
 
-// The scores of one query row, masked keys at -infinity.
+// The scores of one query row; masked keys are -infinity.
 class Scores {
  public:
   Scores(const Node &node, const Sizes &sizes, const Array *bias)
@@ -76,7 +76,7 @@ class Scores {
     return (!causal_ || key <= at) && (window_ <= 0 || key > at - window_);
   }
 
-  // `product` is q . k; position in (B, H, Sq).
+  // `product` is q . k; `row` is the position in (B, H, Sq).
   double at(double product, std::int64_t row, std::int64_t query, std::int64_t key) const {
     if (!visible(query, key)) return -INFINITY;
     double score = product * scale;
@@ -147,8 +147,8 @@ std::vector<Array> evaluate_attention(const Node &node, std::span<const Array *c
   return {array_of(out[0], y), array_of(out[1], sums)};
 }
 
-// p = exp(score - lse), dv += p dout, dp = dout . v, dscore = p (dp - dout . out); FlashAttention (arXiv 2205.14135),
-// algorithm 4, row by row.
+// p = exp(score - lse), dv += p dout, dp = dout . v, dscore = p (dp - dout . out). This is algorithm 4 of
+// FlashAttention (arXiv 2205.14135), row by row.
 std::vector<Array> evaluate_attention_gradient(const Node &node, std::span<const Array *const> in,
                                                std::span<const Type> out) {
   const Shape &qs = in[1]->shape(), &ks = in[2]->shape(), &vs = in[3]->shape(), &os = in[4]->shape();
@@ -195,7 +195,7 @@ void differentiate(GradientBuilder &builder, const Node &node) {
   for (std::size_t i = 0; i < 3; ++i) builder.contribute(node.inputs[i], gradients[i]);
 }
 
-// Two products of (Sq, Sk) by (D or Dv), five in backward; half of it where the mask is causal.
+// Forward has two products of (Sq, Sk) by (D or Dv), backward has five. A causal mask halves them.
 double product_flops(const NodeTypes &types, std::size_t first, double of_width, double of_value_width) {
   const Sizes s = sizes_of(types.input(first).shape, types.input(first + 1).shape, types.input(first + 2).shape);
   const double pairs = static_cast<double>(s.batch * s.heads) * static_cast<double>(s.queries * s.keys);
@@ -207,7 +207,7 @@ double product_flops(const NodeTypes &types, std::size_t first, double of_width,
 double flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 0, 1, 1); }
 double gradient_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 1, 3, 2); }
 
-// (B, H, S, D), of an operand that may be (B, S, H * D).
+// The shape (B, H, S, D) of an operand that may be given as (B, S, H * D).
 Shape heads_of(const NodeTypes &types, std::size_t operand, const char *count) {
   const Shape &shape = types.input(operand).shape;
   if (shape.size() == 4) return shape;
@@ -217,8 +217,8 @@ Shape heads_of(const NodeTypes &types, std::size_t operand, const char *count) {
   return {shape[0], heads, shape[1], shape[2] / heads};
 }
 
-// ONNX's Attention: q, k, v[, mask, past keys, past values, lengths] -> y, keys, values, scores; operands (B, H, S, D),
-// or (B, S, H * D) with the numbers of heads as attributes.
+// ONNX's Attention: q, k, v[, mask, past keys, past values, lengths] -> y, keys, values, scores. Operands are (B, H, S,
+// D), or (B, S, H * D) with the numbers of heads as attributes.
 std::vector<Type> infer_file_form(const NodeTypes &types) {
   const Type &q = types.input(0);
   const Shape queries = heads_of(types, 0, "q_num_heads");
@@ -236,7 +236,7 @@ std::vector<Type> infer_file_form(const NodeTypes &types) {
   return {out, {q.dtype, keys}, {q.dtype, values}, {q.dtype, {queries[0], queries[1], queries[2], keys[2]}}};
 }
 
-// A gradient is summed in float32.
+// One gradient is summed in float32.
 std::uint64_t gradient_scratch(const NodeTypes &types, bool) {
   return static_cast<std::uint64_t>(element_count(types.input(0).shape)) * sizeof(float);
 }

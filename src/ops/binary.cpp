@@ -33,7 +33,7 @@ std::vector<Type> infer_pair(const NodeTypes &types) {
   return infer_arithmetic(types);
 }
 
-// Pow alone lets the exponent have another type.
+// Only Pow lets its second operand have another type.
 std::vector<Type> infer_pow(const NodeTypes &types) {
   return {{types.input(0).dtype, broadcast(types.input(0).shape, types.input(1).shape, types.subject())}};
 }
@@ -57,11 +57,11 @@ std::vector<Type> infer_where(const NodeTypes &types) {
   return {{types.input(1).dtype, broadcast(types.input(0).shape, values, types.subject())}};
 }
 
-// ONNX: Max and Min give NaN where an operand is NaN.
+// As in ONNX, Max and Min give NaN if an operand is NaN.
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 double smaller(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 
-// Wrapping, as two's complement machines do.
+// Integers wrap, as two's complement machines do.
 std::int64_t wrap(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
 std::int64_t quotient(std::int64_t a, std::int64_t b) {
@@ -69,14 +69,14 @@ std::int64_t quotient(std::int64_t a, std::int64_t b) {
   return b == -1 ? wrap(0 - static_cast<std::uint64_t>(a)) : a / b;
 }
 
-std::int64_t floor_mod(std::int64_t a, std::int64_t b) {  // takes the divisor's sign
+std::int64_t floor_mod(std::int64_t a, std::int64_t b) {  // has the divisor's sign
   require(b != 0, Code::arg, "Mod", "integer division by zero");
   if (b == -1) return 0;
   const std::int64_t rest = a % b;
   return rest == 0 || (rest < 0) == (b < 0) ? rest : rest + b;
 }
 
-std::int64_t trunc_mod(std::int64_t a, std::int64_t b) {  // takes the dividend's
+std::int64_t trunc_mod(std::int64_t a, std::int64_t b) {  // has the dividend's sign
   require(b != 0, Code::arg, "Mod", "integer division by zero");
   return b == -1 ? 0 : a % b;
 }
@@ -84,7 +84,7 @@ std::int64_t trunc_mod(std::int64_t a, std::int64_t b) {  // takes the dividend'
 using Unsigned = std::uint64_t;
 
 std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
-  if (exponent < 0) {  // a fraction, but for a base of 1 or -1
+  if (exponent < 0) {  // a fraction, except for a base of 1 or -1
     require(base != 0, Code::arg, "Pow", "0 to the power of {}", exponent);
     return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
   }
@@ -121,7 +121,7 @@ const Arithmetic &arithmetic_of(const Node &node) {
   return *std::ranges::find(kArithmetic, name, &Arithmetic::name);
 }
 
-// Operand by operand, so that Max, Min and Sum may have any number.
+// Works operand by operand, because Max, Min and Sum take any number.
 std::vector<Array> evaluate_arithmetic(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Arithmetic &arithmetic = arithmetic_of(node);
   Array result = in[0]->expanded(out[0].shape);
@@ -177,7 +177,7 @@ std::vector<Array> evaluate_where(const Node &, std::span<const Array *const> in
                                      [](std::int64_t c, std::int64_t a, std::int64_t b) { return c != 0 ? a : b; })};
 }
 
-// dL/dx summed down to the shape of operand i.
+// Contributes dL/dx, summed down to the shape of operand i.
 void give(GradientBuilder &builder, const Node &node, std::size_t i, ValueId gradient) {
   builder.contribute(node.inputs[i], sum_to(builder, gradient, builder.type(node.inputs[i]).shape));
 }
@@ -207,7 +207,7 @@ void differentiate_div(GradientBuilder &builder, const Node &node) {  // y = a /
     give(builder, node, 1, builder.emit("Neg", {builder.emit("Mul", {scaled, node.outputs[0]})}));
 }
 
-// dL/da = dy b a^(b-1); a constant exponent is worked out here, and 2 needs no power at all.
+// dL/da = dy b a^(b-1). A constant exponent is folded here, and 2 needs no power at all.
 void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) {
   const ValueId a = node.inputs[0], b = node.inputs[1];
   const DType dtype = builder.type(a).dtype;
@@ -244,7 +244,7 @@ void differentiate_pow(GradientBuilder &builder, const Node &node) {
   if (builder.wants(node.inputs[1])) differentiate_exponent(builder, node, dy);
 }
 
-// The operand that was chosen gets the gradient; equal operands get half each, as in PyTorch.
+// The larger (Max) or smaller (Min) operand gets the gradient; equal operands get half each, as in PyTorch.
 void differentiate_choice(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]);
   if (dy == ValueId::none) return;
@@ -288,7 +288,7 @@ Family binary_family() {
   arithmetic("Max", differentiate_choice);
   arithmetic("Min", differentiate_choice);
   arithmetic("Mod", nullptr);
-  arithmetic("Sum", nullptr);  // becomes a chain of Add
+  arithmetic("Sum", nullptr);  // canonicalization turns it into a chain of Add
   family.push_back({.name = "Mean", .infer = infer_arithmetic, .evaluate = evaluate_mean, .file_only = true});
   family.push_back({.name = "Pow", .infer = infer_pow, .evaluate = evaluate_pow, .gradient = differentiate_pow});
   family.push_back({.name = "PRelu", .infer = infer_pair, .file_only = true});

@@ -1,5 +1,5 @@
-// Operators that hold graphs of their own. Nothing here runs these: import leaves the graphs out, and the passes refuse
-// the nodes, dead ones too, since an export without the graphs would be another model.
+// Operators that hold graphs of their own. Nothing here can run them. Import leaves their graphs out, and the passes
+// refuse the nodes, even dead ones, because an export without the graphs would be another model.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,8 @@
-// Dropout: y = keep ? x / (1 - ratio) : 0, and the mask of what is kept. No mask is stored: it is a function of the
-// node's `key`, the step, the seed and the element's place (arith/random.h), so the gradient draws the same one again.
-// As ONNX has it the ratio is an input; passes/canonical_random.cpp makes it an attribute, gives each node its key, and
-// says how many `samples` axis 0 holds, one after the other; 0: the tensor belongs to no sample.
+// Dropout: y = keep ? x / (1 - ratio) : 0, and the mask `keep`. No mask is stored: it is a function of the node's
+// `key`, the step, the seed and the element's position (arith/random.h), so the gradient draws the same one
+// again. In ONNX the ratio is an input. passes/canonical_random.cpp makes it an attribute, gives each node its
+// key, and sets `samples`, the number of samples that lie one after the other along axis 0. 0 means that the
+// tensor belongs to no sample.
 #include "ops/families.h"
 
 #include "base/error.h"
@@ -31,7 +32,7 @@ void differentiate(GradientBuilder &builder, const Node &node) {
 
 }  // namespace
 
-// Never evaluated: constants that go through it must not fold.
+// It has no evaluation, so constants that pass through it are not folded.
 Family dropout_family() {
   return {{.name = "Dropout",
            .infer = infer_dropout,

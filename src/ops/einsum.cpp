@@ -1,4 +1,4 @@
-// The language of Einsum: "ij,jk->ik", "...hd,...kd->...hk", "ii->i", "ij,jk" with the output left to the reader.
+// Einsum's equations: "ij,jk->ik", "...hd,...kd->...hk", "ii->i", and "ij,jk" with an implied output.
 #include "ops/einsum.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool is_letter(char character) {
   return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z');
 }
 
-// `hidden` axes stand where the term has an ellipsis.
+// `hidden` is the number of axes that the term's ellipsis stands for.
 std::u32string labels_of(const std::string &term, std::size_t hidden, const std::string &subject) {
   std::u32string labels;
   for (std::size_t i = 0; i < term.size(); ++i) {
@@ -47,7 +47,7 @@ std::u32string labels_of(const std::string &term, std::size_t hidden, const std:
   return labels;
 }
 
-// What Einsum gives where the equation names no output: hidden axes, then what came once, in alphabetical order.
+// Einsum's output when the equation names none: hidden axes, then the labels that occur once, in alphabetical order.
 std::u32string implied_output(const std::vector<std::u32string> &operands) {
   std::map<char32_t, int> counts;
   for (const std::u32string &operand : operands)
@@ -64,7 +64,8 @@ std::u32string implied_output(const std::vector<std::u32string> &operands) {
 std::vector<Type> infer_einsum(const NodeTypes &types) {
   std::vector<Shape> shapes;
   for (std::size_t i = 0; i < types.inputs.size(); ++i) {
-    require(types.input(i).dtype == types.input(0).dtype, Code::type, types.subject(), "operands of several types");
+    require(types.input(i).dtype == types.input(0).dtype, Code::type, types.subject(),
+            "the operands have different types");
     shapes.push_back(types.input(i).shape);
   }
   const Einsum einsum = resolve_einsum(types.node, shapes);

@@ -9,8 +9,8 @@
 
 namespace protrain::ops {
 
-// A label is a letter, or, for an axis that an ellipsis stands for, a code above all letters. Labels of an operand
-// may repeat: its diagonal.
+// A label is a letter, or a code above all letters for an axis under an ellipsis. A label repeated within an
+// operand means its diagonal.
 struct Einsum {
   std::vector<std::u32string> operands;
   std::u32string output;

@@ -1,4 +1,4 @@
-// A walk element by element that also knows where it is; for evaluations that are no runs.
+// A walk element by element that also knows its position, for evaluations that cannot work in runs.
 #pragma once
 
 #include <array>

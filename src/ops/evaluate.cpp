@@ -5,8 +5,9 @@ namespace protrain::ops {
 
 namespace {
 
-constexpr std::uint64_t kLargest = 1ull << 33;       // bytes of one array
-constexpr std::int64_t kLargestCompacted = 1 << 26;  // elements; looking for repeated axes reads them all
+constexpr std::uint64_t kLargest = 1ull << 33;  // bytes of one array
+constexpr std::int64_t kLargestCompacted =
+    1 << 26;  // elements; above it we do not look for repeated axes, because that reads all elements
 
 }  // namespace
 

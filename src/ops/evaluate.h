@@ -1,5 +1,5 @@
-// What reference evaluation shares. Arrays stay compact: an axis that no operand varies along is computed once.
-// Arithmetic is in double or int64, and each result is rounded once, to the type of the output.
+// Shared by reference evaluations. Arrays stay compact: an axis along which no operand varies is computed once.
+// Arithmetic is in double or int64, and each result is rounded once, to the output's type.
 #pragma once
 
 #include <algorithm>
@@ -21,21 +21,21 @@ using Arrays = std::vector<Array>;
 using Inputs = std::span<const Array *const>;
 using Types = std::span<const Type>;
 
-// Name for errors.
+// The node's name for errors.
 inline const std::string &subject_of(const Node &node) { return node.name.empty() ? node.op : node.name; }
 
-// Room for an array of which `stored` is kept; Code::limit above 2^33 bytes.
+// Memory for an array stored as `stored`. Code::limit above 2^33 bytes.
 std::vector<std::byte> room_for(DType dtype, const Shape &stored);
-// An array of these bytes, repeated axes stored once where looking for them is cheap.
+// An array of these bytes. Repeated axes are stored once if it is cheap to look for them.
 Array make_array(Type type, Shape stored, std::vector<std::byte> bytes);
-// The stored data, converted.
+// The stored data, converted to T.
 template <typename T>  // double or std::int64_t
 std::vector<T> stored_values(const Array &array) {
   std::vector<T> values(static_cast<std::size_t>(array.stored_count()));
   graph::load(array.dtype(), array.bytes(), 1, array.stored_count(), values.data());
   return values;
 }
-// `values` is the stored data in row-major order.
+// `values` is the stored data, in row-major order.
 template <typename T>
 Array array_of(Type type, Shape stored, const std::vector<T> &values) {
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
@@ -50,13 +50,13 @@ Array array_of(Type type, const std::vector<T> &values) {
 
 // Strides of data stored as `stored` for walking `shape`, to which it broadcasts (right-aligned).
 Strides strides_over(const Shape &stored, const Shape &shape);
-// Of a shape to which all arrays broadcast, what must be stored to hold a function of their elements.
+// The part of `shape` that must be stored to hold a function of the arrays' elements. All arrays broadcast to `shape`.
 Shape stored_union(const Shape &shape, Inputs arrays);
 
 // Applies f(T...) -> T element by element to N operands that broadcast to type.shape.
 template <typename T, typename F, std::size_t N>
 Array map_elements(const Type &type, const std::array<const Array *, N> &operands, F f) {
-  constexpr std::int64_t kBlock = 1024;  // elements that are converted at a time: they stay in the nearest cache
+  constexpr std::int64_t kBlock = 1024;  // elements converted at a time, so that they stay in the nearest cache
   Shape stored = stored_union(type.shape, operands);
   Runs<N + 1> runs{stored, {}};
   for (std::size_t n = 0; n < N; ++n) runs.strides[n] = strides_over(operands[n]->stored(), stored);
@@ -84,7 +84,7 @@ Array map_elements(const Type &type, const std::array<const Array *, N> &operand
   return make_array(type, std::move(stored), std::move(bytes));
 }
 
-// nullptr where the node lacks it.
+// nullptr if the node lacks it.
 inline const Array *optional_input(Inputs in, std::size_t i) { return i < in.size() ? in[i] : nullptr; }
 
 // For inference.

@@ -1,4 +1,4 @@
-// The families that registry.cpp gathers; each is defined in the file of its name.
+// The families that registry.cpp collects. Each is defined in the file of its name.
 #pragma once
 
 #include "ops/op.h"

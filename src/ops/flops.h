@@ -1,4 +1,4 @@
-// The work of a node before it is made.
+// The work of a node that does not exist yet.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace protrain::ops {
 
-// Of a node whose outputs would have these types; see Op::flops.
+// Flops of a node whose outputs would have these types; see Op::flops.
 double flops(const graph::Graph &graph, const Node &node, std::span<const Type> outputs);
 
 }  // namespace protrain::ops

@@ -1,5 +1,5 @@
 // An activation times another value: Gated(g, u) -> f(g) u, and GatedGrad(dy, g, u) -> dg, du. The attribute
-// `activation` names the operator that f is; further attributes are that operator's.
+// `activation` names the operator f. Further attributes are those of that operator.
 #include <array>
 #include <functional>
 
@@ -35,7 +35,7 @@ std::vector<Type> infer_gradient(const NodeTypes &types) {
   return {types.input(1), types.input(2)};
 }
 
-// What the activation, or its gradient, makes of operands.
+// Evaluates the activation, or its gradient, on operands.
 Array activated(const Node &node, const std::string &suffix, Inputs in, const Type &type) {
   Node activation = node;
   activation.op = node.attributes.text("activation", "") + suffix;
@@ -46,7 +46,7 @@ Array product(const Type &type, const Array &a, const Array &b) {
   return map_elements<double>(type, std::array{&a, &b}, std::multiplies<double>());
 }
 
-// f(g) times the other operand
+// f(g) times the other operand.
 Array gated(const Node &node, const Array &g, const Array &other, const Type &type) {
   return product(type, activated(node, "", std::array{&g}, {DType::f64, type.shape}), other);
 }

@@ -25,8 +25,8 @@ std::int64_t resolve_index(std::int64_t index, std::int64_t dim, const Node &nod
 }
 
 // (outer, axis, inner) element counts of a shape around an axis.
-struct Around {
-  Around(const Shape &shape, std::size_t axis)
+struct AxisSplit {
+  AxisSplit(const Shape &shape, std::size_t axis)
       : outer(element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)))),
         length(shape[axis]),
         inner(element_count(Shape(shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1, shape.end()))) {}
@@ -44,15 +44,15 @@ std::vector<Type> infer_gather(const NodeTypes &types) {
   require_indices(types.input(1), types.subject());
   const Type &table = types.input(0);
   const std::size_t axis = axis_of(types.node, table.shape);
-  // Known places, such as positions counted up to the length of a sequence, are wrong before any step is.
+  // Constant indices are checked here, before any step: for example positions counted up to the length of a sequence.
   const Array *places = types.constants.size() > 1 ? types.constants[1] : nullptr;
   for (std::int64_t i = 0; places != nullptr && i < places->stored_count(); ++i)
     resolve_index(places->stored_integer(i), table.shape[axis], types.node);
   return {{table.dtype, gathered_shape(table.shape, axis, types.input(1).shape)}};
 }
 
-// Stored data: table (outer, length, inner) read at indices (n) gives (outer, n, inner). Where the axis is repeated,
-// every index finds the same.
+// Stored data: table (outer, length, inner) read at indices (n) gives (outer, n, inner). If the axis is repeated, every
+// index finds the same values.
 std::vector<Array> evaluate_gather(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &table = *in[0];
   const std::size_t axis = axis_of(node, table.shape());
@@ -63,14 +63,14 @@ std::vector<Array> evaluate_gather(const Node &node, std::span<const Array *cons
     indices = {0};
     stored_indices.assign(stored_indices.size(), 1);
   }
-  const Around around(table.stored(), axis);
-  const std::size_t row = static_cast<std::size_t>(around.inner) * size_of(table.dtype());
+  const AxisSplit split(table.stored(), axis);
+  const std::size_t row = static_cast<std::size_t>(split.inner) * size_of(table.dtype());
   const Shape stored = gathered_shape(table.stored(), axis, stored_indices);
   std::vector<std::byte> bytes = room_for(table.dtype(), stored);
   std::byte *to = bytes.data();
-  for (std::int64_t outer = 0; outer < around.outer && !bytes.empty(); ++outer)
+  for (std::int64_t outer = 0; outer < split.outer && !bytes.empty(); ++outer)
     for (std::int64_t index : indices) {
-      std::memcpy(to, table.bytes() + static_cast<std::size_t>(outer * around.length + index) * row, row);
+      std::memcpy(to, table.bytes() + static_cast<std::size_t>(outer * split.length + index) * row, row);
       to += row;
     }
   return {make_array(out[0], stored, std::move(bytes))};
@@ -94,20 +94,20 @@ std::vector<Type> infer_gather_gradient(const NodeTypes &types) {
 
 std::vector<Array> evaluate_gather_gradient(const Node &node, std::span<const Array *const> in,
                                             std::span<const Type> out) {
-  const Around around(out[0].shape, axis_of(node, out[0].shape));
+  const AxisSplit split(out[0].shape, axis_of(node, out[0].shape));
   const std::vector<std::int64_t> indices = in[1]->integers();
   const std::vector<double> dy = in[0]->doubles();
   std::vector<double> dx(static_cast<std::size_t>(element_count(out[0].shape)), 0.0);
   std::size_t from = 0;
-  for (std::int64_t outer = 0; outer < around.outer; ++outer)
+  for (std::int64_t outer = 0; outer < split.outer; ++outer)
     for (std::int64_t index : indices) {
-      const std::int64_t at = (outer * around.length + resolve_index(index, around.length, node)) * around.inner;
-      for (std::int64_t i = 0; i < around.inner; ++i) dx[static_cast<std::size_t>(at + i)] += dy[from++];
+      const std::int64_t at = (outer * split.length + resolve_index(index, split.length, node)) * split.inner;
+      for (std::int64_t i = 0; i < split.inner; ++i) dx[static_cast<std::size_t>(at + i)] += dy[from++];
     }
   return {array_of(out[0], dx)};
 }
 
-// What a gradient adds up is linear in it: read again where it was added.
+// The gradient of this gradient reads at the indices where it added.
 void differentiate_gather_gradient(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;
@@ -126,7 +126,7 @@ std::vector<Type> infer_gather_elements(const NodeTypes &types) {
   return {{types.input(0).dtype, indices}};
 }
 
-// Where each index points to in an array of `shape`.
+// The element that each index points to, in an array of `shape`.
 std::vector<std::size_t> element_targets(const Node &node, const Array &indices, const Shape &shape) {
   const std::size_t axis = axis_of(node, shape);
   std::vector<std::int64_t> strides = row_major_strides(shape);
@@ -191,7 +191,8 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// The result varies only where indices or batch axes of x do; what is addressed at one place is copied as it is stored.
+// The result varies only where indices or batch axes of x do. The elements that an index
+// addresses are copied as stored.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());

@@ -1,4 +1,4 @@
-// Operators that make values out of shapes and numbers. They exist to be folded.
+// Operators that make values from shapes and numbers. Constant folding removes them.
 #include <cmath>
 #include <numeric>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kLongestRange = 4294967296.0;  // elements
 
-// Shape's part [start, end) of the axes.
+// The part [start, end) of the axes that Shape returns.
 Shape shape_part(const Node &node, const Shape &shape) {
   const auto rank = static_cast<std::int64_t>(shape.size());
   const auto bound = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank); };
@@ -43,7 +43,7 @@ std::vector<Array> evaluate_constant_of_shape(const Node &node, std::span<const 
   return {value->reshaped({}).expanded(out[0].shape)};
 }
 
-// The operands' values say how long the result is.
+// The values of the operands determine the length of the result.
 std::vector<Type> infer_range(const NodeTypes &types) {
   const DType dtype = types.input(0).dtype;
   double bounds[3];
@@ -94,8 +94,8 @@ Array cumulate(const Node &node, const Array &x, const Type &type) {
   stored[axis] = type.shape[axis];
   std::vector<T> values = stored_values<T>(x.stored_as(stored));
   const std::int64_t length = stored[axis], inner = row_major_strides(stored)[axis];
-  for (std::int64_t lane = 0; lane * length < static_cast<std::int64_t>(values.size()); ++lane) {
-    const std::int64_t first = lane / inner * length * inner + lane % inner;
+  for (std::int64_t line = 0; line * length < static_cast<std::int64_t>(values.size()); ++line) {
+    const std::int64_t first = line / inner * length * inner + line % inner;
     Total total{};
     for (std::int64_t i = 0; i < length; ++i) {
       T &value = values[static_cast<std::size_t>(first + (reverse ? length - 1 - i : i) * inner)];
@@ -112,7 +112,8 @@ std::vector<Array> evaluate_cumsum(const Node &node, std::span<const Array *cons
                                  : cumulate<std::int64_t>(node, *in[0], out[0])};
 }
 
-// What an element is added to: the sums behind it, or in front of it where they run backwards.
+// An element contributes to all sums behind it (or before it if they run backwards), so the
+// gradient sums the other way.
 void differentiate_cumsum(GradientBuilder &builder, const Node &node) {
   const graph::ValueId dy = gradient_for(builder, node);
   if (dy == graph::ValueId::none) return;

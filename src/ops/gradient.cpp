@@ -1,4 +1,4 @@
-// What gradient rules share.
+// Functions that gradient rules share.
 #include "ops/gradient.h"
 
 #include "base/error.h"
@@ -18,7 +18,7 @@ graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, Shape s
   std::vector<std::int64_t> axes;
   for (std::size_t i = 0; i < from.size(); ++i)
     if (i < lead || from[i] != shape[i - lead]) axes.push_back(static_cast<std::int64_t>(i));
-  // Summed axes stay as 1, and the Reshape drops those in front: of the two, only ReduceSum does work.
+  // ReduceSum keeps the axes as 1 and Reshape drops the leading ones, because only ReduceSum does any work.
   graph::ValueId sum = builder.emit("ReduceSum", {gradient}, {{"axes", axes}, {"keepdims", std::int64_t{1}}});
   if (builder.type(sum).shape != shape) sum = builder.emit("Reshape", {sum}, {{"shape", shape}});
   return sum;

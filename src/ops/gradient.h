@@ -1,4 +1,4 @@
-// What a gradient rule may ask and say. The rule of y = f(x) reads dL/dy, emits nodes, and gives dL/dx.
+// The interface between gradient rules and the graph. The rule of y = f(x) reads dL/dy, emits nodes, and gives dL/dx.
 #pragma once
 
 #include <string>
@@ -12,34 +12,34 @@ class GradientBuilder {
  public:
   virtual ~GradientBuilder() = default;
 
-  // dL/d(output), or ValueId::none where nothing depends on that output.
+  // dL/d(output), or ValueId::none if nothing depends on that output.
   virtual graph::ValueId gradient_of(graph::ValueId output) = 0;
-  // Whether dL/d(input) is wanted: some trained parameter is behind it. False for ValueId::none.
+  // True if dL/d(input) is needed because a trained parameter lies behind it. False for ValueId::none.
   virtual bool wants(graph::ValueId input) const = 0;
-  // Adds a contribution to dL/d(input); several are summed in the order given.
+  // Adds a contribution to dL/d(input). Several are summed in the order given.
   virtual void contribute(graph::ValueId input, graph::ValueId gradient) = 0;
 
-  // Appends a node, infers its types, returns its outputs. Names are made from the forward node's name.
+  // Appends a node, infers its types and returns its outputs. Names derive from the forward node's name.
   virtual std::vector<graph::ValueId> emit(const std::string &op, std::vector<graph::ValueId> inputs,
                                            graph::Attributes attributes, std::size_t output_count) = 0;
   graph::ValueId emit(const std::string &op, std::vector<graph::ValueId> inputs, graph::Attributes attributes = {}) {
     return emit(op, std::move(inputs), std::move(attributes), 1)[0];
   }
-  // A constant of the given type whose elements are all `value`.
+  // A constant of the given type with all elements equal to `value`.
   virtual graph::ValueId constant(graph::Type type, double value) = 0;
   virtual const graph::Type &type(graph::ValueId value) const = 0;
   virtual const graph::Value &value(graph::ValueId value) const = 0;
 
-  // For a loss whose gradient computes it as well: true where `output` is the graph's loss and nothing else reads it.
-  // After replace_output the forward node is dead and the step runs its work once.
+  // For a loss whose gradient also computes it: true if `output` is the graph's loss and nothing else reads it. After
+  // replace_output the forward node is dead, and the step runs its work once.
   virtual bool is_loss(graph::ValueId output) const = 0;
   virtual void replace_output(graph::ValueId output, graph::ValueId replacement) = 0;
 };
 
-// dL/d(output 0) where input `i` wants a gradient; ValueId::none where there is nothing to do.
+// dL/d(output 0) if input `i` needs a gradient, else ValueId::none.
 graph::ValueId gradient_for(GradientBuilder &builder, const graph::Node &node, std::size_t i = 0);
 
-// Sums `gradient` down to `shape`, undoing a broadcast: ReduceSum over stretched axes, then Reshape.
+// Sums `gradient` down to `shape`, the reverse of a broadcast: ReduceSum over stretched axes, then Reshape.
 graph::ValueId sum_to(GradientBuilder &builder, graph::ValueId gradient, Shape shape);
 
 }  // namespace protrain::ops

@@ -1,4 +1,5 @@
-// Cross entropy: ONNX's forms, our core form over (M, C) logits, and the form that makes its logits itself, in slices.
+// Cross entropy in three forms: ONNX's, our core form over (M, C) logits, and one that computes its
+// logits itself, in slices.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +22,7 @@ void require_labels(const NodeTypes &types, const Type &labels, std::int64_t row
           to_text(labels.shape), rows);
 }
 
-// Whether a row counts, and its class.
+// True if a row counts: its label is not the ignored one. Checks the label.
 bool counted(const Node &node, std::int64_t label, std::int64_t classes) {
   if (node.attributes.has("ignore_index") && label == node.attributes.integer("ignore_index", 0)) return false;
   require(label >= 0 && label < classes, Code::arg, node.name, "label {} is outside 0..{}", label, classes - 1);
@@ -32,7 +33,7 @@ std::int64_t count_rows(const Node &node, const std::vector<std::int64_t> &label
   return std::ranges::count_if(labels, [&](std::int64_t label) { return counted(node, label, classes); });
 }
 
-// log sum exp of `classes` logits
+// log(sum(exp(x))) over `classes` logits.
 double log_sum_exp(const double *logits, std::int64_t classes) {
   const double largest = *std::max_element(logits, logits + classes);
   double sum = 0;
@@ -117,8 +118,8 @@ std::vector<Type> infer_linear(const NodeTypes &types) {
   return {{sum_dtype(types.input(0).dtype), {}}};
 }
 
-// LinearCrossEntropyGrad(x, w, labels[, bias][, dloss]) -> loss, dx, dw[, dbias]; dloss is 1 where it is absent. It is
-// in float32, and multiplied before anything is rounded.
+// LinearCrossEntropyGrad(x, w, labels[, bias][, dloss]) -> loss, dx, dw[, dbias]. An absent dloss is 1. dloss is
+// float32 and is applied before anything is rounded.
 std::vector<Type> infer_linear_gradient(const NodeTypes &types) {
   vocabulary(types);
   require(!types.has(4) || types.input(4) == Type({sum_dtype(types.input(0).dtype), {}}), Code::type, types.subject(),
@@ -128,7 +129,7 @@ std::vector<Type> infer_linear_gradient(const NodeTypes &types) {
   return out;
 }
 
-// x (M, D), w, bias as (V, D) rows: logits (M, V).
+// Logits (M, V) from x (M, D), w and bias, with w seen as (V, D) rows.
 struct Linear {
   Linear(const Node &node, std::span<const Array *const> in)
       : x(in[0]->doubles()),
@@ -195,7 +196,7 @@ std::vector<Array> evaluate_linear_gradient(const Node &node, std::span<const Ar
   return results;
 }
 
-// The gradient makes the loss as well: where this is the model's loss, the forward node is not needed any more.
+// The gradient node also computes the loss. If that is the model's loss, the forward node is no longer needed.
 void differentiate_linear(GradientBuilder &builder, const Node &node) {
   const bool has_bias = node.inputs.size() > 3 && node.inputs[3] != ValueId::none;
   const bool is_loss = builder.is_loss(node.outputs[0]);
@@ -234,8 +235,7 @@ std::vector<Type> infer_file_form(const NodeTypes &types) {
   return out;
 }
 
-// A slice of logits in float32; the gradient of a narrow type takes a slice of gradients beside it and, on a GPU, sums
-// of dw.
+// A slice of logits in float32. For a narrow type the gradient adds a slice of gradients and, on a GPU, sums of dw.
 std::uint64_t linear_scratch(const NodeTypes &types, bool on_gpu) {
   const Type &rows = types.input(0), &weights = types.input(1);
   const std::int64_t classes = element_count(weights.shape) / std::max<std::int64_t>(rows.shape.back(), 1);

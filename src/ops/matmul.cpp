@@ -1,5 +1,5 @@
 // Matrix products. Our MatMul also transposes, scales and adds a bias, so that ONNX's MatMul, Gemm and the Transposes
-// around them are one operator.
+// around them become one operator.
 #include "ops/element_walk.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
@@ -13,7 +13,8 @@ using Integers = std::vector<std::int64_t>;
 
 bool flag(const Node &node, const char *name) { return node.attributes.integer(name, 0) != 0; }
 
-// y (..., M, N) = alpha op(a) (..., M, K) op(b) (..., K, N); ONNX's MatMul also takes vectors: (K) is (1, K) or (K, 1).
+// y (..., M, N) = alpha op(a) (..., M, K) op(b) (..., K, N). ONNX's MatMul also takes vectors:
+// (K) means (1, K) or (K, 1).
 struct Product {
   Product(const Node &node, Shape a_shape, Shape b_shape) : a(std::move(a_shape)), b(std::move(b_shape)) {
     const std::string &subject = node.name;
@@ -86,7 +87,7 @@ ValueId reshaped(GradientBuilder &builder, ValueId value, const Shape &shape) {
   return builder.type(value).shape == shape ? value : builder.emit("Reshape", {value}, {{"shape", shape}});
 }
 
-// (..., X, Y) as one matrix (rows, Y).
+// Views (..., X, Y) as one matrix (rows, Y).
 ValueId as_matrix(GradientBuilder &builder, ValueId value) {
   const Shape shape = builder.type(value).shape;
   const std::int64_t columns = shape.back();
@@ -119,7 +120,7 @@ void differentiate_matmul(GradientBuilder &builder, const Node &node) {
     builder.contribute(a, sum_to(builder, da, a_shape));
   }
   if (builder.wants(b)) {
-    // A weight that all rows share: one product over all of them, no sum over batches afterwards.
+    // All rows share the weight: one product over all of them, without a sum over batches afterwards.
     const bool flat = b_shape.size() == 2 && !ta;
     const ValueId rows = flat ? as_matrix(builder, a) : a, drows = flat ? as_matrix(builder, dy) : dy;
     const ValueId db = tb ? multiply(builder, {drows, true}, {rows, ta}, alpha)
@@ -136,7 +137,7 @@ double matmul_flops(const NodeTypes &types, std::span<const Type>) {
          static_cast<double>(p.k);
 }
 
-// Gemm(A, B[, C]): y = alpha A' B' + beta C, ONNX spells the flags transA and transB.
+// Gemm(A, B[, C]): y = alpha A' B' + beta C. ONNX calls the flags transA and transB.
 Node as_matmul(const Node &node) {
   Node product = node;
   product.attributes.set("trans_a", node.attributes.integer("transA", 0));

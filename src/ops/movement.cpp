@@ -14,7 +14,7 @@ namespace {
 using graph::ValueId;
 using Integers = std::vector<std::int64_t>;
 
-// The elements of `from` at `offset` and on by `strides` (over its stored data), as what is stored of the result.
+// Reads the elements of `from` at `offset` and on by `strides` (over its stored data) into an array stored as `stored`.
 Array read_at(const Array &from, const Type &type, const Shape &stored, std::int64_t offset, const Strides &strides) {
   const auto element = static_cast<std::int64_t>(size_of(type.dtype));
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
@@ -24,8 +24,7 @@ Array read_at(const Array &from, const Type &type, const Shape &stored, std::int
   return make_array(type, stored, std::move(bytes));
 }
 
-// `piece` at the given place of an array of `type` that holds `fill` elsewhere. Axes that the piece covers stay
-// stored once.
+// Puts `piece` into an array of `type` that is `fill` everywhere else. Axes that the piece covers stay stored once.
 Array placed(const Array &piece, const Type &type, const std::vector<AxisSlice> &where, const Array &fill) {
   const std::size_t element = size_of(type.dtype), rank = type.shape.size();
   Shape stored = type.shape, copied = piece.shape();
@@ -101,7 +100,7 @@ std::vector<Array> evaluate_slice(const Node &node, std::span<const Array *const
   Shape stored = out[0].shape;
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < slices.size(); ++i) {
-    if (in[0]->stored()[i] == 1) stored[i] = std::min<std::int64_t>(stored[i], 1);  // repeated: any part is the same
+    if (in[0]->stored()[i] == 1) stored[i] = std::min<std::int64_t>(stored[i], 1);  // repeated: all parts are equal
     offset += slices[i].start * strides[i];
     strides[i] *= slices[i].step;
   }
@@ -189,11 +188,11 @@ void differentiate_concat(GradientBuilder &builder, const Node &node) {
 
 constexpr std::int64_t kMostPieces = 1 << 16;
 
-// Sizes along the axis: the `split` attribute, or equal pieces for `num_outputs` or the node's outputs.
+// Sizes along the axis: the `split` attribute, or equal parts for `num_outputs` or for the node's outputs.
 Integers split_sizes(const Node &node, std::int64_t length) {
   if (node.attributes.has("split")) return node.attributes.integers("split");
   const std::int64_t pieces = node.attributes.integer("num_outputs", static_cast<std::int64_t>(node.outputs.size()));
-  require(pieces > 0 && pieces <= kMostPieces, Code::shape, subject_of(node), "a split into {} pieces", pieces);
+  require(pieces > 0 && pieces <= kMostPieces, Code::shape, subject_of(node), "a split into {} parts", pieces);
   const std::int64_t each = (length + pieces - 1) / pieces;
   Integers sizes(static_cast<std::size_t>(pieces), each);
   sizes.back() = length - each * (pieces - 1);
@@ -209,7 +208,7 @@ std::vector<Type> infer_split(const NodeTypes &types) {
     total = checked_add(total, static_cast<std::uint64_t>(std::max<std::int64_t>(size, 0)));
   require(total == static_cast<std::uint64_t>(x.shape[axis]) &&
               std::ranges::all_of(sizes, [](std::int64_t s) { return s >= 0; }),
-          Code::shape, types.subject(), "pieces {} do not make up axis {} of {}", to_text(sizes), axis,
+          Code::shape, types.subject(), "parts {} do not add up to axis {} of {}", to_text(sizes), axis,
           to_text(x.shape));
   std::vector<Type> out;
   for (std::int64_t size : sizes) {
@@ -245,7 +244,7 @@ void differentiate_split(GradientBuilder &builder, const Node &node) {
   builder.contribute(node.inputs[0], builder.emit("Concat", parts, attributes));
 }
 
-// Pieces before and after each axis, from ONNX's list of all begins, then all ends.
+// Pads before and after each axis, from ONNX's list of all begins, then all ends.
 std::pair<Integers, Integers> pads_of(const Node &node, std::size_t rank) {
   const Integers pads = node.attributes.integers("pads");
   Integers axes = node.attributes.integers("axes");
@@ -285,7 +284,7 @@ std::vector<Array> evaluate_pad(const Node &node, std::span<const Array *const> 
   std::vector<AxisSlice> where;
   for (std::size_t i = 0; i < before.size(); ++i)
     where.push_back({.start = before[i], .step = 1, .count = in[0]->shape()[i]});
-  // An absorbed integer is a list of one.
+  // An integer input absorbed into an attribute is a list of one.
   const bool is_list = node.attributes.has("value") && !is_float(out[0].dtype);
   const Array fill = is_list ? Array::from_integers({out[0].dtype, {}}, {node.attributes.integers("value").at(0)})
                              : Array::scalar(out[0].dtype, node.attributes.real("value", 0));
@@ -321,7 +320,7 @@ std::vector<Array> evaluate_trilu(const Node &node, std::span<const Array *const
   std::vector<std::byte> bytes(x.bytes(), x.bytes() + x.stored_bytes());
   const std::size_t element = size_of(out[0].dtype), row = static_cast<std::size_t>(columns) * element;
   for (std::size_t at = 0, i = 0; at < bytes.size(); at += row, ++i) {
-    // Upper keeps columns from `cut` on, lower those before it; no bits set is 0 in every type.
+    // Upper keeps columns from `cut` on, lower the ones before it. All bits zero means 0 in every type.
     const std::int64_t diagonal = static_cast<std::int64_t>(i % static_cast<std::size_t>(rows)) + k;
     const std::size_t cut =
         static_cast<std::size_t>(std::clamp<std::int64_t>(upper ? diagonal : diagonal + 1, 0, columns)) * element;
@@ -350,13 +349,13 @@ std::vector<Type> infer_depth_and_space(const NodeTypes &types) {
   return {out};
 }
 
-// A sequence of equal pieces is typed as one of them; canonicalization turns it and its readers into Split.
+// A sequence of equal parts has the type of one of them. Canonicalization turns it and its readers into Split.
 std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   Type out = types.input(0);
   const std::size_t axis = axis_of(types);
   const Integers sizes = types.node.attributes.integers("split");
   require(std::ranges::adjacent_find(sizes, std::ranges::not_equal_to()) == sizes.end(), Code::unsupported,
-          types.subject(), "a sequence of pieces of unequal sizes {} is not supported", to_text(sizes));
+          types.subject(), "a sequence of parts of different sizes {} is not supported", to_text(sizes));
   out.shape[axis] = sizes.empty() ? 1 : sizes[0];
   if (sizes.empty() && types.node.attributes.integer("keepdims", 1) == 0)
     out.shape.erase(out.shape.begin() + static_cast<std::ptrdiff_t>(axis));

@@ -1,4 +1,4 @@
-// What a step reports of its gradients, and what it makes of their norm.
+// Operators on gradient norms: for the step's report and for scaling gradients.
 #include <algorithm>
 #include <cmath>
 
@@ -43,15 +43,15 @@ std::vector<Array> evaluate_global(const Node &, std::span<const Array *const> i
   return {array_of(out[0], std::vector<double>{std::sqrt(sum)})};
 }
 
-// ScaledNorm(norm, sum of weights): the norm of a mean whose sum has norm `norm`.
+// ScaledNorm(norm, sum of weights): the norm of a mean, from the norm of its sum.
 std::vector<Type> infer_scaled(const NodeTypes &types) { return infer_global(types); }
 
 std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   return {array_of(out[0], std::vector<double>{in[0]->stored_double(0) / in[1]->stored_double(0)})};
 }
 
-// GradientScale(norm[, sum of weights]){max_norm}: what Updates multiply gradients by. Divides sums by their weight,
-// and scales down to max_norm (0: any) with PyTorch's guard of 1e-6.
+// GradientScale(norm[, sum of weights]){max_norm}: the factor that Updates apply to gradients. It divides sums by their
+// weight and scales down to max_norm (0: no limit) with PyTorch's guard of 1e-6.
 std::vector<Type> infer_scale(const NodeTypes &types) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i)
     if (types.has(i)) require_norm(types, i);
@@ -66,8 +66,7 @@ std::vector<Array> evaluate_scale(const Node &node, std::span<const Array *const
   return {array_of(out[0], std::vector<double>{scale})};
 }
 
-// LossScale() -> what the step's loss is multiplied by before it is differentiated: one of the step's numbers. Without
-// a step it is 1.
+// LossScale() -> the factor that the step applies to its loss before differentiating it. It is 1 outside a step.
 std::vector<Type> infer_loss_scale(const NodeTypes &) { return {{DType::f64, {}}}; }
 
 std::vector<Array> evaluate_loss_scale(const Node &, std::span<const Array *const>, std::span<const Type> out) {

@@ -15,7 +15,7 @@ using graph::ValueId;
 bool centres(std::string_view op) { return op.starts_with("Layer"); }
 bool centres(const Node &node) { return centres(node.op); }
 
-// x as (rows, width): the axes before and from `axis`.
+// x seen as (rows, width): the axes before `axis`, and from it on.
 struct Rows {
   Rows(const Node &node, const Shape &shape)
       : axis(resolve_axis(node.attributes.integer("axis", -1), shape.size(), node.name)),
@@ -70,7 +70,7 @@ std::vector<Array> evaluate_forward(const Node &node, std::span<const Array *con
   return results;
 }
 
-// Where the gradients have `rest`, what x's gradient was before: dx is added to it.
+// The input index of `rest`, an earlier gradient of x that dx is added to.
 std::size_t rest_input(std::string_view op) { return centres(op) ? 5 : 4; }
 
 // (dy, x, scale, mean, inv_std[, rest]) -> dx, dscale, dbias; (dy, x, scale, inv_rms[, rest]) -> dx, dscale
@@ -80,14 +80,14 @@ std::vector<Type> infer_gradient(const NodeTypes &types) {
   require(types.input(0) == x && types.input(2).shape == rows.normalized, Code::shape, types.subject(),
           "gradient {} and scale {} do not fit {}", to_text(types.input(0)), to_text(types.input(2)), to_text(x));
   const std::size_t rest = rest_input(types.node.op);
-  require(!types.has(rest) || types.input(rest) == x, Code::shape, types.subject(), "a rest of {} for a gradient of {}",
-          types.has(rest) ? to_text(types.input(rest)) : "", to_text(x));
+  require(!types.has(rest) || types.input(rest) == x, Code::shape, types.subject(),
+          "the added gradient {} does not fit {}", types.has(rest) ? to_text(types.input(rest)) : "", to_text(x));
   return centres(types.node) ? std::vector<Type>{x, types.input(2), types.input(2)}
                              : std::vector<Type>{x, types.input(2)};
 }
 
-// With n = (x - mean) inv and g = dy scale: dx = inv (g - mean(g) - n mean(g n)), rounded, and then + rest; mean(g)
-// only where rows are centred.
+// With n = (x - mean) inv and g = dy scale: dx = inv (g - mean(g) - n mean(g n)), rounded, then + rest. mean(g)
+// only if rows are centred.
 std::vector<Array> evaluate_gradient(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Rows rows(node, in[1]->shape());
   const std::vector<double> dy = in[0]->doubles(), x = in[1]->doubles(), scale = in[2]->doubles();

@@ -28,7 +28,7 @@ Shape kept_shape(const Shape &shape, const std::vector<bool> &reduced) {
 
 std::vector<Type> infer_reduce(const NodeTypes &types) {
   const Type &x = types.input(0);
-  const bool orders = types.node.op == "ReduceMax" || types.node.op == "ReduceMin";  // these take bool as well
+  const bool orders = types.node.op == "ReduceMax" || types.node.op == "ReduceMin";  // these also take bool
   require(is_float(x.dtype) || is_integer(x.dtype) || (orders && x.dtype == DType::boolean), Code::type,
           types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
   require(!types.has(1), Code::unsupported, types.subject(),
@@ -44,7 +44,7 @@ std::vector<Type> infer_reduce(const NodeTypes &types) {
   return {{x.dtype, shape}};
 }
 
-// total = add(total, x) over the elements from `start` on, then finish(total, number of elements).
+// total = add(total, x) over all elements, beginning with `start`, then finish(total, number of elements).
 template <typename T>
 struct Steps {
   T start;
@@ -55,7 +55,7 @@ struct Steps {
 struct Reduction {
   std::string_view name;
   Steps<double> reals;
-  Steps<std::int64_t> integers;  // no add: worked out in double
+  Steps<std::int64_t> integers;  // no add: computed in double
 };
 
 template <typename T>
@@ -118,7 +118,7 @@ Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type
   for (std::size_t i = 0; i < walked.size(); ++i)
     if (reduced[i]) count *= walked[i];
   for (T &total : totals) total = steps.finish(total, static_cast<T>(count));
-  // Without keepdims the reduced axes, stored as 1, go.
+  // Without keepdims the reduced axes, stored as 1, are dropped.
   Shape stored;
   for (std::size_t i = 0; i < kept.size(); ++i)
     if (!reduced[i] || type.shape.size() == kept.size()) stored.push_back(kept[i]);
@@ -127,7 +127,7 @@ Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type
 
 std::vector<Array> evaluate_reduce(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Reduction &reduction = *std::ranges::find(kReductions, std::string_view(node.op), &Reduction::name);
-  if (in[0]->dtype() == DType::boolean) {  // of nothing: the largest is false, the smallest true
+  if (in[0]->dtype() == DType::boolean) {  // an empty ReduceMax is false, an empty ReduceMin true
     Steps<std::int64_t> steps = reduction.integers;
     steps.start = node.op == "ReduceMin" ? 1 : 0;
     return {reduce(node, steps, *in[0], out[0])};
@@ -173,18 +173,18 @@ std::vector<Array> evaluate_arg(const Node &node, std::span<const Array *const> 
   const std::vector<double> x = in[0]->doubles();
   const std::int64_t length = shape[axis], inner = row_major_strides(shape)[axis];
   std::vector<std::int64_t> best(x.size() / static_cast<std::size_t>(length));
-  for (std::size_t lane = 0; lane < best.size(); ++lane) {
-    const auto n = static_cast<std::int64_t>(lane);
+  for (std::size_t line = 0; line < best.size(); ++line) {
+    const auto n = static_cast<std::int64_t>(line);
     const double *from = x.data() + n / inner * length * inner + n % inner;
     for (std::int64_t i = 1; i < length; ++i) {
-      const double found = from[best[lane] * inner], next = from[i * inner];
-      if ((largest ? next > found : next < found) || (last && next == found)) best[lane] = i;
+      const double found = from[best[line] * inner], next = from[i * inner];
+      if ((largest ? next > found : next < found) || (last && next == found)) best[line] = i;
     }
   }
   return {Array::from_integers(out[0], best)};
 }
 
-// dy with the reduced axes back as 1, so that it broadcasts over x.
+// dy with the reduced axes restored as 1, so that it broadcasts over x.
 ValueId keep_axes(GradientBuilder &builder, const Node &node, ValueId value) {
   const Shape x = builder.type(node.inputs[0]).shape;
   const Shape kept = kept_shape(x, reduced_axes(node, x.size()));

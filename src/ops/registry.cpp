@@ -1,4 +1,4 @@
-// The registry: every operator by name, and what is asked of a node whatever its operator.
+// The registry: every operator by name, and questions about nodes that any operator answers.
 #include <algorithm>
 
 #include "base/error.h"
@@ -34,8 +34,8 @@ const Op &require_op(const Node &node) {
   return *op;
 }
 
-// Types that `op` gives; every size fits 64 bits.
-constexpr std::size_t kMaxRank = 64;  // as of tensors in files
+// The output types of `op`. Checks inputs, ranks and that every size fits 64 bits.
+constexpr std::size_t kMaxRank = 64;  // the same limit as for tensors in files
 
 std::vector<Type> checked_types(const Op &op, const NodeTypes &types) {
   try {
@@ -80,7 +80,7 @@ const Array &NodeTypes::constant(std::size_t i) const {
 
 bool Op::may_lack(std::size_t input) const {
   return std::ranges::find(optional, input) != optional.end() ||
-         std::ranges::find(absorbed, input, &Absorbed::input) != absorbed.end();
+         std::ranges::find(absorbed, input, &AbsorbedInput::input) != absorbed.end();
 }
 
 const Op *find(std::string_view name) {

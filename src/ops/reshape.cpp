@@ -1,4 +1,4 @@
-// Operators that show the same elements under another shape, and those that repeat them.
+// Operators that show the same elements under another shape, and operators that repeat them.
 #include <algorithm>
 
 #include "ops/evaluate.h"
@@ -10,15 +10,14 @@ namespace {
 
 using graph::ValueId;
 
-// An attribute that was an input; unsupported where that input is no constant.
+// An attribute that was an input. Code::unsupported if that input was not constant.
 std::vector<std::int64_t> absorbed_list(const NodeTypes &types, const char *name) {
   require(types.node.attributes.has(name), Code::unsupported, types.subject(),
           "the {} of {} is computed from data; shapes that depend on data are not supported", name, types.node.op);
   return types.node.attributes.integers(name);
 }
 
-// One -1 takes what is left; a 0 is a 0. Where ONNX's 0 keeps the input's dim, passes/fold.cpp has put that dim in its
-// place.
+// One -1 takes the remaining elements. A 0 means 0: passes/fold.cpp has already replaced ONNX's 0 that keeps a dim.
 std::vector<Type> infer_reshape(const NodeTypes &types) {
   const Type &x = types.input(0);
   Shape shape = absorbed_list(types, "shape");
@@ -90,7 +89,7 @@ void differentiate_reshape(GradientBuilder &builder, const Node &node) {
 
 std::vector<Type> infer_expand(const NodeTypes &types) {
   const Shape wanted = absorbed_list(types, "shape");
-  element_count(wanted);  // no dim is negative
+  element_count(wanted);  // throws if a dim is negative
   return {{types.input(0).dtype, broadcast(types.input(0).shape, wanted, types.subject())}};
 }
 

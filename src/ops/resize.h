@@ -1,4 +1,4 @@
-// What Resize does along each axis: a matrix that makes the new elements of the old ones.
+// Resize along one axis, as a matrix that makes the new elements from the old ones.
 #pragma once
 
 #include <vector>
@@ -12,9 +12,10 @@ struct ResizedAxis {
   double scale = 1;
 };
 
-// One entry an axis of x; scales or sizes is nullptr. Code::graph, Code::shape, Code::unsupported with the node's name.
+// One entry per axis of x; either scales or sizes is nullptr. Code::graph, Code::shape,
+// Code::unsupported with the node's name.
 std::vector<ResizedAxis> resized_axes(const Node &node, const Shape &x, const Array *scales, const Array *sizes);
-// (to, from), row-major: what each new element takes of each old one.
+// (to, from), row-major: the weight of each old element in each new one.
 std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis);
 
 }  // namespace protrain::ops

@@ -1,4 +1,4 @@
-// Rotary position embedding: pairs of features turned by an angle that depends on the position.
+// Rotary position embedding: pairs of features rotated by an angle that depends on the position.
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -14,22 +14,22 @@ std::vector<Type> infer_file_form(const NodeTypes &types) { return {types.input(
 std::vector<Type> infer_rotary(const NodeTypes &types) {
   const Type &x = types.input(0);
   require(x.shape.size() == 4, Code::shape, types.subject(), "Rotary takes (B, S, H, D), not {}", to_text(x));
-  const std::int64_t turned = types.node.attributes.integer("rotary_dim", x.shape[3]);
-  require(turned >= 0 && turned <= x.shape[3] && turned % 2 == 0, Code::shape, types.subject(),
-          "{} of {} features cannot be turned in pairs", turned, x.shape[3]);
+  const std::int64_t rotated = types.node.attributes.integer("rotary_dim", x.shape[3]);
+  require(rotated >= 0 && rotated <= x.shape[3] && rotated % 2 == 0, Code::shape, types.subject(),
+          "{} of {} features cannot be rotated in pairs", rotated, x.shape[3]);
   for (std::size_t i : {1, 2}) {
     const Type &table = types.input(i);
     const bool fits = table.shape.size() == 3 && (table.shape[0] == 1 || table.shape[0] == x.shape[0]) &&
-                      table.shape[1] == x.shape[1] && table.shape[2] == turned / 2 && table.dtype == x.dtype;
-    require(fits, Code::shape, types.subject(), "a table of {} does not fit {} with {} turned features", to_text(table),
-            to_text(x), turned);
+                      table.shape[1] == x.shape[1] && table.shape[2] == rotated / 2 && table.dtype == x.dtype;
+    require(fits, Code::shape, types.subject(), "a table of {} does not fit {} with {} rotated features",
+            to_text(table), to_text(x), rotated);
   }
   return {x};
 }
 
 std::vector<Array> evaluate_rotary(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Shape &shape = out[0].shape;
-  const std::int64_t turned = node.attributes.integer("rotary_dim", shape[3]), half = turned / 2;
+  const std::int64_t rotated = node.attributes.integer("rotary_dim", shape[3]), half = rotated / 2;
   const bool interleaved = node.attributes.integer("interleaved", 0) != 0;
   const double sign = node.attributes.integer("inverse", 0) != 0 ? -1 : 1;
   const std::vector<double> x = in[0]->doubles();
@@ -49,7 +49,7 @@ std::vector<Array> evaluate_rotary(const Node &node, std::span<const Array *cons
   return {array_of(out[0], y)};
 }
 
-// A rotation's transpose is the rotation back.
+// The transpose of a rotation is the rotation back.
 void differentiate(GradientBuilder &builder, const Node &node) {
   require(!builder.wants(node.inputs[1]) && !builder.wants(node.inputs[2]), Code::unsupported, node.name,
           "{} has no gradient to its tables of cosines and sines", node.op);

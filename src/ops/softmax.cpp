@@ -24,15 +24,15 @@ std::vector<Type> infer_gradient(const NodeTypes &types) {
   return infer_forward(types);
 }
 
-// Calls visit(at) for every lane along the axis; at(i) is the place of its element i.
+// Calls visit(at) for every line along the axis; at(i) is the index of its element i.
 template <typename Visit>
-void for_each_lane(const Node &node, const Shape &shape, Visit visit) {
+void for_each_line(const Node &node, const Shape &shape, Visit visit) {
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", -1), shape.size(), node.name);
   const std::vector<std::int64_t> strides = row_major_strides(shape);
-  Shape lanes = shape;
-  lanes[axis] = std::min<std::int64_t>(1, shape[axis]);
-  ElementWalk<1> walk(lanes, {{strides}});
-  for (std::int64_t lane = element_count(lanes); lane > 0; --lane) {
+  Shape lines = shape;
+  lines[axis] = std::min<std::int64_t>(1, shape[axis]);
+  ElementWalk<1> walk(lines, {{strides}});
+  for (std::int64_t line = element_count(lines); line > 0; --line) {
     visit([&](std::int64_t i) { return static_cast<std::size_t>(walk.offsets[0] + i * strides[axis]); }, shape[axis]);
     walk.next();
   }
@@ -41,7 +41,7 @@ void for_each_lane(const Node &node, const Shape &shape, Visit visit) {
 std::vector<Array> evaluate_forward(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   std::vector<double> y = in[0]->doubles();
   const bool logarithm = node.op == "LogSoftmax";
-  for_each_lane(node, out[0].shape, [&](auto at, std::int64_t length) {
+  for_each_line(node, out[0].shape, [&](auto at, std::int64_t length) {
     double largest = -INFINITY, sum = 0;
     for (std::int64_t i = 0; i < length; ++i) largest = std::max(largest, y[at(i)]);
     for (std::int64_t i = 0; i < length; ++i) sum += std::exp(y[at(i)] - largest);
@@ -56,7 +56,7 @@ std::vector<Array> evaluate_gradient(const Node &node, std::span<const Array *co
   const std::vector<double> dy = in[0]->doubles(), y = in[1]->doubles();
   const bool logarithm = node.op == "LogSoftmaxGrad";
   std::vector<double> dx(dy.size());
-  for_each_lane(node, out[0].shape, [&](auto at, std::int64_t length) {
+  for_each_line(node, out[0].shape, [&](auto at, std::int64_t length) {
     double sum = 0;
     for (std::int64_t i = 0; i < length; ++i) sum += logarithm ? dy[at(i)] : dy[at(i)] * y[at(i)];
     for (std::int64_t i = 0; i < length; ++i)

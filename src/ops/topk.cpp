@@ -1,4 +1,4 @@
-// The k largest or smallest along an axis, and where they are.
+// The k largest or smallest elements along an axis, and their indices.
 #include <algorithm>
 #include <numeric>
 
@@ -28,23 +28,23 @@ std::vector<Type> infer_topk(const NodeTypes &types) {
   return {values, {DType::i64, values.shape}};
 }
 
-// Of equal elements the first ones.
+// Among equal elements the first ones win.
 template <typename T>
 std::vector<Array> pick(const Node &node, const Array &x, std::span<const Type> out, const std::vector<T> &values) {
   const std::size_t axis = axis_of(node, x.shape());
   const std::int64_t length = x.shape()[axis], inner = row_major_strides(x.shape())[axis];
-  const std::int64_t k = out[0].shape[axis], lanes = length == 0 ? 0 : element_count(x.shape()) / length;
+  const std::int64_t k = out[0].shape[axis], lines = length == 0 ? 0 : element_count(x.shape()) / length;
   const bool largest = node.attributes.integer("largest", 1) != 0;
-  std::vector<T> found(static_cast<std::size_t>(lanes * k));
+  std::vector<T> found(static_cast<std::size_t>(lines * k));
   std::vector<std::int64_t> places(found.size()), order(static_cast<std::size_t>(length));
-  for (std::int64_t lane = 0; lane < lanes; ++lane) {
-    const T *from = values.data() + lane / inner * length * inner + lane % inner;
+  for (std::int64_t line = 0; line < lines; ++line) {
+    const T *from = values.data() + line / inner * length * inner + line % inner;
     std::iota(order.begin(), order.end(), std::int64_t{0});
     std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) {
       return largest ? from[a * inner] > from[b * inner] : from[a * inner] < from[b * inner];
     });
     for (std::int64_t i = 0; i < k; ++i) {
-      const auto to = static_cast<std::size_t>(lane / inner * k * inner + i * inner + lane % inner);
+      const auto to = static_cast<std::size_t>(line / inner * k * inner + i * inner + line % inner);
       places[to] = order[static_cast<std::size_t>(i)];
       found[to] = from[places[to] * inner];
     }

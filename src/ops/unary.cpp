@@ -16,8 +16,8 @@ struct Coefficients {
   double a = 0, b = 0;
 };
 
-// An attribute and what it is where absent.
-struct Named {
+// An attribute and its value if absent.
+struct AttributeDefault {
   const char *attribute = nullptr;
   double fallback = 0;
 };
@@ -25,10 +25,10 @@ struct Named {
 // A function and its slope. At a kink the slope is PyTorch's.
 struct Function {
   const char *name;
-  const char *gradient_name;  // nullptr: its slope is 0 wherever it is defined, or nobody asks for it
+  const char *gradient_name;  // nullptr: the slope is 0 wherever it is defined, or nobody asks for it
   double (*value)(double x, Coefficients);
   double (*slope)(double x, Coefficients);
-  Named first = {}, second = {};
+  AttributeDefault first = {}, second = {};
 };
 
 using K = Coefficients;
@@ -55,7 +55,7 @@ double mish_slope(double x, K) {
   return t + x * (1 - t * t) * sigmoid(x);
 }
 
-constexpr Named kAlpha1 = {"alpha", 1};
+constexpr AttributeDefault kAlpha1 = {"alpha", 1};
 
 // clang-format off
 const Function kFunctions[] = {
@@ -120,7 +120,7 @@ const Function kFunctions[] = {
     {"Sign", nullptr, [](double x, K) { return sign(x); }, nullptr},
 };
 
-// Those that take integers; Clip's bounds are [low, high].
+// The functions that also take integers. Clip's bounds are [low, high].
 struct IntegerFunction {
   std::string_view name;
   std::int64_t (*value)(std::int64_t x, std::int64_t low, std::int64_t high);
@@ -147,7 +147,7 @@ const IntegerFunction *integer_function_of(const Node &node) {
 }
 
 Coefficients coefficients_of(const Function &function, const Attributes &attributes) {
-  const auto read = [&](const Named &named) {
+  const auto read = [&](const AttributeDefault &named) {
     return named.attribute == nullptr ? 0 : attributes.real(named.attribute, named.fallback);
   };
   if (std::string_view(function.name) == "Gelu") return {is(attributes.text("approximate", "none") == "tanh"), 0};
@@ -169,7 +169,7 @@ std::vector<Type> infer_slope(const NodeTypes &types) {
 }
 
 std::vector<Array> evaluate_integers(const Node &node, const Array &x, const Type &type) {
-  // An absorbed integer is a list of one.
+  // An integer input absorbed into an attribute is a list of one.
   const auto bound = [&](const char *name, std::int64_t fallback) {
     return node.attributes.has(name) ? node.attributes.integers(name).at(0) : fallback;
   };
@@ -201,7 +201,7 @@ void differentiate(GradientBuilder &builder, const Node &node) {
   builder.contribute(node.inputs[0], builder.emit(gradient, {dy, node.inputs[0]}, node.attributes));
 }
 
-void differentiate_step(GradientBuilder &, const Node &) {}  // flat wherever it has a slope: contributes nothing
+void differentiate_step(GradientBuilder &, const Node &) {}  // the slope is 0 wherever it exists
 
 std::vector<Type> infer_test(const NodeTypes &types) { return {{DType::boolean, float_input(types, 0).shape}}; }
 
@@ -240,7 +240,7 @@ Family unary_family() {
           .evaluate = evaluate_value,
           .gradient = flat ? differentiate_step : differentiate};
     if (op.name == "Clip") op.absorbed = {{1, "min"}, {2, "max"}};
-    if (op.name == "Swish") {  // becomes Silu, or Mul and Sigmoid
+    if (op.name == "Swish") {  // canonicalization turns it into Silu, or Mul and Sigmoid
       op.gradient = nullptr;
       op.file_only = true;
     }

@@ -1,5 +1,5 @@
 // Geometry and result types of convolution and pooling. Nothing runs these operators: passes/canonical_windows.cpp
-// expresses them by products, reductions and reads at constant places.
+// expresses them by products, reductions and reads at constant indices.
 #include "ops/windows.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMostIndices = std::int64_t{1} << 27;
-constexpr std::int64_t kLongest = std::int64_t{1} << 30;  // of an axis, a stride, a pad: no product leaves 64 bits
+constexpr std::int64_t kLongest = std::int64_t{1}
+                                  << 30;  // limit of an axis, a stride, a pad, so that no product leaves 64 bits
 
 // Calls visit(position) for every position of `shape`, in row-major order.
 template <typename Visit>
@@ -47,8 +48,8 @@ Shape spatial(const Node &node, const Shape &x, const Shape &kernel) {
   return {x.begin() + 2, x.end()};
 }
 
-Windows common_parts(const Node &node, Shape kernel) {
-  Windows w;
+SlidingWindows common_parts(const Node &node, Shape kernel) {
+  SlidingWindows w;
   const std::size_t axes = kernel.size();
   w.strides = list_of(node, "strides", axes, 1, 1);
   w.dilations = list_of(node, "dilations", axes, 1, 1);
@@ -66,7 +67,7 @@ std::string auto_pad_of(const Node &node) {
   return name;
 }
 
-// The weights' windows, which kernel_shape repeats if it is there.
+// The size of the windows from the weights. kernel_shape must agree if it is there.
 Shape kernel_of(const Node &node, const Shape &weights) {
   const Shape kernel(weights.begin() + 2, weights.end());
   require(!node.attributes.has("kernel_shape") || node.attributes.integers("kernel_shape") == kernel, Code::shape,
@@ -76,7 +77,7 @@ Shape kernel_of(const Node &node, const Shape &weights) {
 }
 
 // Pads that auto_pad asks for: half in front and half behind, the odd one where the name says.
-void pad_evenly(Windows &w, std::size_t axis, std::int64_t total, bool more_behind) {
+void pad_evenly(SlidingWindows &w, std::size_t axis, std::int64_t total, bool more_behind) {
   w.before[axis] = more_behind ? total / 2 : total - total / 2;
   w.after[axis] = total - w.before[axis];
 }
@@ -92,7 +93,7 @@ std::vector<Type> infer_conv(const NodeTypes &types) {
   require(fits, Code::shape, types.subject(), "weights {} in {} groups do not fit {}", to_text(w), groups, to_text(x));
   require(!types.has(2) || types.input(2) == Type({x.dtype, {w.shape[0]}}), Code::shape, types.subject(),
           "the bias is not one number for each of {} channels", w.shape[0]);
-  const Windows windows = windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
+  const SlidingWindows windows = windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
   Shape shape = {x.shape[0], w.shape[0]};
   shape.insert(shape.end(), windows.output.begin(), windows.output.end());
   return {{x.dtype, shape}};
@@ -108,16 +109,16 @@ std::vector<Type> infer_conv_transpose(const NodeTypes &types) {
   const std::int64_t channels = element_count({w.shape[1], groups});
   require(!types.has(2) || types.input(2) == Type({x.dtype, {channels}}), Code::shape, types.subject(),
           "the bias is not one number for each of {} channels", channels);
-  const Windows windows = transposed_windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
+  const SlidingWindows windows = transposed_windows_of(types.node, x.shape, kernel_of(types.node, w.shape));
   Shape shape = {x.shape[0], channels};
   shape.insert(shape.end(), windows.input.begin(), windows.input.end());
   return {{x.dtype, shape}};
 }
 
-// x (N, C, d...) -> (N, C, output...)[, places of the largest]
+// x (N, C, d...) -> (N, C, output...)[, indices of the largest]
 std::vector<Type> infer_pool(const NodeTypes &types) {
   const Type x = float_input(types, 0);
-  const Windows windows = windows_of(types.node, x.shape, types.node.attributes.integers("kernel_shape"));
+  const SlidingWindows windows = windows_of(types.node, x.shape, types.node.attributes.integers("kernel_shape"));
   Shape shape = {x.shape[0], x.shape[1]};
   shape.insert(shape.end(), windows.output.begin(), windows.output.end());
   if (types.node.op == "MaxPool") return {{x.dtype, shape}, {DType::i64, shape}};
@@ -133,12 +134,12 @@ std::vector<Type> infer_global_pool(const NodeTypes &types) {
 
 }  // namespace
 
-std::int64_t Windows::padded(std::size_t axis) const {
+std::int64_t SlidingWindows::padded(std::size_t axis) const {
   const std::int64_t reach = (output[axis] - 1) * strides[axis] + extent(axis);
   return std::max(before[axis] + input[axis] + std::max<std::int64_t>(after[axis], 0), reach);
 }
 
-bool Windows::tile() const {
+bool SlidingWindows::tile() const {
   for (std::size_t i = 0; i < kernel.size(); ++i)
     if (kernel[i] != strides[i] || (kernel[i] > 1 && dilations[i] != 1) || before[i] != 0 ||
         output[i] * kernel[i] > input[i])
@@ -146,9 +147,9 @@ bool Windows::tile() const {
   return true;
 }
 
-Windows windows_of(const Node &node, const Shape &x, Shape kernel) {
+SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel) {
   const Shape input = spatial(node, x, kernel);
-  Windows w = common_parts(node, std::move(kernel));
+  SlidingWindows w = common_parts(node, std::move(kernel));
   w.input = input;
   const std::string automatic = auto_pad_of(node);
   const bool rounds_up = node.attributes.integer("ceil_mode", 0) != 0;
@@ -169,9 +170,9 @@ Windows windows_of(const Node &node, const Shape &x, Shape kernel) {
   return w;
 }
 
-Windows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
+SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
   const Shape count = spatial(node, x, kernel);
-  Windows w = common_parts(node, std::move(kernel));
+  SlidingWindows w = common_parts(node, std::move(kernel));
   w.output = count;
   const Integers extra = list_of(node, "output_padding", count.size(), 0, 0);
   const Integers given = node.attributes.integers("output_shape");  // of the spatial axes, or of all
@@ -185,7 +186,7 @@ Windows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
       const std::int64_t wanted = given.empty() ? count[i] * w.strides[i] : given.at(given.size() - count.size() + i);
       require(wanted > 0 && wanted <= kLongest, Code::shape, subject_of(node), "an axis of {} cannot be made", wanted);
       pad_evenly(w, i, std::max<std::int64_t>(0, reach - wanted), automatic == "SAME_UPPER");
-      w.after[i] = reach - wanted - w.before[i];  // below 0: room behind that no window reaches
+      w.after[i] = reach - wanted - w.before[i];  // below 0: space behind that no window reaches
     }
     w.input.push_back(reach - w.before[i] - w.after[i]);
     require(w.input[i] >= 0, Code::shape, subject_of(node), "pads cut off all of axis {}", i + 2);
@@ -193,7 +194,7 @@ Windows transposed_windows_of(const Node &node, const Shape &x, Shape kernel) {
   return w;
 }
 
-std::vector<std::int64_t> window_indices(const Windows &windows, bool window_first) {
+std::vector<std::int64_t> window_indices(const SlidingWindows &windows, bool window_first) {
   Shape padded;
   for (std::size_t i = 0; i < windows.kernel.size(); ++i) padded.push_back(windows.padded(i));
   const Integers along = row_major_strides(padded);
@@ -217,7 +218,7 @@ std::vector<std::int64_t> window_indices(const Windows &windows, bool window_fir
   return indices;
 }
 
-std::vector<double> window_counts(const Windows &windows, bool with_pads) {
+std::vector<double> window_counts(const SlidingWindows &windows, bool with_pads) {
   std::vector<double> counts;
   for_each_position(windows.output, [&](const Integers &window) {
     double count = 1;

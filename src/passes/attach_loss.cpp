@@ -1,5 +1,5 @@
-// In the forms that exporters of losses use, so that a graph with its loss inside and the same graph with the loss
-// attached become one and the same after canonicalization, bit for bit.
+// Builds losses in the forms that exporters write. A graph exported with its loss and the same graph with the loss
+// attached here become identical after canonicalization, bit for bit.
 #include "passes/attach_loss.h"
 
 #include <fmt/ranges.h>
@@ -23,8 +23,9 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-constexpr std::int64_t kIgnored = -100;     // as label: the position does not count
-constexpr double kLeastProbability = 1e-7;  // as Keras has it: neither 0 nor 1 has a logarithm's slope
+constexpr std::int64_t kIgnored = -100;  // a label to ignore
+constexpr double kLeastProbability =
+    1e-7;  // as in Keras: the logarithm has no finite slope at 0, nor that of 1 - p at 1
 constexpr std::int64_t kToEnd = std::numeric_limits<std::int64_t>::max();
 
 std::string outputs_of(const Graph &graph) {
@@ -36,7 +37,7 @@ std::string outputs_of(const Graph &graph) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-// The output of that name, else the first that may be a prediction: floats of one axis at least.
+// The output of that name, or else the first one that may be a prediction: floats with at least one axis.
 ValueId find_output(const Graph &graph, const std::string &name) {
   const auto fits = [&](ValueId id) {
     const Type &type = graph.value(id).type;
@@ -51,8 +52,8 @@ ValueId find_output(const Graph &graph, const std::string &name) {
   return *found;
 }
 
-// The axis of `before` whose elements are those of `axis` of `after`, another shape of the same elements; none where
-// they are spread otherwise.
+// The axis of `before` whose elements are those of `axis` of `after`, another shape of the same elements. Nothing if
+// no single axis holds them.
 std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, std::size_t axis) {
   const auto count = [](const Shape &shape, std::size_t end) {
     return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(end)));
@@ -62,11 +63,11 @@ std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, 
   return std::nullopt;
 }
 
-// The way back from the output over nodes that only move elements, to what makes them.
+// The way back from the output, over nodes that only move elements, to the node that computes them.
 struct Trail {
   std::optional<Node> maker;
-  std::vector<Node> moves;          // the last first
-  std::optional<std::size_t> axis;  // the one of the maker's output that is the output's last
+  std::vector<Node> moves;          // the last one first
+  std::optional<std::size_t> axis;  // the axis of the maker's output that becomes the output's last
 };
 
 Trail trail_to(const Graph &graph, ValueId output) {
@@ -89,6 +90,8 @@ Trail trail_to(const Graph &graph, ValueId output) {
   return trail;
 }
 
+// Attaches one loss to one output. It finds out what the prediction is (logits or probabilities), makes or finds the
+// input for labels, and emits the nodes in file operators, so that folding treats them like an exporter's.
 class Attachment {
  public:
   Attachment(Graph &graph, const Loss &loss, ValueId output) : graph_(graph), loss_(loss), prediction_(output) {
@@ -114,8 +117,8 @@ class Attachment {
   }
 
  private:
-  // Says what the prediction is. Logits are taken before a Softmax or Sigmoid, where probabilities near 0 and 1 lose
-  // nothing.
+  // Finds out what the prediction is, and says so. Logits are taken before a Softmax or Sigmoid, because probabilities
+  // near 0 and 1 lose precision.
   std::string settle_source() {
     if (!classifies() && loss_.kind != Loss::Kind::bce) return "";
     if (loss_.from == Loss::From::logits) return "logits";
@@ -131,14 +134,14 @@ class Attachment {
       return "the logits before " + place;
     }
     require(loss_.from != Loss::From::probabilities || op != "LogSoftmax", Code::arg, "loss_from",
-            "output {} comes from {}, as logarithms of probabilities; leave loss_from out",
+            "output {} comes from {}, which makes logarithms of probabilities; leave loss_from out",
             graph_.value(prediction_).name, place);
     const bool shown = !classifies() && op == "Softmax";
     from_probabilities_ = shown || loss_.from == Loss::From::probabilities;
     return shown ? "the probabilities of " + place : from_probabilities_ ? "probabilities" : "logits";
   }
 
-  // The prediction is what the maker of probabilities was given, moved as they are.
+  // Makes the prediction the input of the node that computes probabilities, moved in the same way.
   void move_logits(const Trail &trail) {
     ValueId logits = trail.maker->inputs.at(0);
     for (auto move = trail.moves.rbegin(); move != trail.moves.rend(); ++move) {
@@ -164,7 +167,7 @@ class Attachment {
     return graph_.add_constant("loss/numbers", Array::integers(values));
   }
 
-  // (N, ...) for predictions (N, ..., C) of cross entropy, else of the predictions' own shape.
+  // The labels have shape (N, ...) for cross entropy of predictions (N, ..., C), and otherwise the predictions' shape.
   ValueId labels_input(const Shape &shape) {
     const Type wanted{classifies() ? DType::i64 : DType::f32, shape};
     const ValueId present = graph_.find(loss_.labels);
@@ -183,7 +186,7 @@ class Attachment {
     return present;
   }
 
-  // The prediction at each position is for the position after it.
+  // Compares the prediction at each position with the label of the next position.
   void compare_with_next(std::size_t axis) {
     const auto cut = [&](ValueId x, std::int64_t from, std::int64_t to) {
       return emit("Slice", {x, numbers({from}), numbers({to}), numbers({static_cast<std::int64_t>(axis)})});
@@ -193,7 +196,7 @@ class Attachment {
   }
 
   ValueId logarithm(ValueId x) { return emit("Log", {x}); }
-  // Probabilities that have a logarithm.
+  // Probabilities clipped so that they have a logarithm.
   ValueId clipped() {
     return emit("Clip", {prediction_}, {{"min", kLeastProbability}, {"max", 1 - kLeastProbability}});
   }
@@ -206,7 +209,7 @@ class Attachment {
                 {{"reduction", std::string("mean")}, {"ignore_index", kIgnored}});
   }
 
-  // Per element.
+  // The loss per element.
   ValueId difference() {
     if (loss_.kind == Loss::Kind::bce) {
       const auto rest = [&](ValueId x) { return emit("Sub", {one(), x}); };
@@ -231,7 +234,7 @@ class Attachment {
   const Loss &loss_;
   ValueId prediction_;
   ValueId labels_ = ValueId::none;
-  bool from_probabilities_ = false;  // else from logits
+  bool from_probabilities_ = false;  // false: from logits
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Finds the repeated layers of a model from the list of nodes alone: the longest stretch in which each node is like the
+// Finds the repeated layers of a model from its list of nodes alone: the longest stretch in which each node is like the
 // one a period later, cut where the fewest bytes cross.
 #include <algorithm>
 #include <functional>
@@ -16,7 +16,7 @@ using graph::ValueId;
 
 constexpr std::size_t kShortestPeriod = 4;  // nodes; shorter repetitions are no layers
 
-// Equal for nodes that do the same to values of the same types, whatever their random numbers.
+// Equal for nodes that do the same to values of the same types, whatever their random keys.
 std::size_t signature(const graph::Graph &graph, const Node &node) {
   std::string text = node.op + "(";
   for (const auto &[key, attribute] : node.attributes.items())
@@ -74,7 +74,8 @@ std::vector<double> bytes_before(const graph::Graph &graph) {
   return change;
 }
 
-// Where the first block begins: of the places that lose no block, the one whose borders the fewest bytes cross.
+// The beginning of the first block. Among the positions that lose no block, it has the fewest
+// bytes crossing its borders.
 std::size_t best_begin(const Stretch &stretch, const std::vector<double> &bytes) {
   std::size_t best = stretch.begin;
   double least = -1;

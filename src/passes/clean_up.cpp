@@ -1,4 +1,4 @@
-// Drops what does nothing, and moves Transposes up and Reshapes down so that they meet and cancel.
+// Drops nodes that do nothing, and moves Transposes up and Reshapes down so that they meet and cancel.
 #include <fmt/format.h>
 #include <algorithm>
 #include <numeric>
@@ -38,7 +38,7 @@ bool simplify_slice(Rewriter &r, const Node &node) {
 
 bool simplify_single(Rewriter &r, const Node &node) { return node.inputs.size() == 1 && simplify_same_type(r, node); }
 
-// Operators with a neutral element, on the right or on either side.
+// Drops an operator whose operand is its neutral element, on the right or on either side.
 bool drop_neutral(Rewriter &r, const Node &node, double neutral, bool either_side) {
   for (std::size_t i = 0; i < (either_side ? 2 : 1); ++i)
     if (uniform(r, node.inputs[1 - i]) == neutral && keeps_type(r, node, i) &&
@@ -56,7 +56,7 @@ bool simplify_where(Rewriter &r, const Node &node) {
   return keeps_type(r, node, chosen) && r.forward(node.outputs[0], node.inputs[chosen]);
 }
 
-// For each axis of `to`, the axes of `from` it merges; nothing where it is not a merge.
+// For each axis of `to`, the axes of `from` that it merges; nothing if this is not a merge.
 std::optional<std::vector<Integers>> merged_axes(const Shape &from, const Shape &to) {
   std::vector<Integers> groups(to.size());
   std::size_t at = 0;
@@ -75,7 +75,7 @@ std::optional<std::vector<Integers>> merged_axes(const Shape &from, const Shape 
   return groups;
 }
 
-// Transpose(Reshape(x)) where the Reshape merges axes is Reshape(Transpose(x)).
+// If the Reshape merges axes, Transpose(Reshape(x)) is Reshape(Transpose(x)).
 bool transpose_before_reshape(Rewriter &r, const Node &node, const Node &reshape) {
   const Shape from = r.shape(reshape.inputs[0]);
   const bool empty = std::ranges::find(from, 0) != from.end();
@@ -141,10 +141,10 @@ const std::map<std::string_view, Simplify> kSimplifications = {
     {"Where", simplify_where},
 };
 
-// Nodes already met, by operator, attributes and inputs.
-class Equals {
+// Nodes met so far, by operator, attributes and inputs.
+class EqualNodes {
  public:
-  // Readers of the node's outputs read an equal node's instead; false where there is none.
+  // Makes readers of the node's outputs read an equal node's outputs. False if there is no equal node.
   bool replace(Rewriter &r, const Node &node) {
     std::string key = fmt::format("{}({})", node.op, node.attributes.print());
     for (const auto &[name, attribute] : node.attributes.items())
@@ -163,7 +163,7 @@ class Equals {
   }
 
  private:
-  // Whether every output that is read can be read from the twin, which may be gone by now.
+  // True if every output that is read can be read from the twin, which may be gone by now.
   static bool stands_for(const Rewriter &r, const std::vector<ValueId> &twin, const std::vector<ValueId> &outputs) {
     for (std::size_t i = 0; i < twin.size(); ++i) {
       const bool unread = outputs[i] == ValueId::none || r.uses(outputs[i]) == 0;
@@ -177,7 +177,7 @@ class Equals {
 
 bool one_round(Graph &graph) {
   Rewriter rewriter(graph);
-  Equals equals;
+  EqualNodes equals;
   rewriter.walk([&](Node &node) {
     const auto found = kSimplifications.find(node.op);
     if (found != kSimplifications.end() && found->second(rewriter, node)) return;

@@ -1,4 +1,4 @@
-// Float32 to a narrow type. What a step computes is rounded once, where it is made; what sums it up stays float32.
+// From float32 to a narrow type. Computed values are rounded once, where they are made; sums stay float32.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -23,7 +23,7 @@ bool any(const std::vector<ValueId> &ids, auto &&matches) {
 // The largest finite number.
 double largest_of(DType dtype) { return dtype == DType::f16 ? 65504 : 0x1.FEp127; }
 
-// In the type, and finite where it was.
+// The array in the type, with finite values kept finite.
 Array converted(const Array &array, DType dtype) {
   std::vector<double> values(static_cast<std::size_t>(array.stored_count()));
   graph::load(array.dtype(), array.bytes(), 1, array.stored_count(), values.data());
@@ -34,7 +34,7 @@ Array converted(const Array &array, DType dtype) {
   return {{dtype, array.shape()}, array.stored(), std::move(bytes)};
 }
 
-// Values that a parameter is behind.
+// Marks the values that depend on a parameter.
 Marks computed_of_parameters(const Graph &graph) {
   Marks marks(graph.value_count(), false);
   for (ValueId id : graph.parameters) marks[index(id)] = true;
@@ -45,14 +45,14 @@ Marks computed_of_parameters(const Graph &graph) {
   return marks;
 }
 
-// Operands that are taken in float32 beside narrow data: what is added to scores that are float32, an exponent.
+// Operands that stay float32 beside narrow data: a bias of float32 scores, an exponent.
 bool may_be_wide(const Node &node, std::size_t input) {
   return (node.op == "FusedAttention" && input == 3) || (node.op == "Pow" && input == 1);
 }
 
 class Narrowing {
  public:
-  // `wide`: results that stay float32.
+  // `wide` marks results that stay float32.
   Narrowing(Graph &graph, DType narrow, const Marks &wide)
       : graph_(graph), narrow_(narrow), rewriter_(graph), wide_(wide) {
     of_parameters_ = computed_of_parameters(graph);
@@ -86,7 +86,7 @@ class Narrowing {
            index(node.inputs[0]) < of_parameters_.size();
   }
 
-  // The value in another type; made once, in the block that reads it first.
+  // The value in another type. It is made once, in the block that reads it first.
   ValueId as(ValueId id, DType dtype, const Node &reader) {
     const auto found = converted_.find({id, dtype});
     if (found != converted_.end()) return found->second;
@@ -100,7 +100,7 @@ class Narrowing {
     return converted_[{id, dtype}] = made;
   }
 
-  // Masks hold the lowest float32, which would be rounded to -infinity; of a row of it Softmax makes NaN.
+  // Masks hold the lowest float32, which would round to -infinity, and Softmax makes NaN from a row of it.
   ValueId limited(ValueId id, const Node &reader) {
     const double largest = largest_of(narrow_);
     return keep("Clip", id, {{"min", -largest}, {"max", largest}}, reader);
@@ -126,13 +126,14 @@ class Narrowing {
   std::map<std::pair<ValueId, DType>, ValueId> converted_;
 };
 
-// Where the way back from the loss ends: products, and what has parameters of its own or belongs to a layer.
+// Nodes that end the way back from the loss: products, nodes with parameters of their own, and nodes of a block.
 bool ends_tail(const Graph &graph, const Node &node) {
   return node.block >= 0 || node.op == "MatMul" || node.op == "FusedAttention" ||
          any(node.inputs, [&](ValueId in) { return graph.value(in).origin == Origin::parameter; });
 }
 
-// The loss, and what of the way to it would be narrow after the last product. `narrowed`: the graph without it.
+// The loss, and the values between the last product and the loss that would be narrow. `narrowed` is the
+// graph with these narrow too.
 Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss) {
   Marks wide(graph.value_count(), false);
   std::vector<ValueId> pending = {loss};

@@ -9,7 +9,7 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr int kDeepest = 16;  // of the trees that formulas are read from
+constexpr int kDeepest = 16;  // depth of the trees that formulas are read from
 
 using Depth = int;
 
@@ -128,7 +128,7 @@ Product product_of(const Rewriter &r, const Node &node) {
 
 std::optional<Polynomial> polynomial_in(const Rewriter &r, ValueId id, ValueId x) { return polynomial(r, id, x, 0); }
 
-std::optional<Piece> piece_of(const Rewriter &r, ValueId id) {
+std::optional<AxisPart> axis_part_of(const Rewriter &r, ValueId id) {
   const Node *node = r.producer(id);
   if (node == nullptr || node->inputs.size() != 1) return std::nullopt;
   const Shape shape = r.shape(node->inputs[0]);
@@ -136,7 +136,7 @@ std::optional<Piece> piece_of(const Rewriter &r, ValueId id) {
     const std::vector<std::int64_t> sizes = node->attributes.integers("split");
     const auto at = std::ranges::find(node->outputs, id) - node->outputs.begin();
     const std::int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + at, std::int64_t{0});
-    return Piece{node->inputs[0], axis_of(r, *node, 0), begin, begin + sizes.at(static_cast<std::size_t>(at))};
+    return AxisPart{node->inputs[0], axis_of(r, *node, 0), begin, begin + sizes.at(static_cast<std::size_t>(at))};
   }
   const std::vector<std::int64_t> starts = node->attributes.integers("starts"),
                                   ends = node->attributes.integers("ends");
@@ -145,7 +145,7 @@ std::optional<Piece> piece_of(const Rewriter &r, ValueId id) {
   const std::size_t axis = resolve_axis(axes.empty() ? 0 : axes[0], shape.size(), node->name);
   const std::int64_t extent = shape[axis];
   const auto bound = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + extent : at, 0, extent); };
-  return Piece{node->inputs[0], axis, bound(starts[0]), bound(ends.at(0))};
+  return AxisPart{node->inputs[0], axis, bound(starts[0]), bound(ends.at(0))};
 }
 
 bool trained(const Rewriter &r, ValueId id) {

@@ -1,5 +1,5 @@
-// What patterns are made of: reading constants, following values to what made them, and seeing through the many ways
-// in which one formula is written (products in any order, division by constants, polynomials).
+// Tools for patterns: reading constants, following values to their producers, and seeing through the many ways to write
+// one formula (products in any order, division by constants, polynomials).
 #pragma once
 
 #include <array>
@@ -11,25 +11,25 @@
 
 namespace protrain::passes {
 
-inline constexpr double kFormulaTolerance = 1e-6;  // relative; constants of formulas come rounded to float32
+inline constexpr double kFormulaTolerance = 1e-6;  // relative, because formulas' constants come rounded to float32
 
 bool near(double found, double wanted);
 
-// The value of a constant all of whose elements are equal.
+// The value of a constant whose elements are all equal.
 std::optional<double> uniform(const Rewriter &r, ValueId id);
 
-// The node that makes `id`, if it is an `op`; `sole`: and nobody else reads its first output.
+// The node that makes `id`, if it is an `op`. made_for_one also requires that nobody else reads its first output.
 const Node *made_by(const Rewriter &r, ValueId id, std::string_view op);
 const Node *made_for_one(const Rewriter &r, ValueId id, std::string_view op);
 
-// x where `id` is x + constant, made for one reader.
+// A sum x + constant, made for one reader.
 struct PlusConstant {
   ValueId value = ValueId::none;
   double constant = 0;
 };
 std::optional<PlusConstant> plus_constant(const Rewriter &r, ValueId id);
 
-// What remains of a product after all multiplications, divisions and reciprocals made for it alone are multiplied out.
+// A product multiplied out: all multiplications, divisions and reciprocals that are made only for it.
 struct Factor {
   ValueId value = ValueId::none;
   bool inverse = false;
@@ -38,26 +38,26 @@ struct Product {
   double constant = 1;
   std::vector<Factor> factors;
 };
-Product product_of(const Rewriter &r, ValueId id);        // of a value; itself where others read it too
-Product product_of(const Rewriter &r, const Node &node);  // of the node being visited: a Mul or Div
+Product product_of(const Rewriter &r, ValueId id);        // of a value; the value itself if others read it too
+Product product_of(const Rewriter &r, const Node &node);  // of the visited node, a Mul or Div
 
-// Coefficients c where `id` is c[0] + c[1] x + c[2] x^2 + c[3] x^3, made of nodes for one reader.
+// Coefficients c with `id` = c[0] + c[1] x + c[2] x^2 + c[3] x^3, if its nodes have one reader each.
 using Polynomial = std::array<double, 4>;
 std::optional<Polynomial> polynomial_in(const Rewriter &r, ValueId id, ValueId x);
 
 // The part [begin, end) of `source` along one axis, by a Slice or a Split.
-struct Piece {
+struct AxisPart {
   ValueId source = ValueId::none;
   std::size_t axis = 0;
   std::int64_t begin = 0, end = 0;
 };
-std::optional<Piece> piece_of(const Rewriter &r, ValueId id);
+std::optional<AxisPart> axis_part_of(const Rewriter &r, ValueId id);
 
-bool trained(const Rewriter &r, ValueId id);  // a gradient of it may be wanted
+bool trained(const Rewriter &r, ValueId id);  // it may need a gradient
 
 std::size_t axis_of(const Rewriter &r, const Node &node, std::int64_t fallback);  // attribute "axis", not negative
 bool is_last_axis(const Rewriter &r, const Node &node);
-// Perms of rank n >= 2.
+// A permutation of rank n >= 2 that swaps the last two axes.
 std::vector<std::int64_t> last_two_swapped(std::size_t rank);
 
 }  // namespace protrain::passes

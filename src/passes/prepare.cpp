@@ -16,7 +16,7 @@ namespace {
 constexpr ValueId kNone = ValueId::none;
 constexpr int kMostFusions = 5;
 
-void say_what_was_split(Prepared &prepared) {
+void say_what_was_split(PreparedModel &prepared) {
   for (const graph::Split &split : prepared.splits) {
     const auto finding = std::ranges::find(prepared.findings, split.name, &Finding::initializer);
     if (finding == prepared.findings.end()) continue;
@@ -24,7 +24,7 @@ void say_what_was_split(Prepared &prepared) {
   }
 }
 
-// Initializers that BatchNormalization reads as the mean and variance of what it has seen, and nothing else reads.
+// Initializers that only BatchNormalization reads, as running mean and variance.
 std::set<std::string> statistics_of(const Graph &graph) {
   std::set<std::string> found, others;
   for (const Node &node : graph.nodes())
@@ -38,8 +38,8 @@ std::set<std::string> statistics_of(const Graph &graph) {
 
 }  // namespace
 
-Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
-  Prepared prepared;
+PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const Choices &choices) {
+  PreparedModel prepared;
   Problems problems;
   problems.collect_control_flow(graph);
   prepared.splits = split_merged(graph, load_from_file);
@@ -53,7 +53,7 @@ Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choic
   };
   fold(graph, budget);
   std::optional<std::string> loss_from = choices.loss ? attach_loss(graph, *choices.loss) : "";
-  Judged judged = find_parameters(graph, load, choices, facts);
+  Judgement judged = find_parameters(graph, load, choices, facts);
   prepared.findings = std::move(judged.findings);
   prepared.unmatched = std::move(judged.unmatched);
   say_what_was_split(prepared);
@@ -61,7 +61,8 @@ Prepared prepare(Graph graph, const LoadInitializer &load_from_file, const Choic
   if (problems.any()) problems.collect_without_gradient(graph);
   problems.require_none();
   require(loss_from.has_value(), Code::unsupported, "loss_output",
-          "the type of output {} depends on weights: no loss can be attached", graph.value(graph.outputs[0]).name);
+          "the type of output {} depends on weights, so no loss can be computed from it",
+          graph.value(graph.outputs[0]).name);
   prepared.loss_from = std::move(*loss_from);
 
   clean_up(graph);

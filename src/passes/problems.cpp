@@ -23,7 +23,7 @@ bool reads_untyped(const Graph &graph, const Node &node) {
   return std::ranges::any_of(node.inputs, [&](ValueId in) { return !is_typed(graph, in); });
 }
 
-// The reason why a node with typed inputs has untyped outputs: inferring them again tells.
+// The reason why a node with typed inputs has untyped outputs, from inferring them again.
 std::string why_untyped(const Graph &graph, const Node &node) {
   try {
     return fmt::format(" has {} outputs, of which {} are known here", node.outputs.size(),
@@ -54,7 +54,7 @@ std::string sentence_of(const std::vector<Problem> &problems, std::size_t behind
   return fmt::format("{}; {} node{} behind these could not be looked at", text, behind, behind == 1 ? "" : "s");
 }
 
-// Values that a trained parameter is behind; what could not be typed may be one.
+// Marks values that depend on a trained parameter. An untyped value may depend on one.
 std::vector<bool> trained_values(const Graph &graph) {
   std::vector<bool> trained(graph.value_count(), false);
   for (ValueId id : graph.parameters) trained[index(id)] = !graph.value(id).frozen;

@@ -50,7 +50,7 @@ void Rewriter::keep(Node node) {
   kept_.push_back({std::move(node)});
 }
 
-// Outputs that the operator has in files and not here may stand there as long as nobody reads them.
+// Outputs that the operator has only in files may stay as long as nobody reads them.
 void Rewriter::infer_outputs(Node &node) {
   try {
     const std::vector<Type> types = ops::infer(graph_, node);
@@ -62,7 +62,7 @@ void Rewriter::infer_outputs(Node &node) {
     }
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       if (node.outputs[i] != kNone) graph_.value(node.outputs[i]).type = types[i];
-  } catch (const Error &error) {  // a shape that depends on data: prepare() names all of them at once
+  } catch (const Error &error) {  // prepare() reports all shapes that depend on data at once
     if (error.code != Code::unsupported) throw;
   }
 }
@@ -119,14 +119,14 @@ bool Rewriter::forward(ValueId from, ValueId to) {
   return true;
 }
 
-// The node that makes `from` makes `to` instead: an output of the graph keeps its name.
+// The node that makes `from` makes `to` instead, so that an output of the graph keeps its name.
 void Rewriter::take_over(ValueId from, ValueId to) {
   const int maker = made_by_[index(from)];
   std::ranges::replace(kept_[static_cast<std::size_t>(maker)].node.outputs, from, to);
   made_by_[index(to)] = maker;
   made_by_[index(from)] = -1;
   graph_.value(to).type = graph_.value(from).type;
-  for (Kept &kept : kept_) std::ranges::replace(kept.node.inputs, from, to);
+  for (Entry &kept : kept_) std::ranges::replace(kept.node.inputs, from, to);
 }
 
 ValueId Rewriter::resolve(ValueId id) const {
@@ -136,7 +136,7 @@ ValueId Rewriter::resolve(ValueId id) const {
 
 const Node *Rewriter::producer(ValueId id) const {
   if (id == kNone || made_by_[index(id)] < 0) return nullptr;
-  const Kept &kept = kept_[static_cast<std::size_t>(made_by_[index(id)])];
+  const Entry &kept = kept_[static_cast<std::size_t>(made_by_[index(id)])];
   return kept.alive ? &kept.node : nullptr;
 }
 
@@ -158,7 +158,7 @@ void Rewriter::release(const std::vector<ValueId> &inputs) {
     const ValueId id = pending.back();
     pending.pop_back();
     if (made_by_[index(id)] < 0) continue;
-    Kept &maker = kept_[static_cast<std::size_t>(made_by_[index(id)])];
+    Entry &maker = kept_[static_cast<std::size_t>(made_by_[index(id)])];
     const bool read =
         std::ranges::any_of(maker.node.outputs, [&](ValueId out) { return out != kNone && uses_[index(out)] > 0; });
     if (read || !maker.alive) continue;
@@ -169,7 +169,7 @@ void Rewriter::release(const std::vector<ValueId> &inputs) {
 
 void Rewriter::install() {
   std::vector<Node> nodes;
-  for (Kept &kept : kept_)
+  for (Entry &kept : kept_)
     if (kept.alive) nodes.push_back(std::move(kept.node));
   graph_.set_nodes(std::move(nodes));
   graph_.drop_dead_nodes();

@@ -1,6 +1,6 @@
-// Rewriter: one forward walk over a graph that rebuilds its node list. Every pass is such a walk.
-// A visitor keeps a node, puts others in its place, or forwards its output to another value; nodes whose results
-// nobody reads any more disappear at once, so uses() is exact at each moment.
+// Rewriter: one forward walk over a graph that rebuilds its node list. Every pass is such a walk. A visitor keeps a
+// node, puts others in its place, or forwards its output to another value. Nodes whose results nobody reads any more
+// are removed at once, so uses() is always exact.
 #pragma once
 
 #include <deque>
@@ -22,12 +22,13 @@ class Rewriter {
  public:
   explicit Rewriter(Graph &graph);
 
-  // Calls visit for each node, its inputs forwarded already; what visit does not keep is gone. Then installs the nodes.
+  // Calls visit for each node, with its inputs forwarded already. Nodes that visit does not keep are dropped. Then
+  // installs the new node list.
   void walk(const std::function<void(Node &)> &visit);
 
-  // Appends a node whose outputs exist; types them if all inputs are typed and shapes do not depend on data.
+  // Appends a node whose outputs exist. Types them if all inputs are typed and no shape depends on data.
   void keep(Node node);
-  // Makes what `node` made, by another operator; `node` is the one being visited.
+  // Makes another operator compute the outputs of `node`, the one being visited.
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
   // Appends a node with `output_count` new outputs.
   std::vector<ValueId> emit_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
@@ -35,29 +36,29 @@ class Rewriter {
   ValueId emit(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     return emit_all(op, std::move(inputs), std::move(attributes), 1)[0];
   }
-  ValueId new_value();  // untyped, named after the node being visited
+  ValueId new_value();  // untyped, named after the visited node
   ValueId constant(graph::Array array);
 
-  // Readers of `from`, the graph's outputs included, read `to`. False where that cannot be: both are outputs of the
-  // graph, or `to` is not computed; then the node must be kept.
+  // Makes readers of `from`, the graph's outputs included, read `to`. Returns false if that is impossible, because both
+  // are outputs of the graph or `to` is not computed; the node must then be kept.
   bool forward(ValueId from, ValueId to);
   ValueId resolve(ValueId id) const;
 
   const Node *producer(ValueId id) const;  // among the nodes kept so far; nullptr for inputs, parameters, constants
   int uses(ValueId id) const { return uses_[index(id)]; }  // reads by nodes and by the graph's outputs
   bool is_output(ValueId id) const;
-  const std::string &base_name() const { return base_name_; }  // of the node being visited
-  // By value: adding a value moves the others.
-  // std::out_of_range for an input that is absent: rules need not ask for those that no operator can do without.
+  const std::string &base_name() const { return base_name_; }  // of the visited node
+  // By value, because adding a value moves the others. std::out_of_range for an absent input, so that rules need not
+  // check inputs that the operator must have.
   Type type(ValueId id) const { return graph_.values().at(index(id)).type; }
   Shape shape(ValueId id) const { return graph_.values().at(index(id)).type.shape; }
-  const graph::Array *constant_of(ValueId id) const;  // nullptr where it is none; valid until a value is added
+  const graph::Array *constant_of(ValueId id) const;  // nullptr if it is not constant; valid until a value is added
   const graph::Value &value(ValueId id) const { return graph_.value(id); }  // valid until a value is added
   Graph &graph() { return graph_; }
   bool changed() const { return changed_; }
 
  private:
-  struct Kept {
+  struct Entry {
     Node node;
     bool alive = true;
   };
@@ -68,11 +69,11 @@ class Rewriter {
   void install();
 
   Graph &graph_;
-  std::deque<Kept> kept_;
+  std::deque<Entry> kept_;
   std::vector<int> uses_;           // per value
-  std::vector<int> made_by_;        // per value: index into kept_, -1
-  std::vector<ValueId> forwarded_;  // per value: where its readers went, none
-  std::string base_name_;           // of the node being visited
+  std::vector<int> made_by_;        // per value: index into kept_, or -1
+  std::vector<ValueId> forwarded_;  // per value: where its readers went, or none
+  std::string base_name_;           // of the visited node
   bool changed_ = false;
 };
 

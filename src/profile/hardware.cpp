@@ -1,5 +1,5 @@
-// Machines to plan for without having them. Rates are what programs sustain, not what data sheets promise, but for the
-// buses, which are those of the ProTrain paper's testbeds (section 5.1).
+// Machines that can be planned for without owning them. Rates are what programs sustain, not what data sheets promise;
+// the buses are those of the ProTrain paper's testbeds (section 5.1).
 #include <fmt/ranges.h>
 
 #include "base/error.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kGiB = 1ull << 30;
 
-// A GPU beside a host of its own. 2 GiB of the host stay with the system, half a GiB of the device with its driver.
+// A GPU with a host of its own. 2 GiB of the host are left to the system, half a GiB of the device to its driver.
 Profile gpu(const std::string &name, std::uint64_t device_memory, std::uint64_t host_memory) {
   Profile profile;
   profile.name = name;
@@ -31,8 +31,8 @@ void set_bus(Profile &profile, double bytes_per_second) {
 // 24 GiB, PCIe 3; two Xeon 4214R with twelve channels of DDR4-2400.
 Profile rtx3090() {
   Profile profile = gpu("rtx3090", 24 * kGiB, 384 * kGiB);
-  profile.fp32_flops = 25e12;  // of 35.6
-  profile.bf16_flops = 56e12;  // of 71, accumulating in fp32
+  profile.fp32_flops = 25e12;  // of a nominal 35.6
+  profile.bf16_flops = 56e12;  // of a nominal 71, accumulating in fp32
   profile.device_bandwidth = 800e9;
   profile.device_optimizer = 750e9;
   set_bus(profile, 15.8e9);
@@ -46,8 +46,8 @@ Profile rtx3090() {
 // 80 GiB, PCIe 4; two Xeon 8480+ with sixteen channels of DDR5-4800.
 Profile a100() {
   Profile profile = gpu("a100-80gb", 80 * kGiB, 1024 * kGiB);
-  profile.fp32_flops = 17e12;   // of 19.5
-  profile.bf16_flops = 220e12;  // of 312
+  profile.fp32_flops = 17e12;   // of a nominal 19.5
+  profile.bf16_flops = 220e12;  // of a nominal 312
   profile.device_bandwidth = 1700e9;
   profile.device_optimizer = 1600e9;
   set_bus(profile, 31.5e9);
@@ -61,8 +61,8 @@ Profile a100() {
 // 141 GB, PCIe 5, a host of its generation.
 Profile h200() {
   Profile profile = gpu("h200", 139 * kGiB, 2048 * kGiB);
-  profile.fp32_flops = 50e12;   // of 67
-  profile.bf16_flops = 620e12;  // of 989
+  profile.fp32_flops = 50e12;   // of a nominal 67
+  profile.bf16_flops = 620e12;  // of a nominal 989
   profile.device_bandwidth = 4000e9;
   profile.device_optimizer = 3700e9;
   set_bus(profile, 55e9);

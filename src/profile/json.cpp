@@ -23,7 +23,7 @@ constexpr BytesKey kBytes[] = {{"device_memory", &Profile::device_memory},
 struct RateKey {
   const char *name;
   double Profile::*member;
-  bool always;  // no machine is without it
+  bool always;  // every machine must give it
 };
 constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"bf16_flops", &Profile::bf16_flops, false},

@@ -1,5 +1,5 @@
-// Profile: what a machine can hold and how fast it is, as plain data. Measured on the machine at hand, or written down
-// for one that nobody here has; predictions know no other source of times.
+// Profile: what a machine can hold and how fast it is, as plain data. It is measured on the machine at hand, or written
+// down for a machine that nobody here has. Predictions take all times from it.
 #pragma once
 
 #include <algorithm>
@@ -15,30 +15,30 @@
 namespace protrain::profile {
 
 struct Profile {
-  std::string name;  // "rtx3090", or what the device says of itself
-  // Bytes that there are; of the device's and the host's the reserves are kept for the system.
+  std::string name;  // "rtx3090", or the name that the device reports
+  // Bytes in total. The reserves are the part of device and host memory that is left to the system.
   std::uint64_t device_memory = 0, host_memory = 0, disk_memory = 0;
   std::uint64_t device_reserve = 0, host_reserve = 0;
   bool shares_memory = false;  // device and host are one memory
-  bool shares_cores = false;   // and one set of cores: all but the disk runs in turn
+  bool shares_cores = false;   // device and host share one set of cores: everything except the disk takes turns
 
-  // What computes.
-  double fp32_flops = 0, bf16_flops = 0;  // per second, that large matrix products sustain
+  // Compute.
+  double fp32_flops = 0, bf16_flops = 0;  // per second, as large matrix products sustain
   double device_bandwidth = 0;            // bytes per second, of the device's memory
   double launch_seconds = 0;              // from one kernel to the next
   // The optimizer: bytes per second that it reads and writes.
   double device_optimizer = 0, host_optimizer = 0;
-  // The ways between memories, bytes per second, each alone; both copies together; what host memory gives to all.
+  // Copies between memories, in bytes per second: each direction alone, both together, and the host memory's total.
   double upload = 0, download = 0, both_ways = 0, host_bandwidth = 0;
   double disk_read = 0, disk_write = 0;
-  // Where cores are shared: the speed that is left to what computes while the disk is at work, and the other way round.
+  // On shared cores: the share of speed that compute keeps while the disk works, and the other way round.
   double compute_beside_disk = 1, disk_beside_compute = 1;
 
-  // Measured times of single kernels, in seconds, by ops::signature; what is not here is derived from the rates above.
+  // Measured times of single kernels, in seconds, by ops::signature. Others are derived from the rates above.
   std::map<std::string, double> kernels;
-  // The algorithm of single kernels that was the quickest, by ops::signature; of what is not here it is number 0.
+  // The fastest algorithm of single kernels, by ops::signature. It is number 0 for others.
   std::map<std::string, std::uint64_t> variants;
-  // Bytes of scratch that single kernels work in, by ops::signature; of what is not here it is assumed.
+  // Bytes of scratch that single kernels need, by ops::signature. It is assumed for others.
   std::map<std::string, std::uint64_t> scratch;
 
   double matrix_flops(DType dtype) const { return dtype == DType::bf16 ? bf16_flops : fp32_flops; }
@@ -47,18 +47,18 @@ struct Profile {
   bool operator==(const Profile &) const = default;
 };
 
-// The share of its speed that is left to each queue while another one is at work too, by queue and by the other:
-// copies in both directions share the bus, copies and the host's optimizer its memory, disk and compute the cores.
+// The share of its speed that each queue keeps while another one works too, by queue and by the other. Copies in both
+// directions share the bus, copies and the host's optimizer share host memory, disk and compute share the cores.
 using Shares = PerQueue<PerQueue<double>>;
 Shares shares(const Profile &profile);
 
 std::string to_json(const Profile &profile);
-// Keys are those of the struct; memories may be text ("24GiB"). Code::format where the text is no profile, Code::arg
-// for a key that there is not (the nearest is named) and for rates that make no machine.
+// Keys are the members of the struct; memories may be text ("24GiB"). Code::format if the text is no profile. Code::arg
+// for an unknown key (the nearest is named) and for rates that make no machine.
 Profile from_json(const std::string &text);
 
-// The machines that can be planned for by name: "rtx3090", "a100-80gb", "h200".
+// Machines that can be planned for by name: "rtx3090", "a100-80gb", "h200".
 std::vector<std::string> known_machines();
-Profile known_machine(const std::string &name);  // Code::arg names them all
+Profile known_machine(const std::string &name);  // Code::arg lists the names
 
 }  // namespace protrain::profile

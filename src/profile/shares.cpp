@@ -6,7 +6,7 @@ namespace protrain::profile {
 
 namespace {
 
-// Two that use one resource of `capacity` slow each other down once both together want more than it has.
+// Two queues that use one resource of `capacity` slow each other down once they want more than it has.
 void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
   if (capacity <= 0 || wanted <= capacity) return;
   for (const auto &[one, other] : {std::pair(a, b), std::pair(b, a)})

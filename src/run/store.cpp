@@ -12,7 +12,7 @@ namespace protrain::run {
 Store::Store(backend::Device &device, Room room) : device_(device), room_(std::move(room)) {
   device_arena_ = static_cast<std::byte *>(device.allocate_arena(room_.bytes[Tier::device]));
   if (room_.bytes[Tier::host] > 0) {
-    host_ = Block(room_.bytes[Tier::host], "host slab");
+    host_ = MemoryBlock(room_.bytes[Tier::host], "host slab");
     pinned_bytes_ = device.pin(host_.data(), host_.size());
   }
   if (room_.bytes[Tier::disk] == 0) return;
@@ -60,7 +60,7 @@ std::byte *Store::staging(std::uint64_t bytes) {
     const bool reachable = tier == Tier::host || device_.info().shares_memory;
     if (reachable && begin + bytes <= room_.bytes[tier]) return arena(tier) + begin;
   }
-  if (staging_.size() < bytes) staging_ = Block(bytes, "disk staging");
+  if (staging_.size() < bytes) staging_ = MemoryBlock(bytes, "disk staging");
   return staging_.data();
 }
 

@@ -101,11 +101,11 @@ class Store {
 
   backend::Device &device_;
   std::byte *device_arena_ = nullptr;
-  Block host_;
+  MemoryBlock host_;
   std::uint64_t pinned_bytes_ = 0;
   std::unique_ptr<SpillFile> disk_;
   const Room room_;
-  Block staging_;
+  MemoryBlock staging_;
   bool sweeping_ = false;
   std::array<Held, 2> held_;
   std::size_t latest_ = 0;  // of held_: what was asked for last

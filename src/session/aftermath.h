@@ -1,5 +1,5 @@
-// Aftermath: what is left of a session after a failed call. Lower rooms state facts (base/error.h); what they mean is
-// decided here alone.
+// Aftermath: the state of a session after a failed call. Lower rooms state facts (base/error.h); only this
+// file decides what they mean.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace protrain::session {
 
 enum class Aftermath : std::uint8_t {
   unchanged,     // nothing happened
-  half_applied,  // some parameters took the step and others did not, or sums are of no use; still usable
+  half_applied,  // some parameters took the step and others did not, or sums are useless; still usable
   lost,          // only destroy makes sense
 };
 
@@ -20,8 +20,8 @@ inline Aftermath aftermath_of(const Facts &facts) {
   return facts.state_touched || facts.sums_touched ? Aftermath::half_applied : Aftermath::unchanged;
 }
 
-// Of the exception that is being handled. Lack of memory alone leaves all as it was; of other foreign exceptions nobody
-// can tell.
+// The aftermath of the exception being handled. A lack of memory alone leaves everything unchanged. Nobody knows what
+// other foreign exceptions leave.
 inline Aftermath aftermath_of_exception() noexcept {
   try {
     throw;

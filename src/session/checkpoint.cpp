@@ -32,7 +32,8 @@ state::Description describe(const draft::Draft &draft) {
   return description;
 }
 
-// Only float16 has one: training goes on in any precision, and in float16 with the first scale where there is none.
+// Only float16 has a loss scale. Training may go on in another precision; float16 starts with the
+// first scale if there is none.
 LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   if (!checkpoint.description().counters.contains(kLossScale)) return {};
   const LossScale scale(counter(checkpoint, kLossScale), counter(checkpoint, kApplied));
@@ -70,8 +71,8 @@ Counters resume(Machine &machine) {
   require(counters.loss_scale.applied() <= counters.steps - counters.skipped, Code::format, checkpoint.path(),
           "{} steps at one loss scale, of {} that were not skipped", counters.loss_scale.applied(),
           counters.steps - counters.skipped);
-  require(counters.seed >> 63 == 0, Code::format, checkpoint.path(), "its seed is {}, which no session's can be",
-          counters.seed);
+  require(counters.seed >> 63 == 0, Code::format, checkpoint.path(),
+          "its seed is {}, beyond the largest a session can have", counters.seed);
   require(!settings.seed || static_cast<std::uint64_t>(*settings.seed) == counters.seed, Code::mismatch, "seed",
           "the seed is {} and that of {} is {}; leave the option out to go on with it", settings.seed.value_or(0),
           checkpoint.path(), counters.seed);

@@ -6,7 +6,7 @@ namespace protrain::session {
 
 namespace {
 
-// A matrix of `shape`, row by row, as its transpose.
+// Writes a matrix of `shape`, stored row by row, as its transpose.
 void transpose(std::span<const std::byte> from, const Shape &shape, std::byte *to) {
   constexpr std::size_t kSize = sizeof(float);
   const auto rows = static_cast<std::size_t>(shape[0]), columns = static_cast<std::size_t>(shape[1]);
@@ -15,7 +15,7 @@ void transpose(std::span<const std::byte> from, const Shape &shape, std::byte *t
       std::memcpy(to + (j * rows + i) * kSize, &from[(i * columns + j) * kSize], kSize);
 }
 
-// False for what is no parameter and no transpose of one.
+// False if the initializer is neither a parameter nor tied to one.
 bool export_initializer(const draft::Draft &draft, Parameters &parameters, const std::string &name, std::byte *out) {
   const auto tie = draft.ties.find(name);
   const bool tied = tie != draft.ties.end();

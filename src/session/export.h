@@ -1,4 +1,4 @@
-// Export: the file that a session was made from, with the parameters as they are now.
+// Export: the file that the session was created from, with the present parameters.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Inputs: what a session is fed, and which of its shapes that is.
+// Inputs: the inputs of a session, and the shape variant that they select.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ class Inputs {
   const std::string &name(std::size_t i) const { return value(i).name; }
   std::size_t find(const std::string &name) const;  // Code::arg for an unknown name
 
-  // Refuses what no variant takes: Code::type, Code::shape.
+  // Checks that some variant accepts the type and shape: Code::type, Code::shape.
   void require_taken(std::size_t i, DType dtype, const Shape &shape) const;
-  // The input was set.
+  // Records that the input was set.
   void note(std::size_t i, const Shape &shape) { shapes_[i] = shape; }
 
-  // The variant whose shapes the present inputs have. Code::state where an input was never set.
+  // The variant that matches the shapes of all inputs. Code::state if an input was never set.
   std::size_t variant() const;
 
  private:
@@ -33,7 +33,7 @@ class Inputs {
   const Shape &shape_in(std::size_t variant, std::size_t input) const;
 
   const draft::Draft &draft_;
-  std::vector<std::optional<Shape>> shapes_;  // of what was set
+  std::vector<std::optional<Shape>> shapes_;  // of inputs that were set
 };
 
 }  // namespace protrain::session

@@ -8,12 +8,12 @@ namespace protrain::session {
 
 namespace {
 
-// Only consumers of a disk read wait for it, so the disk queue has its own worker. Where the host's cores are the
-// device's, everything else runs on the team, in the Program's order; tests ask for a worker a queue, as a device of
-// its own would have.
+// Only consumers of a disk read wait for it, so the disk queue has its own worker. If device and host share
+// their cores, everything else runs on the team, in the Program's order. Tests ask for a worker per queue, as a
+// device of its own would have.
 PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
   PerQueue<bool> own{};
-  // An asynchronous device runs its queues by itself; the host's are not among them.
+  // An asynchronous device runs its own queues, but not the host's.
   const bool all = !device.asynchronous && (draft.settings.trials.workers || !device.shares_cores);
   draft.programs.each([&](const program::Program &program) {
     for (const program::Instruction &instruction : program.instructions)
@@ -25,14 +25,14 @@ PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo 
 }
 
 draft::Draft compile_here(backend::Device &device, run::Kernels &kernels, const draft::Settings &settings,
-                          const onnx_import::Source &source, const draft::Log &log) {
+                          const onnx_import::ModelSource &source, const draft::Log &log) {
   draft::LocalMachine machine(device, kernels, settings, log);
   return draft::compile(settings, source, machine);
 }
 
 }  // namespace
 
-Machine::Machine(const draft::Settings &settings, const onnx_import::Source &source, const draft::Log &progress)
+Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource &source, const draft::Log &progress)
     : device_(draft::open_device(settings)),
       kernels_(*device_),
       draft_(compile_here(*device_, kernels_, settings, source, progress)),
@@ -49,7 +49,7 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::Source &sou
   parameters_->fill(device().threads, device().shares_memory);
 }
 
-// Chunks' arrays are on the disk whether or not a Program moves them; the rest is what Programs move.
+// A chunk's arrays can be on the disk even if no Program moves them. All other regions come from the Programs.
 void Machine::declare_disk() {
   const auto declare = [&](const program::Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
     if (buffer.tier == Tier::disk) store_->declare_disk(buffer.offset + offset, bytes);
@@ -86,7 +86,7 @@ void Machine::make_executors(const run::FaultInjection &faults) {
   set_held(false);
 }
 
-MemoryAround Machine::memory() const {
+MemoryOutsideArena Machine::memory() const {
   const bool own = !device_->info().shares_memory;
   return {.device_free_before = own ? device_->info().memory_bytes : 0,
           .device_free = own ? device_->free_bytes() : 0,
@@ -94,8 +94,8 @@ MemoryAround Machine::memory() const {
           .unpinned = own ? store_->unpinned_bytes() : 0};
 }
 
-// A GPU loads a kernel, and what a library needs for it, into memory beside the arena when it is first launched. Where
-// that memory is lacking create fails, and no step. The state is not there yet.
+// A GPU loads a kernel, and what a library needs for it, into memory outside the arena at its first launch. Warming up
+// makes create fail if that memory is missing, not a later step. The state is not filled yet.
 void Machine::warm_up() {
   set_status(program::StatusWord::loss());
   std::set<const backend::Kernel *> warm;

@@ -1,5 +1,5 @@
-// Machine: a draft made real: the device, its kernels, the memory of all tiers with the state in it, the workers,
-// and an executor for each Program.
+// Machine: a draft made real: the device, its kernels, the memory of all tiers with the state in it, the workers, and
+// an executor for each Program.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,10 @@ namespace protrain::session {
 
 class Machine {
  public:
-  // Compiles, allocates, and fills: weights from the file, constants, optimizer state with zeros.
-  Machine(const draft::Settings &settings, const onnx_import::Source &source, const draft::Log &progress);
+  // Compiles, allocates, and fills the state: weights from the file, constants, zeros for the optimizer.
+  Machine(const draft::Settings &settings, const onnx_import::ModelSource &source, const draft::Log &progress);
 
-  // One variant's.
+  // The executors of one shape variant.
   struct Executors {
     std::unique_ptr<run::Executor> step, accumulate, evaluation;
   };
@@ -26,18 +26,18 @@ class Machine {
   const backend::DeviceInfo &device() const { return device_->info(); }
   const draft::Draft &draft() const { return draft_; }
   const Executors &executors(std::size_t variant) const { return executors_[variant]; }
-  // Of the Updates that a step left to the next; nullptr: none does.
+  // Runs the Updates that a step deferred to the next; nullptr if none are deferred.
   run::Executor *settlement() const { return settlement_.get(); }
   run::Store &store() { return *store_; }
   const run::Store &store() const { return *store_; }
-  MemoryAround memory() const;
+  MemoryOutsideArena memory() const;
 
   void write_input(program::BufferId buffer, const void *data, std::uint64_t bytes);
-  // What the Program leaves of a step, after the state's buffers.
+  // Reads a result of the Program, which lies behind the state's buffers.
   void read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes);
   program::StatusWord status();
   void set_status(program::StatusWord status);
-  // Deferred order: whether the step before left its Updates to the Program that runs next.
+  // Deferred order: sets whether the last step left its Updates to the Program that runs next.
   void set_held(bool held);
 
   Parameters &parameters() { return *parameters_; }

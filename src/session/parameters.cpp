@@ -12,7 +12,7 @@ namespace protrain::session {
 
 namespace {
 
-constexpr std::size_t kBlockElements = 256 << 10;  // that pass between planes and float32 at once
+constexpr std::size_t kPartElements = 256 << 10;  // converted between planes and float32 at a time
 constexpr std::size_t kNarrowBytes = 2;
 
 template <typename T>
@@ -26,7 +26,7 @@ void set_element(std::byte *at, std::size_t i, T value) {
   std::memcpy(at + i * sizeof value, &value, sizeof value);
 }
 
-// act(T{}) with the T of a narrow type.
+// Calls act(T{}) with the narrow type T.
 template <typename Act>
 void with_narrow(DType dtype, Act &&act) {
   dtype == DType::f16 ? act(arith::f16{}) : act(arith::bf16{});
@@ -40,7 +40,7 @@ void split(std::span<const std::byte> masters, std::byte *high, std::byte *low) 
     set_element(low, i, planes.low);
   }
 }
-// `low` nullptr: none is kept.
+// A null `low` means that no low plane is kept.
 template <typename T>
 void join(const std::byte *high, const std::byte *low, std::span<std::byte> masters) {
   for (std::size_t i = 0; i < masters.size() / sizeof(float); ++i) {
@@ -52,9 +52,9 @@ void join(const std::byte *high, const std::byte *low, std::span<std::byte> mast
 
 }  // namespace
 
-// Planes of some masters, on their way.
-struct Parameters::Block {
-  Block(DType narrow, std::uint64_t low_bytes, std::size_t elements)
+// A buffer for the planes of some masters while they are converted.
+struct Parameters::PlaneBuffer {
+  PlaneBuffer(DType narrow, std::uint64_t low_bytes, std::size_t elements)
       : dtype(narrow), low_size(low_bytes), high(elements * kNarrowBytes), low(elements * low_bytes) {}
 
   std::size_t elements() const { return high.size() / kNarrowBytes; }
@@ -69,12 +69,12 @@ struct Parameters::Block {
   }
 
   DType dtype;
-  std::uint64_t low_size;  // bytes of an element
+  std::uint64_t low_size;  // bytes per element
   std::vector<std::byte> high, low;
 };
 
-Parameters::Block Parameters::block_of(std::size_t p, std::size_t elements) const {
-  return {value(p).type.dtype, state().optimizer_arrays[0].element_bytes, std::min(elements, kBlockElements)};
+Parameters::PlaneBuffer Parameters::plane_buffer(std::size_t p, std::size_t elements) const {
+  return {value(p).type.dtype, state().optimizer_arrays[0].element_bytes, std::min(elements, kPartElements)};
 }
 
 const graph::Value &Parameters::value(std::size_t p) const {
@@ -116,7 +116,8 @@ void Parameters::fill(int threads, bool reachable) {
   if (!in_place.empty()) fill_in_place(in_place, threads);
 }
 
-// Memory comes zeroed from the system, which takes longer than copying a file out of its cache: chunks are shared out.
+// The chunks are shared out among threads, because the first touch of new memory takes longer than copying a
+// file out of the page cache.
 void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threads) {
   const auto most = static_cast<int>(std::min<std::size_t>(chunks.size(), std::numeric_limits<int>::max()));
   Team readers(std::clamp(threads, 1, most), "protrain-read");
@@ -132,7 +133,7 @@ void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threa
   });
 }
 
-// What the disk holds must have been written before it is read.
+// The disk's regions must be written before they are read, so zeros are written too.
 void Parameters::fill_through_memory(std::size_t c) {
   const program::State::Chunk &chunk = state().chunks[c];
   const program::Buffer &weights = buffer(chunk.weights), *low = low_plane(c);
@@ -175,17 +176,17 @@ void Parameters::read_masters(std::size_t p, const Planes &to) const {
   const program::State::Parameter &parameter = state().parameters[p];
   const std::string &name = draft_.in_file(value(p).name);
   const auto elements = static_cast<std::size_t>(element_count(value(p).type.shape));
-  Block block = block_of(p, elements);
+  PlaneBuffer planes = plane_buffer(p, elements);
   std::byte *high = to.weights + parameter.weights_at, *low = nullptr;
-  if (parameter.trained) low = to.low + parameter.optimizer_at * block.low_size;
-  std::vector<float> masters(block.elements());
+  if (parameter.trained) low = to.low + parameter.optimizer_at * planes.low_size;
+  std::vector<float> masters(planes.elements());
   for (std::size_t at = 0; at < elements; at += masters.size()) {
     const std::size_t count = std::min(masters.size(), elements - at);
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(masters).first(count));
     draft_.file->read(name, at * sizeof(float), bytes);
-    block.split(bytes);
-    std::ranges::copy(block.high_of(count), high + at * kNarrowBytes);
-    if (low) std::ranges::copy(block.low_of(count), low + at * block.low_size);
+    planes.split(bytes);
+    std::ranges::copy(planes.high_of(count), high + at * kNarrowBytes);
+    if (low) std::ranges::copy(planes.low_of(count), low + at * planes.low_size);
   }
 }
 
@@ -197,42 +198,43 @@ void Parameters::write_at(const program::Operand &at, std::uint64_t offset, std:
   store_.write(buffer(at.buffer), at.offset + offset, in.data(), in.size());
 }
 
-// act(block, first, count): for as many elements of a split parameter as make `bytes` of float32.
+// Calls act(buffer, first, count) for part after part of a split parameter; `bytes` counts its float32.
 template <typename Act>
-void Parameters::each_block(std::size_t p, std::uint64_t bytes, Act &&act) {
+void Parameters::each_part(std::size_t p, std::uint64_t bytes, Act &&act) {
   const std::size_t elements = bytes / sizeof(float);
-  Block block = block_of(p, elements);
-  std::optional<run::Store::Sweep> sweep;  // blocks are smaller than the disk's pieces
+  PlaneBuffer planes = plane_buffer(p, elements);
+  std::optional<run::Store::Sweep> sweep;  // parts are smaller than the disk's pieces
   if (buffer(state().weights(p).buffer).tier == Tier::disk) sweep.emplace(store_);
-  for (std::size_t first = 0; first < elements; first += block.elements())
-    act(block, first, std::min(block.elements(), elements - first));
+  for (std::size_t first = 0; first < elements; first += planes.elements())
+    act(planes, first, std::min(planes.elements(), elements - first));
   if (sweep) sweep->finish();
 }
 
 void Parameters::read(std::size_t p, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
   if (array > 0) return read_at(state().optimizer(p, array - 1 + planes_below()), offset, out);
   if (!is_split(p)) return read_at(state().weights(p), offset, out);
-  each_block(p, out.size(), [&](Block &block, std::size_t first, std::size_t count) {
+  each_part(p, out.size(), [&](PlaneBuffer &planes, std::size_t first, std::size_t count) {
     const bool trained = state().parameters[p].trained;
     const std::size_t at = offset / sizeof(float) + first;
-    read_at(state().weights(p), at * kNarrowBytes, block.high_of(count));
-    if (trained) read_at(state().optimizer(p, 0), at * block.low_size, block.low_of(count));
-    block.join(out.subspan(first * sizeof(float), count * sizeof(float)), trained);
+    read_at(state().weights(p), at * kNarrowBytes, planes.high_of(count));
+    if (trained) read_at(state().optimizer(p, 0), at * planes.low_size, planes.low_of(count));
+    planes.join(out.subspan(first * sizeof(float), count * sizeof(float)), trained);
   });
 }
 
 void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, std::span<const std::byte> in) {
   if (array > 0) return write_at(state().optimizer(p, array - 1 + planes_below()), offset, in);
   if (!is_split(p)) return write_at(state().weights(p), offset, in);
-  each_block(p, in.size(), [&](Block &block, std::size_t first, std::size_t count) {
+  each_part(p, in.size(), [&](PlaneBuffer &planes, std::size_t first, std::size_t count) {
     const std::size_t at = offset / sizeof(float) + first;
-    block.split(in.subspan(first * sizeof(float), count * sizeof(float)));
-    write_at(state().weights(p), at * kNarrowBytes, block.high_of(count));
-    if (state().parameters[p].trained) write_at(state().optimizer(p, 0), at * block.low_size, block.low_of(count));
+    planes.split(in.subspan(first * sizeof(float), count * sizeof(float)));
+    write_at(state().weights(p), at * kNarrowBytes, planes.high_of(count));
+    if (state().parameters[p].trained) write_at(state().optimizer(p, 0), at * planes.low_size, planes.low_of(count));
   });
 }
 
-// Gradients on disk are arrays of their own. Narrow ones are read to the upper half of `out`, and widened from there.
+// A gradient on the disk is an array of its own. A narrow one is read into the upper half of
+// `out` and widened from there.
 void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;

@@ -1,5 +1,5 @@
-// Parameters: what a session holds of each one, as float32, wherever it rests and whatever a step computes with:
-// masters in two planes (arith/planes.h) are split on their way in and joined on their way out. Outside of steps.
+// Parameters: access to every parameter as float32, wherever it rests and whatever type a step computes in. Masters
+// kept in two planes (arith/planes.h) are split on their way in and joined on their way out. Not for use during a step.
 #pragma once
 
 #include <optional>
@@ -12,33 +12,34 @@ namespace protrain::session {
 
 class Parameters {
  public:
-  // Both must outlive it.
+  // Both arguments must outlive it.
   Parameters(const draft::Draft &draft, run::Store &store) : draft_(draft), store_(store) {}
 
   std::size_t count() const { return forward().parameters.size(); }  // tensors
   const std::string &name(std::size_t p) const { return forward().value(forward().parameters.at(p)).name; }
   const Shape &shape(std::size_t p) const { return forward().value(forward().parameters.at(p)).type.shape; }
   std::size_t elements(std::size_t p) const { return static_cast<std::size_t>(element_count(shape(p))); }
-  std::size_t elements() const;  // of all
+  std::size_t elements() const;  // of all parameters
   std::optional<std::size_t> find(const std::string &name) const;
 
-  // Weights from the file, optimizer state of zeros, by as many threads as there is use for up to `threads`.
-  // `reachable`: the host can write to the device's memory.
+  // Fills weights from the file and optimizer state with zeros, on up to `threads` threads. `reachable` means that the
+  // host can write to the device's memory.
   void fill(int threads, bool reachable);
 
-  // An array of a parameter: 0 the weights, 1 and on the optimizer's moments; whole elements from `offset` bytes on.
+  // Array 0 is the weights; 1 and up are the optimizer's moments. Each call transfers whole
+  // elements from byte `offset` on.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   void read_grad(std::size_t parameter, std::span<float> out);
 
  private:
-  struct Block;
-  Block block_of(std::size_t parameter, std::size_t elements) const;
+  struct PlaneBuffer;
+  PlaneBuffer plane_buffer(std::size_t parameter, std::size_t elements) const;
 
-  // Where a chunk's weights are read to.
+  // The memory that a chunk's weights are read into.
   struct Planes {
     std::byte *weights;
-    std::byte *low;  // nullptr: there is none
+    std::byte *low;  // nullptr if there is no low plane
   };
 
   const graph::Graph &forward() const { return draft_.first().forward; }
@@ -48,7 +49,7 @@ class Parameters {
   bool is_split(std::size_t parameter) const {
     return value(parameter).type.dtype == DType::bf16 || value(parameter).type.dtype == DType::f16;
   }
-  // How many of the optimizer's arrays are no moments: the lower plane.
+  // The number of optimizer arrays that are not moments: the low plane.
   std::size_t planes_below() const;
   const program::Buffer *low_plane(std::size_t chunk) const;
 
@@ -60,7 +61,7 @@ class Parameters {
   void read_at(const program::Operand &at, std::uint64_t offset, std::span<std::byte> out);
   void write_at(const program::Operand &at, std::uint64_t offset, std::span<const std::byte> in);
   template <typename Act>
-  void each_block(std::size_t parameter, std::uint64_t bytes, Act &&act);
+  void each_part(std::size_t parameter, std::uint64_t bytes, Act &&act);
 
   const draft::Draft &draft_;
   run::Store &store_;

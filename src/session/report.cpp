@@ -43,33 +43,34 @@ Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_byt
   return warnings;
 }
 
-Json memory_json(const MemoryAround &memory) {
+Json memory_json(const MemoryOutsideArena &memory) {
   return {{"device_free_before_bytes", memory.device_free_before},
           {"device_free_bytes", memory.device_free},
           {"pinned_bytes", memory.pinned},
           {"unpinned_bytes", memory.unpinned}};
 }
 
-// At most so many names, for a line that people read.
+// The first names, for a line that people read.
 std::vector<std::string> some_of(const std::vector<std::string> &names) {
   constexpr std::size_t kMostNamed = 20;
   return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kMostNamed, names.size()))};
 }
 
-// Initializers that may not be what they were taken for, and what to do.
+// Initializers whose role is uncertain, and what to do about them.
 Json doubtful_json(const draft::Draft &draft) {
   if (draft.doubts.empty() && draft.unmatched.empty()) return Json::object();
   return {{"count", draft.doubts.size()},
           {"names", some_of(draft.doubts)},
           {"unmatched", some_of(draft.unmatched)},
           {"text",
-           "whether these are parameters could not be told for certain; protrain check says why, and what settles it: "
+           "it is not certain whether these are parameters; protrain check says why, and what settles it: "
            "the options trainable, frozen and parameters_from, or of a Constant another export of the file"}};
 }
 
 }  // namespace
 
-std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft, const MemoryAround &memory) {
+std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft,
+                         const MemoryOutsideArena &memory) {
   const plan::Plan &plan = draft.decision.plan;
   return Json{{"event", "created"},
               {"device", device.name},
@@ -109,7 +110,7 @@ std::string saved_json(std::uint64_t step, const std::string &path) {
   return Json{{"event", "saved"}, {"step", step}, {"path", path}}.dump();
 }
 
-std::string report_json(const run::Report &report, double seconds, const MemoryAround &memory,
+std::string report_json(const run::Report &report, double seconds, const MemoryOutsideArena &memory,
                         const program::Program &program, const graph::Graph &graph,
                         const program::Simulation *prediction) {
   const run::Report::Timed &timed = report.timed;

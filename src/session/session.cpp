@@ -1,5 +1,5 @@
-// Step: pick the Program that fits the inputs, run it, read a few numbers, and decide what a number that is not finite
-// means.
+// Step: pick the Program that fits the inputs, run it, read a few numbers, and decide what a number
+// that is not finite means.
 #include "session/session.h"
 
 #include <bit>
@@ -20,8 +20,9 @@ constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
 constexpr const char *kHalfApplied = "; some parameters took the step and others did not";
 constexpr const char *kAnew = "; the step begins anew with its first batch";
 
-// Of the runs of a Program, from 1 on, those in which a GPU is asked when each instruction was over: it costs a percent
-// or two of the step. The first is cold and the second the first replay; later ones are enough for a report.
+// True for the runs of a Program (from 1 on) in which a GPU reports when each instruction finished. This
+// costs a percent or two of the step. The first run is cold and the second is the first replay; a few later
+// ones are enough for a report.
 bool is_timed(std::uint64_t run) { return std::has_single_bit(run) || run % 64 == 0; }
 
 StepAccount::Terms terms_of(const draft::Draft &draft) {
@@ -30,7 +31,7 @@ StepAccount::Terms terms_of(const draft::Draft &draft) {
           .skips = draft.settings.on_nonfinite == draft::NonfinitePolicy::skip};
 }
 
-// Adds to an error's text; where memory is short it stays as it is, and the C door says so.
+// Adds to an error's text. If memory is short the text stays as it is; the C door then says the rest.
 void append(Error &error, const char *text) {
   try {
     error.text += text;
@@ -40,15 +41,15 @@ void append(Error &error, const char *text) {
 
 }  // namespace
 
-std::unique_ptr<Session> Session::create(const draft::Options &options, const onnx_import::Source &model,
+std::unique_ptr<Session> Session::create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress) {
   const draft::Settings settings = draft::settings_of(options);
   require(settings.hardware.empty(), Code::arg, "hardware",
-          "a session runs on this machine; hardware is for planning alone");
+          "a session runs on this machine; the option hardware is only for plans");
   return std::make_unique<Session>(settings, model, std::move(log), progress);
 }
 
-Session::Session(const draft::Settings &settings, const onnx_import::Source &source, draft::Log log,
+Session::Session(const draft::Settings &settings, const onnx_import::ModelSource &source, draft::Log log,
                  const draft::Log &progress)
     : machine_(settings, source, progress),
       inputs_(machine_.draft()),
@@ -65,7 +66,7 @@ void Session::require_usable() const {
 
 void Session::judge_exception() noexcept { lost_ = lost_ || aftermath_of_exception() == Aftermath::lost; }
 
-// A failed call consumes a pending cancel: one that was meant for it must not meet the next.
+// Runs a call that can lose the session. A failed call consumes a pending cancel, which must not hit the next call.
 template <typename Call>
 auto Session::guarded(Call call) -> decltype(call()) {
   require_usable();
@@ -125,7 +126,7 @@ StepResult Session::take_batch() {
   const std::uint64_t scale = account_.loss_scale();
   const std::optional<StepResult> result = account_.add(numbers, last_.executor->report().seconds);
   if (!result) refuse_nonfinite(numbers.status, last);
-  // Updates may run in the next step: whoever asks for the parameters before has them run now.
+  // Deferred Updates run in the next step, or earlier if somebody asks for the parameters.
   const bool defers = machine_.settlement() != nullptr;
   if (defers && numbers.status.finite()) held_ = now.update;
   if (last) log_step(*result, scale);
@@ -143,8 +144,8 @@ void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
     executor.run(scalars, cancelled_, timed);
   } catch (Error &error) {
     const Aftermath aftermath = aftermath_of(error.facts);
-    if (aftermath == Aftermath::unchanged) throw;  // the batch did not take place, those before it stand
-    // Sums to which part of a batch was added are of no use.
+    if (aftermath == Aftermath::unchanged) throw;  // this batch did not happen; the ones before it count
+    // Sums that contain part of a batch are useless.
     account_.begin_anew();
     if (aftermath == Aftermath::lost) throw;
     if (error.facts.state_touched) append(error, kHalfApplied);
@@ -191,7 +192,7 @@ float Session::take_evaluation() {
   return loss;
 }
 
-// Runs the Updates that the last step left to the next.
+// Runs the Updates that the last step deferred.
 void Session::settle() {
   if (!held_) return;
   static constexpr std::atomic<bool> kNever{false};
@@ -199,13 +200,13 @@ void Session::settle() {
   machine_.settlement()->run({.earlier = *std::exchange(held_, std::nullopt)}, kNever, false);
 }
 
-// A cancel that came too late to stop the step: the step stands, the caller is told.
+// Reports a cancel that came too late: the step is complete.
 void Session::finish_cancelled() {
   if (cancelled_.exchange(false, std::memory_order_relaxed))
     throw Error(Code::cancelled, "", "cancelled; the call had gone too far to stop and ran to its end");
 }
 
-// The step stands: a line that cannot be made is dropped.
+// The step is complete, so a log line that cannot be made is dropped.
 void Session::log_step(const StepResult &result, std::uint64_t scale) const {
   if (!log_) return;
   try {
@@ -214,7 +215,7 @@ void Session::log_step(const StepResult &result, std::uint64_t scale) const {
   }
 }
 
-// Once a session: it goes on, slower.
+// Warns once per session: training goes on, but slower.
 void Session::warn_of_recording(const run::Report &report) {
   if (!log_ || report.not_recorded.empty() || std::exchange(warned_, true)) return;
   try {

@@ -1,4 +1,6 @@
-// Session: lives a draft. Create makes real what was decided once, step is a loop over it.
+// Session: trains by a draft. Creating one makes real what the draft decided; a step is a loop over it. This class
+// checks calls, keeps the order of micro-batches and steps, and alone decides whether an error has lost the session.
+// Machine owns the memory, StepAccount the counting.
 #pragma once
 
 #include <atomic>
@@ -19,31 +21,31 @@ namespace protrain::session {
 
 class Session {
  public:
-  // `progress` is told how far measuring the machine is.
-  static std::unique_ptr<Session> create(const draft::Options &options, const onnx_import::Source &model,
+  // `progress` hears how far the measuring of the machine is.
+  static std::unique_ptr<Session> create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress = nullptr);
-  Session(const draft::Settings &settings, const onnx_import::Source &source, draft::Log log,
+  Session(const draft::Settings &settings, const onnx_import::ModelSource &source, draft::Log log,
           const draft::Log &progress);
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;
 
-  void set_log(draft::Log log) { log_ = std::move(log); }  // nullptr: nobody listens, and no line is made
+  void set_log(draft::Log log) { log_ = std::move(log); }  // nullptr: no lines are made
 
-  // Fails where an earlier error left nothing to go on with: Code::state.
+  // Code::state if an earlier error lost the session.
   void require_usable() const;
-  // Notes whether the exception that is being handled, which a call threw, leaves something to go on with.
+  // Records whether the exception being handled, thrown by a call, lost the session.
   void judge_exception() noexcept;
 
-  // Copies one input's values; kept until set again. Code::arg (name), shape, type.
+  // Copies one input's values, which stay until they are set again. Code::arg (name), shape, type.
   void set_input(const std::string &name, DType dtype, const Shape &shape, const void *data);
-  StepResult step();  // Code::state where an input was never set; nonfinite; cancelled
+  StepResult step();  // Code::state if an input was never set; nonfinite; cancelled
   float evaluate();
-  void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }  // any thread, signal handlers too
+  void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }  // any thread, also signal handlers
   void set_learning_rate(double rate);
   std::uint64_t step_count() const { return account_.counters().steps; }
-  double grad_norm() const { return account_.grad_norm(); }  // of the last complete step; Code::state before
+  double grad_norm() const { return account_.grad_norm(); }  // of the last complete step; Code::state before the first
 
-  std::size_t input_count() const { return inputs_.count(); }  // what set_input takes, in the file's order
+  std::size_t input_count() const { return inputs_.count(); }  // those that set_input takes, in the file's order
   const std::string &input_name(std::size_t i) const { return inputs_.name(i); }
   DType input_dtype(std::size_t i) const { return inputs_.value(i).type.dtype; }
   const Shape &input_shape(std::size_t i) const { return inputs_.value(i).type.shape; }
@@ -51,18 +53,18 @@ class Session {
   std::size_t parameter_count() const { return machine_.parameters().count(); }  // tensors
   const std::string &parameter_name(std::size_t i) const { return machine_.parameters().name(i); }
   const Shape &parameter_shape(std::size_t i) const { return machine_.parameters().shape(i); }
-  // Float32 values in the file's layout; Code::arg for an unknown name, shape where count is not the element count.
+  // Float32 values in the file's layout. Code::arg for an unknown name, shape if count is not the element count.
   void read_parameter(const std::string &name, float *out, std::size_t count);
   void write_parameter(const std::string &name, const float *values, std::size_t count);
-  // All parameters one after the other, in their order; Code::shape where count is not flat_parameters_elements().
+  // All parameters one after the other, in their order. Code::shape if count is not flat_parameters_elements().
   std::size_t flat_parameters_elements() const { return machine_.parameters().elements(); }
   void read_flat_parameters(float *out, std::size_t count);
   void write_flat_parameters(const float *values, std::size_t count);
-  void read_grad(const std::string &name, float *out, std::size_t count);  // keep_gradients only
+  void read_grad(const std::string &name, float *out, std::size_t count);  // only with keep_gradients
 
   void export_model(const std::string &path);
-  // Saves everything that training goes on from, between two steps; returns the checkpoint's path. Code::state within
-  // a step, busy, io, nospc, path.
+  // Saves everything that training goes on from; returns the checkpoint's path. Code::state within a
+  // step, busy, io, nospc, path.
   std::string save(const std::string &directory);
 
   std::string plan_json() const;
@@ -71,7 +73,7 @@ class Session {
   std::string report_json();  // of the last step: seconds, device_peak_bytes, host_peak_bytes, ...
 
  private:
-  // A Program, what runs it, and what it is about.
+  // A Program with its executor, graph and prediction.
   struct Run {
     run::Executor *executor = nullptr;
     const program::Program *program = nullptr;
@@ -103,10 +105,10 @@ class Session {
   draft::Log log_;
   double learning_rate_;
   StepAccount account_;
-  std::optional<backend::OptimizerNumbers> held_;  // of the step that left Updates to the next
-  Run last_;                                       // what the last call to step() ran
+  std::optional<backend::OptimizerNumbers> held_;  // numbers of the step whose Updates are deferred
+  Run last_;                                       // the run of the last step()
   bool lost_ = false, warned_ = false;
-  bool times_wanted_ = false;  // of the next step: a report was asked for
+  bool times_wanted_ = false;  // for the next step, because a report was asked for
   std::atomic<bool> cancelled_{false};
 };
 

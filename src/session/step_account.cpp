@@ -4,7 +4,7 @@
 
 namespace protrain::session {
 
-// The optimizer counts the steps that it took, random numbers the steps that there were.
+// The optimizer counts the steps that it took; random numbers count all steps.
 backend::StepScalars StepAccount::scalars(const backend::Optimizer &optimizer, double learning_rate) const {
   const auto t = static_cast<double>(counters_.steps + 1 - counters_.skipped);
   return {.update = backend::numbers_of(optimizer, learning_rate, t),
@@ -20,7 +20,7 @@ std::optional<StepResult> StepAccount::add(const BatchNumbers &numbers, double s
   // The step's loss is the mean over all counted targets, as one large batch would give it.
   if (numbers.weight > 0) loss_sum_ += numbers.weight * static_cast<double>(numbers.loss);
   weight_sum_ += numbers.weight;
-  const std::uint64_t scale = loss_scale();  // that the gradients were made with
+  const std::uint64_t scale = loss_scale();  // the scale of these gradients
   if (!takes(numbers.status)) {
     begin_anew();
     return std::nullopt;
@@ -31,10 +31,10 @@ std::optional<StepResult> StepAccount::add(const BatchNumbers &numbers, double s
   return StepResult{.loss = numbers.loss};
 }
 
-// Whether the step goes on: all is finite, or the loss scale becomes smaller, or the step is one to be skipped.
+// True if the step goes on: everything is finite, or the loss scale shrinks, or the step is to be skipped.
 bool StepAccount::takes(program::StatusWord status) {
   if (status.finite()) return true;
-  // Gradients that overflow are what a loss scale is made smaller for.
+  // An overflow of gradients makes the loss scale smaller.
   if (terms_.scales_loss && status.names_gradient() && counters_.loss_scale.shrink()) return true;
   if (terms_.skips) spoilt_ = status;
   return terms_.skips;
@@ -73,7 +73,7 @@ double StepAccount::gradient_factor(const std::string &parameter) const {
   require(norm_.has_value(), Code::state, parameter, "there is no gradient before the first step");
   require_complete(parameter.c_str(), "");
   require(gradients_hold_, Code::state, parameter,
-          "the gradients of the last step went with the call that failed after it");
+          "the gradients of the last step were lost in the call that failed after it");
   return 1 / last_weight_;
 }
 

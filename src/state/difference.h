@@ -1,4 +1,4 @@
-// Whether a checkpoint is of what a session trains, and if not, why.
+// Says whether a checkpoint belongs to the model that a session trains, and if not, why.
 #pragma once
 
 #include <map>

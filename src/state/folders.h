@@ -1,5 +1,5 @@
-// The names that checkpoints have in their parent directory: step-0000000010, while one of the same step takes its
-// place step-0000000010.old, and in the making .step-0000000010-PID-SERIAL.tmp.
+// Names of checkpoints in their parent directory: step-0000000010 is complete, step-0000000010.old is about to be
+// replaced by one of the same step, .step-0000000010-PID-SERIAL.tmp is being written.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Nothing that a file says is believed before its checksum has matched, and no tensor is handed over before all have.
+// Nothing that a file says is used before its checksum has matched, and no tensor is handed over before all have.
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -25,7 +25,7 @@ struct DataFile {
   std::vector<Tensor> tensors;  // offsets from data_begin
 };
 
-// The header's bytes, from pieces that have been compared with their checksums.
+// Reads the header from pieces whose checksums have matched.
 std::string read_header(const File &file, const FileRecord &record, std::span<std::byte> buffer) {
   std::string text(std::min(kLengthBytes, record.bytes), '\0');
   scan(file, record, 1, buffer, nullptr);
@@ -66,7 +66,7 @@ Manifest read_manifest(const std::string &root, const std::string &folder) {
   return parse_manifest(text, file.path());
 }
 
-// Parameters as the two headers have them.
+// The parameters that the two headers describe.
 std::vector<Parameter> parameters_of(const DataFile &weights, const DataFile &optimizer) {
   std::vector<Parameter> parameters;
   std::map<std::string, std::size_t> by_name;
@@ -100,14 +100,15 @@ std::vector<std::string> candidates(const std::string &parent, const std::vector
   return names;
 }
 
-// The step that a folder's name says, where it is a name that save() gives: a copy may be called otherwise.
+// The step in a folder's name, if it is a name that save() gives. A copy may be called otherwise.
 std::optional<std::uint64_t> named_step(std::string_view path) {
   path = path.substr(0, path.find_last_not_of('/') + 1);
   const auto folder = parse_folder(path.substr(path.rfind('/') + 1));
   return folder ? std::optional(folder->step) : std::nullopt;
 }
 
-// Runs `body`; what it finds wrong with a checkpoint also names the one that is left to go on from, if there is one.
+// Runs `body`. If it finds fault with a checkpoint, the error also names the earlier one to go
+// on from, if there is one.
 template <typename Body>
 auto naming(const std::string &earlier, const Body &body) {
   try {
@@ -118,22 +119,23 @@ auto naming(const std::string &earlier, const Body &body) {
   }
 }
 
-// Where the bytes of a tensor go.
-struct Place {
+// Says where the bytes of a tensor go.
+struct TensorRange {
   std::uint64_t begin = 0, end = 0;  // in the file
   std::size_t parameter = 0, array = 0;
 };
 
-void pour(const DataFile &data, const std::vector<Place> &places, std::span<std::byte> buffer, const Write &write) {
-  auto place = places.begin();
+void pour(const DataFile &data, const std::vector<TensorRange> &ranges, std::span<std::byte> buffer,
+          const Write &write) {
+  auto range = ranges.begin();
   scan(data.file, data.record, data.record.pieces.size(), buffer, [&](std::uint64_t at, auto bytes) {
-    while (!bytes.empty() && place != places.end()) {
-      const std::uint64_t target = at < place->begin ? place->begin : place->end;
+    while (!bytes.empty() && range != ranges.end()) {
+      const std::uint64_t target = at < range->begin ? range->begin : range->end;
       const auto part = bytes.first(std::min<std::uint64_t>(bytes.size(), target - at));
-      if (at >= place->begin && !part.empty()) write(place->parameter, place->array, at - place->begin, part);
+      if (at >= range->begin && !part.empty()) write(range->parameter, range->array, at - range->begin, part);
       at += part.size();
       bytes = bytes.subspan(part.size());
-      if (at == place->end) ++place;
+      if (at == range->end) ++range;
     }
   });
 }
@@ -165,7 +167,7 @@ Checkpoint Checkpoint::open(const std::string &path) {
     const auto step = manifest.counters.find(kStep);
     require(step != manifest.counters.end() && step->second >> 63 == 0, Code::format, path, "its step is no count");
     require(named_step(whole).value_or(step->second) == step->second, Code::mismatch, whole,
-            "is of step {}, its name says otherwise", step->second);
+            "holds step {}, but its name says otherwise", step->second);
     auto contents = std::make_unique<Contents>(
         Contents{.path = whole,
                  .earlier = earlier,
@@ -183,7 +185,7 @@ void Checkpoint::load(const Description &wanted, const Write &write) const {
   const Contents &c = *contents_;
   require_same(c.path, c.description, wanted);
   const ByName here = index_of(wanted.parameters);
-  std::vector<Place> weights, arrays;
+  std::vector<TensorRange> weights, arrays;
   for (const Tensor &tensor : c.weights.tensors)
     weights.push_back(
         {c.weights.data_begin + tensor.begin, c.weights.data_begin + tensor.end, here.at(tensor.name), 0});

@@ -1,4 +1,4 @@
-// The text ends in a line with the checksum of everything before its digits; later versions keep that line.
+// The text ends in a line with the checksum of everything before its digits. Later versions keep that line.
 #include "state/manifest.h"
 
 #include <algorithm>
@@ -68,7 +68,7 @@ Manifest parse_manifest(const std::string &text, const std::string &file) {
   require(version <= kFormatVersion, Code::version, file, "is of version {}; this library reads up to {}", version,
           kFormatVersion);
   require(version > 0 && whole_member(json, "piece_bytes", file) == kPieceBytes, Code::format, file,
-          "is of version {} with pieces that no such version has", version);
+          "is of version {} with a piece size that this version does not have", version);
   const Json &files = member(json, "files", file), &counters = member(json, "counters", file);
   require(counters.members() != nullptr && files.members() != nullptr && files.members()->size() == 2, Code::format,
           file, "its counters are no object, or it has other files than {} and {}", kWeightsName, kOptimizerName);

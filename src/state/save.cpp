@@ -1,5 +1,5 @@
-// The order of a save: tensors, manifest, sync, rename, sync. Nothing that was acknowledged is touched before the new
-// checkpoint is whole, and no sync is tried twice.
+// Order of a save: tensors, manifest, sync, rename, sync. No earlier checkpoint is touched before the new one is whole,
+// and no sync is tried twice.
 #include <algorithm>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ namespace {
 
 using Kind = DirectoryEntry::Kind;
 
-// A folder in the making; removed with what is in it unless it was put in place.
+// A folder being filled. It is removed with its contents unless release() is called.
 class Temporary {
  public:
   Temporary(const std::string &parent, std::uint64_t step) {
@@ -36,13 +36,13 @@ class Temporary {
   bool owned_ = true;
 };
 
-struct Source {
+struct ArrayId {
   std::size_t parameter, array;
 };
 
 // Writes the tensors one after the other, each from its source.
 FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &tensors,
-                         const std::vector<Source> &sources, const Read &read, std::span<std::byte> buffer) {
+                         const std::vector<ArrayId> &arrays_of_tensors, const Read &read, std::span<std::byte> buffer) {
   PieceWriter writer(path, buffer);
   writer.write(header_of(tensors));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -50,7 +50,7 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
     for (std::uint64_t offset = 0; offset < bytes;) {
       const std::span<std::byte> free = writer.room();
       const std::span<std::byte> part = free.first(std::min<std::uint64_t>(free.size(), bytes - offset));
-      read(sources[i].parameter, sources[i].array, offset, part);
+      read(arrays_of_tensors[i].parameter, arrays_of_tensors[i].array, offset, part);
       writer.advance(part.size());
       offset += part.size();
     }
@@ -61,14 +61,14 @@ FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &ten
 void fill(const std::string &folder, const Description &description, const Read &read) {
   const std::vector<Parameter> &parameters = description.parameters;
   std::vector<Tensor> weights, arrays;
-  std::vector<Source> of_weights, of_arrays;
+  std::vector<ArrayId> of_weights, of_arrays;
   std::size_t most = 0;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     append_tensor(weights, parameters[p].name, parameters[p].shape);
     of_weights.push_back({p, 0});
     most = std::max(most, parameters[p].arrays.size());
   }
-  // One array of all parameters after the other: that is how they lie where they come from.
+  // The same array of all parameters, then the next array: the optimizer state lies in memory in this order.
   for (std::size_t a = 0; a < most; ++a) {
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       if (a >= parameters[p].arrays.size()) continue;
@@ -86,7 +86,7 @@ void fill(const std::string &folder, const Description &description, const Read 
   file.commit();
 }
 
-// Removes what saves that were killed have left, and tells whether there is a checkpoint of the same name.
+// Removes what killed saves left behind and says whether a checkpoint of the same name exists.
 bool tidy(const std::string &parent, const std::string &name, bool alone) {
   const std::vector<DirectoryEntry> entries = list_directory(parent);
   const auto find = [&](const std::string &wanted) {
@@ -104,14 +104,14 @@ bool tidy(const std::string &parent, const std::string &name, bool alone) {
   return there != entries.end();
 }
 
-// Afterwards the new checkpoint has the name; where there was one before, it is what is left to remove.
+// Gives the new checkpoint its name and returns the folder that is left to remove.
 std::string put_in_place(const std::string &fresh, const std::string &target, const std::string &aside, bool replace) {
   if (!replace) {
     rename_directory(fresh, target);
-    return aside;  // from a save that was killed between its two renames
+    return aside;  // left by a save that was killed between its two renames
   }
   if (exchange_names(fresh, target)) return fresh;
-  rename_directory(target, aside);  // is still found there
+  rename_directory(target, aside);  // load() still finds it under that name
   rename_directory(fresh, target);
   return aside;
 }

@@ -7,7 +7,7 @@ namespace protrain::state {
 namespace {
 
 constexpr std::size_t kDepth = 8;  // deeper than any of our files
-// Each value costs tens of bytes once parsed. A header of a million tensors has seven million.
+// Each value costs tens of bytes once parsed. A header of a million tensors has seven million values.
 constexpr std::uint64_t kValues = 8'000'000;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The safetensors format: eight bytes of header length (little-endian), a JSON header, the tensors one after the other.
+// The safetensors format: eight bytes of header length (little-endian), a JSON header, then the tensors.
 // https://github.com/huggingface/safetensors#format
 #pragma once
 
@@ -12,10 +12,10 @@
 namespace protrain::state {
 
 inline constexpr std::uint64_t kLengthBytes = 8;
-inline constexpr std::uint64_t kHeaderLimit = 100'000'000;  // the format's own
+inline constexpr std::uint64_t kHeaderLimit = 100'000'000;  // set by the format
 inline constexpr std::uint64_t kDataAlignment = 64;         // of the first tensor, in files that we write
 
-// A float32 tensor and its place in the data that follows the header.
+// A float32 tensor and its position in the data after the header.
 struct Tensor {
   std::string name;
   Shape shape;
@@ -29,11 +29,11 @@ void append_tensor(std::vector<Tensor> &tensors, const std::string &name, const 
 // Length and header, padded with spaces so that the data starts aligned.
 std::string header_of(const std::vector<Tensor> &tensors);
 
-// The number that the first eight bytes of `file` hold, once it is certain that the file can have such a header.
+// The header's length from the first eight bytes of `file`, checked against the file's size.
 std::uint64_t header_length(std::string_view first_bytes, std::uint64_t file_bytes, const std::string &file);
 
 // The tensors in the order of their data, which they cover without gap or overlap. Code::format; Code::unsupported for
-// other types than F32. `file` is for errors.
+// types other than F32. `file` is for errors.
 std::vector<Tensor> parse_header(std::string_view header, std::uint64_t data_bytes, const std::string &file);
 
 }  // namespace protrain::state

@@ -1,5 +1,5 @@
-// Counts every allocation made while a step runs: ours must be none, a library's none above 1 KiB.
-// This program replaces malloc and operator new for the whole process and tells callers apart by return address.
+// Counts every allocation during a step: ours must be none, a library's none above 1 KiB. This program replaces malloc
+// and operator new for the whole process and tells callers apart by return address.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -30,7 +30,7 @@ std::atomic<bool> counting{false};
 std::atomic<int> ours{0}, libraries{0}, libraries_large{0};
 std::atomic<std::size_t> largest{0};
 
-// The library is linked into this program: whoever does not live in it is a library.
+// This library is linked into the program, so any caller outside the program is another library.
 void count(std::size_t bytes, const void *caller) {
   if (!counting.load(std::memory_order_relaxed)) return;
   static const void *self = [] {
@@ -152,12 +152,12 @@ TEST_P(StepAllocations, AreNoneOfOursAndNoneAboveOneKibibyteOfALibrarys) {
   session->set_input("input_ids", DType::i64, shape, ids.data());
   session->set_input("labels", DType::i64, shape, labels.data());
   session->step();
-  session->step();  // where two batches make a step, all of it
+  session->step();  // completes the step if it takes two batches
 
   ours = libraries = libraries_large = 0;
   largest = 0;
   counting = true;
-  ::operator delete(::operator new(1));  // proof that counting counts
+  ::operator delete(::operator new(1));  // shows that counting works
   session->step();
   session->step();
   session->evaluate();

@@ -38,7 +38,7 @@ static void sessions_are_refused_with_reasons(void) {
 }
 
 static void inputs_are_refused_with_reasons(protrain_session *session) {
-  const int64_t dims[2] = {kBatch, kSequence}, turned[2] = {kSequence, kBatch}, negative[2] = {-2, -32};
+  const int64_t dims[2] = {kBatch, kSequence}, swapped[2] = {kSequence, kBatch}, negative[2] = {-2, -32};
   int64_t tokens[kTokens] = {0};
   const size_t size = sizeof tokens;
   FAILS(protrain_session_set_input(session, "ids", PROTRAIN_INT64, dims, 2, tokens, size), PROTRAIN_ERROR_ARG, "ids");
@@ -46,7 +46,7 @@ static void inputs_are_refused_with_reasons(protrain_session *session) {
   FAILS(protrain_session_set_input(session, "labels", 99, dims, 2, tokens, size), PROTRAIN_ERROR_ARG, "dtype");
   FAILS(protrain_session_set_input(session, "labels", PROTRAIN_FLOAT64, dims, 2, tokens, size), PROTRAIN_ERROR_TYPE,
         "labels");
-  FAILS(protrain_session_set_input(session, "labels", PROTRAIN_INT64, turned, 2, tokens, size), PROTRAIN_ERROR_SHAPE,
+  FAILS(protrain_session_set_input(session, "labels", PROTRAIN_INT64, swapped, 2, tokens, size), PROTRAIN_ERROR_SHAPE,
         "labels");
   FAILS(protrain_session_set_input(session, "labels", PROTRAIN_INT64, negative, 2, tokens, size), PROTRAIN_ERROR_SHAPE,
         "labels");

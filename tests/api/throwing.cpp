@@ -1,4 +1,4 @@
-// A host in C++ whose log throws: the library goes on, and no exception comes out of it.
+// A C++ host program whose log callback throws. The library goes on, and no exception escapes from it.
 #include <stdexcept>
 
 extern "C" {

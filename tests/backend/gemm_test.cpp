@@ -44,7 +44,7 @@ struct Operands {
     };
     a = take(s.m * s.k, s.in), b = take(s.k * s.n, s.in), bias = take(s.n, s.in), c = take(s.m * s.n, s.out);
   }
-  Block block;
+  MemoryBlock block;
   void *a, *b, *bias, *c;
 };
 
@@ -60,7 +60,7 @@ std::vector<double> run(const GemmShape &shape, int threads, std::size_t shift =
   team.enter([&] {
     team.run([](Member &) { omp_set_num_threads(1); });
     Gemm gemm(shape, threads);
-    Block scratch(gemm.scratch_bytes() * static_cast<std::uint64_t>(threads), "scratch");
+    MemoryBlock scratch(gemm.scratch_bytes() * static_cast<std::uint64_t>(threads), "scratch");
     team.run([&](Member &member) {
       gemm.run(member, {operands.a, operands.b, operands.c, operands.bias},
                scratch.data() + static_cast<std::uint64_t>(member.index) * gemm.scratch_bytes());
@@ -221,7 +221,7 @@ TEST(WidenedProduct, IsTheProductInEveryForm) {
     for (const GemmShape &form : forms(shape)) {
       if (form.in == DType::f32) continue;
       WidenedProduct product(form, 1);
-      Block scratch(product.scratch_bytes(), "scratch");
+      MemoryBlock scratch(product.scratch_bytes(), "scratch");
       std::memset(scratch.data(), 0xFF, scratch.size());
       const Operands operands(form);
       product.run(0, {operands.a, operands.b, operands.c, operands.bias}, scratch.data());

@@ -1,4 +1,4 @@
-// Files: what may be opened, complete reads, and writes that are all or nothing.
+// Files: which ones may be opened, complete reads, and writes that are all or nothing.
 #include "base/files.h"
 
 #include <gtest/gtest.h>
@@ -156,7 +156,7 @@ TEST_F(Files, WriterRemovesWhatAKilledOneOfTheSamePathLeft) {
   leave_half(path);
   leave_half(path);
   leave_half(directory_ + "/b");
-  EXPECT_EQ(entries(), 2u);  // the second removed what the first left
+  EXPECT_EQ(entries(), 2u);  // the second writer removed the first one's file
   FileWriter writer(path);
   writer.write("whole");
   writer.commit();
@@ -246,7 +246,7 @@ TEST_F(Files, DirectoryIsRemovedWithItsFilesAndNothingElse) {
   put("kept", "text");
   put("a/x", "");
   fs::create_symlink(directory_ + "/kept", directory_ + "/a/link");
-  EXPECT_FALSE(remove_directory(directory_ + "/a"));  // for what is below
+  EXPECT_FALSE(remove_directory(directory_ + "/a"));  // because of the directory in it
   EXPECT_FALSE(fs::exists(directory_ + "/a/x"));
   fs::remove(directory_ + "/a/below");
   EXPECT_TRUE(remove_directory(directory_ + "/a"));

@@ -1,4 +1,4 @@
-// Block and the counting of memory.
+// MemoryBlock, and the counting of available memory.
 #include "base/memory.h"
 
 #include <gtest/gtest.h>
@@ -23,10 +23,10 @@ std::uint64_t mapped_bytes() {
   return pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-TEST(Block, IsAlignedZeroedAndExact) {
+TEST(MemoryBlock, IsAlignedZeroedAndExact) {
   const std::uint64_t bytes = (100 << 20) + 1;
   const std::uint64_t before = mapped_bytes();
-  Block block(bytes, "test");
+  MemoryBlock block(bytes, "test");
   EXPECT_LE(mapped_bytes() - before, bytes + 8192);
   EXPECT_EQ(block.size(), bytes);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block.data()) % 4096, 0U);
@@ -34,11 +34,11 @@ TEST(Block, IsAlignedZeroedAndExact) {
   std::memset(block.data(), 1, 4096);
 }
 
-TEST(Block, GivesItsMemoryBack) {
+TEST(MemoryBlock, GivesItsMemoryBack) {
   const std::uint64_t before = mapped_bytes();
   {
-    Block block(64 << 20, "test");
-    Block moved(std::move(block));
+    MemoryBlock block(64 << 20, "test");
+    MemoryBlock moved(std::move(block));
     EXPECT_EQ(block.data(), nullptr);
     EXPECT_NE(moved.data(), nullptr);
     block = std::move(moved);
@@ -47,14 +47,14 @@ TEST(Block, GivesItsMemoryBack) {
   EXPECT_LT(mapped_bytes(), before + (32 << 20));
 }
 
-TEST(Block, OfNothingHasNoAddress) {
-  EXPECT_EQ(Block(0, "test").data(), nullptr);
-  EXPECT_EQ(Block().size(), 0U);
+TEST(MemoryBlock, OfNothingHasNoAddress) {
+  EXPECT_EQ(MemoryBlock(0, "test").data(), nullptr);
+  EXPECT_EQ(MemoryBlock().size(), 0U);
 }
 
-TEST(Block, RefusalSaysWhatWasAskedFor) {
+TEST(MemoryBlock, RefusalSaysWhatWasAskedFor) {
   for (std::uint64_t bytes : {UINT64_MAX, std::uint64_t{1} << 62}) try {
-      Block block(bytes, "device arena");
+      MemoryBlock block(bytes, "device arena");
       FAIL() << "the system gave " << bytes << " bytes";
     } catch (const Error &error) {
       EXPECT_EQ(error.code, Code::nomem);

@@ -1,4 +1,4 @@
-// Room on disk: what is written comes back, and what does not is noticed.
+// Spill file: data comes back as written, and changed data is noticed.
 #include "base/spill_file.h"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ constexpr std::size_t kSizes[] = {1, 4095, 4096, 4097, 64 << 10, (1 << 20) + 1, 
 
 TEST_F(SpillFileTest, GivesBackRegionsOfAnySizeFromAnyAddress) {
   SpillFile file(directory, 64 << 20);
-  Block memory(16 << 20, "test");
+  MemoryBlock memory(16 << 20, "test");
   for (const std::size_t shift : {std::size_t{0}, std::size_t{64}}) {
     std::uint64_t offset = 0;
     for (const std::size_t bytes : kSizes) {
@@ -91,7 +91,7 @@ TEST_F(SpillFileTest, NoticesARegionThatAnotherWroteOver) {
   EXPECT_EQ(code_of([&] { file.read(0, first); }), Code::corrupt);
 }
 
-// The file through the process's own list of open files: it has no other name.
+// The file has no name, so it is found in the process's list of open files.
 int second_descriptor(const std::string &directory) {
   for (const auto &entry : fs::directory_iterator("/proc/self/fd")) {
     std::error_code ignored;
@@ -103,7 +103,7 @@ int second_descriptor(const std::string &directory) {
 
 TEST_F(SpillFileTest, NoticesASingleBitThatFlippedOnTheDisk) {
   SpillFile file(directory, 4 << 20);
-  Block memory(3 << 20, "test");
+  MemoryBlock memory(3 << 20, "test");
   const std::span<std::byte> at(memory.data(), memory.size());
   file.declare(0, at.size());
   file.write(0, at);

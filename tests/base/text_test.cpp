@@ -1,4 +1,4 @@
-// Text: what parses and what does not, nearest words, globs, and that nothing foreign reaches a terminal unescaped.
+// Text: what parses and what does not, nearest words, globs, and that no foreign text reaches a terminal unescaped.
 #include "base/text.h"
 
 #include <gtest/gtest.h>

@@ -57,7 +57,7 @@ TEST(Team, TenThousandRunsWithBarriersLoseNothing) {
             const auto i = static_cast<std::size_t>(member.index);
             own[i] += member.index + 1;
             member.barrier();
-            sums[i] += own[(i + 1) % own.size()];  // the neighbour's, written before the barrier
+            sums[i] += own[(i + 1) % own.size()];  // written by the neighbour before the barrier
             member.barrier();
           });
       });
@@ -85,7 +85,7 @@ TEST(Team, SideBySideTeamsDoNotDisturbEachOther) {
   EXPECT_EQ(total, 3 * 200 * 5 * 3);
 }
 
-// Of this process's threads whose name begins so: how many there are, and how many sleep.
+// This process's threads whose name begins with `name`: how many there are, and how many sleep.
 struct Threads {
   int all = 0, asleep = 0;
 };
@@ -109,7 +109,7 @@ TEST(Team, AllOfItSleepsOnceItsWorkIsDone) {
       for (int i = 0; i < 100; ++i) team.run([](Member &member) { member.barrier(); });
     });
   Threads found;
-  for (int tries = 0; tries < 1000 && found.asleep < 4; ++tries) {  // they are awake for a moment more
+  for (int tries = 0; tries < 1000 && found.asleep < 4; ++tries) {  // they stay awake for a moment
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     found = threads_called("idle/");
   }
@@ -153,7 +153,7 @@ TEST(Team, FirstExceptionByMemberComesOutAndTheTeamGoesOn) {
       team.enter([&] {
         team.run([&](Member &member) {
           if (member.index >= thrower) fail(Code::arg, "row", "member {} found it", member.index);
-          member.barrier();  // never complete: the others threw
+          member.barrier();  // never completes, because the others threw
           ++reached;
         });
       });
@@ -163,7 +163,12 @@ TEST(Team, FirstExceptionByMemberComesOutAndTheTeamGoesOn) {
     }
     EXPECT_EQ(reached, 0);
     std::atomic<int> after = 0;
-    team.enter([&] { team.run([&](Member &member) { member.barrier(), ++after; }); });
+    team.enter([&] {
+      team.run([&](Member &member) {
+        member.barrier();
+        ++after;
+      });
+    });
     EXPECT_EQ(after, 3);
   }
 }

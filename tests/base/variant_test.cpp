@@ -8,7 +8,7 @@
 namespace protrain {
 namespace {
 
-// Cannot be copied, only moved, but says so when it is tried.
+// Can only be moved; notes when somebody tries to copy it.
 struct Fragile {
   Fragile() = default;
   Fragile(const Fragile &) { throw 1; }

@@ -1,5 +1,5 @@
-// The check of a composed model: its gradients, as kernels compute them after all passes, beside the reference in
-// float64; and the reference's beside finite differences.
+// Checks a composed model: its gradients, as kernels compute them after all passes, against the float64 reference; and
+// the reference's gradients against finite differences.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@ struct Verdict {
   enum class Kind : std::uint8_t {
     right,
     refused,    // it cannot be trained, and an error says so
-    unsettled,  // numbers that are not finite, or so near a kink that float32 may take the other side: kernels ran
+    unsettled,  // not finite, or so near a kink that float32 may be on the other side; the kernels did run
     wrong,
   } kind = Kind::right;
   std::string text;    // refused, wrong: why
-  int directions = 0;  // along which finite differences were compared
+  int directions = 0;  // compared with finite differences
 };
 
 Verdict check(const Recipe &recipe, KernelRun &kernels);
 
-// The recipe with all the steps left out that it is wrong without.
+// The recipe without all the steps that it does not need to be wrong.
 Recipe shrunk(Recipe recipe, KernelRun &kernels);
 
 // The model's nodes.

@@ -30,7 +30,7 @@ void Composer::unary_in_domain() {
           add(dice_.of<const char *>({"Exp", "Tan", "Asin", "Acos", "Atanh", "Sinh", "Cosh"}), {bounded(any())}));
     case 2:
       return keep(add("Acosh", {add("Add", {positive(any()), number(1)})}));
-    case 3: {  // the square root of a square, as norms by hand have it
+    case 3: {  // the square root of a square, like a hand-written norm
       const ValueId x = any();
       return keep(add("Sqrt", {add("Add", {add("Mul", {x, x}), number(1e-3)})}));
     }
@@ -39,7 +39,7 @@ void Composer::unary_in_domain() {
   }
 }
 
-// Flat wherever it has a slope, and what is off the path to the loss.
+// Operators whose slope is 0 wherever it exists, and values off the path to the loss.
 void Composer::flat() {
   const ValueId x = any();
   const ValueId y = add(dice_.of<const char *>({"Floor", "Ceil", "Round", "Sign"}), {add("Mul", {x, number(3)})});
@@ -48,7 +48,7 @@ void Composer::flat() {
 
 void Composer::binary() {
   const ValueId x = any(), y = fitting(x);
-  const bool turned = dice_.chance(0.3);
+  const bool swapped = dice_.chance(0.3);
   switch (dice_.below(6)) {
     case 0:
       return keep(add("Div", {x, positive(y)}));
@@ -57,7 +57,7 @@ void Composer::binary() {
     case 2:
       return keep(add("Mod", {x, positive(y)}, {{"fmod", std::int64_t{1}}}));
     default:
-      return keep(add(dice_.of<const char *>({"Add", "Sub", "Mul"}), turned ? std::vector{y, x} : std::vector{x, y}));
+      return keep(add(dice_.of<const char *>({"Add", "Sub", "Mul"}), swapped ? std::vector{y, x} : std::vector{x, y}));
   }
 }
 
@@ -103,7 +103,7 @@ void Composer::power() {
   }
 }
 
-// There and back, through integers: nothing comes back from there.
+// A cast to integers and back, through which no gradient comes.
 void Composer::from_cast() {
   const ValueId x = any();
   const std::string back(name_of(floats_));
@@ -128,7 +128,7 @@ void Composer::gated() {
     if (const ValueId other = dice_.of(pool_); shape(other) == shape(g)) u = other;
   if (u == g) u = add("Add", {g, parameter({shape(g).back()})});
   ValueId f = add(dice_.of<const char *>({"Sigmoid", "Gelu", "Relu", "Tanh"}), {g});
-  if (dice_.chance(0.5)) f = add("Mul", {g, add("Sigmoid", {g})});  // SiLU by hand
+  if (dice_.chance(0.5)) f = add("Mul", {g, add("Sigmoid", {g})});  // SiLU written as single operators
   keep(add("Mul", dice_.chance(0.5) ? std::vector{f, u} : std::vector{u, f}));
   if (dice_.chance(0.2)) keep(f);
 }

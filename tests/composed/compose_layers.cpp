@@ -15,7 +15,7 @@ void Composer::linear() {
   const ValueId x = any();
   const std::int64_t width = dim();
   ValueId y;
-  if (dice_.chance(0.3))  // the weight as PyTorch keeps it
+  if (dice_.chance(0.3))  // the weight in PyTorch's layout
     y = add("MatMul", {x, add("Transpose", {parameter({width, shape(x).back()})}, {{"perm", Integers{1, 0}}})});
   else
     y = add("MatMul", {x, parameter({shape(x).back(), width})});
@@ -26,19 +26,19 @@ void Composer::linear() {
 void Composer::gemm() {
   const ValueId x = of_rank(2);
   const std::int64_t width = dim();
-  const std::int64_t turned = dice_.below(2), other = dice_.below(2);
-  const std::int64_t depth = shape(x)[turned != 0 ? 0 : 1], rows = shape(x)[turned != 0 ? 1 : 0];
+  const std::int64_t transposed = dice_.below(2), other = dice_.below(2);
+  const std::int64_t depth = shape(x)[transposed != 0 ? 0 : 1], rows = shape(x)[transposed != 0 ? 1 : 0];
   std::vector<ValueId> inputs = {x, parameter(other != 0 ? Shape{width, depth} : Shape{depth, width})};
   if (dice_.chance(0.7))
     inputs.push_back(parameter(dice_.of<Shape>({{width}, {1, width}, {rows, 1}, {}, {rows, width}})));
   keep(add("Gemm", inputs,
-           {{"transA", turned},
+           {{"transA", transposed},
             {"transB", other},
             {"alpha", dice_.of({1.0, 1.0, 0.5})},
             {"beta", dice_.of({1.0, 1.0, 2.0})}}));
 }
 
-// Two values that both depend on parameters.
+// Products of two values that both depend on parameters.
 void Composer::products() {
   const ValueId x = of_rank(static_cast<std::size_t>(dice_.between(2, 4)));
   Integers perm;
@@ -131,8 +131,8 @@ void Composer::convolve() {
                               : dice_.chance(0.15)                   ? std::max<std::int64_t>(channels, 1)
                                                                      : 1;
   const std::int64_t made = groups * dice_.between(1, 2);
-  const bool turned = dice_.chance(0.3);
-  Shape weights = turned ? Shape{channels, made / groups} : Shape{made, channels / groups};
+  const bool transposed = dice_.chance(0.3);
+  Shape weights = transposed ? Shape{channels, made / groups} : Shape{made, channels / groups};
   Integers strides, pads(2 * axes);
   for (std::size_t i = 0; i < axes; ++i) {
     weights.push_back(dice_.between(1, std::min<std::int64_t>(3, shape(x)[i + 2] + 1)));
@@ -143,7 +143,7 @@ void Composer::convolve() {
   if (dice_.chance(0.5)) inputs.push_back(parameter({made}));
   Attributes attributes = {{"group", groups}, {"strides", strides}, {"pads", pads}};
   if (dice_.chance(0.2)) attributes.set("dilations", Integers(axes, 2));
-  keep(add(turned ? "ConvTranspose" : "Conv", inputs, attributes));
+  keep(add(transposed ? "ConvTranspose" : "Conv", inputs, attributes));
 }
 
 void Composer::pool() {
@@ -202,7 +202,7 @@ void Composer::attention() {
   if (outputs == 4) keep(made[static_cast<std::size_t>(dice_.between(1, 3))]);
 }
 
-// As exporters for older opsets write it, which the passes fuse.
+// Attention as exporters for older opsets write it, which the passes fuse.
 void Composer::attention_by_hand() {
   const ValueId x = of_rank(3);
   const std::int64_t heads = dice_.between(1, 2), depth = dice_.between(1, 4), b = shape(x)[0], s = shape(x)[1],
@@ -245,7 +245,7 @@ void Composer::rotary() {
            {{"interleaved", dice_.below(2)}, {"rotary_embedding_dim", 2 * half}}));
 }
 
-// Layers alike but for their weights, as the search for blocks looks for.
+// Layers that differ only in their weights, which the search for blocks finds.
 void Composer::layers() {
   ValueId x = of_rank(static_cast<std::size_t>(dice_.between(2, 3)));
   const std::int64_t width = shape(x).back(), inner = dim();

@@ -1,4 +1,4 @@
-// The pieces of which steps are made, and the model around them.
+// The parts of which steps are made, and the model around them.
 #include "composed/composer.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Composed Composer::compose() {
     if (recipe_.skipped.contains(step)) continue;
     try {
       (this->*dice_.of(steps()))();
-    } catch (const Error &error) {  // of shapes that do not go together: nothing was added that lacks a type
+    } catch (const Error &error) {  // shapes do not fit; nothing without a type was added
       if (error.code == Code::internal) throw;
     }
   }

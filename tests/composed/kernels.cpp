@@ -9,13 +9,13 @@ namespace protrain::test {
 using graph::Array;
 using graph::ValueId;
 
-KernelRun::Block KernelRun::block(std::uint64_t bytes) {
-  return Block(static_cast<std::byte *>(::operator new (bytes, std::align_val_t{kAlignment})));
+KernelRun::AlignedBytes KernelRun::block(std::uint64_t bytes) {
+  return AlignedBytes(static_cast<std::byte *>(::operator new (bytes, std::align_val_t{kAlignment})));
 }
 
 std::map<ValueId, Array> KernelRun::run(const graph::Graph &graph, const Data &data) {
   if ((compiled_ += graph.node_count()) > kMostKernels) forget();
-  std::vector<Block> blocks;
+  std::vector<AlignedBytes> blocks;
   std::vector<std::byte *> at(graph.value_count(), nullptr);
   const auto place = [&](ValueId id) {
     const graph::Type &type = graph.value(id).type;
@@ -31,18 +31,18 @@ std::map<ValueId, Array> KernelRun::run(const graph::Graph &graph, const Data &d
     (value.origin == graph::Origin::constant ? value.array : data.at(id)).write_dense(place(id));
     return at[index(id)];
   };
-  struct Launched {
+  struct Launch {
     backend::Kernel *kernel;
     std::vector<void *> inputs, outputs;
     void *scratch;
   };
-  std::vector<Launched> list;
+  std::vector<Launch> list;
   for (const graph::Node &node : graph.nodes()) {
     if (node.op == "Reshape") {  // the same memory
       at[index(node.outputs[0])] = static_cast<std::byte *>(read(node.inputs[0]));
       continue;
     }
-    Launched launched{&kernels_->of_node(graph, node), {}, {}, nullptr};
+    Launch launched{&kernels_->of_node(graph, node), {}, {}, nullptr};
     for (ValueId in : node.inputs) launched.inputs.push_back(read(in));
     for (ValueId out : node.outputs) launched.outputs.push_back(out == ValueId::none ? nullptr : place(out));
     blocks.push_back(block(launched.kernel->scratch_bytes));
@@ -51,13 +51,13 @@ std::map<ValueId, Array> KernelRun::run(const graph::Graph &graph, const Data &d
   }
   struct Issue {
     backend::Device *device;
-    std::vector<Launched> *list;
+    std::vector<Launch> *list;
   } issue{device_.get(), &list};
   device_->run_step(
       [](void *argument) {
         static constexpr backend::StepScalars kScalars;
         const auto *issue = static_cast<Issue *>(argument);
-        for (const Launched &l : *issue->list)
+        for (const Launch &l : *issue->list)
           issue->device->launch(Queue::compute, *l.kernel, {l.inputs, l.outputs, l.scratch, &kScalars});
       },
       &issue);

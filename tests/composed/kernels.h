@@ -1,5 +1,5 @@
-// Runs a graph's kernels one after the other, every operand in memory of its own, as long as it is and no longer: a
-// sanitizer sees whatever lies beside it.
+// Runs a graph's kernels one after the other. Every operand has memory of exactly its size, so that a sanitizer
+// sees accesses outside of it.
 #pragma once
 
 #include <map>
@@ -16,24 +16,24 @@ class KernelRun {
  public:
   KernelRun() : device_(backend::open("cpu", 1)) { forget(); }
 
-  // Scratch of every node's kernel.
+  // The scratch of every node's kernel.
   program::Workspace workspace(const graph::Graph &graph) { return kernels_->compile(graph); }
-  // Arrays of the graph's outputs. What no kernel wrote is not a number.
+  // Arrays of the graph's outputs. Elements that no kernel wrote are NaN.
   std::map<graph::ValueId, graph::Array> run(const graph::Graph &graph, const Data &data);
 
  private:
-  struct Freed {
+  struct AlignedDelete {
     void operator()(std::byte *at) const { ::operator delete (at, std::align_val_t{kAlignment}); }
   };
-  using Block = std::unique_ptr<std::byte, Freed>;
-  static Block block(std::uint64_t bytes);
+  using AlignedBytes = std::unique_ptr<std::byte, AlignedDelete>;
+  static AlignedBytes block(std::uint64_t bytes);
 
   void forget() {
     kernels_ = std::make_unique<run::Kernels>(*device_);
     compiled_ = 0;
   }
 
-  static constexpr std::size_t kMostKernels = 100'000;  // kept for the graphs to come
+  static constexpr std::size_t kMostKernels = 100'000;  // kept for later graphs
 
   std::unique_ptr<backend::Device> device_;
   std::unique_ptr<run::Kernels> kernels_;

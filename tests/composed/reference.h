@@ -1,5 +1,5 @@
-// A graph in float64: its values, which branches its operators take there, and how far rounding to float32 would move
-// its results.
+// A graph in float64: its values, the branches that its operators take, and how far rounding to
+// float32 would move its results.
 #pragma once
 
 #include <map>
@@ -19,11 +19,11 @@ class Reference {
   explicit Reference(graph::Graph graph);
 
   const graph::Graph &graph() const { return graph_; }
-  // `noise`: every number that is computed, and not just copied, is off by up to this part of itself; `seed` says how.
+  // `noise` moves every computed (not copied) number by up to this part of itself; `seed` chooses how.
   Values run(const Data &data, double noise = 0, std::uint64_t seed = 0) const;
 
-  // The sides on which the operands of operators with kinks or jumps lie, element by element, and how far from the next
-  // one they are at the least. An operand exactly on a kink is at no distance from it, and on neither side.
+  // For operators with kinks or jumps: the side of each element, and the smallest distance to the next kink. An element
+  // exactly on a kink is on neither side and does not count for the distance.
   struct Branches {
     std::vector<signed char> sides;
     double margin = 1;

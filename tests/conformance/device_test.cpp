@@ -382,7 +382,7 @@ TEST(CudaMemory, ThatIsFullRefusesWhatItIsAskedForAndFirstLaunches) {
 TEST(CudaMemory, OfTheHostIsPinnedInPiecesWhereTheWholeIsRefusedAndCopiesDoNotMind) {
   Device &device = *contenders()[1].ways[0].machine->device;
   constexpr std::uint64_t kPiece = 16 << 10, kBytes = 5 * kPiece + 100;
-  Block host(kBytes, "test");
+  MemoryBlock host(kBytes, "test");
   for (std::uint64_t i = 0; i < kBytes; ++i) host.data()[i] = static_cast<std::byte>(i % 251);
   const std::vector<std::byte> values(host.data(), host.data() + kBytes);
   void *there = device.allocate(kBytes);

@@ -1,4 +1,4 @@
-// What of a model's inputs is the batch.
+// The choice of a model's batch among its inputs.
 #include "draft/batch.h"
 
 #include <gtest/gtest.h>
@@ -63,22 +63,22 @@ TEST(Batch, OfFixedSizesHasNoDim) {
   EXPECT_EQ(batch.tokens_per_sample, 16);
 }
 
-TEST(Batch, IsToldByCheckAsTheModelIsLoaded) {
+TEST(Batch, IsReportedByCheckAsTheModelIsLoaded) {
   Options options;
   options.set("dim", "batch=3");
   options.set("dim", "sequence=16");
   const std::string model = test::fixture("gpt2-dynamic-opset18.onnx");
-  const auto told = nlohmann::json::parse(check_model(options, model)).at("batch");
+  const auto answer = nlohmann::json::parse(check_model(options, model)).at("batch");
   const Batch batch = load_model(settings_of(options), model).batch;
-  EXPECT_EQ(told, (nlohmann::json{{"input", batch.input},
-                                  {"dim", batch.dim},
-                                  {"samples", batch.samples},
-                                  {"tokens_per_sample", batch.tokens_per_sample}}));
+  EXPECT_EQ(answer, (nlohmann::json{{"input", batch.input},
+                                    {"dim", batch.dim},
+                                    {"samples", batch.samples},
+                                    {"tokens_per_sample", batch.tokens_per_sample}}));
   EXPECT_EQ(batch.samples, 3);
   EXPECT_EQ(batch.tokens_per_sample, 16);
 }
 
-// Features are no tokens, but classes as labels are: one a sample.
+// Features are no tokens, but labels that are classes are: one per sample.
 TEST(Batch, CountsTheLabelsOfAnAttachedLoss) {
   const test::Scratch scratch;
   test::Wire wire;
@@ -87,8 +87,8 @@ TEST(Batch, CountsTheLabelsOfAnAttachedLoss) {
   const std::string model = scratch.put("model.onnx", wire.bytes());
   Options options;
   options.set("loss", "cross_entropy");
-  const auto told = nlohmann::json::parse(check_model(options, model)).at("batch");
-  EXPECT_EQ(told, (nlohmann::json{{"input", "labels"}, {"dim", "batch"}, {"samples", 2}, {"tokens_per_sample", 1}}));
+  const auto answer = nlohmann::json::parse(check_model(options, model)).at("batch");
+  EXPECT_EQ(answer, (nlohmann::json{{"input", "labels"}, {"dim", "batch"}, {"samples", 2}, {"tokens_per_sample", 1}}));
   options.set("tokens_per_step", "6");
   const auto session = session::Session::create(options, model, nullptr);
   EXPECT_EQ(session->input_shape(0), (Shape{6, 3})) << "the whole step fits";

@@ -1,4 +1,4 @@
-// Dims that nobody bound: what the shapes in the model fix is found, and said where; the rest is assumed.
+// Dims that nobody bound: those that shapes in the model determine are found, with the reason; the rest is assumed.
 #include "draft/dims.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(Dims, OfFeaturesAreTheRowsOfTheMatrix) {
   expect(dims.at("batch"), 2, By::assumption);
 }
 
-// (batch, 4, 8, 8) flattened meets 256 rows: the image is 64 x 64, the largest of what fits being 71.
+// (batch, 4, 8, 8) flattened meets 256 rows: the image is 64 x 64. Sizes up to 71 fit.
 TEST(Dims, OfAnImageAreThoseThatItsFeaturesMeetAMatrixWith) {
   const auto dims = settled({kImage,
                              {node("Conv", {"x", "w"}, {"c"}, {ints("strides", {8, 8})}), node("Flatten", {"c"}, {"f"}),
@@ -82,7 +82,7 @@ TEST(Dims, OfAnImageAreThoseThatItsFeaturesMeetAMatrixWith) {
   expect(dims.at("width"), 64, By::inference);
 }
 
-// Patches of 16 and one position for each of 14 x 14.
+// Patches of 16, and one position for each of 14 x 14.
 TEST(Dims, OfAnImageAreThoseThatHaveAsManyPatchesAsPositions) {
   const auto dims = settled(
       {{"batch", "channels", "height", "width"},
@@ -93,7 +93,7 @@ TEST(Dims, OfAnImageAreThoseThatHaveAsManyPatchesAsPositions) {
   expect(dims.at("width"), 96, By::inference);
 }
 
-// Every second frame has a position of its own: 99 and 100 frames have 50. The rounder number is taken.
+// Every second frame has a position: 99 and 100 frames have 50 positions. The rounder number is taken.
 TEST(Dims, OfAudioAreThoseThatHaveAsManyFramesAsPositions) {
   const auto dims =
       settled({{"batch", "mel", "frames"},
@@ -139,7 +139,7 @@ TEST(Dims, BeyondATableOfPositionsAreRefusedBeforeAnyStep) {
   EXPECT_EQ(error.text, "index 6 is outside 0..5");
 }
 
-// A kernel longer than 16 samples: no size says how many there are, more do.
+// A kernel longer than 16 samples: no size is asked for, only more.
 TEST(Dims, AreLargerWhereTheAssumedOnesAreTooFew) {
   const auto dims = settled({{"batch", "samples"},
                              {node("Unsqueeze", {"x", "one"}, {"u"}), node("Conv", {"u", "w"}, {"y"})},

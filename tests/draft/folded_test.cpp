@@ -1,5 +1,5 @@
-// Files in which PyTorch's exporter computed a parameter away (optimize=True), with the exporter's metadata and
-// without. They train, as another model than PyTorch's: check says so of each.
+// Files in which PyTorch's exporter computed a parameter away (optimize=True), with and without the exporter's
+// metadata. They train, but not as PyTorch's model would: check says so for each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Folded {
-  const char *model, *parameter;  // which the file has not any more
-  const char *computed;           // what the exporter made of it
+struct FoldedFile {
+  const char *model, *parameter;  // no longer in the file
+  const char *computed;           // computed by the exporter from it
 };
 
-class FoldedFiles : public testing::TestWithParam<Folded> {
+class FoldedFiles : public testing::TestWithParam<FoldedFile> {
  protected:
   static Json about(const std::string &exporter) {
     return Json::parse(check_model(
@@ -50,8 +50,9 @@ TEST_P(FoldedFiles, WithoutMetadataWhatWasComputedIsDoubtful) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, FoldedFiles,
-                         testing::Values(Folded{"numbers", "m.mixed", "add_1"}, Folded{"scan", "m.A_log", "neg"},
-                                         Folded{"scores", "m.head_scale", "exp"}),
+                         testing::Values(FoldedFile{"numbers", "m.mixed", "add_1"},
+                                         FoldedFile{"scan", "m.A_log", "neg"},
+                                         FoldedFile{"scores", "m.head_scale", "exp"}),
                          [](const auto &info) { return info.param.model; });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Graphs that are well-formed and mean harm, or nothing, each with what is said of it.
+// Well-formed graphs that are malicious or meaningless, each with its error.
 #pragma once
 
 #include <functional>
@@ -26,13 +26,13 @@ inline std::string ints(const std::string &name, const Integers &values) {
 
 struct HostileGraph {
   const char *name;
-  std::function<void(Wire &)> change;  // of y = x w, float32[2, 4]; what it makes of y is z
+  std::function<void(Wire &)> change;  // of y = x w, float32[2, 4]; its result from y is z
   Code code;
   const char *subject;
   const char *text;  // part of the message
 };
 
-// Nodes after y, the last of which makes z, and initializers that they read.
+// Adds nodes after y, the last of which makes z, and the initializers that they read.
 inline std::function<void(Wire &)> after(const Names &nodes, const Names &initializers = {}) {
   return [=](Wire &wire) {
     wire.nodes.insert(wire.nodes.end(), nodes.begin(), nodes.end());
@@ -128,7 +128,7 @@ inline std::vector<HostileGraph> class_cases() {
   };
 }
 
-// y is one image of four channels, eight by eight, and w the weights of windows of three by three.
+// y is one image of four channels, eight by eight. w holds weights for windows of three by three.
 inline std::vector<HostileGraph> window_cases() {
   const std::int64_t huge = std::int64_t{1} << 62;
   const auto window = [](const std::string &op, const Names &attributes, const Dims &weights = {4, 4, 3, 3}) {
@@ -273,7 +273,7 @@ inline std::vector<HostileGraph> meaning_cases() {
        Code::unsupported, "make_z", "evaluation mode"},
       {"NoGradientGetsThrough",
        after({node("Round", {"y"}, {"r"}), node("CumSum", {"r", "a"}, {"z"})}, {integer("a", 0)}), Code::graph,
-       "loss/ReduceMean", "gradients of all trained parameters are zero"},
+       "loss/ReduceMean", "gradients of all trained parameters are always zero"},
       {"NothingToTrain",
        [](Wire &wire) {
          wire.nodes = {node("Neg", {"x"}, {"y"})};

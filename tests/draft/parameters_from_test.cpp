@@ -1,4 +1,4 @@
-// A list from outside takes the place of the model's own; what is no list is refused.
+// A list from outside replaces the model's own. A file that is no list is refused.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -83,7 +83,7 @@ TEST_F(ParametersFrom, RefusesWhatIsNoList) {
   EXPECT_EQ(refusal(scratch_.put("cut.safetensors", std::string("\xff\xff\xff\0\0\0\0\0{", 9))), Code::format);
 }
 
-// No option reaches a Constant, whatever stands in it.
+// No option reaches a Constant, whatever its values.
 TEST(Doubts, SayWhatSettlesThem) {
   Wire wire;
   const std::vector<float> folded = {.1f, -.2f, .3f, .5f, .4f, -.6f, .7f, .2f, -.3f, .9f, .8f, -.1f};

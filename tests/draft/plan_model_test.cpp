@@ -1,4 +1,4 @@
-// What `protrain plan` and `protrain profile` say.
+// The answers of `protrain plan` and `protrain profile`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::string profiled(const Pairs &more, const Log &log = nullptr) {
   return profile_model(test::options_with(pairs), test::fixture(kModel + ".onnx"), log);
 }
 
-// With memory for half of what can be spared, so that there is something to choose.
+// Options with half of the memory that can be spared, so that there is something to choose.
 Pairs tightened(Pairs options, const char *key) {
   const auto most = planned(options)["resident"]["device_peak_bytes"].get<std::uint64_t>();
   options.emplace_back(key, "4096");
@@ -81,14 +81,14 @@ TEST(PlanModel, HasEveryKeyThatIsDocumentedOnPaperInBfloat16) {
 }
 
 TEST(PlanModel, HasEveryKeyThatIsDocumentedOnThisMachineInBfloat16) {
-  const Scratch scratch;  // where nothing was measured before
+  const Scratch scratch;  // a directory without earlier measurements
   const Json plan = planned({{"precision", "bf16"}, {"profile_dir", scratch.path()}});
   expect_documented(plan);
   EXPECT_TRUE(std::isfinite(plan["step_seconds"].get<double>()));
 }
 
 TEST(PlanModel, SaysOfThisMachineTheBytesThatASessionTakesInEveryPrecision) {
-  const Scratch scratch;  // where nothing was measured before
+  const Scratch scratch;  // a directory without earlier measurements
   for (const char *precision : {"fp32", "bf16", "fp16"}) {
     const Pairs options = {{"precision", precision}, {"profile_dir", scratch.path()}};
     const Json plan = planned(options);
@@ -131,7 +131,7 @@ bool mentions(const Json &plan, const std::string &words) {
 
 TEST(Explanation, MentionsWhatBinds) {
   EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "busiest of the step: compute"));
-  // One way of which is slow, for a plan that goes it.
+  // A machine with one slow direction, for a plan that uses it.
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   for (const auto &[rate, words] :
@@ -148,12 +148,12 @@ TEST(Explanation, MentionsWhatBinds) {
   }
 }
 
-// "-0 %" and "0.0 % longer" are what the eye stops at.
+// "-0 %" and "0.0 % longer" would make a reader stop.
 TEST(Explanation, SaysInWordsThatNothingChanges) {
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   machine["upload"] = machine["download"] = 1e15;
-  machine["host_optimizer"] = 1e6;  // so that it runs on the device, as it does where nothing moves
+  machine["host_optimizer"] = 1e6;  // so that it runs on the device, as it does if nothing moves
   const Json plan = planned(tightened({{"hardware", scratch.file("swift.json", machine.dump())}}, "device_memory"));
   EXPECT_TRUE(mentions(plan, "takes as long as this one.")) << plan["explanation"].dump(1);
   EXPECT_TRUE(mentions(plan, "a step (as now).")) << plan["explanation"].dump(1);
@@ -172,7 +172,7 @@ TEST(Explanation, SaysWhereEverythingIsAndWhatElseThereWould) {
 TEST(Explanation, SaysWhatKeepingAllWouldTakeWhereNextToNoTimeSparesMemory) {
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
-  machine["device_bandwidth"] = 1e15;  // so that products alone take time
+  machine["device_bandwidth"] = 1e15;  // so that only products take time
   machine["launch_seconds"] = 0;
   const Json plan = planned({{"hardware", scratch.file("swift.json", machine.dump())}});
   EXPECT_EQ(plan["n_selective"], plan["n_block"]);
@@ -223,7 +223,7 @@ TEST(ProfileModel, GivesAMachineThatHardwareTakesWithTheSamePlan) {
   for (const char *key : {"device_peak_bytes", "host_peak_bytes", "resident"}) EXPECT_EQ(there[key], here[key]) << key;
 }
 
-// A model without tokens is compared by the sample.
+// A model without tokens is compared per sample.
 TEST(PlanModel, OffersTwiceTheBatchWhateverItsInputsHold) {
   for (const auto &[model, unit] :
        {std::pair("root", "a sample would"), std::pair("gpt2-dynamic-opset18", "a token would")}) {

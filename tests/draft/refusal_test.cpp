@@ -1,4 +1,4 @@
-// What a budget that is too small is answered with: figures that work to the byte, and other changes that do.
+// Refusals of budgets that are too small: their figures work to the byte, and so do the other changes they name.
 #include "draft/refusal.h"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,11 @@ using test::error_of;
 using test::Pairs;
 using test::Scratch;
 
-// Sessions of a model that differ in their budgets.
-class Asked {
+// Sessions of one model that differ in their budgets.
+class BudgetedSessions {
  public:
-  explicit Asked(const std::string &model, Pairs more = {}) : model_(model), options_(test::base_options(model)) {
+  explicit BudgetedSessions(const std::string &model, Pairs more = {})
+      : model_(model), options_(test::base_options(model)) {
     options_.insert(options_.end(), more.begin(), more.end());
   }
 
@@ -28,7 +29,7 @@ class Asked {
   std::unique_ptr<session::Session> create(const Pairs &budgets) const {
     return session::Session::create(options(budgets), test::fixture(model_ + ".onnx"), nullptr);
   }
-  // What `protrain plan` would say.
+  // The answer of `protrain plan`.
   nlohmann::json planned(const Pairs &budgets) const {
     return nlohmann::json::parse(plan_model(options(budgets), test::fixture(model_ + ".onnx"), nullptr));
   }
@@ -52,21 +53,21 @@ std::uint64_t figure_in(const Error &error) {
   return std::stoull(error.text.substr(at + mark.size()));
 }
 
-void expect_exact(const Asked &asked, const Pairs &others, const std::string &key) {
+void expect_exact(const BudgetedSessions &sessions, const Pairs &others, const std::string &key) {
   const auto with = [&](std::uint64_t bytes) {
     Pairs pairs = others;
     pairs.emplace_back(key, std::to_string(bytes));
     return pairs;
   };
-  const Error error = asked.refusal(with(4096));
+  const Error error = sessions.refusal(with(4096));
   ASSERT_EQ(error.code, Code::budget) << error.text;
   EXPECT_EQ(error.subject, key);
   const std::uint64_t figure = figure_in(error);
   SCOPED_TRACE(figure);
-  const Error less = asked.refusal(with(figure - 1));
+  const Error less = sessions.refusal(with(figure - 1));
   EXPECT_EQ(less.code, Code::budget);
   EXPECT_EQ(figure_in(less), figure) << "the figure does not depend on what was given";
-  const std::unique_ptr<session::Session> session = asked.create(with(figure));
+  const std::unique_ptr<session::Session> session = sessions.create(with(figure));
   test::feed(*session, 0);
   EXPECT_GT(session->step().loss, 0);
   EXPECT_LE(nlohmann::json::parse(session->report_json())["device_peak_bytes"].get<std::uint64_t>(), figure);
@@ -74,13 +75,13 @@ void expect_exact(const Asked &asked, const Pairs &others, const std::string &ke
 
 TEST(Refusal, NamesTheSmallestMemoryThatWorks) {
   for (const char *model : {"gpt2-dynamic-opset18", "llama-dynamic-opset23", "dropout-gpt"})
-    expect_exact(Asked(model), {}, "memory");
+    expect_exact(BudgetedSessions(model), {}, "memory");
 }
 
 TEST(Refusal, NamesTheSmallestMemoryThatWorksWithADisk) {
   const Scratch scratch;
   for (const char *model : {"gpt2-dynamic-opset18", "retention-dynamic-opset18"})
-    expect_exact(Asked(model), {{"offload_dir", scratch.path()}}, "memory");
+    expect_exact(BudgetedSessions(model), {{"offload_dir", scratch.path()}}, "memory");
 }
 
 TEST(Refusal, NamesTheSmallestMemoryThatWorksWhateverElseIsAskedFor) {
@@ -89,34 +90,34 @@ TEST(Refusal, NamesTheSmallestMemoryThatWorksWhateverElseIsAskedFor) {
                             Pairs{{"shapes", "batch=1,sequence=16"}, {"shapes", "batch=4,sequence=8"}}}) {
     SCOPED_TRACE(more[0].first);
     const Scratch scratch;
-    expect_exact(Asked("gpt2-dynamic-opset18", more), {{"offload_dir", scratch.path()}}, "memory");
+    expect_exact(BudgetedSessions("gpt2-dynamic-opset18", more), {{"offload_dir", scratch.path()}}, "memory");
   }
 }
 
 TEST(Refusal, NamesHostMemoryWhereThatIsWhatLacks) {
-  // The device cannot take all, and what is left does not fit beside it.
-  const Asked asked("gpt2-dynamic-opset18");
-  const std::uint64_t device = figure_in(asked.refusal({{"host_memory", "1GiB"}, {"device_memory", "4096"}}));
-  const Error error = asked.refusal({{"host_memory", "4096"}, {"device_memory", std::to_string(device)}});
+  // The device cannot take everything, and the rest does not fit on the host.
+  const BudgetedSessions sessions("gpt2-dynamic-opset18");
+  const std::uint64_t device = figure_in(sessions.refusal({{"host_memory", "1GiB"}, {"device_memory", "4096"}}));
+  const Error error = sessions.refusal({{"host_memory", "4096"}, {"device_memory", std::to_string(device)}});
   ASSERT_EQ(error.code, Code::budget) << error.text;
   EXPECT_TRUE(error.subject == "host_memory" || error.subject == "device_memory") << error.subject;
   Pairs pairs = {{"host_memory", "4096"}, {"device_memory", std::to_string(device)}};
   for (auto &[key, value] : pairs)
     if (key == error.subject) value = std::to_string(figure_in(error));
-  EXPECT_EQ(asked.refusal(pairs).code, Code::ok) << error.text;
+  EXPECT_EQ(sessions.refusal(pairs).code, Code::ok) << error.text;
 }
 
 TEST(Refusal, NamesTheSmallestDeviceMemoryThatWorks) {
   for (const char *model : {"gpt2-dynamic-opset18", "retention-dynamic-opset18"})
-    expect_exact(Asked(model), {{"host_memory", "1GiB"}}, "device_memory");
+    expect_exact(BudgetedSessions(model), {{"host_memory", "1GiB"}}, "device_memory");
 }
 
 TEST(Refusal, ListsChangesEachOfWhichMakesAPlanFeasible) {
   const Scratch scratch;
-  const Asked asked("gpt2-dynamic-opset18");
+  const BudgetedSessions sessions("gpt2-dynamic-opset18");
   for (const Pairs &budgets : {Pairs{{"memory", "100KiB"}}, Pairs{{"device_memory", "100KiB"}, {"host_memory", "1GiB"}},
                                Pairs{{"device_memory", "100KiB"}, {"host_memory", "100KiB"}}}) {
-    const nlohmann::json plan = asked.planned(budgets);
+    const nlohmann::json plan = sessions.planned(budgets);
     ASSERT_FALSE(plan["feasible"].get<bool>());
     EXPECT_GE(plan["would_fit"].size(), 1u);
     for (const nlohmann::json &change : plan["would_fit"]) {
@@ -124,31 +125,32 @@ TEST(Refusal, ListsChangesEachOfWhichMakesAPlanFeasible) {
       for (const auto &[key, value] : change["options"].items())
         changed.emplace_back(key, key == "offload_dir" ? scratch.path() : value.get<std::string>());
       if (change["options"].contains("dim")) continue;  // a list: see NamesADimensionThatWorks
-      EXPECT_TRUE(asked.planned(changed)["feasible"].get<bool>()) << change.dump();
+      EXPECT_TRUE(sessions.planned(changed)["feasible"].get<bool>()) << change.dump();
     }
   }
 }
 
 TEST(Refusal, NamesADirectoryWhereADiskWouldDo) {
   const Scratch scratch;
-  const Asked asked("gpt2-dynamic-opset18");
-  const std::uint64_t alone = figure_in(asked.refusal({{"memory", "4096"}}));
-  const std::uint64_t disk = figure_in(asked.refusal({{"memory", "4096"}, {"offload_dir", scratch.path()}}));
+  const BudgetedSessions sessions("gpt2-dynamic-opset18");
+  const std::uint64_t alone = figure_in(sessions.refusal({{"memory", "4096"}}));
+  const std::uint64_t disk = figure_in(sessions.refusal({{"memory", "4096"}, {"offload_dir", scratch.path()}}));
   ASSERT_LT(disk, alone);
   const Pairs between = {{"memory", std::to_string((disk + alone) / 2)}};
-  EXPECT_NE(asked.refusal(between).text.find("offload_dir with"), std::string::npos) << asked.refusal(between).text;
+  EXPECT_NE(sessions.refusal(between).text.find("offload_dir with"), std::string::npos)
+      << sessions.refusal(between).text;
   Pairs with_disk = between;
   with_disk.emplace_back("offload_dir", scratch.path());
-  EXPECT_EQ(asked.refusal(with_disk).code, Code::ok);
-  // Where even that needs more memory, the text says how much.
-  const Error both = asked.refusal({{"memory", "4096"}});
+  EXPECT_EQ(sessions.refusal(with_disk).code, Code::ok);
+  // If a disk also needs more memory, the text says how much.
+  const Error both = sessions.refusal({{"memory", "4096"}});
   EXPECT_NE(both.text.find("of disk and memory=" + std::to_string(disk)), std::string::npos) << both.text;
 }
 
 TEST(Refusal, NamesADimensionThatWorks) {
-  const Asked asked("gpt2-dynamic-opset18");
-  const std::uint64_t figure = figure_in(asked.refusal({{"memory", "4096"}}));
-  const nlohmann::json plan = asked.planned({{"memory", std::to_string(figure - 1)}});
+  const BudgetedSessions sessions("gpt2-dynamic-opset18");
+  const std::uint64_t figure = figure_in(sessions.refusal({{"memory", "4096"}}));
+  const nlohmann::json plan = sessions.planned({{"memory", std::to_string(figure - 1)}});
   ASSERT_FALSE(plan["feasible"].get<bool>());
   std::size_t tried = 0;
   for (const nlohmann::json &change : plan["would_fit"]) {

@@ -1,4 +1,4 @@
-// What options mean, as values.
+// The meaning of options, as values.
 #include "draft/settings.h"
 
 #include <gtest/gtest.h>

@@ -62,7 +62,7 @@ void show_stack() {
   --unarmed;
 }
 
-// Whether this call is to fail.
+// True if this call is to fail.
 __attribute__((noinline)) bool fails(Kind kind) {
   if (!armed.load(std::memory_order_relaxed) || kind != present.kind || unarmed > 0) return false;
   const std::uint64_t call = calls.fetch_add(1, std::memory_order_relaxed);
@@ -75,8 +75,8 @@ __attribute__((noinline)) bool fails(Kind kind) {
   return now;
 }
 
-// The blocks of memory that are taken, by address; open addressing.
-struct Block {
+// The allocated blocks of memory, by address; open addressing.
+struct AllocationRecord {
   void *at = nullptr;
   void *stack[kDepth];
   int depth = 0;
@@ -84,19 +84,19 @@ struct Block {
 constexpr std::size_t kSlots = 1 << 20;
 void *const kGone = reinterpret_cast<void *>(1);
 void *slots[kSlots];
-Block *shown = nullptr;  // as slots, with stacks
+AllocationRecord *shown = nullptr;  // parallel to the slots, with stacks
 std::atomic<bool> tracking{false};
 std::atomic_flag busy;
 std::size_t taken = 0;
 std::atomic<std::size_t> spent_by_onednn{0};
 std::atomic<bool> all_of_onednn{false};
 
-struct Locked {
-  Locked() {
+struct TableLock {
+  TableLock() {
     while (busy.test_and_set(std::memory_order_acquire)) {
     }
   }
-  ~Locked() { busy.clear(std::memory_order_release); }
+  ~TableLock() { busy.clear(std::memory_order_release); }
 };
 
 std::size_t slot_of(void *at) { return (reinterpret_cast<std::uintptr_t>(at) >> 4) * 0x9E3779B97F4A7C15u >> 44; }
@@ -110,7 +110,7 @@ void *take(void *at) {
     depth = backtrace(stack, kDepth);
     --unarmed;
   }
-  const Locked lock;
+  const TableLock lock;
   std::size_t slot = slot_of(at);
   while (slots[slot] != nullptr && slots[slot] != kGone) slot = (slot + 1) % kSlots;
   slots[slot] = at;
@@ -124,7 +124,7 @@ void *take(void *at) {
 
 void give_back(void *at) {
   if (at == nullptr || !tracking.load(std::memory_order_relaxed)) return;
-  const Locked lock;
+  const TableLock lock;
   std::size_t slot = slot_of(at);
   for (; slots[slot] != nullptr; slot = (slot + 1) % kSlots)
     if (slots[slot] == at) {
@@ -139,7 +139,7 @@ Function *next(const char *name) {
   return reinterpret_cast<Function *>(dlsym(RTLD_NEXT, name));
 }
 
-// The error of a file call that fails: now one, now the other.
+// The error of a failing file call: alternates between the two.
 int error_of(int one, int other) { return calls.load(std::memory_order_relaxed) % 2 == 0 ? one : other; }
 
 bool file_fails(int one = EIO, int other = EIO) {
@@ -162,8 +162,8 @@ void spare_onednn(bool all) { all_of_onednn = all; }
 std::uint64_t counted() { return calls; }
 bool fired() { return any_fired; }
 
-Unarmed::Unarmed() { ++unarmed; }
-Unarmed::~Unarmed() { --unarmed; }
+Disarming::Disarming() { ++unarmed; }
+Disarming::~Disarming() { --unarmed; }
 
 void begin_tracking() { tracking = true; }
 std::size_t blocks_left() { return taken; }
@@ -171,16 +171,16 @@ std::size_t bytes_of_onednn() { return spent_by_onednn; }
 
 void show_blocks_left() {
   if (shown == nullptr) return;
-  for (std::size_t slot = 0, told = 0; slot < kSlots && told < 8; ++slot)
+  for (std::size_t slot = 0, printed = 0; slot < kSlots && printed < 8; ++slot)
     if (slots[slot] != nullptr && slots[slot] != kGone) {
-      dprintf(2, "-- not given back (%zu):\n", ++told);
+      dprintf(2, "-- not given back (%zu):\n", ++printed);
       backtrace_symbols_fd(shown[slot].stack, shown[slot].depth, 2);
     }
 }
 
 void show_stacks() {
   showing = true;
-  shown = static_cast<Block *>(__libc_calloc(kSlots, sizeof(Block)));
+  shown = static_cast<AllocationRecord *>(__libc_calloc(kSlots, sizeof(AllocationRecord)));
 }
 
 }  // namespace protrain::test
@@ -256,7 +256,7 @@ STANDS_IN void *malloc(size_t bytes) {
   return !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes));
 }
 
-// Of oneDNN's `new` too: what its own code asks for, not what the C++ library does in its name.
+// Covers oneDNN's `new`: what its own code asks for, not what the C++ library allocates for it.
 __attribute__((visibility("default"))) void *operator new(size_t bytes) {
   const bool spared = all_of_onednn && is_onednn(__builtin_return_address(0));
   if (void *at = !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes)); at != nullptr) return at;
@@ -270,7 +270,7 @@ __attribute__((visibility("default"))) void *operator new(size_t bytes, const st
 STANDS_IN void *calloc(size_t n, size_t bytes) { return memory_fails() ? nullptr : take(__libc_calloc(n, bytes)); }
 STANDS_IN void *realloc(void *at, size_t bytes) {
   if (memory_fails()) return nullptr;
-  give_back(at);  // before: another thread may be given the same address
+  give_back(at);  // first, because another thread may get the same address
   return take(__libc_realloc(at, bytes));
 }
 STANDS_IN void *memalign(size_t alignment, size_t bytes) {
@@ -333,7 +333,7 @@ STANDS_IN int close(int file) {
   static const auto real = next<decltype(::close)>("close");
   const bool failing = file_fails();
   const int error = errno;
-  const int result = real(file);  // whatever it says, the descriptor is gone
+  const int result = real(file);  // whatever the result, the descriptor is closed
   if (failing) errno = error;
   return failing ? -1 : result;
 }

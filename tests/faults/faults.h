@@ -1,5 +1,5 @@
-// Faults on demand: this program's own malloc, file calls and pthread_create stand in for the C library's, for every
-// library in the process. While armed, the n-th call of one kind fails, alone or with all that follow it.
+// Faults on demand: this program's own malloc, file calls and pthread_create replace the C library's, for every library
+// in the process. While armed, the n-th call of one kind fails, alone or with all later ones.
 #pragma once
 
 #include <cstddef>
@@ -15,34 +15,34 @@ struct Fault {
   bool from_then_on = false;             // and all later ones
 };
 
-// Whether all allocations of oneDNN succeed, and not only those that it does not look at: where it makes products
-// ready, it loses what it has made so far when `new` throws, whatever the library does.
+// Spares all allocations of oneDNN, not only those that it does not check. While oneDNN prepares products, it leaks its
+// finished parts if `new` throws, whatever the library does.
 void spare_onednn(bool all);
 
 constexpr std::size_t kMostCalls = 1 << 20;
 
-// Counting starts at 0. `sites`: NULL, or room for kMostCalls hashes, one for the call stack of each call.
+// Counting starts at 0. `sites` is NULL, or has space for kMostCalls hashes, one for the call stack of each call.
 void arm(const Fault &fault, std::uint64_t *sites = nullptr);
 void disarm();
 std::uint64_t counted();  // calls of the armed kind since arm()
-bool fired();             // whether one has failed
+bool fired();             // true if one has failed
 
-// While one of these lives, this thread's calls are neither counted nor failed.
-class Unarmed {
+// While one lives, this thread's calls are neither counted nor failed.
+class Disarming {
  public:
-  Unarmed();
-  ~Unarmed();
-  Unarmed(const Unarmed &) = delete;
-  Unarmed &operator=(const Unarmed &) = delete;
+  Disarming();
+  ~Disarming();
+  Disarming(const Disarming &) = delete;
+  Disarming &operator=(const Disarming &) = delete;
 };
 
-// Blocks of memory that were taken after begin_tracking() and not given back.
+// Blocks of memory allocated after begin_tracking() and not freed.
 void begin_tracking();
 std::size_t blocks_left();
-std::size_t bytes_of_onednn();  // what it has asked for so far by the calls that must not fail
-void show_blocks_left();        // their call stacks, on stderr; those of show_stacks() alone have any
+std::size_t bytes_of_onednn();  // allocated by calls that must not fail
+void show_blocks_left();        // prints their call stacks to stderr, if show_stacks() was called
 
-// From here on stacks are kept for blocks, and a call that fails prints its own.
+// Keeps stacks for blocks from now on, and makes a failing call print its own.
 void show_stacks();
 
 }  // namespace protrain::test

@@ -1,7 +1,7 @@
 // Every allocation, file call and thread of a session's life fails: once, and from then on. Each run is a process of
 // its own, forked from one that has done everything once, so that only what is left behind by the run counts.
 //   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places that make calls
-//   PROTRAIN_FAULTS=sites    each place, told apart by its call stack, once: in the first model that has it
+//   PROTRAIN_FAULTS=sites    each place, distinguished by its call stack, once: in the first model that has it
 //   PROTRAIN_FAULTS=N        N places of each part, for each kind
 //   PROTRAIN_FAULTS_PARTS=plan,save  PROTRAIN_FAULTS_KINDS=file    these alone
 //   PROTRAIN_FAULTS_SHOW=1   call stacks of faults, signals and of what is left, on stderr
@@ -34,10 +34,10 @@ void PrintTo(const Model &model, std::ostream *out) { *out << model.name; }
 
 namespace {
 
-constexpr unsigned kSeconds = 120;  // after which a run hangs
+constexpr unsigned kSeconds = 120;  // a run that takes longer hangs
 constexpr const char *kKindNames[] = {"memory", "file", "thread"};
 
-// The cheapest first: of places that several models have, the first tries them (PROTRAIN_FAULTS=sites).
+// The cheapest first. A place that several models reach is tried by the first (PROTRAIN_FAULTS=sites).
 const std::vector<Model> kModels = {
     {"mse", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}, {"clip_norm", "1"}}},
     {"cold", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}}, "", true},
@@ -60,14 +60,14 @@ void show_signals() {
 
 // Memory that a child writes and its parent reads.
 template <typename T>
-class Shared {
+class SharedMemory {
  public:
-  explicit Shared(std::size_t count) : bytes_(count * sizeof(T)) {
+  explicit SharedMemory(std::size_t count) : bytes_(count * sizeof(T)) {
     at_ = static_cast<T *>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   }
-  Shared(const Shared &) = delete;
-  Shared &operator=(const Shared &) = delete;
-  ~Shared() { munmap(at_, bytes_); }
+  SharedMemory(const SharedMemory &) = delete;
+  SharedMemory &operator=(const SharedMemory &) = delete;
+  ~SharedMemory() { munmap(at_, bytes_); }
   T *get() const { return at_; }
 
  private:
@@ -85,19 +85,20 @@ class Faults : public testing::TestWithParam<Model> {
   void SetUp() override {
     furnish(GetParam(), origin_.path());
     for (const char *name : {"run", "out"}) std::filesystem::remove_all(origin_ / name);
-    furnish(GetParam(), origin_.path());  // with what the first has cached
+    furnish(GetParam(), origin_.path());  // with the first model's caches
   }
 
-  // In a child; its status, as waitpid has it.
+  // Runs in a child; returns its status in waitpid's form.
   int run_apart(Part part, const Fault &fault, std::uint64_t *sites) {
     *shared_.get() = {};
     const std::string at = scratch_ / "run";
     const pid_t child = fork();
     if (child == 0) {
       alarm(kSeconds);
-      if (std::getenv("PROTRAIN_FAULTS_SHOW") != nullptr)
-        show_signals(), show_stacks();
-      else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // what the runtime says of an abort
+      if (std::getenv("PROTRAIN_FAULTS_SHOW") != nullptr) {
+        show_signals();
+        show_stacks();
+      } else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // hides the runtime's message about an abort
         _exit(2);
       run(GetParam(), part, {.origin = origin_.path(), .at = at}, fault, sites, *shared_.get());
       show_blocks_left();
@@ -115,7 +116,7 @@ class Faults : public testing::TestWithParam<Model> {
     const char *mode = std::getenv("PROTRAIN_FAULTS");
     const std::string asked = mode == nullptr ? "" : mode;
     calls = std::min<std::uint64_t>(calls, kMostCalls);
-    // Children are forked from one process, so that a place has the same addresses in all of them.
+    // All children are forked from one process, so that a place has the same address in all of them.
     static std::map<std::pair<Part, Kind>, std::unordered_set<std::uint64_t>> of_all_models;
     std::unordered_set<std::uint64_t> of_this_model;
     auto &seen = asked == "sites" ? of_all_models[{part, kind}] : of_this_model;
@@ -129,7 +130,7 @@ class Faults : public testing::TestWithParam<Model> {
     return few;
   }
 
-  // Of such a model only the places are noted, for the models after it to leave them out.
+  // For such a model only its places are recorded, so that later models leave them out.
   static bool comes_before_those_asked_for() {
     const char *first = std::getenv("PROTRAIN_FAULTS_FROM");
     if (first == nullptr) return false;
@@ -147,23 +148,27 @@ class Faults : public testing::TestWithParam<Model> {
     tally.lost += o.lost;
     std::string wrong;
     const bool hang = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+    const auto add = [&](int &count, const std::string &text) {
+      wrong += text;
+      ++count;
+    };
     if (hang)
-      wrong = "hangs", ++tally.hangs;
+      add(tally.hangs, "hangs");
     else if (WIFSIGNALED(status))
-      wrong = "ends by signal " + std::to_string(WTERMSIG(status)), ++tally.aborts;
+      add(tally.aborts, "ends by signal " + std::to_string(WTERMSIG(status)));
     else if (!o.over)
-      wrong = "ends the process", ++tally.aborts;
+      add(tally.aborts, "ends the process");
     else {
-      if (o.blocks != 0) wrong += std::to_string(o.blocks) + " blocks of memory left; ", ++tally.memory;
-      if (o.descriptors != 0) wrong += std::to_string(o.descriptors) + " descriptors left; ", ++tally.descriptors;
-      if (o.threads != 0) wrong += std::to_string(o.threads) + " threads left; ", ++tally.threads;
+      if (o.blocks != 0) add(tally.memory, std::to_string(o.blocks) + " blocks of memory left; ");
+      if (o.descriptors != 0) add(tally.descriptors, std::to_string(o.descriptors) + " descriptors left; ");
+      if (o.threads != 0) add(tally.threads, std::to_string(o.threads) + " threads left; ");
       if (*o.problem != 0)
-        wrong += o.problem, ++tally.others;
+        add(tally.others, o.problem);
       else if (!o.lost && !o.partly && o.result != expected)
-        wrong += "losses, parameters or files are others than without a fault", ++tally.others;
+        add(tally.others, "losses, parameters or files differ from those without a fault");
     }
     if (wrong.empty()) return;
-    if (told_++ < kTold)
+    if (shown_++ < kMostShown)
       ADD_FAILURE() << "PROTRAIN_FAULT=" << name << ": " << wrong << (o.code != 0 ? " after " : "") << o.text;
   }
 
@@ -198,14 +203,14 @@ class Faults : public testing::TestWithParam<Model> {
     }
   }
 
-  static constexpr int kTold = 40;
-  int told_ = 0;
+  static constexpr int kMostShown = 40;
+  int shown_ = 0;
   Scratch origin_, scratch_;
-  Shared<Outcome> shared_{1};
-  Shared<std::uint64_t> sites_{kMostCalls};
+  SharedMemory<Outcome> shared_{1};
+  SharedMemory<std::uint64_t> sites_{kMostCalls};
 };
 
-// One run in this process, under whatever debugger; true where one was asked for.
+// Makes one run in this process, under a debugger if wanted; true if one was asked for.
 bool only_one(const Model &model, const std::string &origin, const std::string &at) {
   const char *asked = std::getenv("PROTRAIN_FAULT");
   if (asked == nullptr) return false;
@@ -243,10 +248,10 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
   }
 }
 
-// As `ulimit -v` has it: so much more than the process has now.
+// Like `ulimit -v`: this much more than the process has now.
 TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
   const Scratch origin, scratch;
-  const Shared<Outcome> shared(1);
+  const SharedMemory<Outcome> shared(1);
   const Model &model = kModels[0];
   furnish(model, origin.path());
   int refused = 0, made = 0;
@@ -255,7 +260,7 @@ TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(kSeconds);
-      dnnl_set_primitive_cache_capacity(0);  // all of oneDNN's code is written anew
+      dnnl_set_primitive_cache_capacity(0);  // all of oneDNN's code is generated again
       std::uint64_t pages = 0;
       std::ifstream("/proc/self/statm") >> pages;
       const rlim_t bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + (more << 20);
@@ -263,7 +268,7 @@ TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
       setrlimit(RLIMIT_AS, &limit);
       try {
         run(model, Part::create, {.origin = origin.path(), .at = scratch / "run"}, {}, nullptr, *shared.get());
-      } catch (const std::bad_alloc &) {  // this program's own
+      } catch (const std::bad_alloc &) {  // thrown by this program
       }
       _exit(0);
     }

@@ -38,7 +38,7 @@ std::string content_of(const fs::path &path) {
   return out.str();
 }
 
-// Names and contents of all files below; a manifest's and a weights file's bits are those of the training.
+// Hashes names and contents of all files below. The bits of manifests and weight files depend only on the training.
 std::uint64_t hash_of_tree(const std::string &root) {
   std::vector<std::string> files;
   if (fs::exists(root))
@@ -67,7 +67,7 @@ bool right(Kind kind, int code) {
   return code == PROTRAIN_ERROR_IO || code == PROTRAIN_ERROR_NOSPC;
 }
 
-// A life, with faults in one part of it.
+// A session's life, with faults in one part of it.
 class Life {
  public:
   Life(const Model &model, const Place &place, const Fault &fault, std::uint64_t *sites, Outcome &outcome)
@@ -90,7 +90,7 @@ class Life {
     va_end(rest);
   }
 
-  // Makes the call; where the fault made it fail, again without. False: the session is lost.
+  // Makes the call, and makes it again without faults if it failed. Returns false if the session is lost.
   template <typename Call>
   bool does(const char *stage, Call &&call) {
     if (outcome_.lost) return false;
@@ -105,9 +105,9 @@ class Life {
     return false;
   }
 
-  // Whether the call is to be made again.
+  // True if the call must be made again.
   bool note(const char *stage, protrain_error *error) {
-    const Unarmed quiet;
+    const Disarming quiet;
     const int code = protrain_error_code(error);
     const bool fault = fired(), first = outcome_.code == 0, last_wish = fault_.from_then_on && fault_.at % 2 == 1;
     if (!last_wish) stop();
@@ -116,14 +116,14 @@ class Life {
     snprintf(outcome_.stage, sizeof outcome_.stage, "%s", stage);
     snprintf(outcome_.text, sizeof outcome_.text, "%s", protrain_error_text(error));
     if (!right(fault_.kind, code)) problem("%s fails with code %d: %s", stage, code, protrain_error_text(error));
-    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // then all that is left is to destroy
+    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // only destroying is left
     outcome_.partly = std::strstr(protrain_error_text(error), "some parameters took the step") != nullptr;
     if (guards_files_) check_files();
     protrain_error_destroy(error);
     return !outcome_.lost;
   }
 
-  // A call that is wrong, whatever else goes wrong: its own error or that of the fault, and the session lives on.
+  // Makes a call that is wrong in any case. It fails with its own error or the fault's, and the session lives on.
   template <typename Call>
   void refuses(const char *stage, int expected, Call &&call) {
     if (outcome_.lost) return;
@@ -276,7 +276,7 @@ void Life::read_and_write() {
   mix(values_, all * sizeof(float));
 }
 
-// After a save or export that failed: what was there is there, or what was to be.
+// After a failed save or export, the files must be the old ones or the new ones.
 void Life::check_files() {
   std::size_t checkpoints = 0;
   for (const auto &entry : fs::directory_iterator(run_)) {
@@ -311,7 +311,7 @@ void Life::live(Part part) {
             [&] { return protrain_options_set(options_, "no such option", "1"); });
     if (does("check", [&] { return protrain_model_check(options_, fixture_.c_str(), &json); })) {
       stop();
-      if (fault_.kind != Kind::file) mix(json, strlen(json));  // it tells of /proc/cpuinfo what can be read
+      if (fault_.kind != Kind::file) mix(json, strlen(json));  // it contains whatever /proc/cpuinfo gives
     }
     return stop();
   }
@@ -342,7 +342,7 @@ void Life::live(Part part) {
   }
   if (part == Part::save) does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
   if (part == Part::export_model) does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
-  if (part == Part::use) destroy();  // while the fault is still to come, or goes on
+  if (part == Part::use) destroy();  // while faults are still armed
   stop();
   guards_files_ = false;
   if (part == Part::use || outcome_.lost) return;
@@ -373,16 +373,16 @@ void run(const Model &model, Part part, const Place &place, const Fault &fault, 
   begin_tracking();
   life->live(part);
   {
-    const Unarmed quiet;
+    const Disarming quiet;
     outcome.result = hash_of_tree(place.at + "/run") ^ hash_of_tree(place.at + "/out") * 3 ^
                      hash_of_tree(place.at + "/disk") * 5 ^ life->result();
   }
   life.reset();
-  dnnl_set_primitive_cache_capacity(0);  // what it has put by is not lost: it gives that back now
+  dnnl_set_primitive_cache_capacity(0);  // cached memory is not leaked: oneDNN gives it back now
   outcome.blocks = static_cast<int>(blocks_left());
-  const Unarmed quiet;
+  const Disarming quiet;
   outcome.descriptors = entries_of("/proc/self/fd") - descriptors;
-  for (int tries = 0; tries < 1000; ++tries) {  // a thread that was joined goes a moment later
+  for (int tries = 0; tries < 1000; ++tries) {  // a joined thread disappears a moment later
     outcome.threads = entries_of("/proc/self/task") - threads;
     if (outcome.threads == 0) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

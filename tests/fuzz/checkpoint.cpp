@@ -1,5 +1,5 @@
-// Checkpoints whose checksums are right, whatever they say: the manifest and the JSON headers of both tensor files come
-// from the input. In the manifest "@w" and "@o" stand for the bytes of the two files, @W and @O for their checksums.
+// Checkpoints with correct checksums and any contents: the manifest and the JSON headers of both tensor files come from
+// the input. In the manifest "@w" and "@o" stand for the sizes of the two files, @W and @O for their checksums.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,7 +17,7 @@ using namespace protrain;
 
 namespace {
 
-// The state that a session expects: five float32 of data as `weight` and `bias`, and two moments of the former.
+// The state that a session expects: five float32 in `weight` and `bias`, and two moments of the former.
 const state::Description kWanted = {
     .optimizer = "adamw",
     .counters = {{state::kStep, 10}},
@@ -39,7 +39,7 @@ Parts parts_of(std::string_view input) {
   return {parts[0], parts[1], parts[2]};
 }
 
-// Length, header, and numbers that tell their place.
+// A length, a header, and numbers that tell their position.
 std::string tensor_file(const std::string &header, std::size_t elements, float first) {
   const std::uint64_t length = header.size();
   std::string file(sizeof length, '\0');
@@ -69,7 +69,8 @@ std::string sealed(const std::string &manifest, const std::string &weights, cons
   return body + digest_of(body) + "\"\n}\n";
 }
 
-// Every array whole, front to back, from float32 that its file has one after the other, and no byte twice.
+// Checks that every array is whole, front to back, from consecutive float32 of its file, and
+// that no byte is read twice.
 void load(const state::Checkpoint &checkpoint) {
   std::map<std::pair<std::size_t, std::size_t>, std::string> arrays;
   checkpoint.load(kWanted, [&](std::size_t parameter, std::size_t array, std::uint64_t offset, auto bytes) {

@@ -1,4 +1,4 @@
-// From the bytes of a model to its training graph: the way of `protrain check`.
+// From the bytes of a model to its training graph, in the way of `protrain check`.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace protrain::fuzz {
 
-// A folder in which external data may lie: a file `data` of 4 KiB and a folder.
+// A folder for external data: a file `data` of 4 KiB and a folder.
 inline const std::string &external_folder() {
   static const test::Scratch scratch;
   static const std::string path = [] {
@@ -30,12 +30,12 @@ inline onnx_import::DimBindings all_bound(const onnx_import::Model &model) {
   return dims;
 }
 
-struct Differentiated {
-  std::optional<grad::Training> training;  // none where the model is refused
-  bool attached = false;                   // its loss is mse, put behind it: it has none of its own
+struct GradientResult {
+  std::optional<grad::Training> training;  // nothing if the model is refused
+  bool attached = false;                   // an mse was attached, because it has no loss of its own
 };
 
-// The first scalar of the outputs; none where there is no such one.
+// The first scalar among the outputs; none if there is none.
 inline graph::ValueId loss_of(const graph::Graph &graph) {
   for (const graph::ValueId id : graph.outputs)
     if (const graph::Type &type = graph.value(id).type; type.dtype == DType::f32 && element_count(type.shape) == 1)
@@ -43,13 +43,13 @@ inline graph::ValueId loss_of(const graph::Graph &graph) {
   return graph::ValueId::none;
 }
 
-inline Differentiated differentiate(const std::string &bytes) {
-  Differentiated found;
+inline GradientResult differentiate(const std::string &bytes) {
+  GradientResult found;
   std::optional<passes::Loss> loss;
   const auto attempt = [&] {
     const auto file = onnx_import::Model::open(in_memory(bytes, external_folder()));
     const auto load = [&](const std::string &name) { return file->load(name); };
-    passes::Prepared prepared = passes::prepare(file->graph(all_bound(*file)), load, {.loss = loss});
+    passes::PreparedModel prepared = passes::prepare(file->graph(all_bound(*file)), load, {.loss = loss});
     const graph::ValueId id = loss_of(prepared.graph);
     found.attached = id == graph::ValueId::none;
     if (!found.attached || loss) found.training = grad::build(std::move(prepared.graph), id);

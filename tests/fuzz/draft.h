@@ -1,4 +1,4 @@
-// A draft for a machine on paper: nothing is measured and nothing is run.
+// A draft for a machine on paper: nothing is measured and nothing runs.
 #pragma once
 
 #include <memory>

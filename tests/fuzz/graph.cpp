@@ -1,5 +1,5 @@
-// Models that are well-formed: mutated by message, joined with nodes of ONNX's own cases of each operator. What is
-// accepted and small is trained for a step on the CPU, and exported.
+// Well-formed models: mutated by message, joined with nodes of ONNX's own cases. Small accepted ones are trained for a
+// step on the CPU, and exported.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -36,7 +36,7 @@ bool is_small(const graph::Graph &graph) {
   return flops <= kMostFlops;
 }
 
-// Lets a session find every kernel measured, so that it measures none.
+// Writes times for every kernel, so that a session measures none.
 void write_times(const graph::Graph &graph, const std::string &directory) {
   static const backend::DeviceInfo info = backend::open("cpu", 1)->info();
   profile::Profile profile = profile::known_machine("rtx3090");
@@ -45,7 +45,7 @@ void write_times(const graph::Graph &graph, const std::string &directory) {
   measure::Cache(directory, info, "").store(profile);
 }
 
-// Numbers that mean something to most models: small, and as indices mostly in range.
+// Numbers that suit most models: small, and mostly in range as indices.
 void set_inputs(session::Session &session) {
   for (std::size_t i = 0; i < session.input_count(); ++i) {
     const DType dtype = session.input_dtype(i);
@@ -60,7 +60,7 @@ void set_inputs(session::Session &session) {
   }
 }
 
-// A session, a step and an evaluation, and a file that opens again.
+// A session, a step, an evaluation, and an export that opens again.
 void train(const std::string &bytes, draft::Options options, const test::Scratch &scratch) {
   constexpr const char *kPrecisions[] = {"fp32", "fp32", "bf16", "fp16"};
   options.set("threads", "1");
@@ -82,7 +82,7 @@ void train(const std::string &bytes, draft::Options options, const test::Scratch
 int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
   static const test::Scratch scratch;
   const std::string bytes(fuzz::text_of(data, size));
-  const fuzz::Differentiated found = fuzz::differentiate(bytes);
+  const fuzz::GradientResult found = fuzz::differentiate(bytes);
   if (!found.training || !is_small(found.training->graph)) return 0;
   fuzz::answer([&] {
     draft::Options options;
@@ -102,7 +102,7 @@ const std::vector<test::Case> &cases() {
   return all;
 }
 
-// What a node at this place can read without making a cycle.
+// A value that a node at this place can read without making a cycle.
 std::string value_before(GraphProto &graph, int place, test::Mutation &chance) {
   if (place > 0 && chance.below(3) != 0) {
     const NodeProto &node = graph.node(static_cast<int>(chance.below(static_cast<std::size_t>(place))));
@@ -112,8 +112,8 @@ std::string value_before(GraphProto &graph, int place, test::Mutation &chance) {
   return graph.input_size() > 0 ? chance.any(graph.mutable_input())->name() : "nothing";
 }
 
-// Adds the nodes of a case: their inputs are the case's own numbers, or now and then values of the model; the mean of
-// their last output is added to what the model ends in.
+// Adds the nodes of a case. Their inputs are the case's own numbers, or sometimes values of the model. The mean of
+// their last output is added to the model's result.
 void splice(ModelProto &model, test::Mutation &chance) {
   const test::Case &from = cases()[chance.below(cases().size())];
   ModelProto other;
@@ -170,7 +170,7 @@ void nudge(NodeProto &node, test::Mutation &chance) {
   if (node.attribute_size() == 0) return;
   auto &attribute = *chance.any(node.mutable_attribute());
   const std::size_t by = chance.below(5);
-  const auto moved = [by](std::int64_t value) {  // by -2 to 2; the ends meet
+  const auto moved = [by](std::int64_t value) {  // by -2 to 2, wrapping around
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + by - 2);
   };
   if (attribute.has_i()) attribute.set_i(moved(attribute.i()));
@@ -180,8 +180,8 @@ void nudge(NodeProto &node, test::Mutation &chance) {
   attribute.set_ints(at, moved(attribute.ints(at)));
 }
 
-// One change after which each node still has as many inputs and outputs as its operator wants: most of what comes out
-// is a model that can be trained.
+// One change after which each node still has as many inputs and outputs as its operator wants.
+// Most results can be trained.
 void change_gently(ModelProto &model, test::Mutation &chance) {
   auto &graph = *model.mutable_graph();
   if (graph.node_size() == 0) return splice(model, chance);
@@ -214,7 +214,7 @@ void change_gently(ModelProto &model, test::Mutation &chance) {
 
 }  // namespace
 
-// libFuzzer's mutator of bytes would seldom give what still parses.
+// libFuzzer's own mutator of bytes seldom gives something that parses.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t size, std::size_t most, unsigned seed) {
   static const std::string simplest = fuzz::layered_model(1);
   test::Mutation chance(seed);

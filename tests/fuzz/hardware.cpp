@@ -1,5 +1,5 @@
-// Descriptions of machines: what is accepted says the same once it is written and read again, and a step can be
-// predicted on it.
+// Descriptions of machines: an accepted one is unchanged when written and read again, and a
+// step can be predicted on it.
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"
 
@@ -24,10 +24,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
   if (fuzz::answer([&] { machine = profile::from_json(text); })) return 0;
   fuzz::expect(profile::from_json(profile::to_json(machine)) == machine, "another machine once it was written");
   fuzz::answer([&] {
-    const plan::Clock clock(machine, paper.graph(), {});
-    const program::Simulation step = draft::predict(paper.draft.programs.variants[0], clock).step;
+    const plan::Durations durations(machine, paper.graph(), {});
+    const program::Simulation step = draft::predict(paper.draft.programs.variants[0], durations).step;
     fuzz::expect(step.step_ns >= 0, "a step that ends before it begins");
-    plan::search(paper.graph(), clock, terms_of(paper.draft, machine), [&](const plan::Plan &) {
+    plan::search(paper.graph(), durations, terms_of(paper.draft, machine), [&](const plan::Plan &) {
       return plan::LaidOut{.bytes = paper.draft.programs.bytes, .seconds = static_cast<double>(step.step_ns) * 1e-9};
     });
   });

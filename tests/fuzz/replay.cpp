@@ -1,4 +1,4 @@
-// A main in place of libFuzzer's: gives a target every file of the folders and files that it is told, once.
+// A main in place of libFuzzer's: gives a target every file in the given folders and files, once.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -27,8 +27,8 @@ int main(int argc, char **argv) {
       std::ifstream file(path, std::ios::binary);
       const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
       if (!file) protrain::fuzz::find(path.string() + " cannot be read");
-      std::fprintf(stderr, "%s\n", path.c_str());  // the last one is it, should the program end here
-      // Bytes of its own, so that a sanitizer sees what is read beyond them.
+      std::fprintf(stderr, "%s\n", path.c_str());  // the last line names the input if the program crashes
+      // A separate copy, so that a sanitizer sees reads beyond it.
       LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t *>(bytes.data()), bytes.size());
       ++inputs;
     }

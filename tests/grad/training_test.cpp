@@ -18,7 +18,7 @@ using graph::Origin;
 using graph::ValueId;
 using test::error_of;
 
-// A graph in float64 that is built line by line; parameters hold seeded random values.
+// A float64 graph built line by line. Parameters hold seeded random values.
 class Sketch {
  public:
   ValueId parameter(const std::string &name, Shape shape, bool frozen = false) {
@@ -67,7 +67,7 @@ double value_of(const Graph &graph, const std::map<ValueId, Array> &bound, Value
   return ops::interpret(graph, bound)[index(id)].doubles().at(0);
 }
 
-// Every element of every gradient against central differences.
+// Compares every element of every gradient with central differences.
 void expect_true_gradients(const Sketch &sketch, ValueId loss) {
   const Training training = build(sketch.graph, loss);
   const auto values = ops::interpret(training.graph, sketch.bound);
@@ -114,7 +114,7 @@ TEST(Training, SumsTheBranchesOfAResidual) {
   expect_true_gradients(s, s.sum(s.run("Mul", {s.run("Add", {a, s.run("Exp", {a})}), a})));
 }
 
-// What comes back by a residual is no Add of its own where a normalization leads beside it.
+// The gradient of a residual needs no Add of its own if a normalization runs beside it.
 TEST(Training, NormalizationsAddTheGradientsOfTheirResiduals) {
   for (const char *op : {"LayerNormalization", "RMSNormalization"}) {
     Sketch s;
@@ -167,7 +167,8 @@ TEST(Training, TakesTheNormsOfABlocksSmallGradientsAtOnce) {
   std::vector<std::size_t> tensors;
   for (const Node &node : training.graph.nodes())
     if (node.op == "SquaredNorm") tensors.push_back(node.inputs.size());
-  EXPECT_EQ(tensors, (std::vector<std::size_t>{1, 2, 1, 1, 2}));  // w1, the others of block 1; w0, x, those of 0
+  EXPECT_EQ(tensors,
+            (std::vector<std::size_t>{1, 2, 1, 1, 2}));  // w1, the others of block 1; w0, x, the others of block 0
   for (ValueId norm : training.squared_norms) EXPECT_NE(norm, ValueId::none);
 }
 
@@ -210,7 +211,7 @@ Sketch scaled_loss(DType dtype, ValueId &loss) {
   return s;
 }
 
-// What lies behind Round, whose gradient is zero, has none, and the rest has its own.
+// Parameters behind Round, whose gradient is zero, get none; the others get theirs.
 TEST(Training, GoesOnBesideWhatHasNoGradient) {
   const auto loss_behind_round = [](Sketch &sketch) {
     const ValueId w = sketch.parameter("w", {2, 3}), m = sketch.parameter("m", {3, 3});
@@ -256,7 +257,7 @@ TEST(Training, SumsShortGradientsOverMicroBatchesInFloat32) {
   }
 }
 
-// Without a step the scale is 1: what is divided by it is what was multiplied.
+// Outside a step the scale is 1, so multiplying and dividing by it cancel.
 TEST(Training, MultipliesTheLossByItsScaleAndTellsTheNormWithoutIt) {
   for (const bool accumulate : {false, true}) {
     ValueId loss = ValueId::none;

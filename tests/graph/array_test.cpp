@@ -40,7 +40,7 @@ TEST(Array, RoundsHalvesToNearestEven) {
   EXPECT_TRUE(std::isnan(stored(DType::bf16, NAN)));
 }
 
-// All that float16 has, by its definition, and what lies half way between two neighbours.
+// Every float16 by its definition, and the values half way between neighbours.
 TEST(Array, HoldsEveryFloat16) {
   const auto number = [](int bits) {
     const int exponent = bits >> 10, mantissa = bits & 0x3FF;
@@ -106,7 +106,7 @@ TEST(Array, ReshapesWithoutWritingRepeatedAxesOut) {
     EXPECT_EQ(seen.stored_count(), 12) << to_text(shape);
     EXPECT_EQ(seen.integers(), mask.integers()) << to_text(shape);
   }
-  // An axis that is repeated joins one that is not: only these two are written out.
+  // A repeated axis joins one that is not repeated: only these two are written out.
   const Array joined = counting({1, 3, 1, 2}).expanded({5, 3, 7, 2}).reshaped({15, 7, 2});
   EXPECT_EQ(joined.stored(), (Shape{15, 1, 2}));
   EXPECT_EQ(joined.integers(), counting({1, 3, 1, 2}).expanded({5, 3, 7, 2}).integers());

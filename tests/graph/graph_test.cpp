@@ -146,7 +146,7 @@ TEST(Attributes, AreTypedAndFallBack) {
   EXPECT_EQ(attributes.integer("axis", 7), 3);
   EXPECT_EQ(attributes.integer("nothing", 7), 7);
   EXPECT_EQ(attributes.real("epsilon", 0), 0.5);
-  EXPECT_EQ(attributes.real("axis", 0), 3);  // an integer where a real is asked for
+  EXPECT_EQ(attributes.real("axis", 0), 3);  // an integer is read as a real
   EXPECT_EQ(attributes.text("mode", ""), "tanh");
   EXPECT_EQ(attributes.integers("perm"), (std::vector<std::int64_t>{1, 0}));
   EXPECT_TRUE(attributes.reals("perm2").empty());

@@ -1,5 +1,5 @@
-// A device that takes the time its description says, by a clock of its own, and computes nothing. Its memory is address
-// space alone, so that it can be as large as a real device's.
+// A device that takes the time its description says, by its own clock, and computes nothing. Its memory is only address
+// space, so it can be as large as a real device's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class DescribedDevice final : public backend::Device {
               .threads = 1} {}
 
   Code failure = Code::ok;             // of every launch of a kernel
-  std::vector<double> variants = {1};  // of a product: how long each takes, the first one's time being 1
+  std::vector<double> variants = {1};  // times of a product's algorithms, relative to the first
 
   double now() const { return now_; }
   std::uint64_t allocated() const { return allocated_; }
@@ -49,7 +49,8 @@ class DescribedDevice final : public backend::Device {
     if (flops > 0) kernel->variants = variants;
     return kernel;
   }
-  // A gradient is read, weights and moments are read and written. An update without moments is bound by memory alone.
+  // An update reads the gradient, and reads and writes weights and moments. Without moments it
+  // is bound by memory alone.
   std::unique_ptr<backend::Kernel> compile_update(const backend::UpdateRequest &request) override {
     const double bytes = 4.0 * static_cast<double>(request.elements.at(0)) * (3 + 2 * request.optimizer.state_count());
     const bool moments = request.optimizer.state_count() > 0;
@@ -82,7 +83,7 @@ class DescribedDevice final : public backend::Device {
     write(const_cast<void *>(device), host, bytes);
   }
 
-  // Queues run beside each other; copies in both directions share what the bus gives.
+  // Queues run in parallel; copies in both directions share the bus.
   void run_step(void (*issue)(void *), void *argument) override {
     busy_ = {};
     crossed_ = 0;
@@ -127,7 +128,8 @@ class DescribedDevice final : public backend::Device {
   };
   static std::unique_ptr<Timed> timed(double on_device, double on_host = 0) {
     auto kernel = std::make_unique<Timed>();
-    kernel->on_device = on_device, kernel->on_host = on_host;
+    kernel->on_device = on_device;
+    kernel->on_host = on_host;
     return kernel;
   }
 
@@ -140,9 +142,9 @@ class DescribedDevice final : public backend::Device {
 
   const profile::Profile machine_;
   const backend::DeviceInfo info_;
-  std::map<std::uintptr_t, std::uint64_t> blocks_;  // bytes, by the first address
+  std::map<std::uintptr_t, std::uint64_t> blocks_;  // bytes, by first address
   std::set<const void *> pinned_;
-  std::uintptr_t next_ = std::uintptr_t{1} << 52;  // no process of the host's has such addresses
+  std::uintptr_t next_ = std::uintptr_t{1} << 52;  // the host's processes have no such addresses
   std::uint64_t allocated_ = 0;
   double now_ = 0, crossed_ = 0;
   PerQueue<double> busy_{};

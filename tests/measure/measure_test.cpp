@@ -1,4 +1,4 @@
-// What is measured on the machine at hand. How long anything took is never asked, only that it was timed.
+// Measures the machine at hand. No test asks how long anything took, only that it was timed.
 #include "measure/measure.h"
 
 #include <gtest/gtest.h>
@@ -20,10 +20,11 @@ using test::Scratch;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// A device with its kernels, and what a session would ask of them.
-class Measured {
+// A device with its kernels, and what a session would measure of them.
+class MeasuredKernels {
  public:
-  explicit Measured(std::vector<const Graph *> graphs, const std::string &disk = "", std::uint64_t memory = 1 << 30)
+  explicit MeasuredKernels(std::vector<const Graph *> graphs, const std::string &disk = "",
+                           std::uint64_t memory = 1 << 30)
       : request_{.graphs = std::move(graphs), .optimizer = optimizer_, .disk_directory = disk, .memory = memory},
         profile(describe(device_->info())) {}
 
@@ -40,7 +41,7 @@ class Measured {
   Profile profile;
 };
 
-// One product, on a device whose algorithms take the given times.
+// Measures one product on a device whose algorithms take the given times.
 Profile measured_product(const std::vector<double> &variants, bool choose) {
   test::DescribedDevice device(profile::known_machine("h200"));
   device.variants = variants;
@@ -84,10 +85,10 @@ std::set<std::string> signatures(const Graph &graph) {
   return all;
 }
 
-// All of the fixture's, measured once for all tests that only read it.
+// The fixture's whole profile, measured once for all tests that only read it.
 const Profile &whole_profile() {
   static const Profile profile = [] {
-    Measured measured({&training()});
+    MeasuredKernels measured({&training()});
     measured.run();
     return measured.profile;
   }();
@@ -121,7 +122,7 @@ TEST(Measure, DescribesAMachineThatOthersCanReadBack) {
 }
 
 TEST(Measure, FindsTheRateOfProductsWithoutAGraphToo) {
-  Measured measured({});
+  MeasuredKernels measured({});
   measured.run();
   EXPECT_GT(measured.profile.fp32_flops, 0);
   EXPECT_EQ(profile::from_json(profile::to_json(measured.profile)), measured.profile);
@@ -129,36 +130,36 @@ TEST(Measure, FindsTheRateOfProductsWithoutAGraphToo) {
 
 TEST(Measure, MeasuresNothingTwice) {
   for (const std::uint64_t memory : {1ull << 30, 64ull << 10}) {  // with little memory some kernels are never measured
-    Measured measured({&training()}, "", memory);
+    MeasuredKernels measured({&training()}, "", memory);
     if (memory == 1ull << 30) measured.profile = whole_profile();
     const bool first = measured.run();
     EXPECT_EQ(first, memory != 1ull << 30);
     const Profile before = measured.profile;
-    std::size_t told = 0;
-    EXPECT_FALSE(measured.run([&](std::size_t, std::size_t) { ++told; }));
-    EXPECT_EQ(told, 0u);
+    std::size_t reports = 0;
+    EXPECT_FALSE(measured.run([&](std::size_t, std::size_t) { ++reports; }));
+    EXPECT_EQ(reports, 0u);
     EXPECT_EQ(measured.profile, before);
   }
 }
 
 TEST(Measure, MeasuresOnlyWhatIsNew) {
-  Measured measured({&training()});
+  MeasuredKernels measured({&training()});
   measured.profile = whole_profile();
   const auto taken = *measured.profile.kernels.begin();
   measured.profile.kernels.erase(taken.first);
   measured.profile.device_optimizer = 7;
-  std::size_t told = 0;
+  std::size_t reports = 0;
   EXPECT_TRUE(measured.run([&](std::size_t, std::size_t of) {
-    ++told;
+    ++reports;
     EXPECT_EQ(of, 1u);
   }));
-  EXPECT_EQ(told, 1u);
+  EXPECT_EQ(reports, 1u);
   EXPECT_TRUE(measured.profile.kernels.contains(taken.first));
   EXPECT_EQ(measured.profile.device_optimizer, 7);
 }
 
 TEST(Measure, TellsHowFarItIsOnceForEachThing) {
-  Measured measured({&training(), &training()});
+  MeasuredKernels measured({&training(), &training()});
   std::vector<std::size_t> done, of;
   measured.run([&](std::size_t so_far, std::size_t all) {
     done.push_back(so_far);
@@ -171,7 +172,7 @@ TEST(Measure, TellsHowFarItIsOnceForEachThing) {
 }
 
 TEST(Measure, LeavesOutKernelsThatNeedMoreMemoryThanThereIs) {
-  Measured measured({&training()}, "", 64 << 10);
+  MeasuredKernels measured({&training()}, "", 64 << 10);
   measured.run();
   const std::set<std::string> all = signatures(training());
   EXPECT_GT(measured.profile.kernels.size(), 0u);
@@ -191,7 +192,7 @@ TEST(Measure, LeavesOutKernelsThatNeedMoreMemoryThanThereIs) {
 
 TEST(Measure, FindsTheDisksRatesWhereADirectoryIsNamed) {
   const Scratch scratch;
-  Measured measured({}, scratch.path());
+  MeasuredKernels measured({}, scratch.path());
   measured.run();
   const Profile &profile = measured.profile;
   EXPECT_GT(profile.disk_read, 0);
@@ -204,11 +205,11 @@ TEST(Measure, FindsTheDisksRatesWhereADirectoryIsNamed) {
 
 TEST(Measure, SaysWhichDirectoryTheDiskCannotBeMeasuredIn) {
   const Scratch scratch;
-  Measured measured({}, scratch.file("none"));
+  MeasuredKernels measured({}, scratch.file("none"));
   EXPECT_NE(test::code_of([&] { measured.run(); }), Code::ok);
 }
 
-// A graph of one node, typed as its operator types it.
+// A graph of one node, typed by its operator.
 Graph one_node(const std::string &op, const std::vector<graph::Type> &inputs, graph::Attributes attributes = {}) {
   Graph graph;
   std::vector<graph::ValueId> ids;
@@ -222,7 +223,7 @@ Graph one_node(const std::string &op, const std::vector<graph::Type> &inputs, gr
 }
 
 void expect_measured(const Graph &graph) {
-  Measured measured({&graph});
+  MeasuredKernels measured({&graph});
   measured.run();
   EXPECT_EQ(measured.profile.kernels.size(), 1u) << graph.print();
 }
@@ -231,7 +232,7 @@ TEST(Measure, ReadsTablesThatAreShorterThanEverythingElse) {
   const graph::Type indices{DType::i64, {8, 16}};
   expect_measured(one_node("Gather", {{DType::f32, {2, 32}}, indices}));
   expect_measured(one_node("Gather", {{DType::f32, {1, 32}}, indices}));
-  // Its gradient: the table is among the outputs alone.
+  // The gradient of a table has the table only among its outputs.
   expect_measured(one_node("GatherGrad", {{DType::f32, {8, 16, 32}}, indices},
                            {{"axis", 0l}, {"shape", std::vector<std::int64_t>{2, 32}}}));
 }
@@ -243,7 +244,7 @@ TEST(Measure, TakesTensorsWithoutElements) {
 
 TEST(Measure, LeavesOutAKernelThatRefusesTheNumbersThatItIsTriedWith) {
   const Graph graph = one_node("Div", {{DType::i64, {64, 1}}, {DType::i64, {64, 1}}});
-  Measured measured({&graph});
+  MeasuredKernels measured({&graph});
   EXPECT_EQ(test::code_of([&] { measured.run(); }), Code::ok) << "the model's own numbers may suit it";
 }
 

@@ -1,4 +1,4 @@
-// Rates of machines that are described: what is measured on one is what its description says.
+// Rates of described machines: the measurement must find what the description says.
 #include "measure/rates.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(Rates, AreThoseOfTheDescribedMachine) {
 TEST(Rates, AreFoundInLittleMemoryToo) {
   const Profile machine = profile::known_machine("rtx3090");
   DescribedDevice device(machine);
-  expect_rates(measured_on(device, {}, 256 << 20), machine, 0.35);  // launches show where so little is moved
+  expect_rates(measured_on(device, {}, 256 << 20), machine, 0.35);  // launch overhead shows when so little is moved
 }
 
 TEST(Rates, LeaveThingsOutOfTheArenaRoom) {
@@ -90,7 +90,7 @@ TEST(Rates, AreNotFoundOnADeviceThatFails) {
   for (const auto &[failure, expected] : {std::pair(Code::device, Code::device), std::pair(Code::arg, Code::ok)}) {
     DescribedDevice device(machine);
     run::Kernels kernels(device);
-    Profile profile = machine;  // its rates are known
+    Profile profile = machine;  // the rates are known already
     const backend::Optimizer optimizer;
     const Request request{.graphs = {&graph}, .optimizer = optimizer, .memory = 1 << 20};
     device.failure = failure;

@@ -1,4 +1,4 @@
-// What a hostile file costs: its error comes before 256 MiB were taken, in a process that lives to say it.
+// The cost of a hostile file: its error must come before 256 MiB are taken, in a process that lives to report it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ struct Cost {
   double megabytes = 0, seconds = 0;
 };
 
-// Of `protrain check` on these bytes.
+// The cost of `protrain check` on these bytes.
 Cost check(const std::string &bytes) {
   const Scratch scratch;
   const std::string model = scratch.put("model.onnx", bytes);
@@ -108,7 +108,7 @@ Most most_accepted(const std::function<std::string(std::size_t)> &bytes) {
   return {most, skeleton(most)};
 }
 
-// Much of one thing, so many that one more would be refused: what protobuf makes of them keeps to what was counted.
+// As many of one part as the limits allow: protobuf's memory must stay below the computed bound.
 TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
   struct Parts {
     const char *name;

@@ -1,5 +1,5 @@
-// What the process takes is what was planned: its resident size, and a control group of that size that never kills it.
-// Processes of their own, for a process's peak cannot be taken back.
+// A process takes no more than planned: its resident size, and a control group of that size that never kills it. Each
+// case has its own process, because a process cannot reset its peak.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -42,7 +42,7 @@ const std::vector<Case> kCases = {
      {"--device-memory", "2GiB", "--host-memory", "2GiB"}},
 };
 
-// A control group of the memory controller, either version; not there where this process may make none.
+// A control group of the memory controller, either version; absent if this process may not create one.
 class MemoryGroup {
  public:
   explicit MemoryGroup(std::uint64_t limit) {
@@ -100,7 +100,7 @@ class ResidentSize : public testing::TestWithParam<Case> {
     return words;
   }
 
-  // `group`: where the process is to run, "" for anywhere.
+  // `group` is the control group to run in; "" for none.
   Outcome run(const std::string &group) const {
     const std::vector<std::string> words = command();
     std::vector<char *> arguments;

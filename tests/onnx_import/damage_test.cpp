@@ -1,4 +1,4 @@
-// Every prefix and every single flipped bit of a small model: an answer or an Error, never a crash.
+// Every prefix and every single flipped bit of a small model gives an answer or an Error, never a crash.
 #include "onnx_import/wire.h"
 
 namespace protrain::onnx_import {
@@ -22,7 +22,7 @@ std::string sample() {
   return wire.bytes();
 }
 
-// Reads all there is to read; true where it could be.
+// Reads everything there is to read; true if it could be read.
 bool reads(const Scratch &scratch, const std::string &bytes) {
   try {
     const auto model = test::open_bytes(scratch, bytes);

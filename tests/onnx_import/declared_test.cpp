@@ -7,13 +7,13 @@ namespace protrain::test {
 
 namespace {
 
-using graph::Stored;
+using graph::StoredKind;
 
 std::string note(const std::string &name, const std::string &key, const std::string &text) {
   return field(13, field(1, name) + field(4, pair(key, text)));
 }
 
-graph::Declared declared(const Wire &wire) {
+graph::FileDeclarations declared(const Wire &wire) {
   const Scratch scratch;
   return open_bytes(scratch, wire.bytes())->declared();
 }
@@ -24,15 +24,15 @@ constexpr const char *kSignature = "pkg.torch.export.ExportedProgram.graph_signa
 
 }  // namespace
 
-TEST(Declared, NothingInAFileThatSaysNothing) {
-  const graph::Declared found = declared({});
+TEST(FileDeclarations, NothingInAFileThatSaysNothing) {
+  const graph::FileDeclarations found = declared({});
   EXPECT_FALSE(found.list);
   EXPECT_FALSE(found.updated);
   EXPECT_TRUE(found.kinds.empty());
   EXPECT_TRUE(found.folded_from.empty());
 }
 
-TEST(Declared, AListOfNamesOneALine) {
+TEST(FileDeclarations, AListOfNamesOneALine) {
   Wire wire;
   wire.tail = field(14, pair("other", "w")) + field(14, pair("protrain.parameters", "w\r\n\nm.bias\n"));
   EXPECT_EQ(declared(wire).list, (std::vector<std::string>{"w", "m.bias"}));
@@ -40,21 +40,22 @@ TEST(Declared, AListOfNamesOneALine) {
   EXPECT_EQ(error_of([&] { declared(wire); }).code, Code::format);
 }
 
-TEST(Declared, KindsAndOriginsOfInitializersAlone) {
+TEST(FileDeclarations, KindsAndOriginsOfInitializersAlone) {
   Wire wire;
   wire.graph_extra = note("w", kKind, "PARAMETER") + note("y", kKind, "PARAMETER") +
                      note("w", kFolded, "['lin.weight', 'val_3']") + note("y", kFolded, "['w']");
-  const graph::Declared found = declared(wire);
-  EXPECT_EQ(found.kinds, (std::map<std::string, Stored>{{"w", Stored::parameter}}));
+  const graph::FileDeclarations found = declared(wire);
+  EXPECT_EQ(found.kinds, (std::map<std::string, StoredKind>{{"w", StoredKind::parameter}}));
   EXPECT_EQ(found.folded_from, (std::map<std::string, std::vector<std::string>>{{"w", {"lin.weight", "val_3"}}}));
   wire.graph_extra = note("w", kKind, "USER_INPUT") + note("w", kFolded, "['unclosed");
   EXPECT_TRUE(declared(wire).kinds.empty());
   EXPECT_EQ(declared(wire).folded_from.at("w").size(), 0u);
 }
 
-// The one of later versions, and the printed objects of earlier ones.
-TEST(Declared, SignaturesOfBothForms) {
-  const std::map<std::string, Stored> kinds = {{"lin.weight", Stored::parameter}, {"bn.running_var", Stored::buffer}};
+// One signature of later versions, and the printed objects of earlier ones.
+TEST(FileDeclarations, SignaturesOfBothForms) {
+  const std::map<std::string, StoredKind> kinds = {{"lin.weight", StoredKind::parameter},
+                                                   {"bn.running_var", StoredKind::buffer}};
   for (const char *text :
        {"\n# inputs\np_lin_weight: PARAMETER target='lin.weight'\nb_var: BUFFER target='bn.running_var' "
         "persistent=True\n"
@@ -76,7 +77,7 @@ TEST(Declared, SignaturesOfBothForms) {
   }
 }
 
-TEST(Declared, WhatATrainingInfoUpdates) {
+TEST(FileDeclarations, WhatATrainingInfoUpdates) {
   Wire wire;
   wire.tail = field(20, field(4, pair("w", "w_new")) + field(4, pair("momentum", "m_new")));
   EXPECT_EQ(declared(wire).updated, std::vector<std::string>{"w"});
@@ -84,21 +85,21 @@ TEST(Declared, WhatATrainingInfoUpdates) {
   EXPECT_EQ(error_of([&] { declared(wire); }).code, Code::unsupported);
 }
 
-TEST(Declared, ExportKeepsTheMetadataAndLeavesTheTrainingOut) {
+TEST(FileDeclarations, ExportKeepsTheMetadataAndLeavesTheTrainingOut) {
   const Scratch scratch;
   Wire wire;
   wire.graph_extra = note("w", kKind, "PARAMETER");
   wire.tail = field(14, pair("protrain.parameters", "w")) + field(20, field(4, pair("w", "w_new")));
   const auto model = open_bytes(scratch, wire.bytes());
   model->save(scratch / "saved.onnx", [](const std::string &, std::byte *) { return false; });
-  const graph::Declared found = onnx_import::Model::open(scratch / "saved.onnx")->declared();
+  const graph::FileDeclarations found = onnx_import::Model::open(scratch / "saved.onnx")->declared();
   EXPECT_EQ(found.list, std::vector<std::string>{"w"});
-  EXPECT_EQ(found.kinds.at("w"), Stored::parameter);
+  EXPECT_EQ(found.kinds.at("w"), StoredKind::parameter);
   EXPECT_FALSE(found.updated);
 }
 
-// Two bytes each in the file, a hundred once they are parsed.
-TEST(Declared, ManyNotesAreCountedBeforeTheyAreParsed) {
+// Two bytes each in the file, a hundred once parsed.
+TEST(FileDeclarations, ManyNotesAreCountedBeforeTheyAreParsed) {
   std::string notes;
   for (int i = 0; i < 2'000'000; ++i) notes += field(13, "");
   Wire wire;

@@ -1,4 +1,4 @@
-// External data: what may be read, and every way out of the model's directory that was ever tried.
+// External data: what may be read, and every known way out of the model's directory.
 #include <sys/stat.h>
 
 #include <atomic>
@@ -114,7 +114,7 @@ TEST_F(External, DownloadCachesThatLinkBothFilesToOnePlaceWork) {
   EXPECT_EQ(opened->load("w").doubles()[11], 12);
 }
 
-// Wherever the values stand: beside the model, in it, and in it so large that it is left in the file.
+// The values may stand beside the model, in it, or in it and so large that they stay in the file.
 TEST_F(External, PartsOfWeightsAreReadByThemselves) {
   std::vector<float> many(70'000);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);
@@ -137,7 +137,7 @@ TEST_F(External, PartsOfWeightsAreReadByThemselves) {
   EXPECT_EQ(part, std::vector<float>(many.begin() + 50'000, many.end()));
 }
 
-// Bytes in memory: external data lie in the directory that comes with them, and nowhere else.
+// Bytes in memory: external data lies in the directory that comes with them, and nowhere else.
 TEST_F(External, ModelInMemoryReadsOnlyTheDirectoryItIsGiven) {
   const auto from = [&](const std::string &data, const std::string &directory) {
     const std::string bytes = model(data);
@@ -183,7 +183,7 @@ TEST_F(External, OnlyRegularFilesOtherThanTheModel) {
   ASSERT_EQ(::mkfifo((scratch_ / "m/fifo").c_str(), 0600), 0);
   for (const char *location : {"fifo", "sub", "model.onnx"})
     EXPECT_EQ(error(external(location, "0", "48")).code, Code::path) << location;
-  fs::create_hard_link(scratch_ / "secret", scratch_ / "m/hard");  // not to be told from a file of its own
+  fs::create_hard_link(scratch_ / "secret", scratch_ / "m/hard");  // a hard link cannot be told from a file of its own
   expect_loads(external("hard", "0", "48"));
 }
 
@@ -211,12 +211,12 @@ TEST_F(External, ChecksumsAreCompared) {
   EXPECT_NE(wrong.text.find("SHA-1 of w"), std::string::npos) << wrong.text;
   for (const char *none : {"", "abc", "zz01f5e0d2dc1a5ae04bd8e4bbaef1e0a3a22a0a"})
     EXPECT_EQ(error(with(none)).code, Code::format) << none;
-  fs::resize_file(scratch_ / "m/w", std::uint64_t{1} << 40);  // sparse: never read for its sum
+  fs::resize_file(scratch_ / "m/w", std::uint64_t{1} << 40);  // sparse: never read for its checksum
   std::vector<std::byte> out(48);
   EXPECT_EQ(test::error_of([&] { open(with(sum))->read("w", 0, out); }).code, Code::limit);
 }
 
-// Somebody who swaps file and link all the time: what is read is the file, or nothing.
+// While somebody keeps swapping file and link, we read the file or nothing.
 TEST_F(External, SwappedLinksAreNeverFollowed) {
   scratch_.put("secret", raw(std::vector<float>(12, -1)));
   fs::create_symlink("../secret", scratch_ / "m/link");
@@ -251,7 +251,7 @@ TEST_F(External, FilesThatShrinkAreAnError) {
   EXPECT_EQ(test::error_of([&] { opened->load("w"); }).code, Code::shape);
 }
 
-// Terabytes of holes: what is declared of them is there, but no constant of that size is loaded.
+// Terabytes of holes: the declared data exists, but no constant of that size is loaded.
 TEST_F(External, HugeConstantsAreNotLoaded) {
   const std::int64_t elements = std::int64_t{1} << 40;
   std::ofstream(scratch_ / "m/huge").close();
@@ -265,7 +265,7 @@ TEST_F(External, HugeConstantsAreNotLoaded) {
   EXPECT_EQ(found.subject, scratch_ / "m/model.onnx");
 }
 
-// Each of them is small, and all of them together are one file.
+// Each of them is small, and together they share one file.
 TEST_F(External, ConstantsThatShareAFileAreCountedEach) {
   fs::resize_file(scratch_ / "m/w", 60 << 20);
   Wire wire;
@@ -306,7 +306,7 @@ TEST_F(External, RangesLieInsideTheFile) {
   }
   for (const char *length : {"0", "47", "49", "9223372036854775807"})
     EXPECT_EQ(error(external("w", "0", length)).code, Code::shape) << length;
-  scratch_.put("m/w", raw(kValues) + "tail");  // no length: all that is left must be the tensor
+  scratch_.put("m/w", raw(kValues) + "tail");  // no length: the tensor must fill the rest of the file
   EXPECT_EQ(error(entry("location", "w") + kIsExternal).code, Code::shape);
 }
 

@@ -1,4 +1,4 @@
-// The exported models of four families: they open, give graphs, and their weights come out as they went in.
+// The exported models of four families open, give graphs, and return their weights unchanged.
 #include <algorithm>
 
 #include "fixtures.h"

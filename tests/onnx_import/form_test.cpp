@@ -1,4 +1,4 @@
-// What the graph looks like: constants, attributes, older forms, dims.
+// The form of the graph: constants, attributes, older forms, dims.
 #include <limits>
 
 #include "onnx_import/wire.h"

@@ -1,4 +1,4 @@
-// Functions of the model: what a call becomes, and calls that have no end.
+// Functions in a model: the result of a call, and calls without end.
 #include <fstream>
 
 #include "fixtures.h"
@@ -14,7 +14,7 @@ using test::node;
 using test::Scratch;
 using test::Wire;
 
-// A FunctionProto of the domain "own"; `rest` are fields of its own.
+// A FunctionProto of the domain "own". `rest` holds further fields.
 std::string function(const std::string &name, const Names &inputs, const Names &outputs, const Names &nodes,
                      const std::string &rest = "") {
   std::string out = field(1, name) + field(10, "own") + field(9, field(2, 18));
@@ -32,7 +32,7 @@ std::string reference(const std::string &name, const std::string &to) {
 
 class Functions : public testing::Test {
  protected:
-  // y = x * w, and then these nodes.
+  // y = x * w, followed by these nodes.
   graph::Graph graph(const Names &nodes, const std::string &functions) {
     Wire wire;
     wire.nodes.insert(wire.nodes.end(), nodes.begin(), nodes.end());
@@ -60,7 +60,7 @@ TEST_F(Functions, NamesOfTwoCallsDoNotMeet) {
   const graph::Node &inner = found.nodes()[5];
   EXPECT_EQ(inner.name, "make_q/make_b");
   EXPECT_EQ(found.value(inner.inputs[0]).name, "p");
-  EXPECT_EQ(found.value(inner.outputs[0]).name, "make_q/b_1");  // a value of the file has the other name
+  EXPECT_EQ(found.value(inner.outputs[0]).name, "make_q/b_1");  // the other name is taken by a value of the file
   EXPECT_EQ(found.value(found.nodes()[6].outputs[0]).name, "q");
 }
 
@@ -96,7 +96,7 @@ TEST_F(Functions, FoundByDomainAndOverload) {
   expect(Code::graph, "own::F", "duplicate function", error({}, two + two));
 }
 
-// Before Relu of the standard; a function's own operators are of the opset that it imports.
+// Relu is not in this opset. A function's own operators belong to the opset that it imports.
 TEST_F(Functions, OperatorsAreThoseOfTheFunctionsOpset) {
   const auto with = [&](const std::string &opset, const std::string &op) {
     const std::string body = node(op, {"a"}, {"b"});
@@ -124,7 +124,7 @@ TEST_F(Functions, CallsInACircleAreRefused) {
   expect(Code::limit, "own::F100", "deeper than 100", error(start, chain));
 }
 
-// Thirty functions, each of which calls the one before twice; with nothing in the innermost, too.
+// Thirty functions, each calling the previous one twice; also with nothing in the innermost.
 TEST_F(Functions, WhatGrowsWithoutBoundIsRefused) {
   for (const bool empty : {false, true}) {
     std::string all =
@@ -135,7 +135,7 @@ TEST_F(Functions, WhatGrowsWithoutBoundIsRefused) {
     }
     expect(Code::limit, scratch_ / "model.onnx", "inlined nodes", error({call("F30", {"y"}, {"z"})}, all));
   }
-  // One long list that many nodes stand in for.
+  // One long list that many nodes refer to.
   Names nodes;
   for (int i = 0; i < 1000; ++i)
     nodes.push_back(node("Odd", {"a"}, {"b" + std::to_string(i)}, {field(1, "list") + field(20, 7) + field(21, "l")}));
@@ -155,7 +155,7 @@ TEST_F(Functions, CallsAndFunctionsThatDisagreeAreRefused) {
   };
   expect(Code::graph, "make_z/make_b", "\"w\", which nothing defines in own::F", body(node("Add", {"a", "w"}, {"b"})));
   expect(Code::graph, "own::F", "defined twice", body(node("Neg", {"a"}, {"a"})));
-  expect(Code::graph, "own::F", "nothing produces: \"b\"", body(node("Neg", {"a"}, {"c"})));
+  expect(Code::graph, "own::F", "no node produces the function's output \"b\"", body(node("Neg", {"a"}, {"c"})));
   expect(Code::graph, "make_z/make_b.i", "\"none\"", body(node("Odd", {"a"}, {"b"}, {reference("i", "none")})));
   expect(Code::graph, "make_z/make_b.i", "of type 1",
          body(node("Odd", {"a"}, {"b"}, {field(1, "i") + field(20, 1) + field(21, "i")}), field(6, "i")));

@@ -1,4 +1,4 @@
-// Malformed and malicious model files, each with what is said of it.
+// Malformed and malicious model files, each with its error.
 #pragma once
 
 #include <functional>
@@ -26,11 +26,11 @@ inline std::function<std::string()> changed(const std::function<void(Wire &)> &c
     return wire.bytes();
   };
 }
-// ... whose weight is this tensor.
+// ... with this tensor as weight.
 inline std::function<std::string()> weight(const std::string &proto) {
   return changed([=](Wire &wire) { wire.initializers = {proto}; });
 }
-// ... with this node more, which reads x and makes z.
+// ... with one more node, which reads x and makes z.
 inline std::function<std::string()> extra(const std::string &proto) {
   return changed([=](Wire &wire) { wire.nodes.push_back(proto); });
 }
@@ -208,7 +208,7 @@ inline std::vector<HostileFile> graph_cases() {
       {"OutputIsInput", extra(node("Neg", {"x"}, {"x"})), Code::graph, "duplicate value", "make_x"},
       {"InputTwice", changed([](Wire &w) { w.inputs.push_back(w.inputs[0]); }), Code::graph, "duplicate value", "x"},
       {"OutputNeverMade", changed([](Wire &w) { w.outputs = {value("none", kFloat, {})}; }), Code::graph,
-       "nothing produces", "none"},
+       "no node produces", "none"},
       {"NoOutputs", changed([](Wire &w) { w.outputs.clear(); }), Code::graph, "without outputs"},
       {"NodeWithoutOutputs", extra(node("Neg", {"x"}, {})), Code::graph, "without outputs", "Neg"},
       {"TooFewInputs", extra(node("Add", {"x"}, {"z"})), Code::graph, "2 inputs at least, not 1", "make_z"},
@@ -239,7 +239,7 @@ inline std::vector<HostileFile> graph_cases() {
       {"CastToNothing", extra(node("Cast", {"x"}, {"z"}, {int_attribute("to", std::int64_t{1} << 40)})), Code::type,
        "element type", "make_z.to"},
       {"SequenceInput", changed([](Wire &w) { w.inputs.push_back(field(1, "s") + field(2, field(4, ""))); }),
-       Code::unsupported, "no tensor", "s"},
+       Code::unsupported, "not a tensor", "s"},
       {"UnknownRank", changed([](Wire &w) { w.inputs.push_back(field(1, "s") + field(2, field(1, field(1, 1)))); }),
        Code::shape, "rank", "s"},
       {"NegativeInputDim", changed([](Wire &w) {

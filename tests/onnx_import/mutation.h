@@ -1,5 +1,5 @@
-// Models with a few bytes or fields changed, as chance has it: most of what comes out is still well-formed protobuf,
-// and some of it a legal model.
+// Models with a few random bytes or fields changed. Most results are still well-formed protobuf,
+// and some are legal models.
 #pragma once
 
 #include <cstring>
@@ -27,11 +27,11 @@ class Mutation {
     return count == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, count - 1)(random_);
   }
   template <typename Repeated>
-  auto any(Repeated *list) {  // which is not empty
+  auto any(Repeated *list) {  // must not be empty
     return list->Mutable(static_cast<int>(below(static_cast<std::size_t>(list->size()))));
   }
 
-  // One to four changes, of bytes, which the wire format may not survive, or of what messages say.
+  // Makes one to four changes: of bytes, which may break the wire format, or of messages' contents.
   std::string of(const std::string &model) {
     if (below(4) != 0) return of_messages(model);
     std::string bytes = model;
@@ -39,7 +39,7 @@ class Mutation {
     return bytes;
   }
 
-  // One to four changes of what messages say.
+  // Makes one to four changes of messages' contents.
   std::string of_messages(const std::string &model) {
     ModelProto proto;
     if (!proto.ParseFromString(model)) throw std::runtime_error("a model that does not parse");
@@ -56,7 +56,7 @@ class Mutation {
       change(*proto.mutable_graph());
   }
 
-  // Something that a node could read.
+  // A name that a node could read.
   std::string any_name(GraphProto &graph) {
     if (below(8) == 0) return "";
     if (below(4) == 0 && graph.initializer_size() > 0) return any(graph.mutable_initializer())->name();
@@ -105,7 +105,7 @@ class Mutation {
       case 3:
         if (below(4) == 0) change_external(tensor);
         break;
-      default:  // as int64, what most small constants are
+      default:  // as int64, like most small constants
         if (tensor.raw_data().size() >= sizeof(std::int64_t)) {
           const std::int64_t value = telling();
           std::string &raw = *tensor.mutable_raw_data();
@@ -114,7 +114,7 @@ class Mutation {
     }
   }
 
-  // Its values are to lie in a file, which may be there.
+  // Moves its values to a file, which may exist.
   void change_external(TensorProto &tensor) {
     constexpr const char *kLocations[] = {"data", "./data", "../data", "missing", "/dev/zero", "", "folder"};
     const auto add = [&](const char *key, const std::string &value) {
@@ -173,7 +173,7 @@ class Mutation {
     if (nodes->size() > 0 && graph.node_size() > 0) change(*any(nodes), graph);
   }
 
-  // A node as another one is, between a value and one of its readers.
+  // Repeats a node between a value and one of its readers.
   void repeat_node(GraphProto &graph) {
     NodeProto copy = *any(graph.mutable_node());
     NodeProto &reader = *any(graph.mutable_node());

@@ -1,5 +1,5 @@
-// Real models, mutated: what comes of them is a legal graph or an Error, and never a crash.
-// PROTRAIN_MUTATIONS asks for more of them than a test run makes.
+// Real models, mutated: the result is a legal graph or an Error, never a crash. PROTRAIN_MUTATIONS asks for more
+// mutations than a test run makes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,14 +17,14 @@
 namespace protrain::test {
 namespace {
 
-// True where a training graph came of it.
+// True if the result is a training graph.
 bool trains(const Scratch &scratch, const std::string &bytes) {
   try {
     const auto file = open_bytes(scratch, bytes);
     onnx_import::DimBindings dims;
     for (const std::string &name : file->symbolic_dims()) dims[name] = 3;
     const auto load = [&](const std::string &name) { return file->load(name); };
-    passes::Prepared prepared = passes::prepare(file->graph(dims), load, {});
+    passes::PreparedModel prepared = passes::prepare(file->graph(dims), load, {});
     for (graph::ValueId out : prepared.graph.outputs)
       if (prepared.graph.value(out).type == graph::Type{DType::f32, {}}) {
         grad::build(std::move(prepared.graph), out);

@@ -1,4 +1,4 @@
-// Saving: the same graph, the new weights, whole files, and never over what is being read.
+// Saving: the same graph, the new weights, complete files, and never over a file being read.
 #include <algorithm>
 
 #include "fixtures.h"
@@ -55,12 +55,12 @@ TEST_F(Save, UntouchedModelKeepsGraphAndWeights) {
   }
 }
 
-// One initializer for two readers becomes two, wherever its values lie.
+// One initializer with two readers becomes two, wherever its values lie.
 TEST_F(Save, SplitInitializersAreTwo) {
   Wire wire = mixed();
   wire.nodes[3] = node("Add", {"s", "c"}, {"t"});
   wire.nodes.push_back(node("Add", {"t", "b"}, {"y"}));
-  wire.inputs.push_back(test::value("b", test::kFloat, {"1"}));  // as IR 3 lists it
+  wire.inputs.push_back(test::value("b", test::kFloat, {"1"}));  // listed as in IR 3
   const auto model = test::open_bytes(scratch_, wire.bytes());
   const Model::Weights weights = [](const std::string &name, std::byte *out) {
     const float value = name == "b" ? 5 : 6;
@@ -77,7 +77,7 @@ TEST_F(Save, SplitInitializersAreTwo) {
     const graph::Graph graph = again->graph({});
     EXPECT_EQ(graph.value(graph.nodes().back().inputs[1]).name, "b/2");
     EXPECT_EQ(graph.value(graph.nodes()[1].inputs[1]).name, "b");
-    model->save(scratch_ / "same.onnx", kUntouched, inline_bytes, splits);  // nobody trained them
+    model->save(scratch_ / "same.onnx", kUntouched, inline_bytes, splits);  // untrained
     EXPECT_EQ(Model::open(scratch_ / "same.onnx")->load("b/2").doubles(), std::vector<double>{7});
   }
   EXPECT_EQ(test::error_of([&] {
@@ -86,7 +86,7 @@ TEST_F(Save, SplitInitializersAreTwo) {
             Code::internal);
 }
 
-// The reader may have read an Identity of it, as PyTorch's older exporter writes equal initializers.
+// The reader may read an Identity of it: PyTorch's older exporter writes equal initializers that way.
 TEST_F(Save, ReadersOfIdentitiesReadTheSplitInitializerItself) {
   Wire wire = mixed();
   wire.nodes[3] = node("Add", {"s", "c"}, {"t"});

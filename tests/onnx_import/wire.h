@@ -1,4 +1,4 @@
-// ONNX models written byte by byte, legal or not.
+// Writes ONNX models byte by byte, legal or not.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ enum Element : std::int64_t {
 
 using Dims = std::vector<std::int64_t>;
 
-// A TensorProto; `data` is whatever fields hold its values.
+// A TensorProto. `data` holds the fields with its values.
 inline std::string tensor(const std::string &name, std::int64_t element, const Dims &dims, const std::string &data) {
   std::string out;
   for (const std::int64_t dim : dims) out += field(1, dim);
@@ -92,7 +92,7 @@ inline std::string node(const std::string &op, const Names &inputs, const Names 
   return out;
 }
 
-// A ValueInfoProto; dims as numbers or names: "4", "batch", "" for neither.
+// A ValueInfoProto. Dims are numbers or names: "4", "batch", "" for neither.
 inline std::string value(const std::string &name, std::int64_t element, const Names &dims) {
   std::string shape;
   for (const std::string &dim : dims)
@@ -102,7 +102,7 @@ inline std::string value(const std::string &name, std::int64_t element, const Na
   return field(1, name) + field(2, field(1, field(1, element) + field(2, shape)));
 }
 
-// The parts of a model; what stands here is a legal one: y = x * w, two by three by four.
+// The parts of a model. The defaults are a legal one: y = x * w, two by three by four.
 struct Wire {
   std::string head = field(1, 8) + field(2, "test");
   std::string opset = field(8, field(2, 18));

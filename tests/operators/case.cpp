@@ -1,4 +1,4 @@
-// Reading of cases. Protobuf's wire format is simple enough to be walked by hand, and tensors are read by the library.
+// Reads cases. Protobuf's wire format is simple enough to walk by hand; the library reads the tensors.
 #include "operators/case.h"
 
 #include <algorithm>
@@ -49,8 +49,8 @@ bool is_tensor(std::string_view value_info) {
   return type.size() == 1 && type[0].number == 1;
 }
 
-// What the model says of itself. An operator of an older opset than the library reads is one that has not changed
-// until then: these cases are of the newest form of their time, but for kLeftOver.
+// Reads what the model says about itself. An operator older than the opsets we read has not changed until they begin:
+// these cases are in the newest form of their time, except kLeftOver.
 void read_model(std::string bytes, Case &made) {
   for (const Field &field : fields(bytes)) {
     if (field.number == 8 && only_field(field.bytes, 1).empty())

@@ -1,4 +1,4 @@
-// Every operator against ONNX's own cases; docs/operators.md is what comes out.
+// Every operator against ONNX's own cases. docs/operators.md is the result.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -17,9 +17,9 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-const std::vector<Tried> &tried() {
-  static const std::vector<Tried> all = [] {
-    std::vector<Tried> made;
+const std::vector<CaseResult> &all_results() {
+  static const std::vector<CaseResult> all = [] {
+    std::vector<CaseResult> made;
     for (Case &one : all_cases()) {
       const Result result = run(one);
       made.push_back({std::move(one), result});
@@ -30,14 +30,14 @@ const std::vector<Tried> &tried() {
 }
 
 TEST(NodeCases, GiveWhatIsExpectedOrAreRefused) {
-  ASSERT_FALSE(tried().empty());
-  for (const Tried &one : tried())
+  ASSERT_FALSE(all_results().empty());
+  for (const CaseResult &one : all_results())
     EXPECT_NE(one.result.outcome, Outcome::wrong) << one.given.name << ": " << one.result.reason;
 }
 
 TEST(Table, IsTheOneInDocs) {
   if (installed_cases().empty()) GTEST_SKIP() << "the table counts the cases of Debian's libonnx-testdata as well";
-  const std::string table = table_of(tried());
+  const std::string table = table_of(all_results());
   std::ostringstream docs;
   docs << std::ifstream(PROTRAIN_FIXTURES "/../../docs/operators.md").rdbuf();
   if (docs.str() == table) return;

@@ -1,4 +1,4 @@
-// Whether gradients of a whole graph equal finite differences, in float64.
+// Checks the gradients of a whole graph against finite differences, in float64.
 #pragma once
 
 #include <functional>
@@ -17,11 +17,11 @@ struct Bound {
   std::map<graph::ValueId, graph::Array> values;
 };
 
-// The same graph, of file operators, in float64.
+// Brings the graph, of file operators, to float64.
 void widen(Bound &bound);
 
-// Of sums over the outputs of the graph that `make` gives, weighted at random. Each float input is differentiated at
-// some of its elements. `reason`: what was refused or is wrong; where it is checked, inputs to which there is none.
+// Checks randomly weighted sums over the outputs of the graph from `make`. Each float input is differentiated at some
+// of its elements. `reason` says what was refused or is wrong; if it is checked, which inputs have no gradient.
 Slope check_slopes(const std::function<Bound()> &make, std::string &reason);
 
 }  // namespace protrain::test

@@ -21,9 +21,9 @@ struct Count {
 };
 
 struct Row {
-  Count until, after;  // cases of opsets until kOldCases, and after
+  Count until, after;  // cases of opsets up to kOldCases, and after
   bool checked = false, refused = false, computed = false;
-  std::set<std::string> without;  // inputs that no gradient goes to
+  std::set<std::string> without;  // inputs without a gradient
   std::string opsets;
   std::map<std::string, std::set<std::string>> missing;  // reason -> cases
 };
@@ -50,9 +50,9 @@ std::string opsets_of(const Case &given) {
 }
 
 // Cases with a function written out count for the operator whose case they were made from.
-std::map<std::string, std::string> operators_by_case(const std::vector<Tried> &tried) {
+std::map<std::string, std::string> operators_by_case(const std::vector<CaseResult> &results) {
   std::map<std::string, std::string> found;
-  for (const Tried &one : tried)
+  for (const CaseResult &one : results)
     if (one.given.node_count == 1) found[one.given.name] = one.given.op;
   return found;
 }
@@ -63,7 +63,7 @@ std::string operator_of(const Case &given, const std::map<std::string, std::stri
   return found == by_case.end() ? "" : found->second;
 }
 
-void count(const Tried &one, Row &row) {
+void count(const CaseResult &one, Row &row) {
   const Result &result = one.result;
   if (result.outcome == Outcome::inapplicable) return;
   Count &counted = one.given.opset <= kOldCases ? row.until : row.after;
@@ -77,7 +77,7 @@ void count(const Tried &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
-// What no case of floats shows, the registry knows; tests/ops checks those.
+// The registry answers for operators without a case of floats; tests/ops checks those.
 std::string gradient_of(const std::string &op, const Row &row) {
   const ops::Op *known = ops::find(op);
   const bool listed = known != nullptr && known->gradient != nullptr;
@@ -106,11 +106,11 @@ const char *const kHead =
 
 }  // namespace
 
-std::string table_of(const std::vector<Tried> &tried) {
-  const std::map<std::string, std::string> by_case = operators_by_case(tried);
+std::string table_of(const std::vector<CaseResult> &results) {
+  const std::map<std::string, std::string> by_case = operators_by_case(results);
   std::map<std::string, Row> rows;
   std::map<std::string, const Case *> newest;
-  for (const Tried &one : tried) {
+  for (const CaseResult &one : results) {
     const std::string op = operator_of(one.given, by_case);
     if (op.empty() || op.find("::") != std::string::npos) continue;
     count(one, rows[op]);

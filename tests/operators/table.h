@@ -1,4 +1,4 @@
-// docs/operators.md, made of what the cases gave.
+// docs/operators.md, made from the results of the cases.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace protrain::test {
 
-struct Tried {
+struct CaseResult {
   Case given;
   Result result;
 };
 
-std::string table_of(const std::vector<Tried> &tried);
+std::string table_of(const std::vector<CaseResult> &results);
 
 }  // namespace protrain::test

@@ -1,4 +1,4 @@
-// The ways in which one case is run: by the kernels of the CPU, by folding, and backwards.
+// The ways to run one case: by the CPU's kernels, by folding, and backwards.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 namespace protrain::test {
 
 enum class Outcome {
-  computed,      // kernels gave what was expected, from inputs that were not known before
+  computed,      // kernels gave the expected result from unknown inputs
   folded,        // reference evaluation did; on data it is refused
-  inapplicable,  // of element types or kinds of values that no model here can have, or random
+  inapplicable,  // element types or kinds of values that no model here can have, or random
   refused,       // an error said why
-  wrong,         // neither an error nor what was expected
+  wrong,         // neither an error nor the expected result
 };
 
 enum class Slope {
@@ -28,9 +28,9 @@ struct Result {
   Outcome outcome = Outcome::refused;
   Slope slope = Slope::none;
   std::string reason;   // of refused, inapplicable and wrong
-  std::string without;  // inputs that no gradient goes to, of those that are floats
+  std::string without;  // float inputs without a gradient
 };
 
-Result run(const Case &given);  // what the library throws but an Error is wrong
+Result run(const Case &given);  // any exception except an Error is wrong
 
 }  // namespace protrain::test

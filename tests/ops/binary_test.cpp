@@ -87,7 +87,7 @@ TEST(BinaryOps, IntegersAreExact) {
   EXPECT_EQ(evaluate("Mod", {{"fmod", std::int64_t{1}}}, {Array::integers({-7}), Array::integers({3})})[0].integers(),
             (Integers{-1}));
   const Array small = Array::from_integers({DType::i32, {1}}, {INT32_MAX});
-  EXPECT_EQ(evaluate("Add", {}, {small, small})[0].integers(), (Integers{-2}));  // wraps as int32 does
+  EXPECT_EQ(evaluate("Add", {}, {small, small})[0].integers(), (Integers{-2}));  // wraps like int32
 }
 
 TEST(BinaryOps, RefuseToDivideIntegersByZero) {

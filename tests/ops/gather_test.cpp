@@ -29,7 +29,7 @@ TEST(GatherOp, ReadsAlongAnyAxis) {
 TEST(GatherOp, RefusesIndicesOutside) {
   for (std::int64_t index : {3, -4})
     EXPECT_EQ(code_of([&] { evaluate("Gather", axis(0), {counting({3}), Array::integers({index})}); }), Code::arg);
-  // Also where the table is the same all along.
+  // Also if the whole table is one value.
   EXPECT_EQ(code_of([&] {
               evaluate("Gather", axis(0), {Array::filled({DType::f32, {3}}, 1), Array::integers({3})});
             }),
@@ -55,7 +55,7 @@ TEST(GatherOp, GradientAddsUpRepeatedIndices) {
                    .inputs = {random_doubles({3, 5}, 1), Array::from_integers({DType::i32, {}}, {4})}});
 }
 
-TEST(GatherElementsOp, ReadsAnElementAPlace) {
+TEST(GatherElementsOp, ReadsAnElementPerIndex) {
   const Array indices = Array::from_integers({DType::i64, {2, 2}}, {1, 0, -1, 0});
   EXPECT_EQ(evaluate("GatherElements", axis(0), {counting({3, 2}), indices})[0].integers(), (Integers{2, 1, 4, 1}));
   EXPECT_EQ(evaluate("GatherElements", axis(1), {counting({3, 2}), indices})[0].integers(), (Integers{1, 0, 3, 2}));
@@ -88,7 +88,7 @@ TEST(GatherNDOp, AddressesLeadingAxes) {
 }
 
 TEST(GatherNDOp, VariesOnlyWhereIndicesOrDataDo) {
-  // A padding mask (B, S) read at (b, k) for every query: (B, 1, Q, S) of which (B, S) is stored.
+  // A padding mask (B, S) read at (b, k) for every query: (B, 1, Q, S), with (B, S) stored.
   const std::int64_t b = 2, q = 1 << 20, s = 3;
   const Shape shape = {b, 1, q, s, 1};
   const Array batch = counting({b}).reshaped({b, 1, 1, 1, 1}).expanded(shape);

@@ -1,6 +1,6 @@
 // Compares an operator's gradient rule with finite differences, in float64.
-// loss = sum of every float output times fixed random weights; its gradient by the rule must be what central
-// differences of the reference values give.
+// The loss is the sum of every float output times fixed random weights. The rule's gradient must match central
+// differences of the reference values.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,14 +40,14 @@ inline Array random_indices(const Shape &shape, unsigned seed, std::int64_t low,
   return Array::from_integers({DType::i64, shape}, values);
 }
 
-// One node. An Array of dtype none is an absent input; every float64 input but those in `fixed` is differentiated.
+// One node. An Array of dtype none is an absent input. Every float64 input is differentiated, except those in `fixed`.
 struct GradientCase {
   std::string op;
   Attributes attributes;
   std::vector<Array> inputs;
   std::size_t outputs = 1;
   std::vector<std::size_t> weighted = {0};  // the outputs that the loss reads
-  std::vector<std::size_t> fixed = {};      // inputs that want no gradient
+  std::vector<std::size_t> fixed = {};      // inputs that need no gradient
   bool is_loss = false;                     // the one weighted output is the graph's loss itself
   double tolerance = 1e-6;                  // of |found - expected| over max(1, |expected|)
   double step = 1e-5;
@@ -83,10 +83,10 @@ class OneNodeGraph final : public ops::GradientBuilder {
     }
   }
 
-  // Emits the gradients: per input, ValueId::none where there is none.
+  // Emits the gradients and returns them per input; ValueId::none if there is none.
   std::vector<ValueId> differentiate() {
     for (const auto &[output, weights] : weights_) gradients_[output] = graph.add_constant("dy", weights);
-    const Node node = forward();  // a copy: emitting moves the node list
+    const Node node = forward();  // a copy, because emitting moves the node list
     ops::find(node.op)->gradient(*this, node);
     std::vector<ValueId> found;
     for (ValueId in : node.inputs) found.push_back(gradient_of(in));
@@ -109,7 +109,7 @@ class OneNodeGraph final : public ops::GradientBuilder {
 
   Graph graph;
   std::map<ValueId, Array> bound;
-  ValueId replacement = ValueId::none;  // what the loss's value became
+  ValueId replacement = ValueId::none;  // the loss's new value
 
  private:
   ValueId gradient_of(ValueId output) override {
@@ -189,7 +189,7 @@ inline std::vector<Array> evaluate(const std::string &op, const Attributes &attr
   return results;
 }
 
-// The code of what is thrown; Code::ok where nothing is.
+// The code of the error thrown; Code::ok if none is.
 template <typename Call>
 Code code_of(Call call) {
   try {

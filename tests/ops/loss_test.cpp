@@ -34,7 +34,7 @@ TEST(CrossEntropyOp, RefusesALabelOutsideTheClasses) {
             Code::arg);
 }
 
-// Rows, width and classes of 3, 4 and 5.
+// Operands with 3 rows, width 4 and 5 classes.
 std::vector<Array> linear_operands(bool by_rows, bool with_bias) {
   std::vector<Array> inputs = {random_doubles({3, 4}, 1), random_doubles(by_rows ? Shape{5, 4} : Shape{4, 5}, 2),
                                labels({4, kIgnored, 0})};

@@ -19,7 +19,7 @@ Attributes slice(const Integers &starts, const Integers &ends, const Integers &a
   return {{"starts", starts}, {"ends", ends}, {"axes", axes}, {"steps", steps}};
 }
 
-// The same result whether an axis of the input is stored once or written out.
+// Checks that the result is the same whether an axis of the input is stored once or written out.
 void expect_compact_agrees(const std::string &op, const Attributes &attributes, const Array &x, std::int64_t stored) {
   const Array compact = evaluate(op, attributes, {x})[0], dense = evaluate(op, attributes, {x.densified()})[0];
   EXPECT_TRUE(compact.same_as(dense)) << op;
@@ -116,7 +116,7 @@ TEST(SplitOp, CutsAsListedOrEvenly) {
     EXPECT_NE(code_of([&] { evaluate("Split", {{"split", sizes}}, {counting({5})}, sizes.size()); }), Code::ok);
 }
 
-TEST(SplitOp, GradientMatchesFiniteDifferencesAndFillsUnreadPieces) {
+TEST(SplitOp, GradientMatchesFiniteDifferencesAndFillsUnreadParts) {
   const Attributes attributes = {{"axis", std::int64_t{-1}}, {"split", Integers{2, 1, 4}}};
   expect_gradient({.op = "Split",
                    .attributes = attributes,
@@ -169,7 +169,7 @@ TEST(TriluOp, GradientMatchesFiniteDifferences) {
                      .inputs = {random_doubles({2, 5, 3}, 1)}});
 }
 
-TEST(SplitToSequenceOp, IsTypedAsOneOfItsEqualPieces) {
+TEST(SplitToSequenceOp, IsTypedAsOneOfItsEqualParts) {
   Graph graph;
   const ValueId x = graph.add_value({.name = "x", .type = {DType::f32, {6, 2}}, .origin = Origin::input});
   Node node{.op = "SplitToSequence", .name = "s", .attributes = {{"split", Integers{3, 3}}}, .inputs = {x}};

@@ -7,7 +7,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// Values on both sides of 0, 1 and -1 and off every kink.
+// Values on both sides of 0, 1 and -1, and off every kink.
 Array spread(const Shape &shape) { return random_doubles(shape, 5, -2.03, 2.07); }
 
 TEST(UnaryOps, GradientsMatchFiniteDifferences) {
@@ -51,7 +51,7 @@ TEST(UnaryOps, HaveTheirDefinedValues) {
     const std::vector<double> found = evaluate(op, attributes, {x})[0].doubles();
     for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-12) << op << " " << i;
   };
-  expect("Round", {}, {-2, 0, 0, 2});  // halves to even
+  expect("Round", {}, {-2, 0, 0, 2});  // halves go to even
   expect("Sign", {}, {-1, -1, 1, 1});
   expect("Gelu", {}, {-0.045500263896358417, -0.15426876936299344, 0.34573123063700656, 2.4844758366855413});
   expect("Gelu", {{"approximate", std::string("tanh")}},
@@ -88,7 +88,7 @@ TEST(UnaryOps, RoundOnceToFloat) {
 }
 
 TEST(UnaryOps, TouchARepeatedAxisOnce) {
-  const Array x = random_doubles({1, 3}, 1).expanded({1 << 30, 3});  // 24 GiB, were it written out
+  const Array x = random_doubles({1, 3}, 1).expanded({1 << 30, 3});  // 24 GiB if written out
   EXPECT_EQ(evaluate("Tanh", {}, {x})[0].stored(), (Shape{1, 3}));
 }
 

@@ -1,4 +1,4 @@
-// Declarations outweigh the rules, in an order; where evidence is missing the verdict says that it is a guess.
+// Declarations outweigh the rules, in an order. If evidence is missing, the verdict says that it is a guess.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace protrain::test {
 
 namespace {
 
-using graph::Stored;
+using graph::StoredKind;
 using passes::Evidence;
 using passes::Finding;
 using Values = std::map<std::string, Array>;
@@ -56,7 +56,7 @@ Array counted(const Shape &shape) {
 }  // namespace
 
 TEST(Evidence, AListOutweighsTheExporterAndLeavesTheRestFrozenWhereWeightsStand) {
-  const graph::Declared declared = {.list = {{"m.scale"}}, .kinds = {{"m.base.weight", Stored::parameter}}};
+  const graph::FileDeclarations declared = {.list = {{"m.scale"}}, .kinds = {{"m.base.weight", StoredKind::parameter}}};
   const auto found = judged(two_layers(), {.declared = declared});
   EXPECT_TRUE(is_trained(found.at("m.scale")));
   EXPECT_TRUE(is_frozen(found.at("m.base.weight")));
@@ -77,8 +77,8 @@ TEST(Evidence, NamesOfAListReachWhatTheExporterMadeOfThem) {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("val_3", {4, 4})});
   b.graph.outputs = {b.add("Mul", {x, b.initializer("exp", {})})};
-  const graph::Declared declared = {.list = {{"lin.weight", "scale"}},
-                                    .folded_from = {{"val_3", {"lin.weight"}}, {"exp", {"scale"}}}};
+  const graph::FileDeclarations declared = {.list = {{"lin.weight", "scale"}},
+                                            .folded_from = {{"val_3", {"lin.weight"}}, {"exp", {"scale"}}}};
   const auto found = judged(b.graph, {.declared = declared});
   EXPECT_TRUE(is_trained(found.at("val_3")));
   EXPECT_TRUE(is_sure(found.at("val_3")));
@@ -89,7 +89,7 @@ TEST(Evidence, WhatMayBeAMissingNameOfAListIsDoubtful) {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("onnx::MatMul_7", {4, 4})});
   b.graph.outputs = {b.add("Add", {x, b.initializer("lin.bias", {4})})};
-  const graph::Declared declared = {.list = {{"lin.weight", "lin.bias"}}};
+  const graph::FileDeclarations declared = {.list = {{"lin.weight", "lin.bias"}}};
   const auto found = judged(b.graph, {.declared = declared});
   EXPECT_TRUE(is_trained(found.at("onnx::MatMul_7")));
   EXPECT_NE(found.at("onnx::MatMul_7").doubt.find("lin.weight"), std::string::npos);
@@ -101,8 +101,8 @@ TEST(Evidence, TheExporterTellsParametersFromBuffers) {
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("bank", {4, 4})});
   const ValueId y = b.add("Mul", {b.add("Add", {x, b.initializer("table", {2, 4})}), b.initializer("scale", {})});
   b.graph.outputs = {b.add("Mul", {y, b.initializer("val_9", {4})})};
-  const graph::Declared declared = {
-      .kinds = {{"bank", Stored::buffer}, {"table", Stored::buffer}, {"scale", Stored::parameter}}};
+  const graph::FileDeclarations declared = {
+      .kinds = {{"bank", StoredKind::buffer}, {"table", StoredKind::buffer}, {"scale", StoredKind::parameter}}};
   const auto found = judged(b.graph, {.declared = declared});
   EXPECT_TRUE(is_constant(found.at("bank")));
   EXPECT_TRUE(is_constant(found.at("table")));
@@ -115,7 +115,8 @@ TEST(Evidence, AParameterThatFollowsAFormulaIsFrozenAndDoubtful) {
   HandBuilt b;
   const ValueId x = b.add("Add", {b.input("x", {2, 6, 4}), b.initializer("positions", {6, 4})});
   b.graph.outputs = {b.add("MatMul", {x, b.initializer("w", {4, 4})})};
-  const graph::Declared declared = {.kinds = {{"positions", Stored::parameter}, {"w", Stored::parameter}}};
+  const graph::FileDeclarations declared = {
+      .kinds = {{"positions", StoredKind::parameter}, {"w", StoredKind::parameter}}};
   const auto found = judged(b.graph, {.declared = declared}, {{"positions", counted({6, 4})}});
   EXPECT_TRUE(is_frozen(found.at("positions")));
   EXPECT_FALSE(is_sure(found.at("positions")));
@@ -170,11 +171,11 @@ TEST(Evidence, EqualVectorsThatWereNotAllParametersAreDoubtful) {
   const ValueId x = b.add("Mul", {b.input("x", {2, 4}), b.initializer("norm.weight", {4})});
   b.graph.outputs = {b.add("Mul", {b.add("Tanh", {x}), b.initializer("norm.weight/2", {4})})};
   const passes::FileFacts facts = {.splits = {{.name = "norm.weight/2", .original = "norm.weight", .readers = {}}}};
-  graph::Declared declared = {.kinds = {{"norm.weight", Stored::parameter}}};
+  graph::FileDeclarations declared = {.kinds = {{"norm.weight", StoredKind::parameter}}};
   const auto alone = judged(b.graph, {.declared = declared}, {}, facts);
   EXPECT_FALSE(is_sure(alone.at("norm.weight")));
   EXPECT_FALSE(is_sure(alone.at("norm.weight/2")));
-  declared.kinds.emplace("other.weight", Stored::parameter);
+  declared.kinds.emplace("other.weight", StoredKind::parameter);
   const auto both = judged(b.graph, {.declared = declared}, {}, facts);
   EXPECT_TRUE(is_sure(both.at("norm.weight/2"))) << both.at("norm.weight/2").doubt;
   EXPECT_TRUE(is_trained(both.at("norm.weight/2")));
@@ -191,7 +192,7 @@ TEST(Evidence, StatisticsOfNormalizationsAreNoParametersWhateverTheirRank) {
   EXPECT_TRUE(is_constant(found.at("mean")));
   EXPECT_TRUE(is_constant(found.at("variance")));
   const auto named =
-      judged(b.graph, {.declared = {.kinds = {{"variance", Stored::parameter}}}}, {}, {.statistics = {"variance"}});
+      judged(b.graph, {.declared = {.kinds = {{"variance", StoredKind::parameter}}}}, {}, {.statistics = {"variance"}});
   EXPECT_TRUE(is_constant(named.at("variance"))) << "of equal vectors the exporter may keep the parameter";
 }
 
@@ -271,8 +272,7 @@ TEST(Evidence, ScalesBesideAVarianceThatNothingNormalizesWithAreFrozen) {
   }
 }
 
-// What is left of such a penalty when the exporter took the weights for constants: it shifts the loss and trains
-// nothing.
+// The remains of such a penalty if the exporter took the weights for constants: it shifts the loss and trains nothing.
 TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4});
@@ -308,7 +308,7 @@ TEST(Evidence, ProductsNamedAsNormalizationsHaveOneFoldedIn) {
   }
 }
 
-// tf2onnx drops them where they are zero; nothing but the names tells who wrote the file.
+// tf2onnx drops biases that are zero. Only names tell who wrote the file.
 TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
   HandBuilt b;
   const ValueId w = b.initializer("m/dense/MatMul/ReadVariableOp:0", {4, 4}), bias = b.initializer("m.b", {4});
@@ -324,7 +324,7 @@ TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
 }
 
 // PyTorch's exporter gives every convolution a bias, and optimizers of files make an initializer of it.
-// A fresh model's tokens, and its tables of biases, are zeros all, of which the exporter stores one.
+// A fresh model's tokens and bias tables are all zeros, and the exporter stores them once.
 TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
   HandBuilt b;
   const ValueId token = b.initializer("m.token", {1, 1, 4}), table = b.initializer("m.table", {5, 4});
@@ -413,7 +413,7 @@ TEST(Formula, KnowsTablesThatProgramsWrite) {
   EXPECT_NE(passes::formula_of(Array::from_doubles(type, kernels), false), "");
   EXPECT_NE(passes::formula_of(Array::from_doubles(type, banks), false), "");
   EXPECT_EQ(passes::formula_of(Array::from_doubles(type, random), true), "");
-  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // the row of no waves
+  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // the row without waves
   EXPECT_NE(passes::formula_of(Array::from_doubles({DType::f32, {32}}, hann), false), "");
   EXPECT_EQ(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {1, 0.9999, 1.0002, 1.0001, 0.9998, 1}), false),
             "");

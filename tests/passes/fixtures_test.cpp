@@ -1,4 +1,4 @@
-// Real exports end as short graphs: every parameter found and nothing else, every pattern fused, one block a layer.
+// Real exports end as short graphs: every parameter found and nothing else, every pattern fused, one block per layer.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -14,14 +14,14 @@ namespace {
 
 using Histogram = std::map<std::string, int>;
 
-passes::Prepared prepared(const onnx_import::Model &file) {
+passes::PreparedModel prepared(const onnx_import::Model &file) {
   onnx_import::DimBindings dims;
   for (const std::string &dim : file.symbolic_dims()) dims[dim] = dim == "batch" ? kBatch : kSequence;
   const auto load = [&](const std::string &name) { return file.load(name); };
   return passes::prepare(file.graph(dims), load, {});
 }
 
-passes::Prepared prepared(const std::string &name) {
+passes::PreparedModel prepared(const std::string &name) {
   return prepared(*onnx_import::Model::open(fixture(name + ".onnx")));
 }
 
@@ -79,7 +79,7 @@ class Fixture : public testing::TestWithParam<std::string> {};
 }  // namespace
 
 TEST_P(Fixture, BecomesTheShortGraphOfItsFamily) {
-  const passes::Prepared result = prepared(GetParam());
+  const passes::PreparedModel result = prepared(GetParam());
   EXPECT_EQ(without_reshapes(result.graph), kExpected.at(family_of(GetParam()))) << result.graph.print();
   EXPECT_EQ(result.block_count, 4);
   const std::int64_t window = family_of(GetParam()) == "mistral" ? 16 : 0;
@@ -96,9 +96,9 @@ TEST_P(Fixture, HasPyTorchsParametersAndNoOthers) {
   const nlohmann::json norms = golden(family_of(GetParam()))["step1_param_grad_norms"];
   std::set<std::string> wanted, found;
   for (const auto &[name, norm] : norms.items()) wanted.insert(name);
-  const passes::Prepared result = prepared(GetParam());
+  const passes::PreparedModel result = prepared(GetParam());
   for (ValueId id : result.graph.parameters) found.insert(result.graph.value(id).name);
-  // A table that is tied to the head goes by the name of either.
+  // A table tied to the head has one of the two names.
   if (!wanted.contains("m.lm_head.weight") && found.erase("m.lm_head.weight") > 0)
     found.insert(family_of(GetParam()) == "gpt2" ? "m.transformer.wte.weight" : "m.model.decoder.embed_tokens.weight");
   EXPECT_EQ(found, wanted);

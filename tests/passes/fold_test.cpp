@@ -11,7 +11,7 @@ namespace {
 
 using Histogram = std::map<std::string, int>;
 
-// Folds a graph that was built typed; the numbers must not change.
+// Folds a graph that was built typed. The numbers must not change.
 Graph folded(const Graph &before) {
   Graph graph = before;
   passes::fold(graph);
@@ -141,8 +141,8 @@ TEST(Canonical, NormalizationsGiveTheirStatistics) {
   EXPECT_EQ(only(graph, "RMSNormalization").outputs.size(), 2u);
 }
 
-// These operators have no reference values of their own: `file` says with them what `plain` says without, over the
-// same inputs.
+// These operators have no reference values of their own. `file` uses them and `plain` expresses the same without
+// them, over the same inputs.
 Graph folded_like(const HandBuilt &file, const HandBuilt &plain) {
   Graph graph = file.graph;
   passes::fold(graph);
@@ -227,7 +227,8 @@ TEST(Canonical, RotaryEmbeddingPicksItsPositions) {
     const auto picked = [&](ValueId table) {
       return b->reshape(b->add("Gather", {table, positions}, {{"axis", std::int64_t{0}}}), {2, 1, 5, 4, 1});
     };
-    cos = picked(cos), sin = picked(sin);
+    cos = picked(cos);
+    sin = picked(sin);
     const ValueId pairs = b->reshape(x, {2, 3, 5, 4, 2});
     const ValueId even = b->slice(pairs, 4, 0, 1), odd = b->slice(pairs, 4, 1, 2);
     const ValueId first = b->add("Sub", {b->add("Mul", {even, cos}), b->add("Mul", {odd, sin})});

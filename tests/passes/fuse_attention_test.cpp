@@ -1,4 +1,4 @@
-// Attention and rotary embeddings in pieces, as exporters write them.
+// Attention and rotary embeddings as single operators, the way exporters write them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Graph fused(const Graph &before) {
   return graph;
 }
 
-// What is added to hide key j from query i: everything later, and everything `window` or more before.
+// A mask that hides key j from query i: everything later, and everything `window` or more before.
 Array causal_mask(double hidden, std::int64_t window = 0, std::int64_t keys = kQueries) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < kQueries; ++i)
@@ -43,19 +43,19 @@ Attributes last_axis() { return {{"axis", std::int64_t{-1}}}; }
 
 struct Form {
   std::int64_t kv_heads = kHeads;
-  bool prescaled = false;       // q and k carry the square root of the scale each
+  bool prescaled = false;       // q and k each carry the square root of the scale
   bool flat_transpose = false;  // k is transposed as (B * H, S, D)
   bool guard = false;
 };
 
-struct Pieces {
+struct AttentionInputs {
   HandBuilt b;
   ValueId q, k, v;
 };
 
 // q, k, v in (B, H, S, D), as a model has them after its projections.
-Pieces heads(Form form) {
-  Pieces p;
+AttentionInputs heads(Form form) {
+  AttentionInputs p;
   const auto head = [&](const char *name, std::int64_t count) {
     const ValueId x = p.b.input(name, {kBatch, kQueries, count * kWidth});
     const ValueId scaled = p.b.add("Mul", {x, p.b.parameter(std::string(name) + "_scale", {count * kWidth})});
@@ -75,7 +75,7 @@ Pieces heads(Form form) {
   return p;
 }
 
-ValueId scores(Pieces &p, Form form) {
+ValueId scores(AttentionInputs &p, Form form) {
   HandBuilt &b = p.b;
   ValueId kt = b.transpose(p.k, {0, 1, 3, 2});
   if (form.flat_transpose) {
@@ -89,7 +89,7 @@ ValueId scores(Pieces &p, Form form) {
   return b.add("Div", {b.add("MatMul", {p.q, kt}), b.number(2)});
 }
 
-Graph finish(Pieces &p, ValueId masked, Form form) {
+Graph finish(AttentionInputs &p, ValueId masked, Form form) {
   HandBuilt &b = p.b;
   ValueId probabilities = b.add("Softmax", {masked}, last_axis());
   if (form.guard) probabilities = b.add("Where", {b.add("IsNaN", {probabilities}), b.number(0), probabilities});
@@ -99,7 +99,7 @@ Graph finish(Pieces &p, ValueId masked, Form form) {
 }
 
 Graph masked_attention(Form form, const Array &mask) {
-  Pieces p = heads(form);
+  AttentionInputs p = heads(form);
   return finish(p, p.b.add("Add", {scores(p, form), p.b.constant(mask)}), form);
 }
 
@@ -134,22 +134,22 @@ TEST(FuseAttention, ReadsWindowsFromTheValuesOfMasks) {
 
 TEST(FuseAttention, KeepsOtherMasksAsABias) {
   std::vector<double> values = causal_mask(kLowest).doubles();
-  values[7] = -0.5;  // a visible key with a malus
+  values[7] = -0.5;  // a visible key with a penalty
   const Array mask = Array::from_doubles({DType::f64, {1, 1, kQueries, kQueries}}, values);
   expect_attention(fused(masked_attention({}, mask)), 0, 0, 4);
 }
 
 TEST(FuseAttention, TakesMasksThatArriveAtRunTime) {
-  Pieces p = heads({});
+  AttentionInputs p = heads({});
   const ValueId mask = p.b.input("mask", {kBatch, 1, 1, kQueries});
   expect_attention(fused(finish(p, p.b.add("Add", {scores(p, {}), mask}), {})), 0, 0, 4);
 }
 
-// What a constant hides leaves the bias, and what is left of a padding mask is one row a sample.
+// The constant part leaves the bias, and the rest of a padding mask is one row per sample.
 TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
   for (const double hidden : {-kInfinity, kLowest})
     for (const std::int64_t window : {0, 3}) {
-      Pieces p = heads({});
+      AttentionInputs p = heads({});
       Integers visible;
       for (double value : causal_mask(1, window).doubles()) visible.push_back(value == 0);
       const ValueId fixed = p.b.constant(Array::from_integers({DType::boolean, {1, 1, kQueries, kQueries}}, visible));
@@ -167,7 +167,7 @@ TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
 }
 
 TEST(FuseAttention, TakesBooleanMasksByWhere) {
-  Pieces p = heads({});
+  AttentionInputs p = heads({});
   std::vector<std::int64_t> visible;
   for (double value : causal_mask(1).doubles()) visible.push_back(value == 0);
   const ValueId mask = p.b.constant(Array::from_integers({DType::boolean, {1, 1, kQueries, kQueries}}, visible));
@@ -175,7 +175,7 @@ TEST(FuseAttention, TakesBooleanMasksByWhere) {
 }
 
 TEST(FuseAttention, FollowsHeadsThatWereMergedIntoTheBatch) {
-  Pieces p = heads({});
+  AttentionInputs p = heads({});
   HandBuilt &b = p.b;
   const Integers flat = {kBatch * kHeads, kQueries, kWidth}, square = {kBatch * kHeads, kQueries, kQueries};
   const ValueId q = b.reshape(b.add("Mul", {p.q, b.number(0.5)}), flat), k = b.reshape(p.k, flat);
@@ -190,7 +190,7 @@ TEST(FuseAttention, FollowsHeadsThatWereMergedIntoTheBatch) {
 }
 
 TEST(FuseAttention, FindsSoftCaps) {
-  Pieces p = heads({});
+  AttentionInputs p = heads({});
   const ValueId capped =
       p.b.add("Mul", {p.b.add("Tanh", {p.b.add("Div", {scores(p, {}), p.b.number(3)})}), p.b.number(3)});
   const Graph graph = fused(finish(p, p.b.add("Add", {capped, p.b.constant(causal_mask(kLowest))}), {}));
@@ -211,7 +211,7 @@ TEST(FuseAttention, WithoutAGuardARowThatSeesNothingStays) {
 }
 
 TEST(FuseAttention, LeavesALearnedBiasAndProbabilitiesThatOthersRead) {
-  Pieces learned = heads({});
+  AttentionInputs learned = heads({});
   const ValueId bias = learned.b.parameter("bias", {1, kHeads, kQueries, kQueries});
   EXPECT_FALSE(histogram(fused(finish(learned, learned.b.add("Add", {scores(learned, {}), bias}), {})))
                    .contains("FusedAttention"));
@@ -222,7 +222,7 @@ TEST(FuseAttention, LeavesALearnedBiasAndProbabilitiesThatOthersRead) {
 }
 
 TEST(FuseAttention, LeavesASoftmaxOverQueries) {
-  Pieces p = heads({});
+  AttentionInputs p = heads({});
   const ValueId probabilities = p.b.add("Softmax", {scores(p, {})}, {{"axis", std::int64_t{2}}});
   p.b.graph.outputs = {p.b.add("MatMul", {probabilities, p.v})};
   EXPECT_FALSE(histogram(fused(p.b.graph)).contains("FusedAttention"));
@@ -233,25 +233,25 @@ namespace {
 struct RotaryForm {
   bool heads_first = true;
   bool equal_halves = true;
-  std::int64_t passed = 0;  // elements of a head that are not turned
+  std::int64_t passed = 0;  // elements of a head that are not rotated
 };
 
 Graph rotary(RotaryForm form) {
   HandBuilt b;
-  const std::int64_t turned = 4, width = turned + form.passed;
+  const std::int64_t rotated = 4, width = rotated + form.passed;
   const ValueId whole = form.heads_first ? b.transpose(b.input("x", {2, 3, 5, width}), kSwapHeads)
                                          : b.input("x", {2, 3, 5, width});  // 3 positions, 5 heads
-  const ValueId x = form.passed > 0 ? b.slice(whole, 3, 0, turned) : whole;
+  const ValueId x = form.passed > 0 ? b.slice(whole, 3, 0, rotated) : whole;
   std::vector<double> angles;
   for (int i = 0; i < 3; ++i)
-    for (int j = 0; j < turned; ++j) angles.push_back(i * std::pow(10.0, form.equal_halves ? -(j % 2) : -j));
-  const Shape shape = form.heads_first ? Shape{1, 1, 3, turned} : Shape{1, 3, 1, turned};
+    for (int j = 0; j < rotated; ++j) angles.push_back(i * std::pow(10.0, form.equal_halves ? -(j % 2) : -j));
+  const Shape shape = form.heads_first ? Shape{1, 1, 3, rotated} : Shape{1, 3, 1, rotated};
   const ValueId angle = b.constant(Array::from_doubles({DType::f64, shape}, angles));
   const ValueId cos = b.add("Cos", {angle}), sin = b.add("Sin", {angle});
   const ValueId half =
       b.add("Concat", {b.add("Neg", {b.slice(x, -1, 2, 4)}), b.slice(x, -1, 0, 2)}, {{"axis", std::int64_t{-1}}});
   ValueId y = b.add("Add", {b.add("Mul", {x, cos}), b.add("Mul", {half, sin})});
-  if (form.passed > 0) y = b.add("Concat", {y, b.slice(whole, 3, turned, width)}, {{"axis", std::int64_t{3}}});
+  if (form.passed > 0) y = b.add("Concat", {y, b.slice(whole, 3, rotated, width)}, {{"axis", std::int64_t{3}}});
   b.graph.outputs = {form.heads_first ? b.transpose(y, kSwapHeads) : y};
   return b.graph;
 }

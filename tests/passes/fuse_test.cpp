@@ -1,4 +1,4 @@
-// Each fusion: the pattern becomes the fused operator and the numbers stay; near misses stay as they are.
+// Each fusion: the pattern becomes the fused operator and the numbers stay the same. Near misses stay as they are.
 #include <gtest/gtest.h>
 
 #include "passes/hand_built.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Histogram = std::map<std::string, int>;
 
-// Fuses as prepare() does; the numbers must not change.
+// Fuses as prepare() does. The numbers must not change.
 Graph fused(const Graph &before) {
   Graph graph = before;
   passes::clean_up(graph);
@@ -156,7 +156,7 @@ TEST(FuseSilu, FindsItAndLeavesAGateThatOthersRead) {
 
 namespace {
 
-// u times what `op` makes of g, in either order.
+// u times the result of `op` on g, in either order.
 Graph gated(const std::string &op, Attributes attributes, bool activation_first) {
   HandBuilt b;
   const ValueId g = b.input("g", {3, 5}), u = b.input("u", {3, 5}), f = b.add(op, {g}, std::move(attributes));

@@ -1,4 +1,4 @@
-// Reading data at constant places.
+// Reading data at constant indices.
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
@@ -6,10 +6,10 @@ namespace protrain::test {
 
 namespace {
 
-Graph read_at(const Array &places, Shape shape) {
+Graph read_at(const Array &indices, Shape shape) {
   HandBuilt b;
   const ValueId x = b.input("x", std::move(shape));
-  b.graph.outputs = {b.add("Gather", {x, b.constant(places)}, {{"axis", std::int64_t{0}}})};
+  b.graph.outputs = {b.add("Gather", {x, b.constant(indices)}, {{"axis", std::int64_t{0}}})};
   Graph graph = b.graph;
   passes::fold(graph);
   graph::verify(graph);
@@ -19,26 +19,26 @@ Graph read_at(const Array &places, Shape shape) {
 
 }  // namespace
 
-TEST(Gather, OfARunOfPlacesIsACut) {
-  const Array places = Array::from_integers({DType::i64, {2, 2}}, {-5, 2, 3, 4});
-  EXPECT_EQ(histogram(read_at(places, {6, 3})), (std::map<std::string, int>{{"Slice", 1}, {"Reshape", 1}}));
+TEST(Gather, OfConsecutiveIndicesIsACut) {
+  const Array indices = Array::from_integers({DType::i64, {2, 2}}, {-5, 2, 3, 4});
+  EXPECT_EQ(histogram(read_at(indices, {6, 3})), (std::map<std::string, int>{{"Slice", 1}, {"Reshape", 1}}));
 }
 
-TEST(Gather, OfAllPlacesIsAReshape) {
-  const Array places = Array::from_integers({DType::i64, {2, 1, 3}}, {0, 1, 2, 3, 4, 5});
-  EXPECT_EQ(histogram(read_at(places, {6, 3})), (std::map<std::string, int>{{"Reshape", 1}}));
+TEST(Gather, OfAllIndicesIsAReshape) {
+  const Array indices = Array::from_integers({DType::i64, {2, 1, 3}}, {0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(histogram(read_at(indices, {6, 3})), (std::map<std::string, int>{{"Reshape", 1}}));
 }
 
 // Masks are indexed by (sample, key), again for each query.
-TEST(Gather, AtPlacesThatRepeatReadsOnce) {
-  const Array places = Array::from_integers({DType::i64, {2, 1, 3}}, {0, 1, 2, 3, 4, 5}).expanded({2, 7, 3});
-  const Graph graph = read_at(places, {6});
+TEST(Gather, OfRepeatedIndicesReadsOnce) {
+  const Array indices = Array::from_integers({DType::i64, {2, 1, 3}}, {0, 1, 2, 3, 4, 5}).expanded({2, 7, 3});
+  const Graph graph = read_at(indices, {6});
   EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Reshape", 1}, {"Expand", 1}}));
 }
 
-TEST(Gather, AtOtherPlacesStays) {
-  const Array places = Array::from_integers({DType::i64, {3}}, {0, 2, 1});
-  EXPECT_EQ(histogram(read_at(places, {6, 3})), (std::map<std::string, int>{{"Gather", 1}}));
+TEST(Gather, OfOtherIndicesStays) {
+  const Array indices = Array::from_integers({DType::i64, {3}}, {0, 2, 1});
+  EXPECT_EQ(histogram(read_at(indices, {6, 3})), (std::map<std::string, int>{{"Gather", 1}}));
 }
 
 }  // namespace protrain::test

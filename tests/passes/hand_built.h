@@ -1,4 +1,4 @@
-// Small graphs by hand, typed as they are built, and the yardstick of every pass: the same outputs in float64.
+// Small graphs built by hand, typed as they grow, and the yardstick of every pass: the same outputs in float64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ class HandBuilt {
     const graph::NodeId id = graph.add_node(node, std::vector<std::string>(outputs, op + "_out"));
     const std::vector<ValueId> made = graph.node(id).outputs;
     for (ValueId in : graph.node(id).inputs)
-      if (graph.value(in).type.dtype == DType::none) return made;  // after an operator that is unknown
+      if (graph.value(in).type.dtype == DType::none) return made;  // after an unknown operator
     if (ops::find(op) == nullptr) return made;
     const std::vector<graph::Type> types = ops::infer(graph, graph.node(id));
     for (std::size_t i = 0; i < made.size(); ++i) graph.value(made[i]).type = types.at(i);
@@ -78,7 +78,7 @@ class HandBuilt {
   }
 };
 
-// Numbers in (-1, 1) that depend on the seed alone; for integers, 0 .. 3.
+// Numbers in (-1, 1) that depend only on the seed; integers are 0 to 3.
 inline Array some_values(const graph::Type &type, std::uint64_t seed) {
   std::vector<double> values;
   std::uint64_t state = seed * 2862933555777941757ULL + 3037000493ULL;

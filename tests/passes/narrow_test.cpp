@@ -1,4 +1,4 @@
-// A float32 graph in bfloat16 or float16: what is rounded, what stays float32, and that it still means the same.
+// A float32 graph in bfloat16 or float16: what is rounded, what stays float32, and that its meaning stays.
 #include <gtest/gtest.h>
 
 #include "errors.h"
@@ -42,7 +42,7 @@ TEST_P(Narrow, RoundsParametersAndWhatIsComputedOfThem) {
   g.narrow(g.mean(g.add("MatMul", {y, g.weight("v", {4, 4})})));
   EXPECT_EQ(g.dtype(w), GetParam());
   EXPECT_EQ(g.dtype(y), GetParam());
-  EXPECT_EQ(g.dtype(x), kWide);  // as users set it; rounded where it meets the weight
+  EXPECT_EQ(g.dtype(x), kWide);  // as the user sets it; rounded where it meets the weight
   EXPECT_EQ(histogram(g.graph).at("Cast"), 2);
 }
 
@@ -50,11 +50,11 @@ TEST_P(Narrow, LeavesWhatIsComputedOfInputsAloneUpToWhereItMeetsData) {
   Float32 g(GetParam());
   const ValueId positions = g.data("positions", {2, 4}), angle = g.add("Mul", {positions, g.scalar(0.1)});
   const ValueId cosine = g.add("Cos", {angle}), h = g.add("MatMul", {g.data("x", {2, 3}), g.weight("w", {3, 4})});
-  const ValueId turned = g.add("Mul", {h, cosine});
-  g.narrow(g.mean(g.add("MatMul", {turned, g.weight("v", {4, 4})})));
+  const ValueId rotated = g.add("Mul", {h, cosine});
+  g.narrow(g.mean(g.add("MatMul", {rotated, g.weight("v", {4, 4})})));
   EXPECT_EQ(g.dtype(angle), kWide);
   EXPECT_EQ(g.dtype(cosine), kWide);
-  EXPECT_EQ(g.dtype(turned), GetParam());
+  EXPECT_EQ(g.dtype(rotated), GetParam());
 }
 
 TEST_P(Narrow, RoundsAConstantOnceForAllThatReadIt) {
@@ -87,7 +87,7 @@ TEST_P(Narrow, KeepsTheLowestFloatOfAMaskFinite) {
   }
 }
 
-// A large number on the way from the last product to the loss is no mask.
+// A large number between the last product and the loss is no mask.
 TEST_P(Narrow, LeavesNumbersThatStayFloat32AsTheyAre) {
   Float32 g(GetParam());
   const ValueId y = g.add("MatMul", {g.data("x", {4, 3}), g.weight("w", {3, 8})});
@@ -122,7 +122,7 @@ TEST_P(Narrow, AsksTheOperatorsWhatTheySumInFloat32) {
   EXPECT_EQ(g.dtype(normal[2]), kWide);
   EXPECT_EQ(g.dtype(loss[0]), kWide);
   EXPECT_EQ(g.dtype(loss[1]), kWide);
-  EXPECT_EQ(histogram(g.graph).at("Cast"), 1);  // of x: the loss reads what the norm makes as it is
+  EXPECT_EQ(histogram(g.graph).at("Cast"), 1);  // for x; the loss reads the norm's result as it is
 }
 
 TEST_P(Narrow, LetsABiasOfAttentionStayFloat32) {
@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Narrow, testing::Values(DType::bf16, DType::f16)
 
 class NarrowFixture : public testing::TestWithParam<std::tuple<std::string, DType>> {};
 
-// Output 0 is what the operator computes, but for losses; the others are statistics.
+// Output 0 is the operator's result (for losses it stays float32); the others are statistics.
 bool stays_float32(const graph::Node &node, std::size_t output) {
   const bool has_statistics = node.op == "FusedAttention" || node.op.ends_with("Normalization");
   return node.op == "LinearCrossEntropy" || (has_statistics && output > 0);
@@ -177,7 +177,7 @@ TEST_P(NarrowFixture, IsNarrowButForTheLossAndStatisticsAndNeedsNoCasts) {
   const auto file = onnx_import::Model::open(fixture(name + ".onnx"));
   onnx_import::DimBindings dims;
   for (const std::string &dim : file->symbolic_dims()) dims[dim] = dim == "batch" ? kBatch : kSequence;
-  passes::Prepared prepared =
+  passes::PreparedModel prepared =
       passes::prepare(file->graph(dims), [&](const std::string &name) { return file->load(name); }, {});
   Graph &graph = prepared.graph;
   const Graph before = graph;

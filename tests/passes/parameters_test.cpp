@@ -1,4 +1,4 @@
-// What is trainable is found, not named.
+// Trainable initializers are found without naming them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace protrain::test {
 
 namespace {
 
-struct Found {
+struct FoundParameters {
   Graph graph;
   std::vector<passes::Finding> findings;
   std::vector<std::string> loaded;
@@ -31,9 +31,9 @@ struct Found {
 
 using Values = std::map<std::string, Array>;
 
-Found find(Graph graph, const passes::Choices &choices = {}, const Values &values = {},
-           const passes::FileFacts &facts = {}) {
-  Found found{std::move(graph), {}, {}};
+FoundParameters find(Graph graph, const passes::Choices &choices = {}, const Values &values = {},
+                     const passes::FileFacts &facts = {}) {
+  FoundParameters found{std::move(graph), {}, {}};
   passes::fold(found.graph);
   const auto load = [&](const std::string &name) {
     found.loaded.push_back(name);
@@ -69,7 +69,7 @@ TEST(Parameters, StandWhereWeightsStand) {
   x = b.add("Mul", {x, b.add("Add", {b.number(1), b.initializer("gain", {6})})});
   const ValueId token = b.add("Expand", {b.initializer("token", {1, 1, 6})}, {{"shape", Integers{2, 1, 6}}});
   b.graph.outputs = {b.add("Concat", {token, x}, {{"axis", std::int64_t{1}}})};
-  const Found found = find(b.graph);
+  const FoundParameters found = find(b.graph);
   EXPECT_EQ(found.parameters(), (Names{"table", "positions", "scale", "bias", "linear", "gain", "token"}));
   EXPECT_EQ(found.graph.parameters.size(), 7u);
   EXPECT_EQ(found.graph.value(found.graph.parameters[0]).name, "table");
@@ -102,13 +102,13 @@ TEST(Parameters, MasksFrequenciesAndScalarsAreConstants) {
   const ValueId positions = b.constant(some_values({DType::f64, {1, 1, 3}}, 1));
   const ValueId angles = b.transpose(
       b.add("MatMul", {b.reshape(b.initializer("inverse_frequencies", {6}), {1, 6, 1}), positions}), {0, 2, 1});
-  const ValueId turned = b.add("Mul", {x, b.reshape(b.add("Cos", {angles}), {1, 1, 3, 6})});
-  const ValueId scaled = b.add("Mul", {turned, b.initializer("scalar", {1})});
+  const ValueId rotated = b.add("Mul", {x, b.reshape(b.add("Cos", {angles}), {1, 1, 3, 6})});
+  const ValueId scaled = b.add("Mul", {rotated, b.initializer("scalar", {1})});
   const ValueId scores = b.add("MatMul", {scaled, b.transpose(scaled, {0, 1, 3, 2})});
   const ValueId slopes = b.add("Add", {scores, b.add("Mul", {b.initializer("slopes", {4, 1, 1}), positions})});
   const ValueId masked = b.add("Add", {slopes, b.slice(b.initializer("mask", {1, 1, 9, 3}), 2, 0, 3)});
   b.graph.outputs = {b.add("Softmax", {masked}, {{"axis", std::int64_t{-1}}})};
-  const Found found = find(b.graph);
+  const FoundParameters found = find(b.graph);
   EXPECT_EQ(found.parameters(), Names{});
   const std::set<std::string> loaded(found.loaded.begin(), found.loaded.end());
   EXPECT_EQ(loaded, (std::set<std::string>{"inverse_frequencies", "scalar", "slopes", "mask"}));
@@ -146,7 +146,7 @@ TEST(Parameters, UnreadInitializersAreNotLoaded) {
   HandBuilt b;
   b.initializer("unread", {100});
   b.graph.outputs = {b.add("Exp", {b.input("x", {2})})};
-  const Found found = find(b.graph);
+  const FoundParameters found = find(b.graph);
   EXPECT_TRUE(found.loaded.empty());
   EXPECT_EQ(found.findings.at(0).reason, "is read by nothing");
 }
@@ -155,7 +155,7 @@ TEST(Parameters, ChoicesOverruleTheRules) {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("layer.weight", {4, 4})});
   b.graph.outputs = {b.add("Mul", {x, b.initializer("layer.scale", {})})};
-  const Found found = find(b.graph, {.trainable = {"*.scale"}, .frozen = {"layer.w*"}});
+  const FoundParameters found = find(b.graph, {.trainable = {"*.scale"}, .frozen = {"layer.w*"}});
   EXPECT_EQ(found.parameters(), (Names{"layer.weight", "layer.scale"}));
   EXPECT_TRUE(found.findings[0].frozen);
   EXPECT_TRUE(found.graph.value(found.graph.find("layer.weight")).frozen);
@@ -168,18 +168,18 @@ TEST(Parameters, AHeadThatEqualsTheTableTransposedIsTheTable) {
   const ValueId x = b.add("Gather", {b.initializer("table", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
   b.graph.outputs = {b.add("MatMul", {x, b.initializer("head", {4, 9})})};
   const Array table = some_values({DType::f64, {9, 4}}, 3);
-  std::vector<double> turned(36);
+  std::vector<double> transposed(36);
   for (std::size_t i = 0; i < 9; ++i)
-    for (std::size_t j = 0; j < 4; ++j) turned[j * 9 + i] = table.doubles()[i * 4 + j];
-  const Array equal = Array::from_doubles({DType::f64, {4, 9}}, turned);
-  const Found tied = find(b.graph, {}, {{"table", table}, {"head", equal}});
+    for (std::size_t j = 0; j < 4; ++j) transposed[j * 9 + i] = table.doubles()[i * 4 + j];
+  const Array equal = Array::from_doubles({DType::f64, {4, 9}}, transposed);
+  const FoundParameters tied = find(b.graph, {}, {{"table", table}, {"head", equal}});
   EXPECT_EQ(tied.parameters(), Names{"table"});
   EXPECT_EQ(tied.findings[1].tied_to, "table");
 
-  turned[5] += 1e-9;
-  EXPECT_EQ(
-      find(b.graph, {}, {{"table", table}, {"head", Array::from_doubles({DType::f64, {4, 9}}, turned)}}).parameters(),
-      (Names{"table", "head"}));
+  transposed[5] += 1e-9;
+  EXPECT_EQ(find(b.graph, {}, {{"table", table}, {"head", Array::from_doubles({DType::f64, {4, 9}}, transposed)}})
+                .parameters(),
+            (Names{"table", "head"}));
   const Values constant = {{"table", Array::filled({DType::f64, {9, 4}}, 1)},
                            {"head", Array::filled({DType::f64, {4, 9}}, 1)}};
   EXPECT_EQ(find(b.graph, {}, constant).parameters(), (Names{"table", "head"}));
@@ -191,12 +191,12 @@ TEST(Parameters, TiesMakeOneOfSeveral) {
   const ValueId x = b.add("Gather", {b.initializer("table", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
   const ValueId y = b.add("Gather", {b.initializer("decoder.table", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
   b.graph.outputs = {b.add("MatMul", {b.add("Add", {x, y}), b.initializer("head", {4, 9})})};
-  const Found tied = find(b.graph, {.ties = {"*table|head"}});
+  const FoundParameters tied = find(b.graph, {.ties = {"*table|head"}});
   EXPECT_EQ(tied.parameters(), Names{"table"});
   EXPECT_EQ(tied.findings[1].tied_to, "table");
-  EXPECT_FALSE(tied.findings[1].turned);
+  EXPECT_FALSE(tied.findings[1].transposed);
   EXPECT_EQ(tied.findings[2].tied_to, "table");
-  EXPECT_TRUE(tied.findings[2].turned);
+  EXPECT_TRUE(tied.findings[2].transposed);
   EXPECT_EQ(tied.findings[2].reason, "by the option `tie` the transpose of table");
   EXPECT_EQ(find(b.graph, {.ties = {"table|decoder.table"}}).parameters(), (Names{"table", "head"}));
 }
@@ -210,7 +210,7 @@ TEST(Parameters, TiesOfNothingAndOfOtherShapesAreRefused) {
   EXPECT_EQ(code_of([&] { find(b.graph, {.ties = {"c*"}}); }), Code::arg);
 }
 
-// T5's biases by distance meet scores through a choice by data; BEiT's token stands where data hides others.
+// T5's biases by distance reach scores through a choice by data. BEiT's token stands where data hides others.
 TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
   HandBuilt b;
   const ValueId sum = b.add("Add", {b.input("x", {}), b.initializer("m.bias", {1})});
@@ -265,7 +265,7 @@ TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
   x = b.add("Add", {x, b.initializer("row", {1, 4})});
   x = b.add("Add", {x, b.initializer("full_row", {1, 4})});
   b.graph.outputs = {b.add("Add", {x, b.initializer("zeros", {4})})};
-  std::vector<double> halves(20, 0.0), turns(20, 0.0);  // the first row stands for padding
+  std::vector<double> halves(20, 0.0), turns(20, 0.0);  // the first row is padding
   for (std::size_t row = 1; row < 5; ++row)
     for (std::size_t i = 0; i < 2; ++i) {
       const double angle = static_cast<double>(row) / (i == 0 ? 1 : 7);
@@ -280,7 +280,7 @@ TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
   EXPECT_EQ(find(b.graph, {}, values).parameters(), (Names{"learned", "full_row", "zeros"}));
 }
 
-// Rows that a padding mask multiplies are embeddings; cosines are multiplied by what the model computes.
+// Rows that a padding mask multiplies are embeddings. Cosines are multiplied by computed values.
 TEST(Parameters, ATableMultipliedByAMaskIsLearned) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {2, 3}, DType::i64), mask = b.input("mask", {2, 3, 1});

@@ -23,7 +23,7 @@ struct Form {
   Attributes attributes = {};
 };
 
-// The node as files have it; {result, mask}.
+// The node as in files: {result, mask}.
 std::vector<ValueId> file_dropout(HandBuilt &b, ValueId x, const Form &form = {}) {
   const ValueId ratio = form.ratio ? b.number(*form.ratio, DType::f32) : kNone;
   const ValueId training = form.training ? b.number(*form.training ? 1 : 0, DType::boolean) : kNone;

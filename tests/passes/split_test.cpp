@@ -1,4 +1,4 @@
-// Vectors that an exporter merged are one for each place again; those of shared layers stay one.
+// Vectors that an exporter merged become one per place again; those of shared layers stay one.
 #include "passes/parameters/split.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The names of what was split off, given values by name; ones where there is none.
+// The names of the new vectors. Values are given by name, ones by default.
 Names split(Graph &graph, const std::map<std::string, Array> &values = {}) {
   const auto load = [&](const std::string &name) {
     const auto found = values.find(name);
@@ -24,7 +24,7 @@ Names split(Graph &graph, const std::map<std::string, Array> &values = {}) {
   return names;
 }
 
-class Merged : public testing::Test {
+class MergedVectors : public testing::Test {
  protected:
   ValueId norm(ValueId x) { return b.add("RMSNormalization", {x, ones}); }
   ValueId product(ValueId x, const std::string &w) {
@@ -44,7 +44,7 @@ class Merged : public testing::Test {
   const ValueId ones = b.initializer("ones", {4});
 };
 
-TEST_F(Merged, NormsOfDifferentLayersAreOnesOfTheirOwn) {
+TEST_F(MergedVectors, NormsOfDifferentLayersAreOnesOfTheirOwn) {
   ValueId h = x;
   for (const char *w : {"w0", "w1", "w2"}) h = sum(h, product(norm(h), w));
   b.graph.outputs = {norm(h)};
@@ -52,28 +52,28 @@ TEST_F(Merged, NormsOfDifferentLayersAreOnesOfTheirOwn) {
   EXPECT_EQ(read_by("RMSNormalization").size(), 4u);
 }
 
-TEST_F(Merged, NormsAfterTheResidualToo) {
+TEST_F(MergedVectors, NormsAfterTheResidualToo) {
   ValueId h = x;
   for (const char *w : {"w0", "w1"}) h = norm(sum(h, product(h, w)));
   b.graph.outputs = {h};
   EXPECT_EQ(split(b.graph), Names{"ones/2"});
 }
 
-TEST_F(Merged, BiasesOfProductsThatMeetLaterToo) {
+TEST_F(MergedVectors, BiasesOfProductsThatMeetLaterToo) {
   const ValueId q = sum(product(x, "q"), ones), k = sum(product(x, "k"), ones);
   const ValueId scores = b.add("MatMul", {q, b.transpose(k, {1, 0})});
   b.graph.outputs = {product(b.add("MatMul", {scores, sum(product(x, "v"), ones)}), "o")};
   EXPECT_EQ(split(b.graph), (Names{"ones/2", "ones/3"}));
 }
 
-TEST_F(Merged, ALayerThatIsAppliedThriceKeepsItsVectors) {
+TEST_F(MergedVectors, ALayerThatIsAppliedThriceKeepsItsVectors) {
   ValueId h = x;
   for (int i = 0; i < 3; ++i) h = sum(h, product(norm(h), "w"));
   b.graph.outputs = {h};
   EXPECT_EQ(split(b.graph), Names{});
 }
 
-TEST_F(Merged, AVarianceThatIsAnIdentityOfItsScaleIsOneOfItsOwn) {
+TEST_F(MergedVectors, AVarianceThatIsAnIdentityOfItsScaleIsOneOfItsOwn) {
   const ValueId mean = b.initializer("mean", {4}), bias = b.initializer("bias", {4});
   const ValueId scale = b.add("Identity", {b.add("Identity", {ones})});
   b.graph.outputs = {b.add("BatchNormalization", {x, scale, bias, mean, b.add("Identity", {ones})})};
@@ -83,7 +83,7 @@ TEST_F(Merged, AVarianceThatIsAnIdentityOfItsScaleIsOneOfItsOwn) {
   EXPECT_EQ(norm.inputs.at(4), b.graph.find("ones/2"));
 }
 
-TEST_F(Merged, ASharedLayerKeepsItsOwnAmongOthers) {
+TEST_F(MergedVectors, ASharedLayerKeepsItsOwnAmongOthers) {
   ValueId h = sum(x, product(norm(x), "first"));
   for (int i = 0; i < 2; ++i) h = sum(h, product(norm(h), "shared"));
   b.graph.outputs = {h};
@@ -91,7 +91,7 @@ TEST_F(Merged, ASharedLayerKeepsItsOwnAmongOthers) {
   EXPECT_EQ(read_by("RMSNormalization").size(), 2u);
 }
 
-TEST_F(Merged, ValuesThatDifferWereTrainedTogether) {
+TEST_F(MergedVectors, ValuesThatDifferWereTrainedTogether) {
   const ValueId h = sum(x, product(norm(x), "w0"));
   b.graph.outputs = {product(norm(h), "w1")};
   const Graph before = b.graph;
@@ -99,14 +99,14 @@ TEST_F(Merged, ValuesThatDifferWereTrainedTogether) {
   EXPECT_EQ(b.graph.print(), before.print());
 }
 
-TEST_F(Merged, MasksAreNoWeights) {
+TEST_F(MergedVectors, MasksAreNoWeights) {
   const ValueId h = product(norm(x), "w0");
   b.graph.outputs = {b.add("Where", {b.add("Less", {h, ones}), product(h, "w1"), ones})};
   EXPECT_EQ(split(b.graph), Names{});
 }
 
-// What a split says must be enough to repeat it on the file.
-TEST_F(Merged, ReadersAreToldByWhatTheyMake) {
+// A split must hold enough to be repeated on the file.
+TEST_F(MergedVectors, ReadersAreNamedByTheirOutput) {
   const ValueId h = sum(x, product(norm(x), "w0")), y = norm(h);
   b.graph.outputs = {product(y, "w1")};
   const std::vector<graph::Split> splits = passes::split_merged(b.graph, [](const std::string &) {

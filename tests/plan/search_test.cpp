@@ -203,7 +203,7 @@ TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
   }
 }
 
-// `bandwidth`: bytes per second, which is what values that are cheap to recompute cost beside products. Launches cost nothing.
+// `bandwidth`, in bytes per second, is all that values that are cheap to recompute cost. Launches cost nothing.
 Found found_where_memory_moves(double bandwidth) {
   profile::Profile machine = small_machine(true);
   machine.device_bandwidth = bandwidth;

@@ -1,4 +1,4 @@
-// A workbench: a session's state and memory, and an executor that runs whatever Program it is given on it.
+// A workbench: a session's state and memory, and an executor that runs any Program on it.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,8 @@ class Bench {
   const program::Program &program() const { return draft().programs.variants[0].step; }
   run::Store &store() { return machine_.store(); }
 
-  // Takes `program` in place of the session's; `workers`: one for each queue beside compute. Those that an asynchronous
-  // device does not run have one.
+  // Loads `program` in place of the session's. `workers` gives each queue beside compute a worker. Queues that an
+  // asynchronous device does not run have one anyway.
   void load(const program::Program &program, bool workers, const run::FaultInjection &trial = {}) {
     executor_.reset();
     program_ = program;
@@ -39,8 +39,8 @@ class Bench {
     reset();
   }
 
-  // Weights and optimizer state as a new session has them. Whole chunks: parts of what a faulty Program spoilt on disk
-  // could not be replaced.
+  // Resets weights and optimizer state to a new session's, in whole chunks, because single parts that a faulty Program
+  // spoilt on disk could not be replaced.
   void reset() {
     const program::State &state = draft().programs.state;
     for (const program::State::Chunk &chunk : state.chunks)
@@ -67,7 +67,7 @@ class Bench {
     executor_->warm_up(warm);
   }
 
-  // Of what was fed.
+  // A step on the inputs that were set.
   void step(bool timed = true) {
     backend::StepScalars scalars = {
         .update = backend::numbers_of(draft().settings.optimizer, 1e-2, static_cast<double>(++steps_))};
@@ -78,7 +78,7 @@ class Bench {
 
   const run::Report &report() const { return executor_->report(); }
 
-  // Whether all numbers of the last step were finite, its loss and its norm.
+  // True if the last step's loss and norm were finite.
   bool finite() { return machine_.status().finite(); }
   void note_step(Trace &trace) {
     float loss = 0;
@@ -97,7 +97,7 @@ class Bench {
     }
   }
 
-  // What `steps` steps leave; the numbers of the last one are missing where it was not finite.
+  // The trace of `steps` steps. The last step's numbers are missing if it was not finite.
   Trace train(int steps) {
     Trace trace;
     for (int i = 0; i < steps; ++i) {
@@ -129,14 +129,14 @@ class Bench {
   int steps_ = 0;
 };
 
-// The training graph that a session makes of a model, for plans to be drawn for.
+// The training graph that a session makes from a model, to draw plans for.
 inline graph::Graph training_graph(const std::string &model) {
   draft::LoadedModel loaded =
       draft::load_model(draft::settings_of(options_with(base_options(model))), fixture(model + ".onnx"));
   return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
 }
 
-// What the Program without any limit leaves.
+// The trace of the Program without any limit.
 inline Trace unlimited(const std::string &model, int steps) {
   Bench bench(model, {});
   bench.load(bench.program(), false);

@@ -1,4 +1,4 @@
-// Faults seeded into sound Programs: the proof finds every one of them, and running them shows that they are faults.
+// Faults seeded into sound Programs: the proof finds every one, and running the Programs shows that they are faults.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,7 +17,7 @@ using program::Program;
 constexpr int kPlansPerModel = 10, kFaultsPerPlan = 12, kRunPerPlan = 3, kFaultSteps = 2;
 constexpr int kMostDraws = 1000;
 
-// One fault in a copy of a sound Program; nothing where the draw found no place for it.
+// Puts one fault into a copy of a sound Program; nothing if the draw found no place for it.
 using Fault = std::function<std::optional<Program>(const Program &, const std::vector<Life> &, Draw &)>;
 
 std::optional<Program> remove_wait(const Program &sound, const std::vector<Life> &, Draw &draw) {
@@ -75,7 +75,7 @@ bool proof_fails(const Program &program) {
   return false;
 }
 
-// Other bits, numbers that are not finite, or an index that points nowhere.
+// True for other bits, numbers that are not finite, or an index out of range.
 bool run_differs(Bench &bench, const Program &program, const Trace &expected) {
   bench.load(program, true, {.delays = true, .poison = true});
   try {

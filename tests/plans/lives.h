@@ -1,4 +1,4 @@
-// When each buffer of a Program is in use, found from operands alone: an opinion that owes nothing to `releases`.
+// The lives of a Program's buffers, found from operands alone, independently of `releases`.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ inline std::vector<Life> lives_of(const program::Program &program) {
   return lives;
 }
 
-// Whether `earlier` is certainly over when `now` starts.
+// True if `earlier` is certainly over when `now` starts.
 inline bool implied(const program::Program &program, std::size_t earlier, std::size_t now) {
   program::VectorClocks clocks(program.instructions.size());
   for (std::size_t i = 0; i <= now; ++i) {

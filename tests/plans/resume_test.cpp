@@ -1,4 +1,4 @@
-// What was saved under one plan goes on under any other, in another process, as the run that never stopped: every byte.
+// A run saved under one plan goes on under any other, in another process, like the run that never stopped: every byte.
 #include <gtest/gtest.h>
 
 #include <iterator>
@@ -19,7 +19,7 @@ std::string bytes_of(const std::string &path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Loss and norm of a step as the command tells them.
+// Loss and norm of a step as the command prints them.
 std::string bits_of(const session::StepResult &result) {
   return fmt::format("{:08x} {:08x}", std::bit_cast<std::uint32_t>(result.loss),
                      std::bit_cast<std::uint32_t>(static_cast<float>(result.grad_norm)));
@@ -67,7 +67,7 @@ class Resume : public testing::TestWithParam<Case> {
     }
   }
 
-  // Goes on with what is in `scratch` for `steps` in a process of its own; bits of each of its steps.
+  // Resumes from `scratch` for `steps` in a process of its own; returns the bits of each step.
   std::vector<std::string> run_on(const Pairs &pairs, const Scratch &scratch, int steps) const {
     std::string command =
         fmt::format("{} train {} --steps {} --input input_ids={} --input labels={} --metrics {} --resume {} --save {}",

@@ -1,4 +1,4 @@
-// Losses, norms and weights are the same bits under every plan.
+// Losses, norms and weights have the same bits under every plan.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -28,7 +28,7 @@ class SameBits : public testing::TestWithParam<std::string> {
     return train(*session, kSteps);
   }
 
-  // `settings` hold in all runs; `order` where they ask for one.
+  // `settings` hold in all runs; `order` is set if they need one.
   void compare(int plans, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
     const graph::Graph graph = training_graph();
     const Trace expected = run(settings);

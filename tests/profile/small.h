@@ -9,7 +9,7 @@ namespace protrain::profile {
 
 using Json = nlohmann::ordered_json;
 
-// Device, host and disk, each with all that it needs.
+// It has a device, a host and a disk, each with everything it needs.
 inline Profile small() {
   return {.name = "small",
           .device_memory = 1ull << 30,

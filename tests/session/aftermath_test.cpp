@@ -1,4 +1,4 @@
-// What facts mean for a session.
+// The meaning of facts for a session.
 #include "session/aftermath.h"
 
 #include <gtest/gtest.h>

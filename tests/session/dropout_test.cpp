@@ -1,4 +1,4 @@
-// A model exported in training mode, with dropout on embeddings, probabilities and branches, trains with it.
+// A model exported in training mode, with dropout on embeddings, probabilities and branches, trains with dropout.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -105,7 +105,7 @@ TEST(DropoutSession, EvaluatesWithoutIt) {
   EXPECT_GT(std::abs(session->step().loss - loss), 1e-4);
 }
 
-// Along its own direction the gradient of the first step is the change of that step's loss, masks and all.
+// Along its own direction, the gradient of the first step is the change of that step's loss, masks included.
 TEST(DropoutSession, TheBackwardPassUsesTheMasksOfTheForwardPass) {
   const auto at = [](double distance, std::vector<std::vector<float>> *gradients) {
     const auto session = session_of(kModel, {{"seed", "4"}, {"keep_gradients", "*"}});

@@ -1,5 +1,5 @@
-// What is exported is the model as it stands: one more step of it is the step that the session would have taken, bit
-// for bit, under SGD without momentum, which keeps nothing else.
+// An exported model is the present model: one more step of it is, bit for bit, the step that the session would have
+// taken, under SGD without momentum, which keeps no other state.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,17 +59,17 @@ const Case kLanguage = {{{"dim", "batch=2"}, {"dim", "sequence=32"}}, [](Session
                                               test::load_tokens(std::string(name) + ".npy").data());
                         }};
 
-class Exported : public testing::TestWithParam<const char *> {};
+class ExportedModel : public testing::TestWithParam<const char *> {};
 
-TEST_P(Exported, TrainsOnAsTheSessionWould) {
+TEST_P(ExportedModel, TrainsOnAsTheSessionWould) {
   expect_one_more_step_is_the_second(test::fixture(std::string(GetParam()) + ".onnx"), kLanguage);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Exported,
+INSTANTIATE_TEST_SUITE_P(Fixtures, ExportedModel,
                          testing::Values("gpt2-dynamic-opset18", "mistral-dynamic-opset23", "torchscript-gpt2-opset13"),
                          [](const auto &info) { return test::family_of(info.param); });
 
-// The old exporter writes a tied head as a second tensor: the transpose of the table.
+// The older exporter writes a tied head as a second tensor: the transpose of the table.
 TEST(TiedHead, IsWrittenIntoBothTensors) {
   const test::Scratch scratch;
   const auto session = Session::create(options_of(kLanguage), test::fixture("torchscript-gpt2-opset13.onnx"), nullptr);
@@ -89,7 +89,7 @@ TEST(TiedHead, IsWrittenIntoBothTensors) {
   EXPECT_FALSE(after->load(table).same_as(before->load(table)));
 }
 
-// Weights that are one have the gradients of two that are equal, added up.
+// The gradient of tied weights is the sum of the gradients of two equal weights.
 TEST(TiedByOption, AreTrainedAndExportedAsOne) {
   const std::string model = test::fixture("llama-dynamic-opset18.onnx"), table = "m.model.embed_tokens.weight",
                     head = "m.lm_head.weight";
@@ -159,16 +159,16 @@ TEST_F(MergedNorms, AreExportedEachWithValuesOfItsOwn) {
     EXPECT_EQ(again->parameter_name(p), session->parameter_name(p));
 }
 
-TEST_F(MergedNorms, AreToldApartByCheck) {
+TEST_F(MergedNorms, AreDistinguishedByCheck) {
   const auto about = nlohmann::json::parse(draft::check_model(options_of(training()), model));
   EXPECT_TRUE(about["trainable"]) << about["problems"];
-  int told = 0;
+  int mentions = 0;
   for (const auto &row : about["parameters"])
-    told += row["reason"].get<std::string>().ends_with("; split from ones, which several places read");
-  EXPECT_EQ(told, test::kMergedLayers);
+    mentions += row["reason"].get<std::string>().ends_with("; split from ones, which several places read");
+  EXPECT_EQ(mentions, test::kMergedLayers);
 }
 
-// Frozen ones are written too, each as it was.
+// Frozen weights are written too, unchanged.
 TEST_F(MergedNorms, MayBeFrozen) {
   Case frozen = training();
   frozen.options.emplace_back("frozen", "ones*");

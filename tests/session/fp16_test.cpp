@@ -1,4 +1,4 @@
-// The loss scale in training: gradients too large and too small for float16, and what a session makes of them.
+// The loss scale in training: gradients too large or too small for float16, and how a session handles them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,8 @@ using test::error_of;
 using Json = nlohmann::json;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-// y = x w, of two rows and four columns; the loss is the mean square of y - labels, dL/dy a quarter of y - labels.
+// y = x w, with two rows and four columns. The loss is the mean square of y - labels, so dL/dy
+// is a quarter of y - labels.
 class Fp16 : public testing::Test {
  protected:
   std::unique_ptr<Session> session_of(const Pairs &more) {
@@ -49,7 +50,7 @@ class Fp16 : public testing::Test {
     return g;
   }
 
-  // Until the scale fits; the number of steps that were skipped.
+  // Steps until the scale fits; returns the number of skipped steps.
   int step_until_applied(Session &session, const std::vector<float> &labels, StepResult &result) {
     const std::vector<float> before = weights(session);
     for (int skipped = 0; skipped < 20; ++skipped) {
@@ -81,15 +82,15 @@ TEST_F(Fp16, SkipsStepsAndHalvesTheScaleUntilGradientsFit) {
   }
 }
 
-TEST_F(Fp16, TellsTheScaleOfEachStep) {
+TEST_F(Fp16, LogsTheScaleOfEachStep) {
   const auto session = session_of({});
   StepResult result;
   const int skipped = step_until_applied(*session, far, result);
   for (int i = 0; i <= skipped; ++i) EXPECT_EQ(lines[static_cast<std::size_t>(i)]["loss_scale"], 65536 >> i);
   EXPECT_FALSE(lines[0]["grad_norm"].is_number());
-  const std::size_t told = lines.size();
+  const std::size_t logged = lines.size();
   step(*session_of({{"precision", "bf16"}}), near);
-  EXPECT_FALSE(lines[told].contains("loss_scale"));
+  EXPECT_FALSE(lines[logged].contains("loss_scale"));
 }
 
 TEST_F(Fp16, TrainsByGradientsThatFloat16DoesNotHold) {
@@ -113,7 +114,7 @@ TEST_F(Fp16, TrainsByGradientsThatFloat16DoesNotHold) {
   EXPECT_NEAR(result.grad_norm, std::sqrt(square), 2e-3 * std::sqrt(square));
 }
 
-// A limit that the scaled gradients are far above, and the true ones far below.
+// A limit far below the scaled gradients and far above the true ones.
 TEST_F(Fp16, ClipsGradientsAsTheyAreWithoutTheScale) {
   const auto limited = session_of({{"clip_norm", "1000"}, {"clip_value", "1000"}}), plain = session_of({});
   StepResult result;
@@ -135,8 +136,10 @@ TEST_F(Fp16, MeansGradientsOverMicroBatches) {
     const auto twice = session_of({{"precision", precision}, {"accumulation", "2"}, {"keep_gradients", "w"}});
     const auto wide = session_of({{"precision", "fp32"}, {"keep_gradients", "w"}});
     StepResult result;
-    for (int i = 0; i < 20 && (i == 0 || !std::isfinite(result.grad_norm)); ++i)
-      step(*twice, near), result = step(*twice, near);
+    for (int i = 0; i < 20 && (i == 0 || !std::isfinite(result.grad_norm)); ++i) {
+      step(*twice, near);
+      result = step(*twice, near);
+    }
     const StepResult expected = step(*wide, near);
     EXPECT_NEAR(result.loss, expected.loss, 1e-3 * expected.loss);
     EXPECT_NEAR(result.grad_norm, expected.grad_norm, 1e-3 * expected.grad_norm);

@@ -1,4 +1,4 @@
-// A model of functions trains to the same bits as the flat one that ONNX's inliner makes of it.
+// A model of functions trains to the same bits as its flat form from ONNX's inliner.
 #include <gtest/gtest.h>
 
 #include <cmath>

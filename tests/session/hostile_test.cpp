@@ -1,5 +1,5 @@
-// Graphs that are well-formed and mean harm, or nothing: each is refused with its code, about its node, before anything
-// large is taken. What the file says is refused in tests/onnx_import/hostile_test.cpp.
+// Well-formed graphs that are malicious or meaningless: each is refused with its code, about its node, before much
+// memory is taken. Faults of the file itself are in tests/onnx_import/hostile_test.cpp.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Attribute, Hostile, testing::ValuesIn(test::attribute_c
 INSTANTIATE_TEST_SUITE_P(Constant, Hostile, testing::ValuesIn(test::constant_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Meaning, Hostile, testing::ValuesIn(test::meaning_cases()), kCaseName);
 
-// ONNX's LayerNormalization has a mean and a deviation too.
+// ONNX's LayerNormalization also has a mean and a deviation.
 TEST(UnreadOutputs, AreNoMatter) {
   Wire wire;
   const auto normalized = [&](const test::Names &more) {
@@ -85,7 +85,7 @@ TEST(Check, HasAllKeysWhereverItGivesUp) {
   }
 }
 
-// A subgraph is refused even where nothing reads it: an export would have lost it.
+// A subgraph is refused even if nothing reads it, because an export would lose it.
 TEST(Check, NamesSubgraphsBesideWhateverElseIsWrong) {
   Wire wire;
   const test::Names branch = {test::attribute("then_branch", 5, test::field(6, ""))};
@@ -100,7 +100,7 @@ TEST(Check, NamesSubgraphsBesideWhateverElseIsWrong) {
   EXPECT_EQ(about["unseen_nodes"], 4);  // Exp, Shape, Reshape, Add
 }
 
-// What would take more than anybody has is a matter of the budget, before any of it is taken.
+// A model larger than any machine is a matter of the budget, found before any memory is taken.
 TEST(Planets, AreOverEveryBudget) {
   const test::Scratch scratch;
   Wire wire;
@@ -112,7 +112,7 @@ TEST(Planets, AreOverEveryBudget) {
   EXPECT_EQ(error.code, Code::budget) << error.text;
 }
 
-// A long model is read in a time that grows as it does.
+// The time to read a long model grows linearly.
 TEST(LongModels, AreRead) {
   Wire wire;
   wire.initializers.push_back(test::floats("one", {1, 4}, {1, 1, 1, 1}));

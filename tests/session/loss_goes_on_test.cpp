@@ -23,7 +23,7 @@ std::vector<float> numbers(std::size_t count, double seed) {
   return values;
 }
 
-// The parameters of every model here, what it reads, and what the formulas make of them.
+// The parameters of every model here, its inputs, and the formulas' results.
 class LossGoesOn : public testing::Test {
  protected:
   LossGoesOn() {
@@ -58,7 +58,7 @@ class LossGoesOn : public testing::Test {
     add("Constant", {}, name, {test::tensor_attribute("value", test::floats("", {}, {value}))});
     return name;
   }
-  // Its sum over everything.
+  // The sum over all its elements.
   std::string sum(const std::string &name) {
     add("ReduceSum", {name}, "sum_" + name, {test::int_attribute("keepdims", 0)});
     return "sum_" + name;
@@ -144,7 +144,7 @@ TEST_F(LossGoesOn, BesideThePenaltiesOfItsWeights) {
   expect_step();
 }
 
-// The logits have two readers: no fused loss, the plain one's gradient meets the penalty's.
+// The logits have two readers: no fused loss, and the plain one's gradient meets the penalty's.
 TEST_F(LossGoesOn, BesideAPenaltyOfItsLogits) {
   head("", 1);
   add("Mul", {"logits", "logits"}, "squares");
@@ -160,7 +160,7 @@ TEST_F(LossGoesOn, BesideAPenaltyOfItsLogits) {
   expect_step();
 }
 
-// As it is before the first step of weights that may not go far from where they were.
+// The state before the first step of weights that are tied to their initial values.
 TEST_F(LossGoesOn, BesideAPenaltyOfALengthThatIsZero) {
   head("", 1);
   const std::vector<float> weights(before["w"].begin(), before["w"].end());
@@ -185,7 +185,7 @@ TEST_F(LossGoesOn, BesideNormalizedNumbersOfTheirOwnDeviation) {
   expect_step();
 }
 
-// Mean over targets, times a number, in micro-batches: each counts for itself.
+// A mean over targets, times a number, in micro-batches: each one counts for itself.
 TEST_F(LossGoesOn, InMicroBatches) {
   head("", 1);
   add("Mul", {"entropy", number(0.5f)}, "loss");

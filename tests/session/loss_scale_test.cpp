@@ -1,4 +1,4 @@
-// How the loss scale follows the gradients.
+// The way the loss scale follows the gradients.
 #include "session/loss_scale.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Losses that options attach: a model whose loss was cut off trains, bit for bit, as the one that has it inside; the
-// others follow their formulas.
+// Losses that options attach. A model whose loss was cut off trains, bit for bit, like the model with the loss inside.
+// The others follow their formulas.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -100,7 +100,7 @@ TEST_F(Gpt2, MayHaveItsOwnInputAsLabels) {
   EXPECT_LT(numbers.back(), numbers[0]);
 }
 
-// Labels moved to the position before theirs by hand: the last position does not count.
+// Labels moved by hand to the position before theirs: the last position does not count.
 TEST_F(Gpt2, WithoutShiftComparesPositionWithPosition) {
   const auto session = Session::create(options_with(kDims + Pairs{{"loss", "cross_entropy"}}), model, nullptr);
   const std::vector<std::int64_t> labels = test::load_tokens("labels.npy");
@@ -183,7 +183,7 @@ TEST_F(Gpt2, RefusesWhatDoesNotFit) {
   }
 }
 
-// y = x w, of two rows and four columns.
+// y = x w, with two rows and four columns.
 class Product : public testing::Test {
  protected:
   // Loss, and w after one plain step of rate 1.
@@ -228,7 +228,7 @@ class Product : public testing::Test {
 double squared(double y, double t) { return (y - t) * (y - t); }
 double squared_slope(double y, double t) { return 2 * (y - t); }
 double distance(double y, double t) { return std::abs(y - t); }
-double distance_slope(double y, double t) { return (y > t) - (y < t); }  // 0 at the kink, as PyTorch has it
+double distance_slope(double y, double t) { return (y > t) - (y < t); }  // 0 at the kink, as in PyTorch
 double entropy(double y, double t) { return (1 - t) * y + std::log1p(std::exp(-std::abs(y))) + std::max(-y, 0.0); }
 double entropy_slope(double y, double t) { return 1 / (1 + std::exp(-y)) - t; }
 
@@ -255,7 +255,7 @@ TEST_F(Product, ShiftsAlongTheSecondAxis) {
   EXPECT_NEAR(loss, expected, 1e-6 * expected);
 }
 
-// Far out the entropy of a logit of the right sign is tiny, not zero and not noise.
+// For a large logit of the right sign the entropy is tiny, but neither zero nor noise.
 TEST_F(Product, KeepsSmallEntropies) {
   const std::vector<float> labels = {1, 1, 1, 1, 1, 1, 1, 1};
   const auto [loss, w] = step({{"loss", "bce"}}, labels, {2, 4});
@@ -265,7 +265,7 @@ TEST_F(Product, KeepsSmallEntropies) {
   EXPECT_NEAR(loss, expected, 1e-5 * expected);
 }
 
-// y = x w, and after it nodes that end in p, of two rows and four columns unless `shape` says otherwise.
+// y = x w, followed by nodes that end in p, with two rows and four columns unless `shape` says otherwise.
 class Probabilities : public testing::Test {
  protected:
   std::string after(const test::Names &nodes, const test::Names &initializers = {}) const {
@@ -340,7 +340,7 @@ TEST_F(Probabilities, OfASigmoidAreLeftForItsLogits) {
   EXPECT_EQ(said, "the logits before Sigmoid at make_p");
 }
 
-// PyTorch's functional.cross_entropy of what a Softmax made, where that is meant.
+// PyTorch's functional.cross_entropy of a Softmax's result, if that is what the user means.
 TEST_F(Probabilities, AreLogitsWhereTheOptionSaysSo) {
   const std::string model = after({test::node("Softmax", {"y"}, {"p"})});
   const float loss = step(model, classes + Pairs{{"loss_from", "logits"}}, picked)[0];
@@ -377,8 +377,8 @@ TEST_F(Probabilities, ThatNothingShowsAreTakenAtTheOptionsWord) {
   EXPECT_NEAR(step(model, classes + from, picked)[0], classes_loss, 1e-6);
 }
 
-// bce of a Softmax: its probabilities, for its logits stand for other ones. Those of 0 and 1 count as 1e-7 and 1 -
-// 1e-7.
+// bce of a Softmax uses its probabilities, because its logits mean something else. Probabilities of 0 and 1
+// count as 1e-7 and 1 - 1e-7.
 TEST_F(Probabilities, OfASoftmaxStandForYesAndNoToo) {
   const std::string model = after({test::node("Mul", {"y", "many"}, {"m"}), test::node("Softmax", {"m"}, {"p"})},
                                   {test::floats("many", {}, {1000})});

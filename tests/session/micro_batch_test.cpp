@@ -1,4 +1,4 @@
-// The size of a micro-batch, where a step's tokens are given and the batch is left open.
+// The size of a micro-batch if a step's tokens are given and the batch is left open.
 #include <gtest/gtest.h>
 
 #include "errors.h"

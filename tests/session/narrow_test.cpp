@@ -1,4 +1,4 @@
-// Training in bfloat16 and in float16: what is held in float32 beside them, and how far they stray.
+// Training in bfloat16 and in float16: what is kept in float32 beside them, and how far results stray.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ TEST_P(Narrow, MastersAreFloat32ToTheBit) {
   EXPECT_EQ(parameters(*session), values);
 }
 
-// One small step after another, each of them less than half the distance of two narrow numbers.
+// Small steps, each of them less than half the distance of two narrow numbers.
 TEST_P(Narrow, MastersMoveWhereTheirUpperPlanesDoNot) {
   const auto session = session_of({{"learning_rate", "1e-6"}, {"weight_decay", "0"}});
   const std::vector<float> before = parameters(*session);
@@ -167,7 +167,7 @@ struct Reference {
   double loss, norm;
 };
 
-// By the operators' reference values, each result rounded to its type.
+// Computed by the operators' reference values, each result rounded to its type.
 Reference reference(const std::string &model, const std::string &precision) {
   draft::LoadedModel loaded =
       draft::load_model(draft::settings_of(options_in(precision)), test::fixture(model + "-dynamic-opset18.onnx"));

@@ -18,10 +18,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// A step with every kind of instruction, on workers, and what is said of it.
-class Reported {
+// A step with every kind of instruction, on workers, and its report.
+class ReportedStep {
  public:
-  explicit Reported(bool workers)
+  explicit ReportedStep(bool workers)
       : plan_(plan::expand(
             test::training_graph(kModel),
             {.n_persist = 2, .n_buffer = 1, .n_swap = 1, .n_checkpoint = 1, .n_host = 2, .chunk_bytes = 16 << 10})),
@@ -54,7 +54,7 @@ double stalls(const Json &costs) {
 
 TEST(Report, HasSpansInsideTheStepThatKeepEachQueuesOrderAndEveryWait) {
   for (const bool workers : {false, true}) {
-    Reported reported(workers);
+    ReportedStep reported(workers);
     const std::vector<program::Span> &spans = reported.report().timed.spans;
     const auto &instructions = reported.program().instructions;
     ASSERT_EQ(spans.size(), instructions.size());
@@ -71,15 +71,15 @@ TEST(Report, HasSpansInsideTheStepThatKeepEachQueuesOrderAndEveryWait) {
 }
 
 TEST(Report, SaysWhichQueuesHadAWorker) {
-  EXPECT_EQ(Reported(false).report().beside, program::Beside{});
-  Reported reported(true);
+  EXPECT_EQ(ReportedStep(false).report().beside, program::Beside{});
+  ReportedStep reported(true);
   for (const program::Instruction &instruction : reported.program().instructions)
     EXPECT_EQ(reported.report().beside[instruction.queue], instruction.queue != Queue::compute);
 }
 
 TEST(Report, AccountsForEverySecondOfTheStep) {
   for (const bool workers : {false, true}) {
-    const Json measured = Reported(workers).json()["measured"];
+    const Json measured = ReportedStep(workers).json()["measured"];
     EXPECT_NEAR(measured["busy_seconds"]["compute"].get<double>() + stalls(measured), measured["seconds"].get<double>(),
                 1e-8);
     EXPECT_EQ(measured["stall_seconds"]["inline"].get<double>() > 0, !workers);
@@ -87,7 +87,7 @@ TEST(Report, AccountsForEverySecondOfTheStep) {
 }
 
 TEST(Report, HasThePlannedPeaksAndNoPredictionWhereThereIsNone) {
-  Reported reported(false);
+  ReportedStep reported(false);
   const Json json = reported.json();
   EXPECT_FALSE(json.contains("predicted"));
   for (const auto &[key, tier] :
@@ -99,7 +99,7 @@ TEST(Report, HasThePlannedPeaksAndNoPredictionWhereThereIsNone) {
 }
 
 TEST(Report, PutsAPredictionBesideWhatWasMeasuredKeyForKey) {
-  Reported reported(true);
+  ReportedStep reported(true);
   const std::vector<std::int64_t> ns(reported.program().instructions.size(), 1000);
   const program::Simulation simulation = simulate(reported.program(), ns, reported.report().beside);
   const Json json = reported.json(&simulation);
@@ -118,7 +118,7 @@ TEST(Report, PutsAPredictionBesideWhatWasMeasuredKeyForKey) {
 }
 
 TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
-  Reported reported(true);
+  ReportedStep reported(true);
   const Json json = reported.json();
   const double seconds = json["measured"]["seconds"];
   for (const char *tier : kTierNames) {

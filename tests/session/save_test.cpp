@@ -1,4 +1,4 @@
-// What a session saves, another goes on from: under which options it does, and when neither is possible.
+// A saved session goes on in another: with which options it does, and when it cannot.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -69,7 +69,7 @@ class Save : public testing::Test {
     return session_of(more, model);
   }
 
-  // A run of five steps, against three, a save, and two in another session.
+  // Compares a run of five steps with three, a save, and two in another session.
   void expect_to_go_on(const Pairs &options, const std::string &model = "gpt2-dynamic-opset18") const {
     const auto whole = session_of(options, model), first = session_of(options, model);
     train(*whole, 0, 3);
@@ -90,7 +90,7 @@ TEST_F(Save, GoesOnWithPlainSgd) { expect_to_go_on({{"optimizer", "sgd"}}); }
 TEST_F(Save, GoesOnWithFrozenParameters) { expect_to_go_on({{"frozen", "*.bias"}}); }
 TEST_F(Save, GoesOnWithDropout) { expect_to_go_on({{"seed", "5"}}, "dropout-gpt"); }
 
-// A manifest's checksum can be right and what it says wrong: nothing of it is left out or taken for something else.
+// A manifest's checksum can be right and its contents wrong: nothing in it is left out or misread.
 TEST_F(Save, ACounterThatNoRunCouldHaveIsRefused) {
   const auto session = session_of({{"precision", "fp16"}});
   train(*session, 0, 2);
@@ -127,7 +127,7 @@ TEST_F(Save, TheSeedIsTheCheckpointsAndNoOtherIsTaken) {
   EXPECT_NE(error.text.find("the seed is 6 and that of"), std::string::npos) << error.text;
 }
 
-// The optimizer's own count is behind that of the steps after one that changed nothing.
+// After a step that changed nothing, the optimizer's own count is behind the count of steps.
 TEST_F(Save, RemembersTheStepsThatWereSkipped) {
   const Pairs options = {{"on_nonfinite", "skip"}};
   const auto first = session_of(options);

@@ -1,5 +1,5 @@
-// What a step means beside one batch: several batches in one, gradients that are clipped, numbers that are not finite,
-// and batches of several shapes.
+// The meaning of a step beyond one batch: several batches in one, clipped gradients, numbers that are not finite, and
+// batches of several shapes.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -37,7 +37,7 @@ std::unique_ptr<Session> gpt2(int batch, Pairs more) {
   return session_of("gpt2-dynamic-opset18", more);
 }
 
-// Rows of the fixture's tokens; the last `ignored` labels of each row do not count.
+// Rows of the fixture's tokens. The last `ignored` labels of each row do not count.
 void feed(Session &session, int first, int rows, std::vector<int> ignored) {
   static const std::vector<std::int64_t> ids = test::load_tokens("input_ids.npy");
   static const std::vector<std::int64_t> labels = test::load_tokens("labels.npy");
@@ -123,7 +123,7 @@ TEST(Accumulation, RefusesAStepInWhichNothingCounts) {
     }
 }
 
-// The second call is cancelled, or has a token that is none; then it is made again.
+// The second call is cancelled, or has an invalid token; then it is repeated.
 TEST(Accumulation, ABatchThatFailedIsRepeatedAndThoseBeforeItStand) {
   const auto plain = gpt2(2, {{"accumulation", "2"}}), troubled = gpt2(2, {{"accumulation", "2"}});
   for (int half = 0; half < 2; ++half)
@@ -210,7 +210,7 @@ TEST(Accumulation, KeepsTheGradientOfTheWholeStep) {
   }
 }
 
-// The length of the step that all parameters took together.
+// The length of the step over all parameters together.
 double distance(const Bits &a, const Bits &b) {
   double squares = 0;
   for (std::size_t p = 0; p < a.size(); ++p)
@@ -304,7 +304,7 @@ TEST(NonfiniteGradient, SkipsTheStepAndCountsIt) {
   EXPECT_EQ(parameters(*root.session), parameters(*other.session)) << "the optimizer does not count what it skipped";
 }
 
-// As on a full disk: while it lives, no file of this process takes another byte.
+// Simulates a full disk: while it lives, no file of this process can grow.
 class NoRoomInFiles {
  public:
   NoRoomInFiles() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -322,7 +322,7 @@ class NoRoomInFiles {
   void (*handler_)(int);
 };
 
-// Everything on disk in a directory that goes with the test.
+// Everything on disk, in a directory that is removed with the test.
 struct OnDisk {
   OnDisk()
       : session(gpt2(2, {{"plan", scratch.file("plan.json", R"({"n_persist": 0, "n_host": 0, "n_buffer": 2})")},

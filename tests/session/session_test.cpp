@@ -29,9 +29,9 @@ draft::Options options_with(std::vector<std::pair<std::string, std::string>> mor
   return options;
 }
 
-class Trained {
+class TrainingRun {
  public:
-  explicit Trained(const std::string &file = "gpt2-dynamic-opset18", const draft::Options &options = options_with())
+  explicit TrainingRun(const std::string &file = "gpt2-dynamic-opset18", const draft::Options &options = options_with())
       : session(Session::create(options, test::fixture(file + ".onnx"), nullptr)) {}
 
   void set_batch(int step) {
@@ -59,7 +59,7 @@ constexpr const char *kBias = "m.transformer.h.0.ln_1.bias";
 constexpr std::size_t kBiasCount = 64;
 
 std::vector<float> bits_after(const std::string &threads) {
-  Trained trained("gpt2-dynamic-opset18", options_with({{"threads", threads}}));
+  TrainingRun trained("gpt2-dynamic-opset18", options_with({{"threads", threads}}));
   std::vector<float> bits;
   for (int i = 0; i < 5; ++i) {
     const StepResult result = trained.step(i);
@@ -81,7 +81,7 @@ TEST(Session, GivesTheSameBitsTwiceWithTwoThreads) {
 }
 
 TEST(Session, EvaluatesTheLossThatTheNextStepReports) {
-  Trained trained;
+  TrainingRun trained;
   trained.set_batch(0);
   const float evaluated = trained.session->evaluate();
   EXPECT_EQ(trained.session->step_count(), 0u);
@@ -90,7 +90,7 @@ TEST(Session, EvaluatesTheLossThatTheNextStepReports) {
 }
 
 TEST(Session, ReadsBackWhatWasWritten) {
-  Trained trained;
+  TrainingRun trained;
   std::vector<float> values(kBiasCount);
   for (std::size_t i = 0; i < kBiasCount; ++i) values[i] = static_cast<float>(i) * 0.25f;
   trained.session->write_parameter(kBias, values.data(), kBiasCount);
@@ -98,7 +98,7 @@ TEST(Session, ReadsBackWhatWasWritten) {
 }
 
 TEST(Session, ChangesNothingAtALearningRateOfZero) {
-  Trained trained;
+  TrainingRun trained;
   trained.session->set_learning_rate(0);
   const auto before = trained.parameter(kBias, kBiasCount);
   trained.step(0);
@@ -106,14 +106,14 @@ TEST(Session, ChangesNothingAtALearningRateOfZero) {
 }
 
 TEST(Session, LeavesFrozenParametersAlone) {
-  Trained trained("gpt2-dynamic-opset18", options_with({{"frozen", "*ln_1.bias"}}));
+  TrainingRun trained("gpt2-dynamic-opset18", options_with({{"frozen", "*ln_1.bias"}}));
   const auto before = trained.parameter(kBias, kBiasCount);
   trained.step(0);
   EXPECT_EQ(trained.parameter(kBias, kBiasCount), before);
 }
 
 TEST(Session, KeepsOnlyTheGradientsThatWereAskedFor) {
-  Trained trained("gpt2-dynamic-opset18", options_with({{"keep_gradients", "*h.0.ln_1*"}}));
+  TrainingRun trained("gpt2-dynamic-opset18", options_with({{"keep_gradients", "*h.0.ln_1*"}}));
   std::vector<float> gradient(kBiasCount);
   const auto read = [&](const std::string &name) { trained.session->read_grad(name, gradient.data(), kBiasCount); };
   EXPECT_EQ(error_of([&] { read(kBias); }).code, Code::state);
@@ -126,23 +126,26 @@ TEST(Session, KeepsOnlyTheGradientsThatWereAskedFor) {
 }
 
 TEST(Session, RefusesABudgetThatIsTooSmallAndTheOneItNamesWorks) {
-  const Error error = error_of([] { Trained("gpt2-dynamic-opset18", options_with({{"memory", "1MiB"}})); });
+  const Error error = error_of([] { TrainingRun("gpt2-dynamic-opset18", options_with({{"memory", "1MiB"}})); });
   ASSERT_EQ(error.code, Code::budget);
   const std::string least = std::to_string(std::stoull(error.text.substr(error.text.find("needs ") + 6)));
-  EXPECT_NO_THROW(Trained("gpt2-dynamic-opset18", options_with({{"memory", least}})));
+  EXPECT_NO_THROW(TrainingRun("gpt2-dynamic-opset18", options_with({{"memory", least}})));
   const std::string less = std::to_string(std::stoull(least) - 1);
-  EXPECT_EQ(error_of([&] { Trained("gpt2-dynamic-opset18", options_with({{"memory", less}})); }).code, Code::budget);
+  EXPECT_EQ(error_of([&] {
+              TrainingRun("gpt2-dynamic-opset18", options_with({{"memory", less}}));
+            }).code,
+            Code::budget);
 }
 
 TEST(Session, SaysWhichInputWasNeverSet) {
-  Trained trained;
+  TrainingRun trained;
   const Error error = error_of([&] { trained.session->step(); });
   EXPECT_EQ(error.code, Code::state);
   EXPECT_EQ(error.subject, "input_ids");
 }
 
 TEST(Session, RefusesInputsOfAnotherTypeOrShape) {
-  Trained trained;
+  TrainingRun trained;
   const std::vector<std::int64_t> values(100);
   EXPECT_EQ(error_of([&] { trained.session->set_input("ids", DType::i64, {2, 32}, values.data()); }).code, Code::arg);
   EXPECT_EQ(error_of([&] {
@@ -156,7 +159,7 @@ TEST(Session, RefusesInputsOfAnotherTypeOrShape) {
 }
 
 TEST(Session, ReportsATokenOutsideTheVocabularyAndGoesOn) {
-  Trained trained;
+  TrainingRun trained;
   trained.set_batch(0);
   std::vector<std::int64_t> bad(kBatch * kSequence, 9999);
   trained.session->set_input("input_ids", DType::i64, {kBatch, kSequence}, bad.data());
@@ -168,7 +171,7 @@ TEST(Session, ReportsATokenOutsideTheVocabularyAndGoesOn) {
 }
 
 TEST(Session, StopsOnALossThatIsNotFiniteAndChangesNothing) {
-  Trained trained;
+  TrainingRun trained;
   auto poisoned = trained.parameter(kBias, kBiasCount);
   const auto healthy = poisoned;
   poisoned[3] = std::numeric_limits<float>::quiet_NaN();
@@ -184,7 +187,7 @@ TEST(Session, StopsOnALossThatIsNotFiniteAndChangesNothing) {
 }
 
 TEST(Session, CancelledBeforeAStepChangesNothingAndStaysUsable) {
-  Trained trained;
+  TrainingRun trained;
   trained.set_batch(0);
   const auto before = trained.parameter(kBias, kBiasCount);
   trained.session->cancel();
@@ -205,8 +208,8 @@ TEST(Session, TwoSessionsSideBySideGiveTheBitsOfOneAlone) {
 }
 
 TEST(Session, FallsWithSgdAndMomentum) {
-  Trained trained("opt-dynamic-opset23",
-                  options_with({{"optimizer", "sgd"}, {"momentum", "0.9"}, {"learning_rate", "0.05"}}));
+  TrainingRun trained("opt-dynamic-opset23",
+                      options_with({{"optimizer", "sgd"}, {"momentum", "0.9"}, {"learning_rate", "0.05"}}));
   const float first = trained.step(0).loss;
   float last = first;
   for (int i = 0; i < 20; ++i) last = trained.step(0).loss;

@@ -1,4 +1,4 @@
-// The books of a step: what counts, what is weighed together, and what begins anew.
+// The accounting of a step: what counts, what is averaged, and what begins anew.
 #include "session/step_account.h"
 
 #include <gtest/gtest.h>

@@ -1,17 +1,17 @@
-// What is damaged, foreign or of another version is refused with its code before a byte of it is handed over.
+// Damaged or foreign files and files of another version are refused with their code before any byte is handed over.
 #include "sealed.h"
 #include "small.h"
 
 namespace protrain::state {
 namespace {
 
-class Damaged : public Saved {
+class DamagedCheckpoint : public SavedCheckpoint {
  protected:
-  Damaged() : path_(save_step(10)) {}
+  DamagedCheckpoint() : path_(save_step(10)) {}
 
   std::string file(const std::string &name) const { return path_ + "/" + name; }
   std::string manifest() const { return get(file("manifest.json")); }
-  // Of a load that must fail without handing over anything.
+  // The error of a load that must fail without handing over anything.
   Error refusal(const Description &wanted = small(10)) const {
     std::size_t writes = 0;
     const Error error =
@@ -19,7 +19,7 @@ class Damaged : public Saved {
     EXPECT_TRUE(writes == 0 || error.code == Code::ok);
     return error;
   }
-  // Of a manifest in which `from` is `to`, its checksum right.
+  // The error for a manifest in which `from` is replaced by `to`, with a correct checksum.
   Error refusal_of(const std::string &from, const std::string &to) const {
     const std::string whole = manifest();
     std::string text = whole;
@@ -33,7 +33,7 @@ class Damaged : public Saved {
   std::string path_;
 };
 
-TEST_F(Damaged, OneBitInAnyByteIsFound) {
+TEST_F(DamagedCheckpoint, OneBitInAnyByteIsFound) {
   for (const char *name : {"weights.safetensors", "optimizer.safetensors", "manifest.json"}) {
     const std::string whole = get(file(name));
     for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -49,7 +49,7 @@ TEST_F(Damaged, OneBitInAnyByteIsFound) {
   EXPECT_EQ(refusal().code, Code::ok);
 }
 
-TEST_F(Damaged, AFileThatIsCutIsFound) {
+TEST_F(DamagedCheckpoint, AFileThatIsCutIsFound) {
   for (const char *name : {"weights.safetensors", "optimizer.safetensors", "manifest.json"}) {
     const std::string whole = get(file(name));
     for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
@@ -62,7 +62,7 @@ TEST_F(Damaged, AFileThatIsCutIsFound) {
   }
 }
 
-TEST_F(Damaged, AMissingFileIsNamed) {
+TEST_F(DamagedCheckpoint, AMissingFileIsNamed) {
   for (const char *name : {"weights.safetensors", "optimizer.safetensors"}) {
     fs::rename(file(name), directory_ + "/away");
     const Error error = refusal();
@@ -74,7 +74,7 @@ TEST_F(Damaged, AMissingFileIsNamed) {
   EXPECT_EQ(refusal().code, Code::format);
 }
 
-TEST_F(Damaged, ALinkInPlaceOfAFileOrFolderIsNotFollowed) {
+TEST_F(DamagedCheckpoint, ALinkInPlaceOfAFileOrFolderIsNotFollowed) {
   fs::rename(file("weights.safetensors"), directory_ + "/away");
   fs::create_symlink(directory_ + "/away", file("weights.safetensors"));
   EXPECT_EQ(refusal().code, Code::path);
@@ -83,7 +83,7 @@ TEST_F(Damaged, ALinkInPlaceOfAFileOrFolderIsNotFollowed) {
   EXPECT_EQ(refusal().code, Code::path);
 }
 
-TEST_F(Damaged, TheErrorNamesTheCheckpointBeforeIt) {
+TEST_F(DamagedCheckpoint, TheErrorNamesTheCheckpointBeforeIt) {
   save_step(9);
   put(file("weights.safetensors"), "");
   const Error error = refusal();
@@ -91,7 +91,7 @@ TEST_F(Damaged, TheErrorNamesTheCheckpointBeforeIt) {
   EXPECT_NE(error.text.find("the checkpoint before it is " + directory_ + "/step-0000000009"), std::string::npos);
 }
 
-TEST_F(Damaged, FarFromTheHeaderItIsFoundAsWell) {
+TEST_F(DamagedCheckpoint, FarFromTheHeaderItIsFoundAsWell) {
   Description large = small(11);
   large.parameters[0].shape = {5'000'000};
   path_ = save(directory_, large, reader(11));
@@ -104,7 +104,7 @@ TEST_F(Damaged, FarFromTheHeaderItIsFoundAsWell) {
                             directory_ + "/step-0000000010");
 }
 
-TEST_F(Damaged, WhatIsNoCheckpointIsSaidToBeNone) {
+TEST_F(DamagedCheckpoint, WhatIsNoCheckpointIsSaidToBeNone) {
   EXPECT_EQ(error_of([&] { Checkpoint::open(directory_ + "/nothing"); }).code, Code::io);
   fs::create_directory(directory_ + "/empty");
   EXPECT_EQ(error_of([&] { Checkpoint::open(directory_ + "/empty"); }).code, Code::format);
@@ -113,7 +113,7 @@ TEST_F(Damaged, WhatIsNoCheckpointIsSaidToBeNone) {
   EXPECT_EQ(refusal().code, Code::format);
 }
 
-TEST_F(Damaged, AManifestThatSaysSomethingImpossibleIsRefused) {
+TEST_F(DamagedCheckpoint, AManifestThatSaysSomethingImpossibleIsRefused) {
   EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 2").code, Code::version);
   EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": 0").code, Code::format);
   EXPECT_EQ(refusal_of("\"version\": 1", "\"version\": -1").code, Code::format);
@@ -131,8 +131,8 @@ TEST_F(Damaged, AManifestThatSaysSomethingImpossibleIsRefused) {
   EXPECT_EQ(refusal_of("\"bytes\": ", "\"bytes\": 1").code, Code::corrupt);
 }
 
-// However the folder was named to open(): only a copy under another name says nothing of its step.
-TEST_F(Damaged, AStepThatIsNotThatOfTheFolderIsRefused) {
+// The check holds however the folder was named to open(). Only a copy under another name says nothing about its step.
+TEST_F(DamagedCheckpoint, AStepThatIsNotThatOfTheFolderIsRefused) {
   fs::copy(path_, directory_ + "/best", fs::copy_options::recursive);
   std::string text = manifest();
   text = test::sealed(text.replace(text.find("\"step\": 10"), 10, "\"step\": 12"));
@@ -140,14 +140,14 @@ TEST_F(Damaged, AStepThatIsNotThatOfTheFolderIsRefused) {
   for (const std::string &path : {directory_, path_, path_ + "/", path_ + "//"}) {
     const Error error = error_of([&] { Checkpoint::open(path); });
     EXPECT_EQ(error.code, Code::mismatch) << path;
-    EXPECT_EQ(error.text, "is of step 12, its name says otherwise") << path;
+    EXPECT_EQ(error.text, "holds step 12, but its name says otherwise") << path;
   }
   EXPECT_EQ(Checkpoint::open(directory_ + "/best").description().counters.at(kStep), 10u);
   put(directory_ + "/best/manifest.json", text);
   EXPECT_EQ(Checkpoint::open(directory_ + "/best").description().counters.at(kStep), 12u);
 }
 
-TEST_F(Damaged, ACheckpointOfAnotherModelTellsTheDifferences) {
+TEST_F(DamagedCheckpoint, ACheckpointOfAnotherModelTellsTheDifferences) {
   const auto difference = [&](auto change) {
     Description wanted = small(10);
     change(wanted);
@@ -173,7 +173,7 @@ TEST_F(Damaged, ACheckpointOfAnotherModelTellsTheDifferences) {
             "and 4 more");
 }
 
-TEST_F(Damaged, WhatGoesWrongWhileItIsHandedOverBreaksTheState) {
+TEST_F(DamagedCheckpoint, WhatGoesWrongWhileItIsHandedOverBreaksTheState) {
   const Error error = error_of([&] {
     Checkpoint::open(directory_).load(small(10), [](auto, auto, auto, auto) { fail(Code::io, "disk", "full"); });
   });

@@ -1,5 +1,4 @@
-// A save that is killed, at any instant, leaves a checkpoint that loads: the last that was acknowledged, or a later
-// one.
+// A save that is killed at any instant leaves a checkpoint that loads: the last acknowledged one, or a later one.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,15 +13,14 @@ namespace {
 
 constexpr int kKills = 50;
 
-// Large enough for kills to meet all parts of a save.
+// Large enough for kills to hit all parts of a save.
 Description medium(std::uint64_t step) {
   Description description = small(step);
   description.parameters[0].shape = {300'000};
   return description;
 }
 
-// Saves one step after the other, each twice so that one of the same step is replaced too, and tells each through
-// `out`.
+// Saves one step after the other, each twice so that replacing is covered too, and reports each through `out`.
 [[noreturn]] void save_until_killed(const std::string &directory, std::uint64_t step, int out) {
   for (;; ++step)
     for (int again = 0; again < 2; ++again) {
@@ -31,7 +29,7 @@ Description medium(std::uint64_t step) {
     }
 }
 
-// Kills a process that saves from `first` on; returns the last step that it told of, or `first` - 1.
+// Kills a process that saves from `first` on. Returns the last step that it reported, or `first` - 1.
 std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, std::uint32_t microseconds) {
   int ends[2];
   if (pipe(ends) != 0) return 0;
@@ -49,7 +47,7 @@ std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, s
   return last;
 }
 
-TEST_F(Saved, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
+TEST_F(SavedCheckpoint, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
   std::mt19937 random(7);
   const auto start = std::chrono::steady_clock::now();
   save(directory_, medium(1), reader(1));
@@ -57,10 +55,10 @@ TEST_F(Saved, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
   std::uniform_int_distribution<std::uint32_t> instant(0, 4 * static_cast<std::uint32_t>(lasts.count()));
   std::uint64_t present = 1;
   for (int i = 0; i < kKills; ++i) {
-    const std::uint64_t told = save_and_kill(directory_, present + 1, instant(random));
+    const std::uint64_t reported = save_and_kill(directory_, present + 1, instant(random));
     const std::uint64_t found = load_all(directory_, medium(0));
-    ASSERT_GE(found, told) << "kill " << i;
-    ASSERT_LE(found, told + 1) << "kill " << i;
+    ASSERT_GE(found, reported) << "kill " << i;
+    ASSERT_LE(found, reported + 1) << "kill " << i;
     for (; present < found; ++present) fs::remove_all(directory_ + fmt::format("/step-{:010}", present));
   }
   EXPECT_GT(present, 1u) << "no save was ever complete";

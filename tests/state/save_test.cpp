@@ -1,4 +1,4 @@
-// What is saved is loaded, the newest first; what cannot be saved leaves everything as it was.
+// Saved data is loaded, the newest first. A save that fails leaves everything as it was.
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 namespace protrain::state {
 namespace {
 
-TEST_F(Saved, EveryByteComesBack) {
+TEST_F(SavedCheckpoint, EveryByteComesBack) {
   EXPECT_EQ(save_step(10), directory_ + "/step-0000000010");
   EXPECT_EQ(load_all(directory_), 10u);
   EXPECT_EQ(load_all(directory_ + "/step-0000000010"), 10u);
@@ -21,14 +21,14 @@ TEST_F(Saved, EveryByteComesBack) {
   EXPECT_EQ(checkpoint.description().optimizer, "adamw");
 }
 
-TEST_F(Saved, ArraysAreLargerThanBuffersAndPieces) {
+TEST_F(SavedCheckpoint, ArraysAreLargerThanBuffersAndPieces) {
   Description large = small(1);
   large.parameters[0].shape = {3, 1'900'001};
   save(directory_, large, reader(1));
   EXPECT_EQ(load_all(directory_, large), 1u);
 }
 
-TEST_F(Saved, TensorsAreReadAndWrittenInPartsOfTheBufferAtMost) {
+TEST_F(SavedCheckpoint, TensorsAreReadAndWrittenInPartsOfTheBufferAtMost) {
   Description large = small(1);
   large.parameters[0].shape = {1'900'001};
   std::size_t most = 0;
@@ -37,36 +37,36 @@ TEST_F(Saved, TensorsAreReadAndWrittenInPartsOfTheBufferAtMost) {
   EXPECT_LE(most, std::size_t{4} << 20);
 }
 
-TEST_F(Saved, ParametersMayStandInAnotherOrder) {
+TEST_F(SavedCheckpoint, ParametersMayStandInAnotherOrder) {
   save_step(1);
-  Description turned = small(1);
-  std::swap(turned.parameters.front(), turned.parameters.back());
-  Checkpoint::open(directory_).load(turned, [](std::size_t p, std::size_t a, std::uint64_t at, auto bytes) {
+  Description reordered = small(1);
+  std::swap(reordered.parameters.front(), reordered.parameters.back());
+  Checkpoint::open(directory_).load(reordered, [](std::size_t p, std::size_t a, std::uint64_t at, auto bytes) {
     EXPECT_EQ(bytes.front(), byte_of(1, p == 0 ? 3 : p == 3 ? 0 : p, a, at));
   });
 }
 
-TEST_F(Saved, TheNewestIsOpenedAndOlderOnesStay) {
+TEST_F(SavedCheckpoint, TheNewestIsOpenedAndOlderOnesStay) {
   for (std::uint64_t step : {9, 100, 20}) save_step(step);
   EXPECT_EQ(load_all(directory_), 100u);
   for (const char *name : {"step-0000000009", "step-0000000020"}) load_all(directory_ + "/" + name);
 }
 
-TEST_F(Saved, OneOfTheSameStepIsReplaced) {
+TEST_F(SavedCheckpoint, OneOfTheSameStepIsReplaced) {
   save_step(5);
   save(directory_, small(5), [](auto, auto, auto, std::span<std::byte> out) { std::ranges::fill(out, std::byte{7}); });
   EXPECT_EQ(entries(), 1u);
   Checkpoint::open(directory_).load(small(5), [](auto, auto, auto, auto bytes) { EXPECT_EQ(bytes[0], std::byte{7}); });
 }
 
-TEST_F(Saved, WhatIsOpenSeesNothingOfWhatReplacesIt) {
+TEST_F(SavedCheckpoint, WhatIsOpenSeesNothingOfWhatReplacesIt) {
   save_step(5);
   const Checkpoint before = Checkpoint::open(directory_);
   save(directory_, small(5), reader(6));
   before.load(small(5), Comparison(5));
 }
 
-TEST_F(Saved, WhatAKilledSaveLeftIsPassedOverAndRemoved) {
+TEST_F(SavedCheckpoint, WhatAKilledSaveLeftIsPassedOverAndRemoved) {
   save_step(3);
   fs::copy(directory_ + "/step-0000000003", directory_ + "/.step-0000000004-77-0.tmp");
   EXPECT_EQ(load_all(directory_), 3u);
@@ -74,8 +74,8 @@ TEST_F(Saved, WhatAKilledSaveLeftIsPassedOverAndRemoved) {
   EXPECT_EQ(entries(), 2u);
 }
 
-// The state between the two renames of a file system that cannot swap names.
-TEST_F(Saved, OneThatWasPutAsideIsFoundAndGivesWay) {
+// The state between the two renames on a file system that cannot swap names.
+TEST_F(SavedCheckpoint, OneThatWasPutAsideIsFoundAndGivesWay) {
   save_step(3);
   fs::rename(directory_ + "/step-0000000003", directory_ + "/step-0000000003.old");
   EXPECT_EQ(load_all(directory_), 3u);
@@ -86,7 +86,7 @@ TEST_F(Saved, OneThatWasPutAsideIsFoundAndGivesWay) {
   EXPECT_EQ(load_all(directory_), 3u);
 }
 
-TEST_F(Saved, OtherThingsInTheDirectoryAreLeftAlone) {
+TEST_F(SavedCheckpoint, OtherThingsInTheDirectoryAreLeftAlone) {
   put(directory_ + "/notes.txt", "mine");
   fs::create_directory(directory_ + "/.step-mine.tmp");
   fs::create_directory(directory_ + "/step-9999999999");  // without a manifest
@@ -95,7 +95,7 @@ TEST_F(Saved, OtherThingsInTheDirectoryAreLeftAlone) {
   EXPECT_EQ(load_all(directory_), 1u);
 }
 
-TEST_F(Saved, ASaveThatFailsMidwayLeavesTheOlderOneAlone) {
+TEST_F(SavedCheckpoint, ASaveThatFailsMidwayLeavesTheOlderOneAlone) {
   save_step(1);
   const auto fails_late = [](std::size_t parameter, std::size_t array, std::uint64_t, std::span<std::byte>) {
     if (parameter == 3 && array == 2) fail(Code::io, "disk", "cannot read it");
@@ -106,7 +106,7 @@ TEST_F(Saved, ASaveThatFailsMidwayLeavesTheOlderOneAlone) {
   EXPECT_EQ(load_all(directory_), 1u);
 }
 
-TEST_F(Saved, AFullDiskIsItsOwnCodeAndLeavesTheOlderOneAlone) {
+TEST_F(SavedCheckpoint, AFullDiskIsItsOwnCodeAndLeavesTheOlderOneAlone) {
   save_step(1);
   struct rlimit before {};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -122,13 +122,13 @@ TEST_F(Saved, AFullDiskIsItsOwnCodeAndLeavesTheOlderOneAlone) {
   EXPECT_EQ(load_all(directory_), 1u);
 }
 
-TEST_F(Saved, TwoSavesIntoOneDirectoryAtATimeAreRefused) {
+TEST_F(SavedCheckpoint, TwoSavesIntoOneDirectoryAtATimeAreRefused) {
   const DirectoryLock other(directory_);
   EXPECT_EQ(error_of([&] { save_step(1); }).code, Code::busy);
   EXPECT_EQ(entries(), 0u);
 }
 
-TEST_F(Saved, TheDirectoryIsMadeButNoneAboveIt) {
+TEST_F(SavedCheckpoint, TheDirectoryIsMadeButNoneAboveIt) {
   EXPECT_EQ(save(directory_ + "/new//", small(1), reader(1)), directory_ + "/new/step-0000000001");
   EXPECT_EQ(error_of([&] { save(directory_ + "/no/such", small(1), reader(1)); }).code, Code::io);
   put(directory_ + "/file", "");
@@ -137,7 +137,7 @@ TEST_F(Saved, TheDirectoryIsMadeButNoneAboveIt) {
   EXPECT_EQ(error_of([&] { save_step(8); }).code, Code::path);
 }
 
-TEST_F(Saved, ANameThatTheFormatKeepsForItselfIsRefused) {
+TEST_F(SavedCheckpoint, ANameThatTheFormatKeepsForItselfIsRefused) {
   Description description = small(1);
   description.parameters[0].name = "__metadata__";
   EXPECT_EQ(error_of([&] { save(directory_, description, reader(1)); }).code, Code::unsupported);

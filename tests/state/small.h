@@ -1,4 +1,4 @@
-// A small checkpoint whose every byte is known, in a directory that goes with the test.
+// A small checkpoint of known bytes, in a directory that is removed with the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ inline Read reader(std::uint64_t step) {
   };
 }
 
-// How many bytes were written; fails where one is not that of `step`.
+// Counts written bytes, and fails if one is not that of `step`.
 class Comparison {
  public:
   explicit Comparison(std::uint64_t step) : step_(step) {}
@@ -59,7 +59,7 @@ inline std::uint64_t bytes_in(const Description &description) {
   return bytes;
 }
 
-// Opens and loads, and compares all bytes with those of the step that it says it has.
+// Opens and loads a checkpoint, and compares all bytes with those of its step.
 inline std::uint64_t load_all(const std::string &path, const Description &wanted) {
   const Checkpoint checkpoint = Checkpoint::open(path);
   const std::uint64_t step = checkpoint.description().counters.at(kStep);
@@ -81,13 +81,13 @@ inline void put(const std::string &path, const std::string &bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-class Saved : public testing::Test {
+class SavedCheckpoint : public testing::Test {
  protected:
-  Saved() {
+  SavedCheckpoint() {
     std::string pattern = testing::TempDir() + "/state-XXXXXX";
     directory_ = fs::canonical(mkdtemp(pattern.data())).string();
   }
-  ~Saved() override { fs::remove_all(directory_); }
+  ~SavedCheckpoint() override { fs::remove_all(directory_); }
 
   std::string save_step(std::uint64_t step) const { return save(directory_, small(step), reader(step)); }
   std::size_t entries() const {

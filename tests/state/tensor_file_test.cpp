@@ -1,4 +1,4 @@
-// The safetensors header: what we write is read back, and a header that lies is refused.
+// The safetensors header: ours is read back, and a header that lies is refused.
 #include "state/tensor_file.h"
 
 #include <gtest/gtest.h>

@@ -74,7 +74,7 @@ train 1 'no/such/folder' --resume no/such/folder
 train 1 'no complete checkpoint' --resume .
 train 1 "no output logits; the model.s outputs are loss" --loss cross_entropy --loss-output logits
 train 1 'no output of floats' --loss mse
-train 1 'loss is not set' --loss-shift 1
+train 1 'no effect unless the option loss is set' --loss-shift 1
 train 1 'smallest' --memory 64KiB
 touch plain
 train 1 'plain/.: Not a directory' --save plain

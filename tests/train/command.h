@@ -1,4 +1,4 @@
-// `protrain train` on the fixtures' inputs, and what PyTorch reached on them.
+// Runs `protrain train` on the fixtures' inputs, and compares with PyTorch.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ inline void expect_losses(const std::vector<Json> &lines, const Json &golden) {
   }
 }
 
-// The norms of all gradients of the session's last step, sorted; of those that keep_gradients names.
+// The norms of the session's last gradients, sorted, for those that keep_gradients names.
 template <typename Session>
 std::vector<double> sorted_gradient_norms(Session &session) {
   std::vector<double> norms;
@@ -52,7 +52,7 @@ std::vector<double> sorted_gradient_norms(Session &session) {
     try {
       session.read_grad(session.parameter_name(p), gradient.data(), count);
     } catch (const std::exception &) {
-      continue;  // frozen: there is none; callers count what is left
+      continue;  // frozen parameters have no gradient; callers count the others
     }
     double sum = 0;
     for (float g : gradient) sum += static_cast<double>(g) * g;
@@ -62,7 +62,7 @@ std::vector<double> sorted_gradient_norms(Session &session) {
   return norms;
 }
 
-// Where an exporter renamed parameters: as many of them, with gradients of the same norms.
+// For exports with renamed parameters: there must be as many, with gradients of the same norms.
 inline void expect_norms(const std::vector<double> &found, const Json &golden) {
   const double global = golden["grad_norms"][0];
   std::vector<double> expected;

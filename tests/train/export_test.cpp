@@ -1,4 +1,4 @@
-// A trained model, written out, gives ONNX Runtime the loss that it gives us. Skipped without PyPI's onnxruntime.
+// An exported trained model gives ONNX Runtime the loss that it gives us. Skipped without PyPI's onnxruntime.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A Python with onnxruntime: $PROTRAIN_PYTHON, else python3.
+// A Python with onnxruntime: $PROTRAIN_PYTHON, or else python3.
 std::string python() {
   const char *chosen = std::getenv("PROTRAIN_PYTHON");
   return chosen != nullptr ? chosen : "python3";
@@ -25,7 +25,7 @@ bool has_onnxruntime() {
   return std::system((python() + " -c 'import onnxruntime, numpy' > /dev/null 2>&1").c_str()) == 0;
 }
 
-// What ONNX Runtime makes of the model on the fixtures' first batch.
+// ONNX Runtime's loss of the model on the fixtures' first batch.
 double runtime_loss(const fs::path &model) {
   const fs::path script = model.string() + ".py", out = model.string() + ".loss";
   std::ofstream(script) << "import numpy, onnxruntime, sys\n"

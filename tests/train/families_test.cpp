@@ -1,4 +1,4 @@
-// Families beyond the four: models that fixtures/export_families.py exported, each with its loss inside, follow
+// Families beyond the four. Models that fixtures/export_families.py exported, each with its loss inside, follow
 // PyTorch's losses for ten AdamW steps, and their parameters are PyTorch's: as many, with gradients of the same norms.
 // Exporters rename parameters, so norms are compared as sorted lists.
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ Json golden_of(const std::string &name) {
   return Json::parse(file);
 }
 
-// One input of all steps: integers as they stand; floats are 1/256 each.
+// One input of all steps: integers as they are, floats in units of 1/256.
 struct Values {
   explicit Values(const Json &json) : shape(json["shape"].get<Shape>()), dtype(DType::i64) {
     integers = json["values"].get<std::vector<std::int64_t>>();

@@ -42,7 +42,7 @@ TEST_P(Golden, Bfloat16FollowsThemWithinOnePercent) {
     EXPECT_NEAR(lines[i]["loss"].get<double>(), losses[i], 0.01 * losses[i]) << "step " << i + 1;
 }
 
-// A batch whose gradients overflow is given again, with the smaller scale.
+// A batch whose gradients overflow is repeated, with the smaller scale.
 TEST_P(Golden, Float16FollowsThemWithinOnePercent) {
   draft::Options options = options_in("fp16");
   for (const auto &[key, value] : {std::pair{"beta2", "0.95"}, {"weight_decay", "0.1"}}) options.set(key, value);
@@ -58,7 +58,7 @@ TEST_P(Golden, Float16FollowsThemWithinOnePercent) {
   EXPECT_EQ(session->step_count(), losses.size() + skipped);
 }
 
-// The exporter calls a tied table by its last name, PyTorch by its first: the one name that is left over.
+// The exporter calls a tied table by its last name, PyTorch by its first. That one name is left over.
 std::string pytorch_name(const std::string &name, const Json &norms) {
   if (norms.contains(name)) return name;
   for (const char *table : {"m.transformer.wte.weight", "m.model.decoder.embed_tokens.weight"})

@@ -1,4 +1,4 @@
-// The fixtures' models as other exporters wrote them: with the exporter's own optimizer, weights transposed and
+// The fixtures' models as other exporters wrote them: with the exporter's own optimizer, with weights transposed and
 // renamed, and by the older exporter. fixtures/restored holds them without their weights, which other fixtures have.
 #include <gtest/gtest.h>
 

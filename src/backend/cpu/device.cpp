@@ -75,11 +75,11 @@ class CpuDevice : public Device {
 
   void *allocate_arena(std::uint64_t bytes) override {
     require(arena_.size() == 0, Code::internal, "cpu", "the arena was allocated before");
-    arena_ = Block(bytes, "device arena");
+    arena_ = MemoryBlock(bytes, "device arena");
     return arena_.data();
   }
   void *allocate(std::uint64_t bytes) override {
-    Block block(bytes, "device memory");
+    MemoryBlock block(bytes, "device memory");
     return blocks_.emplace(block.data(), std::move(block)).first->first;
   }
   void release(void *memory) override { blocks_.erase(static_cast<std::byte *>(memory)); }
@@ -114,8 +114,8 @@ class CpuDevice : public Device {
 
   Team team_;
   DeviceInfo info_;
-  Block arena_;
-  std::map<std::byte *, Block> blocks_;  // by their first byte
+  MemoryBlock arena_;
+  std::map<std::byte *, MemoryBlock> blocks_;  // by their first byte
 };
 }  // namespace
 

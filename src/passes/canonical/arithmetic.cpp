@@ -11,7 +11,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// Sorted, not negative; all axes where none are named (unless that means none).
+// Sorted and not negative. All axes if none are named, unless the node says that this means none.
 Integers reduced_axes(const Node &node, std::size_t rank) {
   Integers axes = node.attributes.integers("axes");
   for (std::int64_t &axis : axes) axis = static_cast<std::int64_t>(resolve_axis(axis, rank, node.name));
@@ -61,7 +61,7 @@ bool reduce_l1(Canonical &c, Node &node) {
   return true;
 }
 
-// A length of 0 has no slope, and a gradient of 0 in PyTorch.
+// A length of 0 has no slope; PyTorch gives it a gradient of 0.
 bool reduce_l2(Canonical &c, Node &node) {
   if (!is_float_reduction(c, node)) return false;
   const ValueId x = node.inputs[0];
@@ -89,7 +89,7 @@ bool reduce_log_sum_exp(Canonical &c, Node &node) {
   return true;
 }
 
-// Max, Min, Sum: a chain of operators of two operands.
+// Turns Max, Min and Sum into a chain of operators of two operands.
 bool chain(Canonical &c, Node &node) {
   const std::string op = node.op == "Sum" ? "Add" : node.op;
   if (node.inputs.size() == 1) {
@@ -110,16 +110,17 @@ bool mean(Canonical &c, Node &node) {
   return true;
 }
 
-// One factor after the other: no factor of 0 stands in the way of a gradient.
+// Multiplies one factor after the other. A division by the factor would lose the gradient where a factor is 0.
 bool reduce_prod(Canonical &c, Node &node) {
   constexpr std::int64_t kMostFactors = 256;
   if (!is_float_reduction(c, node)) return reduce(c, node);
   const Shape result = c.infer(node).at(0).shape;
   ValueId product = node.inputs[0];
-  if (c.constant_of(product) != nullptr) return reduce(c, node);  // folds
+  if (c.constant_of(product) != nullptr) return reduce(c, node);  // it will be folded
   for (std::int64_t axis : reduced_axes(node, c.shape(product).size())) {
     const std::int64_t count = c.shape(product)[static_cast<std::size_t>(axis)];
-    require(count > 0 && count <= kMostFactors, Code::unsupported, node.name, "a product of {} factors on data", count);
+    require(count > 0 && count <= kMostFactors, Code::unsupported, node.name,
+            "a product of {} elements is not supported", count);
     const std::vector<ValueId> factors =
         count == 1
             ? std::vector<ValueId>{product}
@@ -132,7 +133,7 @@ bool reduce_prod(Canonical &c, Node &node) {
   return true;
 }
 
-// The exponent in the type of the base.
+// Casts the exponent to the type of the base.
 bool pow(Canonical &c, Node &node) {
   const DType base = c.type(node.inputs.at(0)).dtype, exponent = c.type(node.inputs.at(1)).dtype;
   if (!is_float(base) || base == exponent) return false;
@@ -141,7 +142,7 @@ bool pow(Canonical &c, Node &node) {
   return true;
 }
 
-// x - y floor(x / y), or, where the result has the sign of x, the same of magnitudes.
+// x - y floor(x / y). If the result has the sign of x, the same is done with magnitudes.
 bool mod(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0), y = node.inputs.at(1);
   if (!is_float(c.type(x).dtype) || (c.constant_of(x) != nullptr && c.constant_of(y) != nullptr)) return false;
@@ -167,7 +168,7 @@ bool prelu(Canonical &c, Node &node) {
   return true;
 }
 
-// Towards 0 by `bias`, and 0 within `lambd` of it.
+// Moves x towards 0 by `bias`, and gives 0 within `lambd` of it.
 bool shrink(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const DType dtype = c.type(x).dtype;
@@ -191,7 +192,7 @@ bool swish(Canonical &c, Node &node) {
   return true;
 }
 
-// Bounds that are computed.
+// Handles bounds that are computed.
 bool clip(Canonical &c, Node &node) {
   if (node.inputs.size() == 1) return false;
   ValueId x = node.inputs[0];

@@ -1,5 +1,5 @@
-// Canonical: what the forward walk of fold() does to each node. Constants are absorbed into attributes, file operators
-// become core operators by a table of rules, results are typed, and what depends on constants alone is evaluated.
+// Canonical: what the forward walk of fold() does to each node. It absorbs constants into attributes, turns file
+// operators into core operators by a table of rules, types the results, and evaluates what depends on constants alone.
 #pragma once
 
 #include <map>
@@ -19,21 +19,21 @@ class Canonical {
 
   void visit(Node &node);
 
-  // For rules. Nodes made here are visited in turn, so a rule may use other file operators.
+  // For rules. New nodes are visited in turn, so a rule may use other file operators.
   std::vector<ValueId> add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                std::size_t output_count);
   ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     return add_all(op, std::move(inputs), std::move(attributes), 1)[0];
   }
   ValueId scalar(DType dtype, double value) { return rewriter_.constant(graph::Array::scalar(dtype, value)); }
-  ValueId reshape(ValueId x, const Shape &shape);  // x itself where it has that shape
+  ValueId reshape(ValueId x, const Shape &shape);  // x itself if it has that shape
   ValueId transpose(ValueId x, const std::vector<std::int64_t> &perm);
-  ValueId stopped_at_zero(ValueId x);  // x; no gradient goes through it where it is 0
-  // The node's outputs come from another operator.
+  ValueId stopped_at_zero(ValueId x);  // x, but without a gradient where it is 0
+  // Another operator computes the node's outputs.
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
   // The node's first output is `x`.
   void pass(const Node &node, ValueId x);
-  // What the node would give as it stands.
+  // The node's output types as it stands.
   std::vector<Type> infer(const Node &node) const { return ops::infer(rewriter_.graph(), node); }
 
   Rewriter &rewriter() { return rewriter_; }
@@ -42,7 +42,7 @@ class Canonical {
   Shape shape(ValueId id) const { return rewriter_.shape(id); }
   const graph::Array *constant_of(ValueId id) const { return rewriter_.constant_of(id); }
 
-  std::map<ValueId, std::vector<ValueId>> sequences;  // the pieces a SplitToSequence became
+  std::map<ValueId, std::vector<ValueId>> sequences;  // the parts that a SplitToSequence became
   std::map<ValueId, std::string> refusals;            // why a node has no core form, by its first output
 
  private:
@@ -51,7 +51,7 @@ class Canonical {
   bool replace(Node &node);
   void share_small_constants(Node &node);
   bool evaluate(const Node &node, const ops::Op &op);
-  void make_constant(ValueId id, graph::Array array);  // of a value that a node was to make
+  void make_constant(ValueId id, graph::Array array);  // for a value that a node was to compute
 
   Rewriter &rewriter_;
   FoldBudget &budget_;
@@ -59,22 +59,22 @@ class Canonical {
   std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };
 
-// True: the node was dealt with. False: it is a core operator as it stands (or has no core form).
+// Returns true if the rule dealt with the node. False means that it is a core operator already, or has no core form.
 using Rule = bool (*)(Canonical &, Node &);
 using Rules = std::map<std::string_view, Rule>;
 
-Rules shape_rules();                 // Reshape and its kin, Split, Slice, Cast, ...
+Rules shape_rules();                 // Reshape and similar operators, Split, Slice, Cast, ...
 Rules arithmetic_rules();            // reductions, variadic operators, MatMul and Gemm
 Rules layer_rules();                 // normalizations, attention, rotary embeddings
 Rules loss_rules();                  // SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
-Rules channel_rules();               // normalizations of channels, with statistics of their own or given ones
+Rules channel_rules();               // normalizations of channels, with their own or with given statistics
 Rules einsum_rules();                // Einsum
 Rules index_rules();                 // GatherND, scatters, OneHot, Pad by copies
-Rules gather_rules();                // Gather at constant places
+Rules gather_rules();                // Gather at constant indices
 Rules resize_rules();                // Resize
 Rules window_rules();                // convolution and pooling
 Rules random_rules();                // Dropout
-Rule rule_for(std::string_view op);  // nullptr where there is none
+Rule rule_for(std::string_view op);  // nullptr if there is none
 
 bool has(const Node &node, std::size_t input);  // present
 bool is_core(std::string_view op);              // may remain after canonicalization

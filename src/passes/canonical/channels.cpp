@@ -1,5 +1,5 @@
-// Rules for normalizations whose scale and bias belong to channels, axis 1 of x (N, C, d...), and for those of a
-// vector's length.
+// Rules for normalizations whose scale and bias belong to channels, axis 1 of x (N, C, d...), and for
+// normalizations by a vector's length.
 #include <algorithm>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ void require_channels(const Node &node, const Shape &x) {
   require(x.size() >= 2, Code::shape, node.name, "{} of {}, which has no axis 1 for channels", node.op, to_text(x));
 }
 
-// (C) as what stretches over (N, C, d...); one number for each group is repeated for its channels.
+// Reshapes (C) to stretch over (N, C, d...). One number per group is repeated for the group's channels.
 ValueId along_channels(Canonical &c, const Node &node, ValueId values, const Shape &x) {
   require_channels(node, x);
   const std::int64_t count = element_count(c.shape(values)), channels = x[1];
@@ -29,7 +29,7 @@ ValueId along_channels(Canonical &c, const Node &node, ValueId values, const Sha
   return c.reshape(values, shape);
 }
 
-// Each of `groups` of channels to zero mean and unit variance, then scale and bias.
+// Normalizes each of `groups` of channels to zero mean and unit variance, then applies scale and bias.
 void become_group_normalization(Canonical &c, const Node &node, std::int64_t groups) {
   const ValueId x = node.inputs.at(0);
   const Type type = c.type(x);
@@ -58,13 +58,13 @@ bool instance_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// From opset 14 on an attribute says it; before, the operator has outputs for statistics in training mode alone.
+// From opset 14 on an attribute says it. Earlier operators have outputs for statistics only in training mode.
 bool takes_statistics_of_batch(const Node &node) {
   return node.attributes.integer("training_mode", 0) != 0 ||
          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
 }
 
-// With the statistics that the model holds; in training mode it would have to change them.
+// Uses the statistics that the model holds. Training mode would have to change them.
 bool batch_normalization(Canonical &c, Node &node) {
   require(!takes_statistics_of_batch(node), Code::unsupported, node.name,
           "in training mode it takes the statistics of the batch, which is not trained yet; export the model in "
@@ -85,8 +85,8 @@ bool batch_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// A deviation of 0 has a gradient of 0, as PyTorch's std: where each mean is that of a single number, nothing but 0 can
-// come of it.
+// A deviation of 0 has a gradient of 0, as PyTorch's std has. If each mean is over a single number,
+// the result can only be 0.
 bool mean_variance_normalization(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Integers axes = node.attributes.has("axes") ? node.attributes.integers("axes") : Integers{0, 2, 3};
@@ -94,7 +94,7 @@ bool mean_variance_normalization(Canonical &c, Node &node) {
   const ValueId centred = c.add("Sub", {x, c.add("ReduceMean", {x}, along)});
   const ValueId variance = c.add("ReduceMean", {c.add("Mul", {centred, centred})}, along);
   const ValueId deviation = c.add("Sqrt", {c.stopped_at_zero(variance)});
-  constexpr double kLeast = 1e-9;  // ONNX's
+  constexpr double kLeast = 1e-9;  // ONNX's value
   c.become(node, "Div", {centred, c.add("Add", {deviation, c.scalar(c.type(x).dtype, kLeast)})});
   return true;
 }

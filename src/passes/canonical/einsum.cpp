@@ -1,5 +1,5 @@
-// Einsum as products of two operands at a time: a matrix product where they share axes that the rest does not need,
-// elementwise where they share none.
+// Einsum as products of two operands at a time: a matrix product if they share axes that the rest does not
+// need, elementwise otherwise.
 #include <algorithm>
 
 #include "ops/einsum.h"
@@ -26,11 +26,13 @@ Labels common(const Labels &a, const Labels &b, bool in_both) {
   return found;
 }
 
+// Computes one einsum equation, two terms at a time. Each step sums axes as soon as nothing else needs them, so
+// intermediate results stay small.
 class Contraction {
  public:
   Contraction(Canonical &c, const ops::Einsum &einsum) : c_(c), einsum_(einsum) {}
 
-  // An axis for each label once, without those of one element that others stretch.
+  // The term with one axis per label, and without axes of one element that others stretch.
   Term simple(Term term) {
     for (std::size_t i = 0; i < term.labels.size();) {
       const std::size_t again = term.labels.find(term.labels[i], i + 1);
@@ -50,7 +52,7 @@ class Contraction {
     return {c_.reshape(term.value, shape), kept};
   }
 
-  // Sums over what is not in `wanted`.
+  // Sums over the labels that are not in `wanted`.
   Term summed(const Term &term, const Labels &wanted) {
     Integers axes;
     for (std::size_t i = 0; i < term.labels.size(); ++i)
@@ -60,7 +62,7 @@ class Contraction {
             common(term.labels, wanted, true)};
   }
 
-  // The product of both, summed over what `wanted` does not name.
+  // The product of both, summed over the labels that are not in `wanted`.
   Term product(Term a, Term b, const Labels &wanted) {
     a = summed(a, wanted + b.labels);
     b = summed(b, wanted + a.labels);
@@ -78,7 +80,7 @@ class Contraction {
     return {c_.reshape(made, einsum_.shape_of(all)), all};
   }
 
-  // With its axes in this order.
+  // The term with its axes in this order.
   ValueId ordered(const Term &term, const Labels &order) {
     if (term.labels == order) return term.value;
     Integers perm;
@@ -86,7 +88,7 @@ class Contraction {
     return c_.transpose(term.value, perm);
   }
 
-  // With an axis for each label of `all`, of one element where the term has none.
+  // The term with an axis for each label of `all`, of one element if the term lacks the label.
   ValueId spread(const Term &term, const Labels &all) {
     Shape shape = einsum_.shape_of(all);
     for (std::size_t i = 0; i < all.size(); ++i)
@@ -95,7 +97,7 @@ class Contraction {
   }
 
  private:
-  // Axes `first` and `second` have one label: only what lies where both are equal counts.
+  // Axes `first` and `second` have the same label, so only elements where both indices are equal count.
   Term diagonal(const Term &term, std::size_t first, std::size_t second) {
     const Shape shape = c_.shape(term.value);
     const std::int64_t size = shape[first];

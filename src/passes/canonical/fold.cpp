@@ -17,12 +17,12 @@ namespace {
 using graph::Array;
 
 constexpr ValueId kNone = ValueId::none;
-constexpr std::uint64_t kLargestFold = std::uint64_t{1} << 30;  // bytes; what is larger stays a computation
+constexpr std::uint64_t kLargestFold = std::uint64_t{1} << 30;  // bytes; larger results stay computations
 constexpr std::size_t kSmallConstant = 64;                      // bytes; compared by value
 
 constexpr std::int64_t kLongestList = 1 << 16;  // elements of an absorbed constant
 
-// Operators whose result at an index needs only the operands at that index: repeated axes stay stored once.
+// Operators whose result at an index needs only the operands at that index, so that repeated axes stay stored once.
 const std::set<std::string_view> kElementwise = {
     "Abs",   "Add",     "And",  "BitwiseNot",  "Cast",  "Ceil",    "Cos",
     "Div",   "Equal",   "Erf",  "Exp",         "Floor", "Greater", "GreaterOrEqual",
@@ -31,7 +31,7 @@ const std::set<std::string_view> kElementwise = {
     "Round", "Sigmoid", "Sign", "Sin",         "Sqrt",  "Sub",     "Tanh",
     "Where", "Xor"};
 
-// What the results take; an upper bound where repeated axes come out stored once.
+// Bytes of the results. This is an upper bound if repeated axes come out stored once.
 std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &inputs, const std::vector<Type> &types) {
   if (node.op == "Expand") return inputs.at(0)->stored_bytes();
   if (kElementwise.contains(node.op)) return byte_count(types.at(0).dtype, ops::stored_union(types[0].shape, inputs));
@@ -40,7 +40,7 @@ std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &i
   return bytes;
 }
 
-// Elements read and computed. Where axes are repeated others than elementwise operators still walk them.
+// Elements read and computed. Operators that are not elementwise walk repeated axes too.
 double operations(const Graph &graph, const Node &node, const std::vector<const Array *> &inputs,
                   const std::vector<Type> &types) {
   if (node.op == "Expand") return 1;
@@ -66,7 +66,7 @@ void Canonical::visit(Node &node) {
   if (!typed || !replace(node)) rewriter_.keep(std::move(node));
 }
 
-// By a rule, by its value, or not at all.
+// Replaces the node by a rule or by its value, if possible.
 bool Canonical::replace(Node &node) {
   try {
     const Rule rule = rule_for(node.op);
@@ -75,20 +75,19 @@ bool Canonical::replace(Node &node) {
     const ops::Op *op = ops::find(node.op);
     return op != nullptr && evaluate(node, *op);
   } catch (Error &error) {
-    if (error.code == Code::unsupported) {  // prepare() names all of them at once
+    if (error.code == Code::unsupported) {  // prepare() reports all of them at once
       if (!node.outputs.empty()) refusals[node.outputs[0]] = error.text;
       return false;
     }
     if (error.subject.empty() || error.subject == node.op) error.subject = node.name.empty() ? node.op : node.name;
     throw;
   } catch (const std::out_of_range &) {  // rules ask for operands, axes and attributes that the operator must have
-    fail(Code::graph, node.name.empty() ? node.op : node.name, "{} lacks inputs, outputs or axes that it must have",
-         node.op);
+    fail(Code::graph, node.name.empty() ? node.op : node.name, "{} lacks required inputs, outputs or axes", node.op);
   }
 }
 
-// In a file, a 0 of Reshape's shape is the input's dim unless allowzero says that it is a 0. To the core operator it is
-// a 0: it could not tell one of a file from one of an empty result. False where the input has no type to ask.
+// In a file, a 0 in Reshape's shape means the input's dim unless allowzero is set. For the core operator it means 0,
+// because it could not tell a file's 0 from one of an empty result. Returns false if the input has no type yet.
 bool Canonical::keep_dims_at_zeros(Node &node) const {
   std::vector<std::int64_t> shape = node.attributes.integers("shape");
   const bool keeps = node.attributes.integer("allowzero", 0) == 0 && std::ranges::find(shape, 0) != shape.end();
@@ -109,7 +108,7 @@ bool Canonical::keep_dims_at_zeros(Node &node) const {
 void Canonical::absorb(Node &node) const {
   const ops::Op *op = ops::find(node.op);
   if (op == nullptr) return;
-  for (const ops::Absorbed &absorbed : op->absorbed) {
+  for (const ops::AbsorbedInput &absorbed : op->absorbed) {
     const Array *array = has(node, absorbed.input) ? constant_of(node.inputs[absorbed.input]) : nullptr;
     if (array == nullptr) continue;
     const std::string_view name = absorbed.attribute;
@@ -122,14 +121,14 @@ void Canonical::absorb(Node &node) const {
     else
       node.attributes.set(absorbed.attribute, array->integers());
     if (node.op == "Reshape" && !keep_dims_at_zeros(node)) continue;
-    // A list says how large its pieces are, a scalar how large each piece is.
+    // A list gives the size of each part, a scalar gives one size for all.
     if (node.op == "SplitToSequence" && array->shape().empty()) node.attributes.set("equal", std::int64_t{1});
     node.inputs[absorbed.input] = kNone;
   }
   while (!node.inputs.empty() && node.inputs.back() == kNone) node.inputs.pop_back();
 }
 
-// Exporters write each scalar again where they need it; as one value, equal computations are seen to be equal.
+// Exporters write a scalar again wherever they need it. Sharing one value makes equal computations recognizable.
 void Canonical::share_small_constants(Node &node) {
   for (ValueId &in : node.inputs) {
     const Array *array = in == kNone ? nullptr : constant_of(in);
@@ -166,7 +165,7 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   const std::uint64_t bytes = result_bytes(node, arrays, types);
   if (bytes > kLargestFold || !budget_.take(bytes, operations(rewriter_.graph(), node, arrays, types))) {
     require(is_core(node.op), Code::limit, "",
-            "{} of constants would take {} bytes, more than a model of these inputs may ask for", node.op, bytes);
+            "{} of constants would take {} bytes, more than the limit for a model with these inputs", node.op, bytes);
     return false;
   }
   const std::vector<Array> results = op.evaluate(node, arrays, types);

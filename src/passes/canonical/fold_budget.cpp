@@ -5,7 +5,7 @@
 namespace protrain::passes {
 
 namespace {
-constexpr std::int64_t kLongest = 1 << 24;  // positions; the square of more is no mask that anybody holds
+constexpr std::int64_t kLongest = 1 << 24;  // positions; nobody holds a mask of more than this squared
 }
 
 FoldBudget::FoldBudget(const graph::Graph &graph) {

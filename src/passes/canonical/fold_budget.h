@@ -1,4 +1,4 @@
-// FoldBudget: how much the evaluation of constants may take, whatever a file asks for.
+// FoldBudget: the limit for evaluating constants, whatever a file asks for.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace protrain::passes {
 
-// With L the largest dim of the graph's inputs and F the bytes of constants that the file itself holds: 64 MiB + 64 L^2
-// + 4 F bytes of results, among which are the masks over all pairs of positions, and 2^28 + 1024 L^2 + 64 F operations.
+// Let L be the largest dim of the graph's inputs and F the bytes of constants in the file. The limits are 64 MiB + 64
+// L^2 + 4 F bytes of results, which allows masks over all pairs of positions, and 2^28 + 1024 L^2 + 64 F operations.
 struct FoldBudget {
   explicit FoldBudget(const graph::Graph &graph);
 
-  // Constants of the file that became known later.
+  // Raises the limits for constants of the file that became known later.
   void grant(std::uint64_t file_bytes);
-  // True, and taken, where that much is left.
+  // Takes that much and returns true, if it is left.
   bool take(std::uint64_t result_bytes, double operations);
 
   std::uint64_t bytes = std::uint64_t{64} << 20;

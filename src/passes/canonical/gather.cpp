@@ -1,4 +1,5 @@
-// Data read at places that are known is cut, repeated or reshaped: exporters index masks by counting.
+// Rules for reading data at constant indices: it becomes a cut, a repetition or a reshape.
+// Exporters index masks by counting.
 #include <optional>
 
 #include "passes/canonical/canonical.h"
@@ -10,13 +11,13 @@ namespace {
 using graph::Array;
 using Integers = std::vector<std::int64_t>;
 
-// Set or computed in each step, as opposed to stored with the model.
+// True for values set or computed in each step, as opposed to stored with the model.
 bool is_data(Canonical &c, ValueId id) {
   const graph::Origin origin = c.rewriter().value(id).origin;
   return origin == graph::Origin::input || origin == graph::Origin::node;
 }
 
-// The first of consecutive indices, counted from the front; nothing where they are no such run.
+// The first of consecutive indices, counted from the front; nothing if they are not consecutive.
 std::optional<std::int64_t> run_of(const Array &indices, std::int64_t extent) {
   if (indices.stored_count() == 0 || indices.stored() != indices.shape()) return std::nullopt;
   const auto at = [&](std::int64_t i) {
@@ -28,7 +29,7 @@ std::optional<std::int64_t> run_of(const Array &indices, std::int64_t extent) {
   return at(0);
 }
 
-// Data read at known places. Axes along which the places do not change are read once and repeated.
+// Reads data at constant indices. Along axes on which the indices do not change, it reads once and repeats.
 bool gather(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Array *constant = c.constant_of(node.inputs.at(1));

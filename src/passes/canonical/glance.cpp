@@ -26,8 +26,8 @@ Glance look_at(const Graph &graph, const Node &node) {
   return seen;
 }
 
-// Leaves the walk; nothing is wrong.
-struct Reached {
+// Ends the walk; it is no error.
+struct WalkEnd {
   Glance seen;
 };
 
@@ -43,18 +43,18 @@ Glance glance(Graph graph, std::size_t until) {
   try {
     rewriter.walk([&](Node &node) {
       const Node as_it_stands = node;
-      if (position == until) throw Reached{look_at(graph, as_it_stands)};
+      if (position == until) throw WalkEnd{look_at(graph, as_it_stands)};
       try {
         canonical.visit(node);
       } catch (const Error &error) {
         if (error.code == Code::nomem) throw;
-        Reached reached{look_at(graph, as_it_stands)};
+        WalkEnd reached{look_at(graph, as_it_stands)};
         reached.seen.error = error;
         throw reached;
       }
       ++position;
     });
-  } catch (Reached &reached) {
+  } catch (WalkEnd &reached) {
     reached.seen.position = position;
     reached.seen.work = work - budget.work;
     return std::move(reached.seen);

@@ -1,5 +1,5 @@
-// A look at one node of a file's graph, with the types that its inputs have: where shapes stop fitting together, or how
-// they look there under other dims.
+// Describes one node of a file's graph with the types of its inputs: the node where shapes stop fitting together, or
+// the same node under other dims.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct Glance {
   struct Input {
     std::string name;
     graph::Type type;
-    std::vector<std::int64_t> values;  // of a small list of integers that is known, such as a shape
+    std::vector<std::int64_t> values;  // of a small constant list of integers, such as a shape
   };
-  std::size_t position = 0;  // of the node, in the order of the graph; the number of nodes where all fit
+  std::size_t position = 0;  // index of the node in the graph's order; the number of nodes if all fit
   std::string op, name;
   graph::Attributes attributes;
   std::vector<Input> inputs;   // present ones
-  std::optional<Error> error;  // what does not fit; none where `until` came first
-  double work = 0;             // operations that evaluating constants took
+  std::optional<Error> error;  // what does not fit; nothing if `until` was reached first
+  double work = 0;             // operations spent on evaluating constants
 };
 
 // Types nodes in order, as fold() does, up to the first that fails or the one at `until`.

@@ -1,5 +1,5 @@
-// Rules for operators that read or write at places given by indices. Several axes of indices become one, and what
-// writes adds into zeros, which is the gradient of reading.
+// Rules for operators that read or write at indices. Several axes of indices are joined to one. A write becomes an
+// addition into zeros, which is the gradient of a read.
 #include <algorithm>
 #include <numeric>
 
@@ -23,7 +23,7 @@ ValueId counted_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
   return c.add("Where", {negative, c.add("Add", {indices, integer(c, dtype, dim)}), indices});
 }
 
-// indices (..., depth) into the first `depth` of `dims`, as one index into all of them. (...)
+// Joins indices (..., depth) into the first `depth` of `dims` to one index into all of them, (...).
 ValueId joined_indices(Canonical &c, ValueId indices, const Shape &dims) {
   const Shape shape = c.shape(indices);
   const std::int64_t depth = shape.back();
@@ -51,7 +51,7 @@ Shape with_front_joined(const Shape &shape, std::size_t count) {
   return joined;
 }
 
-// Batch axes are addressed like the others, by indices that count them.
+// Adds indices that count the batch axes, so that batch axes are addressed like the others.
 ValueId with_batch_indices(Canonical &c, ValueId indices, std::size_t batch) {
   const Shape shape = c.shape(indices);
   const DType dtype = c.type(indices).dtype;
@@ -72,7 +72,8 @@ ValueId with_batch_indices(Canonical &c, ValueId indices, std::size_t batch) {
 bool gather_nd(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0));
   const auto batch = static_cast<std::size_t>(node.attributes.integer("batch_dims", 0));
-  if (c.constant_of(node.inputs[0]) != nullptr && c.constant_of(node.inputs[1]) != nullptr) return false;  // folds
+  // it will be folded
+  if (c.constant_of(node.inputs[0]) != nullptr && c.constant_of(node.inputs[1]) != nullptr) return false;
   const ValueId indices = with_batch_indices(c, node.inputs[1], batch);
   const auto depth = static_cast<std::size_t>(c.shape(indices).back());
   const ValueId table = c.reshape(node.inputs[0], with_front_joined(x, depth));
@@ -81,18 +82,18 @@ bool gather_nd(Canonical &c, Node &node) {
   return true;
 }
 
-// Zeros to which `updates` are added at `indices`, by the gradient of `read`.
+// Adds `updates` at `indices` to zeros, by the gradient of `read`.
 ValueId scattered(Canonical &c, const char *read, ValueId updates, ValueId indices, const Attributes &where) {
   return c.add(std::string(read) + "Grad", {updates, indices}, where);
 }
 
 struct Write {
-  const char *read;  // the operator that reads at such places
+  const char *read;  // the operator that reads at such indices
   ValueId data, indices, updates;
   Attributes where;
 };
 
-// What is written, and the data where nothing is; the node's output has the shape of its data.
+// Takes the updates where something is written, and the data elsewhere. The output has the shape of the node's data.
 bool become_written(Canonical &c, const Node &node, const Write &write) {
   const std::string reduction = node.attributes.text("reduction", "none");
   const Type type = c.type(write.data);
@@ -152,7 +153,7 @@ bool one_hot(Canonical &c, Node &node) {
   return true;
 }
 
-// Where element `at` of a padded axis comes from, counted from the first that is no pad.
+// The source of element `at` of a padded axis, counted from the first element that is not a pad.
 std::int64_t mirrored(std::int64_t at, std::int64_t dim, const std::string &mode) {
   if (mode == "edge") return std::clamp<std::int64_t>(at, 0, dim - 1);
   if (mode == "wrap") return ((at % dim) + dim) % dim;
@@ -161,7 +162,7 @@ std::int64_t mirrored(std::int64_t at, std::int64_t dim, const std::string &mode
   return rest < dim ? rest : period - rest;
 }
 
-// Pads that are copies: each axis is read at constant places. Pads below 0 cut off.
+// Pads that copy elements: each axis is read at constant indices. Negative pads cut off.
 bool pad(Canonical &c, Node &node) {
   const std::string mode = node.attributes.text("mode", "constant");
   Integers pads = node.attributes.integers("pads"), axes = node.attributes.integers("axes");
@@ -176,7 +177,8 @@ bool pad(Canonical &c, Node &node) {
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const std::size_t axis = resolve_axis(axes[i], c.shape(x).size(), node.name);
     const std::int64_t dim = c.shape(x)[axis], before = pads[i], after = pads[axes.size() + i];
-    std::int64_t first = -before, last = dim + after;  // of the axis as padded, counted from its first element
+    std::int64_t first = -before,
+                 last = dim + after;  // of the padded axis, relative to its first element before padding
     if (mode == "constant") {
       first = std::max<std::int64_t>(first, 0);
       last = std::min(last, dim);

@@ -16,8 +16,8 @@ bool is_read(Canonical &c, const Node &node, std::size_t output) {
   return output < node.outputs.size() && node.outputs[output] != kNone && c.rewriter().uses(node.outputs[output]) > 0;
 }
 
-// A scale or bias that differs from row to row: the plain normalization first, then what it is multiplied by and what
-// is added.
+// Handles a scale or bias that differs from row to row: the plain normalization first, then the
+// multiplication and the addition.
 bool normalization_by_rows(Canonical &c, const Node &node, std::int64_t axis) {
   const Shape shape = c.shape(node.inputs[0]);
   const Shape row(shape.begin() + axis, shape.end());
@@ -37,7 +37,7 @@ bool normalization_by_rows(Canonical &c, const Node &node, std::int64_t axis) {
   return true;
 }
 
-// Every normalization gives all its outputs: gradients need the statistics.
+// Gives every normalization all its outputs, because gradients need the statistics.
 bool normalization(Canonical &c, Node &node) {
   const std::size_t outputs = node.op == "LayerNormalization" ? 3 : 2;
   const std::size_t rank = c.shape(node.inputs.at(0)).size();
@@ -56,7 +56,8 @@ bool normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// (B, heads, S, D), or (B, S, heads * D) where the node names the number of heads, as (B, S, heads, D); none: neither.
+// Brings (B, heads, S, D), or (B, S, heads * D) with a given number of heads, to (B, S, heads,
+// D). None for other shapes.
 ValueId sequence_first(Canonical &c, ValueId x, std::int64_t heads) {
   const Shape shape = c.shape(x);
   if (shape.size() == 4) return c.transpose(x, {0, 2, 1, 3});
@@ -64,7 +65,7 @@ ValueId sequence_first(Canonical &c, ValueId x, std::int64_t heads) {
   return c.reshape(x, {shape[0], shape[1], heads, shape[2] / heads});
 }
 
-// Back to the layout of the input; the node's first output.
+// Brings y back to the layout of the input, as the node's first output.
 void become_like_input(Canonical &c, const Node &node, ValueId y) {
   const Shape shape = c.shape(y);  // (B, S, H, D)
   if (c.shape(node.inputs[0]).size() == 4)
@@ -73,7 +74,7 @@ void become_like_input(Canonical &c, const Node &node, ValueId y) {
     c.become(node, "Reshape", {y}, {{"shape", Shape{shape[0], shape[1], shape[2] * shape[3]}}});
 }
 
-// 0 where `visible(query, key)`, else -inf. (1, 1, queries, keys)
+// 0 where `visible(query, key)`, else -inf: (1, 1, queries, keys).
 template <typename Visible>
 ValueId fixed_mask(Canonical &c, DType dtype, std::int64_t queries, std::int64_t keys, Visible visible) {
   std::vector<double> values(static_cast<std::size_t>(
@@ -84,13 +85,13 @@ ValueId fixed_mask(Canonical &c, DType dtype, std::int64_t queries, std::int64_t
   return c.rewriter().constant(graph::Array::from_doubles({dtype, {1, 1, queries, keys}}, values).compact());
 }
 
-// Truth as what is added to scores: 0 or -inf.
+// Turns a boolean into a term to add to scores: 0 or -inf.
 ValueId as_bias(Canonical &c, ValueId visible, DType dtype) {
   return c.add("Where", {visible, c.scalar(dtype, 0), c.scalar(dtype, -kInfinity)});
 }
 
-// A mask as what is added to scores of shape `scores` (B, H, Sq, Sk); keys that it does not reach are masked. None
-// where it does not fit.
+// Turns a mask into a term to add to scores of shape `scores` (B, H, Sq, Sk). Keys beyond the mask are
+// hidden. None if it does not fit.
 ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scores) {
   Shape shape = c.shape(mask);
   if (shape.size() > 4 || shape.empty()) return kNone;
@@ -108,7 +109,7 @@ ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scor
   return mask;
 }
 
-// Keys as far as each sample has any, of which, where `causal`, the last one belongs to the last query.
+// Hides the keys beyond each sample's length. If `causal`, the last valid key belongs to the last query.
 ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, const Shape &scores) {
   const std::int64_t queries = causal ? scores[2] : 1, keys = scores[3];
   std::vector<std::int64_t> least;  // the length from which on query i sees key j
@@ -123,12 +124,12 @@ ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, con
 struct Heads {
   ValueId q, k, v;        // (B, S, H, D)
   std::int64_t past = 0;  // keys of earlier tokens, in front
-  ValueId bias = kNone;   // what is added to scores
-  bool causal = false;    // the last query sees all keys, and each one before it one less
+  ValueId bias = kNone;   // added to scores
+  bool causal = false;    // the last query sees all keys, each query before it one less
   double scale = 1, softcap = 0;
 };
 
-// Scores as one of ONNX's four: products; after the soft cap; after the mask; probabilities.
+// The scores in one of ONNX's four modes: products, after the soft cap, after the mask, probabilities.
 ValueId visible_scores(Canonical &c, const Heads &h, std::int64_t mode) {
   const Shape q = c.shape(h.q), k = c.shape(h.k);
   const DType dtype = c.type(h.q).dtype;
@@ -151,7 +152,7 @@ ValueId visible_scores(Canonical &c, const Heads &h, std::int64_t mode) {
   return c.add("Where", {blind, zero, scores});
 }
 
-// q, k and v in our layout; false where they do not fit.
+// Brings q, k and v to our layout. False if they do not fit.
 bool split_heads(Canonical &c, const Node &node, Heads &h) {
   const auto &in = node.inputs;
   if (!has(node, 2) || has(node, 4) != has(node, 5)) return false;
@@ -170,7 +171,8 @@ bool split_heads(Canonical &c, const Node &node, Heads &h) {
   return true;
 }
 
-// Everything that is added to scores; `causal` stays a word where it says the same and no scores are shown.
+// Collects everything that is added to scores. `causal` stays an attribute if it says the same
+// and nobody reads the scores.
 bool collect_bias(Canonical &c, const Node &node, Heads &h, bool shows_scores) {
   const DType dtype = c.type(h.q).dtype;
   const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};
@@ -195,8 +197,8 @@ Node with_output(const Node &node, std::size_t output) {
   return one;
 }
 
-// Attention whose bias is trained, in pieces that have a gradient to it. (B, Sq, H, Dv)
-ValueId attention_in_pieces(Canonical &c, const Heads &h) {
+// Attention with a trained bias, as single operators that have a gradient to it: (B, Sq, H, Dv).
+ValueId unfused_attention(Canonical &c, const Heads &h) {
   const Shape q = c.shape(h.q), v = c.shape(h.v);
   const ValueId p = c.reshape(visible_scores(c, h, 3), {q[0], v[2], q[2] / v[2], q[1], v[1]});
   const ValueId values = c.reshape(c.transpose(h.v, {0, 2, 1, 3}), {v[0], v[2], 1, v[1], v[3]});
@@ -214,7 +216,7 @@ bool attention(Canonical &c, Node &node) {
   if (shows_scores)
     c.pass(with_output(node, 3), visible_scores(c, h, node.attributes.integer("qk_matmul_output_mode", 0)));
   if (h.bias != kNone && !h.causal && trained(c.rewriter(), h.bias)) {
-    become_like_input(c, with_output(node, 0), attention_in_pieces(c, h));
+    become_like_input(c, with_output(node, 0), unfused_attention(c, h));
     return true;
   }
   std::vector<ValueId> inputs = {h.q, h.k, h.v};

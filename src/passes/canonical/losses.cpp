@@ -1,4 +1,4 @@
-// Rules for the losses of classification, as ONNX has them.
+// Rules for ONNX's classification losses.
 #include "base/error.h"
 #include "passes/canonical/canonical.h"
 
@@ -17,7 +17,7 @@ void require_classes(const Node &node, const Shape &scores) {
           to_text(scores));
 }
 
-// CrossEntropy over (M, C) of scores (N, C, d...) and labels (N, d...); the node's first output.
+// CrossEntropy over (M, C) from scores (N, C, d...) and labels (N, d...), as the node's first output.
 void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueId labels) {
   const Shape shape = c.shape(scores);
   require_classes(node, shape);
@@ -45,7 +45,8 @@ void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueI
   c.become(both, "CrossEntropy", {scores, labels}, attributes);
 }
 
-// The general form, from log probabilities (N, C, d...): each target's, weighted by its class, 0 where it is ignored.
+// The general form, from log probabilities (N, C, d...): picks each target's, weights it by its class, and
+// takes 0 for ignored ones.
 void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
   const ValueId labels = node.inputs.at(1);
   const Type rows = {c.type(log_probabilities).dtype, c.shape(labels)};
@@ -98,7 +99,7 @@ bool cross_entropy_loss(Canonical &c, Node &node) {
   return true;
 }
 
-// Of log probabilities that a LogSoftmax made: the cross entropy of what that was given.
+// If a LogSoftmax made the log probabilities, takes the cross entropy of its input.
 bool negative_log_likelihood(Canonical &c, Node &node) {
   const ValueId given = node.inputs.at(0);
   const Node *made = c.rewriter().producer(given);

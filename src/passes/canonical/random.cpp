@@ -1,4 +1,4 @@
-// Rules for operators that draw random numbers, and the pass that takes them out again.
+// Rules for operators that draw random numbers, and the pass that removes them.
 #include <bit>
 
 #include <fmt/format.h>
@@ -17,8 +17,8 @@ bool is_read(const Rewriter &r, const Node &node, std::size_t output) {
   return output < node.outputs.size() && node.outputs[output] != kNone && r.uses(node.outputs[output]) > 0;
 }
 
-// The key of the node's random numbers: a hash of the name that the file gives its first output, which no fusion, order
-// or plan changes. A seed of the node's own is hashed with it.
+// The key of a node's random numbers: a hash of the file's name for its first output, which no fusion, order or plan
+// changes. A seed of the node's own is hashed with it.
 std::int64_t key_of(const Canonical &c, const Node &node) {
   ValueId first = kNone;
   for (ValueId out : node.outputs)
@@ -28,22 +28,22 @@ std::int64_t key_of(const Canonical &c, const Node &node) {
   return std::bit_cast<std::int64_t>(key);
 }
 
-// The model's samples: axis 0 of its inputs.
+// The number of samples: axis 0 of the model's inputs.
 std::int64_t batch_of(const Graph &graph) {
   for (ValueId in : graph.inputs)
     if (const Shape &shape = graph.value(in).type.shape; !shape.empty()) return shape[0];
   return 0;
 }
 
-// How many samples axis 0 holds: (B, ...) and (B * S, ...) hold B, what does not depend on the batch 0.
+// The number of samples along axis 0: (B, ...) and (B * S, ...) hold B, values that do not depend on the batch hold 0.
 std::int64_t samples_in(const Shape &shape, std::int64_t batch) {
   return !shape.empty() && batch > 0 && shape[0] > 0 && shape[0] % batch == 0 ? batch : 0;
 }
 
-// Opset 13 and newer: data, ratio, training_mode -> result, mask. Without training_mode it does nothing, and the mask
-// is true everywhere.
+// Opset 13 and newer: data, ratio, training_mode -> result, mask. Without training_mode it does nothing, and
+// the mask is true everywhere.
 bool dropout(Canonical &c, Node &node) {
-  if (node.attributes.has("key") || has(node, 1) || has(node, 2)) return false;  // done, or computed from data
+  if (node.attributes.has("key") || has(node, 1) || has(node, 2)) return false;  // done already, or computed from data
   const std::vector<std::int64_t> training = node.attributes.integers("training_mode");
   const double ratio = node.attributes.real("ratio", 0.5);
   const Shape shape = c.shape(node.inputs.at(0));
@@ -72,7 +72,7 @@ void without_randomness(Graph &graph) {
     if (node.op == "Dropout") {
       const bool mask_read = is_read(rewriter, node, 1);
       if (!mask_read && node.outputs.at(0) != kNone && rewriter.forward(node.outputs[0], node.inputs.at(0))) return;
-      node.attributes.set("ratio", 0.0);  // the same values, and a mask that is true everywhere
+      node.attributes.set("ratio", 0.0);  // keeps the values, and makes the mask true everywhere
     }
     rewriter.keep(std::move(node));
   });

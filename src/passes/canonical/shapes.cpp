@@ -16,7 +16,7 @@ bool pass_input(Canonical &c, Node &node) {
   return true;
 }
 
-// Reshape, Squeeze, Unsqueeze, Flatten: a Reshape to the shape they give.
+// Turns Reshape, Squeeze, Unsqueeze and Flatten into a Reshape to their result's shape.
 bool to_reshape(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   const Shape shape = c.infer(node).at(0).shape;
@@ -35,7 +35,7 @@ bool expand(Canonical &c, Node &node) {
   return false;
 }
 
-// Each axis is repeated as a whole: (d) -> (1, d) -> (r, d) -> (r * d).
+// Repeats each axis as a whole: (d) -> (1, d) -> (r, d) -> (r * d).
 bool tile(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   const Integers repeats = node.attributes.integers("repeats");
@@ -52,7 +52,7 @@ bool tile(Canonical &c, Node &node) {
   return true;
 }
 
-// Blocks of b by b places lie behind one another in the channels, before them (DCR) or after them (CRD).
+// Cells of b by b elements lie one behind the other in the channels, before them (DCR) or after them (CRD).
 bool depth_to_space(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, s = c.shape(node.inputs.at(0));
   const std::int64_t b = node.attributes.integer("blocksize", 1), channels = result[1];
@@ -97,7 +97,7 @@ bool cast_like(Canonical &c, Node &node) {
 
 bool cast(Canonical &c, Node &node) {
   if (node.attributes.text("to", "") == name_of(c.type(node.inputs.at(0)).dtype)) return pass_input(c, node);
-  const Attributes attributes = {{"to", node.attributes.text("to", "")}};  // saturation concerns float8 alone
+  const Attributes attributes = {{"to", node.attributes.text("to", "")}};  // saturation concerns only float8
   if (same(node.attributes, attributes)) return false;
   c.become(node, "Cast", node.inputs, attributes);
   return true;
@@ -125,28 +125,29 @@ bool concat(Canonical &c, Node &node) {
   return node.inputs.size() == 1 && pass_input(c, node);
 }
 
-// The sizes are written out, whether they came as a number of pieces, as a list or not at all.
+// Writes the sizes out, whether they were given as a number of parts, as a list or not at all.
 bool split(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   if (node.outputs.size() == 1) return pass_input(c, node);
   const Shape shape = c.shape(node.inputs[0]);
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
   Integers sizes;
-  for (const Type &piece : c.infer(node)) sizes.push_back(piece.shape.at(axis));
+  for (const Type &part : c.infer(node)) sizes.push_back(part.shape.at(axis));
   const Attributes attributes = {{"axis", static_cast<std::int64_t>(axis)}, {"split", sizes}};
   if (same(node.attributes, attributes)) return false;
   c.become(node, "Split", node.inputs, attributes);
   return true;
 }
 
-// The sizes of the pieces: all `split[0]` but the last where it came as a scalar, else as listed; 1 where absent.
-Integers piece_sizes(const Node &node, std::int64_t extent) {
+// The sizes of the parts. A scalar gives the size of all parts except the last, a list gives
+// each; without either it is 1.
+Integers part_sizes(const Node &node, std::int64_t extent) {
   Integers sizes = node.attributes.integers("split");
   if (sizes.size() > 1 || (sizes.size() == 1 && node.attributes.integer("equal", 0) == 0)) return sizes;
   const std::int64_t each = sizes.empty() ? 1 : sizes[0];
-  require(each > 0, Code::graph, node.name, "pieces of {} elements cannot be split off; the size must be positive",
+  require(each > 0, Code::graph, node.name, "parts of {} elements cannot be split off; the size must be positive",
           each);
-  require(extent / each <= 1 << 16, Code::limit, node.name, "a split into {} pieces is too many", extent / each);
+  require(extent / each <= 1 << 16, Code::limit, node.name, "a split into {} parts is too many", extent / each);
   sizes.clear();
   for (std::int64_t at = 0; at < extent; at += each) sizes.push_back(std::min(each, extent - at));
   return sizes;
@@ -156,16 +157,16 @@ bool split_to_sequence(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   const Shape shape = c.shape(node.inputs[0]);
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", 0), shape.size(), node.name);
-  const Integers sizes = piece_sizes(node, shape[axis]);
+  const Integers sizes = part_sizes(node, shape[axis]);
   const bool drops_axis = !node.attributes.has("split") && node.attributes.integer("keepdims", 1) == 0;
-  Shape piece_shape = shape;
-  piece_shape.erase(piece_shape.begin() + static_cast<std::ptrdiff_t>(axis));
-  std::vector<ValueId> pieces =
+  Shape part_shape = shape;
+  part_shape.erase(part_shape.begin() + static_cast<std::ptrdiff_t>(axis));
+  std::vector<ValueId> parts =
       c.add_all("Split", node.inputs, {{"axis", static_cast<std::int64_t>(axis)}, {"split", sizes}}, sizes.size());
   if (drops_axis)
-    for (ValueId &piece : pieces) piece = c.reshape(piece, piece_shape);
+    for (ValueId &part : parts) part = c.reshape(part, part_shape);
   c.rewriter().graph().value(node.outputs.at(0)).type = c.type(node.inputs[0]);  // stands for the sequence
-  c.sequences[node.outputs[0]] = std::move(pieces);
+  c.sequences[node.outputs[0]] = std::move(parts);
   return true;
 }
 

@@ -1,6 +1,6 @@
-// Rules for convolution and pooling. Windows side by side are a Reshape; any others are read from the padded input by
-// a Gather with constant indices, whose gradient adds up what several windows share. What is left is a product with
-// the weights, or a reduction over each window.
+// Rules for convolution and pooling. Adjacent windows are a Reshape. Other windows are read from the padded input by a
+// Gather with constant indices, and its gradient sums up elements that windows share. The rest is a product with the
+// weights, or a reduction over each window.
 #include <limits>
 
 #include "ops/windows.h"
@@ -11,7 +11,7 @@ namespace protrain::passes {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
-using ops::Windows;
+using ops::SlidingWindows;
 
 constexpr ValueId kNone = ValueId::none;
 
@@ -23,14 +23,14 @@ Shape shape_of(std::initializer_list<std::int64_t> front, const Shape &back) {
 
 Shape spatial(const Shape &shape) { return {shape.begin() + 2, shape.end()}; }
 
-ValueId indices(Canonical &c, const Windows &w, bool window_first) {
+ValueId indices(Canonical &c, const SlidingWindows &w, bool window_first) {
   const std::int64_t windows = element_count(w.output), elements = element_count(w.kernel);
   const Shape shape = window_first ? Shape{windows, elements} : Shape{elements, windows};
   return c.rewriter().constant(graph::Array::from_integers({DType::i64, shape}, window_indices(w, window_first)));
 }
 
-// x (N, C, d...) as (N, C, padded elements), pads and what is missing behind filled with `value`.
-ValueId padded(Canonical &c, const Windows &w, ValueId x, double value) {
+// x (N, C, d...) as (N, C, padded elements), with pads and missing elements at the end set to `value`.
+ValueId padded(Canonical &c, const SlidingWindows &w, ValueId x, double value) {
   const Shape shape = c.shape(x);
   Integers pads(2 * shape.size(), 0);
   bool any = false;
@@ -45,8 +45,8 @@ ValueId padded(Canonical &c, const Windows &w, ValueId x, double value) {
   return c.reshape(x, {shape[0], shape[1], count});
 }
 
-// Without what lies behind the last window, for windows that tile.
-ValueId cropped(Canonical &c, const Windows &w, ValueId x) {
+// Cuts off what lies behind the last window, for windows that tile.
+ValueId cropped(Canonical &c, const SlidingWindows &w, ValueId x) {
   Integers starts, ends, axes;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {
     starts.push_back(0);
@@ -57,7 +57,7 @@ ValueId cropped(Canonical &c, const Windows &w, ValueId x) {
 }
 
 // (N, C, o1 k1, o2 k2, ...) as (N, C, o1, k1, o2, k2, ...)
-ValueId apart(Canonical &c, const Windows &w, ValueId x) {
+ValueId apart(Canonical &c, const SlidingWindows &w, ValueId x) {
   x = cropped(c, w, x);
   Shape shape = {c.shape(x)[0], c.shape(x)[1]};
   for (std::size_t i = 0; i < w.kernel.size(); ++i) shape.insert(shape.end(), {w.output[i], w.kernel[i]});
@@ -65,7 +65,7 @@ ValueId apart(Canonical &c, const Windows &w, ValueId x) {
 }
 
 // Each window as a row: (N * windows, C * elements).
-ValueId rows(Canonical &c, const Windows &w, ValueId x) {
+ValueId rows(Canonical &c, const SlidingWindows &w, ValueId x) {
   const Shape shape = c.shape(x);
   const std::int64_t windows = element_count(w.output), elements = element_count(w.kernel);
   if (w.tile()) {
@@ -92,7 +92,7 @@ void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &resul
 
 bool conv(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
-  const Windows windows = ops::windows_of(node, x, spatial(w));
+  const SlidingWindows windows = ops::windows_of(node, x, spatial(w));
   const std::int64_t groups = node.attributes.integer("group", 1), count = element_count(windows.output);
   const std::int64_t inner = element_count(spatial(w)) * w[1];  // elements that make one result
   if (groups == 1) {
@@ -111,10 +111,10 @@ bool conv(Canonical &c, Node &node) {
   return true;
 }
 
-// The gradient of a convolution to its input: each window's share is added where the window lies.
+// The gradient of a convolution to its input: each window's share is added at the window's position.
 bool conv_transpose(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
-  const Windows windows = ops::transposed_windows_of(node, x, spatial(w));
+  const SlidingWindows windows = ops::transposed_windows_of(node, x, spatial(w));
   const std::int64_t groups = node.attributes.integer("group", 1), count = element_count(windows.output);
   const std::int64_t elements = element_count(windows.kernel);
   const ValueId columns = c.reshape(node.inputs[0], {x[0], groups, x[1] / groups, count});
@@ -137,8 +137,8 @@ bool conv_transpose(Canonical &c, Node &node) {
   return true;
 }
 
-// (N, C, d...) reduced over each window, by `op`; what is outside of x counts as `outside`.
-ValueId over_windows(Canonical &c, const Windows &w, ValueId x, const char *op, double outside) {
+// Reduces (N, C, d...) over each window by `op`. Elements outside of x count as `outside`.
+ValueId over_windows(Canonical &c, const SlidingWindows &w, ValueId x, const char *op, double outside) {
   if (w.tile()) {
     Integers axes;
     for (std::size_t i = 0; i < w.kernel.size(); ++i) axes.push_back(3 + 2 * static_cast<std::int64_t>(i));
@@ -151,7 +151,7 @@ ValueId over_windows(Canonical &c, const Windows &w, ValueId x, const char *op, 
 
 bool average_pool(Canonical &c, Node &node) {
   const Type result = c.infer(node).at(0);
-  const Windows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
+  const SlidingWindows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
   std::vector<double> shares = window_counts(w, node.attributes.integer("count_include_pad", 0) != 0);
   for (double &share : shares) share = 1 / share;
   const ValueId sum = c.reshape(over_windows(c, w, node.inputs[0], "ReduceSum", 0), result.shape);
@@ -163,7 +163,7 @@ bool average_pool(Canonical &c, Node &node) {
 bool max_pool(Canonical &c, Node &node) {
   if (node.outputs.size() > 1 && node.outputs[1] != kNone && c.rewriter().uses(node.outputs[1]) > 0) return false;
   const Shape result = c.infer(node).at(0).shape;
-  const Windows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
+  const SlidingWindows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
   Node first = node;
   first.outputs.resize(1);
   const double lowest = -std::numeric_limits<double>::infinity();

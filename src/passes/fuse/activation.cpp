@@ -1,5 +1,5 @@
-// Activations written out. GELU: x * (1 + erf(x / sqrt(2))) / 2, or with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) for
-// erf, in any algebraic order. SiLU: x * sigmoid(x). And what activations gate: SwiGLU and its kind.
+// Activations written as single operators. GELU: x * (1 + erf(x / sqrt(2))) / 2, or with tanh(sqrt(2 / pi) * (x +
+// 0.044715 x^3)) for erf, in any algebraic order. SiLU: x * sigmoid(x). Gated activations: SwiGLU and similar ones.
 #include <cmath>
 #include <numbers>
 
@@ -21,7 +21,7 @@ const Node *bend(const Rewriter &r, ValueId id, int depth = 0) {
   return nullptr;
 }
 
-// "none", "tanh", or "" where half * u is not (1 + f(x)) / 2 of either.
+// "none" or "tanh" if half * u is (1 + f(x)) / 2 with that f, else "".
 std::string approximation(const Rewriter &r, double half, ValueId u, ValueId x) {
   const Node *curve = bend(r, u);
   if (curve == nullptr) return "";

@@ -1,5 +1,5 @@
-// Attention written out: softmax(scale * q k^T + masks) v over (B, H, S, D), or over (B * H, S, D) as some exporters
-// have it. From the product with v the pattern is followed backwards to q, k and the masks.
+// Attention written as single operators: softmax(scale * q k^T + masks) v over (B, H, S, D), or over (B * H, S, D) as
+// some exporters have it. From the product with v the pattern is followed backwards to q, k and the masks.
 #include <algorithm>
 #include <cmath>
 
@@ -12,21 +12,21 @@ namespace {
 constexpr ValueId kNone = ValueId::none;
 const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};
 
-constexpr double kHidden = -1e30;  // an added score this low leaves nothing of a key
+constexpr double kHidden = -1e30;  // adding this or less leaves nothing of a key
 
 struct Addend {
-  ValueId mask = kNone;  // added to the scores; or, with `hidden`, boolean: where it is false scores are `hidden`
+  ValueId mask = kNone;  // added to the scores; with `hidden` it is boolean, and scores are `hidden` where it is false
   std::optional<double> hidden;
 };
 
-// What is between the two products.
+// The nodes between the two products.
 struct Scores {
   const Node *product = nullptr;  // q k^T
   std::vector<Addend> addends;
   double scale = 1, softcap = 0;
   bool scaled = false;
   bool guarded = false;  // NaN probabilities become 0
-  Shape lead;            // (B, H), where some step has four axes
+  Shape lead;            // (B, H), if some step has four axes
 };
 
 bool keeps_matrices(const Rewriter &r, const Node &reshape) {
@@ -35,7 +35,7 @@ bool keeps_matrices(const Rewriter &r, const Node &reshape) {
          std::equal(before.end() - 2, before.end(), after.end() - 2, after.end());
 }
 
-// Through Reshapes of leading axes, noting four axes where they are met.
+// Follows Reshapes of leading axes backwards and records four axes if it meets them.
 ValueId under_reshapes(const Rewriter &r, ValueId id, Scores &scores) {
   while (true) {
     const Shape shape = r.shape(id);
@@ -61,23 +61,23 @@ const Node *softmax_behind(const Rewriter &r, ValueId id, Scores &scores) {
   return softmax != nullptr && r.uses(id) == readers && is_last_axis(r, *softmax) ? softmax : nullptr;
 }
 
-// x where the node is x times a number or x divided by one.
-struct Scaled {
+// A value times a number, from a Mul or a Div.
+struct ScaledValue {
   ValueId value = kNone;
   double factor = 1;
 };
-std::optional<Scaled> scaled(const Rewriter &r, const Node &node) {
+std::optional<ScaledValue> scaled(const Rewriter &r, const Node &node) {
   const Shape shape = r.shape(node.outputs[0]);
   if (node.op != "Mul" && node.op != "Div") return std::nullopt;
   for (std::size_t i = 0; i < (node.op == "Mul" ? 2 : 1); ++i) {
     const auto number = uniform(r, node.inputs[1 - i]);
     if (number && r.shape(node.inputs[i]) == shape)
-      return Scaled{node.inputs[i], node.op == "Mul" ? *number : 1 / *number};
+      return ScaledValue{node.inputs[i], node.op == "Mul" ? *number : 1 / *number};
   }
   return std::nullopt;
 }
 
-// The operand of an Add, Where or Max that the scores come through; what else there is becomes an addend.
+// Returns the operand of an Add, Where or Max through which the scores come. The other operand becomes an addend.
 ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
   const auto covers = [&](ValueId id) { return r.shape(id) == r.shape(node.outputs[0]); };
   if (node.op == "Where") {
@@ -88,7 +88,7 @@ ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
   }
   for (std::size_t i : {r.constant_of(node.inputs[0]) == nullptr ? 0 : 1, 1, 0}) {
     const ValueId other = node.inputs[1 - i];
-    if (node.op == "Max") {  // exporters keep sums of masks from reaching -inf
+    if (node.op == "Max") {  // exporters do this to keep sums of masks from reaching -inf
       const auto floor = uniform(r, other);
       if (floor && *floor <= kHidden) return node.inputs[i];
       continue;
@@ -101,15 +101,15 @@ ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
 }
 
 // Mul(Tanh(x / c), c).
-std::optional<Scaled> softcapped(const Rewriter &r, const Scaled &outer) {
+std::optional<ScaledValue> softcapped(const Rewriter &r, const ScaledValue &outer) {
   const Node *tanh = made_for_one(r, outer.value, "Tanh");
   const Node *inner = tanh == nullptr || r.uses(tanh->inputs[0]) != 1 ? nullptr : r.producer(tanh->inputs[0]);
   const auto divided = inner == nullptr ? std::nullopt : scaled(r, *inner);
   if (!divided || !near(divided->factor * outer.factor, 1)) return std::nullopt;
-  return Scaled{divided->value, outer.factor};
+  return ScaledValue{divided->value, outer.factor};
 }
 
-// From the softmax to the product q k^T: masks first, then a soft cap, then scales.
+// Follows the scores from the softmax to the product q k^T: masks first, then a soft cap, then scales.
 bool follow_scores(const Rewriter &r, ValueId id, Scores &scores) {
   for (int steps = 0; steps < 16; ++steps) {
     id = under_reshapes(r, id, scores);
@@ -134,7 +134,7 @@ bool follow_scores(const Rewriter &r, ValueId id, Scores &scores) {
   return false;
 }
 
-// q or k without the constants they were multiplied by on the way; `scale` takes them.
+// q or k without the constants it was multiplied by on the way; these go into `scale`.
 ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
   const Node *node = r.uses(id) == 1 ? r.producer(id) : nullptr;
   if (node == nullptr || depth > 6) return id;
@@ -147,7 +147,7 @@ ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
   return under == node->inputs[0] ? id : r.emit(node->op, {under}, node->attributes);
 }
 
-// Exactness: without a guard a query that sees nothing would give NaN or an average, FusedAttention gives 0.
+// Keeps results exact. Without a guard, a query that sees nothing gives NaN or an average, but FusedAttention gives 0.
 bool masks_are_safe(Fusion &fusion, const Scores &scores) {
   int hiding = 0;
   for (const Addend &addend : scores.addends) {
@@ -164,7 +164,7 @@ ValueId reshaped(Rewriter &r, ValueId id, const Shape &shape) {
   return r.shape(id) == shape ? id : r.emit("Reshape", {id}, {{"shape", shape}});
 }
 
-// The shape of an addend as (1|B, 1|H, 1|Sq, 1|Sk); empty where it does not fit `full` (B, H, Sq, Sk).
+// The shape of an addend as (1|B, 1|H, 1|Sq, 1|Sk); empty if it does not fit `full` (B, H, Sq, Sk).
 Shape bias_shape(const Rewriter &r, const Addend &addend, const Shape &full) {
   Shape shape = r.shape(addend.mask);
   if (shape.size() == 3 && shape[0] == full[0] * full[1])
@@ -184,7 +184,7 @@ bool addends_fit(const Rewriter &r, const Scores &scores, const Shape &full) {
   });
 }
 
-// The sum of all addends; none where there are none.
+// The sum of all addends; none if there are none.
 ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype) {
   ValueId sum = kNone;
   for (const Addend &addend : scores.addends) {
@@ -200,7 +200,7 @@ ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype
   return sum;
 }
 
-// (B, H) of q and of k and v, and whether the last three agree.
+// The batch and the heads of q, and of k and v. Checks that these agree.
 struct Heads {
   std::int64_t batch = 0, q = 0, kv = 0;
 };
@@ -265,7 +265,7 @@ bool fuse_attention(Fusion &fusion, const Node &matmul) {
   return true;
 }
 
-// Queries or keys that were multiplied by a number first.
+// Moves numbers that queries or keys were multiplied by into the scale.
 bool fuse_scaled_operands(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   double scale = attention.attributes.real("scale", 1.0);
@@ -278,8 +278,8 @@ bool fuse_scaled_operands(Fusion &fusion, const Node &attention) {
   return true;
 }
 
-// Keys and values that were repeated for each group of query heads: (B, S, Hk, 1, D) -> (B, S, Hk, G, D) -> (B, S, H,
-// D).
+// Undoes the repetition of keys and values for groups of query heads: (B, S, Hk, 1, D) -> (B, S,
+// Hk, G, D) -> (B, S, H, D).
 bool fuse_grouped_heads(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   std::vector<ValueId> inputs = attention.inputs;

@@ -1,4 +1,4 @@
-// Patterns into fused operators, in one forward walk.
+// Replaces patterns by fused operators, in one forward walk.
 #include "passes/fuse/fuse.h"
 
 #include <map>

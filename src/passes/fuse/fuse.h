@@ -1,5 +1,5 @@
-// The fusions: each looks at the node being visited as the last of its pattern, and where the whole pattern is there
-// puts fused operators in its place. False: nothing was done. Every value inside a pattern has no other reader.
+// The fusions. Each one treats the visited node as the last of its pattern. If the whole pattern is there, it puts
+// fused operators in its place and returns true. Values inside a pattern must have no other reader.
 #pragma once
 
 #include <map>
@@ -9,11 +9,11 @@
 
 namespace protrain::passes {
 
-// What a constant mask lets each query see.
+// A description of what a constant mask lets each query see.
 struct Mask {
   bool masks = false;      // hides something
   bool empty_row = false;  // some query sees nothing
-  bool finite = true;      // what hides is finite, so a query that sees nothing sees everything alike
+  bool finite = true;      // hidden scores are finite, so a query that sees nothing sees everything alike
   bool regular = false;    // exactly `causal` and `window`, for all heads and samples
   bool causal = false;
   std::int64_t window = 0;  // 0: none
@@ -21,10 +21,10 @@ struct Mask {
 
 struct Fusion {
   Rewriter &r;
-  // What was read from constants, by their stored bytes, which layers share, and shape.
-  using Stored = std::pair<const std::byte *, Shape>;
-  std::map<Stored, Mask> masks;
-  std::map<Stored, bool> equal_halves;
+  // Results for constants, by their stored bytes (which layers share) and shape.
+  using ConstantKey = std::pair<const std::byte *, Shape>;
+  std::map<ConstantKey, Mask> masks;
+  std::map<ConstantKey, bool> equal_halves;
 };
 
 using Pattern = bool (*)(Fusion &, const Node &);

@@ -5,7 +5,7 @@ namespace protrain::passes {
 
 namespace {
 
-// A vector that is added to each row: its last axis is the only one of more than one element.
+// True for a vector that is added to each row: only its last axis has more than one element.
 bool is_row(const Rewriter &r, ValueId id, std::int64_t columns) {
   const Shape shape = r.shape(id);
   const bool stored = r.producer(id) == nullptr;  // a residual of one row is no bias

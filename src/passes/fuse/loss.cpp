@@ -1,5 +1,5 @@
-// The loss over logits that a MatMul makes for it alone: cuts along leading axes move from the logits to what they are
-// made of, and LinearCrossEntropy never holds all logits.
+// A loss over logits that a MatMul makes only for it. Cuts along leading axes move from the logits to the MatMul's
+// input, and LinearCrossEntropy never holds all logits.
 #include "passes/fuse/fuse.h"
 
 namespace protrain::passes {

@@ -1,4 +1,4 @@
-// What a constant mask hides, read from its values: the lower triangle and bands along it need no array at all.
+// Reads from a constant mask's values what it hides. The lower triangle and bands along it need no array at all.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -9,10 +9,10 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr double kHidden = -1e30;  // what is added to hide a key; float32's lowest, -inf and -1e30 are in use
+constexpr double kHidden = -1e30;  // scores this low hide a key; float32's lowest, -inf and -1e30 are in use
 
-// Visits the stored rows of a mask: for each, the visible range [begin, end), whether visible keys are a range that
-// adds nothing, and whether any key is hidden.
+// One stored row of a mask: the visible keys [begin, end), whether they form a range that adds nothing, whether any key
+// is hidden, and whether any is visible.
 struct Row {
   std::int64_t begin = 0, end = 0;
   bool range = true, hides = false, sees = false;
@@ -40,8 +40,8 @@ Row read_row(const graph::Array &array, std::int64_t row, std::int64_t width, bo
   return result;
 }
 
-// The rows of one (Sq, Sk) mask as causal and window: key j is visible to query i iff i + Sk - Sq - window < j <= i +
-// Sk - Sq.
+// Recognizes one (Sq, Sk) mask as causal and window: key j is visible to query i iff i + Sk - Sq -
+// window < j <= i + Sk - Sq.
 void recognise(const std::vector<Row> &rows, std::int64_t keys, Mask &mask) {
   const auto queries = static_cast<std::int64_t>(rows.size());
   const auto diagonal = [&](std::int64_t i) { return i + keys - queries; };
@@ -90,7 +90,7 @@ bool is_banded(const Node &attention) {
   return attention.attributes.integer("causal", 0) != 0 || attention.attributes.integer("window", 0) != 0;
 }
 
-// Whether `causal` and `window` say of all scores what the mask says.
+// True if `causal` and `window` express the mask for all scores.
 bool says_all(const Rewriter &r, const Node &attention, ValueId id, const Mask &mask) {
   const Shape shape = r.shape(id);
   const std::size_t rank = shape.size();
@@ -108,15 +108,15 @@ void become_banded(Rewriter &r, const Node &attention, const Mask &mask, ValueId
   r.become(attention, "FusedAttention", inputs, attributes);
 }
 
-// One of several things that are added to scores. With `hidden`, a condition: where it is false (negated: true) the
-// score is `hidden`.
+// A term that is added to scores. With `hidden` it is a condition: the score is `hidden` where it is false (if
+// negated, where it is true).
 struct Term {
   ValueId value = ValueId::none;
   std::optional<double> hidden;
   bool negated = false;
 };
 
-// The conditions that are joined in `id`.
+// Collects the conditions that are joined in `id`.
 void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);
@@ -129,7 +129,7 @@ void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, 
   terms.push_back({id, hidden, negated});
 }
 
-// What is added up in `id`.
+// Collects the terms that are summed in `id`.
 void add_terms(const Rewriter &r, ValueId id, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Expand" && r.shape(node->inputs[0]).size() == 4)
@@ -150,7 +150,7 @@ void add_terms(const Rewriter &r, ValueId id, std::vector<Term> &terms) {
   terms.push_back({id, std::nullopt, false});
 }
 
-// A term as what is added to scores, of rank 4.
+// A term as a bias of rank 4.
 ValueId as_bias(Rewriter &r, const Term &term, DType dtype) {
   ValueId value = term.value;
   if (term.hidden) {
@@ -183,9 +183,10 @@ bool fuse_mask(Fusion &fusion, const Node &attention) {
   return true;
 }
 
-// A bias that hides what a constant hides and what data hides: the constant becomes `causal` and `window`, and what is
-// left of a padding mask is one row a sample. Exact for every query that sees a key. Where a finite score hides, one
-// that sees none (padding before the first token) averaged over all keys, and averages over those behind it now.
+// Splits a bias into a constant and a data part: the constant becomes `causal` and `window`, and the rest of a
+// padding mask is one row per sample. The result is exact for every query that sees a key. If hidden scores are
+// finite, a query that sees none (padding before the first token) averaged over all keys before; now it averages over
+// those that causal and window leave.
 bool fuse_data_mask(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention))

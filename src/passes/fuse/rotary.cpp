@@ -1,5 +1,5 @@
-// Rotary position embeddings written out: x * cos + concat(-x2, x1) * sin, where x1, x2 are the halves of the last axis
-// and cos, sin repeat their first half. In (B, H, S, D) or (B, S, H, D); Rotary wants the latter.
+// Rotary position embeddings written as single operators: x * cos + concat(-x2, x1) * sin. x1 and x2 are the halves of
+// the last axis, and cos and sin repeat their first half. x is (B, H, S, D) or (B, S, H, D); Rotary takes the latter.
 #include <algorithm>
 
 #include "passes/fuse/fuse.h"
@@ -10,13 +10,13 @@ namespace {
 
 const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};
 
-// x where `id` is concat(-x2, x1), made for one reader.
+// x if `id` is concat(-x2, x1) and made for one reader; none otherwise.
 ValueId rotated_half(const Rewriter &r, ValueId id) {
   const Node *concat = made_for_one(r, id, "Concat");
   if (concat == nullptr || concat->inputs.size() != 2 || !is_last_axis(r, *concat)) return ValueId::none;
   const Node *negative = made_for_one(r, concat->inputs[0], "Neg");
   if (negative == nullptr || r.uses(negative->inputs[0]) != 1 || r.uses(concat->inputs[1]) != 1) return ValueId::none;
-  const auto second = piece_of(r, negative->inputs[0]), first = piece_of(r, concat->inputs[1]);
+  const auto second = axis_part_of(r, negative->inputs[0]), first = axis_part_of(r, concat->inputs[1]);
   if (!first || !second || first->source != second->source) return ValueId::none;
   const Shape shape = r.shape(first->source);
   const bool halves = first->axis + 1 == shape.size() && second->axis == first->axis && first->begin == 0 &&
@@ -33,7 +33,7 @@ bool has_equal_halves(const graph::Array &array) {
   return true;
 }
 
-// Whether the two halves of the last axis are equal, by value or by the way it is computed.
+// True if the two halves of the last axis are equal, by value or by the way they are computed.
 bool halves_equal(Fusion &fusion, ValueId id, int depth = 0) {
   const Rewriter &r = fusion.r;
   const Shape shape = r.shape(id);
@@ -60,7 +60,7 @@ struct Layout {
   Shape angles;              // (1|B, S, D / 2)
 };
 
-// How cos or sin lies over x; nothing where it depends on the head.
+// The layout of cos or sin over x; nothing if they depend on the head.
 std::optional<Layout> layout_over(const Shape &x, Shape angles) {
   if (x.size() != 4 || angles.size() > 4) return std::nullopt;
   angles.insert(angles.begin(), 4 - angles.size(), 1);
@@ -81,7 +81,7 @@ ValueId first_half(Rewriter &r, ValueId angles, const Shape &shape) {
   return r.emit("Reshape", {half}, {{"shape", shape}});
 }
 
-// The node gives the Rotary of x in the layout of x.
+// Makes the node the Rotary of x, in the layout of x.
 void become_rotary(Rewriter &r, const Node &node, ValueId x, const std::vector<ValueId> &angles, bool heads_first,
                    std::int64_t rotary_dim) {
   const Attributes attributes = {
@@ -91,8 +91,8 @@ void become_rotary(Rewriter &r, const Node &node, ValueId x, const std::vector<V
     return;
   }
   const ValueId first = r.emit("Transpose", {x}, {{"perm", kSwapHeads}});
-  const ValueId turned = r.emit("Rotary", {first, angles[0], angles[1]}, attributes);
-  r.become(node, "Transpose", {turned}, {{"perm", kSwapHeads}});
+  const ValueId rotated = r.emit("Rotary", {first, angles[0], angles[1]}, attributes);
+  r.become(node, "Transpose", {rotated}, {{"perm", kSwapHeads}});
 }
 
 bool swaps_heads(const Node &node) { return node.attributes.integers("perm") == kSwapHeads; }
@@ -102,10 +102,10 @@ bool swaps_heads(const Node &node) { return node.attributes.integers("perm") == 
 bool fuse_rotary(Fusion &fusion, const Node &add) {
   Rewriter &r = fusion.r;
   for (std::size_t i = 0; i < 2; ++i) {
-    const Node *straight = made_for_one(r, add.inputs[i], "Mul"), *turned = made_for_one(r, add.inputs[1 - i], "Mul");
-    if (straight == nullptr || turned == nullptr) continue;
+    const Node *straight = made_for_one(r, add.inputs[i], "Mul"), *rotated = made_for_one(r, add.inputs[1 - i], "Mul");
+    if (straight == nullptr || rotated == nullptr) continue;
     for (std::size_t j = 0; j < 2; ++j) {
-      const ValueId x = rotated_half(r, turned->inputs[j]), sin = turned->inputs[1 - j];
+      const ValueId x = rotated_half(r, rotated->inputs[j]), sin = rotated->inputs[1 - j];
       const auto at = std::ranges::find(straight->inputs, x);
       if (x == ValueId::none || at == straight->inputs.end()) continue;
       const ValueId cos = straight->inputs[at == straight->inputs.begin() ? 1 : 0];
@@ -137,7 +137,7 @@ bool fuse_partial_rotary(Fusion &fusion, const Node &concat) {
     if (there == nullptr || !swaps_heads(*there)) return false;
     part = there->inputs[0];
   }
-  const auto first = piece_of(r, part), second = piece_of(r, concat.inputs[1]);
+  const auto first = axis_part_of(r, part), second = axis_part_of(r, concat.inputs[1]);
   if (!first || !second || first->source != second->source || r.uses(part) != 1) return false;
   const Shape shape = r.shape(first->source);
   if (first->axis != 3 || second->axis != 3 || first->begin != 0 || second->begin != first->end ||

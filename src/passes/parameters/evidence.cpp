@@ -15,7 +15,7 @@ namespace {
 using graph::Graph;
 using graph::Node;
 using graph::Origin;
-using graph::Stored;
+using graph::StoredKind;
 using graph::ValueId;
 
 std::string in_words(const std::vector<std::string> &names) {
@@ -49,10 +49,10 @@ Declarations::Declarations(const Graph &graph, const Choices &choices, const Fil
       list_.size(), in_words(unmatched_));
 }
 
-// A table that is both looked up and multiplied by was two tensors to the framework, and the file has it once.
+// The framework may have had two tensors, one for lookups and one for products, that the file holds as one.
 void Declarations::count_missing(const Graph &graph) {
   for (const auto &[name, kind] : declared_.kinds)
-    if (kind == Stored::parameter && !present_.contains(name)) undone_.push_back(name);
+    if (kind == StoredKind::parameter && !present_.contains(name)) undone_.push_back(name);
   missing_ = undone_.size();
   std::map<ValueId, std::size_t> products;
   for (const Node &node : graph.nodes()) {
@@ -61,7 +61,7 @@ void Declarations::count_missing(const Graph &graph) {
       if (in == ValueId::none) continue;
       const graph::Value &value = graph.value(in);
       if (value.origin == Origin::initializer && value.type.shape.size() == 2 &&
-          is_declared(value.name, Stored::parameter) && ++products[in] > 1 && missing_ > 0)
+          is_declared(value.name, StoredKind::parameter) && ++products[in] > 1 && missing_ > 0)
         --missing_;
     }
   }
@@ -69,7 +69,7 @@ void Declarations::count_missing(const Graph &graph) {
   copies_ = static_cast<std::size_t>(std::ranges::count_if(facts_.splits, std::not_fn(statistic)));
 }
 
-bool Declarations::is_declared(const std::string &name, Stored kind) const {
+bool Declarations::is_declared(const std::string &name, StoredKind kind) const {
   const auto found = declared_.kinds.find(name);
   return found != declared_.kinds.end() && found->second == kind;
 }
@@ -96,11 +96,11 @@ const Declarations::Names &Declarations::made_from(const std::string &name) cons
   return found == declared_.folded_from.end() ? none : found->second;
 }
 
-// A fold that moves elements can be trained in the place of what was folded; one that computes cannot.
+// A fold that only moves elements can be trained in place of its source. One that computes cannot.
 std::string Declarations::doubt_of_fold(const std::string &name) const {
   const Names &from = made_from(name);
   if (from.empty()) return "";
-  const auto is_parameter = [&](const std::string &original) { return is_declared(original, Stored::parameter); };
+  const auto is_parameter = [&](const std::string &original) { return is_declared(original, StoredKind::parameter); };
   const bool moved = names_move(name) && std::ranges::count_if(from, is_parameter) < 2 &&
                      std::ranges::all_of(from, [&](const std::string &original) {
                        return declared_.kinds.contains(original) || names_move(original);
@@ -110,8 +110,8 @@ std::string Declarations::doubt_of_fold(const std::string &name) const {
                      in_words(from));
 }
 
-Declarations::Said Declarations::by_list(const std::string &name) const {
-  Said said{.verdict = Verdict::silent, .evidence = Evidence::list, .reason = "", .doubt = ""};
+Declarations::Claim Declarations::by_list(const std::string &name) const {
+  Claim said{.verdict = Verdict::silent, .evidence = Evidence::list, .reason = "", .doubt = ""};
   const Names &from = made_from(name);
   if (list_.contains(name)) {
     said.verdict = Verdict::trained;
@@ -132,7 +132,7 @@ Declarations::Said Declarations::by_list(const std::string &name) const {
   return said;
 }
 
-Declarations::Said Declarations::by_training_info(const std::string &name) const {
+Declarations::Claim Declarations::by_training_info(const std::string &name) const {
   const bool updated = updated_.contains(name);
   return {.verdict = updated ? Verdict::trained : Verdict::fixed,
           .evidence = Evidence::training_info,
@@ -140,21 +140,21 @@ Declarations::Said Declarations::by_training_info(const std::string &name) const
           .doubt = ""};
 }
 
-Declarations::Said Declarations::by_exporter(const std::string &name) const {
-  Said said{.verdict = Verdict::silent, .evidence = Evidence::exporter, .reason = "", .doubt = ""};
+Declarations::Claim Declarations::by_exporter(const std::string &name) const {
+  Claim said{.verdict = Verdict::silent, .evidence = Evidence::exporter, .reason = "", .doubt = ""};
   const Names &from = made_from(name);
-  const auto any = [&](Stored kind) {
+  const auto any = [&](StoredKind kind) {
     return std::ranges::find_if(from, [&](const std::string &original) { return is_declared(original, kind); });
   };
-  if (is_declared(name, Stored::parameter)) {
+  if (is_declared(name, StoredKind::parameter)) {
     said = {Verdict::trained, Evidence::exporter, "is a parameter by the exporter's metadata", ""};
-  } else if (is_declared(name, Stored::buffer)) {
+  } else if (is_declared(name, StoredKind::buffer)) {
     said = {Verdict::fixed, Evidence::exporter, "is a buffer by the exporter's metadata", ""};
-  } else if (const auto parameter = any(Stored::parameter); parameter != from.end()) {
+  } else if (const auto parameter = any(StoredKind::parameter); parameter != from.end()) {
     said = {Verdict::trained, Evidence::exporter,
             fmt::format("was made from the parameter {} by the exporter", printable(*parameter, 80)),
             doubt_of_fold(name)};
-  } else if (const auto buffer = any(Stored::buffer); buffer != from.end()) {
+  } else if (const auto buffer = any(StoredKind::buffer); buffer != from.end()) {
     said = {Verdict::fixed, Evidence::exporter,
             fmt::format("was made from the buffer {} by the exporter", printable(*buffer, 80)), ""};
   } else if (declared_.kinds.empty()) {
@@ -169,8 +169,8 @@ Declarations::Said Declarations::by_exporter(const std::string &name) const {
   return said;
 }
 
-// An exporter keeps one of several equal initializers, be they parameters or not.
-void Declarations::doubt_copies(const std::string &initializer, Said &said) const {
+// An exporter keeps one of several equal initializers, whether they are parameters or not.
+void Declarations::doubt_copies(const std::string &initializer, Claim &said) const {
   const std::string &name = in_file(initializer);
   const bool merged =
       std::ranges::any_of(facts_.splits, [&](const graph::Split &split) { return split.original == name; });
@@ -179,9 +179,9 @@ void Declarations::doubt_copies(const std::string &initializer, Said &said) cons
   said.doubt = "the exporter kept one of several equal vectors, not all of them parameters; export with optimize=False";
 }
 
-Declarations::Said Declarations::about(const std::string &initializer) const {
+Declarations::Claim Declarations::about(const std::string &initializer) const {
   const std::string &name = in_file(initializer);
-  Said said;
+  Claim said;
   std::string doubt;
   if (declared_.list) {
     said = by_list(name);

@@ -12,8 +12,8 @@ using graph::Array;
 
 constexpr std::int64_t kShortest = 5;  // numbers in a line: three equations for one unknown
 
-// Sines and cosines of positions, in halves of each row or in turn: their squares add up to one. A row that stands for
-// padding may be zero.
+// Sines and cosines of positions, in halves of each row or alternating: their squares add up to one. A
+// row for padding may be zero.
 bool is_sinusoidal(const Array &table) {
   if (table.shape().size() < 2 || table.stored() != table.shape()) return false;
   const std::int64_t width = table.shape().back();
@@ -66,13 +66,13 @@ std::vector<double> differences(const std::vector<double> &c) {
   return found;
 }
 
-// All lines along one of the axes are such curves, or flat. (A window of cosines is one by its differences.)
+// True if all lines along the axis are such curves, or flat. (A window of cosines is one by its differences.)
 bool follows_curves(const Array &array, std::size_t axis) {
   const Shape &shape = array.stored();
   const std::int64_t length = shape[axis];
   if (length < kShortest) return false;
   std::int64_t inner = 1, curves = 0;
-  double most = 0;  // numbers that are far smaller are what rounding left of zero
+  double most = 0;  // numbers that are far smaller are rounding errors of zero
   for (std::int64_t i = 0; i < array.stored_count(); ++i) most = std::max(most, std::abs(array.stored_double(i)));
   for (std::size_t i = axis + 1; i < shape.size(); ++i) inner *= shape[i];
   std::vector<double> line(static_cast<std::size_t>(length));
@@ -101,7 +101,7 @@ bool is_bank(const Array &array) {
   return 10 * zeros >= 6 * count && zeros < count;
 }
 
-// Zeros and ones alone: an adjacency matrix, or one-hot rows.
+// Only zeros and ones: an adjacency matrix, or one-hot rows.
 bool is_zeros_and_ones(const Array &array) {
   if (array.stored_count() < 9) return false;
   for (std::int64_t i = 0; i < array.stored_count(); ++i)

@@ -1,4 +1,4 @@
-// Tables that a program writes down are told from weights by their values.
+// Tells tables that a program computed from trained weights, by their values.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace protrain::passes {
 
-// All elements are equal.
+// True if all elements are equal.
 bool is_uniform(const graph::Array &array);
 
-// A formula that the values follow, as words that go on from "holds "; empty where they follow none that is known.
-// Random numbers follow none, nor does what was trained of them; `coarse` also takes whole numbers and halves in any
-// order for a formula (grids, masks), which some weights start with.
+// Names a formula that the values follow, in words that continue "holds "; empty if there is none. Random numbers
+// follow none, and neither do numbers trained from them. `coarse` also accepts whole numbers and halves in any order
+// (grids, masks), which some weights start with.
 std::string formula_of(const graph::Array &array, bool coarse);
 
 }  // namespace protrain::passes

@@ -21,8 +21,8 @@ bool is_matrix_parameter(const Graph &graph, ValueId id) {
   return id != ValueId::none && graph.value(id).origin == Origin::parameter && graph.value(id).type.shape.size() == 2;
 }
 
-// The parameter that the node picks rows of by data (not by position, which is known), or multiplies by; none
-// otherwise.
+// The parameter whose rows the node picks by data (not by position, which is constant), or that it
+// multiplies by. None otherwise.
 ValueId table_of(const Graph &graph, const Node &node) {
   const bool by_data = node.op == "Gather" && graph.value(node.inputs.at(1)).origin != Origin::constant;
   return by_data && is_matrix_parameter(graph, node.inputs[0]) ? node.inputs[0] : ValueId::none;
@@ -31,7 +31,7 @@ ValueId operand_of(const Graph &graph, const Node &node) {
   return node.op == "MatMul" && is_matrix_parameter(graph, node.inputs.at(1)) ? node.inputs[1] : ValueId::none;
 }
 
-// What `find` finds, each once, in the order of nodes.
+// All values that `find` finds, each once, in the order of nodes.
 std::vector<ValueId> all_of(const Graph &graph, ValueId (*find)(const Graph &, const Node &)) {
   std::vector<ValueId> found;
   std::set<ValueId> met = {ValueId::none};
@@ -57,26 +57,27 @@ bool is_transpose(const Array &table, const Array &matrix) {
   return true;
 }
 
-// `copy` is `original` from here on, or its transpose, which a node makes that goes before all others.
+// Ties copies to originals: from then on `copy` is `original`, or its transpose from a node that
+// is put before all others.
 class Ties {
  public:
   Ties(Graph &graph, std::vector<Finding> &findings) : graph_(graph), findings_(findings) {}
 
-  void add(ValueId original, ValueId copy, bool turned, const std::string &reason) {
-    const std::string name = graph_.value(copy).name;  // a copy: adding values moves them
+  void add(ValueId original, ValueId copy, bool transposed, const std::string &reason) {
+    const std::string name = graph_.value(copy).name;  // a copy, because adding values moves them
     const auto finding = std::ranges::find(findings_, name, &Finding::initializer);
     finding->parameter = finding->frozen = false;
     finding->tied_to = graph_.value(original).name;
-    finding->turned = turned;
+    finding->transposed = transposed;
     finding->reason = reason + finding->tied_to;
     ValueId again = original;
-    if (turned) {
+    if (transposed) {
       again = graph_.add_value({.name = name + "/tied", .type = graph_.value(copy).type, .array = {}});
-      turned_.push_back({.op = "Transpose",
-                         .name = name,
-                         .attributes = {{"perm", std::vector<std::int64_t>{1, 0}}},
-                         .inputs = {original},
-                         .outputs = {again}});
+      transposes_.push_back({.op = "Transpose",
+                             .name = name,
+                             .attributes = {{"perm", std::vector<std::int64_t>{1, 0}}},
+                             .inputs = {original},
+                             .outputs = {again}});
     }
     graph_.replace_uses(copy, again);
     graph_.value(copy).origin = Origin::initializer;
@@ -84,15 +85,15 @@ class Ties {
 
   // Puts the transposes into the graph, once all are known.
   void finish() {
-    if (turned_.empty()) return;
-    turned_.insert(turned_.end(), graph_.nodes().begin(), graph_.nodes().end());
-    graph_.set_nodes(std::move(turned_));
+    if (transposes_.empty()) return;
+    transposes_.insert(transposes_.end(), graph_.nodes().begin(), graph_.nodes().end());
+    graph_.set_nodes(std::move(transposes_));
   }
 
  private:
   Graph &graph_;
   std::vector<Finding> &findings_;
-  std::vector<Node> turned_;
+  std::vector<Node> transposes_;
 };
 
 }  // namespace
@@ -110,11 +111,11 @@ void tie(Graph &graph, const std::vector<std::string> &groups, std::vector<Findi
         continue;
       }
       const graph::Type &original = graph.value(first).type, &copy = graph.value(id).type;
-      const bool turned = original != copy;
-      require(!turned || may_be_transposes(graph, first, id), Code::shape, finding.initializer,
+      const bool transposed = original != copy;
+      require(!transposed || may_be_transposes(graph, first, id), Code::shape, finding.initializer,
               "tied to {}, which is {}; this is {}: they must be equal, or a matrix and its transpose",
               graph.value(first).name, to_text(original), to_text(copy));
-      ties.add(first, id, turned, turned ? "by the option `tie` the transpose of " : "by the option `tie` ");
+      ties.add(first, id, transposed, transposed ? "by the option `tie` the transpose of " : "by the option `tie` ");
     }
     require(count > 1, Code::arg, "tie", "the pattern \"{}\" matches {}; it must match at least two", printable(group),
             count == 0 ? "no parameter" : "one parameter");

@@ -1,4 +1,4 @@
-// Damage that exporters do to the sharing of weights, and its repair.
+// Repairs the damage that exporters do to the sharing of weights.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace protrain::passes {
 
-// The parameters that one of `ties` matches become the first of them, in the order of findings: of the same type, or a
-// matrix and its transpose. Code::arg for one that matches fewer than two, Code::shape.
+// Makes the parameters that one of `ties` matches into one, the first of them in the order of findings. They must have
+// equal types, or be a matrix and its transpose. Code::arg for a pattern that matches fewer than two, Code::shape.
 void tie(graph::Graph &graph, const std::vector<std::string> &ties, std::vector<Finding> &findings);
 
-// A matrix that equals an embedding table's transpose, bit for bit, and is not constant-valued, is that table again.
+// Ties a matrix that equals an embedding table's transpose, bit for bit, to that table, unless it is constant-valued.
 void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings);
 
 // Lists the graph's parameters in the order of first use.

@@ -52,7 +52,7 @@ bool contains(std::string_view text, std::string_view part) { return text.find(p
 
 }  // namespace
 
-// Optimizers of files name what they fold after what they fold it for: "ConvBnFusion_W_conv.weight" by ONNX Runtime,
+// Optimizers of ONNX files name folded values after their targets: "ConvBnFusion_W_conv.weight" by ONNX Runtime,
 // "linear_weight_fused", "mul_2_weight" by onnxslim.
 bool is_folded(std::string_view name) {
   if (contains(name, "Fusion_") || name.ends_with("_fused")) return true;
@@ -91,12 +91,12 @@ bool names_statistic(std::string_view name) {
 }
 
 bool names_normalization(std::string_view name) {
-  // In PyTorch a BatchNorm has three results, and the exporter names what picks the first `getitem`.
+  // PyTorch's BatchNorm has three results, and the exporter calls the node that picks the first one `getitem`.
   if (without_number(name) == "getitem") return true;
   return contains(name, "batch_norm") || contains(name, "batchnorm") || contains(name, "BatchNorm");
 }
 
-// Other numbers are also what makes names unique here.
+// Only ":0" counts, because this library makes names unique by other numbers.
 bool names_tensorflow(std::string_view name) { return name.ends_with(":0") && !operation_of(name).empty(); }
 
 bool names_move(std::string_view name) {

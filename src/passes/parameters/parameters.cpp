@@ -1,4 +1,4 @@
-// What each float initializer is: a parameter if weights stand where it meets data, else a constant.
+// Decides what each float initializer is: a parameter if weights are expected where it meets data, else a constant.
 #include <algorithm>
 #include <cmath>
 
@@ -21,16 +21,19 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-// Bytes of what is looked into: tables of positions are long, and matrices that follow a formula are not.
+// Limits in bytes for looking into values. Tables of positions are large; matrices that follow a formula are not.
 constexpr std::uint64_t kLargestTable = std::uint64_t{64} << 20;
 constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
-// Bytes above which what is fixed and stands where weights stand is not folded into the graph.
+// Above this many bytes, a fixed value where weights are expected is not folded into the graph.
 constexpr std::uint64_t kLargestFixed = std::uint64_t{1} << 20;
 
 bool matches_any(const std::vector<std::string> &patterns, const std::string &name) {
   return std::ranges::any_of(patterns, [&](const std::string &pattern) { return glob_match(pattern, name); });
 }
 
+// Weighs all evidence about an initializer: declarations of the file and the user, the places where it meets
+// data, its values and its name. It is the only class that turns evidence into a verdict, so the order of
+// precedence is in one place.
 class Judge {
  public:
   Judge(const Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts)
@@ -46,7 +49,7 @@ class Judge {
     }
   }
 
-  // By all evidence but the options.
+  // The verdict by all evidence except the options.
   Finding judge(ValueId id) const;
   std::string doubt_of_constant(ValueId id) const;
   void overrule(Finding &finding) const;
@@ -61,10 +64,11 @@ class Judge {
   Naming naming(const Value &value) const;
   graph::Array values(const Value &value, std::uint64_t limit) const;
   Use look_into(Use use, const Value &value) const;
+  Use all_equal(Use use, const Value &value, double x) const;
   Use best_use(ValueId id) const;
   bool may_be_several(const Use &use, ValueId id) const;
   bool stands_beside_statistics(const std::string &name) const;
-  void weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const;
+  void weigh(const Declarations::Claim &said, const Use &use, const Value &value, Finding &finding) const;
 
   const Graph &graph_;
   const LoadInitializer &load_;
@@ -73,17 +77,17 @@ class Judge {
   const Places places_;
   const Declarations declared_;
   bool named_ = false;     // the file has kept names of a framework
-  bool adapted_ = false;   // the model has adapters of low rank
+  bool adapted_ = false;   // the model has low-rank adapters
   bool adapters_ = false;  // and the file has their names
 };
 
-// A file without any name of its own has been renamed: its names tell nothing.
+// If the file has no name of a framework, it has been renamed, and its names say nothing.
 Naming Judge::naming(const Value &value) const {
   const Naming found = naming_of(declared_.in_file(value.name));
   return named_ ? found : Naming::unknown;
 }
 
-// Empty where they are not looked into. Files that are planned without their weights tell nothing.
+// Empty if the values are not looked into. A file that is planned without its weights has none to look into.
 graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
   if (byte_count(value.type.dtype, value.type.shape) > limit) return {};
   if (value.origin == Origin::constant) return value.array.compact();
@@ -95,25 +99,59 @@ graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
   }
 }
 
-// Values that a formula gives were made, not learned; so were those that are all equal and that the exporter named.
+// A bias that is stored as a matrix of one row.
+bool is_row(const Use &use, const Value &value) {
+  const Shape &shape = value.type.shape;
+  const bool added = use.role == Use::Role::sum || use.role == Use::Role::bias;
+  return added && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
+}
+
+// Judges a value whose numbers are all `x`.
+Use Judge::all_equal(Use use, const Value &value, double x) const {
+  using enum Use::Role;
+  if (x != 0 && x != 1 && x == std::floor(x)) {
+    use.weights = false;
+    use.doubt = "learned numbers may start as such";
+    use.reason += ", all its numbers are the same whole one";
+    return use;
+  }
+  const Naming name = naming(value);
+  const bool zeros = x == 0 && is_row(use, value);
+  // Ones and zeros fill in for a missing scale and bias. TensorFlow names a value after the operation that computed it.
+  const bool computed = name == Naming::made && !names_literal(value.name) &&
+                        ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
+  const bool filled = use.role == choice || use.role == join || zeros;
+  if (name == Naming::made || zeros || (filled && name != Naming::own)) {
+    use.weights = false;
+    use.doubt = computed               ? "the exporter computed it, maybe from parameters that are all equal"
+                : name == Naming::made ? ""
+                : zeros                ? "a bias that is learned may start as such"
+                                       : "tokens that are learned start as zeros, and zeros are also filled in";
+    use.reason += ", all its numbers are equal";
+  }
+  return use;
+}
+
+// Values that follow a formula were made, not learned. So were values that are all equal and that the exporter named.
 Use Judge::look_into(Use use, const Value &value) const {
   using enum Use::Role;
   const Naming name = naming(value);
   const bool single = element_count(value.type.shape) == 1;
-  if (single && name == Naming::made && names_literal(value.name)) use.doubt.clear(), use.inert = false;
-  const bool kernel =
-      use.role == operand && value.type.shape.size() > 2;  // kept as it is, where a matrix is transposed
+  if (single && name == Naming::made && names_literal(value.name)) {
+    use.doubt.clear();
+    use.inert = false;
+  }
+  const bool kernel = use.role == operand && value.type.shape.size() > 2;  // a matrix would have been transposed
   if (use.weights && name == Naming::made &&
       (use.as_kept || kernel || use.role == sum || use.role == scale || use.role == join))
     use.doubt = "the exporter computed it, as it does when it folds a normalization into what goes before";
-  const Shape &shape = value.type.shape;
-  const bool row = (use.role == sum || use.role == bias) && shape.size() == 2 && shape[0] == 1 && shape[1] > 1;
+  const bool row = is_row(use, value);
   const bool written = use.role == bias && name == Naming::made && names_literal(value.name);
   if (use.role == other || (use.role == bias && !row && !written)) return use;
   if (use.role == norm && name == Naming::own) return use;
   if (!use.weights && use.doubt.empty()) return use;
   if (single) {
-    // Zero and one are what learned numbers start with; others that are whole were written down.
+    // Learned numbers start with zero or one. Other whole numbers were written down.
     const graph::Array number = use.weights ? values(value, kLargestMatrix) : graph::Array();
     const double x = number.stored_count() == 1 && number.dtype() != DType::none ? number.stored_double(0) : 0;
     use.weights = use.weights && !written && (x == 0 || x == 1 || x != std::floor(x));
@@ -122,30 +160,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   const bool table_like = use.role == table || use.role == sum || use.role == scores;
   const graph::Array array = values(value, table_like ? kLargestTable : kLargestMatrix);
   if (array.dtype() == DType::none) return use;  // not looked into
-  if (is_uniform(array)) {
-    const double x = array.stored_double(0);
-    if (x != 0 && x != 1 && x == std::floor(x)) {
-      use.weights = false;
-      use.doubt = "learned numbers may start as such";
-      use.reason += ", all its numbers are the same whole one";
-      return use;
-    }
-    const bool zeros = row && x == 0;
-    // Ones and zeros are filled in where a layer has no scale and bias. TensorFlow calls a value after what computed
-    // it.
-    const bool computed = name == Naming::made && !names_literal(value.name) &&
-                          ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
-    const bool filled = use.role == choice || use.role == join || zeros;
-    if (name == Naming::made || zeros || (filled && name != Naming::own)) {
-      use.weights = false;
-      use.doubt = computed               ? "the exporter computed it, maybe from parameters that are all equal"
-                  : name == Naming::made ? ""
-                  : zeros                ? "a bias that is learned may start as such"
-                                         : "tokens that are learned start as zeros, and zeros are also filled in";
-      use.reason += ", all its numbers are equal";
-    }
-    return use;
-  }
+  if (is_uniform(array)) return all_equal(use, value, array.stored_double(0));
   if (use.role == bias) return use;
   const bool any_order = use.role != operand && use.role != norm;
   if (const std::string formula = formula_of(array, any_order); !formula.empty()) {
@@ -159,7 +174,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   return use;
 }
 
-// The first place where weights stand, else the first of all.
+// The first place where weights are expected, or else the first of all.
 Use Judge::best_use(ValueId id) const {
   const Value &value = graph_.value(id);
   Use best{.reason = is_read(id) ? "meets no data" : "is read by nothing", .doubt = ""};
@@ -176,8 +191,8 @@ Use Judge::best_use(ValueId id) const {
   return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
 }
 
-// PyTorch's older exporter stores equal initializers once. Vectors of layers are split again before this, tokens and
-// tables are not: whether those were one tensor nothing tells.
+// PyTorch's older exporter stores equal initializers once. Vectors of layers have been split again by now. Tokens and
+// tables have not, because nothing says whether they were one tensor.
 bool Judge::may_be_several(const Use &use, ValueId id) const {
   const Value &value = graph_.value(id);
   const Shape &shape = value.type.shape;
@@ -189,12 +204,12 @@ bool Judge::may_be_several(const Use &use, ValueId id) const {
   return array.dtype() != DType::none && is_uniform(array);
 }
 
-// PEFT names its adapters so, and trains nothing else but modules_to_save.
+// PEFT gives adapters these names and trains nothing else except modules_to_save.
 bool is_adapter(const std::string &name) {
   return name.find("lora_") != std::string::npos || name.find("modules_to_save") != std::string::npos;
 }
 
-// Whether a running variance of the same module is used otherwise than by BatchNormalization. (Where a scale equals the
+// True if a running variance of the same module exists that no BatchNormalization reads. (If a scale equals the
 // variance, PyTorch's older exporter stores one of them, and the other is an Identity of it.)
 bool Judge::stands_beside_statistics(const std::string &name) const {
   const std::string statistic = name.substr(0, name.rfind('.') + 1) + "running_var";
@@ -204,9 +219,9 @@ bool Judge::stands_beside_statistics(const std::string &name) const {
                               [&](const auto &read) { return declared_.in_file(read) == statistic; });
 }
 
-// Declared parameters are trained, but for those that follow a formula: frameworks freeze such, and the file does not
-// say so. Fixed numbers where weights stand are frozen parameters, unless they are few.
-void Judge::weigh(const Declarations::Said &said, const Use &use, const Value &value, Finding &finding) const {
+// Declared parameters are trained, except those that follow a formula: frameworks freeze such, and the file does not
+// say so. Fixed numbers where weights are expected are frozen parameters, unless they are few.
+void Judge::weigh(const Declarations::Claim &said, const Use &use, const Value &value, Finding &finding) const {
   using Verdict = Declarations::Verdict;
   finding.reason = use.reason;
   finding.doubt = use.doubt;
@@ -249,7 +264,7 @@ Finding Judge::judge(ValueId id) const {
     return finding;
   }
   const Use use = best_use(id);
-  const Declarations::Said said = declared_.about(value.name);
+  const Declarations::Claim said = declared_.about(value.name);
   if (is_read(id) && !facts_.statistics.contains(value.name))
     weigh(said, use, value, finding);
   else
@@ -268,10 +283,10 @@ Finding Judge::judge(ValueId id) const {
   return finding;
 }
 
-// onnxsim writes what it folded as Constant nodes, and a framework does not write weights so. Empty: nothing to doubt.
+// onnxsim writes folded values as Constant nodes, and a framework does not write weights that way. Empty: no doubt.
 std::string Judge::doubt_of_constant(ValueId id) const {
   const Value &value = graph_.value(id);
-  const bool of_file = value.name.find("/constant") == std::string::npos;  // which rewritten operators bring along
+  const bool of_file = value.name.find("/constant") == std::string::npos;  // false for constants of rewritten operators
   if (!of_file || !is_float(value.type.dtype) || element_count(value.type.shape) == 0) return "";
   const Use use = best_use(id);
   if (use.inert) return use.doubt;
@@ -306,10 +321,10 @@ const char *name_of(Evidence evidence) {
   return kNames[static_cast<std::size_t>(evidence)];
 }
 
-Judged find_parameters(Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts) {
-  Judged judged;
+Judgement find_parameters(Graph &graph, const LoadInitializer &load, const Choices &choices, const FileFacts &facts) {
+  Judgement judged;
   const Judge judge(graph, load, choices, facts);
-  std::vector<std::string> eligible;  // for options: what is a parameter, or may be one
+  std::vector<std::string> eligible;  // names that options may match: parameters, and values that may be one
   std::vector<ValueId> constants;
   for (std::size_t i = 0; i < graph.value_count(); ++i) {
     const auto id = static_cast<ValueId>(i);

@@ -21,22 +21,22 @@ constexpr ValueId kNone = ValueId::none;
 constexpr const char *kNoParameterInPenalty =
     "no parameter is part of this penalty: the exporter computed it from parameters";
 
-// All axes but the last have one element, and the last more.
+// True if only the last axis has more than one element.
 bool along_last_axis(const Shape &shape) {
   return !shape.empty() && shape.back() > 1 && element_count(shape) == shape.back();
 }
 
-// No gradient comes back through integers and truth values; what could not be typed may be anything.
+// No gradient comes back through integers and booleans. An untyped value may be anything.
 bool may_train(DType dtype) { return is_float(dtype) || dtype == DType::none; }
 
-// Moves elements and changes none.
+// True for nodes that move elements and change none.
 bool moves(const Node &node) {
   return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Expand"});
 }
 
 std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
 
-// Learned biases of scores came through a table, by distance; masks did not.
+// Learned biases of scores are read from a table by distance; masks are not.
 Use scores_use(const Node &node, const Place &place) {
   Use use{.role = Use::Role::scores,
           .weights = place.through_gather,
@@ -67,7 +67,7 @@ const Node *Places::maker(ValueId id) const {
   return producer == NodeId::none ? nullptr : &graph_.node(producer);
 }
 
-// Whether the node brings the input together with data, or multiplies two stored matrices (both are weights then).
+// True if the node combines the input with data, or multiplies two stored matrices (both are weights then).
 bool Places::meets(const Node &node, std::size_t input) const {
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     if (i == input || node.inputs[i] == kNone) continue;
@@ -80,7 +80,7 @@ bool Places::meets(const Node &node, std::size_t input) const {
 std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
   const bool single = element_count(graph_.value(initializer).type.shape) == 1;
   std::vector<Place> places, pending = {{.value = initializer, .single = single, .naming = naming}};
-  std::set<std::tuple<ValueId, bool, bool, bool>> seen;  // each way there on its own
+  std::set<std::tuple<ValueId, bool, bool, bool>> seen;  // each way is followed on its own
   while (!pending.empty()) {
     const Place at = pending.back();
     pending.pop_back();
@@ -111,7 +111,7 @@ std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
   return places;
 }
 
-// A matrix, unless it is an outer product of many (angles from positions and frequencies).
+// A matrix is a weight, unless the product is an outer product (angles from positions and frequencies).
 Use Places::as_operand(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   const bool bias = place.input == 2;
@@ -128,9 +128,9 @@ Use Places::as_operand(const Node &node, const Place &place) const {
   use.doubt = doubt_of_result(node);
   if (bias) return use;
   const Shape &shape = graph_.value(place.value).type.shape;
-  const bool turned = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
+  const bool transposed = node.attributes.integer(place.input == 0 ? "trans_a" : "trans_b", 0) != 0;
   if (shape.size() >= 2) {
-    const std::int64_t inner = (place.input == 0) != turned ? shape.back() : shape[shape.size() - 2];
+    const std::int64_t inner = (place.input == 0) != transposed ? shape.back() : shape[shape.size() - 2];
     use.weights = shape.size() == 2 || inner > 1;
   } else {
     use.weights = false;
@@ -158,7 +158,7 @@ Use Places::as_table(const Node &node, const Place &place) const {
   return use;
 }
 
-// Whether it is added to what a product with stored weights has just made, a number for each of its outputs.
+// True if it is added directly to the result of a product with stored weights, one number per output.
 bool Places::is_bias(const Node &node, const Place &place) const {
   const Node *other = maker(node.inputs[1 - place.input]);
   while (other != nullptr && moves(*other)) other = maker(other->inputs[0]);
@@ -172,7 +172,7 @@ bool Places::is_bias(const Node &node, const Place &place) const {
   return element_count(shape) == outputs && (last || other->op != "MatMul");
 }
 
-// Whether the scores that go into this Softmax are products of data with data, or its results weigh data.
+// True if this Softmax's input is a product of data with data, or its result weighs data.
 bool Places::is_attention(const Node &softmax) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {softmax.inputs.at(0)}; !pending.empty();) {
@@ -244,7 +244,7 @@ Use Places::as_sum(const Node &node, const Place &place) const {
   return use;
 }
 
-// The names of a product's result tell whether something was folded into the product or dropped after it.
+// The names of a product's result may show that something was folded into the product or dropped after it.
 std::string Places::doubt_of_result(const Node &product) const {
   bool biased = product.inputs.size() > 2, tensorflow = false;
   for (const Node *node = &product; node != nullptr;) {
@@ -264,7 +264,7 @@ std::string Places::doubt_of_result(const Node &product) const {
   return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
 }
 
-// Whether nothing that is made into this one number meets data anywhere else: a penalty without a parameter.
+// True if everything that is combined into this one number meets data nowhere else: a penalty without a parameter.
 bool Places::is_inert(const Place &place) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
@@ -282,7 +282,7 @@ bool Places::is_inert(const Place &place) const {
   return one_of(graph_.node(place.node).op, {"Add", "Sub"}) && only_weighs_the_loss(graph_.node(place.node));
 }
 
-// Weights of classes and elements: all the way to the loss there are but sums, and products with other things.
+// True for weights of classes and elements: the way to the loss has only sums, and products with other values.
 bool Places::only_weighs_the_loss(const Node &node) const {
   std::set<ValueId> met = {node.outputs.at(0)};
   std::vector<ValueId> pending(met.begin(), met.end());
@@ -300,13 +300,13 @@ bool Places::only_weighs_the_loss(const Node &node) const {
       if (met.insert(next.outputs.at(0)).second) pending.push_back(next.outputs[0]);
     }
   }
-  // A product of what comes of it with what comes of it is a square, as in a distance from labels.
+  // A product of two dependent values is a square, as in a distance from labels.
   return std::ranges::none_of(products, [&](const Node *product) {
     return met.contains(product->inputs[0]) && met.contains(product->inputs[1]);
   });
 }
 
-// Both are taken of what the node makes, and nothing else is: the frequencies of features, or of rotations.
+// True if the node's result feeds sines and cosines and nothing else: frequencies of features, or of rotations.
 bool Places::feeds_sine_and_cosine(const Node &node) const {
   bool sine = false, cosine = false;
   std::vector<ValueId> pending = {node.outputs.at(0)};
@@ -328,7 +328,7 @@ bool Places::feeds_sine_and_cosine(const Node &node) const {
   return sine && cosine;
 }
 
-// The other factor was divided by its deviation just before.
+// True if the other factor was divided by its deviation just before.
 bool Places::scales_normalized(const Node &node, std::size_t input) const {
   const Node *other = maker(node.inputs[1 - input]);
   while (other != nullptr && other->op == "Cast") other = maker(other->inputs[0]);
@@ -343,7 +343,7 @@ bool Places::scales_normalized(const Node &node, std::size_t input) const {
   return (b == 1 && a > 1) || (other->op == "Mul" && a == 1 && b > 1);
 }
 
-// Whether these are the model's inputs as they come: what they meet there brings them to a scale.
+// True for the model's inputs as they come. Constants that they meet there only rescale them.
 bool Places::is_input(ValueId id) const {
   for (const Node *node = maker(id); node != nullptr; node = maker(id)) {
     const bool standardizes = one_of(node->op, {"Sub", "Div", "Mul"}) &&
@@ -354,8 +354,8 @@ bool Places::is_input(ValueId id) const {
   return graph_.value(id).origin == Origin::input;
 }
 
-// Along no axis do both have more than one element, and each has an axis of its own: slopes and distances, frequencies
-// and positions. Weights have an axis in common with what they scale.
+// True for an outer product: each operand has axes of its own and they share none, like slopes and distances, or
+// frequencies and positions. Weights share an axis with what they scale.
 bool Places::spreads(const Node &node, const Place &place) const {
   const Shape &own = graph_.value(place.value).type.shape,
               &other = graph_.value(node.inputs[1 - place.input]).type.shape;
@@ -389,7 +389,7 @@ Use Places::as_scale(const Node &node, const Place &place) const {
             "tables that data are multiplied by may be fixed or learned");
 }
 
-// What data takes the place of: a learned bias of scores, or an embedding of what is hidden.
+// A value that data selects: a learned bias of scores, or an embedding for hidden tokens.
 Use Places::as_choice(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   if (place.input > 0 && adds_to_scores(node)) return scores_use(node, place);
@@ -397,7 +397,7 @@ Use Places::as_choice(const Node &node, const Place &place) const {
   return {.role = Use::Role::choice, .weights = row, .reason = "is chosen by data in " + where, .doubt = ""};
 }
 
-// A number for each channel, and what comes of the product gets another for each: x * scale + bias.
+// True if there is one number per channel, and the product gets another one per channel added: x * scale + bias.
 bool Places::scales_before_bias(const Node &node, const Place &place) const {
   const Shape &shape = graph_.value(place.value).type.shape;
   const bool one_axis = std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) == 1;
@@ -410,8 +410,9 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
          });
 }
 
-// A number for each channel of images, or head of scores, that are there before it (slopes of ALiBi make the heads),
-// and as it stands in the file: what is computed of one may be a statistic.
+// True if there is one number per channel of images, or per head of scores, and the channels exist before the
+// product (slopes of ALiBi create the heads). The number must come from the file as it stands, because a
+// computed one may be a statistic.
 bool Places::scales_channels(const Node &node, const Place &place) const {
   for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
     const Node &maker = graph_.node(graph_.value(at).producer);
@@ -426,8 +427,8 @@ bool Places::scales_channels(const Node &node, const Place &place) const {
   return shape == along;
 }
 
-// Cosines and sines picked by position: nothing but products of whole rows with data reads them. (A mask has one number
-// for a row.)
+// True for cosines and sines picked by position: only products of whole rows with data read them. (A
+// mask has one number per row.)
 bool Places::gathers_angles(const Node &node) const {
   bool found = false;
   std::vector<ValueId> pending = {node.outputs.at(0)};

@@ -13,32 +13,33 @@ namespace protrain::passes {
 struct Place {
   graph::NodeId node = graph::NodeId::none;
   std::size_t input = 0;
-  graph::ValueId value = graph::ValueId::none;  // what became of the initializer by then
-  bool through_gather = false;                  // on the way there rows were picked from it
-  bool through_angle = false;                   // on the way there a sine or cosine was taken
-  bool through_root = false;                    // on the way there a square root was taken
+  graph::ValueId value = graph::ValueId::none;  // the value that the initializer has become
+  bool through_gather = false;                  // rows were picked from it on the way
+  bool through_angle = false;                   // a sine or cosine was taken on the way
+  bool through_root = false;                    // a square root was taken on the way
   bool single = false;                          // the initializer has one element
   Naming naming = Naming::unknown;              // of the initializer
 };
 
-// The part that an initializer plays at a place.
+// The role of an initializer at a place.
 struct Use {
   enum class Role : std::uint8_t { operand, table, norm, bias, sum, scale, choice, join, scores, other };
   Role role = Role::other;
-  bool weights = false;  // this is where weights stand
-  bool as_kept = false;  // as frameworks keep it: an exporter has no reason to name it anew but that it computed it
-  bool formula = false;  // and yet its values follow a formula
-  bool inert = false;  // it only shifts the loss: no framework has such a thing, unless it was computed from parameters
-  std::string reason;  // why, or why not
-  std::string doubt;   // not empty: learned numbers stand in such places as well as fixed ones, and which ones
+  bool weights = false;  // weights are expected here
+  bool as_kept = false;  // stored as frameworks store it, so an exporter would rename it only after computing it
+  bool formula = false;  // weights are expected here, but its values follow a formula
+  bool inert = false;    // it only shifts the loss, so it must have been computed from parameters
+  std::string reason;    // why, or why not
+  std::string doubt;     // not empty: both learned and fixed numbers occur in such places, and which ones
 };
 
-// Knows for each value whether it depends on the user's inputs, and who reads it.
+// Follows initializers through the graph. It knows for each value whether it depends on the model's inputs and who
+// reads it, and judges every place where an initializer meets data. Judge combines this with the other evidence.
 class Places {
  public:
   explicit Places(const graph::Graph &graph);
 
-  // All places where what is made of `initializer` and constants alone meets anything else.
+  // All places where values computed from `initializer` and constants alone meet anything else.
   std::vector<Place> of(graph::ValueId initializer, Naming naming) const;
   Use use(const Place &place) const;
   const std::vector<graph::NodeId> &readers(graph::ValueId value) const { return readers_[index(value)]; }

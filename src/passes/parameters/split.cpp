@@ -1,4 +1,5 @@
-// The matrices beside a place tell whose it is: the nearest before it and the nearest after it, along the data.
+// The matrices near a place tell which layer it belongs to: the nearest before it and the nearest
+// after it, along the data.
 #include "passes/parameters/split.h"
 
 #include <fmt/format.h>
@@ -24,22 +25,24 @@ using graph::Split;
 using graph::ValueId;
 
 constexpr ValueId kNone = ValueId::none;
-constexpr std::size_t kMostVisited = 256;  // nodes on the way to the nearest matrix; beyond, none is near
+constexpr std::size_t kMostVisited = 256;  // nodes on the way to the nearest matrix; none is near beyond that
 
 // A node that applies a stored matrix to data.
 using Product = std::pair<ValueId, NodeId>;
 using Products = std::set<Product>;
 
-// Moves elements and changes none: no distance.
+// True for nodes that move elements and change none; they count as no distance.
 bool moves(const Node &node) {
   return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten"});
 }
 
-// May hold a vector of weights.
+// True for nodes that may hold a vector of weights.
 bool holds_vectors(const Node &node) {
   return one_of(node.op, {"Add", "Sub", "Mul", "Gemm", "Conv"}) || node.op.ends_with("Normalization");
 }
 
+// Finds the stored matrices near a node, along the data. Exporters merge equal vectors of different layers; the
+// matrices around a reader say which layer it belongs to, and so which readers shared a vector before.
 class Neighbours {
  public:
   explicit Neighbours(const Graph &graph)
@@ -57,7 +60,7 @@ class Neighbours {
     return std::ranges::any_of(node.inputs, [&](ValueId in) { return in != kNone && data_[index(in)]; });
   }
 
-  // Where what `reader` makes of stored values alone meets data; the reader itself where it does.
+  // The nodes where values computed by `reader` from stored values meet data; `reader` itself if it does.
   std::set<NodeId> meetings(NodeId reader) const {
     std::set<NodeId> found, seen = {reader};
     for (std::vector<NodeId> pending = {reader}; !pending.empty() && seen.size() < kMostVisited;) {
@@ -78,7 +81,7 @@ class Neighbours {
   Products after_it(NodeId from) const {
     return nearest(from, [this](NodeId at) { return after(at); });
   }
-  // Whether `at` adds to what a product has just made.
+  // True if `at` adds to a product's direct result.
   bool is_bias(NodeId at) const {
     if (products_.contains(at)) return true;
     std::vector<NodeId> above = before(at);
@@ -93,7 +96,7 @@ class Neighbours {
     ValueId matrix = kNone;
     for (ValueId in : node.inputs)
       if (in != kNone && !data_[index(in)] && matrices_[index(in)] != kNone) matrix = matrices_[index(in)];
-    // A table is read in several places by models that share nothing else, encoders and decoders among them.
+    // Models read a table in several places that share nothing else, such as encoder and decoder.
     if (data && matrix != kNone && node.op != "Gather") products_.emplace(id, matrix);
     for (ValueId out : node.outputs) {
       if (out == kNone) continue;
@@ -102,7 +105,7 @@ class Neighbours {
     }
   }
 
-  // Along the data; what is computed of a shape alone is none.
+  // These two follow the data; values computed from shapes do not count.
   std::vector<NodeId> before(NodeId at) const {
     std::vector<NodeId> found;
     for (ValueId in : graph_.node(at).inputs) {
@@ -147,18 +150,18 @@ class Neighbours {
   const Graph &graph_;
   std::vector<std::vector<NodeId>> readers_;
   std::vector<bool> data_;         // per value: depends on an input
-  std::vector<ValueId> matrices_;  // per value: the stored matrix that it is made of, none
+  std::vector<ValueId> matrices_;  // per value: the stored matrix that it is made from, or none
   std::map<NodeId, ValueId> products_;
 };
 
-// A node that reads the vector, and what is near the places that it leads to.
+// A node that reads the vector, and the products near the places that it leads to.
 struct Reading {
   NodeId node;
   std::size_t input;
   Products before, after;
 };
 
-// One group for each vector that there was before they were merged: the reading's first member.
+// Groups readings by the vector they read before vectors were merged: each gets the first member of its group.
 std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   std::vector<std::size_t> first(readings.size());
   std::iota(first.begin(), first.end(), 0);
@@ -186,7 +189,7 @@ std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   return first;
 }
 
-// Members of a group that read a statistic become a group of their own.
+// Moves members of a group that read a statistic to a group of their own.
 void part_statistics(const Graph &graph, const std::vector<Reading> &readings, std::vector<std::size_t> &first) {
   const auto statistic = [&](std::size_t i) { return is_statistic(graph.node(readings[i].node), readings[i].input); };
   std::map<std::pair<std::size_t, bool>, std::size_t> parts;
@@ -210,7 +213,7 @@ std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbour
       Reading &reading = readings.emplace_back(Reading{.node = reader, .input = i, .before = {}, .after = {}});
       for (NodeId place : places) {
         reading.before.merge(neighbours.before_it(place));
-        // What comes after a bias is its product's business: those of queries and keys meet before the next matrix.
+        // The matrix after a bias belongs to its product: queries and keys meet before their next matrix.
         if (!neighbours.is_bias(place)) reading.after.merge(neighbours.after_it(place));
       }
     }
@@ -224,9 +227,9 @@ bool may_be_merged(const graph::Value &value, std::size_t readers) {
          shape.back() > 1 && element_count(shape) == shape.back();
 }
 
-// PyTorch's older exporter stores one of several equal initializers; the others are Identities of it.
+// PyTorch's older exporter stores one of several equal initializers. The others are Identities of it.
 void read_past_identities(Graph &graph) {
-  std::map<ValueId, ValueId> stored;  // by what an Identity makes of an initializer
+  std::map<ValueId, ValueId> stored;  // by the output of an Identity of an initializer
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
     Node &node = graph.node(static_cast<NodeId>(n));
     for (ValueId &in : node.inputs)
@@ -260,9 +263,9 @@ std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load) {
     std::vector<std::size_t> first = group(readings);
     part_statistics(graph, readings, first);
     if (std::ranges::all_of(first, [](std::size_t i) { return i == 0; })) continue;
-    const std::string original = graph.value(id).name;  // a copy: adding values moves them
+    const std::string original = graph.value(id).name;  // a copy, because adding values moves them
     if (load(original).compact().stored_count() != 1) continue;
-    std::map<std::size_t, std::size_t> made;  // by the group's first member: which of `splits`
+    std::map<std::size_t, std::size_t> made;  // by the group's first member: index into `splits`
     for (std::size_t i = 0; i < readings.size(); ++i) {
       if (first[i] == 0) continue;
       const auto [at, fresh] = made.emplace(first[i], splits.size());

@@ -1,4 +1,4 @@
-// What exporters merge, and its repair.
+// Repairs initializers that exporters merged.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 namespace protrain::passes {
 
-// Exporters keep one of several initializers of equal value: all norms of a fresh model read one vector of ones. A
-// constant-valued vector that is read in several places becomes one for each, unless the matrices beside these places
-// are applied in several places too: then a whole layer is, and the vector is shared on purpose. Of a graph as the file
-// has it; only vectors that may be split are loaded.
+// Exporters keep one of several initializers of equal value: all norms of a fresh model read one vector of ones. Here a
+// constant-valued vector that is read in several places becomes one vector per place. It stays one if the matrices
+// beside these places are also applied in several places: then a whole layer is shared on purpose. Works on the graph
+// as in the file, and loads only vectors that may be split.
 //
-// Means and variances of normalizations are no parameters, and never one with what is.
+// Means and variances of normalizations are no parameters, and are never merged with one.
 std::vector<graph::Split> split_merged(graph::Graph &graph, const LoadInitializer &load);
 
-// Whether the node reads a mean or variance there that it does not compute itself.
+// True if the node reads a mean or variance at this input that it does not compute itself.
 bool is_statistic(const graph::Node &node, std::size_t input);
 
 }  // namespace protrain::passes
