@@ -30,12 +30,15 @@ room(grad ROOMS ops)
 room(backend ROOMS graph LIBRARIES DNNL::dnnl OpenMP::OpenMP_CXX)
 if(TARGET room_backend AND NOT PROTRAIN_FUZZ)  # fuzzing is about what is accepted, and builds sooner without
   # Loops over tensors are to be vectorised whatever the preset; sums are never reassociated behind our back.
-  file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp)
-  set_source_files_properties(${cpu_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
+  file(GLOB host_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp
+       ${PROJECT_SOURCE_DIR}/src/backend/common/*.cpp)
+  set_source_files_properties(${host_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 endif()
 if(TARGET room_backend)
-  # What a plugin must agree on with the library: every type that passes between them, and what lays them out.
-  file(GLOB shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/*.h ${PROJECT_SOURCE_DIR}/src/graph/*.h
+  # A plugin must agree with the library on every type that passes between them, and on what lays them out. On what
+  # backends have in common it agrees too: an update has the same bits on the device and on the host.
+  file(GLOB shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/*.h
+       ${PROJECT_SOURCE_DIR}/src/backend/common/*.h ${PROJECT_SOURCE_DIR}/src/graph/*.h
        ${PROJECT_SOURCE_DIR}/src/base/*.h)
   set(build_id "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SYSTEM_PROCESSOR} ${PROTRAIN_SANITIZE}")
   foreach(header ${shared_headers})
@@ -53,6 +56,9 @@ endif()
 room(profile ROOMS base)
 room(plan ROOMS ops profile)
 room(program ROOMS plan)
+# The parts of a backend that is a plugin: what all have in common, and the defaults of the interface.
+file(GLOB PROTRAIN_PLUGIN_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/common/*.cpp)
+list(APPEND PROTRAIN_PLUGIN_SOURCES ${PROJECT_SOURCE_DIR}/src/backend/device.cpp)
 room(run ROOMS program backend)
 room(measure ROOMS run profile)
 if(TARGET room_measure)

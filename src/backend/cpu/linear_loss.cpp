@@ -1,8 +1,8 @@
-// LinearCrossEntropy: the logits of a few rows at a time, so that (M, V) never exists. The gradient form turns each
-// slice of logits into its gradient and multiplies on: dx by rows, dw summed over blocks of slices in their order.
-// Logits and sums are float32 whatever the operands are. A float32 gradient takes the place of its logits, so that a
-// block is one slice; a narrow one lies beside them, and a block is as many slices as there is room for: often one
-// block is all.
+// LinearCrossEntropy. The logits of a few rows, a slice, are made at a time, so that (M, V) is never in memory. The
+// gradient form turns each slice of logits into its gradient and multiplies it on: dx row by row, dw summed over blocks
+// of slices in order. Logits and sums are float32 whatever the operands are. A float32 gradient overwrites its logits,
+// and a block is one slice. A narrow gradient lies beside its logits, and a block is as many slices as there is room
+// for, often all.
 #include <algorithm>
 
 #include "backend/cpu/floats.h"
@@ -10,15 +10,15 @@
 #include "backend/cpu/targets.h"
 #include "base/shape.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 constexpr std::int64_t kSliceBytes = 64 << 20;   // of logits
-constexpr std::int64_t kBlockBytes = 128 << 20;  // of their gradients, where they lie apart
-constexpr std::int64_t kLeastRows = 64;          // below, reading w and dw for each slice shows
+constexpr std::int64_t kBlockBytes = 128 << 20;  // of the gradients in a block, where they are narrow
+constexpr std::int64_t kLeastRows = 64;          // with fewer rows, reading w and dw for each slice costs time
 constexpr std::int64_t kRowGrain = 16;
 
-// Rows of a slice, by shapes alone; all slices but the last have as many.
+// Gives the rows of a slice. Shapes alone fix them; only the last slice may have fewer.
 std::int64_t slice_rows(std::int64_t rows, std::int64_t classes) {
   const std::int64_t most = std::max(kSliceBytes / (4 * std::max<std::int64_t>(classes, 1)), kLeastRows);
   const std::int64_t slices = std::max<std::int64_t>((rows + most - 1) / most, 1);
@@ -42,6 +42,9 @@ struct Loops {
   }
 };
 
+// Loss and gradients of a product whose result is too large to be kept: for a large vocabulary the (M, V) logits are
+// the largest activation of a model. One kernel makes them slice by slice and uses each slice at once. The gradient
+// form makes the logits again, for keeping them would cost the memory that the fusion saves.
 template <typename T>
 class LinearCrossEntropy : public CpuKernel {
  public:
@@ -59,7 +62,7 @@ class LinearCrossEntropy : public CpuKernel {
     require_dtype(request, request.inputs[1], request.inputs[0].dtype);
     if (bias_) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
     require(reduction_ != Reduction::none, Code::unsupported, subject(request), "reduction none keeps no rows apart");
-    // Slices and blocks differ in their rows (the last), blocks in whether dw starts or goes on (the first).
+    // The last slice and the last block may have fewer rows. The first block starts dw, the others add to it.
     for (std::int64_t first = 0; first < rows_; first += slice_rows_) {
       const std::int64_t rows = std::min(slice_rows_, rows_ - first);
       if (first == 0 || rows != slice_rows_) logits_.emplace_back(logits_shape(rows), team_size);
@@ -84,7 +87,7 @@ class LinearCrossEntropy : public CpuKernel {
       member.barrier();
     }
     if (gradient_) finish_gradients(member, launch);
-    auto *loss = optional_output<float>(launch, 0);  // absent where only gradients are read
+    auto *loss = optional_output<float>(launch, 0);  // absent where only gradients are wanted
     if (member.index != 0 || loss == nullptr) return;
     double total = 0;
     for (std::int64_t i = 0; i < rows_; ++i) total += losses[i];
@@ -124,10 +127,11 @@ class LinearCrossEntropy : public CpuKernel {
                        .out = sums_apart() ? DType::f32 : kType};
     return {Gemm(dx, team_size), Gemm(dw, team_size)};
   }
-  // Whether dw's sums over blocks have a place of their own.
+  // Whether dw is summed over blocks in memory of its own.
   bool sums_apart() const { return kNarrow && rows_ > block_rows_; }
 
-  // Scratch: logits of a slice, gradients of a block and sums where they are of another type.
+  // Lays out scratch: the logits of a slice, the gradients of a block, and sums that have another type than their
+  // output.
   void lay_out(const KernelRequest &request, int team_size) {
     std::uint64_t total = 0;
     const auto place = [&](std::int64_t rows, std::int64_t columns, std::size_t size) {
@@ -180,7 +184,7 @@ class LinearCrossEntropy : public CpuKernel {
                             kNarrow ? at<float>(launch, dbias_at_) : static_cast<float *>(dbias));
   }
 
-  // Losses of the member's rows; their logits become gradients where that is wanted.
+  // Computes the losses of the member's rows. Where gradients are wanted, they replace the logits.
   void finish_rows(Member &member, const Launch &launch, const Rows &slice, float factor) {
     auto *losses = at<double>(launch, losses_at_);
     const Range own = share(slice.count, 1, member);
@@ -202,7 +206,7 @@ class LinearCrossEntropy : public CpuKernel {
     }
   }
 
-  // Sums of another type are rounded, once; those of no rows are 0.
+  // Rounds sums of another type, once, and zeroes the sums of no rows.
   void finish_gradients(const Member &member, const Launch &launch) const {
     finish_sums(member, optional_output<T>(launch, 2), classes_ * depth_,
                 sums_apart() ? at<float>(launch, dw_at_) : nullptr);
@@ -228,12 +232,12 @@ class LinearCrossEntropy : public CpuKernel {
   std::vector<Rows> slices_, blocks_;
   std::uint64_t logits_at_ = 0, gradients_at_ = 0, dw_at_ = 0, dbias_at_ = 0, losses_at_ = 0,
                 gemm_at_ = 0;     // in scratch
-  std::uint64_t gemm_bytes_ = 0;  // of each member
+  std::uint64_t gemm_bytes_ = 0;  // for each member
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_linear_cross_entropy(const KernelRequest &request, int team_size) {
+KernelPtr make_linear_cross_entropy(const KernelRequest &request, int team_size) {
   return make_by_float<LinearCrossEntropy>(request, request.inputs.at(0), team_size);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,6 +1,6 @@
-// LinearCrossEntropy: the logits of a few rows at a time, so that (M, V) never exists. The gradient form turns each
-// slice of logits into its gradient and multiplies on: dx by rows, dw summed over slices in their order. Logits and
-// sums over slices are float32 whatever the operands are.
+// LinearCrossEntropy. The logits of a few rows, a slice, are made at a time, so that (M, V) is never in memory. The
+// gradient form turns each slice of logits into its gradient and multiplies it on: dx row by row, dw summed over the
+// slices in order. Logits and sums over slices are float32 whatever the operands are.
 #include <algorithm>
 
 #include "backend/cuda/columns.h"
@@ -11,36 +11,36 @@ namespace protrain::backend::cuda {
 
 namespace {
 constexpr std::int64_t kSliceBytes = kEmulated ? 1 << 10 : 256 << 20;  // of logits
-constexpr std::int64_t kLeastRows = kEmulated ? 16 : 256;              // below, products are too thin
+constexpr std::int64_t kLeastRows = kEmulated ? 16 : 256;              // with fewer rows products are too thin
 constexpr std::int64_t kRowGrain = kEmulated ? 8 : 64;
 
-// Rows of a slice, by shapes alone; all slices but the last have as many.
+// The rows of a slice. Shapes alone fix them; only the last slice may have fewer.
 std::int64_t slice_rows(std::int64_t rows, std::int64_t classes) {
   const std::int64_t most = std::max(kSliceBytes / (4 * std::max<std::int64_t>(classes, 1)), kLeastRows);
   const std::int64_t slices = std::max<std::int64_t>(divided_up(rows, most), 1);
   return std::min(rows, divided_up(divided_up(rows, slices), kRowGrain) * kRowGrain);
 }
 
-// Rows of logits and of their gradients begin at whole cache lines, whatever the number of classes: tensor cores read
-// packs of 16 bytes.
+// The distance between rows of logits and of their gradients. It is whole cache lines whatever the number of classes,
+// for tensor cores read packs of 16 bytes.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
-// `ld`: elements from one row to the next.
+// `ld` is the distance between rows, in elements.
 template <typename T>
 struct Rows {
   T *at;
   std::int64_t count, ld;
 };
 
-// What the gradients of a row's logits are multiplied with: the loss's own gradient, over the number of targets where
-// it is a mean over `counted`. nullptr: neither.
+// The factor of a row's gradient: the loss's own gradient, divided by the number of targets where the loss is their
+// mean. A nullptr leaves its part out.
 struct Factor {
   const double *counted;
   const float *dloss;
 };
 
-// Losses of a slice's rows; where `gradients` is given, they become factor * (softmax - one at the label). T: of the
-// gradients, whose rows lie as those of the logits, and may be those if they are float32.
+// Computes the losses of a slice's rows. Where `gradients` is given, it gets factor * (softmax - one at the label), of
+// type T. Its rows lie like those of the logits, and may be the same if they are float32.
 template <typename T>
 __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
                               T *gradients) {
@@ -50,7 +50,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   if (threadIdx.x == 0)
     losses[row] = label >= 0 ? sum - static_cast<double>(x[label]) : (label == Targets::kWrong ? NAN : 0);
   if (gradients == nullptr) return;
-  __syncthreads();  // the label's logit was read
+  __syncthreads();  // all threads have read the label's logit
   const float factor = (of.counted != nullptr ? 1.0f / static_cast<float>(*of.counted) : 1.0f) *  //
                        (of.dloss != nullptr ? *of.dloss : 1.0f);
   const auto lse = static_cast<float>(sum);
@@ -68,7 +68,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   });
 }
 
-// What a slice adds to the bias' gradient; the first has nothing to add to.
+// Adds a slice's sums to the bias' gradient. The first slice has nothing to add to.
 struct AddTo {
   float *sums;
   bool first;
@@ -91,10 +91,13 @@ void round_to(Stream stream, const float *sums, std::int64_t count, T *to) {
   each(stream, count, [sums, to] __device__(std::int64_t i) { to[i] = narrowed<T>(sums[i]); });
 }
 
+// Loss and gradients of a product whose result is too large to be kept: for a large vocabulary the (M, V) logits are
+// the largest activation of a model. One kernel makes them slice by slice and uses each slice at once. The gradient
+// form makes the logits again, for keeping them would cost the memory that the fusion saves.
 template <typename T>
 class LinearCrossEntropy : public CudaKernel {
  public:
-  LinearCrossEntropy(const KernelRequest &request, Site &site)
+  LinearCrossEntropy(const KernelRequest &request, DeviceState &device)
       : gradient_(request.node.op == "LinearCrossEntropyGrad"),
         trans_w_(request.node.attributes.integer("trans_w", 1) != 0),
         rows_(request.inputs.at(0).shape.at(0)),
@@ -102,15 +105,15 @@ class LinearCrossEntropy : public CudaKernel {
         classes_(request.inputs.at(1).shape.at(trans_w_ ? 0 : 1)),
         ld_(row_elements(classes_)),
         bias_(has_input(request, 3)),
-        targets_(request, 2, classes_, site),
+        targets_(request, 2, classes_, device),
         reduction_(reduction_of(request)),
         slice_rows_(slice_rows(rows_, classes_)) {
     require_dtype(request, request.inputs[1], request.inputs[0].dtype);
     require(reduction_ != Reduction::none, Code::unsupported, subject(request), "reduction none keeps no rows apart");
-    // Slices differ in their rows (the last) and in whether dw starts or goes on (the first).
+    // Slices differ in two things: the last may have fewer rows, and the first starts dw instead of adding to it.
     for (std::int64_t first = 0; first < rows_; first += slice_rows_) {
       const std::int64_t rows = std::min(slice_rows_, rows_ - first);
-      if (products_.size() < 2 || rows != slice_rows_) products_.push_back(make_products(site.blas, rows, first > 0));
+      if (products_.size() < 2 || rows != slice_rows_) products_.push_back(make_products(device.blas, rows, first > 0));
       slices_.push_back({first, rows, products_.size() - 1});
     }
     lay_out(request);
@@ -122,7 +125,7 @@ class LinearCrossEntropy : public CudaKernel {
     cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
     for (const Slice &slice : slices_) run_slice(stream, launch, slice, targets);
     if (gradient_) finish_gradients(stream, launch);
-    if (auto *loss = optional_output<float>(launch, 0))  // absent where only gradients are read
+    if (auto *loss = optional_output<float>(launch, 0))  // absent where only gradients are wanted
       cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), rows_,
                    static_cast<const double *>(counted), reduction_ == Reduction::mean, loss);
   }
@@ -157,7 +160,8 @@ class LinearCrossEntropy : public CudaKernel {
     return {Gemm(blas, logits), Gemm(blas, dx), Gemm(blas, dw)};
   }
 
-  // Scratch: logits of a slice, their gradients where they are of another type, dw and dbias where their sums are.
+  // Scratch holds the logits of a slice, and what has another type than its float32 sums: their gradients, dw and
+  // dbias.
   void lay_out(const KernelRequest &request) {
     std::uint64_t total = 0;
     const auto place = [&](std::uint64_t count, std::uint64_t size) {
@@ -174,8 +178,9 @@ class LinearCrossEntropy : public CudaKernel {
     losses_at_ = place(static_cast<std::uint64_t>(rows_), sizeof(double));
     counted_at_ = place(1, sizeof(double));
     std::uint64_t gemm = 0;
-    for (const Products &made : products_)
-      gemm = std::max({gemm, made.logits.scratch_bytes(), made.dx.scratch_bytes(), made.dw.scratch_bytes()});
+    for (const Products &products : products_)
+      gemm =
+          std::max({gemm, products.logits.scratch_bytes(), products.dx.scratch_bytes(), products.dw.scratch_bytes()});
     gemm_at_ = place(gemm, 1);
     scratch_bytes = total;
   }
@@ -184,14 +189,14 @@ class LinearCrossEntropy : public CudaKernel {
   static E *at(const Launch &launch, std::uint64_t offset) {
     return static_cast<E *>(static_cast<void *>(static_cast<std::byte *>(launch.scratch) + offset));
   }
-  // Of the bias' gradient, whatever slice.
+  // Scratch of the bias' gradient, enough for any slice.
   std::uint64_t column_bytes() const {
     std::uint64_t bytes = 0;
     for (const Slice &slice : slices_)
       bytes = std::max(bytes, ColumnSums<T>(slice.rows, classes_, ld_).scratch_bytes());
     return bytes;
   }
-  // Where float32 sums are kept for an output.
+  // The float32 sums of an output: the output itself, or a part of scratch.
   float *sums(const Launch &launch, std::size_t i, std::uint64_t offset) const {
     if (optional_output<T>(launch, i) == nullptr) return nullptr;
     return kNarrow ? at<float>(launch, offset) : output<float>(launch, i);
@@ -220,7 +225,7 @@ class LinearCrossEntropy : public CudaKernel {
           .run(stream, gradients, at<void>(launch, columns_at_), AddTo{dbias, slice.first == 0});
   }
 
-  // Sums of no rows are 0; those of another type are rounded, once.
+  // Rounds sums of another type, once, and zeroes the sums of no rows.
   void finish_gradients(Stream stream, const Launch &launch) const {
     finish_sums(stream, sums(launch, 2, dw_at_), optional_output<T>(launch, 2), classes_ * depth_);
     finish_sums(stream, sums(launch, 3, dbias_at_), optional_output<T>(launch, 3), classes_);
@@ -247,9 +252,9 @@ class LinearCrossEntropy : public CudaKernel {
 };
 }  // namespace
 
-Made make_linear_cross_entropy(const KernelRequest &request, Site &site) {
+KernelPtr make_linear_cross_entropy(const KernelRequest &request, DeviceState &device) {
   return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> Made { return std::make_unique<LinearCrossEntropy<T>>(request, site); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<LinearCrossEntropy<T>>(request, device); });
 }
 
 }  // namespace protrain::backend::cuda
