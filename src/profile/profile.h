@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_kind.h"
 #include "base/dtype.h"
 #include "base/queue.h"
 
@@ -19,6 +20,7 @@ struct Profile {
   // Bytes that there are; of the device's and the host's the reserves are kept for the system.
   std::uint64_t device_memory = 0, host_memory = 0, disk_memory = 0;
   std::uint64_t device_reserve = 0, host_reserve = 0;
+  DeviceKind kind = DeviceKind::gpu;
   bool shares_memory = false;  // device and host are one memory
   bool shares_cores = false;   // and one set of cores: all but the disk runs in turn
 
