@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "backend/backend.h"
-#include "backend/optimizer_step.h"
+#include "backend/optimizer_numbers.h"
 #include "base/error.h"
 #include "base/shape.h"
 #include "bench/ceilings.h"

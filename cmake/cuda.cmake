@@ -28,8 +28,7 @@ endif()
 find_package(CUDAToolkit REQUIRED)
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cu)
-add_library(protrain_cuda MODULE ${cuda_sources} src/backend/cpu/optimizer.cpp src/backend/device.cpp
-            src/backend/moves.cpp src/backend/attention_shape.cpp)
+add_library(protrain_cuda MODULE ${cuda_sources} ${PROTRAIN_PLUGIN_SOURCES})
 target_link_libraries(protrain_cuda PRIVATE room_graph CUDA::cublasLt CUDA::cudart_static)
 set_target_properties(protrain_cuda PROPERTIES CUDA_STANDARD 20 CUDA_VISIBILITY_PRESET hidden
                       CUDA_RUNTIME_LIBRARY Static INSTALL_RPATH "")

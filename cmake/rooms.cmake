@@ -30,12 +30,15 @@ room(grad ROOMS ops)
 room(backend ROOMS graph LIBRARIES DNNL::dnnl OpenMP::OpenMP_CXX)
 if(TARGET room_backend AND NOT PROTRAIN_FUZZ)  # fuzzing tests what is accepted, and builds sooner without
   # Loops over tensors are vectorised in every preset. Sums are never reassociated.
-  file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp)
-  set_source_files_properties(${cpu_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
+  file(GLOB host_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp
+       ${PROJECT_SOURCE_DIR}/src/backend/common/*.cpp)
+  set_source_files_properties(${host_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
 endif()
 if(TARGET room_backend)
-  # A plugin and the library must agree on every type that passes between them and on its layout. The build id says so.
-  file(GLOB shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/*.h ${PROJECT_SOURCE_DIR}/src/graph/*.h
+  # A plugin and the library must agree on every type that passes between them and on its layout, and on the code that
+  # backends have in common: an update has the same bits on the device and on the host. The build id says so.
+  file(GLOB shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/*.h
+       ${PROJECT_SOURCE_DIR}/src/backend/common/*.h ${PROJECT_SOURCE_DIR}/src/graph/*.h
        ${PROJECT_SOURCE_DIR}/src/base/*.h)
   set(build_id "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SYSTEM_PROCESSOR} ${PROTRAIN_SANITIZE}")
   foreach(header ${shared_headers})
@@ -53,6 +56,9 @@ endif()
 room(profile ROOMS base)
 room(plan ROOMS ops profile)
 room(program ROOMS plan)
+# The parts of a backend that is a plugin: what all have in common, and the defaults of the interface.
+file(GLOB PROTRAIN_PLUGIN_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/common/*.cpp)
+list(APPEND PROTRAIN_PLUGIN_SOURCES ${PROJECT_SOURCE_DIR}/src/backend/device.cpp)
 room(run ROOMS program backend)
 room(measure ROOMS run profile)
 if(TARGET room_measure)

@@ -13,9 +13,9 @@
 namespace protrain::test {
 
 inline std::vector<std::string_view> kernel_names() {
-#define PROTRAIN_NAME(OP, MAKE) OP,
-  return {PROTRAIN_KERNELS(PROTRAIN_NAME)};
-#undef PROTRAIN_NAME
+#define PROTRAIN_NAMES(MAKE, ...) __VA_ARGS__,
+  return {PROTRAIN_KERNELS(PROTRAIN_NAMES)};
+#undef PROTRAIN_NAMES
 }
 
 inline Array doubles(double value) { return Array::scalar(DType::f64, value); }

@@ -1,4 +1,4 @@
-// What a device does not have to have.
+// Defaults of Device's methods that not every device needs.
 #include "backend/backend.h"
 #include "base/error.h"
 

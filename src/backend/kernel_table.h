@@ -1,143 +1,51 @@
-// What every backend has a kernel for, and the name of what makes it: ROW(operator, factory) each.
+// The operators that every backend has kernels for, each with the factory that makes them: FAMILY(factory,
+// operators...). A backend declares its factories from this table (its kernel.h) and finds them by it (its
+// kernels.cpp). A file that defines factories has the same name in every backend.
 #pragma once
 
-#define PROTRAIN_KERNELS(ROW)                              \
-  ROW("MatMul", make_matmul)                               \
-  ROW("FusedAttention", make_attention)                    \
-  ROW("FusedAttentionGrad", make_attention_grad)           \
-  ROW("CrossEntropy", make_cross_entropy)                  \
-  ROW("CrossEntropyGrad", make_cross_entropy_grad)         \
-  ROW("LinearCrossEntropy", make_linear_cross_entropy)     \
-  ROW("LinearCrossEntropyGrad", make_linear_cross_entropy) \
-  ROW("Dropout", make_dropout)                             \
-  ROW("LossScale", make_loss_scale)                        \
-  ROW("SquaredNorm", make_squared_norm)                    \
-  ROW("GlobalNorm", make_global_norm)                      \
-  ROW("ScaledNorm", make_scaled_norm)                      \
-  ROW("GradientScale", make_gradient_scale)                \
-  ROW("Accumulate", make_accumulate)                       \
-  ROW("CountTargets", make_count_targets)                  \
-  ROW("CountedLoss", make_counted_loss)                    \
-  ROW("Cast", make_cast)                                   \
-  ROW("Transpose", make_transpose)                         \
-  ROW("Slice", make_moves)                                 \
-  ROW("SliceGrad", make_moves)                             \
-  ROW("Concat", make_moves)                                \
-  ROW("Split", make_moves)                                 \
-  ROW("Expand", make_moves)                                \
-  ROW("Pad", make_moves)                                   \
-  ROW("Trilu", make_trilu)                                 \
-  ROW("Gather", make_gather)                               \
-  ROW("GatherGrad", make_gather_grad)                      \
-  ROW("GatherElements", make_gather_elements)              \
-  ROW("GatherElementsGrad", make_gather_elements_grad)     \
-  ROW("ReduceSum", make_reduce)                            \
-  ROW("ReduceMean", make_reduce)                           \
-  ROW("ReduceMax", make_reduce)                            \
-  ROW("ReduceMin", make_reduce)                            \
-  ROW("CumSum", make_cumsum)                               \
-  ROW("ArgMax", make_arg)                                  \
-  ROW("ArgMin", make_arg)                                  \
-  ROW("TopK", make_topk)                                   \
-  ROW("Softmax", make_softmax)                             \
-  ROW("LogSoftmax", make_softmax)                          \
-  ROW("SoftmaxGrad", make_softmax_grad)                    \
-  ROW("LogSoftmaxGrad", make_softmax_grad)                 \
-  ROW("LayerNormalization", make_normalization)            \
-  ROW("RMSNormalization", make_normalization)              \
-  ROW("LayerNormalizationGrad", make_normalization_grad)   \
-  ROW("RMSNormalizationGrad", make_normalization_grad)     \
-  ROW("Rotary", make_rotary)                               \
-  ROW("Add", make_binary)                                  \
-  ROW("Sub", make_binary)                                  \
-  ROW("Mul", make_binary)                                  \
-  ROW("Div", make_binary)                                  \
-  ROW("Pow", make_binary)                                  \
-  ROW("Max", make_binary)                                  \
-  ROW("Min", make_binary)                                  \
-  ROW("Equal", make_binary)                                \
-  ROW("Less", make_binary)                                 \
-  ROW("LessOrEqual", make_binary)                          \
-  ROW("Greater", make_binary)                              \
-  ROW("GreaterOrEqual", make_binary)                       \
-  ROW("And", make_binary)                                  \
-  ROW("Or", make_binary)                                   \
-  ROW("Xor", make_binary)                                  \
-  ROW("Where", make_where)                                 \
-  ROW("Gated", make_gated)                                 \
-  ROW("GatedGrad", make_gated)                             \
-  ROW("Neg", make_unary)                                   \
-  ROW("Abs", make_unary)                                   \
-  ROW("Exp", make_unary)                                   \
-  ROW("Log", make_unary)                                   \
-  ROW("Sqrt", make_unary)                                  \
-  ROW("Reciprocal", make_unary)                            \
-  ROW("Erf", make_unary)                                   \
-  ROW("Tanh", make_unary)                                  \
-  ROW("Sigmoid", make_unary)                               \
-  ROW("Relu", make_unary)                                  \
-  ROW("LeakyRelu", make_unary)                             \
-  ROW("Elu", make_unary)                                   \
-  ROW("Celu", make_unary)                                  \
-  ROW("Selu", make_unary)                                  \
-  ROW("Softplus", make_unary)                              \
-  ROW("Softsign", make_unary)                              \
-  ROW("HardSigmoid", make_unary)                           \
-  ROW("HardSwish", make_unary)                             \
-  ROW("Mish", make_unary)                                  \
-  ROW("Sin", make_unary)                                   \
-  ROW("Cos", make_unary)                                   \
-  ROW("Tan", make_unary)                                   \
-  ROW("Asin", make_unary)                                  \
-  ROW("Acos", make_unary)                                  \
-  ROW("Atan", make_unary)                                  \
-  ROW("Sinh", make_unary)                                  \
-  ROW("Cosh", make_unary)                                  \
-  ROW("Asinh", make_unary)                                 \
-  ROW("Acosh", make_unary)                                 \
-  ROW("Atanh", make_unary)                                 \
-  ROW("Gelu", make_unary)                                  \
-  ROW("Silu", make_unary)                                  \
-  ROW("Clip", make_unary)                                  \
-  ROW("ThresholdedRelu", make_unary)                       \
-  ROW("Floor", make_unary)                                 \
-  ROW("Ceil", make_unary)                                  \
-  ROW("Round", make_unary)                                 \
-  ROW("Sign", make_unary)                                  \
-  ROW("Not", make_unary)                                   \
-  ROW("IsNaN", make_unary)                                 \
-  ROW("IsInf", make_unary)                                 \
-  ROW("AbsGrad", make_unary_grad)                          \
-  ROW("ExpGrad", make_unary_grad)                          \
-  ROW("LogGrad", make_unary_grad)                          \
-  ROW("SqrtGrad", make_unary_grad)                         \
-  ROW("ReciprocalGrad", make_unary_grad)                   \
-  ROW("ErfGrad", make_unary_grad)                          \
-  ROW("TanhGrad", make_unary_grad)                         \
-  ROW("SigmoidGrad", make_unary_grad)                      \
-  ROW("ReluGrad", make_unary_grad)                         \
-  ROW("LeakyReluGrad", make_unary_grad)                    \
-  ROW("EluGrad", make_unary_grad)                          \
-  ROW("CeluGrad", make_unary_grad)                         \
-  ROW("SeluGrad", make_unary_grad)                         \
-  ROW("SoftplusGrad", make_unary_grad)                     \
-  ROW("SoftsignGrad", make_unary_grad)                     \
-  ROW("HardSigmoidGrad", make_unary_grad)                  \
-  ROW("HardSwishGrad", make_unary_grad)                    \
-  ROW("MishGrad", make_unary_grad)                         \
-  ROW("SinGrad", make_unary_grad)                          \
-  ROW("CosGrad", make_unary_grad)                          \
-  ROW("TanGrad", make_unary_grad)                          \
-  ROW("AsinGrad", make_unary_grad)                         \
-  ROW("AcosGrad", make_unary_grad)                         \
-  ROW("AtanGrad", make_unary_grad)                         \
-  ROW("SinhGrad", make_unary_grad)                         \
-  ROW("CoshGrad", make_unary_grad)                         \
-  ROW("AsinhGrad", make_unary_grad)                        \
-  ROW("AcoshGrad", make_unary_grad)                        \
-  ROW("AtanhGrad", make_unary_grad)                        \
-  ROW("GeluGrad", make_unary_grad)                         \
-  ROW("SiluGrad", make_unary_grad)                         \
-  ROW("ClipGrad", make_unary_grad)                         \
-  ROW("ThresholdedReluGrad", make_unary_grad)              \
-  ROW("NegGrad", make_unary_grad)
+#define PROTRAIN_KERNELS(FAMILY)                                                                                       \
+  FAMILY(make_matmul, "MatMul")                                                                                        \
+  FAMILY(make_attention, "FusedAttention")                                                                             \
+  FAMILY(make_attention_grad, "FusedAttentionGrad")                                                                    \
+  FAMILY(make_cross_entropy, "CrossEntropy")                                                                           \
+  FAMILY(make_cross_entropy_grad, "CrossEntropyGrad")                                                                  \
+  FAMILY(make_linear_cross_entropy, "LinearCrossEntropy", "LinearCrossEntropyGrad")                                    \
+  FAMILY(make_dropout, "Dropout")                                                                                      \
+  FAMILY(make_loss_scale, "LossScale")                                                                                 \
+  FAMILY(make_squared_norm, "SquaredNorm")                                                                             \
+  FAMILY(make_global_norm, "GlobalNorm")                                                                               \
+  FAMILY(make_scaled_norm, "ScaledNorm")                                                                               \
+  FAMILY(make_gradient_scale, "GradientScale")                                                                         \
+  FAMILY(make_accumulate, "Accumulate")                                                                                \
+  FAMILY(make_count_targets, "CountTargets")                                                                           \
+  FAMILY(make_counted_loss, "CountedLoss")                                                                             \
+  FAMILY(make_cast, "Cast")                                                                                            \
+  FAMILY(make_transpose, "Transpose")                                                                                  \
+  FAMILY(make_moves, "Slice", "SliceGrad", "Concat", "Split", "Expand", "Pad")                                         \
+  FAMILY(make_trilu, "Trilu")                                                                                          \
+  FAMILY(make_gather, "Gather")                                                                                        \
+  FAMILY(make_gather_grad, "GatherGrad")                                                                               \
+  FAMILY(make_gather_elements, "GatherElements")                                                                       \
+  FAMILY(make_gather_elements_grad, "GatherElementsGrad")                                                              \
+  FAMILY(make_reduce, "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")                                             \
+  FAMILY(make_cumsum, "CumSum")                                                                                        \
+  FAMILY(make_arg, "ArgMax", "ArgMin")                                                                                 \
+  FAMILY(make_topk, "TopK")                                                                                            \
+  FAMILY(make_softmax, "Softmax", "LogSoftmax")                                                                        \
+  FAMILY(make_softmax_grad, "SoftmaxGrad", "LogSoftmaxGrad")                                                           \
+  FAMILY(make_normalization, "LayerNormalization", "RMSNormalization")                                                 \
+  FAMILY(make_normalization_grad, "LayerNormalizationGrad", "RMSNormalizationGrad")                                    \
+  FAMILY(make_rotary, "Rotary")                                                                                        \
+  FAMILY(make_binary, "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater",      \
+         "GreaterOrEqual", "And", "Or", "Xor")                                                                         \
+  FAMILY(make_where, "Where")                                                                                          \
+  FAMILY(make_gated, "Gated", "GatedGrad")                                                                             \
+  FAMILY(make_unary, "Neg", "Abs", "Exp", "Log", "Sqrt", "Reciprocal", "Erf", "Tanh", "Sigmoid", "Relu", "LeakyRelu",  \
+         "Elu", "Celu", "Selu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Mish", "Sin", "Cos", "Tan",       \
+         "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Gelu", "Silu", "Clip", "ThresholdedRelu", \
+         "Floor", "Ceil", "Round", "Sign", "Not", "IsNaN", "IsInf")                                                    \
+  FAMILY(make_unary_grad, "AbsGrad", "ExpGrad", "LogGrad", "SqrtGrad", "ReciprocalGrad", "ErfGrad", "TanhGrad",        \
+         "SigmoidGrad", "ReluGrad", "LeakyReluGrad", "EluGrad", "CeluGrad", "SeluGrad", "SoftplusGrad",                \
+         "SoftsignGrad", "HardSigmoidGrad", "HardSwishGrad", "MishGrad", "SinGrad", "CosGrad", "TanGrad", "AsinGrad",  \
+         "AcosGrad", "AtanGrad", "SinhGrad", "CoshGrad", "AsinhGrad", "AcoshGrad", "AtanhGrad", "GeluGrad",            \
+         "SiluGrad", "ClipGrad", "ThresholdedReluGrad", "NegGrad")

@@ -1,4 +1,4 @@
-// What a plugin exports: two functions with C names. Nothing is thrown through them; all else goes through Device.
+// The two functions that a plugin exports, under C names. Neither throws; everything else goes through Device.
 #pragma once
 
 #include "backend/backend.h"
@@ -6,11 +6,11 @@
 
 namespace protrain::backend {
 
-// The build the plugin belongs to: another one may disagree about any type of backend.h.
+// Says which build the plugin belongs to. Another build may disagree about any type of backend.h.
 using BuildId = const char *();
 inline constexpr const char *kBuildIdSymbol = "protrain_plugin_build_id";
 
-// A new device with a team of so many threads, owned by the caller; nullptr with the reason in `error`.
+// Makes a device with a team of so many threads. The caller owns it. nullptr: `error` says why there is none.
 using OpenDevice = Device *(const std::string &device, int threads, bool tf32, Error &error);
 inline constexpr const char *kOpenSymbol = "protrain_plugin_open";
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "draft/binding.h"
@@ -19,9 +20,9 @@ using enum OptionType;
 
 constexpr std::string_view kTypeNames[] = {"text", "integer", "real", "bytes", "choice", "list"};
 
-constexpr OptionRow kOptions[] = {
-    // Computation.
-    {"device", choice, "cpu", "cpu|cuda:*", "where the step is computed"},
+const OptionRow kOptions[] = {
+    // Where and how a step is computed.
+    {"device", choice, "cpu", backend::device_names(), "where the step is computed"},
     {"threads", integer, "0", ">= 0, <= 1024", "number of threads; 0: as many as the process may use"},
     {"precision", choice, "fp32", "fp32|bf16|fp16", "element type of weights and activations in a step"},
     {"tf32", choice, "off", "on|off",

@@ -1,5 +1,7 @@
 #include "draft/target_machine.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -11,11 +13,9 @@ namespace protrain::draft {
 
 namespace {
 
-// Code::unsupported if TF32 is asked for where nothing computes in it.
+// Code::unsupported if TF32 is asked for where it has no meaning on any device.
 void require_tf32(const Settings &settings) {
   if (!settings.tf32) return;
-  require(settings.device.starts_with("cuda:"), Code::unsupported, "tf32",
-          "TF32 is a GPU's; device {} multiplies float32 as it is", settings.device);
   require(settings.precision == DType::f32, Code::unsupported, "tf32",
           "TF32 is for products of float32; in precision {} there are none", precision_name(settings.precision));
   require(settings.hardware.empty(), Code::unsupported, "tf32",
@@ -26,9 +26,17 @@ void require_tf32(const Settings &settings) {
 
 std::unique_ptr<backend::Device> open_device(const Settings &settings) {
   require_tf32(settings);
-  require(settings.precision != DType::f16 || settings.device == "cpu", Code::unsupported, "precision",
-          "fp16 is computed on the cpu alone, not on {}; bf16 takes no more memory", settings.device);
-  return backend::open(settings.device, settings.threads, settings.tf32);
+  std::unique_ptr<backend::Device> device = backend::open(settings.device, settings.threads, settings.tf32);
+  require_precision(device->info(), settings.precision);
+  return device;
+}
+
+void require_precision(const backend::DeviceInfo &device, DType precision) {
+  if (std::ranges::find(device.precisions, precision) != device.precisions.end()) return;
+  std::vector<const char *> names;
+  for (const DType known : device.precisions) names.push_back(precision_name(known));
+  fail(Code::unsupported, "precision", "{} is not computed on {}, which computes in {}", precision_name(precision),
+       device.name, fmt::join(names, ", "));
 }
 
 LocalMachine::LocalMachine(backend::Device &device, run::Kernels &kernels, const Settings &settings, const Log &log,
@@ -64,8 +72,9 @@ program::Workspace PaperMachine::workspace(const graph::Graph &graph) {
   program::Workspace workspace;
   for (const graph::Node &node : graph.nodes()) {
     const auto known = profile_.scratch.find(ops::signature(graph, node));
-    workspace.nodes.push_back(
-        known != profile_.scratch.end() ? known->second : ops::assumed_scratch(graph, node, !profile_.shares_memory));
+    workspace.nodes.push_back(known != profile_.scratch.end()
+                                  ? known->second
+                                  : ops::assumed_scratch(graph, node, profile_.kind == DeviceKind::gpu));
   }
   return workspace;
 }

@@ -16,6 +16,8 @@ namespace protrain::draft {
 
 // The device that the settings name. Code::unsupported if it cannot compute in their precision.
 std::unique_ptr<backend::Device> open_device(const Settings &settings);
+// Code::unsupported where the device does not compute in that precision.
+void require_precision(const backend::DeviceInfo &device, DType precision);
 
 class TargetMachine {
  public:

@@ -139,6 +139,7 @@ profile::Profile describe(const backend::DeviceInfo &device) {
   profile.name = device.description;
   profile.device_memory = device.memory_bytes;
   if (!device.shares_memory) profile.device_reserve = std::max(kLeastReserve, device.memory_bytes / 100);
+  profile.kind = device.kind;
   profile.shares_memory = device.shares_memory;
   profile.shares_cores = device.shares_cores;
   profile.host_memory = device.shares_memory ? device.memory_bytes : available_memory();

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "backend/optimizer_step.h"
+#include "backend/optimizer_numbers.h"
 
 namespace protrain::measure {
 

@@ -1,6 +1,6 @@
 // Dropout: y = keep ? x / (1 - ratio) : 0, and the mask `keep`. No mask is stored: it is a function of the node's
 // `key`, the step, the seed and the element's position (arith/random.h), so the gradient draws the same one
-// again. In ONNX the ratio is an input. passes/canonical_random.cpp makes it an attribute, gives each node its
+// again. In ONNX the ratio is an input. passes/canonical/random.cpp makes it an attribute, gives each node its
 // key, and sets `samples`, the number of samples that lie one after the other along axis 0. 0 means that the
 // tensor belongs to no sample.
 #include "ops/families.h"

@@ -17,7 +17,8 @@ std::vector<std::int64_t> absorbed_list(const NodeTypes &types, const char *name
   return types.node.attributes.integers(name);
 }
 
-// One -1 takes the remaining elements. A 0 means 0: passes/fold.cpp has already replaced ONNX's 0 that keeps a dim.
+// One -1 takes the remaining elements. A 0 means 0: passes/canonical/fold.cpp has already replaced ONNX's 0 that keeps
+// a dim.
 std::vector<Type> infer_reshape(const NodeTypes &types) {
   const Type &x = types.input(0);
   Shape shape = absorbed_list(types, "shape");

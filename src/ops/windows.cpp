@@ -1,4 +1,4 @@
-// Geometry and result types of convolution and pooling. Nothing runs these operators: passes/canonical_windows.cpp
+// Geometry and result types of convolution and pooling. Nothing runs these operators: passes/canonical/windows.cpp
 // expresses them by products, reductions and reads at constant indices.
 #include "ops/windows.h"
 

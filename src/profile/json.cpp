@@ -39,7 +39,7 @@ constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"disk_write", &Profile::disk_write, false},
                               {"compute_beside_disk", &Profile::compute_beside_disk, false},
                               {"disk_beside_compute", &Profile::disk_beside_compute, false}};
-constexpr const char *kOthers[] = {"name", "shares_memory", "shares_cores", "kernels", "variants", "scratch"};
+constexpr const char *kOthers[] = {"name", "kind", "shares_memory", "shares_cores", "kernels", "variants", "scratch"};
 
 void require_known_keys(const Json &json) {
   std::vector<std::string_view> known(std::begin(kOthers), std::end(kOthers));
@@ -100,6 +100,18 @@ std::string name_in(const Json &json) {
   return *item->text();
 }
 
+// A description without a kind is of a GPU; one whose cores are the host's is of a CPU.
+DeviceKind kind_in(const Json &json, bool shares_cores) {
+  const Json *item = json.find("kind");
+  if (item == nullptr) return shares_cores ? DeviceKind::cpu : DeviceKind::gpu;
+  const std::string *const name = item->text();
+  const auto *const known =
+      std::ranges::find_if(kDeviceKindNames, [&](const char *kind) { return name != nullptr && *name == kind; });
+  require(known != std::end(kDeviceKindNames), Code::format, "hardware", "kind is {}, neither cpu nor gpu",
+          printable(item->dump()));
+  return static_cast<DeviceKind>(known - std::begin(kDeviceKindNames));
+}
+
 void require_machine(const Profile &profile) {
   require(profile.device_memory > 0, Code::arg, "hardware", "the machine's device_memory is not given");
   for (const RateKey &key : kRates)
@@ -121,6 +133,7 @@ Profile profile_from(const Json &json) {
   profile.name = name_in(json);
   profile.shares_memory = truth(json, "shares_memory");
   profile.shares_cores = truth(json, "shares_cores");
+  profile.kind = kind_in(json, profile.shares_cores);
   for (const BytesKey &key : kBytes)
     if (const Json *item = json.find(key.name)) profile.*key.member = bytes_from(*item, key.name);
   for (const RateKey &key : kRates)
@@ -137,6 +150,7 @@ Profile profile_from(const Json &json) {
 std::string to_json(const Profile &profile) {
   Json json = {{"name", profile.name}};
   for (const BytesKey &key : kBytes) json[key.name] = profile.*key.member;
+  json["kind"] = kDeviceKindNames[static_cast<std::size_t>(profile.kind)];
   json["shares_memory"] = profile.shares_memory;
   json["shares_cores"] = profile.shares_cores;
   for (const RateKey &key : kRates) json[key.name] = profile.*key.member;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_kind.h"
 #include "base/dtype.h"
 #include "base/queue.h"
 
@@ -19,6 +20,7 @@ struct Profile {
   // Bytes in total. The reserves are the part of device and host memory that is left to the system.
   std::uint64_t device_memory = 0, host_memory = 0, disk_memory = 0;
   std::uint64_t device_reserve = 0, host_reserve = 0;
+  DeviceKind kind = DeviceKind::gpu;
   bool shares_memory = false;  // device and host are one memory
   bool shares_cores = false;   // device and host share one set of cores: everything except the disk takes turns
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "backend/optimizer_step.h"
+#include "backend/optimizer_numbers.h"
 #include "program/status_word.h"
 #include "session/loss_scale.h"
 

@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/shape.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 namespace {
 
 double value(const void *at, DType type, std::int64_t i) {
@@ -237,4 +237,4 @@ TEST(WidenedProduct, TakesNoMoreScratchForMoreOfAnything) {
 }
 
 }  // namespace
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

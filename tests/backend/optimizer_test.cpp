@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "arith/planes.h"
-#include "backend/optimizer_step.h"
+#include "backend/optimizer_numbers.h"
 #include "base/error.h"
 
 namespace protrain::backend {

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <thread>
 
-#include "backend/cpu/device.h"
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/kernel.h"
 #include "base/error.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 namespace {
 
 template <typename Work>
@@ -30,6 +30,8 @@ void step(Device &device, Issue issue) {
 TEST(CpuDevice, SaysWhatItIs) {
   const auto device = open("cpu", 2);
   EXPECT_EQ(device->info().name, "cpu");
+  EXPECT_EQ(device->info().kind, DeviceKind::cpu);
+  EXPECT_EQ(device->info().precisions, (std::vector<DType>{DType::f32, DType::bf16, DType::f16}));
   EXPECT_EQ(device->info().threads, 2);
   EXPECT_TRUE(device->info().shares_memory && device->info().shares_cores);
   EXPECT_GT(device->info().memory_bytes, 1U << 20);
@@ -38,6 +40,8 @@ TEST(CpuDevice, SaysWhatItIs) {
 
 TEST(CpuDevice, RefusesWhatIsNotThere) {
   EXPECT_THROW(open("tpu:0", 1), Error);
+  EXPECT_THROW(open("cpu:0", 1), Error);
+  EXPECT_THROW(open("cpu", 1, true), Error) << "TF32 is a GPU's";
   EXPECT_THROW(open("cpu", -1), Error);
   EXPECT_THROW(open("cpu", 1 << 20), Error);
   graph::Node node;
@@ -135,4 +139,4 @@ TEST(CpuDevice, NoThreadBeyondTheTeamIsEverStarted) {
 }
 
 }  // namespace
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "backend/optimizer_step.h"
+#include "backend/optimizer_numbers.h"
 #include "one_node.h"
 
 namespace protrain::test {

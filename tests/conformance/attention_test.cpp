@@ -154,7 +154,7 @@ TEST_P(FusedAttentionKernel, ScoresOfASingleKeyHaveNoGradient) {
                                    {{1, 70, 1, 4, 2, 64, 24}, form(0)},
                                    {{1, 5, 1, 2, 2, 20, 12}, form(1, 0, 1.5)},
                                    {{2, 3, 1, 1, 1, 128, 128}, form(0, 0, 0, 0.1)}};
-  std::vector<DType> types = GetParam()->narrow;
+  std::vector<DType> types = GetParam()->narrow();
   types.push_back(DType::f32);
   for (const Contender::Way &way : GetParam()->ways)
     for (const Case &c : cases)

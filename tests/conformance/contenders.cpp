@@ -19,8 +19,7 @@ Contender cpu() {
                       .ways = {},
                       .unsupported = {},
                       .expected_failures = {},
-                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"},  // cut by the team
-                      .narrow = {DType::bf16, DType::f16}};
+                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"}};  // cut by the team
   for (int threads : {1, 2, 3})
     contender.ways.push_back({fmt::format("{} threads", threads), machine(backend::open("cpu", threads)), nullptr});
   return contender;

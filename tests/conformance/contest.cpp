@@ -104,7 +104,7 @@ void Conformance::expect_in(const OneNode &one, std::string_view precision, doub
 
 std::vector<std::pair<OneNode, std::string_view>> Conformance::in_each_precision(const OneNode &one) const {
   std::vector<std::pair<OneNode, std::string_view>> all = {{one, "fp32"}};
-  for (DType dtype : GetParam()->narrow) {
+  for (DType dtype : GetParam()->narrow()) {
     const OneNode narrow = in_narrow(one, dtype);
     bool is_other = false;
     for (std::size_t i = 0; i < one.inputs.size(); ++i) is_other |= narrow.inputs[i].type() != one.inputs[i].type();
@@ -130,8 +130,15 @@ void Conformance::expect_outputs_apart(const OneNode &one) const {
     }
 }
 
+std::vector<DType> Contender::narrow() const {
+  std::vector<DType> types = ways[0].machine->device->info().precisions;
+  std::erase(types, DType::f32);
+  return types;
+}
+
 bool Contender::computes_in(DType dtype) const {
-  return dtype == DType::f32 || std::ranges::find(narrow, dtype) != narrow.end();
+  const std::vector<DType> &precisions = ways[0].machine->device->info().precisions;
+  return std::ranges::find(precisions, dtype) != precisions.end();
 }
 
 void Conformance::expect_error(const OneNode &one, const std::string &text) const {

@@ -33,8 +33,8 @@ struct Contender {
   };
   std::vector<Way> ways;
   std::vector<Exception> unsupported, expected_failures;
-  std::vector<std::string_view> other_bits;   // operators whose bits may differ from way to way
-  std::vector<DType> narrow = {DType::bf16};  // what it computes in beside float32
+  std::vector<std::string_view> other_bits;  // operators whose bits may differ from way to way
+  std::vector<DType> narrow() const;         // the device's precisions beside float32
   bool computes_in(DType dtype) const;
 };
 

@@ -157,12 +157,12 @@ TEST_P(UpdateKernel, SeveralParametersTakeTheStepThatEachWouldAlone) {
 
 TEST_P(CheckKernel, MarksTheFirstOfSeveralScalars) {
   const Machine &machine = *GetParam()->ways[0].machine;
-  std::vector<std::uint32_t> marks;
-  for (std::uint32_t i = 0; i < 70; ++i) marks.push_back(2 + i);
-  const auto kernel = machine.device->compile_check(DType::f64, marks);
+  std::vector<std::uint32_t> words;
+  for (std::uint32_t i = 0; i < 70; ++i) words.push_back(2 + i);
+  const auto kernel = machine.device->compile_check(DType::f64, words);
   for (const std::vector<std::size_t> &wrong :
        {std::vector<std::size_t>{}, {0}, {31}, {32}, {69}, {40, 5}, {69, 33, 34}}) {
-    std::vector<double> values(marks.size(), 1e300);
+    std::vector<double> values(words.size(), 1e300);
     for (std::size_t i : wrong) values[i] = i % 2 == 0 ? HUGE_VAL : std::nan("");
     Arena arena(machine);
     std::vector<void *> inputs;
@@ -170,7 +170,7 @@ TEST_P(CheckKernel, MarksTheFirstOfSeveralScalars) {
     auto *at = arena.put(std::vector<std::uint32_t>{0}), *copy = arena.put(std::vector<std::uint32_t>{99});
     std::vector<void *> outputs = {at, copy};
     step(*machine.device, [&] { machine.device->launch(Queue::compute, *kernel, {inputs, outputs}); });
-    EXPECT_EQ(arena.take(at, 1)[0], wrong.empty() ? 0 : marks[*std::ranges::min_element(wrong)]);
+    EXPECT_EQ(arena.take(at, 1)[0], wrong.empty() ? 0 : words[*std::ranges::min_element(wrong)]);
     EXPECT_EQ(arena.take(copy, 1), arena.take(at, 1));
   }
 }

@@ -91,7 +91,7 @@ TEST_P(UnaryKernel, ActivationsInNarrowTypesKeepTheirTails) {
   const std::vector<std::pair<std::string, Attributes>> activations = {
       {"Gelu", {}}, {"Gelu", tanh}, {"Silu", {}}, {"Sigmoid", {}}, {"Tanh", {}}, {"SigmoidGrad", {}}, {"TanhGrad", {}}};
   for (const auto &[op, attributes] : activations)
-    for (DType dtype : GetParam()->narrow) {
+    for (DType dtype : GetParam()->narrow()) {
       OneNode one{op, attributes, {Array::from_doubles({dtype, {8192}}, random_floats({8192}, 8, -4, 4).doubles())}};
       if (op.ends_with("Grad"))
         one.inputs.insert(one.inputs.begin(), Array::from_doubles({dtype, {8192}}, std::vector<double>(8192, 1)));

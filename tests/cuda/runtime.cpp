@@ -58,7 +58,7 @@ namespace {
 std::recursive_mutex mutex;
 std::set<Stream> streams;
 std::uint64_t turns = 1;
-Captured capture = nullptr;  // under way
+CapturedGraph capture = nullptr;  // under way
 bool captures_refused = std::getenv("PROTRAIN_EMULATED_NO_CAPTURES") != nullptr;
 std::size_t shared_limit = protrain::emulation::kMostShared;
 
@@ -219,13 +219,13 @@ void begin_capture(Stream stream) {
   capture->parts[stream] = {make_stream()};
   stream->capture = capture;
 }
-Captured end_capture(Stream stream) {
+CapturedGraph end_capture(Stream stream) {
   const std::lock_guard lock(mutex);
   require(stream->capture == capture && stream == capture->first, Code::device, "stream", "did not begin the capture");
   for (const auto &[part_of, part] : capture->parts)
     require(part_of == stream || part.met == part.kept, Code::device, "stream", "was captured and not joined");
   require(!captures_refused, Code::device, "stream", "captures are refused");
-  const Captured captured = capture;
+  const CapturedGraph captured = capture;
   forget_capture();
   return captured;
 }
@@ -238,7 +238,7 @@ void record_captured(Event event, Stream stream) {
   const std::lock_guard lock(mutex);
   require(keep(stream, [event](Stream own) { record(event, own); }), Code::device, "stream", "is not captured");
 }
-void launch(Captured captured, Stream stream) {
+void launch(CapturedGraph captured, Stream stream) {
   const std::lock_guard lock(mutex);
   record(&captured->begin, stream);
   for (const auto &[part_of, part] : captured->parts) wait(part.own, &captured->begin);
@@ -246,7 +246,7 @@ void launch(Captured captured, Stream stream) {
   record(&captured->end, captured->parts.at(captured->first).own);
   wait(stream, &captured->end);
 }
-void destroy(Captured captured) {
+void destroy(CapturedGraph captured) {
   const std::lock_guard lock(mutex);
   for (const auto &[part_of, part] : captured->parts) destroy(part.own);
   for (const auto &[of, link] : captured->links) destroy(link.own);

@@ -40,6 +40,7 @@ bool is_small(const graph::Graph &graph) {
 void write_times(const graph::Graph &graph, const std::string &directory) {
   static const backend::DeviceInfo info = backend::open("cpu", 1)->info();
   profile::Profile profile = profile::known_machine("rtx3090");
+  profile.kind = DeviceKind::cpu;
   profile.shares_memory = profile.shares_cores = true;
   for (const graph::Node &node : graph.nodes()) profile.kernels[ops::signature(graph, node)] = 1e-6;
   measure::Cache(directory, info, "").store(profile);

@@ -31,7 +31,7 @@ KERNELS = {
     "value_kernel<arith::Gelu,bf16>": 2, "slope_kernel<arith::Gelu,bf16>": 2,
     "value_kernel<arith::GeluTanh,bf16>": 2, "slope_kernel<arith::GeluTanh,bf16>": 2,
     "value_kernel<arith::Silu,bf16>": 2, "slope_kernel<arith::Silu,bf16>": 2, "grad_kernel<arith::Silu,bf16>": 4,
-    "binary_kernel<8,arith::Add,bf16,bf16,bf16>": 2, "where_kernel<8,unsignedshort>": 2, "move_kernel<Widest>": 2,
+    "binary_kernel<8,arith::Add,bf16,bf16,bf16>": 2, "where_kernel<8,unsignedshort>": 2, "move_kernel<WidestUnit>": 2,
 }
 CUOBJDUMP = os.environ.get("CUOBJDUMP", "cuobjdump")
 LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+((?:@!?U?P\w+\s+)?)([A-Z][\w.]*)\s*(.*?)\s*;")

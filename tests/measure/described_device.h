@@ -23,6 +23,8 @@ class DescribedDevice final : public backend::Device {
       : machine_(machine),
         info_{.name = "described",
               .description = machine.name,
+              .kind = machine.kind,
+              .precisions = {DType::f32, DType::bf16, DType::f16},
               .memory_bytes = machine.device_memory,
               .shares_memory = machine.shares_memory,
               .shares_cores = machine.shares_cores,

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "backend/optimizer_step.h"
+#include "backend/optimizer_numbers.h"
 #include "draft/loaded_model.h"
 #include "random_plan.h"
 #include "run/executor.h"

@@ -26,8 +26,8 @@ class Forwarding : public backend::Device {
   std::unique_ptr<backend::Kernel> compile_update(const backend::UpdateRequest &request) override {
     return device_->compile_update(request);
   }
-  std::unique_ptr<backend::Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &marks) override {
-    return device_->compile_check(dtype, marks);
+  std::unique_ptr<backend::Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &words) override {
+    return device_->compile_check(dtype, words);
   }
   void *allocate_arena(std::uint64_t bytes) override { return device_->allocate_arena(bytes); }
   void *allocate(std::uint64_t bytes) override { return device_->allocate(bytes); }

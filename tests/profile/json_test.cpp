@@ -27,6 +27,7 @@ Error error_without(std::initializer_list<const char *> keys) {
 TEST(ProfileJson, ReadsBackWhatItWrote) {
   Profile profile = small();
   EXPECT_EQ(from_json(to_json(profile)), profile);
+  profile.kind = DeviceKind::cpu;
   profile.shares_memory = profile.shares_cores = true;
   profile.fp32_flops = 1.0 / 3;
   profile.disk_memory = std::numeric_limits<std::uint64_t>::max();
@@ -75,8 +76,25 @@ TEST(ProfileJson, RefusesWhatIsNoRate) {
 }
 
 TEST(ProfileJson, RefusesOtherFieldsOfAnotherType) {
-  for (const char *key : {"name", "shares_memory", "shares_cores"})
+  for (const char *key : {"name", "kind", "shares_memory", "shares_cores"})
     EXPECT_EQ(code_of([&] { with(key, 7); }), Code::format) << key;
+}
+
+TEST(ProfileJson, TakesAKindWhateverMemoryAndCoresAre) {
+  EXPECT_EQ(with("kind", "cpu").kind, DeviceKind::cpu);
+  EXPECT_EQ(with("kind", "gpu").kind, DeviceKind::gpu);
+  EXPECT_EQ(code_of([] { with("kind", "tpu"); }), Code::format);
+  Json shared = small_json();
+  shared["shares_memory"] = true;
+  EXPECT_EQ(from_json(shared.dump()).kind, DeviceKind::gpu) << "a GPU may compute in the host's memory";
+}
+
+TEST(ProfileJson, TakesADescriptionWithoutAKindForAGpuUnlessCoresAreShared) {
+  Json json = small_json();
+  json.erase("kind");
+  EXPECT_EQ(from_json(json.dump()).kind, DeviceKind::gpu);
+  json["shares_cores"] = true;
+  EXPECT_EQ(from_json(json.dump()).kind, DeviceKind::cpu);
 }
 
 TEST(ProfileJson, NamesTheNearestOfAnUnknownKey) {

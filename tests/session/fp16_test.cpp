@@ -208,12 +208,5 @@ TEST_F(Fp16, GoesOnFromACheckpointThatHasNoScaleWithTheFirst) {
   EXPECT_EQ(lines.back()["loss_scale"], 65536);
 }
 
-TEST_F(Fp16, IsRefusedOnCudaInOneSentence) {
-  const Error error = error_of([&] { session_of({{"device", "cuda:0"}}); });
-  EXPECT_EQ(error.code, Code::unsupported);
-  EXPECT_EQ(error.subject, "precision");
-  EXPECT_EQ(error.text, "fp16 is computed on the cpu alone, not on cuda:0; bf16 takes no more memory");
-}
-
 }  // namespace
 }  // namespace protrain::session

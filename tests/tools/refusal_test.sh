@@ -33,7 +33,6 @@ refused 2 'needs --batch' train "$model" --steps 1 --tokens "$model"
 
 # Errors.
 train 1 'CUDA' --device cuda:4096
-train 1 'fp16 is computed on the cpu alone' --device cuda:0 --precision fp16
 refused 1 'CUDA' check "$model" --device cuda:4096
 train 1 'it must match at least two' --tie 'transformer.wte.weight|nothing'
 refused 1 'no-such.onnx' train no-such.onnx --steps 1

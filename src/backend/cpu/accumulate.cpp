@@ -1,15 +1,15 @@
-// Accumulate, CountTargets and CountedLoss: element by element, so that no bit depends on the team.
+// Accumulate, CountTargets and CountedLoss. Sums are made element by element, so that no bit depends on the team.
 #include <algorithm>
 #include <type_traits>
 
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kLine = 16;  // elements of a cache line: no two members write to one
+constexpr std::int64_t kLine = 16;  // elements in a cache line; no two members write to the same line
 
-// T: of x; S: of the sum.
+// T is x's type, S the sum's.
 template <typename T, typename S>
 struct Loops {
   PROTRAIN_CLONES static void scale(const T *__restrict x, S weight, S *__restrict sum, Range range) {
@@ -82,20 +82,18 @@ class CountedLoss : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_accumulate(const KernelRequest &request, int) {
+KernelPtr make_accumulate(const KernelRequest &request, int) {
   if (request.inputs.at(0).dtype == DType::f64) return std::make_unique<Accumulate<double, double>>(request);
   require_dtype(request, request.inputs[0], DType::f32);
   return make_by_float<AccumulateFloats>(request, request.inputs.at(1));
 }
 
-std::unique_ptr<CpuKernel> make_count_targets(const KernelRequest &request, int) {
+KernelPtr make_count_targets(const KernelRequest &request, int) {
   if (request.inputs.at(0).dtype == DType::i32) return std::make_unique<CountTargets<std::int32_t>>(request);
   require_dtype(request, request.inputs[0], DType::i64);
   return std::make_unique<CountTargets<std::int64_t>>(request);
 }
 
-std::unique_ptr<CpuKernel> make_counted_loss(const KernelRequest &request, int) {
-  return std::make_unique<CountedLoss>(request);
-}
+KernelPtr make_counted_loss(const KernelRequest &request, int) { return std::make_unique<CountedLoss>(request); }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

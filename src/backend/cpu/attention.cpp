@@ -1,5 +1,5 @@
-// FusedAttention: softmax(scale q k^T + masks) v, a tile of queries at a time against the key tiles it sees, with a
-// running maximum and sum. (Sq, Sk) never exists.
+// FusedAttention: softmax(scale q k^T + masks) v. A tile of queries meets one key tile after the other, with a running
+// maximum and sum. The whole (Sq, Sk) is never in memory.
 #include "backend/cpu/attention.h"
 
 #include <algorithm>
@@ -7,28 +7,28 @@
 
 #include "backend/cpu/transpose.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-// A tile's running state, one lane a query.
-struct Running {
-  float *most;  // (queries) largest score so far
-  float *sum;   // (queries) of exp(score - most)
+// The state of the softmax of a tile's queries while keys pass by, one vector lane a query.
+struct RunningSoftmax {
+  float *most;  // (queries) the largest score so far
+  float *sum;   // (queries) the sum of exp(score - most)
   float *out;   // (Dv, queries)
   std::int64_t lanes, value_depth;
 };
 
 PROTRAIN_CLONES
-void begin(const Running &r) {
+void begin(const RunningSoftmax &r) {
   for (std::int64_t i = 0; i < r.lanes; ++i) r.most[i] = -HUGE_VALF, r.sum[i] = 0;
   for (std::int64_t i = 0; i < r.lanes * r.value_depth; ++i) r.out[i] = 0;
 }
 
 template <typename T>
 struct Loops {
-  // Scores (keys, queries) become exp(score - most), and p what is stored of them: the same memory, or narrower. What
-  // was summed before is brought to the new maximum.
-  PROTRAIN_CLONES static void accumulate(const Running &r, float *__restrict scores, std::int64_t keys, T *p) {
+  // Turns scores (keys, queries) into exp(score - most). p gets them in the type that they are stored in; it is the
+  // same memory, or narrower. Earlier sums are brought to the new maxima.
+  PROTRAIN_CLONES static void accumulate(const RunningSoftmax &r, float *__restrict scores, std::int64_t keys, T *p) {
     const std::int64_t lanes = r.lanes;
     float most[kMostEdge], shift[kMostEdge], keep[kMostEdge], sum[kMostEdge];
     for (std::int64_t i = 0; i < lanes; ++i) most[i] = r.most[i];
@@ -36,7 +36,7 @@ struct Loops {
       for (std::int64_t i = 0; i < lanes; ++i)
         most[i] = scores[j * lanes + i] > most[i] ? scores[j * lanes + i] : most[i];
     for (std::int64_t i = 0; i < lanes; ++i) {
-      shift[i] = most[i] == -HUGE_VALF ? 0 : most[i];  // no key seen yet: exp(-inf - 0) is the 0 that is meant
+      shift[i] = most[i] == -HUGE_VALF ? 0 : most[i];  // no key was seen yet: exp(-inf - 0) gives the 0 that is wanted
       keep[i] = arith::exp(r.most[i] - shift[i]);
       sum[i] = r.sum[i] * keep[i];
       r.most[i] = most[i];
@@ -58,13 +58,16 @@ struct Loops {
 };
 
 PROTRAIN_CLONES
-void end(const Running &r) {
-  float divisor[kMostEdge];  // dividing rounds once, multiplying by a reciprocal twice
+void end(const RunningSoftmax &r) {
+  float divisor[kMostEdge];  // a division rounds once, a product with the reciprocal twice
   for (std::int64_t i = 0; i < r.lanes; ++i) divisor[i] = r.sum[i] == 0 ? 1 : r.sum[i];
   for (std::int64_t d = 0; d < r.value_depth; ++d)
     for (std::int64_t i = 0; i < r.lanes; ++i) r.out[d * r.lanes + i] /= divisor[i];
 }
 
+// Attention without its (Sq, Sk) scores, which would outgrow memory and caches. A member takes a tile of queries at a
+// time and keeps all that belongs to it in its own scratch, so that tiles need no barrier. Products are oneDNN's, one
+// for each size of tile; masks and the softmax work on the tile between two products.
 template <typename T>
 class Attention : public CpuKernel {
  public:
@@ -107,7 +110,7 @@ class Attention : public CpuKernel {
   }
 
  private:
-  struct Offsets {                        // in a member's scratch
+  struct Offsets {                        // of the parts of a member's scratch
     std::uint64_t keys;                   // (Sk, D)
     std::uint64_t values;                 // key tiles of (Dv, keys)
     std::uint64_t query;                  // (D, queries)
@@ -122,7 +125,7 @@ class Attention : public CpuKernel {
                                  static_cast<std::uint64_t>(member.index) * member_bytes_ + offset);
   }
 
-  // Keys and values of one head (b * Hk + kv head), dense.
+  // Copies the keys and values of one head (b * Hk + kv head), so that they are dense.
   void pack(const Member &member, const Launch &launch, std::int64_t head) const {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads;
@@ -145,7 +148,7 @@ class Attention : public CpuKernel {
     void *gemm_scratch = floats(at_.gemm);
     const T *q = input<T>(launch, 0) + ((b * a.queries + tile.begin) * a.heads + h) * a.depth;
     transpose<T>({q, a.heads * a.depth}, lanes, a.depth, {elements(at_.query), lanes});
-    const Running running{floats(at_.most), floats(at_.sum), floats(at_.out), lanes, a.value_depth};
+    const RunningSoftmax running{floats(at_.most), floats(at_.sum), floats(at_.out), lanes, a.value_depth};
     begin(running);
     const Range visible = a.visible_key_tiles(tile);
     for (std::int64_t j = visible.begin; j < visible.end; ++j) {
@@ -175,8 +178,8 @@ class Attention : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_attention(const KernelRequest &request, int team_size) {
+KernelPtr make_attention(const KernelRequest &request, int team_size) {
   return make_by_float<Attention>(request, request.inputs.at(0), team_size);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,18 +1,18 @@
-// What attention and its gradient share: sizes, masks, tiles, and the products over them.
+// Sizes, masks, tiles and products that attention and its gradient have in common.
 //
-// Both work on tiles of as many keys as queries (the last have fewer), with scores transposed, (keys, queries): what
-// belongs to one query lies in one vector lane, so that maxima and sums over keys are plain vector operations in key
-// order. Scores, sums and running results are float32. The operands of products are as narrow as the inputs: what is
-// packed of them, probabilities and the gradients of scores.
+// A tile is as many keys as queries; the last tiles have fewer. Scores are transposed, (keys, queries), so that the
+// scores of one query lie in one vector lane. Maxima and sums over keys are then plain vector operations in key order.
+// Scores, sums and running results are float32. The operands of products are as narrow as the inputs: packed keys,
+// queries and values, probabilities, and the gradients of scores.
 #pragma once
 
 #include <vector>
 
-#include "backend/attention_shape.h"
+#include "backend/common/attention_shape.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/gemm.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 inline constexpr std::int64_t kMostEdge = 128;
 
@@ -20,21 +20,21 @@ struct TiledAttention : AttentionShape {
   // The bias is float32, or of the operands' type.
   TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias);
 
-  // Of one head; nullptr: none.
+  // The bias of one head; nullptr: there is none.
   const std::byte *bias_of(const Launch &launch, std::int64_t b, std::int64_t h) const;
-  // Tiles of a row of queries, and queries or keys of the one that starts at `at`.
+  // Counts the tiles of a row of queries, and gives the queries or keys of tile number `tile`.
   std::int64_t query_tiles() const { return (queries + edge - 1) / edge; }
   Range query_tile(std::int64_t tile) const { return {tile * edge, std::min(queries, (tile + 1) * edge)}; }
   Range key_tile(std::int64_t tile) const { return {tile * edge, std::min(keys, (tile + 1) * edge)}; }
-  // Key tiles that some query of the tile sees.
+  // The key tiles that some query of the tile sees.
   Range visible_key_tiles(Range tile) const;
 
-  std::int64_t edge;  // of a tile: its queries, and its keys; by shapes alone
+  std::int64_t edge;  // queries in a tile, and keys in a tile; shapes alone fix it
   std::size_t bias_input;
   DType bias_type = DType::none;
 };
 
-// One product for each combination of full and last tiles.
+// The product of a tile, for each combination of full and last tiles.
 class TileProducts {
  public:
   // `shape` gives the product of a tile of (queries, keys).
@@ -58,17 +58,17 @@ class TileProducts {
   std::uint64_t scratch_bytes_ = 0;
 };
 
-// A tile of raw scores (keys, queries) and where it lies.
+// A tile of raw scores (keys, queries), and its queries and keys.
 struct ScoreTile {
   float *scores;
   Range queries, keys;
-  const std::byte *bias;  // of this batch and head; nullptr: none
+  const std::byte *bias;  // of this batch and head; nullptr: there is none
   float *slope;           // derivative of the softcap, (keys, queries); nullptr: not wanted
 };
-// Scales, caps, adds the bias, and sets what is not visible to -inf.
+// Scales the scores, caps them, adds the bias, and sets those of hidden pairs to -inf.
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
 
-// Float32 results in the type they are stored in: as they lie, or rounded into `room`.
+// Gives float32 results in the type that they are stored in: where they lie, or rounded into `room`.
 inline const float *stored(const float *results, std::int64_t, float *) { return results; }
 template <typename T>
 const T *stored(const float *results, std::int64_t count, T *room) {
@@ -76,14 +76,14 @@ const T *stored(const float *results, std::int64_t count, T *room) {
   return room;
 }
 
-// Hands out pieces of a member's scratch; each starts on a line of its own.
+// Hands out parts of a member's scratch. Each begins on a cache line of its own.
 class ScratchLayout {
  public:
   template <typename E>
   std::uint64_t take(std::int64_t count) {
     return bytes(static_cast<std::uint64_t>(count) * sizeof(E));
   }
-  // Room for what is stored of float32 results, where that is another type.
+  // Takes room for rounded float32 results; none where they are stored as float32.
   template <typename T>
   std::uint64_t room(std::int64_t count) {
     return take<T>(std::is_same_v<T, float> ? 0 : count);
@@ -99,4 +99,4 @@ class ScratchLayout {
   std::uint64_t total_ = 0;
 };
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,5 +1,5 @@
-// FusedAttentionGrad: scores are made again, tile by tile, and turned into probabilities by the saved lse. One key head
-// is one piece of work, so that the gradients of its keys and values are summed in one order.
+// FusedAttentionGrad. The saved lse gives the probabilities of scores that are computed again, tile by tile. A member
+// works on a whole key head, so that the gradients of its keys and values are summed in one order.
 #include <algorithm>
 #include <cmath>
 
@@ -7,16 +7,16 @@
 #include "backend/cpu/attention.h"
 #include "backend/cpu/transpose.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-// What a tile of scores is turned into its gradient with; all (keys, queries), lse and delta (queries).
+// The operands that turn a tile of scores into their gradients. Tiles are (keys, queries); lse and delta are (queries).
 template <typename T>
 struct GradientTile {
-  float *s, *dp;             // scores and gradients of probabilities; they become
-  T *p, *ds;                 // probabilities and gradients of raw scores: the same memory, or narrower
+  float *s, *dp;             // in: scores, and gradients of probabilities
+  T *p, *ds;                 // out: probabilities, and gradients of raw scores; the same memory, or narrower
   const float *lse, *delta;  // of the queries
-  const float *slope;        // of the softcap; nullptr: none
+  const float *slope;        // of the softcap; nullptr: there is none
 };
 
 template <typename T>
@@ -53,6 +53,9 @@ struct Loops {
   }
 };
 
+// The gradient of attention without its (Sq, Sk) scores. A member takes a whole key head: dk and dv are then summed by
+// one thread, in an order that shapes alone fix, and need no second pass. Scores are computed again, tile by tile, for
+// keeping them would take memory that grows with the square of the sequence.
 template <typename T>
 class AttentionGrad : public CpuKernel {
  public:
@@ -94,7 +97,7 @@ class AttentionGrad : public CpuKernel {
  private:
   static constexpr DType kType = kDTypeOf<T>;
 
-  struct Offsets {                      // in a member's scratch
+  struct Offsets {                      // of the parts of a member's scratch
     std::uint64_t k, kt, v;             // (Sk, D), key tiles of (D, keys), (Sk, Dv)
     std::uint64_t dk, dv;               // (Sk, D), (Sk, Dv)
     std::uint64_t q, qt, dqt;           // (queries, D), (D, queries), (D, queries)
@@ -104,7 +107,7 @@ class AttentionGrad : public CpuKernel {
     std::uint64_t gemm;
   };
   // A member's scratch during one launch.
-  struct Bound {
+  struct MemberScratch {
     const AttentionGrad &kernel;
     const Launch &launch;
     int seat;
@@ -125,7 +128,7 @@ class AttentionGrad : public CpuKernel {
     return {.m = m, .n = n, .k = k, .accumulate = true, .in = kType};
   }
 
-  void run_head(const Bound &m, std::int64_t head) {
+  void run_head(const MemberScratch &m, std::int64_t head) {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads, group = a.heads / a.kv_heads;
     const std::int64_t first = b * a.keys * a.kv_heads + h, ld = a.kv_heads * a.depth, ldv = a.kv_heads * a.value_depth;
@@ -140,7 +143,7 @@ class AttentionGrad : public CpuKernel {
     std::fill_n(m.floats(at_.dv), a.keys * a.value_depth, 0.0F);
     for (std::int64_t g = 0; g < group; ++g)
       for (std::int64_t t = 0; t < a.query_tiles(); ++t) run_tile(m, b, h * group + g, a.query_tile(t));
-    // Keys and values are not needed any more: what is stored of their gradients takes their place.
+    // The stored gradients of keys and values are put where the keys and values lay, which are not needed any more.
     if (T *dk = optional_output<T>(m.launch, 1))
       copy_rows<T>({stored(m.floats(at_.dk), a.keys * a.depth, m.elements(at_.k)), a.depth}, a.keys, a.depth,
                    {dk + first * a.depth, ld});
@@ -149,8 +152,8 @@ class AttentionGrad : public CpuKernel {
                    a.value_depth, {dv + first * a.value_depth, ldv});
   }
 
-  // Brings in what belongs to a tile of queries of head h.
-  void load_tile(const Bound &m, std::int64_t b, std::int64_t h, Range tile) const {
+  // Loads the operands that belong to a tile of queries of head h.
+  void load_tile(const MemberScratch &m, std::int64_t b, std::int64_t h, Range tile) const {
     const TiledAttention &a = shape_;
     const std::int64_t lanes = tile.size(), first = (b * a.queries + tile.begin) * a.heads + h;
     const ConstRows<T> q{input<T>(m.launch, 1) + first * a.depth, a.heads * a.depth};
@@ -164,11 +167,11 @@ class AttentionGrad : public CpuKernel {
     const float *lse = input<float>(m.launch, 5) + (b * a.heads + h) * a.queries + tile.begin;
     for (std::int64_t i = 0; i < lanes; ++i) {
       m.floats(at_.delta)[i] = Loops<T>::dot(dout.at + i * dout.ld, out.at + i * out.ld, a.value_depth);
-      m.floats(at_.lse)[i] = lse[i] == -HUGE_VALF ? 0 : lse[i];  // saw no key: its scores are -inf, their exp 0
+      m.floats(at_.lse)[i] = lse[i] == -HUGE_VALF ? 0 : lse[i];  // no key was seen: scores are -inf, their exp 0
     }
   }
 
-  void run_tile(const Bound &m, std::int64_t b, std::int64_t h, Range tile) {
+  void run_tile(const MemberScratch &m, std::int64_t b, std::int64_t h, Range tile) {
     const TiledAttention &a = shape_;
     const std::int64_t lanes = tile.size();
     load_tile(m, b, h, tile);
@@ -177,23 +180,23 @@ class AttentionGrad : public CpuKernel {
       const Range keys = a.key_tile(j);
       const std::int64_t k = keys.begin * a.depth, v = keys.begin * a.value_depth;
       float *slope = a.softcap > 0 ? m.floats(at_.slope) : nullptr;
-      const GradientTile<T> made{m.floats(at_.s),
-                                 m.floats(at_.dp),
-                                 m.elements(at_.p),
-                                 m.elements(at_.ds),
-                                 m.floats(at_.lse),
-                                 m.floats(at_.delta),
-                                 slope};
+      const GradientTile<T> arrays{m.floats(at_.s),
+                                   m.floats(at_.dp),
+                                   m.elements(at_.p),
+                                   m.elements(at_.ds),
+                                   m.floats(at_.lse),
+                                   m.floats(at_.delta),
+                                   slope};
       auto multiply_tiles = [&](TileProducts &products, const T *left, const T *right, float *to) {
         products.of(tile, keys).run(m.seat, {left, right, to}, m.floats(at_.gemm));
       };
-      multiply_tiles(scores_, m.elements(at_.k) + k, m.elements(at_.qt), made.s);
-      finish_scores(a, {made.s, tile, keys, a.bias_of(m.launch, b, h), slope});
-      multiply_tiles(probabilities_, m.elements(at_.v) + v, m.elements(at_.doutt), made.dp);
-      Loops<T>::score_gradient(made, a.scale, keys.size(), lanes);
-      multiply_tiles(dv_, made.p, m.elements(at_.dout), m.floats(at_.dv) + v);
-      multiply_tiles(dk_, made.ds, m.elements(at_.q), m.floats(at_.dk) + k);
-      multiply_tiles(dq_, m.elements(at_.kt) + k, made.ds, m.floats(at_.dqt));
+      multiply_tiles(scores_, m.elements(at_.k) + k, m.elements(at_.qt), arrays.s);
+      finish_scores(a, {arrays.s, tile, keys, a.bias_of(m.launch, b, h), slope});
+      multiply_tiles(probabilities_, m.elements(at_.v) + v, m.elements(at_.doutt), arrays.dp);
+      Loops<T>::score_gradient(arrays, a.scale, keys.size(), lanes);
+      multiply_tiles(dv_, arrays.p, m.elements(at_.dout), m.floats(at_.dv) + v);
+      multiply_tiles(dk_, arrays.ds, m.elements(at_.q), m.floats(at_.dk) + k);
+      multiply_tiles(dq_, m.elements(at_.kt) + k, arrays.ds, m.floats(at_.dqt));
     }
     if (T *dq = optional_output<T>(m.launch, 0))
       transpose<T>({stored(m.floats(at_.dqt), a.depth * lanes, m.elements(at_.q)), lanes}, a.depth, lanes,
@@ -207,8 +210,8 @@ class AttentionGrad : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_attention_grad(const KernelRequest &request, int team_size) {
+KernelPtr make_attention_grad(const KernelRequest &request, int team_size) {
   return make_by_float<AttentionGrad>(request, request.inputs.at(0), team_size);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

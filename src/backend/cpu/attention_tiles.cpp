@@ -1,15 +1,15 @@
-// Attention's masks and scores.
+// The tiles, masks and scores of attention.
 #include <algorithm>
 #include <cmath>
 
 #include "arith/math.h"
+#include "backend/common/clones.h"
 #include "backend/cpu/attention.h"
-#include "backend/cpu/clones.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-// Larger tiles are quicker, but more of what lies in them is hidden by masks: that pays where a query sees many keys.
+// Larger tiles are quicker, but masks hide more of what lies in them. They pay where a query sees many keys.
 std::int64_t edge_of(const AttentionShape &a) {
   const std::int64_t seen = a.window > 0 ? std::min(a.window, a.keys) : a.keys;
   return seen >= 1024 ? kMostEdge : kMostEdge / 2;
@@ -20,7 +20,7 @@ TiledAttention::TiledAttention(const KernelRequest &request, std::size_t first, 
     : AttentionShape(request, first, bias), edge(edge_of(*this)), bias_input(bias) {
   const DType type = request.inputs.at(first).dtype;
   for (std::size_t i = 0; i < request.inputs.size(); ++i) {
-    const bool is_lse = i > first + 3;  // of the gradient's: dout, q, k, v, out, lse
+    const bool is_lse = i > first + 3;  // the gradient's inputs: dout, q, k, v, out, lse
     if (i != bias && request.inputs[i].dtype != DType::none)
       require_dtype(request, request.inputs[i], is_lse ? DType::f32 : type);
   }
@@ -66,12 +66,13 @@ void add_bias(const TiledAttention &a, const ScoreTile &tile) {
   }
 }
 
-// Key j is seen by the queries of one run: from the first that has reached it to the last that has it in its window.
+// Hides every pair that the masks exclude. A run of queries sees key j: from the first that has reached it to the last
+// that has it in its window.
 void hide(const TiledAttention &a, const ScoreTile &tile) {
   const std::int64_t ahead = a.keys - a.queries, columns = tile.queries.size();
   for (std::int64_t j = tile.keys.begin; j < tile.keys.end; ++j) {
     float *row = tile.scores + (j - tile.keys.begin) * columns;
-    const std::int64_t at = j - ahead - tile.queries.begin;  // the query that stands at this key, within the tile
+    const std::int64_t at = j - ahead - tile.queries.begin;  // the query at the position of this key, within the tile
     const std::int64_t first = a.causal ? std::clamp<std::int64_t>(at, 0, columns) : 0;
     const std::int64_t last = a.window > 0 ? std::clamp<std::int64_t>(at + a.window, first, columns) : columns;
     std::fill(row, row + first, -HUGE_VALF);
@@ -86,4 +87,4 @@ void finish_scores(const TiledAttention &shape, const ScoreTile &tile) {
   if (shape.causal || shape.window > 0) hide(shape, tile);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

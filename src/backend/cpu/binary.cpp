@@ -7,10 +7,10 @@
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-// One run: y[i] = op(a[i * a_stride], b[i * b_stride])
+// Computes one run: y[i] = op(a[i * a_stride], b[i * b_stride]).
 using Loop = void (*)(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
                       std::int64_t count);
 
@@ -53,7 +53,7 @@ struct Loops {
   }
 };
 
-// x^2 and x^3, the exponents that models use, without the cost of pow; the exponent (E) is the same along the run.
+// Computes x^2 and x^3, the exponents that models use, without the cost of pow. The exponent is the same along the run.
 template <typename T, typename E>
 struct Powers {
   PROTRAIN_CLONES static void known(const T *x, bool cubed, T *y, std::int64_t count) {
@@ -72,7 +72,7 @@ struct Powers {
   }
 };
 
-// The loops of an operator, by its operands' types; nullptr: none.
+// The loops of an operator for each type of operands; nullptr: it does not take them.
 template <typename Op>
 Loop numbers(DType a, DType b) {
   if (a != b) return nullptr;
@@ -187,14 +187,14 @@ struct Choice {  // one run of Where
   void *y;
 };
 
-// AS and BS: strides of a and b, for the compiler to know.
+// AS and BS are the strides of a and b, as constants for the compiler.
 template <typename T, std::int64_t AS, std::int64_t BS>
 void choose_known(const Choice &run, std::int64_t count) {
   const T *a = static_cast<const T *>(run.a), *b = static_cast<const T *>(run.b);
   T *y = static_cast<T *>(run.y);
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < count; ++i) {
-    const T left = a[i * AS], right = b[i * BS];  // both are read, so that the choice needs no branch
+    const T left = a[i * AS], right = b[i * BS];  // both are read, so that the selection needs no branch
     y[i] = run.condition[i] != 0 ? left : right;
   }
 }
@@ -233,13 +233,11 @@ class WhereKernel : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_binary(const KernelRequest &request, int) {
-  return std::make_unique<BinaryKernel>(request);
-}
+KernelPtr make_binary(const KernelRequest &request, int) { return std::make_unique<BinaryKernel>(request); }
 
-std::unique_ptr<CpuKernel> make_where(const KernelRequest &request, int) {
+KernelPtr make_where(const KernelRequest &request, int) {
   require_dtype(request, request.inputs[0], DType::boolean);
   return make_by_size<WhereKernel>(request, request.outputs[0].dtype);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -7,7 +7,7 @@
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 using Convert = void (*)(const void *from, void *to, std::int64_t count);
@@ -24,7 +24,7 @@ struct Loops {
   }
 };
 
-// In one order: their names, and the columns and rows of the table.
+// The types, in the order of their names and of the table's columns and rows.
 constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i64, DType::i32, DType::boolean};
 template <typename From, typename... To>
 constexpr std::array<Convert, sizeof...(To)> kRow = {Loops<From, To>::convert...};
@@ -60,8 +60,6 @@ class CastKernel : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_cast(const KernelRequest &request, int) {
-  return std::make_unique<CastKernel>(request);
-}
+KernelPtr make_cast(const KernelRequest &request, int) { return std::make_unique<CastKernel>(request); }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,18 +1,19 @@
-#include "backend/cpu/device.h"
-
+// The CPU as a device: its memory is the host's, and one team of threads runs the launches of every queue in order.
 #include <fmt/format.h>
 #include <omp.h>
 
 #include <cstring>
 #include <map>
 
+#include "backend/builtin.h"
+#include "backend/cpu/kernel.h"
 #include "base/cgroup.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/threads.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 constexpr std::int64_t kPage = 4096;  // copies are shared out in whole pages
@@ -27,7 +28,7 @@ std::string processor_name() {
 }
 
 const char *instruction_set() {
-#if defined(__x86_64__)  // by what x86-64-v3 and x86-64-v4 consist of: clang does not ask for them by these names
+#if defined(__x86_64__)  // the parts of x86-64-v3 and x86-64-v4, for clang does not know the levels by name
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                   __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -42,21 +43,23 @@ const char *instruction_set() {
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads) : team_(threads, "protrain") {
-    // oneDNN asks OpenMP how many threads to use, when it creates a primitive and when it runs one. Told one, it starts
-    // no OpenMP team: libgomp would end the process when it cannot. The call itself allocates some hundred bytes for
-    // each thread and ends the process without them, so the library asks for a page beforehand.
+    // oneDNN asks OpenMP how many threads to use, when it creates a primitive and when it runs one. With one thread it
+    // starts no OpenMP team; libgomp would end the process where it cannot start one. The call itself allocates some
+    // hundred bytes for each thread and ends the process without them. So the library asks for a page beforehand.
     team_.enter([&] {
       team_.run([](Member &) {
         require_heap(4 << 10, "OpenMP");
         omp_set_num_threads(1);
       });
     });
-    info_ = {"cpu",
-             fmt::format("{}, {} threads, {}", processor_name(), team_.size(), instruction_set()),
-             available_memory(),
-             true,
-             true,
-             team_.size()};
+    info_ = {.name = "cpu",
+             .description = fmt::format("{}, {} threads, {}", processor_name(), team_.size(), instruction_set()),
+             .kind = DeviceKind::cpu,
+             .precisions = {DType::f32, DType::bf16, DType::f16},
+             .memory_bytes = available_memory(),
+             .shares_memory = true,
+             .shares_cores = true,
+             .threads = team_.size()};
   }
 
   const DeviceInfo &info() const override { return info_; }
@@ -69,8 +72,8 @@ class CpuDevice : public Device {
     return kernel;
   }
   std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) override { return make_update(request); }
-  std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &marks) override {
-    return make_check(dtype, marks);
+  std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &words) override {
+    return make_check(dtype, words);
   }
 
   void *allocate_arena(std::uint64_t bytes) override {
@@ -119,6 +122,9 @@ class CpuDevice : public Device {
 };
 }  // namespace
 
-std::unique_ptr<Device> open_cpu(int threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32) {
+  require(!tf32, Code::unsupported, "tf32", "TF32 is a GPU's; device {} multiplies float32 as it is", device);
+  return std::make_unique<CpuDevice>(threads);
+}
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,15 +1,15 @@
-// Dropout, and its gradient, which is the same operator on dy. The numbers depend on an element's place in its sample
-// alone, so neither the team's size nor a cut into micro-batches changes a bit.
+// Dropout, and its gradient, which is the same operator on dy. The random numbers depend only on an element's position
+// in its sample: neither the team's size nor a cut into micro-batches changes a bit.
 #include <algorithm>
 
 #include "arith/random.h"
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kQuads = 128;  // drawn at a time: 2 KiB on the stack
+constexpr std::int64_t kQuads = 128;  // groups of four that are drawn at a time: 2 KiB on the stack
 constexpr std::int64_t kDrawn = 4 * kQuads;
 
 struct Rule {
@@ -17,9 +17,9 @@ struct Rule {
   float scale;
 };
 
-// Elements [begin, end) of one sample; x, y and mask point to the sample's first.
+// Elements [begin, end) of one sample. x, y and mask point to the sample's first element.
 template <typename T>
-struct Piece {
+struct SamplePart {
   const T *x;
   T *y;
   bool *mask;
@@ -53,15 +53,15 @@ void compare(const std::uint32_t *__restrict number, bool *__restrict mask, std:
 }
 
 template <typename T>
-void drop(arith::Stream stream, std::uint64_t sample, const Piece<T> &piece, Rule rule) {
+void drop(arith::Stream stream, std::uint64_t sample, const SamplePart<T> &part, Rule rule) {
   alignas(64) std::uint32_t numbers[kDrawn];
-  for (std::int64_t at = piece.begin, next = at; at < piece.end; at = next) {
+  for (std::int64_t at = part.begin, next = at; at < part.end; at = next) {
     const std::int64_t drawn_from = at / 4 * 4;
-    next = std::min(drawn_from + kDrawn, piece.end);
+    next = std::min(drawn_from + kDrawn, part.end);
     draw(stream, sample, {drawn_from / 4, (next + 3) / 4}, numbers);
     const std::uint32_t *number = numbers + (at - drawn_from);
-    if (piece.y != nullptr) Loops<T>::apply(number, piece.x + at, piece.y + at, next - at, rule);
-    if (piece.mask != nullptr) compare(number, piece.mask + at, next - at, rule);
+    if (part.y != nullptr) Loops<T>::apply(number, part.x + at, part.y + at, next - at, rule);
+    if (part.mask != nullptr) compare(number, part.mask + at, next - at, rule);
   }
 }
 
@@ -82,14 +82,14 @@ class DropoutKernel : public CpuKernel {
     for (std::int64_t at = mine.begin, next = at; at < mine.end; at = next) {
       const std::int64_t sample = at / per_sample_, first = sample * per_sample_;
       next = std::min(first + per_sample_, mine.end);
-      Piece<T> piece{.x = input<T>(launch, 0) + first,
-                     .y = optional_output<T>(launch, 0),
-                     .mask = optional_output<bool>(launch, 1),
-                     .begin = at - first,
-                     .end = next - first};
-      if (piece.y != nullptr) piece.y += first;
-      if (piece.mask != nullptr) piece.mask += first;
-      drop(stream, samples_ == 0 ? 0 : now.first_sample + static_cast<std::uint64_t>(sample), piece, rule_);
+      SamplePart<T> part{.x = input<T>(launch, 0) + first,
+                         .y = optional_output<T>(launch, 0),
+                         .mask = optional_output<bool>(launch, 1),
+                         .begin = at - first,
+                         .end = next - first};
+      if (part.y != nullptr) part.y += first;
+      if (part.mask != nullptr) part.mask += first;
+      drop(stream, samples_ == 0 ? 0 : now.first_sample + static_cast<std::uint64_t>(sample), part, rule_);
     }
   }
 
@@ -104,8 +104,8 @@ class DropoutKernel : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_dropout(const KernelRequest &request, int) {
+KernelPtr make_dropout(const KernelRequest &request, int) {
   return make_by_float<DropoutKernel>(request, request.inputs[0]);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,22 +1,22 @@
-// Walks over tensors of the same dims and different strides: what broadcasting, slicing and transposing have in common.
+// Walks over operands of the same dims and different strides, cut into runs along the innermost dim.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 
-#include "backend/cpu/clones.h"
+#include "backend/common/clones.h"
+#include "backend/common/layout.h"
 #include "backend/cpu/kernel.h"
-#include "backend/layout.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
-inline constexpr std::int64_t kElementGrain = 1024;  // least elements worth a member's while; a multiple of cache lines
+inline constexpr std::int64_t kElementGrain = 1024;  // elements worth a member's while; whole cache lines
 
 inline std::int64_t element_bytes(const graph::Type &type) { return static_cast<std::int64_t>(size_of(type.dtype)); }
 
-// Calls body(first, offsets, count) for the runs along the innermost dim that make up elements [range.begin, range.end)
-// of the walk: `first` is the run's first element in walk order, offsets where each operand has it.
+// Calls body(first, offsets, count) for each run along the innermost dim, over elements [range.begin, range.end) of the
+// walk. `first` is the run's first element in walk order; `offsets` say where each operand has it.
 template <std::size_t N, typename Body>
 void for_each_run(const Layout<N> &layout, Range range, Body &&body) {
   if (range.begin >= range.end) return;
@@ -45,9 +45,10 @@ void for_each_run(const Layout<N> &layout, Range range, Body &&body) {
   }
 }
 
-// KernelOf<T>(request, arguments...) with an unsigned T as wide as the elements of `dtype`: for what only moves them.
+// Makes KernelOf<T>(request, arguments...) with an unsigned integer T as wide as an element of `dtype`: enough for
+// kernels that only move elements.
 template <template <typename> class KernelOf, typename... Arguments>
-std::unique_ptr<CpuKernel> make_by_size(const KernelRequest &request, DType dtype, Arguments &&...arguments) {
+KernelPtr make_by_size(const KernelRequest &request, DType dtype, Arguments &&...arguments) {
   switch (size_of(dtype)) {
     case 1:
       return std::make_unique<KernelOf<std::uint8_t>>(request, std::forward<Arguments>(arguments)...);
@@ -62,4 +63,4 @@ std::unique_ptr<CpuKernel> make_by_size(const KernelRequest &request, DType dtyp
   }
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,6 +1,6 @@
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 template <typename T>
@@ -32,4 +32,4 @@ template void narrow(const float *from, float *to, std::int64_t count);
 template void narrow(const float *from, bf16 *to, std::int64_t count);
 template void narrow(const float *from, f16 *to, std::int64_t count);
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

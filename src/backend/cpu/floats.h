@@ -1,8 +1,8 @@
-// Floats as operands store them: float32, or bfloat16 and float16, which are computed in float32.
+// Floats as operands store them: float32, bfloat16 or float16. The narrow ones are computed in float32.
 //
-// A kernel that computes is a template over the stored element T: it works on `widened` elements, and what it stores is
-// `narrowed` once. Its hot loops are static members of a class template, for those are compiled in clones (clones.h).
-// Sums that go on after a block, a row or a micro-batch are float32 whatever T.
+// A kernel is a template over the stored element T. It computes with `widened` elements and stores results that are
+// `narrowed` once. Its hot loops are static members of a class template, for only those can be compiled in clones
+// (clones.h). A sum that outlives a block, a row or a micro-batch is float32 whatever T is.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "arith/f16.h"
-#include "backend/cpu/clones.h"
+#include "backend/common/clones.h"
 #include "backend/cpu/kernel.h"
 #include "base/shape.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 using arith::bf16;
 using arith::f16;
@@ -31,7 +31,7 @@ inline constexpr DType kDTypeOf<bf16> = DType::bf16;
 template <>
 inline constexpr DType kDTypeOf<f16> = DType::f16;
 
-// act(T{}) with the T of a type that is one of these.
+// Calls act(T{}) with the float type T of a dtype that is one of the three.
 template <typename Act>
 auto with_float(DType dtype, Act act) {
   if (dtype == DType::bf16) return act(bf16{});
@@ -39,7 +39,7 @@ auto with_float(DType dtype, Act act) {
   return act(float{});
 }
 
-// make(T{}) with the T that `type` stores.
+// Calls make(T{}) with the float type T that `type` stores; Code::unsupported where it stores none.
 template <typename Make>
 auto by_float(const KernelRequest &request, const graph::Type &type, Make make) {
   require(type.dtype == DType::f32 || type.dtype == DType::bf16 || type.dtype == DType::f16, Code::unsupported,
@@ -48,23 +48,22 @@ auto by_float(const KernelRequest &request, const graph::Type &type, Make make) 
   return with_float(type.dtype, make);
 }
 
-// KernelOf<T>(request, arguments...) with the T that `type` stores.
+// Makes KernelOf<T>(request, arguments...) with the float type T that `type` stores.
 template <template <typename> class KernelOf, typename... Arguments>
-std::unique_ptr<CpuKernel> make_by_float(const KernelRequest &request, const graph::Type &type,
-                                         Arguments &&...arguments) {
-  return by_float(request, type, [&]<typename T>(T) -> std::unique_ptr<CpuKernel> {
+KernelPtr make_by_float(const KernelRequest &request, const graph::Type &type, Arguments &&...arguments) {
+  return by_float(request, type, [&]<typename T>(T) -> KernelPtr {
     return std::make_unique<KernelOf<T>>(request, std::forward<Arguments>(arguments)...);
   });
 }
 
-// Rows of elements, one way and the other.
+// Converts rows of elements to float32, and back.
 template <typename T>
 void widen(const T *from, float *to, std::int64_t count);
 template <typename T>
 void narrow(const float *from, T *to, std::int64_t count);
 
-// Rows of `length` elements that lie `stride` apart, in float32: where they are if they are contiguous float32, else
-// copied to and from rooms in scratch, which every member has `rooms` of.
+// Rows of `length` elements that lie `stride` apart, as contiguous float32. Rows that are contiguous float32 are used
+// where they lie. Others are copied to rooms in scratch and back; every member has `rooms` of them.
 template <typename T>
 class FloatRows {
  public:
@@ -78,7 +77,7 @@ class FloatRows {
   std::uint64_t scratch_bytes(int team_size) const {
     return in_place_ ? 0 : checked_multiply(room_bytes_, static_cast<std::uint64_t>(rooms_ * team_size));
   }
-  // The member's room of that number; nullptr where none is needed.
+  // The member's room of that number; nullptr where no rooms are needed.
   float *room(void *scratch, const Member &member, int number) const {
     if (in_place_) return nullptr;
     const auto index = static_cast<std::uint64_t>(member.index * rooms_ + number);
@@ -93,7 +92,7 @@ class FloatRows {
       for (std::int64_t i = 0; i < length_; ++i) room[i] = widened(row[i * stride_]);
     return room;
   }
-  // Where a row is to be computed: there, or in the room from which `write` takes it.
+  // The memory that a row is computed in: the row itself, or the room that `write` takes it from.
   float *place(T *row, float *room) const {
     if constexpr (std::is_same_v<T, float>)
       if (in_place_) return row;
@@ -114,4 +113,4 @@ class FloatRows {
   std::uint64_t room_bytes_;
 };
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

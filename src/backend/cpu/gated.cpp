@@ -1,11 +1,11 @@
-// An activation times another value, f(g) u, and its gradients dg = dy u f'(g), du = dy f(g).
+// Gated multiplies an activation by another value, f(g) u. Its gradients are dg = dy u f'(g) and du = dy f(g).
 #include <algorithm>
 
-#include "backend/activation.h"
+#include "backend/common/activation.h"
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 template <typename F, typename T>
@@ -41,7 +41,7 @@ class GatedGradKernel : public CpuKernel {
  public:
   explicit GatedGradKernel(const KernelRequest &request) : count_(element_count(request.inputs[0].shape)) {}
 
-  // Grain by grain: what both gradients read is still in the nearest cache for the second.
+  // Both gradients are made grain by grain, so that the second finds its operands in the nearest cache.
   void run(Member &member, const Launch &launch) override {
     const T *dy = input<T>(launch, 0), *g = input<T>(launch, 1), *u = input<T>(launch, 2);
     T *dg = output<T>(launch, 0), *du = output<T>(launch, 1);
@@ -59,14 +59,14 @@ class GatedGradKernel : public CpuKernel {
 
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_gated(const KernelRequest &request, int) {
+KernelPtr make_gated(const KernelRequest &request, int) {
   for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
   return by_float(request, request.inputs.at(0), [&]<typename T>(T) {
-    return by_activation(request, [&]<typename F>(F) -> std::unique_ptr<CpuKernel> {
+    return by_activation(request, [&]<typename F>(F) -> KernelPtr {
       if (request.node.op == "Gated") return std::make_unique<GatedKernel<F, T>>(request);
       return std::make_unique<GatedGradKernel<F, T>>(request);
     });
   });
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,16 +1,16 @@
-// Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients add in float32, in
-// the order of the indices, whoever adds: members own parts of the result.
+// Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients are added in float32,
+// in the order of the indices. Members own parts of the result, so that the order does not depend on them.
 #include <algorithm>
 #include <cstring>
 
-#include "backend/axes.h"
+#include "backend/common/axes.h"
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-// The indices among a kernel's operands (input 1), counting into an axis of `extent`.
+// The indices, input 1, which count into an axis of `extent`.
 class Indices {
  public:
   Indices(const KernelRequest &request, std::int64_t extent)
@@ -23,7 +23,7 @@ class Indices {
   }
 
   std::int64_t count() const { return count_; }
-  // In [0, extent), whatever the memory holds.
+  // An index in [0, extent), whatever the memory holds; Code::arg where it is none.
   std::int64_t at(const Launch &launch, std::int64_t i) const {
     const std::int64_t given =
         dtype_ == DType::i64 ? input<std::int64_t>(launch, 1)[i] : input<std::int32_t>(launch, 1)[i];
@@ -56,7 +56,7 @@ class GatherKernel : public CpuKernel {
   }
 
  private:
-  const Lanes table_;
+  const AxisLines table_;
   const Indices indices_;
   const std::int64_t row_bytes_;
 };
@@ -69,7 +69,8 @@ struct Loops {
   }
 };
 
-// Scratch: for each row of the table the first index that names it, for each index the next one that names the same.
+// Scratch holds for each row of the table the first index that names it, and for each index the next one that names the
+// same row.
 template <typename T>
 class GatherGradKernel : public CpuKernel {
  public:
@@ -82,20 +83,20 @@ class GatherGradKernel : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     if (member.index == 0) chain(launch);
     member.barrier();
-    // Members own columns where there are enough for all of them, else rows of the table.
+    // Members own columns where there are enough for all of them; else they own rows of the table.
     const bool by_columns = table_.inner >= kLine * member.size;
     const Range rows = by_columns ? Range{0, table_.length} : share(table_.length, 1, member);
     const Range columns = by_columns ? share(table_.inner, kLine, member) : Range{0, table_.inner};
     for (std::int64_t outer = 0; outer < table_.outer; ++outer)
       for (std::int64_t row = rows.begin; row < rows.end; ++row)
-        for (std::int64_t at = columns.begin; at < columns.end; at += kPiece)
-          add_up(launch, outer, row, {at, std::min(at + kPiece, columns.end)});
+        for (std::int64_t at = columns.begin; at < columns.end; at += kColumnsAtOnce)
+          add_up(launch, outer, row, {at, std::min(at + kColumnsAtOnce, columns.end)});
   }
 
  private:
   static constexpr std::int64_t kNone = -1;
-  static constexpr std::int64_t kLine = 64 / sizeof(T);  // elements of a cache line
-  static constexpr std::int64_t kPiece = 1024;           // columns that are summed at once, on the stack
+  static constexpr std::int64_t kLine = 64 / sizeof(T);  // elements in a cache line
+  static constexpr std::int64_t kColumnsAtOnce = 1024;   // summed on the stack
 
   void chain(const Launch &launch) const {
     auto *first = static_cast<std::int64_t *>(launch.scratch), *next = first + table_.length;
@@ -115,127 +116,95 @@ class GatherGradKernel : public CpuKernel {
       std::fill_n(dx, columns.size(), T{});
       return;
     }
-    alignas(64) float sums[kPiece];
+    alignas(64) float sums[kColumnsAtOnce];
     std::fill_n(sums, columns.size(), 0.0f);
     for (std::int64_t i = first[row]; i != kNone; i = next[i])
       Loops<T>::add(dy + i * table_.inner, sums, columns.size());
     narrow(sums, dx, columns.size());
   }
 
-  const Lanes table_;
+  const AxisLines table_;
   const Indices indices_;
 };
 
-// The lines along the axis in a walk over the indices of GatherElements: where each begins in the indices and in the
-// tensor they point into, of which the indices may cover a part.
-class Lines {
- public:
-  Lines(const KernelRequest &request, const Shape &tensor)
-      : Lines(request, tensor, request.inputs.at(1).shape,
-              resolve_axis(request.node.attributes.integer("axis", 0), tensor.size(), subject(request))) {}
-
-  // Calls body(i, at) for each of the member's lines: where it begins in the indices, and in the tensor.
-  template <typename Body>
-  void for_each(const Member &member, Body &&body) const {
-    for_each_run(layout_, share(length_ == 0 ? 0 : layout_.count(), 1, member),
-                 [&](std::int64_t, const auto &offsets, std::int64_t count) {
-                   for (std::int64_t line = 0; line < count; ++line)
-                     body(offsets[0] + line * layout_.inner_stride(0), offsets[1] + line * layout_.inner_stride(1));
-                 });
-  }
-  std::int64_t length() const { return length_; }              // of a line, in indices
-  std::int64_t index_stride() const { return index_stride_; }  // from one index of a line to the next
-  std::int64_t stride() const { return stride_; }
-  std::int64_t extent() const { return extent_; }
-
- private:
-  Lines(const KernelRequest &request, const Shape &tensor, Shape indices, std::size_t axis)
-      : length_(indices.at(axis)), extent_(tensor[axis]) {
-    Layout<2> layout{indices, {row_major_strides(indices), row_major_strides(tensor)}};
-    for (std::size_t i = 0; i < tensor.size(); ++i)
-      require(i == axis || layout.dims.at(i) <= tensor[i], Code::shape, subject(request),
-              "indices {} reach over axis {} of {}", to_text(indices), i, to_text(tensor));
-    index_stride_ = layout.strides[0][axis];
-    stride_ = layout.strides[1][axis];
-    layout.dims[axis] = 1;
-    layout_ = merged(layout, subject(request));
-  }
-
-  Layout<2> layout_;
-  std::int64_t length_, extent_, index_stride_, stride_;
-};
+// Calls body(i, at) for each of the member's lines: where it begins in the indices, and in the tensor.
+template <typename Body>
+void for_each_line(const IndexedLines &lines, const Member &member, Body &&body) {
+  for_each_run(lines.begins, share(lines.count, 1, member), [&](std::int64_t, const auto &offsets, std::int64_t count) {
+    for (std::int64_t line = 0; line < count; ++line)
+      body(offsets[0] + line * lines.begins.inner_stride(0), offsets[1] + line * lines.begins.inner_stride(1));
+  });
+}
 
 template <typename T>
 class GatherElementsKernel : public CpuKernel {
  public:
   explicit GatherElementsKernel(const KernelRequest &request)
-      : lines_(request, request.inputs.at(0).shape), indices_(request, lines_.extent()) {}
+      : lines_(request, request.inputs.at(0).shape), indices_(request, lines_.extent) {}
 
   void run(Member &member, const Launch &launch) override {
     const T *x = input<T>(launch, 0);
     T *y = output<T>(launch, 0);
-    lines_.for_each(member, [&](std::int64_t i, std::int64_t at) {
-      for (std::int64_t n = 0; n < lines_.length(); ++n, i += lines_.index_stride())
-        y[i] = x[at + indices_.at(launch, i) * lines_.stride()];
+    for_each_line(lines_, member, [&](std::int64_t i, std::int64_t at) {
+      for (std::int64_t n = 0; n < lines_.length; ++n, i += lines_.index_stride)
+        y[i] = x[at + indices_.at(launch, i) * lines_.stride];
     });
   }
 
  private:
-  const Lines lines_;
+  const IndexedLines lines_;
   const Indices indices_;
 };
 
-// Sums of a line are float32, in the member's part of scratch; only those that are named are looked at.
+// Sums of a line are float32, in the member's part of scratch. Only elements that an index names are touched.
 template <typename T>
 class GatherElementsGradKernel : public CpuKernel {
  public:
   GatherElementsGradKernel(const KernelRequest &request, int team_size)
       : lines_(request, request.outputs[0].shape),
-        indices_(request, lines_.extent()),
+        indices_(request, lines_.extent),
         elements_(element_count(request.outputs[0].shape)) {
-    scratch_bytes = checked_multiply(static_cast<std::uint64_t>(lines_.extent()) * sizeof(float),
+    scratch_bytes = checked_multiply(static_cast<std::uint64_t>(lines_.extent) * sizeof(float),
                                      static_cast<std::uint64_t>(team_size));
   }
 
   void run(Member &member, const Launch &launch) override {
     const T *dy = input<T>(launch, 0);
     T *dx = output<T>(launch, 0);
-    float *sums = static_cast<float *>(launch.scratch) + member.index * lines_.extent();
+    float *sums = static_cast<float *>(launch.scratch) + member.index * lines_.extent;
     const Range cleared = share(elements_, kElementGrain, member);
     std::fill_n(dx + cleared.begin, cleared.size(), T{});
     member.barrier();
-    lines_.for_each(member, [&](std::int64_t first, std::int64_t at) {
+    for_each_line(lines_, member, [&](std::int64_t first, std::int64_t at) {
       const auto each = [&](auto body) {
         std::int64_t i = first;
-        for (std::int64_t n = 0; n < lines_.length(); ++n, i += lines_.index_stride()) body(i, indices_.at(launch, i));
+        for (std::int64_t n = 0; n < lines_.length; ++n, i += lines_.index_stride) body(i, indices_.at(launch, i));
       };
       each([&](std::int64_t, std::int64_t index) { sums[index] = 0; });
       each([&](std::int64_t i, std::int64_t index) { sums[index] += widened(dy[i]); });
-      each([&](std::int64_t, std::int64_t index) { dx[at + index * lines_.stride()] = narrowed<T>(sums[index]); });
+      each([&](std::int64_t, std::int64_t index) { dx[at + index * lines_.stride] = narrowed<T>(sums[index]); });
     });
   }
 
  private:
-  const Lines lines_;
+  const IndexedLines lines_;
   const Indices indices_;
   const std::int64_t elements_;
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_gather(const KernelRequest &request, int) {
-  return std::make_unique<GatherKernel>(request);
-}
+KernelPtr make_gather(const KernelRequest &request, int) { return std::make_unique<GatherKernel>(request); }
 
-std::unique_ptr<CpuKernel> make_gather_grad(const KernelRequest &request, int) {
+KernelPtr make_gather_grad(const KernelRequest &request, int) {
   return make_by_float<GatherGradKernel>(request, request.inputs.at(0));
 }
 
-std::unique_ptr<CpuKernel> make_gather_elements(const KernelRequest &request, int) {
+KernelPtr make_gather_elements(const KernelRequest &request, int) {
   return make_by_size<GatherElementsKernel>(request, request.inputs.at(0).dtype);
 }
 
-std::unique_ptr<CpuKernel> make_gather_elements_grad(const KernelRequest &request, int team_size) {
+KernelPtr make_gather_elements_grad(const KernelRequest &request, int team_size) {
   return make_by_float<GatherElementsGradKernel>(request, request.inputs.at(0), team_size);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -14,13 +14,13 @@
 #include "base/memory.h"
 #include "base/shape.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kRowGrain = 16;         // a multiple of what a register tile holds
-constexpr std::int64_t kPanelBytes = 1 << 20;  // of a panel that is laid out: it stays in a core's cache
-constexpr std::int64_t kSumBytes = 2 << 20;    // of a panel's float32 sums, where they lie apart
-constexpr std::int64_t kLeastPanelRows = 64;   // below, reading b again for each panel costs more
+constexpr std::int64_t kRowGrain = 16;         // a multiple of the rows in a register tile
+constexpr std::int64_t kPanelBytes = 1 << 20;  // of a copied panel, so that it stays in a core's cache
+constexpr std::int64_t kSumBytes = 2 << 20;    // of a panel's float32 sums, where c is narrower
+constexpr std::int64_t kLeastPanelRows = 64;   // with fewer rows, reading b again for each panel costs more
 
 dnnl::engine &engine() {
   static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
@@ -37,8 +37,8 @@ dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, b
           transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
 
-// Elements of K in a panel, by the shape alone. Where b is no transposed matrix oneDNN 2.6 reads it as it lies, and
-// falls from 0.95 to 0.5 of what the processor can do as K grows from 1000 to 50000 (float32; bfloat16: to 0.7).
+// Gives the elements of K in a panel, by the shape alone. oneDNN 2.6 reads a b that is not transposed where it lies.
+// Its speed then falls from 0.95 to 0.5 of the processor's as K grows from 1000 to 50000 (float32; bfloat16: to 0.7).
 std::int64_t panel_depth(const GemmShape &s) {
   struct Depths {
     std::int64_t whole, panel;
@@ -49,15 +49,15 @@ std::int64_t panel_depth(const GemmShape &s) {
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
 
-// oneDNN 2.6 does not look whether it was given memory: its objects are made, and its code is written, at address 0
-// then. So the library asks beforehand for what one product takes. Objects take some tens of KiB, less than the C
-// library keeps at hand of what is freed; code takes up to 36 buffers of 256 KiB, mapped one by one.
+// oneDNN 2.6 does not check whether it was given memory: without memory it makes its objects, and writes its code, at
+// address 0. So the library asks beforehand for as much as one product takes. Objects take some tens of KiB, less than
+// the freed memory that the C library keeps at hand. Code takes up to 36 buffers of 256 KiB, mapped one by one.
 void require_room_for_product() {
   require_mappable(12 << 20, "oneDNN");
   require_heap(96 << 10, "oneDNN");
 }
 
-// oneDNN scales its own bias with the sum, so one that alpha must not scale is added behind.
+// oneDNN scales its own bias with the sum. A bias that alpha must not scale is added afterwards.
 bool adds_bias_behind(const GemmShape &s) { return s.bias && s.alpha != 1; }
 
 dnnl::matmul::primitive_desc describe(const GemmShape &s) {
@@ -75,8 +75,8 @@ dnnl::matmul::primitive_desc describe(const GemmShape &s) {
   return {own_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes, engine()};
 }
 
-// What oneDNN has for the shape: nothing of float16. Of bfloat16 only brgemm: anything else allocates or is slower than
-// float32.
+// Finds oneDNN's implementation of a shape. It has none for float16. For bfloat16 only brgemm is taken: every other one
+// allocates, or is slower than float32.
 std::optional<dnnl::matmul::primitive_desc> find_implementation(const GemmShape &shape) {
   if (shape.in == DType::f16) return std::nullopt;
   if (shape.in == DType::f32) return describe(shape);
@@ -101,8 +101,8 @@ struct Product::State {
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
   std::uint64_t scratch_bytes = 0;
-  std::vector<Seat> seats;                  // none where there is nothing to multiply, or
-  std::unique_ptr<WidenedProduct> widened;  // where oneDNN has no such product
+  std::vector<Seat> seats;                  // none where the product has no terms, or
+  std::unique_ptr<WidenedProduct> widened;  // where oneDNN does not compute it
 };
 
 Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<State>()) {
@@ -153,7 +153,7 @@ std::string Product::implementation() const {
 }
 
 namespace {
-// A product over nothing: what is added to it is all there is.
+// Fills c where the product has no terms: with the bias, with zeros, or not at all where c is added to.
 void fill_rows(const GemmShape &s, const GemmOperands &operands) {
   if (s.accumulate) return;
   const std::size_t row_bytes = static_cast<std::size_t>(s.n) * size_of(s.out);
@@ -220,16 +220,16 @@ Gemm::Part Gemm::cut(Range rows, std::int64_t grain) const {
     const Range own = share(rows.size(), grain, p, count);
     if (own.size() == 0) break;
     for (std::int64_t first_k = 0; first_k == 0 || first_k < shape_.k; first_k += depth_) {
-      GemmShape piece = shape_;
-      piece.m = own.size();
-      piece.k = std::min(depth_, shape_.k - first_k);
-      piece.trans_a = false;
-      piece.accumulate |= first_k > 0;
-      piece.bias &= first_k == 0;
-      if (sums_apart()) piece.out = DType::f32;
-      const auto same = std::ranges::find(part.products, piece, &Product::shape);
+      GemmShape of_panel = shape_;
+      of_panel.m = own.size();
+      of_panel.k = std::min(depth_, shape_.k - first_k);
+      of_panel.trans_a = false;
+      of_panel.accumulate |= first_k > 0;
+      of_panel.bias &= first_k == 0;
+      if (sums_apart()) of_panel.out = DType::f32;
+      const auto same = std::ranges::find(part.products, of_panel, &Product::shape);
       const auto product = static_cast<std::size_t>(same - part.products.begin());
-      if (same == part.products.end()) part.products.emplace_back(piece, 1);
+      if (same == part.products.end()) part.products.emplace_back(of_panel, 1);
       part.panels.push_back({rows.begin + own.begin, first_k, product});
     }
   }
@@ -249,30 +249,32 @@ void Gemm::run(const Member &member, const GemmOperands &operands, void *scratch
     std::byte *c = static_cast<std::byte *>(operands.c) + panel.first_row * shape_.n * out;
     if (sums_apart() && shape_.accumulate && panel.first_k == 0)
       with_float(shape_.out, [&]<typename T>(T) { widen(reinterpret_cast<const T *>(c), sums, count); });
-    GemmOperands piece = operands;
-    piece.a = lays_out() ? lay_out(panel, product.shape(), operands.a, scratch)
-                         : static_cast<const std::byte *>(operands.a) + panel.first_row * shape_.k * in;
-    piece.b = static_cast<const std::byte *>(operands.b) + panel.first_k * shape_.n * in;
-    piece.c = sums_apart() ? static_cast<void *>(sums) : c;
-    product.run(0, piece, product_scratch);
+    GemmOperands of_panel = operands;
+    of_panel.a = lays_out() ? lay_out(panel, product.shape(), operands.a, scratch)
+                            : static_cast<const std::byte *>(operands.a) + panel.first_row * shape_.k * in;
+    of_panel.b = static_cast<const std::byte *>(operands.b) + panel.first_k * shape_.n * in;
+    of_panel.c = sums_apart() ? static_cast<void *>(sums) : c;
+    product.run(0, of_panel, product_scratch);
     if (sums_apart() && panel.first_k + product.shape().k == shape_.k)
       with_float(shape_.out, [&]<typename T>(T) { narrow(sums, reinterpret_cast<T *>(c), count); });
   }
 }
 
-const void *Gemm::lay_out(const Panel &panel, const GemmShape &piece, const void *a, void *rows) const {
+const void *Gemm::lay_out(const Panel &panel, const GemmShape &of_panel, const void *a, void *rows) const {
   if (size_of(shape_.in) == sizeof(float))
-    return lay_out_rows(panel, piece, static_cast<const float *>(a), static_cast<float *>(rows));
-  return lay_out_rows(panel, piece, static_cast<const std::uint16_t *>(a), static_cast<std::uint16_t *>(rows));
+    return lay_out_rows(panel, of_panel, static_cast<const float *>(a), static_cast<float *>(rows));
+  return lay_out_rows(panel, of_panel, static_cast<const std::uint16_t *>(a), static_cast<std::uint16_t *>(rows));
 }
 
 template <typename T>
-const void *Gemm::lay_out_rows(const Panel &panel, const GemmShape &piece, const T *a, T *rows) const {
+const void *Gemm::lay_out_rows(const Panel &panel, const GemmShape &of_panel, const T *a, T *rows) const {
   if (shape_.trans_a)
-    transpose<T>({a + panel.first_k * shape_.m + panel.first_row, shape_.m}, piece.k, piece.m, {rows, piece.k});
+    transpose<T>({a + panel.first_k * shape_.m + panel.first_row, shape_.m}, of_panel.k, of_panel.m,
+                 {rows, of_panel.k});
   else
-    copy_rows<T>({a + panel.first_row * shape_.k + panel.first_k, shape_.k}, piece.m, piece.k, {rows, piece.k});
+    copy_rows<T>({a + panel.first_row * shape_.k + panel.first_k, shape_.k}, of_panel.m, of_panel.k,
+                 {rows, of_panel.k});
   return rows;
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,17 +1,17 @@
-// Sums and maxima along a row in an order fixed by its length alone: element i goes to lane i % kLanes, then the lanes
-// are folded in halves. The same bits on every instruction set, at vector speed.
+// Sums and maxima along a row, at vector speed and with the same bits on every instruction set. The row's length alone
+// fixes the order: element i goes to lane i % kLanes, then the lanes are folded in halves.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 
-#include "backend/cpu/clones.h"
+#include "backend/common/clones.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 inline constexpr std::int64_t kLanes = 32;
 
-// Joins term(0) .. term(count - 1); Join::kStart is what joins to no effect.
+// Joins term(0) .. term(count - 1). Join::kStart changes nothing that it is joined to.
 template <typename Join, typename Term>
 PROTRAIN_INLINE float fold_lanes(std::int64_t count, Join join, Term term) {
   float lanes[kLanes];
@@ -47,4 +47,4 @@ PROTRAIN_INLINE float lane_max(std::int64_t count, Term term) {
   return fold_lanes(count, Larger{}, term);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,11 +1,11 @@
-// CrossEntropy over given logits, and its gradient. Rows are shared out; the loss is summed in double in row order.
+// CrossEntropy over given logits, and its gradient. Members share the rows; the loss is summed in double in row order.
 #include <algorithm>
 
 #include "backend/cpu/floats.h"
 #include "backend/cpu/targets.h"
 #include "base/shape.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 template <typename T>
@@ -81,12 +81,12 @@ class CrossEntropyGrad : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_cross_entropy(const KernelRequest &request, int) {
+KernelPtr make_cross_entropy(const KernelRequest &request, int) {
   return make_by_float<CrossEntropy>(request, request.inputs.at(0));
 }
 
-std::unique_ptr<CpuKernel> make_cross_entropy_grad(const KernelRequest &request, int) {
+KernelPtr make_cross_entropy_grad(const KernelRequest &request, int) {
   return make_by_float<CrossEntropyGrad>(request, request.inputs.at(1));
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,11 +1,11 @@
-// What only moves elements, of any type: lists of strided copies, transposes of the innermost dim, Trilu.
+// Operators that only move elements, of any type: lists of strided copies, transposes of the innermost dim, Trilu.
 #include <cstring>
 
+#include "backend/common/moves.h"
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/transpose.h"
-#include "backend/moves.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 template <typename T>
@@ -52,11 +52,11 @@ class MovesKernel : public CpuKernel {
   std::int64_t filled_ = 0;
 };
 
-// The tile-wise transpose of dims whose order changes the innermost one.
+// A copy whose innermost dims differ on its two sides, made tile by tile.
 template <typename T>
 class TiledTranspose : public CpuKernel {
  public:
-  // `layout` is merged; `row` is the dim along which the input is contiguous.
+  // `layout` is merged. `row` is the dim along which the input is contiguous.
   TiledTranspose(const Layout<2> &layout, std::size_t row) {
     const std::size_t last = layout.dims.size() - 1;
     columns_ = layout.dims[row];
@@ -90,11 +90,11 @@ class TiledTranspose : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_moves(const KernelRequest &request, int) {
+KernelPtr make_moves(const KernelRequest &request, int) {
   return make_by_size<MovesKernel>(request, request.inputs.at(0).dtype, moves_of(request));
 }
 
-std::unique_ptr<CpuKernel> make_transpose(const KernelRequest &request, int team_size) {
+KernelPtr make_transpose(const KernelRequest &request, int team_size) {
   const Layout<2> layout = moves_of(request).list[0].layout;
   const auto contiguous = std::find(layout.strides[0].begin(), layout.strides[0].end(), 1);
   if (layout.count() > 0 && layout.inner_stride(0) != 1 && contiguous != layout.strides[0].end()) {
@@ -107,7 +107,8 @@ std::unique_ptr<CpuKernel> make_transpose(const KernelRequest &request, int team
 }
 
 namespace {
-// Keeps the upper (column >= row + k) or lower (column <= row + k) part of the last two dims, zeroes the other.
+// Trilu keeps the upper (column >= row + k) or the lower (column <= row + k) part of the last two dims. The rest
+// becomes 0.
 template <typename T>
 class TriluKernel : public CpuKernel {
  public:
@@ -140,8 +141,8 @@ class TriluKernel : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_trilu(const KernelRequest &request, int) {
+KernelPtr make_trilu(const KernelRequest &request, int) {
   return make_by_size<TriluKernel>(request, request.outputs[0].dtype);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

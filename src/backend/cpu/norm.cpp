@@ -1,18 +1,18 @@
-// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over blocks of fixed
-// length and then up a fixed tree: the bits depend on the number of elements alone.
+// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, over parts of fixed
+// length and then over the parts in a fixed tree. The bits depend on the number of elements alone.
 #include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kBlock = 4096;
+constexpr std::int64_t kPart = 4096;
 constexpr int kLanes = 16;
 
 template <typename T>
-struct Block {
+struct Loops {
   PROTRAIN_CLONES static double sum(const T *x, std::int64_t count) {
     const auto square = [x](std::int64_t i) {
       const auto value = static_cast<double>(widened(x[i]));
@@ -35,42 +35,42 @@ class SquaredNorm : public CpuKernel {
   explicit SquaredNorm(const KernelRequest &request) {
     for (const graph::Type &type : request.inputs) {
       require_dtype(request, type, request.inputs[0].dtype);
-      const std::int64_t elements = element_count(type.shape), blocks = (elements + kBlock - 1) / kBlock;
-      tensors_.push_back({elements, blocks_, blocks});
-      blocks_ += blocks;
+      const std::int64_t elements = element_count(type.shape), parts = (elements + kPart - 1) / kPart;
+      tensors_.push_back({elements, parts_, parts});
+      parts_ += parts;
     }
-    scratch_bytes = static_cast<std::uint64_t>(blocks_) * sizeof(double);
+    scratch_bytes = static_cast<std::uint64_t>(parts_) * sizeof(double);
   }
 
   void run(Member &member, const Launch &launch) override {
     auto *sums = static_cast<double *>(launch.scratch);
-    const Range own = share(blocks_, 1, member);
+    const Range own = share(parts_, 1, member);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const Tensor &tensor = tensors_[i];
       const T *x = input<T>(launch, i);
-      const std::int64_t end = std::min(own.end - tensor.first, tensor.blocks);
+      const std::int64_t end = std::min(own.end - tensor.first, tensor.parts);
       for (std::int64_t b = std::max<std::int64_t>(own.begin - tensor.first, 0); b < end; ++b)
-        sums[tensor.first + b] = Block<T>::sum(x + b * kBlock, std::min(kBlock, tensor.elements - b * kBlock));
+        sums[tensor.first + b] = Loops<T>::sum(x + b * kPart, std::min(kPart, tensor.elements - b * kPart));
     }
     member.barrier();
     if (member.index != 0) return;
     for (std::size_t i = 0; i < tensors_.size(); ++i)
-      if (auto *to = optional_output<double>(launch, i)) *to = joined(sums + tensors_[i].first, tensors_[i].blocks);
+      if (auto *to = optional_output<double>(launch, i)) *to = joined(sums + tensors_[i].first, tensors_[i].parts);
   }
 
  private:
   struct Tensor {
-    std::int64_t elements, first, blocks;  // first: of its blocks, among those of all tensors
+    std::int64_t elements, first, parts;  // first: the number of its first part, among those of all tensors
   };
 
-  static double joined(double *sums, std::int64_t blocks) {
-    for (std::int64_t width = 1; width < blocks; width *= 2)
-      for (std::int64_t b = 0; b + width < blocks; b += 2 * width) sums[b] += sums[b + width];
-    return blocks > 0 ? sums[0] : 0;
+  static double joined(double *sums, std::int64_t parts) {
+    for (std::int64_t width = 1; width < parts; width *= 2)
+      for (std::int64_t b = 0; b + width < parts; b += 2 * width) sums[b] += sums[b + width];
+    return parts > 0 ? sums[0] : 0;
   }
 
   std::vector<Tensor> tensors_;
-  std::int64_t blocks_ = 0;
+  std::int64_t parts_ = 0;
 };
 
 class LossScale : public CpuKernel {
@@ -124,22 +124,16 @@ class GradientScale : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_loss_scale(const KernelRequest &, int) { return std::make_unique<LossScale>(); }
+KernelPtr make_loss_scale(const KernelRequest &, int) { return std::make_unique<LossScale>(); }
 
-std::unique_ptr<CpuKernel> make_squared_norm(const KernelRequest &request, int) {
+KernelPtr make_squared_norm(const KernelRequest &request, int) {
   return make_by_float<SquaredNorm>(request, request.inputs.at(0));
 }
 
-std::unique_ptr<CpuKernel> make_global_norm(const KernelRequest &request, int) {
-  return std::make_unique<GlobalNorm>(request);
-}
+KernelPtr make_global_norm(const KernelRequest &request, int) { return std::make_unique<GlobalNorm>(request); }
 
-std::unique_ptr<CpuKernel> make_scaled_norm(const KernelRequest &request, int) {
-  return std::make_unique<ScaledNorm>(request);
-}
+KernelPtr make_scaled_norm(const KernelRequest &request, int) { return std::make_unique<ScaledNorm>(request); }
 
-std::unique_ptr<CpuKernel> make_gradient_scale(const KernelRequest &request, int) {
-  return std::make_unique<GradientScale>(request);
-}
+KernelPtr make_gradient_scale(const KernelRequest &request, int) { return std::make_unique<GradientScale>(request); }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,14 +1,14 @@
-// LayerNormalization and RMSNormalization, and their gradients. Tensors are seen as (rows, width). Rows are shared out;
-// gradients of scale and bias are summed over blocks of rows fixed by the shape, then over the blocks in order.
+// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). Members share the rows.
+// Gradients of scale and bias are summed over blocks of rows that the shape fixes, then over the blocks in order.
 #include <algorithm>
 #include <cmath>
 
-#include "backend/axes.h"
+#include "backend/common/axes.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/lanes.h"
 #include "base/shape.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 void require_scale(const KernelRequest &request, std::size_t scale, const NormalizedRows &dims) {
@@ -18,7 +18,7 @@ void require_scale(const KernelRequest &request, std::size_t scale, const Normal
 }
 
 struct Moments {
-  float mean = 0, inverse = 0;  // of a row; inverse: 1 / standard deviation, or 1 / root mean square
+  float mean = 0, inverse = 0;  // inverse: 1 / standard deviation, or 1 / root mean square
 };
 
 template <bool centered>
@@ -31,7 +31,7 @@ PROTRAIN_INLINE Moments moments(const float *x, std::int64_t width, float epsilo
 
 struct RowOperands {
   const float *x, *scale, *bias;  // bias may be nullptr
-  float *y;                       // may be x; nullptr: only the moments are wanted
+  float *y;                       // may be x; nullptr: only mean and inverse are wanted
 };
 
 template <bool centered>
@@ -60,11 +60,11 @@ struct GradOperands {
   const float *dy = nullptr, *x = nullptr, *scale = nullptr;
   Moments moments = {};
   float *dx = nullptr, *dscale = nullptr,
-        *dbias = nullptr;  // any may stay nullptr; dx may be dy, the last two are added to
+        *dbias = nullptr;  // any may be nullptr; dx may be dy; the last two are added to
 };
 
 // With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)), dscale += dy * n,
-// dbias += dy. Without centering, mean(g) is left out.
+// dbias += dy. Without centering there is no mean(g).
 template <bool centered>
 PROTRAIN_INLINE void normalize_grad(const GradOperands &row, std::int64_t width) {
   const float *const dy = row.dy, *const x = row.x, *const scale = row.scale;
@@ -193,7 +193,7 @@ class NormalizationGradKernel : public CpuKernel {
     return {rows_.room(rooms, member, 0), rows_.room(rooms, member, 1), rows_.room(rooms, member, 2)};
   }
 
-  // `all` has what is the same for each row.
+  // `all` holds the operands that are the same for each row.
   void run_rows(Range rows, const Launch &launch, const GradOperands &all, const Rooms &rooms) const {
     const float *mean = centered_ ? input<float>(launch, 3) : nullptr, *inverse = input<float>(launch, rest_ - 1);
     const T *rest = optional_input<T>(launch, rest_);
@@ -207,7 +207,7 @@ class NormalizationGradKernel : public CpuKernel {
       if (dx) row.dx = rows_.place(dx + at, rooms.dy);
       (centered_ ? layer_row_grad : rms_row_grad)(row, dims_.width);
       if (dx) rows_.write(row.dx, dx + at);
-      if (dx && rest) {  // what is stored is rounded, as it would be without a rest
+      if (dx && rest) {  // dx is rounded before, as it would be if there were no rest
         rows_.read(dx + at, row.dx);
         add(rows_.read(rest + at, rooms.x), row.dx, dims_.width);
         rows_.write(row.dx, dx + at);
@@ -215,7 +215,7 @@ class NormalizationGradKernel : public CpuKernel {
     }
   }
 
-  // In the order of blocks, in the place of the first.
+  // Joins the blocks' sums in their order, into the first.
   void sum_blocks(float *partial, Range columns, T *to) const {
     float *total = partial + columns.begin;
     for (std::int64_t b = 1; b < blocks_; ++b) add(total + b * sums_ * dims_.width, total, columns.size());
@@ -225,19 +225,19 @@ class NormalizationGradKernel : public CpuKernel {
   const bool centered_;
   const std::size_t rest_;  // the input that dx is added to
   const NormalizedRows dims_;
-  const std::int64_t block_, blocks_;  // rows in a block; blocks
-  std::int64_t sums_ = 0;              // of dscale and dbias, those that are wanted
+  const std::int64_t block_, blocks_;  // rows in a block; number of blocks
+  std::int64_t sums_ = 0;              // dscale and dbias, as far as they are wanted
   const FloatRows<T> rows_;
   std::uint64_t rooms_at_;  // in scratch, behind the blocks' sums
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_normalization(const KernelRequest &request, int team_size) {
+KernelPtr make_normalization(const KernelRequest &request, int team_size) {
   return make_by_float<NormalizationKernel>(request, request.inputs.at(0), team_size);
 }
 
-std::unique_ptr<CpuKernel> make_normalization_grad(const KernelRequest &request, int team_size) {
+KernelPtr make_normalization_grad(const KernelRequest &request, int team_size) {
   return make_by_float<NormalizationGradKernel>(request, request.inputs.at(0), team_size);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

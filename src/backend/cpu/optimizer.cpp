@@ -1,75 +1,24 @@
-// Updates of weights in place, and the check that a scalar is finite.
-#include "arith/optimizer.h"
+// Updates of weights in place, and the check that scalars are finite.
+#include <cmath>
 
-#include "backend/cpu/device.h"
-#include "backend/cpu/floats.h"
-#include "backend/optimizer_step.h"
+#include "backend/common/host_update.h"
+#include "backend/cpu/kernel.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kLine = 32;  // 16-bit numbers of a cache line: no two members write to one
-
-template <typename Step, typename At>
-PROTRAIN_INLINE void update_range(const Step &step, const arith::Treatment &treatment, const At &arrays, Range range) {
-  const Step s = step;
-  const arith::Treatment t = treatment;
-  const At at = arrays;
-#pragma GCC ivdep  // the arrays lie apart
-  for (std::int64_t i = range.begin; i < range.end; ++i) update(s, t, at, i);
-}
-
-#define PROTRAIN_UPDATE(STEP, ...)                                                                                   \
-  PROTRAIN_CLONES void update_all(const STEP &step, const arith::Treatment &t, const __VA_ARGS__ &at, Range range) { \
-    update_range(step, t, at, range);                                                                                \
-  }
-#define PROTRAIN_UPDATES(...)                \
-  PROTRAIN_UPDATE(arith::AdamW, __VA_ARGS__) \
-  PROTRAIN_UPDATE(arith::Sgd, __VA_ARGS__)
-PROTRAIN_UPDATES(UpdateArrays<WholeWeights, float>)
-PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, float>)
-PROTRAIN_UPDATES(UpdateArrays<SplitWeights<bf16>, bf16>)
-PROTRAIN_UPDATES(UpdateArrays<SplitWeights<f16>, float>)
-PROTRAIN_UPDATES(UpdateArrays<SplitWeights<f16>, f16>)
-#undef PROTRAIN_UPDATES
-#undef PROTRAIN_UPDATE
-
-template <typename Weights, typename Gradient>
 class Update : public CpuKernel {
  public:
-  explicit Update(const UpdateRequest &request)
-      : optimizer_(request.optimizer), elements_(request.elements), earlier_(request.earlier) {}
-
-  void run(Member &member, const Launch &launch) override {
-    const std::size_t count = elements_.size();
-    if (*input<std::uint32_t>(launch, count) != 0) return;
-    const OptimizerNumbers &numbers = earlier_ ? launch.scalars->earlier : launch.scalars->update;
-    const arith::Treatment treatment = treatment_of(optimizer_.clip_value, optional_input<float>(launch, count + 1));
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto at = UpdateArrays<Weights, Gradient>::of(launch, i, optimizer_.state_count());
-      const Range range = share(elements_[i], kLine, member);
-      if (optimizer_.kind == Optimizer::Kind::adamw)
-        update_all(numbers.adamw, treatment, at, range);
-      else
-        update_all(numbers.sgd, treatment, at, range);
-    }
-  }
+  explicit Update(const UpdateRequest &request) : update_(make_host_update(request)) {}
+  void run(Member &member, const Launch &launch) override { update_->run(member, launch); }
 
  private:
-  const Optimizer optimizer_;
-  const std::vector<std::int64_t> elements_;
-  const bool earlier_;
+  const std::unique_ptr<HostUpdate> update_;
 };
-
-template <typename T>
-std::unique_ptr<CpuKernel> make_split_update(const UpdateRequest &request) {
-  if (request.gradient == DType::f32) return std::make_unique<Update<SplitWeights<T>, float>>(request);
-  return std::make_unique<Update<SplitWeights<T>, T>>(request);
-}
 
 class Check : public CpuKernel {
  public:
-  Check(DType dtype, const std::vector<std::uint32_t> &marks) : dtype_(dtype), marks_(marks) {
+  Check(DType dtype, const std::vector<std::uint32_t> &words) : dtype_(dtype), words_(words) {
     require(dtype == DType::f32 || dtype == DType::f64, Code::unsupported, "check",
             "the cpu checks float32 and float64 scalars, these are {}", name_of(dtype));
   }
@@ -77,32 +26,23 @@ class Check : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     if (member.index != 0) return;
     auto &status = *output<std::uint32_t>(launch, 0);
-    for (std::size_t i = 0; i < marks_.size() && status == 0; ++i) {
+    for (std::size_t i = 0; i < words_.size() && status == 0; ++i) {
       const double value = dtype_ == DType::f32 ? *input<float>(launch, i) : *input<double>(launch, i);
-      if (!std::isfinite(value)) status = marks_[i];
+      if (!std::isfinite(value)) status = words_[i];
     }
     if (auto *copy = optional_output<std::uint32_t>(launch, 1)) *copy = status;
   }
 
  private:
   const DType dtype_;
-  const std::vector<std::uint32_t> marks_;
+  const std::vector<std::uint32_t> words_;
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_update(const UpdateRequest &request) {
-  for (std::int64_t elements : request.elements)
-    require(elements >= 0, Code::internal, "update", "{} elements", elements);
-  if (request.weights == DType::f32 && request.gradient == DType::f32)
-    return std::make_unique<Update<WholeWeights, float>>(request);
-  const bool narrow = request.weights == DType::bf16 || request.weights == DType::f16;
-  require(narrow && (request.gradient == request.weights || request.gradient == DType::f32), Code::unsupported,
-          "update", "of {} weights by {} gradients", name_of(request.weights), name_of(request.gradient));
-  return request.weights == DType::bf16 ? make_split_update<bf16>(request) : make_split_update<f16>(request);
+KernelPtr make_update(const UpdateRequest &request) { return std::make_unique<Update>(request); }
+
+KernelPtr make_check(DType dtype, const std::vector<std::uint32_t> &words) {
+  return std::make_unique<Check>(dtype, words);
 }
 
-std::unique_ptr<CpuKernel> make_check(DType dtype, const std::vector<std::uint32_t> &marks) {
-  return std::make_unique<Check>(dtype, marks);
-}
-
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,21 +1,21 @@
-// ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in float32 and an order that depends on shapes alone.
+// ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in float32 and in an order that depends on shapes alone.
 //
-// Neighbouring axes that are both kept or both reduced are merged, the innermost of what results is the row. Rows that
-// are kept are joined element by element; rows that are reduced are folded along lanes, in segments. What belongs to
-// one result is cut into blocks of rows or segments; members take blocks, and the blocks' results are joined in order.
+// Neighbouring axes that are both kept or both reduced are merged. The innermost of the merged axes is the row. Kept
+// rows are joined element by element; reduced rows are folded along vector lanes, in segments. The rows or segments of
+// one result are cut into blocks. Members take blocks, and the blocks' results are joined in order.
 #include <algorithm>
 
-#include "backend/axes.h"
+#include "backend/common/axes.h"
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/lanes.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kMostBlocks = 128;  // of one result
-constexpr std::int64_t kPiece = 1024;      // elements of a kept row that one task takes: they stay in the first cache
-constexpr std::int64_t kSegment = 4096;    // elements of a reduced row folded at once
+constexpr std::int64_t kMostBlocks = 128;  // for one result
+constexpr std::int64_t kStrip = 1024;      // elements of a kept row in one task; they stay in the first cache
+constexpr std::int64_t kSegment = 4096;    // elements of a reduced row that are folded at once
 
 template <typename Join, typename T>
 struct Loops {
@@ -33,7 +33,7 @@ struct Loops {
   }
 };
 
-// Where element `index` of a walk lies.
+// Says where element `index` of a walk lies.
 std::int64_t offset_of(const Layout<1> &layout, std::int64_t index) {
   std::int64_t offset = 0;
   for (std::size_t axis = layout.dims.size(); axis-- > 0; index /= layout.dims[axis])
@@ -65,12 +65,12 @@ class ReduceKernel : public CpuKernel {
     const T *x = input<T>(launch, 0);
     T *y = output<T>(launch, 0);
     float *partial = static_cast<float *>(launch.scratch);  // (results, blocks, width)
-    const std::int64_t pieces = (width_ + kPiece - 1) / kPiece;
-    const Range tasks = share(results_ * blocks_ * pieces, 1, member);
+    const std::int64_t strips = (width_ + kStrip - 1) / kStrip;
+    const Range tasks = share(results_ * blocks_ * strips, 1, member);
     for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
-      const std::int64_t slot = task / pieces, first = task % pieces * kPiece;
-      const Range columns{first, std::min(first + kPiece, width_)};
-      alignas(64) float own[kPiece];
+      const std::int64_t slot = task / strips, first = task % strips * kStrip;
+      const Range columns{first, std::min(first + kStrip, width_)};
+      alignas(64) float own[kStrip];
       float *to = blocks_ > 1 ? partial + slot * width_ + first : own;
       reduce_block(x + offset_of(kept_, slot / blocks_), slot % blocks_, columns, to);
       if (blocks_ == 1) Loops<Join, T>::divide(own, divisor_, y + slot * width_ + first, columns.size());
@@ -81,11 +81,11 @@ class ReduceKernel : public CpuKernel {
   }
 
  private:
-  // Merges axes and deals them out: the innermost is the row, the others go to kept_ or reduced_.
+  // Merges the axes and sorts them: the innermost is the row, the others go to kept_ or reduced_.
   void lay_out(const Shape &shape, const std::vector<bool> &reduced) {
     const Strides strides = row_major_strides(shape);
     bool row_known = false, last_kept = true;
-    Layout<1> *outer = nullptr;  // where the last axis went, unless to the row
+    Layout<1> *outer = nullptr;  // where the last axis went, unless it is the row
     for (std::size_t axis = shape.size(); axis-- > 0;) {
       if (shape[axis] == 1) continue;
       const bool keeps = !reduced[axis];
@@ -104,7 +104,7 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  // One block's rows or segments into `to`, whose first element is column columns.begin.
+  // Reduces one block's rows or segments into `to`, whose first element is column columns.begin.
   void reduce_block(const T *from, std::int64_t block, Range columns, float *to) const {
     const Range units{block * block_, std::min((block + 1) * block_, rows_ * segments_)};
     std::fill_n(to, columns.size(), Join::kStart);
@@ -120,7 +120,7 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  // Joins the blocks of results [range.begin, range.end), in order, in the place of the first.
+  // Joins the blocks of results [range.begin, range.end) in their order, into the first block.
   void join_blocks(Range range, float *partial, T *y) const {
     for (std::int64_t at = range.begin; at < range.end;) {
       const std::int64_t column = at % width_, count = std::min(width_ - column, range.end - at);
@@ -132,7 +132,7 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  Layout<1> kept_, reduced_;  // axes but the row
+  Layout<1> kept_, reduced_;  // all axes but the row
   std::int64_t row_ = 1;
   bool row_kept_ = true;
   float divisor_ = 1;
@@ -143,10 +143,10 @@ class ReduceKernel : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_reduce(const KernelRequest &request, int) {
+KernelPtr make_reduce(const KernelRequest &request, int) {
   const DType dtype = request.inputs.at(0).dtype;
   if (dtype == DType::i64 || dtype == DType::i32) return make_reduce_integers(request);
-  return by_float(request, request.inputs[0], [&]<typename T>(T) -> std::unique_ptr<CpuKernel> {
+  return by_float(request, request.inputs[0], [&]<typename T>(T) -> KernelPtr {
     const std::string &op = request.node.op;
     if (op == "ReduceMax") return std::make_unique<ReduceKernel<T, Larger>>(request);
     if (op == "ReduceMin") return std::make_unique<ReduceKernel<T, Smaller>>(request);
@@ -154,4 +154,4 @@ std::unique_ptr<CpuKernel> make_reduce(const KernelRequest &request, int) {
   });
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,11 +1,11 @@
-// ReduceSum, ReduceMax, ReduceMin of int64 and int32: counts of labels, lengths of masks. Small, hence element by
-// element; sums wrap.
+// ReduceSum, ReduceMax, ReduceMin of int64 and int32. They count labels and lengths of masks, so they are small and go
+// element by element. Sums wrap.
 #include <algorithm>
 #include <limits>
 
 #include "backend/cpu/elementwise.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 template <typename T>
@@ -61,10 +61,10 @@ class ReduceIntegers : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_reduce_integers(const KernelRequest &request) {
+KernelPtr make_reduce_integers(const KernelRequest &request) {
   require(request.node.op != "ReduceMean", Code::unsupported, subject(request), "the cpu has no mean of integers");
   if (request.inputs.at(0).dtype == DType::i32) return std::make_unique<ReduceIntegers<std::int32_t>>(request);
   return std::make_unique<ReduceIntegers<std::int64_t>>(request);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,14 +1,14 @@
-// Rotary position embedding: pairs of the last dim are turned by an angle per position. The gradient is the same
-// operator with the angle negated.
+// Rotary position embedding: pairs of the last dim are rotated by an angle that depends on the position. The gradient
+// is the same operator with the negated angle.
 #include <algorithm>
 
 #include "backend/cpu/floats.h"
 #include "base/shape.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-// One head at one position: `half` pairs. sign is 1, or -1 to turn back.
+// Rotates `half` pairs of one head at one position. sign is 1, or -1 to rotate back.
 template <typename T>
 struct Turns {
   PROTRAIN_CLONES static void halves(const T *x, const T *cosine, const T *sine, float sign, T *y, std::int64_t half) {
@@ -58,7 +58,7 @@ class RotaryKernel : public CpuKernel {
     T *y = output<T>(launch, 0);
     const Range mine = share(positions_ * heads_, 1, member);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      const std::int64_t position = i / heads_;  // in all batch rows; a table of one batch row is read again and again
+      const std::int64_t position = i / heads_;  // in all batch rows; these may share one table
       const T *cosine = input<T>(launch, 1) + position % table_rows_[0] * half_;
       const T *sine = input<T>(launch, 2) + position % table_rows_[1] * half_;
       const T *from = x + i * dims_;
@@ -76,9 +76,9 @@ class RotaryKernel : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_rotary(const KernelRequest &request, int) {
+KernelPtr make_rotary(const KernelRequest &request, int) {
   for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
   return make_by_float<RotaryKernel>(request, request.inputs.at(0));
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,15 +1,15 @@
-// Softmax, LogSoftmax and their gradients. Lines along the axis are shared out; where they are not contiguous float32,
-// they are copied to scratch and back.
+// Softmax, LogSoftmax and their gradients. Members share the lines along the axis. Lines that are no contiguous float32
+// are copied to scratch and back.
 #include "arith/math.h"
 
-#include "backend/axes.h"
+#include "backend/common/axes.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/lanes.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-// A line of `count`; `to` may be either operand.
+// Works on a line of `count`. The result may be either operand.
 using Line = void (*)(const float *x, float *y, std::int64_t count);
 using GradLine = void (*)(const float *dy, const float *y, float *dx, std::int64_t count);
 
@@ -49,23 +49,23 @@ template <typename T>
 class SoftmaxKernel : public CpuKernel {
  public:
   SoftmaxKernel(const KernelRequest &request, Line work, int team_size)
-      : lanes_(request, request.outputs[0].shape, -1), rows_(lanes_.length, lanes_.inner, 1), work_(work) {
+      : lines_(request, request.outputs[0].shape, -1), rows_(lines_.length, lines_.inner, 1), work_(work) {
     scratch_bytes = rows_.scratch_bytes(team_size);
   }
 
   void run(Member &member, const Launch &launch) override {
-    const Range mine = share(lanes_.count, 1, member);
+    const Range mine = share(lines_.count, 1, member);
     float *room = rows_.room(launch.scratch, member, 0);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      T *y = output<T>(launch, 0) + lanes_.begin(i);
+      T *y = output<T>(launch, 0) + lines_.begin(i);
       float *to = rows_.place(y, room);
-      work_(rows_.read(input<T>(launch, 0) + lanes_.begin(i), room), to, lanes_.length);
+      work_(rows_.read(input<T>(launch, 0) + lines_.begin(i), room), to, lines_.length);
       rows_.write(to, y);
     }
   }
 
  private:
-  const Lanes lanes_;
+  const AxisLines lines_;
   const FloatRows<T> rows_;
   const Line work_;
 };
@@ -74,38 +74,38 @@ template <typename T>
 class SoftmaxGradKernel : public CpuKernel {
  public:
   SoftmaxGradKernel(const KernelRequest &request, GradLine work, int team_size)
-      : lanes_(request, request.outputs[0].shape, -1), rows_(lanes_.length, lanes_.inner, 2), work_(work) {
+      : lines_(request, request.outputs[0].shape, -1), rows_(lines_.length, lines_.inner, 2), work_(work) {
     scratch_bytes = rows_.scratch_bytes(team_size);
   }
 
   void run(Member &member, const Launch &launch) override {
-    const Range mine = share(lanes_.count, 1, member);
+    const Range mine = share(lines_.count, 1, member);
     float *dy_room = rows_.room(launch.scratch, member, 0), *y_room = rows_.room(launch.scratch, member, 1);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      const T *dy = input<T>(launch, 0) + lanes_.begin(i), *y = input<T>(launch, 1) + lanes_.begin(i);
-      T *dx = output<T>(launch, 0) + lanes_.begin(i);
+      const T *dy = input<T>(launch, 0) + lines_.begin(i), *y = input<T>(launch, 1) + lines_.begin(i);
+      T *dx = output<T>(launch, 0) + lines_.begin(i);
       float *to = rows_.place(dx, dy_room);
-      work_(rows_.read(dy, dy_room), rows_.read(y, y_room), to, lanes_.length);
+      work_(rows_.read(dy, dy_room), rows_.read(y, y_room), to, lines_.length);
       rows_.write(to, dx);
     }
   }
 
  private:
-  const Lanes lanes_;
+  const AxisLines lines_;
   const FloatRows<T> rows_;
   const GradLine work_;
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_softmax(const KernelRequest &request, int team_size) {
+KernelPtr make_softmax(const KernelRequest &request, int team_size) {
   const Line work = request.node.op == "Softmax" ? softmax_line : log_softmax_line;
   return make_by_float<SoftmaxKernel>(request, request.inputs.at(0), work, team_size);
 }
 
-std::unique_ptr<CpuKernel> make_softmax_grad(const KernelRequest &request, int team_size) {
+KernelPtr make_softmax_grad(const KernelRequest &request, int team_size) {
   for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
   const GradLine work = request.node.op == "SoftmaxGrad" ? softmax_grad_line : log_softmax_grad_line;
   return make_by_float<SoftmaxGradKernel>(request, request.inputs.at(0), work, team_size);
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 Targets::Targets(const KernelRequest &request, std::size_t labels, std::int64_t classes)
     : labels_(labels),
@@ -31,14 +31,6 @@ std::int64_t Targets::counted(const Launch &launch) const {
   std::int64_t count = 0;
   for (std::int64_t i = 0; i < rows_; ++i) count += at(launch, i) != kIgnored;
   return count;
-}
-
-Reduction reduction_of(const KernelRequest &request) {
-  const std::string name = request.node.attributes.text("reduction", "mean");
-  if (name == "mean") return Reduction::mean;
-  if (name == "sum") return Reduction::sum;
-  require(name == "none", Code::unsupported, subject(request), "reduction \"{}\" is none of mean, sum, none", name);
-  return Reduction::none;
 }
 
 namespace {
@@ -97,4 +89,4 @@ template void softmax_gradient(const bf16 *x, std::int64_t count, float lse, flo
                                bf16 *to);
 template void softmax_gradient(const f16 *x, std::int64_t count, float lse, float factor, std::int64_t label, f16 *to);
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

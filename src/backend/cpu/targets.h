@@ -1,23 +1,24 @@
-// What the two losses share: labels that are checked as they are read, and the arithmetic of one row of logits.
+// Labels, checked as they are read, and the arithmetic of one row of logits, for both losses.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "backend/common/reduction.h"
 #include "backend/cpu/kernel.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
-// How a loss reads its labels: type, number of classes, what to ignore.
+// The labels of a loss: their type, the number of classes, and the label that is ignored.
 class Targets {
  public:
   // `labels` is the index of the labels among the inputs.
   Targets(const KernelRequest &request, std::size_t labels, std::int64_t classes);
 
   static constexpr std::int64_t kIgnored = -1;
-  // The class of row i or kIgnored; Code::arg where the label is neither a class nor the ignored one.
+  // The class of row i, or kIgnored. Code::arg where the label is neither a class nor the ignored one.
   std::int64_t at(const Launch &launch, std::int64_t row) const;
-  // Rows that are not ignored.
+  // Counts the rows that are not ignored.
   std::int64_t counted(const Launch &launch) const;
 
  private:
@@ -28,14 +29,12 @@ class Targets {
   std::string subject_;
 };
 
-enum class Reduction : std::uint8_t { mean, sum, none };
-Reduction reduction_of(const KernelRequest &request);
-
-// Of rows of any float type (floats.h). log(sum(exp(x))), the sum in double over runs of fixed length.
+// log(sum(exp(x))) of a row of any float type (floats.h). Runs of fixed length are summed in float32, the runs in
+// double.
 template <typename T>
 double log_sum_exp(const T *x, std::int64_t count);
-// to = factor * exp(x - lse), less `factor` at `label`: the gradient of a row's loss. May be in place.
+// to = factor * exp(x - lse), less `factor` at `label`: the gradient of a row's loss. `to` may be x.
 template <typename T>
 void softmax_gradient(const T *x, std::int64_t count, float lse, float factor, std::int64_t label, T *to);
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -4,17 +4,17 @@
 #include <cstring>
 
 #include "arith/f16.h"
-#include "backend/cpu/clones.h"
+#include "backend/common/clones.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kLine = 64, kPack = 16;  // bytes of a cache line, and of what is loaded as one
+constexpr std::int64_t kLine = 64, kPack = 16;  // bytes in a cache line, and in a pack, which is loaded at once
 
 using Four = std::uint32_t __attribute__((vector_size(kPack)));
 using Eight = std::uint16_t __attribute__((vector_size(kPack)));
 
-// Elements of a and b in turns, from their lower and their upper halves.
+// Takes elements of a and b in turns: `lower` from their lower halves, `upper` from their upper halves.
 PROTRAIN_INLINE Four lower(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
 PROTRAIN_INLINE Four upper(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
 PROTRAIN_INLINE Eight lower(Eight a, Eight b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
@@ -31,7 +31,7 @@ struct PackOf<2> {
   using Type = Eight;
 };
 
-// A square of packs. Joining rows i and i + half in turns, log2(rows) times, is a transpose.
+// A square of packs. It is transposed by taking elements of rows i and i + half in turns, log2(rows) times.
 template <typename T>
 PROTRAIN_INLINE void transpose_square(ConstRows<T> from, Rows<T> to) {
   constexpr int kRows = kPack / sizeof(T);
@@ -90,4 +90,4 @@ template void copy_rows(ConstRows<float>, std::int64_t, std::int64_t, Rows<float
 template void copy_rows(ConstRows<arith::bf16>, std::int64_t, std::int64_t, Rows<arith::bf16>);
 template void copy_rows(ConstRows<arith::f16>, std::int64_t, std::int64_t, Rows<arith::f16>);
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 template <typename T>
 struct ConstRows {
@@ -16,11 +16,11 @@ struct Rows {
   std::int64_t ld;
 };
 
-// to[j][i] = from[i][j] for i < rows, j < columns. T: of 4 or 2 bytes.
+// to[j][i] = from[i][j] for i < rows, j < columns. T has 4 or 2 bytes.
 template <typename T>
 void transpose(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to);
 // to[i][j] = from[i][j]
 template <typename T>
 void copy_rows(ConstRows<T> from, std::int64_t rows, std::int64_t columns, Rows<T> to);
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

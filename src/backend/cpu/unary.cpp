@@ -7,7 +7,7 @@
 #include "backend/cpu/elementwise.h"
 #include "backend/cpu/floats.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 using arith::Coefficients;
@@ -31,7 +31,7 @@ struct Loops {
   }
 };
 
-// Operators with a bool result; k of IsInf says whether positive (a) and negative (b) infinities count.
+// Operators with a bool result. The coefficients of IsInf say whether positive (a) and negative (b) infinities count.
 template <typename T, typename Holds>
 void predicate(const void *from, void *to, std::int64_t count, Holds holds) {
   const T *x = static_cast<const T *>(from);
@@ -173,7 +173,7 @@ class UnaryGradKernel : public CpuKernel {
 };
 }  // namespace
 
-std::unique_ptr<CpuKernel> make_unary(const KernelRequest &request, int) {
+KernelPtr make_unary(const KernelRequest &request, int) {
   if (request.node.op == "Not") {
     require_dtype(request, request.inputs[0], DType::boolean);
     return std::make_unique<UnaryKernel>(request, kNot);
@@ -183,7 +183,7 @@ std::unique_ptr<CpuKernel> make_unary(const KernelRequest &request, int) {
   });
 }
 
-std::unique_ptr<CpuKernel> make_unary_grad(const KernelRequest &request, int) {
+KernelPtr make_unary_grad(const KernelRequest &request, int) {
   std::string_view op = request.node.op;
   op.remove_suffix(std::string_view("Grad").size());
   for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
@@ -191,4 +191,4 @@ std::unique_ptr<CpuKernel> make_unary_grad(const KernelRequest &request, int) {
                   [&]<typename T>(T) { return std::make_unique<UnaryGradKernel>(request, row_of<T>(request, op)); });
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -5,12 +5,12 @@
 #include "backend/cpu/floats.h"
 #include "base/shape.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 namespace {
 constexpr std::int64_t kPanel = 256;  // a side: panels of a, b and c stay in a core's cache together
 
-// The side of as few panels as there can be, all alike.
+// Gives the side of panels that are as few as possible, and all alike.
 std::int64_t panel_side(std::int64_t count) {
   const std::int64_t panels = (count + kPanel - 1) / kPanel;
   return (count + panels - 1) / panels;
@@ -31,10 +31,10 @@ template <typename T>
 struct Matrix {
   const T *at;
   std::int64_t ld;
-  bool transposed;  // rows lie as columns
+  bool transposed;  // the rows lie as columns
 };
 
-// A panel lies as its matrix does; what it is larger than rows x columns is 0.
+// Widens a panel that lies as its matrix does. The rest of the panel, beyond rows x columns, becomes 0.
 template <typename T>
 void widen_panel(const Matrix<T> &matrix, Range rows, Range columns, Sides panel, float *to) {
   if (matrix.transposed) std::swap(rows, columns), std::swap(panel.rows, panel.columns);
@@ -105,4 +105,4 @@ void WidenedProduct::finish(const float *sums, Range rows, Range columns, const 
   }
 }
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

@@ -1,10 +1,10 @@
-// A product of a narrow type where oneDNN has none that keeps to the arena: panels of the operands are widened and
-// multiplied in float32, and a sum is rounded when all of k is in it.
+// A product of a narrow type, for shapes that oneDNN computes in no way that keeps to the arena. Panels of the operands
+// are widened and multiplied in float32. A sum is rounded when all of k is in it.
 #pragma once
 
 #include "backend/cpu/gemm.h"
 
-namespace protrain::backend {
+namespace protrain::backend::cpu {
 
 class WidenedProduct {
  public:
@@ -14,7 +14,7 @@ class WidenedProduct {
   void run(int seat, const GemmOperands &operands, void *scratch);
 
  private:
-  // T: of the operands; R: of the result.
+  // T is the operands' type, R the result's.
   template <typename T>
   void multiply(int seat, const GemmOperands &operands, void *scratch);
   template <typename T, typename R>
@@ -22,8 +22,8 @@ class WidenedProduct {
 
   GemmShape shape_;
   std::int64_t rows_, columns_, depth_;        // of a panel
-  Product product_;                            // of panels, added to what is there
+  Product product_;                            // of panels; it adds to what the sums hold
   std::uint64_t b_at_, sums_at_, product_at_;  // in scratch, behind a's panel
 };
 
-}  // namespace protrain::backend
+}  // namespace protrain::backend::cpu

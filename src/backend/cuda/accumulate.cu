@@ -5,7 +5,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// inputs[0] and outputs[0] are the same memory. T: of x; S: of the sum.
+// inputs[0] and outputs[0] are the same memory. T is x's type, S the sum's.
 template <typename T, typename S>
 class Accumulate : public CudaKernel {
  public:
@@ -18,7 +18,7 @@ class Accumulate : public CudaKernel {
     each(stream, elements_, [x, weight, sum, scalars = launch.scalars] __device__(std::int64_t i) {
       const bool first = scalars->micro_batch == 0;
       const S factor = weight == nullptr ? S{1} : static_cast<S>(*weight);
-      if (factor == 0) {  // leaves x out, NaN or not
+      if (factor == 0) {  // x does not count, NaN or not
         if (first) sum[i] = 0;
         return;
       }
@@ -75,19 +75,21 @@ class CountedLoss : public CudaKernel {
 };
 }  // namespace
 
-Made make_accumulate(const KernelRequest &request, Site &) {
+KernelPtr make_accumulate(const KernelRequest &request, DeviceState &) {
   if (request.inputs.at(0).dtype == DType::f64) return std::make_unique<Accumulate<double, double>>(request);
   require_dtype(request, request.inputs[0], DType::f32);
   return by_float(request, request.inputs.at(1),
-                  [&]<typename T>(T) -> Made { return std::make_unique<Accumulate<T, float>>(request); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<Accumulate<T, float>>(request); });
 }
 
-Made make_count_targets(const KernelRequest &request, Site &) {
+KernelPtr make_count_targets(const KernelRequest &request, DeviceState &) {
   if (request.inputs.at(0).dtype == DType::i32) return std::make_unique<CountTargets<std::int32_t>>(request);
   require_dtype(request, request.inputs[0], DType::i64);
   return std::make_unique<CountTargets<std::int64_t>>(request);
 }
 
-Made make_counted_loss(const KernelRequest &request, Site &) { return std::make_unique<CountedLoss>(request); }
+KernelPtr make_counted_loss(const KernelRequest &request, DeviceState &) {
+  return std::make_unique<CountedLoss>(request);
+}
 
 }  // namespace protrain::backend::cuda

@@ -1,7 +1,7 @@
-// What a GPU computes in one instruction, to some units in the last place of float32, and the activations made of it:
-// for results in bfloat16, whose rounding is coarser than all of them, and for attention's weights. The formulas in
-// arith/unary.h have the bits that the CPU has and cost several times as much. In tests the host's functions stand for
-// the instructions.
+// Functions that a GPU computes in one instruction, to some units in the last place of float32, and the activations
+// made of them. They serve results in bfloat16, whose rounding is coarser, and the weights of attention. The formulas
+// in arith/unary.h have the CPU's bits and cost several times as much. In tests the host's functions stand for the
+// instructions.
 #pragma once
 
 #include <bit>
@@ -33,7 +33,7 @@ __device__ inline float reciprocal(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// With a relative error of at most 2^-11, a quarter of bfloat16's own.
+// tanh(x) with a relative error of at most 2^-11, a quarter of bfloat16's own.
 __device__ inline float hyperbolic_tangent(float x) {
   float y;
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -78,7 +78,7 @@ struct Silu {
   }
 };
 
-// As arith::GeluTanh, x sigmoid(2 u).
+// GeluTanh is x sigmoid(2 u), as in arith::GeluTanh.
 struct GeluTanh {
   __device__ static float sigmoid_of_twice_u(float x) {
     constexpr float kLinear = -2 * kLog2E * arith::kGeluScale;
@@ -92,16 +92,16 @@ struct GeluTanh {
   }
 };
 
-// x P(x) and its slope P(x) + x p(x), P being the normal distribution and p its density. The tail P(-a) for a >= 0 is
-// e^(-a^2 / 2) times a polynomial in t = 1 / (1 + 0.29875 a), a minimax fit of relative error 2^-12.
+// Gelu is x P(x), with the slope P(x) + x p(x). P is the normal distribution and p its density. For a >= 0 the tail
+// P(-a) is e^(-a^2 / 2) times a polynomial in t = 1 / (1 + 0.29875 a), a minimax fit of relative error 2^-12.
 struct Gelu {
-  __device__ static float density(float a) { return power_of_two(-0.5f * kLog2E * a * a); }  // by sqrt(2 pi)
-  __device__ static float tail(float a) {                                                    // over the density
+  __device__ static float density(float a) { return power_of_two(-0.5f * kLog2E * a * a); }  // times sqrt(2 pi)
+  __device__ static float tail(float a) {                                                    // divided by the density
     const float t = reciprocal(fma(0.29875f, a, 1.0f));
     return t * arith::polynomial(t, 0x1.b6fcfep-3f, 0x1.da2788p-6f, 0x1.1d8380p-3f, 0x1.e0e17ep-4f);
   }
   __device__ static float value(float x, Coefficients) {
-    const float size = absolute(x), a = size < 16.0f ? size : 16.0f;  // beyond, the tail is 0; infinities come through
+    const float size = absolute(x), a = size < 16.0f ? size : 16.0f;  // the tail is 0 beyond; infinities come through
     return fma(-a, density(a) * tail(a), x < 0 ? 0.0f : x);
   }
   __device__ static float slope(float x, Coefficients) {
@@ -136,7 +136,7 @@ struct Of<arith::Gelu> {
 };
 }  // namespace approximate
 
-// The function F of arith for elements of type T: in bfloat16 its approximation, where there is one.
+// The formula of F for elements of type T: in bfloat16 its approximation, where there is one; else arith's.
 template <typename F, typename T>
 using Formula =
     typename std::conditional_t<std::is_same_v<T, arith::bf16>, approximate::Of<F>, std::type_identity<F>>::type;

@@ -1,22 +1,22 @@
-// FusedAttention: softmax(scale q k^T + masks) v, a tile of queries at a time against the key tiles it sees, with a
-// running maximum and sum. (Sq, Sk) never exists.
+// FusedAttention: softmax(scale q k^T + masks) v. A tile of queries meets one key tile after the other, with a running
+// maximum and sum. The whole (Sq, Sk) is never in memory.
 #include "backend/cuda/attention_tiles.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// A row's state while keys pass by.
-struct Running {
+// The state of a row's softmax while keys pass by.
+struct RunningSoftmax {
   float most = -INFINITY, sum = 0;
 };
 
-// Raw scores of a row become exp(score - most); returns what sums so far must be multiplied by.
+// Turns the raw scores of a row into exp(score - most). Returns the factor that earlier sums must be multiplied by.
 template <int kMicro>
-__device__ float take_scores(float (&scores)[kMicro], Running &row) {
+__device__ float take_scores(float (&scores)[kMicro], RunningSoftmax &row) {
   float most = row.most;
   PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) most = scores[b] > most ? scores[b] : most;
   most = across<kSide>(most, [](float a, float b) { return b > a ? b : a; });
-  const float shift = most == -INFINITY ? 0.0f : most;  // no key seen yet: exp(-inf - 0) is the 0 that is meant
+  const float shift = most == -INFINITY ? 0.0f : most;  // no key was seen yet: exp(-inf - 0) gives the 0 that is wanted
   const float keep = arith::exp(row.most - shift);
   float sum = 0;
   PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) sum += scores[b] = arith::exp(scores[b] - shift);
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
   const Tile keys = take_tile(memory, kTile, depth), values{operand, value_depth + 1};
 
   float out[kMicro][kColumns] = {};
-  Running rows[kMicro];
+  RunningSoftmax rows[kMicro];
   load_tile(q, first, kTile, depth, queries);
   const Range seen = s.seen(first, kTile);
   for (std::int64_t key = seen.begin / kTile * kTile; key < seen.end; key += kTile) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
       PROTRAIN_UNROLL for (int c = 0; c < kColumns; ++c) out[a][c] *= keep;
       PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c) p(t.y + kSide * a, t.x + kSide * c) = scores[a][c];
     }
-    __syncthreads();  // keys are not needed any more
+    __syncthreads();  // the keys may be overwritten
     load_tile(v, key, kTile, value_depth, values);
     __syncthreads();
     add_product<false>(p, values, kTile, value_depth, out);
@@ -126,9 +126,9 @@ class Attention : public CudaKernel {
 };
 }  // namespace
 
-Made make_attention(const KernelRequest &request, Site &) {
+KernelPtr make_attention(const KernelRequest &request, DeviceState &) {
   return by_float(request, request.inputs[0],
-                  [&]<typename T>(T) -> Made { return std::make_unique<Attention<T>>(request); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<Attention<T>>(request); });
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,15 +1,15 @@
-// What attention and its gradient share: sizes, masks, operands, and the ways to work on them.
+// Sizes, masks and operands that attention and its gradient have in common, and the choice of how they are computed.
 #pragma once
 
 #include <algorithm>
 
 #include "arith/math.h"
-#include "backend/attention_shape.h"
+#include "backend/common/attention_shape.h"
 #include "backend/cuda/elementwise.h"
 
 namespace protrain::backend::cuda {
 
-// What is (positions, width), with `step` elements from one position to the next.
+// A matrix (positions, width) whose rows are `step` elements apart.
 template <typename T>
 struct Rows {
   T *at;
@@ -25,7 +25,7 @@ __device__ float across(float value, Join join) {
   return value;
 }
 
-// q (B, Sq, H, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv)
+// The shapes of q (B, Sq, H, D), k (B, Sk, Hk, D) and v (B, Sk, Hk, Dv), as kernels take them.
 struct Heads {
   std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth, window;
   std::int64_t bias_b, bias_h, bias_q, bias_k;  // strides; 0 where the bias repeats
@@ -40,7 +40,7 @@ struct Heads {
         kv_heads(a.kv_heads),
         depth(a.depth),
         value_depth(a.value_depth),
-        window(std::min(a.window, a.keys + a.queries)),  // hides as little
+        window(std::min(a.window, a.keys + a.queries)),  // a wider window hides no more
         bias_b(a.bias_b),
         bias_h(a.bias_h),
         bias_q(a.bias_q),
@@ -53,8 +53,9 @@ struct Heads {
     const std::int64_t at = query + keys - queries;  // the key that the query stands at
     return key < keys && query < queries && (!causal || key <= at) && (window <= 0 || key > at - window);
   }
-  // Keys that queries [first, first + count) see, some of them each; queries that see some of keys [first, ...). Both
-  // ends of either never fall as `first` rises. Empty for what is no query, or no key.
+  // `seen` gives the keys that some of queries [first, first + count) see, `seeing` the queries that see some of keys
+  // [first, first + count). Both ends of a range never fall as `first` rises. The range is empty where `first` is no
+  // query, or no key.
   __device__ Range seen(std::int64_t first, int count) const {
     const std::int64_t at = first + keys - queries;
     if (first >= queries) return {0, 0};
@@ -65,7 +66,7 @@ struct Heads {
     if (first >= keys) return {0, 0};
     return {causal && at > 0 ? at : 0, window > 0 && end < queries ? end : queries};
   }
-  // The score of a visible pair, of its raw product; `slope` becomes the derivative of the softcap.
+  // Turns the raw product of a visible pair into its score. `slope` becomes the derivative of the softcap.
   __device__ float score(float product, float &slope) const {
     slope = 1;
     if (softcap <= 0) return product * scale;
@@ -74,7 +75,7 @@ struct Heads {
     return t * softcap;
   }
 
-  // What a head has of (B, Sq, H, width), and a key head of (B, Sk, Hk, width).
+  // The rows of one head in (B, Sq, H, width), and of one key head in (B, Sk, Hk, width).
   template <typename T>
   __device__ Rows<T> query_rows(T *at, std::int64_t b, std::int64_t h, std::int64_t width) const {
     return {at + (b * queries * heads + h) * width, heads * width, queries};
@@ -87,8 +88,8 @@ struct Heads {
 
 template <typename T>
 struct Bias {
-  const float *wide;  // in float32, or
-  const T *narrow;    // in the operands' type; nullptr: none
+  const float *wide;  // the bias in float32
+  const T *narrow;    // the bias in the operands' type; both nullptr: there is none
 
   __device__ bool given() const { return wide != nullptr || narrow != nullptr; }
   __device__ Bias of_head(const Heads &s, std::int64_t b, std::int64_t h) const {
@@ -101,7 +102,7 @@ struct Bias {
     return score;
   }
 };
-// Whether the bias, input `index`, is wide; it is of `dtype` where not.
+// Whether the bias, input `index`, is float32. Code::unsupported where it is neither that nor of `dtype`.
 inline bool has_wide_bias(const KernelRequest &request, std::size_t index, DType dtype) {
   if (!has_input(request, index)) return false;
   if (request.inputs[index].dtype == DType::f32) return true;
@@ -130,12 +131,12 @@ struct AttentionGradOperands {
   void *scratch;    // 8 bytes for each of (B, H, Sq)
 };
 
-// Appends what computes the attention, or the gradients that are wanted, of heads of some depth.
+// Appends the kernels of an attention, or of the gradients that are wanted, for heads of some depth.
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// On tensor cores; nullptr where heads are too deep, also for the shared memory of the device, or their rows do not
-// begin at multiples of 16 bytes.
+// Both compute on tensor cores. nullptr where they cannot: heads are too deep, also for the device's shared memory, or
+// rows do not begin at multiples of 16 bytes.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 

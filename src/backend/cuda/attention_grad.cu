@@ -1,12 +1,12 @@
-// FusedAttentionGrad: scores are made again, tile by tile, and turned into probabilities by the saved lse. Tiles of
-// queries sum up dq, tiles of keys dk and dv, each in a fixed order; what both need is made twice.
+// FusedAttentionGrad. The saved lse gives the probabilities of scores that are computed again, tile by tile. Tiles of
+// queries sum up dq, tiles of keys dk and dv, each in a fixed order. Scores are computed twice, once for each.
 #include "arith/attention.h"
 #include "backend/cuda/attention_tiles.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// delta (B, H, Sq) = out . dout: a warp for each row.
+// delta (B, H, Sq) = out . dout, with a warp for each row.
 template <typename T>
 __global__ void delta_kernel(Heads s, AttentionGradOperands<T> o, std::int64_t rows, float *delta) {
   const std::int64_t row = thread_index() / kWarp;
@@ -20,7 +20,7 @@ __global__ void delta_kernel(Heads s, AttentionGradOperands<T> o, std::int64_t r
   if (threadIdx.x % kWarp == 0) delta[row] = sum;
 }
 
-// What a head has.
+// The operands of one head.
 template <typename T>
 struct HeadRows {
   Rows<const T> q, dout, k, v;
@@ -59,7 +59,7 @@ std::size_t shared_bytes(const Heads &s, int tile) {
          (2 * tile_floats(tile, s.depth) + 2 * tile_floats(tile, s.value_depth) + tile_floats(tile, tile));
 }
 
-// Probabilities of the thread's pairs, and gradients of their raw scores.
+// Makes the probabilities of the thread's pairs, and the gradients of their raw scores.
 template <typename T, int kMicro>
 struct Pairs {
   float p[kMicro][kMicro], ds[kMicro][kMicro];
@@ -72,7 +72,7 @@ struct Pairs {
       const std::int64_t i = query + t.y + kSide * a;
       const bool inside = i < s.queries;
       const float given = inside ? head.lse[i] : 0.0f, delta = inside ? head.delta[i] : 0.0f;
-      const float lse = given == -INFINITY ? 0.0f : given;  // saw no key: its scores are -inf, their exp 0
+      const float lse = given == -INFINITY ? 0.0f : given;  // the query saw no key: its scores are -inf, their exp is 0
       PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c) {
         const std::int64_t j = key + t.x + kSide * c;
         float slope = 0, score = -INFINITY;
@@ -210,9 +210,9 @@ class AttentionGrad : public CudaKernel {
 };
 }  // namespace
 
-Made make_attention_grad(const KernelRequest &request, Site &) {
+KernelPtr make_attention_grad(const KernelRequest &request, DeviceState &) {
   return by_float(request, request.inputs[1],
-                  [&]<typename T>(T) -> Made { return std::make_unique<AttentionGrad<T>>(request); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<AttentionGrad<T>>(request); });
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,6 +1,6 @@
-// FusedAttentionGrad in bfloat16 on tensor cores: as attention_grad.cu does it, strips of queries sum up dq, strips of
-// keys dk and dv, with scores, probabilities and sums in registers. Sums are float32; probabilities and gradients of
-// scores are narrowed for the products that they are left operands of.
+// FusedAttentionGrad in bfloat16 on tensor cores. As in attention_grad.cu, strips of queries sum up dq, and strips of
+// keys dk and dv. Scores, probabilities and sums stay in registers. Sums are float32; probabilities and gradients of
+// scores are narrowed where they are left operands of products.
 #include "arith/attention.h"
 #include "backend/cuda/attention_mma.h"
 
@@ -9,21 +9,22 @@ namespace protrain::backend::cuda {
 namespace {
 using Operands = AttentionGradOperands<bf16>;
 
-// Of a probability of 1: lse is rounded once more on its way to base 2, which moves it by so much where scores are 64.
-// What products are narrowed to is far coarser.
+// The limit above which a probability counts as 1. lse is rounded once more on its way to base 2, which moves a
+// probability of 1 by as much as this where scores are 64. The narrowed operands of products are far coarser.
 constexpr float kAlmostOne = 1 - 0x1p-16f;
 
-// What the gradients of a query's scores need to know of it.
+// The numbers of a query that the gradients of its scores need.
 struct alignas(8) Query {
-  float log2_sum;  // of what the forward pass summed up; 0 where it saw no key: 2^(-inf) is 0
+  float log2_sum;  // log2 of the forward pass's sum; 0 where the query saw no key, for 2^(-inf) is 0
   float minus_delta;
 };
 
-// A query's (B, H, Sq) from its rows of out and dout, which kLanes threads read 16 bytes at a time.
+// Computes the numbers of each query (B, H, Sq) from its rows of out and dout. kLanes threads read a row, 16 bytes at a
+// time.
 template <int kLanes>
 __global__ void queries_kernel(Heads s, Operands o, int rows, Query *queries) {
   const std::int64_t at = thread_index() / kLanes;
-  const int row = at < rows ? static_cast<int>(at) : rows - 1;  // of (B, Sq, H); all of a warp meet below
+  const int row = at < rows ? static_cast<int>(at) : rows - 1;  // of (B, Sq, H); all threads of a warp meet below
   const int heads = static_cast<int>(s.heads), count = static_cast<int>(s.queries),
             width = static_cast<int>(s.value_depth);
   const int token = row / heads, h = row - token * heads, b = token / count, i = token - b * count;
@@ -40,15 +41,15 @@ __global__ void queries_kernel(Heads s, Operands o, int rows, Query *queries) {
   queries[to] = {lse == -INFINITY ? 0.0f : lse * kLog2E, -sum};
 }
 
-// Scores of a warp's rows, and dout . v - delta, become probabilities and gradients of raw scores, which lack the
-// scale.
+// Turns the scores of a warp's rows into probabilities, and dout . v - delta into gradients of raw scores, which still
+// lack the factor `scale`.
 template <int kStrips, int kTiles, typename QueryOf>
 __device__ void take_products(float factor, const QueryOf &query_of, StripSums<kStrips, kTiles> &p,
                               StripSums<kStrips, kTiles> &ds) {
   for_elements<kStrips, kTiles>([&](int m, int n, int e, int r, int column) {
     float &each = p[m][n].at[e];
     each = power_of_two(arith::fma(each, factor, -query_of(r, column).log2_sum));
-    ds[m][n].at[e] *= each > kAlmostOne ? 0.0f : each;  // one key has it all, and keeps it whatever its score is
+    ds[m][n].at[e] *= each > kAlmostOne ? 0.0f : each;  // one key has all the weight and keeps it
   });
 }
 
@@ -56,8 +57,8 @@ template <int kDepth, int kStrips>
 struct DqSizes {
   static constexpr int kRows = block_rows(kStrips);
   static constexpr int kKeys = kDepth <= 64 ? 64 : 32;
-  static constexpr int kStep = 32;             // keys that are worked on at once
-  static constexpr bool kKept = kDepth <= 64;  // queries and dout, in registers
+  static constexpr int kStep = 32;             // keys in a step of the loop
+  static constexpr bool kKept = kDepth <= 64;  // queries and dout stay in registers
   using Memory = Stages<kDepth, kKeys, kKept ? 2 * kRows : 0, kKept ? 0 : 2 * kRows>;
 };
 
@@ -96,12 +97,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     copy_tiles(0, begin);
   }
   const Sight<false, kStrips> sight(s, first + row);
-  const Scoring scoring(s, o.bias, b, h);
+  const ScoreTransform transform(s, o.bias, b, h);
   StripSums<kStrips, kDepth / 8> dq = {};
   int stage = 0;
   for (int key = begin; key < end; key += kKeys, stage ^= 1) {
     wait_for_copies();
-    __syncthreads();  // this stage is there, and nobody needs the other one any more
+    __syncthreads();  // this stage is complete, and the other one may be overwritten
     if (key + kKeys < end) copy_tiles(stage ^ 1, key + kKeys);
     PROTRAIN_KEEP_LOOP for (int part = 0; part < kKeys; part += kStep) {
       if (!sight.some(key + part, kStep)) continue;
@@ -109,10 +110,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       for_elements<kStrips, kStep / 8>([&](int m, int n, int e, int r, int) { ds[m][n].at[e] = rows[r].minus_delta; });
       add_scores(q, Memory::tile(stage, 0), part, p);
       add_scores(dout, Memory::tile(stage, 1), part, ds);
-      finish_scores<kStep>(s, scoring, sight, key + part, p,
+      finish_scores<kStep>(s, transform, sight, key + part, p,
                            [&](int m, int n, int e, float slope) { ds[m][n].at[e] *= slope; });
       take_products(
-          scoring.factor, [&](int r, int) { return rows[r]; }, p, ds);
+          transform.factor, [&](int r, int) { return rows[r]; }, p, ds);
       add_weighted(ds, Memory::tile(stage, 0), part, 0, dq);
     }
   }
@@ -124,10 +125,10 @@ struct DkvSizes {
   static constexpr int kStrips = kDepth <= 64 ? 2 : 1;
   static constexpr int kRows = block_rows(kStrips);
   static constexpr int kQueries = kDepth <= 64 ? 64 : 32;
-  static constexpr int kStep = kDepth <= 64 ? 16 : 32;               // queries that are worked on at once
-  static constexpr bool kKept = kDepth <= 128;                       // keys, in registers
+  static constexpr int kStep = kDepth <= 64 ? 16 : 32;               // queries in a step of the loop
+  static constexpr bool kKept = kDepth <= 128;                       // keys stay in registers
   static constexpr int kColumns = kDepth <= 128 ? kDepth : 128;      // of dk and dv that a block sums up
-  static constexpr int kParts = (kDepth + kColumns - 1) / kColumns;  // blocks that share keys
+  static constexpr int kParts = (kDepth + kColumns - 1) / kColumns;  // blocks that work on the same keys
   using Memory = Stages<kDepth, kQueries, kKept ? kRows : 0, kKept ? kRows : 2 * kRows>;
   static constexpr std::size_t kBytes = Memory::kBytes + 2 * kQueries * sizeof(Query);
 
@@ -136,7 +137,7 @@ struct DkvSizes {
   }
 };
 
-// A tile of queries of one of the heads that share keys.
+// A tile of queries, of one of the heads that share keys.
 struct Step {
   int h, query;
 };
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Range seeing = s.seeing(key, kRows);
   const int last = static_cast<int>(seeing.end);
   const Step begin{static_cast<int>(kv * group), static_cast<int>(seeing.begin) / kQueries * kQueries};
-  const int end = seeing.begin < seeing.end ? begin.h + static_cast<int>(group) : begin.h;  // of heads
+  const int end = seeing.begin < seeing.end ? begin.h + static_cast<int>(group) : begin.h;  // the last head
 
   Memory::own(0).template copy<kRows>(s.key_rows(o.k, b, kv, depth), key, depth);
   Memory::own(kRows).template copy<kRows>(s.key_rows(o.v, b, kv, value_depth), key, value_depth);
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const LeftStrips<kDepth, kStrips, Size::kKept> k(Memory::own(0), row);
   const LeftStrips<kDepth, kStrips, false> v(Memory::own(kRows), row);
   const Sight<true, kStrips> sight(s, key + row);
-  Scoring scoring(s, o.bias, b, begin.h);
+  ScoreTransform transform(s, o.bias, b, begin.h);
   StripSums<kStrips, Size::kColumns / 8> dk = {}, dv = {};
   const auto after = [&](const Step &at) {
     const int query = unforeseen(at.query) + kQueries;
@@ -193,10 +194,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   int stage = 0;
   for (Step at = begin; at.h < end; at = after(at), stage ^= 1) {
     wait_for_copies();
-    __syncthreads();  // this stage is there, and nobody needs the other one any more
+    __syncthreads();  // this stage is complete, and the other one may be overwritten
     const Step next = after(at);
     if (next.h < end) copy_step<kDepth>(s, o, queries, b, next, stage ^ 1);
-    scoring.h = at.h;
+    transform.h = at.h;
     PROTRAIN_KEEP_LOOP for (int part = 0; part < kQueries; part += kStep) {
       if (!sight.some(at.query + part, kStep)) continue;
       const Query *of = Size::queries(stage) + part;
@@ -204,10 +205,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       for_elements<kStrips, kStep / 8>([&](int m, int n, int e, int, int i) { ds[m][n].at[e] = of[i].minus_delta; });
       add_scores(k, Memory::tile(stage, 0), part, p);
       add_scores(v, Memory::tile(stage, 1), part, ds);
-      finish_scores<kStep>(s, scoring, sight, at.query + part, p,
+      finish_scores<kStep>(s, transform, sight, at.query + part, p,
                            [&](int m, int n, int e, float slope) { ds[m][n].at[e] *= slope; });
       take_products(
-          scoring.factor, [&](int, int i) { return of[i]; }, p, ds);
+          transform.factor, [&](int, int i) { return of[i]; }, p, ds);
       add_weighted(p, Memory::tile(stage, 1), part, column, dv);
       add_weighted(ds, Memory::tile(stage, 0), part, column, dk);
     }
@@ -226,7 +227,7 @@ void launch_strips(Stream stream, const Heads &s, const Operands &o, const Query
          queries, tiles);
 }
 
-// Two strips a warp where sums have registers, and the device memory, for as many rows.
+// A warp has two strips where its sums fit into registers, and the device has memory for as many rows.
 template <int kDepth>
 void launch_dq(Stream stream, const Heads &s, const Operands &o, const Query *queries) {
   constexpr std::size_t bytes = DqSizes<kDepth, 2>::Memory::kBytes;

@@ -1,5 +1,5 @@
-// FusedAttention in bfloat16 on tensor cores: as attention.cu does it, with scores, probabilities and sums in
-// registers. The sums of a row are float32, its probabilities are narrowed for the product with the values.
+// FusedAttention in bfloat16 on tensor cores. It goes as in attention.cu, with scores, probabilities and sums in
+// registers. The sums of a row are float32; its probabilities are narrowed for the product with the values.
 #include "backend/cuda/attention_mma.h"
 
 namespace protrain::backend::cuda {
@@ -10,20 +10,22 @@ struct Sizes {
   static constexpr int kStrips = kDepth <= 128 ? 2 : 1;
   static constexpr int kRows = block_rows(kStrips);
   static constexpr int kKeys = kDepth <= 96 ? 64 : 32;
-  static constexpr int kStep = kDepth <= 64 ? 64 : 32;        // keys that are worked on at once
-  static constexpr bool kKept = 64 < kDepth && kDepth <= 96;  // queries, in registers
+  static constexpr int kStep = kDepth <= 64 ? 64 : 32;        // keys in a step of the loop
+  static constexpr bool kKept = 64 < kDepth && kDepth <= 96;  // queries stay in registers
   using Memory = Stages<kDepth, kKeys, kKept ? kRows : 0, kKept ? 0 : kRows>;
   static_assert(!Memory::kFirstWaits && Memory::kBytes <= kAlwaysShared);
 };
 
-// A row's state while keys pass by: its largest score, log2 of what is summed; `sum` of what this lane has seen of it.
-struct Running {
+// The state of a row's softmax while keys pass by. `most` is its largest score, in log2; `sum` is the part of its sum
+// that this lane has seen.
+struct RunningSoftmax {
   float most = -INFINITY, sum = 0;
 };
 
-// Scores, times `factor` log2 of what is summed, become 2^(score - most); sums so far are brought to the new maxima.
+// Turns scores into 2^(score - most); a score times `factor` is the log2 of its term. Earlier sums are brought to the
+// new maxima.
 template <int kStrips, int kScores, int kOut>
-__device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, Running (&rows)[2 * kStrips],
+__device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, RunningSoftmax (&rows)[2 * kStrips],
                             StripSums<kStrips, kOut> &out) {
   PROTRAIN_UNROLL for (int r = 0; r < 2 * kStrips; ++r) {
     const int m = r / 2, e = r % 2 * 2;
@@ -31,7 +33,7 @@ __device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, R
     PROTRAIN_UNROLL for (int n = 0; n < kScores; ++n) most =
         ::fmaxf(most, ::fmaxf(scores[m][n].at[e], scores[m][n].at[e + 1]));
     most = ::fmaxf(rows[r].most, across<4>(most, [](float a, float b) { return ::fmaxf(a, b); }) * factor);
-    const float shift = most == -INFINITY ? 0.0f : most;  // no key seen yet: 2^(-inf - 0) is the 0 that is meant
+    const float shift = most == -INFINITY ? 0.0f : most;  // no key was seen: 2^(-inf - 0) gives the 0 that is wanted
     const float keep = power_of_two(rows[r].most - shift);
     float sum = rows[r].sum * keep;
     PROTRAIN_UNROLL for (int n = 0; n < kScores; ++n) for (float *p : {&scores[m][n].at[e], &scores[m][n].at[e + 1]})
@@ -43,8 +45,8 @@ __device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, R
 
 // Writes a warp's rows from `first` on, and their lse.
 template <int kStrips, int kOut>
-__device__ void finish(const StripSums<kStrips, kOut> &out, const Running (&rows)[2 * kStrips], std::int64_t first,
-                       int width, const Rows<bf16> &to, float *lse) {
+__device__ void finish(const StripSums<kStrips, kOut> &out, const RunningSoftmax (&rows)[2 * kStrips],
+                       std::int64_t first, int width, const Rows<bf16> &to, float *lse) {
   float factors[2 * kStrips];
   PROTRAIN_UNROLL for (int r = 0; r < 2 * kStrips; ++r) {
     const float sum = across<4>(rows[r].sum, [](float a, float b) { return a + b; });
@@ -80,20 +82,20 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int row = warp_index() * warp_rows(kStrips);
   const LeftStrips<kDepth, kStrips, Size::kKept> queries(Memory::own(0), row);
   const Sight<false, kStrips> sight(s, first + row);
-  const Scoring scoring(s, o.bias, b, h);
+  const ScoreTransform transform(s, o.bias, b, h);
   StripSums<kStrips, kDepth / 8> out = {};
-  Running rows[2 * kStrips];
+  RunningSoftmax rows[2 * kStrips];
   int stage = 0;
   for (int key = begin; key < end; key += kKeys, stage ^= 1) {
     wait_for_copies();
-    __syncthreads();  // this stage is there, and nobody needs the other one any more
+    __syncthreads();  // this stage is complete, and the other one may be overwritten
     if (key + kKeys < end) copy_tiles(stage ^ 1, key + kKeys);
     PROTRAIN_KEEP_LOOP for (int part = 0; part < kKeys; part += kStep) {
       if (!sight.some(key + part, kStep)) continue;
       StripSums<kStrips, kStep / 8> scores = {};
       add_scores(queries, Memory::tile(stage, 0), part, scores);
-      finish_scores<kStep>(s, scoring, sight, key + part, scores, [](int, int, int, float) {});
-      take_scores(scoring.factor, scores, rows, out);
+      finish_scores<kStep>(s, transform, sight, key + part, scores, [](int, int, int, float) {});
+      take_scores(transform.factor, scores, rows, out);
       add_weighted(scores, Memory::tile(stage, 1), part, 0, out);
     }
   }

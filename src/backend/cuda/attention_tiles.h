@@ -1,23 +1,24 @@
-// Attention in float32, whatever the operands are: products of tiles in shared memory.
+// Attention computed in float32, whatever the operands are, by products of tiles in shared memory.
 //
-// A block of 16 x 16 threads works on tiles of kTile queries and kTile keys. Of a product of tiles, thread (y, x) makes
-// rows y, y + 16, ... and columns x, x + 16, ..., so that neighbouring threads touch neighbouring banks.
+// A block of 16 x 16 threads works on tiles of kTile queries and kTile keys. Thread (y, x) makes rows y, y + 16, ...
+// and columns x, x + 16, ... of a product, so that neighbouring threads touch neighbouring banks.
 #pragma once
 
 #include "backend/cuda/attention.h"
 
 namespace protrain::backend::cuda {
 
-inline constexpr int kSide = 16;  // of the square of threads
+inline constexpr int kSide = 16;  // threads on a side of the square
 
 struct Thread {
-  int x, y;  // of the square
+  int x, y;  // column and row in the square
 };
 __device__ inline Thread thread_of_square() {
   return {static_cast<int>(threadIdx.x) % kSide, static_cast<int>(threadIdx.x) / kSide};
 }
 
-// A matrix in shared memory; rows lie one element apart more than they are long, and so in different banks.
+// A matrix in shared memory. Its rows lie one element further apart than they are long, and so begin in different
+// banks.
 struct Tile {
   float *at;
   int ld;
@@ -32,7 +33,7 @@ __device__ inline Tile take_tile(float *&memory, int rows, int columns) {
   return tile;
 }
 
-// Rows [first, first + rows), zeros beyond the positions.
+// Loads rows [first, first + rows). Rows beyond the positions are zeros.
 template <typename T>
 __device__ void load_tile(const Rows<const T> &from, std::int64_t first, int rows, int width, const Tile &to) {
   for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += static_cast<int>(blockDim.x)) {
@@ -56,15 +57,16 @@ __device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (
   }
 }
 
-// sums[a][c] += row y + 16 a of `left` (its column, where kTurned) times column x + 16 c of `right`; `length` of each
-template <bool kTurned, int kMicro, int kColumns>
+// sums[a][c] += row y + 16 a of `left` times column x + 16 c of `right`, both of `length` elements. Where kTransposed
+// it is the column of `left`.
+template <bool kTransposed, int kMicro, int kColumns>
 __device__ void add_product(const Tile &left, const Tile &right, int length, int width,
                             float (&sums)[kMicro][kColumns]) {
   const Thread t = thread_of_square();
   for (int j = 0; j < length; ++j) {
     float l[kMicro];
     PROTRAIN_UNROLL for (int a = 0; a < kMicro; ++a) l[a] =
-        kTurned ? left(j, t.y + kSide * a) : left(t.y + kSide * a, j);
+        kTransposed ? left(j, t.y + kSide * a) : left(t.y + kSide * a, j);
     PROTRAIN_UNROLL for (int c = 0; c < kColumns; ++c) {
       const int column = t.x + kSide * c;
       const float r = column < width ? right(j, column) : 0.0f;
@@ -73,7 +75,7 @@ __device__ void add_product(const Tile &left, const Tile &right, int length, int
   }
 }
 
-// Writes what add_product summed to rows [first, ...).
+// Writes the sums of add_product to rows [first, ...).
 template <typename T, int kMicro, int kColumns>
 __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t first, int width, const Rows<T> &to) {
   const Thread t = thread_of_square();
@@ -85,8 +87,8 @@ __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t f
   }
 }
 
-// call(Width<kTile>, Width<kColumns>): the sizes of tiles that heads of that depth are worked on by, kColumns the
-// columns of a thread. Fixed by shapes, and by the shared memory of the device, of which a tile takes bytes_of(kTile).
+// Calls call(Width<kTile>, Width<kColumns>) with the tile's edge and a thread's columns for heads of that depth. The
+// choice depends on shapes and on the device's shared memory; a tile takes bytes_of(kTile) of it.
 template <int kTile64UpTo, typename BytesOf, typename Call>
 auto by_depth(const KernelRequest &request, std::int64_t depth, BytesOf bytes_of, Call call) {
   const std::size_t most = most_shared();

@@ -17,12 +17,12 @@ struct Pow {
   }
 };
 
-// y[i] = op(a[i], b[i]), by packs that the walk goes over.
+// y[i] = op(a[i], b[i]). The walk goes from pack to pack.
 template <int kCount, typename Op, typename A, typename B, typename R>
 __global__ void binary_kernel(Walk<2> walk, const A *a, const B *b, R *y, std::int64_t packs) {
   const bool a_repeats = repeats(walk, 0), b_repeats = repeats(walk, 1);
   for (std::int64_t p = thread_index(); p < packs; p += thread_count()) {
-    const Places<2> from = places(walk, p);
+    const Offsets<2> from = offsets_of(walk, p);
     const Pack<A, kCount> left = load_or_repeat<kCount>(a + from.at[0], a_repeats);
     const Pack<B, kCount> right = load_or_repeat<kCount>(b + from.at[1], b_repeats);
     store<kCount>(y + p * kCount,
@@ -46,7 +46,7 @@ Layout<2> layout_of(const KernelRequest &request) {
 template <typename Op, typename A, typename B, typename R>
 class Binary : public CudaKernel {
  public:
-  Binary(const KernelRequest &request, Site &site) : count_(element_count(request.outputs[0].shape)) {
+  Binary(const KernelRequest &request, DeviceState &device) : count_(element_count(request.outputs[0].shape)) {
     const Layout<2> layout = layout_of(request);
     const std::int64_t pack = neighbours(layout, kMost) == kMost ? kMost : 1;
     kernel_ = pack == kMost ? binary_kernel<kMost, Op, A, B, R> : binary_kernel<1, Op, A, B, R>;
@@ -54,7 +54,7 @@ class Binary : public CudaKernel {
     packs_ = count_ / pack;
     if constexpr (std::is_same_v<Op, Div> && std::is_integral_v<B>) {
       divisors_ = count_ == 0 ? 0 : element_count(request.inputs[1].shape);
-      note_ = site.faults.source(FaultKind::division, subject(request));
+      note_ = device.faults.source(FaultKind::division, subject(request));
     }
   }
 
@@ -78,45 +78,45 @@ class Binary : public CudaKernel {
   Note note_{};
 };
 
-using Make = Made (*)(const KernelRequest &request, Site &site);
+using Make = KernelPtr (*)(const KernelRequest &request, DeviceState &device);
 template <typename Op, typename A, typename B, typename R>
-Made made(const KernelRequest &request, Site &site) {
-  return std::make_unique<Binary<Op, A, B, R>>(request, site);
+KernelPtr make_kernel(const KernelRequest &request, DeviceState &device) {
+  return std::make_unique<Binary<Op, A, B, R>>(request, device);
 }
 
 struct Row {
   std::string_view op;
-  Make f32, narrow, i64, i32, boolean;  // nullptr: not for this type
+  Make f32, narrow, i64, i32, boolean;  // nullptr: the operator does not take this type
 };
 template <typename Op>
 constexpr Row arithmetic(std::string_view op) {
   using std::int32_t, std::int64_t;
   return {op,
-          made<Op, float, float, float>,
-          made<Op, bf16, bf16, bf16>,
-          made<Op, int64_t, int64_t, int64_t>,
-          made<Op, int32_t, int32_t, int32_t>,
+          make_kernel<Op, float, float, float>,
+          make_kernel<Op, bf16, bf16, bf16>,
+          make_kernel<Op, int64_t, int64_t, int64_t>,
+          make_kernel<Op, int32_t, int32_t, int32_t>,
           nullptr};
 }
 template <typename Op>
 constexpr Row comparison(std::string_view op, Make boolean = nullptr) {
   using std::int32_t, std::int64_t;
   return {op,
-          made<Op, float, float, bool>,
-          made<Op, bf16, bf16, bool>,
-          made<Op, int64_t, int64_t, bool>,
-          made<Op, int32_t, int32_t, bool>,
+          make_kernel<Op, float, float, bool>,
+          make_kernel<Op, bf16, bf16, bool>,
+          make_kernel<Op, int64_t, int64_t, bool>,
+          make_kernel<Op, int32_t, int32_t, bool>,
           boolean};
 }
 template <typename Op>
-constexpr Make kLogic = made<Op, std::uint8_t, std::uint8_t, bool>;
+constexpr Make kLogic = make_kernel<Op, std::uint8_t, std::uint8_t, bool>;
 
 const Row kRows[] = {
     arithmetic<Add>("Add"),
     arithmetic<Sub>("Sub"),
     arithmetic<Mul>("Mul"),
     arithmetic<Div>("Div"),
-    {"Pow", made<Pow, float, float, float>, made<Pow, bf16, bf16, bf16>, nullptr, nullptr, nullptr},
+    {"Pow", make_kernel<Pow, float, float, float>, make_kernel<Pow, bf16, bf16, bf16>, nullptr, nullptr, nullptr},
     arithmetic<Max>("Max"),
     arithmetic<Min>("Min"),
     comparison<Equal>("Equal", kLogic<Equal>),
@@ -134,7 +134,7 @@ __global__ void where_kernel(Walk<3> walk, const std::uint8_t *condition, const 
                              std::int64_t packs) {
   const bool condition_repeats = repeats(walk, 0), a_repeats = repeats(walk, 1), b_repeats = repeats(walk, 2);
   for (std::int64_t p = thread_index(); p < packs; p += thread_count()) {
-    const Places<3> from = places(walk, p);
+    const Offsets<3> from = offsets_of(walk, p);
     const auto chosen = load_or_repeat<kCount>(condition + from.at[0], condition_repeats);
     const auto left = load_or_repeat<kCount>(a + from.at[1], a_repeats);
     const auto right = load_or_repeat<kCount>(b + from.at[2], b_repeats);
@@ -172,10 +172,10 @@ class Where : public CudaKernel {
 };
 }  // namespace
 
-Made make_binary(const KernelRequest &request, Site &site) {
+KernelPtr make_binary(const KernelRequest &request, DeviceState &device) {
   const DType dtype = request.inputs.at(0).dtype, other = request.inputs.at(1).dtype;
   if (request.node.op == "Pow" && dtype == DType::bf16 && other == DType::f32)
-    return made<Pow, bf16, float, bf16>(request, site);
+    return make_kernel<Pow, bf16, float, bf16>(request, device);
   const Row *row =
       std::find_if(std::begin(kRows), std::end(kRows), [&](const Row &r) { return r.op == request.node.op; });
   Make make = nullptr;
@@ -188,13 +188,13 @@ Made make_binary(const KernelRequest &request, Site &site) {
                                      : nullptr;
   require(make != nullptr && other == dtype, Code::unsupported, subject(request), "cuda has no {} of {} and {}",
           request.node.op, name_of(dtype), name_of(other));
-  return make(request, site);
+  return make(request, device);
 }
 
-Made make_where(const KernelRequest &request, Site &) {
+KernelPtr make_where(const KernelRequest &request, DeviceState &) {
   require_dtype(request, request.inputs.at(0), DType::boolean);
   return by_size(request, request.outputs[0].dtype,
-                 [&]<typename T>(T) -> Made { return std::make_unique<Where<T>>(request); });
+                 [&]<typename T>(T) -> KernelPtr { return std::make_unique<Where<T>>(request); });
 }
 
 }  // namespace protrain::backend::cuda

@@ -19,21 +19,21 @@ void check(cublasStatus_t status, const char *doing) {
 
 // An object that cuBLASLt makes with one function and destroys with another.
 template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
-struct Owned {
+struct UniqueHandle {
   Handle handle = nullptr;
-  Owned() = default;
-  Owned(Owned &&other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
-  Owned &operator=(Owned &&other) noexcept {
+  UniqueHandle() = default;
+  UniqueHandle(UniqueHandle &&other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  UniqueHandle &operator=(UniqueHandle &&other) noexcept {
     std::swap(handle, other.handle);
     return *this;
   }
-  ~Owned() {
+  ~UniqueHandle() {
     if (handle != nullptr) kDestroy(handle);
   }
 };
-using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Matrix = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using Description = UniqueHandle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Matrix = UniqueHandle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = UniqueHandle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
@@ -42,19 +42,19 @@ void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attrib
   check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value), "a product's attribute");
 }
 
-// Rows of ours are columns of theirs.
+// Describes a matrix to cuBLASLt, which is column-major: our rows are its columns.
 Matrix matrix(DType dtype, const Shape &shape, std::int64_t ld, std::int64_t batch, std::int64_t stride) {
-  Matrix made;
-  check(cublasLtMatrixLayoutCreate(&made.handle, type_of(dtype), static_cast<std::uint64_t>(shape[1]),
+  Matrix description;
+  check(cublasLtMatrixLayoutCreate(&description.handle, type_of(dtype), static_cast<std::uint64_t>(shape[1]),
                                    static_cast<std::uint64_t>(shape[0]), ld),
         "a matrix");
   const auto count = static_cast<std::int32_t>(batch);
-  check(cublasLtMatrixLayoutSetAttribute(made.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+  check(cublasLtMatrixLayoutSetAttribute(description.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
         "a batch");
-  check(cublasLtMatrixLayoutSetAttribute(made.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+  check(cublasLtMatrixLayoutSetAttribute(description.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
                                          sizeof stride),
         "a batch");
-  return made;
+  return description;
 }
 
 Preference preference_of(const GemmShape &shape) {
@@ -64,7 +64,7 @@ Preference preference_of(const GemmShape &shape) {
     check(cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value), "a preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
-  // Sums over k that are cut in parts meet in float32, in an order of their own, and are rounded once.
+  // Sums over k may be cut into parts. These are joined in float32, in a fixed order, and rounded once.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   const auto alignment = static_cast<std::uint32_t>(shape.alignment);
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -101,7 +101,7 @@ Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<S
   check(cublasLtMatmulDescCreate(&s.description.handle, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                  CUDA_R_32F),
         "a product");
-  // c^T = op(b)^T op(a)^T, which is what row-major operands look like to a library that is column-major.
+  // The library computes c^T = op(b)^T op(a)^T: so a column-major library sees row-major operands.
   const cublasOperation_t first = shape.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                           second = shape.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   set(s.description.handle, CUBLASLT_MATMUL_DESC_TRANSA, first);
@@ -109,7 +109,7 @@ Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<S
   if (shape.bias) {
     set(s.description.handle, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(shape.out));
-    // The search looks at the address for its alignment alone.
+    // The search looks only at the alignment of this address.
     set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void *>(kAlignment));
   }
   const GemmRows rows(shape);

@@ -1,5 +1,5 @@
-// The part of cuBLASLt that products use: a product's description, the algorithms there are for it, and its launch.
-// blas.cu does it; tests have a twin without a GPU.
+// The part of cuBLASLt that products use: a product's description, its algorithms, and its launch. blas.cu implements
+// it. Tests have an implementation that needs no GPU.
 #pragma once
 
 #include <array>
@@ -13,14 +13,13 @@
 
 namespace protrain::backend::cuda {
 
-// c (M, N) = alpha * op(a) op(b) [+ c] [+ bias], all row-major; a is (M, K), or (K, M) where trans_a; b is
-// (K, N), or (N, K) where trans_b. Sums are float32; of float32 operands all bits count, but for a library that is made
-// with tf32.
+// c (M, N) = alpha * op(a) op(b) [+ c] [+ bias], all row-major. a is (M, K), or (K, M) where trans_a. b is (K, N), or
+// (N, K) where trans_b. Sums are float32. All bits of float32 operands count, unless the library was made with tf32.
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
-  bool accumulate = false;  // added to what c holds
-  bool bias = false;        // (N), of c's type, added to every row
+  bool accumulate = false;  // the product is added to c
+  bool bias = false;        // a bias (N) of c's type is added to every row
   float alpha = 1;
   DType in = DType::f32, out = DType::f32;    // of a and b; of c
   std::int64_t ld_a = 0, ld_b = 0, ld_c = 0;  // elements from one row to the next; 0: as many as a row has
@@ -29,7 +28,7 @@ struct GemmShape {
   std::uint64_t alignment = 64;                           // bytes that every operand's address is a multiple of
 };
 
-// Rows of the operands as they lie in memory.
+// The distances between the rows of each operand.
 struct GemmRows {
   std::int64_t a, b, c;
   explicit GemmRows(const GemmShape &s)
@@ -45,8 +44,8 @@ struct GemmOperands {
   const void *bias = nullptr;
 };
 
-// The library's handle; one a device. tf32: products of float32 are TensorFloat32's, whose factors have 10 bits behind
-// the point.
+// The library's handle; a device has one. With tf32, products of float32 round their factors to 10 bits behind the
+// point (TensorFloat32).
 class Blas {
  public:
   explicit Blas(bool tf32);
@@ -55,7 +54,7 @@ class Blas {
   Blas &operator=(const Blas &) = delete;
   void *handle() const { return handle_; }
   bool tf32() const { return tf32_; }
-  std::string version() const;  // "13.1.0", "13.1.0 with TF32": algorithms are those of a version
+  std::string version() const;  // "13.1.0", "13.1.0 with TF32"; every version has algorithms of its own
 
  private:
   const bool tf32_;
@@ -70,16 +69,17 @@ struct Algorithm {
   std::uint64_t workspace;             // bytes
 };
 
-// A product of at least one element, made ready; `shape.bias`: added in the product's own launch.
+// A product of at least one element, made ready. Its launch adds the bias, where `shape.bias` asks for one.
 class Product {
  public:
   Product(Blas &blas, const GemmShape &shape);
   ~Product();
   Product(Product &&) noexcept;
 
-  // At most kMostAlgorithms, the library's guess of the quickest first; none where it cannot compute the product.
+  // At most kMostAlgorithms; the first is the library's guess of the quickest. None where the library cannot compute
+  // it.
   std::vector<Algorithm> algorithms() const;
-  // `workspace`: a multiple of kWorkspaceAlignment.
+  // `workspace` is a multiple of kWorkspaceAlignment.
   void run(Stream stream, const GemmOperands &operands, const Algorithm &algorithm, void *workspace) const;
 
  private:

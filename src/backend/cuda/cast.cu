@@ -24,7 +24,7 @@ class Cast : public CudaKernel {
 };
 
 template <typename Make>
-Made by_type(const KernelRequest &request, DType dtype, Make make) {
+KernelPtr by_type(const KernelRequest &request, DType dtype, Make make) {
   switch (dtype) {
     case DType::f32:
       return make(float{});
@@ -45,10 +45,10 @@ Made by_type(const KernelRequest &request, DType dtype, Make make) {
 }
 }  // namespace
 
-Made make_cast(const KernelRequest &request, Site &) {
+KernelPtr make_cast(const KernelRequest &request, DeviceState &) {
   return by_type(request, request.inputs.at(0).dtype, [&]<typename From>(From) {
     return by_type(request, request.outputs[0].dtype,
-                   [&]<typename To>(To) -> Made { return std::make_unique<Cast<From, To>>(request); });
+                   [&]<typename To>(To) -> KernelPtr { return std::make_unique<Cast<From, To>>(request); });
   });
 }
 

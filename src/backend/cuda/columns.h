@@ -1,6 +1,6 @@
-// Sums of a matrix's columns, in an order that its shape alone fixes. A block has a few packs of columns and a part of
-// the rows; each of its warps takes every so many-th row of the part, and what the warps have is joined in shared
-// memory. Parts are rows of a second matrix, whose columns a second launch sums.
+// Sums of a matrix's columns, in an order that its shape alone fixes. A block sums a few packs of columns over a part
+// of the rows. Each of its warps takes every n-th row of the part, and the warps' sums are joined in shared memory. The
+// parts' sums are the rows of a second matrix, whose columns a second launch sums.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Matrix {
   std::int64_t rows, columns, ld;  // ld: elements from one row to the next
 };
 
-// Elements of 16 bytes.
+// Elements in 16 bytes.
 template <typename T>
 inline constexpr int kWide = 16 / static_cast<int>(sizeof(T));
 
@@ -23,10 +23,10 @@ inline bool begins_wide_rows(std::int64_t ld, std::size_t element_bytes) {
   return static_cast<std::size_t>(ld) * element_bytes % 16 == 0;
 }
 
-// Columns that a block sums.
+// The columns that a block sums.
 inline constexpr std::int64_t column_group(int width) { return std::int64_t{kWarp} * width; }
 
-// put(part, column, sum); A: what is summed in.
+// Calls put(part, column, sum). Sums are kept in A.
 template <int kWidth, typename A, typename T, typename Put>
 __global__ void columns_kernel(Matrix<T> x, std::int64_t part, Put put) {
   constexpr int kWarps = kBlock / kWarp;
@@ -37,7 +37,7 @@ __global__ void columns_kernel(Matrix<T> x, std::int64_t part, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t column = begin + lane * kWidth;
   A own[kWidth] = {};
-  // Columns that end within a pack are summed with what lies between them and the next row.
+  // A pack that reaches over the last column also sums what lies between that column and the next row.
   if (column < x.columns)
     for (std::int64_t row = first + warp; row < end; row += kWarps) {
       const Pack<T, kWidth> pack = load<kWidth>(x.at + row * x.ld + column);
@@ -77,19 +77,19 @@ void sum_parts(Stream stream, const Matrix<T> &x, std::int64_t part, std::int64_
          put);
 }
 
-// finish(column, sum) for sums over rows that are few, such as other sums' parts.
+// Calls finish(column, sum) for the sums over few rows, such as the sums of parts.
 template <typename T, typename Finish>
 void join_parts(Stream stream, const Matrix<T> &partial, Finish finish) {
   sum_parts<1, double>(stream, partial, partial.rows, 1, PutFinished<Finish>{finish});
 }
 
-// Of bfloat16 the sum of a thread's share is kept in float32, which is far finer than what is summed; all others are in
-// double.
+// The sums of all columns of a matrix. A thread keeps its share of bfloat16 elements in float32, which is far finer
+// than they are. Shares of all other elements are in double.
 template <typename T>
 class ColumnSums {
  public:
   ColumnSums() = default;
-  // `ld`: of all matrices; that they begin at multiples of 16 bytes is known.
+  // `ld` is that of all matrices. Matrices begin at multiples of 16 bytes.
   ColumnSums(std::int64_t rows, std::int64_t columns, std::int64_t ld)
       : wide_(begins_wide_rows(ld, sizeof(T))), rows_(rows), columns_(columns), ld_(ld) {
     const std::int64_t groups = divided_up(columns, column_group(wide_ ? kWide<T> : 1));
@@ -103,7 +103,7 @@ class ColumnSums {
     return parts_ == 1 ? 0 : checked_multiply(static_cast<std::uint64_t>(parts_ * columns_), sizeof(A));
   }
 
-  // finish(column, sum in double)
+  // Calls finish(column, sum) with sums in double.
   template <typename Finish>
   void run(Stream stream, const T *x, void *scratch, Finish finish) const {
     const Matrix<T> matrix{x, rows_, columns_, ld_};
@@ -116,7 +116,7 @@ class ColumnSums {
  private:
   using A = std::conditional_t<std::is_same_v<T, bf16>, float, double>;
   static constexpr std::int64_t kEnoughBlocks = 132 * 8, kMostParts = 256;
-  static constexpr std::int64_t kLeastRows = kEmulated ? 20 : 64;  // of a part
+  static constexpr std::int64_t kLeastRows = kEmulated ? 20 : 64;  // in a part
 
   template <typename Put>
   void sum(Stream stream, const Matrix<T> &x, Put put) const {
@@ -128,7 +128,7 @@ class ColumnSums {
 
   bool wide_ = false;  // rows begin at multiples of 16 bytes
   std::int64_t rows_ = 0, columns_ = 0, ld_ = 0;
-  std::int64_t part_ = 1, parts_ = 1;  // rows of a part; parts
+  std::int64_t part_ = 1, parts_ = 1;  // rows in a part; number of parts
 };
 
 }  // namespace protrain::backend::cuda

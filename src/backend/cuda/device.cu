@@ -15,8 +15,8 @@ namespace protrain::backend::cuda {
 namespace {
 constexpr std::int64_t kHugePage = 2 << 20;
 
-// A step's numbers where kernels read them. The step begins with a copy of what the host has put in a place that never
-// changes: so a recorded step comes to new numbers.
+// The numbers of a step, in memory of the device. The step begins with a copy from an address of the host that never
+// changes. So a recorded step gets new numbers.
 class Scalars {
  public:
   Scalars()
@@ -37,8 +37,8 @@ class Scalars {
   StepScalars *given_, *there_;
 };
 
-// The device's memory by address. A kernel that is given an address of the host's would fault on the device, and no
-// session of the process could use that device any more.
+// The device's memory by address. A kernel that is given an address of the host would fault, and no session of the
+// process could use the device any more. So every operand is looked up first.
 class Allocations {
  public:
   ~Allocations() {
@@ -70,32 +70,37 @@ class Allocations {
 };
 
 struct RecordedStep final : Recording {
-  explicit RecordedStep(Captured step) : captured(step) {}
+  explicit RecordedStep(CapturedGraph step) : captured(step) {}
   ~RecordedStep() override { destroy(captured); }
-  const Captured captured;
+  const CapturedGraph captured;
 };
 
+// A GPU. Queues are streams, so that copies run beside kernels without a thread of the host. A step is recorded as a
+// graph, for its launches take the host longer to issue than small kernels take to run. So a launch's arguments lie at
+// addresses that stay, and wrong values are noted on the device (fault.h) and become errors where somebody waits.
 class CudaDevice : public Device {
  public:
   CudaDevice(const std::string &name, int index, int threads, bool tf32)
       : index_(index), team_(threads, "protrain-host") {
     const std::string description = open_device(index);
-    site_ = std::make_unique<Site>(tf32);
-    const std::string blas = site_->blas.version();
+    state_ = std::make_unique<DeviceState>(tf32);
+    const std::string blas = state_->blas.version();
     scalars_ = std::make_unique<Scalars>();
     for (Stream &stream : streams_) stream = make_stream();
-    begin_ = make_event();
+    events_.begin = make_event();
     info_ = {.name = name,
              .description = fmt::format("{}, cuBLASLt {}", description, blas),
-             .memory_bytes = free_memory(),  // now that the libraries have taken theirs
+             .kind = DeviceKind::gpu,
+             .precisions = {DType::f32, DType::bf16},
+             .memory_bytes = free_memory(),  // after the libraries have taken theirs
              .shares_memory = false,
              .shares_cores = false,
              .threads = team_.size(),
              .asynchronous = true};
   }
   ~CudaDevice() override {
-    for (Event event : events_) destroy(event);
-    if (begin_ != nullptr) destroy(begin_);
+    for (Event event : events_.all) destroy(event);
+    if (events_.begin != nullptr) destroy(events_.begin);
     for (Stream stream : streams_)
       if (stream != nullptr) destroy(stream);
   }
@@ -106,11 +111,11 @@ class CudaDevice : public Device {
     use_device(index_);
     const Factory make = find_kernel(request.node.op);
     require(make != nullptr, Code::unsupported, subject(request), "cuda has no kernel for {}", request.node.op);
-    return make(request, *site_);
+    return make(request, *state_);
   }
   std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) override { return make_update(request); }
-  std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &marks) override {
-    return make_check(dtype, marks, *site_);
+  std::unique_ptr<Kernel> compile_check(DType dtype, const std::vector<std::uint32_t> &words) override {
+    return make_check(dtype, words, *state_);
   }
 
   void *allocate_arena(std::uint64_t bytes) override {
@@ -130,7 +135,7 @@ class CudaDevice : public Device {
     use_device(index_);
     return free_memory();
   }
-  // The team makes the pages: the driver would do it with one thread.
+  // The team touches the pages first: the driver would do it with one thread.
   std::uint64_t pin(void *host, std::uint64_t bytes) override {
     use_device(index_);
     auto *const first = static_cast<std::byte *>(host);
@@ -148,10 +153,10 @@ class CudaDevice : public Device {
 
   void run_step(void (*issue)(void *), void *argument) override {
     use_device(index_);
-    site_->faults.forget();
+    state_->faults.forget();
     sent_ = false;
     try {
-      cuda::record(begin_, stream(Queue::compute));
+      cuda::record(events_.begin, stream(Queue::compute));
       issue(argument);
     } catch (...) {
       finish_all();
@@ -160,7 +165,7 @@ class CudaDevice : public Device {
     finish_all();
   }
 
-  // Kernels belong to the compute queue, in whose order the numbers arrive.
+  // Kernels belong to the compute queue. The step's numbers arrive in its order.
   void launch(Queue queue, Kernel &kernel, const Launch &launch) override {
     allocations_.require_holds(launch.inputs, "input");
     allocations_.require_holds(launch.outputs, "output");
@@ -189,35 +194,35 @@ class CudaDevice : public Device {
 
   void reserve_events(std::size_t count) override {
     use_device(index_);
-    while (events_.size() < count) events_.push_back(make_event());
+    while (events_.all.size() < count) events_.all.push_back(make_event());
   }
   void record(Queue queue, std::size_t event) override {
-    if (!recording_) return cuda::record(events_.at(event), stream(queue));
-    if (timed_) record_captured(events_.at(event), stream(queue));
+    if (!capture_.active) return cuda::record(events_.all.at(event), stream(queue));
+    if (capture_.timed) record_captured(events_.all.at(event), stream(queue));
     link(queue, event);
   }
   void wait(Queue queue, std::size_t event) override {
-    cuda::wait(stream(queue), recording_ ? links_.at(event) : events_.at(event));
+    cuda::wait(stream(queue), capture_.active ? capture_.links.at(event) : events_.all.at(event));
   }
   void wait_here(std::size_t event) override {
     use_device(index_);
-    finish(events_.at(event));
-    site_->faults.raise();
+    finish(events_.all.at(event));
+    state_->faults.raise();
   }
-  std::int64_t event_ns(std::size_t event) override { return ns_between(begin_, events_.at(event)); }
+  std::int64_t event_ns(std::size_t event) override { return ns_between(events_.begin, events_.all.at(event)); }
 
-  // The compute queue is captured, and the others from its begin to its end.
+  // The compute queue is captured, and with it the others, from its begin to its end.
   std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     use_device(index_);
     const Stream compute = stream(Queue::compute);
     std::unique_ptr<Recording> recording;
-    recording_ = true;
-    timed_ = timed;
+    capture_.active = true;
+    capture_.timed = timed;
     sent_ = false;
-    links_.assign(events_.size() + kQueues.size(), nullptr);
+    capture_.links.assign(events_.all.size() + kQueues.size(), nullptr);
     try {
       begin_capture(compute);
-      if (timed) record_captured(begin_, compute);
+      if (timed) record_captured(events_.begin, compute);
       fork();
       issue(argument);
       join();
@@ -232,7 +237,7 @@ class CudaDevice : public Device {
   }
   void replay_step(Recording &recording, const StepScalars &scalars) override {
     use_device(index_);
-    site_->faults.forget();
+    state_->faults.forget();
     scalars_->give(scalars);
     cuda::launch(static_cast<RecordedStep &>(recording).captured, stream(Queue::compute));
     finish_all();
@@ -242,31 +247,31 @@ class CudaDevice : public Device {
   Stream stream(Queue queue) const { return streams_[queue]; }
 
   void leave_capture() {
-    recording_ = false;
-    for (Event event : links_)
+    capture_.active = false;
+    for (Event event : capture_.links)
       if (event != nullptr) destroy(event);
-    links_.clear();
+    capture_.links.clear();
   }
-  // While a step is recorded, an event that others wait for and one that tells the time are two.
+  // An event that others wait for and an event that tells the time are two events while a step is recorded.
   void link(Queue queue, std::size_t event) {
-    if (links_.at(event) == nullptr) links_[event] = make_event();
-    cuda::record(links_[event], stream(queue));
+    if (capture_.links.at(event) == nullptr) capture_.links[event] = make_event();
+    cuda::record(capture_.links[event], stream(queue));
   }
-  std::size_t link_of(Queue queue) const { return events_.size() + static_cast<std::size_t>(queue); }
+  std::size_t link_of(Queue queue) const { return events_.all.size() + static_cast<std::size_t>(queue); }
   void fork() {
     link(Queue::compute, link_of(Queue::compute));
     for (Stream other : streams_)
-      if (other != stream(Queue::compute)) cuda::wait(other, links_[link_of(Queue::compute)]);
+      if (other != stream(Queue::compute)) cuda::wait(other, capture_.links[link_of(Queue::compute)]);
   }
   void join() {
     for (const Queue other : kQueues) {
       if (other == Queue::compute) continue;
       link(other, link_of(other));
-      cuda::wait(stream(Queue::compute), links_[link_of(other)]);
+      cuda::wait(stream(Queue::compute), capture_.links[link_of(other)]);
     }
   }
 
-  // A fault of the values says more than what came of it.
+  // A noted fault says more than the error that followed from it, so it comes first.
   void finish_all() {
     std::exception_ptr error;
     for (Stream stream : streams_) try {
@@ -274,24 +279,33 @@ class CudaDevice : public Device {
       } catch (...) {
         if (!error) error = std::current_exception();
       }
-    site_->faults.raise();
+    state_->faults.raise();
     if (error) std::rethrow_exception(error);
   }
 
+  struct StepEvents {
+    std::vector<Event> all;
+    Event begin = nullptr;  // of the step
+  };
+
+  // A step that is being recorded.
+  struct Capture {
+    bool active = false, timed = false;
+    std::vector<Event> links;  // one for each event, and one for each queue
+  };
+
   const int index_;
   DeviceInfo info_;
-  Team team_;  // for Updates on the host
-  std::unique_ptr<Site> site_;
+  Team team_;  // for updates on the host
+  std::unique_ptr<DeviceState> state_;
   std::unique_ptr<Scalars> scalars_;
-  bool sent_ = false;  // the numbers of this step
+  bool sent_ = false;  // this step's numbers are on their way to the device
   PerQueue<Stream> streams_{};
-  std::vector<Event> events_;
-  Event begin_ = nullptr;  // of the step
-  bool recording_ = false, timed_ = false;
-  std::vector<Event> links_;  // while recording: one for each event, and one for each queue
+  StepEvents events_;
+  Capture capture_;
   Allocations allocations_;
   PinnedMemory pinned_;
-  void *arena_ = nullptr;  // one of them
+  void *arena_ = nullptr;  // one of the allocations
 };
 }  // namespace
 

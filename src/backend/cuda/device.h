@@ -1,6 +1,5 @@
-// A GPU of NVIDIA's as a device: one arena, a stream for each queue, and a team of threads for Updates on the host.
-// What is launched is only appended; errors of it come out where somebody waits. A step that is recorded is a graph of
-// CUDA's.
+// NVIDIA's GPUs as devices. A device has one arena, a stream for each queue, and a team of threads for updates on the
+// host. A launch is only appended; its errors come out where somebody waits. A recorded step is a CUDA graph.
 #pragma once
 
 #include <memory>
@@ -9,7 +8,7 @@
 
 namespace protrain::backend::cuda {
 
-// "cuda:N"; Code::device where there is no such device or no driver.
+// Opens "cuda:N". Code::device where there is no such device or no driver.
 std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32);
 
 }  // namespace protrain::backend::cuda

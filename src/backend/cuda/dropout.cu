@@ -1,5 +1,5 @@
-// Dropout, and its gradient, which is the same operator on dy. The numbers depend on an element's place in its sample
-// alone, and are the CPU's.
+// Dropout, and its gradient, which is the same operator on dy. The random numbers are the CPU's. They depend only on an
+// element's position in its sample.
 #include <algorithm>
 
 #include "arith/random.h"
@@ -13,8 +13,8 @@ struct Rule {
   std::uint32_t drop_below;
   float scale;
   std::int64_t per_sample, quads;  // elements of a sample, and groups of four that are drawn together
-  std::int64_t drawn;              // such groups in all
-  bool samples;                    // else all is one sample, number 0
+  std::int64_t drawn;              // all groups of four
+  bool samples;                    // each sample has its own numbers; else all elements are sample 0
 };
 
 template <typename T>
@@ -64,9 +64,9 @@ class Dropout : public CudaKernel {
 };
 }  // namespace
 
-Made make_dropout(const KernelRequest &request, Site &) {
+KernelPtr make_dropout(const KernelRequest &request, DeviceState &) {
   return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> Made { return std::make_unique<Dropout<T>>(request); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<Dropout<T>>(request); });
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,4 +1,4 @@
-// The one engine under everything that is computed element by element: walks over broadcast operands, packs of
+// The building blocks of kernels that compute element by element: walks over broadcast operands, and packs of
 // neighbours that are loaded at once.
 #pragma once
 
@@ -7,10 +7,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "backend/common/layout.h"
 #include "backend/cuda/approximate.h"
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/launch.h"
-#include "backend/layout.h"
 
 namespace protrain::backend::cuda {
 
@@ -19,7 +19,7 @@ using arith::operand;
 using arith::result;
 using arith::widened;
 
-inline constexpr std::int64_t kMostBlocks = 8192;  // of a grid whose threads go on to further elements
+inline constexpr std::int64_t kMostBlocks = 8192;  // of a grid; beyond, its threads go on to further elements
 
 inline Grid grid_of(std::int64_t elements) { return {std::min(divided_up(elements, kBlock), kMostBlocks)}; }
 
@@ -28,25 +28,25 @@ __global__ void each_element(std::int64_t count, Body body) {
   for (std::int64_t i = thread_index(); i < count; i += thread_count()) body(i);
 }
 
-// body(i) for i < count. The body is a __device__ lambda that captures values, never `this`.
+// Calls body(i) for i < count. The body is a __device__ lambda that captures values, never `this`.
 template <typename Body>
 void each(Stream stream, std::int64_t count, Body body) {
   launch(stream, each_element<Body>, grid_of(count), count, body);
 }
 
-// Neighbours that are loaded and stored at once; arrays begin at multiples of kAlignment.
+// Neighbours that are loaded and stored at once. Arrays begin at multiples of kAlignment.
 template <typename T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T at[kCount];
 };
 inline constexpr int kPack = 4;
 template <typename T>
-inline constexpr int kPackOf = sizeof(T) == 2 ? 8 : kPack;  // 16 bytes of what floats are stored as
+inline constexpr int kPackOf = sizeof(T) == 2 ? 8 : kPack;  // 16 bytes of stored floats
 
 template <int kCount>
 using Width = std::integral_constant<int, kCount>;
 
-// body(first, Width) for packs of elements, and for what is left over one by one.
+// Calls body(first, Width) for packs of elements, and for the remaining elements one by one.
 template <int kCount = kPack, typename Body>
 __device__ void for_packs(std::int64_t count, Body body) {
   const std::int64_t packs = count / kCount;
@@ -60,7 +60,7 @@ template <int kCount, typename T>
 __device__ Pack<T, kCount> load(const T *at) {
   return *reinterpret_cast<const Pack<T, kCount> *>(at);
 }
-// The pack of a walk's operand: neighbours, or one element that stands for all.
+// Loads the pack of a walk's operand: neighbours, or one element that is repeated.
 template <int kCount, typename T>
 __device__ Pack<T, kCount> load_or_repeat(const T *at, bool repeats) {
   if (!repeats) return load<kCount>(at);
@@ -73,7 +73,7 @@ __device__ void store(T *at, const Pack<T, kCount> &pack) {
   *reinterpret_cast<Pack<T, kCount> *>(at) = pack;
 }
 
-// A pack of what `value_of` makes for each of its places, rounded to R; two bfloat16 are rounded by one instruction.
+// A pack of the values value_of(0), value_of(1), ..., rounded to R. One instruction rounds two bfloat16.
 template <typename R, int kCount, typename Make>
 __device__ Pack<R, kCount> rounded_pack(Make value_of) {
   if constexpr (std::is_same_v<R, bf16> && kCount % 2 == 0) {
@@ -88,7 +88,7 @@ __device__ Pack<R, kCount> rounded_pack(Make value_of) {
   }
 }
 
-// N operands walked together, as a kernel takes it.
+// A Layout, as a kernel takes it.
 template <int N>
 struct Walk {
   int rank;
@@ -97,7 +97,7 @@ struct Walk {
 };
 
 template <std::size_t N>
-Walk<static_cast<int>(N)> walk_of(const Layout<N> &layout) {  // merged
+Walk<static_cast<int>(N)> walk_of(const Layout<N> &layout) {  // `layout` is merged
   Walk<static_cast<int>(N)> walk{static_cast<int>(layout.dims.size()), {}, {}};
   for (std::size_t axis = 0; axis < layout.dims.size(); ++axis) {
     walk.dims[axis] = layout.dims[axis];
@@ -112,11 +112,11 @@ __device__ bool repeats(const Walk<N> &walk, int n) {
 }
 
 template <int N>
-struct Places {
+struct Offsets {
   std::int64_t at[N];
 };
 
-// quotient and remainder; by 32 bits where that is enough, which is several times as fast
+// Gives quotient and remainder. Division by 32 bits is several times as fast, so it is used where that is enough.
 __device__ inline std::int64_t divide(std::int64_t a, std::int64_t b, std::int64_t &remainder) {
   if (((a | b) >> 32) == 0) {
     const auto x = static_cast<std::uint32_t>(a), y = static_cast<std::uint32_t>(b), quotient = x / y;
@@ -127,10 +127,10 @@ __device__ inline std::int64_t divide(std::int64_t a, std::int64_t b, std::int64
   return a / b;
 }
 
-// Where each operand has element `index` of the walk.
+// Says where each operand has element `index` of the walk.
 template <int N>
-__device__ Places<N> places(const Walk<N> &walk, std::int64_t index) {
-  Places<N> found{};
+__device__ Offsets<N> offsets_of(const Walk<N> &walk, std::int64_t index) {
+  Offsets<N> found{};
   PROTRAIN_KEEP_LOOP for (int axis = walk.rank - 1; axis > 0; --axis) {
     std::int64_t position = 0;
     index = divide(index, walk.dims[axis], position);
@@ -148,7 +148,7 @@ __device__ inline void note(const Note &to, std::int64_t value, std::int64_t row
   *const_cast<volatile std::uint32_t *>(&to.at->source) = to.source;
 }
 
-// A share of what stands for a value that could not be computed.
+// The result that stands for a value that could not be computed: NaN, or 0.
 template <typename T>
 __device__ T not_a_value() {
   if constexpr (std::is_same_v<T, float>)

@@ -18,10 +18,10 @@ Note Faults::source(FaultKind kind, const std::string &subject, std::int64_t ext
 void Faults::raise() {
   std::atomic_ref number(fault_->source);
   if (number.load(std::memory_order_acquire) == 0) return;
-  const std::uint32_t whose = number.exchange(0);  // of the threads that wait, one gets it
+  const std::uint32_t whose = number.exchange(0);  // one of the waiting threads gets it
   if (whose == 0) return;
   const Fault fault = *fault_;
-  const Source &source = sources_.at(whose - 1);
+  const FaultSource &source = sources_.at(whose - 1);
   switch (source.kind) {
     case FaultKind::index:
       fail(Code::arg, source.subject, "index {} is outside 0..{}", fault.value, source.extent - 1);

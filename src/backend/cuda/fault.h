@@ -1,7 +1,7 @@
-// Errors that only the values in memory can show: an index outside its table, a label that is no class, an integer
-// divided by 0. A kernel that meets one notes it, puts NaN (or 0) in place of what it cannot compute and goes on; the
-// check of the loss spoils the step for it, so that nothing is updated; whoever next waits for the device gets the
-// error.
+// Faults: errors that only the values in memory can show. An index lies outside its table, a label is no class, or an
+// integer is divided by 0. A kernel that meets a fault notes it, writes NaN (or 0) for the value that it cannot
+// compute, and goes on. The check of the loss then fails the step, so that nothing is updated. The next thread that
+// waits for the device gets the error.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace protrain::backend::cuda {
 
-// The host may look while kernels run: one thread claims the place, and says whose fault it was when all else is there.
+// The fault that was noted. One thread of a kernel claims it, fills it in, and writes `source` last: the host may look
+// while kernels run.
 struct Fault {
   std::uint32_t claimed = 0;
   std::uint32_t source = 0;  // 0: nothing happened yet
@@ -19,13 +20,13 @@ struct Fault {
 
 enum class FaultKind : std::uint8_t { index, label, division };
 
-// What a kernel notes its faults with.
+// A kernel's right to note faults: the fault's address, and the kernel's number.
 struct Note {
   Fault *at;
   std::uint32_t source;
 };
 
-// One a device.
+// The faults of one device.
 class Faults {
  public:
   Faults();
@@ -33,23 +34,22 @@ class Faults {
   Faults(const Faults &) = delete;
   Faults &operator=(const Faults &) = delete;
 
-  // Values are legal in [0, extent).
+  // Makes a note for a kernel whose values are legal in [0, extent).
   Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
-  // For kernels: `claimed` is not 0 from the first fault of a step to the step's end.
+  // Kernels may look here: `claimed` is not 0 from the first fault of a step to the step's end.
   const Fault *noted() const { return fault_; }
-  // Throws what was noted, once. On any thread.
+  // Throws the noted fault, once; nothing where there is none. On any thread.
   void raise();
-  // Before a step.
-  void forget();
+  void forget();  // before a step
 
  private:
-  struct Source {
+  struct FaultSource {
     FaultKind kind;
     std::string subject;
     std::int64_t extent;
   };
   Fault *fault_;
-  std::vector<Source> sources_;
+  std::vector<FaultSource> sources_;
 };
 
 }  // namespace protrain::backend::cuda

@@ -1,5 +1,5 @@
-// What a block's threads have, joined into one value that all of them get. The order is a fixed tree over the threads,
-// so that the bits depend on the block's size alone.
+// Folds: a block's threads join their values into one, and all of them get it. The order is a fixed tree over the
+// threads, so the bits depend on the block's size alone.
 #pragma once
 
 #include <limits>
@@ -44,19 +44,19 @@ struct Smaller {  // likewise
   }
 };
 
-// Two sums whose threads meet once for both.
-struct Both {
+// Two sums that are folded together, so that the threads meet once.
+struct SumPair {
   float first, second;
-  PROTRAIN_HD friend Both operator+(Both a, Both b) { return {a.first + b.first, a.second + b.second}; }
+  PROTRAIN_HD friend SumPair operator+(SumPair a, SumPair b) { return {a.first + b.first, a.second + b.second}; }
 };
-__device__ inline Both from_lane(Both value, int lane) {
+__device__ inline SumPair from_lane(SumPair value, int lane) {
   return {from_lane(value.first, lane), from_lane(value.second, lane)};
 }
-__device__ inline Both from_lane_xor(Both value, int mask) {
+__device__ inline SumPair from_lane_xor(SumPair value, int mask) {
   return {from_lane_xor(value.first, mask), from_lane_xor(value.second, mask)};
 }
 
-// All threads of the block call it together.
+// Joins the values of a block's threads. All of them call it together.
 template <typename Join, typename T>
 __device__ T block_fold(T value) {
   __shared__ T warps[1024 / kWarp];
@@ -79,7 +79,7 @@ __device__ T fold_terms(std::int64_t count, Term term) {
   return block_fold<Join>(value);
 }
 
-// Threads of a block that works on one row of that width.
+// The threads of a block that works on one row of that width.
 inline int row_threads(std::int64_t width) { return width <= 64 ? 32 : width <= 256 ? 64 : width <= 1024 ? 128 : 256; }
 
 }  // namespace protrain::backend::cuda

@@ -1,5 +1,5 @@
-// An activation times another value, f(g) u, and its gradients dg = dy u f'(g), du = dy f(g).
-#include "backend/activation.h"
+// Gated multiplies an activation by another value, f(g) u. Its gradients are dg = dy u f'(g) and du = dy f(g).
+#include "backend/common/activation.h"
 #include "backend/cuda/elementwise.h"
 
 namespace protrain::backend::cuda {
@@ -16,7 +16,7 @@ __global__ void value_kernel(const T *g, const T *u, T *y, std::int64_t count) {
   });
 }
 
-// dg, du: nullptr where not wanted.
+// dg and du are nullptr where they are not wanted.
 template <typename F, typename T>
 __global__ void grad_kernel(const T *dy, const T *g, const T *u, T *dg, T *du, std::int64_t count) {
   for_packs<kPackOf<T>>(count, [&](std::int64_t first, auto width) {
@@ -62,10 +62,10 @@ class GatedGrad : public CudaKernel {
 
 }  // namespace
 
-Made make_gated(const KernelRequest &request, Site &) {
+KernelPtr make_gated(const KernelRequest &request, DeviceState &) {
   for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
   return by_float(request, request.inputs.at(0), [&]<typename T>(T) {
-    return by_activation(request, [&]<typename F>(F) -> Made {
+    return by_activation(request, [&]<typename F>(F) -> KernelPtr {
       if (request.node.op == "Gated") return std::make_unique<Gated<F, T>>(request);
       return std::make_unique<GatedGrad<F, T>>(request);
     });

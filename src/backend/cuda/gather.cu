@@ -1,22 +1,22 @@
-// Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients add in the order of
-// the indices: of each row that is named more than once, the first to name it adds up all of them.
+// Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients are added in the
+// order of the indices: the first index that names a row adds up all that name it.
 #include <algorithm>
 #include <numeric>
 
-#include "backend/axes.h"
+#include "backend/common/axes.h"
 #include "backend/cuda/elementwise.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// The indices among a kernel's operands (input 1), counting into an axis of `extent`.
+// The indices, input 1, which count into an axis of `extent`.
 struct Indices {
   const void *at;
   bool wide;  // int64, else int32
   std::int64_t extent;
   Note note;
 
-  // -1 where the index names nothing.
+  // The index, or -1 where it lies outside the axis.
   __device__ std::int64_t operator[](std::int64_t i) const {
     const std::int64_t given =
         wide ? static_cast<const std::int64_t *>(at)[i] : static_cast<const std::int32_t *>(at)[i];
@@ -27,18 +27,18 @@ struct Indices {
   }
 };
 
-Indices indices_of(const KernelRequest &request, Site &site, std::int64_t extent) {
+Indices indices_of(const KernelRequest &request, DeviceState &device, std::int64_t extent) {
   const DType dtype = request.inputs.at(1).dtype;
   require(dtype == DType::i64 || dtype == DType::i32, Code::unsupported, subject(request),
           "indices are int64 or int32, not {}", name_of(dtype));
-  return {nullptr, dtype == DType::i64, extent, site.faults.source(FaultKind::index, subject(request), extent)};
+  return {nullptr, dtype == DType::i64, extent, device.faults.source(FaultKind::index, subject(request), extent)};
 }
 
-// What a row is moved by: as much at once as divides it. T: an element, which decides what a missing row holds.
+// Gather moves packs of kCount elements T, as wide as divides a row. A missing row is filled with T's NaN or 0.
 template <typename T, int kCount>
 class Gather : public CudaKernel {
  public:
-  Gather(const KernelRequest &request, const Lanes &table, const Indices &indices)
+  Gather(const KernelRequest &request, const AxisLines &table, const Indices &indices)
       : table_(table), indices_(indices), named_(element_count(request.inputs[1].shape)) {
     table_.inner /= kCount;
   }
@@ -63,21 +63,22 @@ class Gather : public CudaKernel {
   }
 
  private:
-  Lanes table_;
+  AxisLines table_;
   const Indices indices_;
   const std::int64_t named_;
 };
 
 template <typename T>
-Made made_gather(const KernelRequest &request, Site &site) {
-  const Lanes table(request, request.inputs.at(0).shape, 0);
-  const Indices indices = indices_of(request, site, table.length);
+KernelPtr make_gather_of(const KernelRequest &request, DeviceState &device) {
+  const AxisLines table(request, request.inputs.at(0).shape, 0);
+  const Indices indices = indices_of(request, device, table.length);
   constexpr int kMost = 16 / sizeof(T);
   if (table.inner % kMost == 0) return std::make_unique<Gather<T, kMost>>(request, table, indices);
   return std::make_unique<Gather<T, 1>>(request, table, indices);
 }
 
-// For each index: the next one that names the same row (-1: none), or kNotFirst in `first` where an earlier one does.
+// `next` has for each index the next one that names the same row, or kNone. `first` has the row of each index that is
+// the first to name it, else kNone.
 constexpr std::int64_t kNone = -1;
 
 __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *next, std::int64_t *first) {
@@ -103,8 +104,8 @@ __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *
 }
 
 template <typename T>
-__global__ void add_rows_kernel(Lanes table, std::int64_t named, const std::int64_t *next, const std::int64_t *first,
-                                const T *dy, T *dx) {
+__global__ void add_rows_kernel(AxisLines table, std::int64_t named, const std::int64_t *next,
+                                const std::int64_t *first, const T *dy, T *dx) {
   std::int64_t name = 0;
   const std::int64_t outer = divide(blockIdx.x, named, name);
   const std::int64_t row = first[name];
@@ -119,9 +120,9 @@ __global__ void add_rows_kernel(Lanes table, std::int64_t named, const std::int6
 template <typename T>
 class GatherGrad : public CudaKernel {
  public:
-  GatherGrad(const KernelRequest &request, Site &site)
+  GatherGrad(const KernelRequest &request, DeviceState &device)
       : table_(request, request.outputs[0].shape, 0),
-        indices_(indices_of(request, site, table_.length)),
+        indices_(indices_of(request, device, table_.length)),
         named_(element_count(request.inputs[1].shape)),
         bytes_(byte_count(request.outputs[0].dtype, request.outputs[0].shape)) {
     scratch_bytes = checked_multiply(2 * sizeof(std::int64_t), static_cast<std::uint64_t>(named_));
@@ -141,64 +142,58 @@ class GatherGrad : public CudaKernel {
   }
 
  private:
-  const Lanes table_;
+  const AxisLines table_;
   const Indices indices_;
   const std::int64_t named_;
   const std::uint64_t bytes_;
 };
 
-// The lines along the axis in a walk over the indices of GatherElements: where each begins in the indices and in the
-// tensor they point into, of which the indices may cover a part.
-struct Lines {
-  Walk<2> walk;
-  std::int64_t lines, length, index_stride, stride, extent;
-};
+// IndexedLines, as a kernel takes them.
+struct LineWalk {
+  explicit LineWalk(const IndexedLines &lines)
+      : walk(walk_of(lines.begins)),
+        elements(lines.count * lines.length),
+        length(lines.length),
+        index_stride(lines.index_stride),
+        stride(lines.stride),
+        extent(lines.extent) {}
 
-Lines lines_of(const KernelRequest &request, const Shape &tensor) {
-  const Shape &indices = request.inputs.at(1).shape;
-  const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", 0), tensor.size(), subject(request));
-  Layout<2> layout{indices, {row_major_strides(indices), row_major_strides(tensor)}};
-  for (std::size_t i = 0; i < tensor.size(); ++i)
-    require(i == axis || layout.dims.at(i) <= tensor[i], Code::shape, subject(request),
-            "indices {} reach over axis {} of {}", to_text(indices), i, to_text(tensor));
-  Lines lines{{}, 0, indices.at(axis), layout.strides[0][axis], layout.strides[1][axis], tensor[axis]};
-  layout.dims[axis] = 1;
-  lines.lines = lines.length == 0 ? 0 : element_count(layout.dims);
-  lines.walk = walk_of(merged(layout, subject(request)));
-  return lines;
-}
+  Walk<2> walk;
+  std::int64_t elements, length, index_stride, stride, extent;
+};
 
 template <typename T>
 class GatherElements : public CudaKernel {
  public:
-  GatherElements(const KernelRequest &request, Site &site)
-      : lines_(lines_of(request, request.inputs.at(0).shape)), indices_(indices_of(request, site, lines_.extent)) {}
+  GatherElements(const KernelRequest &request, DeviceState &device)
+      : lines_(IndexedLines(request, request.inputs.at(0).shape)),
+        indices_(indices_of(request, device, lines_.extent)) {}
 
   void run(Stream stream, const Launch &launch) override {
     const T *x = input<T>(launch, 0);
     T *y = output<T>(launch, 0);
     Indices indices = indices_;
     indices.at = launch.inputs[1];
-    each(stream, lines_.lines * lines_.length, [x, y, indices, lines = lines_] __device__(std::int64_t i) {
+    each(stream, lines_.elements, [x, y, indices, lines = lines_] __device__(std::int64_t i) {
       std::int64_t step = 0;
-      const Places<2> at = places(lines.walk, divide(i, lines.length, step));
+      const Offsets<2> at = offsets_of(lines.walk, divide(i, lines.length, step));
       const std::int64_t place = at.at[0] + step * lines.index_stride, index = indices[place];
       y[place] = index >= 0 ? x[at.at[1] + index * lines.stride] : not_a_value<T>();
     });
   }
 
  private:
-  const Lines lines_;
+  const LineWalk lines_;
   const Indices indices_;
 };
 
-// Of indices of a line that name the same element, the first adds up all of them.
+// The first of a line's indices that name the same element adds up all of them.
 template <typename T>
 class GatherElementsGrad : public CudaKernel {
  public:
-  GatherElementsGrad(const KernelRequest &request, Site &site)
-      : lines_(lines_of(request, request.outputs[0].shape)),
-        indices_(indices_of(request, site, lines_.extent)),
+  GatherElementsGrad(const KernelRequest &request, DeviceState &device)
+      : lines_(IndexedLines(request, request.outputs[0].shape)),
+        indices_(indices_of(request, device, lines_.extent)),
         bytes_(byte_count(request.outputs[0].dtype, request.outputs[0].shape)) {}
 
   void run(Stream stream, const Launch &launch) override {
@@ -207,9 +202,9 @@ class GatherElementsGrad : public CudaKernel {
     Indices indices = indices_;
     indices.at = launch.inputs[1];
     clear(stream, dx, bytes_);
-    each(stream, lines_.lines * lines_.length, [dy, dx, indices, lines = lines_] __device__(std::int64_t i) {
+    each(stream, lines_.elements, [dy, dx, indices, lines = lines_] __device__(std::int64_t i) {
       std::int64_t step = 0;
-      const Places<2> at = places(lines.walk, divide(i, lines.length, step));
+      const Offsets<2> at = offsets_of(lines.walk, divide(i, lines.length, step));
       const auto named = [&](std::int64_t other) { return indices[at.at[0] + other * lines.index_stride]; };
       const std::int64_t index = named(step);
       if (index < 0) return;
@@ -223,14 +218,15 @@ class GatherElementsGrad : public CudaKernel {
   }
 
  private:
-  const Lines lines_;
+  const LineWalk lines_;
   const Indices indices_;
   const std::uint64_t bytes_;
 };
 
-// make(element): floats as such, so that what is missing can be NaN; else by size.
+// Calls make(element): with a float type for floats, so that a missing element can be NaN; else with an integer of the
+// same size.
 template <typename Make>
-Made by_element(const KernelRequest &request, Make make) {
+KernelPtr by_element(const KernelRequest &request, Make make) {
   const DType dtype = request.inputs.at(0).dtype;
   if (dtype == DType::f32) return make(float{});
   if (dtype == DType::bf16) return make(bf16{});
@@ -238,22 +234,23 @@ Made by_element(const KernelRequest &request, Make make) {
 }
 }  // namespace
 
-Made make_gather(const KernelRequest &request, Site &site) {
-  return by_element(request, [&]<typename T>(T) -> Made { return made_gather<T>(request, site); });
+KernelPtr make_gather(const KernelRequest &request, DeviceState &device) {
+  return by_element(request, [&]<typename T>(T) -> KernelPtr { return make_gather_of<T>(request, device); });
 }
 
-Made make_gather_grad(const KernelRequest &request, Site &site) {
+KernelPtr make_gather_grad(const KernelRequest &request, DeviceState &device) {
   return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> Made { return std::make_unique<GatherGrad<T>>(request, site); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<GatherGrad<T>>(request, device); });
 }
 
-Made make_gather_elements(const KernelRequest &request, Site &site) {
-  return by_element(request, [&]<typename T>(T) -> Made { return std::make_unique<GatherElements<T>>(request, site); });
+KernelPtr make_gather_elements(const KernelRequest &request, DeviceState &device) {
+  return by_element(request,
+                    [&]<typename T>(T) -> KernelPtr { return std::make_unique<GatherElements<T>>(request, device); });
 }
 
-Made make_gather_elements_grad(const KernelRequest &request, Site &site) {
+KernelPtr make_gather_elements_grad(const KernelRequest &request, DeviceState &device) {
   return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> Made { return std::make_unique<GatherElementsGrad<T>>(request, site); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<GatherElementsGrad<T>>(request, device); });
 }
 
 }  // namespace protrain::backend::cuda

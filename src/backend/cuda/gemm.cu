@@ -6,7 +6,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// c = 0, or each row the bias.
+// Fills c with 0, or each of its rows with the bias.
 template <typename T>
 void fill(Stream stream, const GemmShape &s, const GemmOperands &operands) {
   T *c = static_cast<T *>(operands.c);
@@ -26,7 +26,7 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : shape_(shape) {
   if (shape.m == 0 || shape.n == 0 || shape.k == 0 || shape.batch == 0) return;
   product_.emplace(blas, shape);
   algorithms_ = product_->algorithms();
-  // Some kinds of products, such as those of rows of an odd length in bfloat16, are there without a bias alone.
+  // cuBLASLt has some kinds of products only without a bias, such as bfloat16 with rows of an odd length.
   if (shape.bias && algorithms_.empty()) {
     GemmShape plain = shape;
     plain.bias = false;
@@ -38,14 +38,14 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : shape_(shape) {
           shape.m, shape.k, shape.n);
 }
 
-// Scratch begins at a multiple of kAlignment, which cuBLASLt's workspace is not satisfied with.
+// Scratch begins at a multiple of kAlignment. cuBLASLt's workspace needs a larger one, so there is room to move up.
 std::uint64_t Gemm::scratch_bytes() const {
   if (!product_ || algorithms_[chosen_].workspace == 0) return 0;
   return algorithms_[chosen_].workspace + kWorkspaceAlignment - kAlignment;
 }
 
 void Gemm::run(Stream stream, const GemmOperands &operands, void *scratch) const {
-  if (!product_) {  // what is added to it is all there is
+  if (!product_) {  // the product has no terms
     if (!shape_.accumulate) fill(stream, shape_, operands);
     return;
   }

@@ -1,5 +1,5 @@
-// Matrix products: which algorithm is used is settled before a product first runs; what it needs beside its operands
-// comes from the arena.
+// Matrix products. A product's algorithm is chosen before it first runs. Its memory beside the operands comes from the
+// arena.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,17 @@ class Gemm {
  public:
   Gemm(Blas &blas, const GemmShape &shape);
 
-  // The algorithms that the library proposes, its own choice first; at least 1.
+  // Counts the algorithms that the library proposes, at least 1. The first is the library's own choice.
   int variant_count() const { return static_cast<int>(std::max<std::size_t>(algorithms_.size(), 1)); }
   void use_variant(int variant) { chosen_ = static_cast<std::size_t>(variant); }
 
-  std::uint64_t scratch_bytes() const;  // of the variant
+  std::uint64_t scratch_bytes() const;  // of the chosen variant
   void run(Stream stream, const GemmOperands &operands, void *scratch) const;
 
  private:
   GemmShape shape_;
-  std::optional<Product> product_;  // nothing: it is over nothing
-  bool bias_apart_ = false;         // a launch of its own fills c with it, and the product is added
+  std::optional<Product> product_;  // none where the product has no terms
+  bool bias_apart_ = false;  // cuBLASLt does not add the bias: c is filled with it first, and the product is added to c
   std::vector<Algorithm> algorithms_;
   std::size_t chosen_ = 0;
 };

@@ -1,26 +1,23 @@
-// The table of CUDA kernels: operator -> factory.
+// The look-up of a CUDA kernel's factory by its operator.
 #include <algorithm>
-#include <iterator>
+#include <initializer_list>
 
 #include "backend/cuda/kernel.h"
-#include "backend/kernel_table.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-struct Row {
-  std::string_view op;
-  Factory make;
-};
-
-#define PROTRAIN_ROW(OP, MAKE) {OP, MAKE},
-constexpr Row kRows[] = {PROTRAIN_KERNELS(PROTRAIN_ROW)};
-#undef PROTRAIN_ROW
+bool contains(std::initializer_list<std::string_view> operators, std::string_view op) {
+  return std::ranges::find(operators, op) != operators.end();
+}
 }  // namespace
 
 Factory find_kernel(std::string_view op) {
-  const Row *row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row &r) { return r.op == op; });
-  return row == std::end(kRows) ? nullptr : row->make;
+#define PROTRAIN_FIND(MAKE, ...) \
+  if (contains({__VA_ARGS__}, op)) return MAKE;
+  PROTRAIN_KERNELS(PROTRAIN_FIND)
+#undef PROTRAIN_FIND
+  return nullptr;
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,6 +1,6 @@
-// How a kernel is written and launched, in one place: compiled by nvcc it is CUDA. Compiled by the host's compiler, in
-// tests alone, the words mean what the header PROTRAIN_EMULATION makes of them, so that every kernel's logic runs on
-// machines without a GPU. Grids and blocks have one dimension; blocks are whole warps.
+// The words that kernels are written and launched with. nvcc compiles them as CUDA. In tests the host's compiler does,
+// with the meaning that the header PROTRAIN_EMULATION gives them, so that every kernel's logic runs on machines without
+// a GPU. Grids and blocks have one dimension; blocks are whole warps.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
-#define PROTRAIN_UNROLL _Pragma("unroll")  // what lies in registers is indexed by constants alone
+#define PROTRAIN_UNROLL _Pragma("unroll")  // arrays in registers are indexed by constants alone
 #define PROTRAIN_KEEP_LOOP _Pragma("unroll 1")
 #else
 #include PROTRAIN_EMULATION
@@ -23,8 +23,8 @@
 namespace protrain::backend::cuda {
 
 inline constexpr int kWarp = 32;
-inline constexpr int kBlock = 256;                      // threads, where nothing speaks for another number
-inline constexpr std::size_t kSharedAtHand = 48 << 10;  // more must be asked for
+inline constexpr int kBlock = 256;  // threads in a block, unless there is a reason for another number
+inline constexpr std::size_t kSharedAtHand = 48 << 10;  // bytes of shared memory; a block gets more if it asks
 
 struct Grid {
   std::int64_t blocks;  // 0: nothing is launched
@@ -32,7 +32,7 @@ struct Grid {
   std::size_t shared_bytes = 0;  // beside what the kernel declares
 };
 
-// Of a grid: as many as a device counts.
+// The blocks of a grid, as a device counts them.
 inline unsigned block_count(const Grid &grid) {
   require(grid.blocks <= std::numeric_limits<std::int32_t>::max(), Code::unsupported, "device",
           "a kernel of {} blocks; a GPU takes 2147483647", grid.blocks);
@@ -42,7 +42,7 @@ inline unsigned block_count(const Grid &grid) {
 constexpr std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
 #if defined(__CUDACC__)
-inline constexpr bool kEmulated = false;  // there, sizes at which work is cut are small, so that small tests see cuts
+inline constexpr bool kEmulated = false;  // where true, work is cut smaller, so that small tests see the cuts
 
 template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {

@@ -1,8 +1,9 @@
-// LinearCrossEntropy: the logits of a few rows at a time, so that (M, V) never exists. The gradient form turns each
-// slice of logits into its gradient and multiplies on: dx by rows, dw summed over slices in their order. Logits and
-// sums over slices are float32 whatever the operands are.
+// LinearCrossEntropy. The logits of a few rows, a slice, are made at a time, so that (M, V) is never in memory. The
+// gradient form turns each slice of logits into its gradient and multiplies it on: dx row by row, dw summed over the
+// slices in order. Logits and sums over slices are float32 whatever the operands are.
 #include <algorithm>
 
+#include "backend/common/linear_loss_shape.h"
 #include "backend/cuda/columns.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/targets.h"
@@ -10,37 +11,29 @@
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr std::int64_t kSliceBytes = kEmulated ? 1 << 10 : 256 << 20;  // of logits
-constexpr std::int64_t kLeastRows = kEmulated ? 16 : 256;              // below, products are too thin
-constexpr std::int64_t kRowGrain = kEmulated ? 8 : 64;
+constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_rows = 16, .row_grain = 8}
+                                        : SliceRule{.bytes = 256 << 20, .least_rows = 256, .row_grain = 64};
 
-// Rows of a slice, by shapes alone; all slices but the last have as many.
-std::int64_t slice_rows(std::int64_t rows, std::int64_t classes) {
-  const std::int64_t most = std::max(kSliceBytes / (4 * std::max<std::int64_t>(classes, 1)), kLeastRows);
-  const std::int64_t slices = std::max<std::int64_t>(divided_up(rows, most), 1);
-  return std::min(rows, divided_up(divided_up(rows, slices), kRowGrain) * kRowGrain);
-}
-
-// Rows of logits and of their gradients begin at whole cache lines, whatever the number of classes: tensor cores read
-// packs of 16 bytes.
+// The distance between rows of logits and of their gradients. It is whole cache lines whatever the number of classes,
+// for tensor cores read packs of 16 bytes.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
-// `ld`: elements from one row to the next.
+// `ld` is the distance between rows, in elements.
 template <typename T>
 struct Rows {
   T *at;
   std::int64_t count, ld;
 };
 
-// What the gradients of a row's logits are multiplied with: the loss's own gradient, over the number of targets where
-// it is a mean over `counted`. nullptr: neither.
+// The factor of a row's gradient: the loss's own gradient, divided by the number of targets where the loss is their
+// mean. A nullptr leaves its part out.
 struct Factor {
   const double *counted;
   const float *dloss;
 };
 
-// Losses of a slice's rows; where `gradients` is given, they become factor * (softmax - one at the label). T: of the
-// gradients, whose rows lie as those of the logits, and may be those if they are float32.
+// Computes the losses of a slice's rows. Where `gradients` is given, it gets factor * (softmax - one at the label), of
+// type T. Its rows lie like those of the logits, and may be the same if they are float32.
 template <typename T>
 __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
                               T *gradients) {
@@ -50,7 +43,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   if (threadIdx.x == 0)
     losses[row] = label >= 0 ? sum - static_cast<double>(x[label]) : (label == Targets::kWrong ? NAN : 0);
   if (gradients == nullptr) return;
-  __syncthreads();  // the label's logit was read
+  __syncthreads();  // all threads have read the label's logit
   const float factor = (of.counted != nullptr ? 1.0f / static_cast<float>(*of.counted) : 1.0f) *  //
                        (of.dloss != nullptr ? *of.dloss : 1.0f);
   const auto lse = static_cast<float>(sum);
@@ -68,7 +61,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   });
 }
 
-// What a slice adds to the bias' gradient; the first has nothing to add to.
+// Adds a slice's sums to the bias' gradient. The first slice has nothing to add to.
 struct AddTo {
   float *sums;
   bool first;
@@ -91,26 +84,19 @@ void round_to(Stream stream, const float *sums, std::int64_t count, T *to) {
   each(stream, count, [sums, to] __device__(std::int64_t i) { to[i] = narrowed<T>(sums[i]); });
 }
 
+// Loss and gradients of a product whose result is too large to be kept: for a large vocabulary the (M, V) logits are
+// the largest activation of a model. One kernel makes them slice by slice and uses each slice at once. The gradient
+// form makes the logits again, for keeping them would cost the memory that the fusion saves.
 template <typename T>
 class LinearCrossEntropy : public CudaKernel {
  public:
-  LinearCrossEntropy(const KernelRequest &request, Site &site)
-      : gradient_(request.node.op == "LinearCrossEntropyGrad"),
-        trans_w_(request.node.attributes.integer("trans_w", 1) != 0),
-        rows_(request.inputs.at(0).shape.at(0)),
-        depth_(request.inputs[0].shape.at(1)),
-        classes_(request.inputs.at(1).shape.at(trans_w_ ? 0 : 1)),
-        ld_(row_elements(classes_)),
-        bias_(has_input(request, 3)),
-        targets_(request, 2, classes_, site),
-        reduction_(reduction_of(request)),
-        slice_rows_(slice_rows(rows_, classes_)) {
-    require_dtype(request, request.inputs[1], request.inputs[0].dtype);
-    require(reduction_ != Reduction::none, Code::unsupported, subject(request), "reduction none keeps no rows apart");
-    // Slices differ in their rows (the last) and in whether dw starts or goes on (the first).
-    for (std::int64_t first = 0; first < rows_; first += slice_rows_) {
-      const std::int64_t rows = std::min(slice_rows_, rows_ - first);
-      if (products_.size() < 2 || rows != slice_rows_) products_.push_back(make_products(site.blas, rows, first > 0));
+  LinearCrossEntropy(const KernelRequest &request, DeviceState &device)
+      : shape_(request, kSlices), ld_(row_elements(shape_.classes)), targets_(request, 2, shape_.classes, device) {
+    // Slices differ in two things: the last may have fewer rows, and the first starts dw instead of adding to it.
+    for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
+      const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);
+      if (products_.size() < 2 || rows != shape_.slice_rows)
+        products_.push_back(make_products(device.blas, rows, first > 0));
       slices_.push_back({first, rows, products_.size() - 1});
     }
     lay_out(request);
@@ -121,10 +107,10 @@ class LinearCrossEntropy : public CudaKernel {
     auto *losses = at<double>(launch, losses_at_), *counted = at<double>(launch, counted_at_);
     cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
     for (const Slice &slice : slices_) run_slice(stream, launch, slice, targets);
-    if (gradient_) finish_gradients(stream, launch);
-    if (auto *loss = optional_output<float>(launch, 0))  // absent where only gradients are read
-      cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), rows_,
-                   static_cast<const double *>(counted), reduction_ == Reduction::mean, loss);
+    if (shape_.gradient) finish_gradients(stream, launch);
+    if (auto *loss = optional_output<float>(launch, 0))  // absent where only gradients are wanted
+      cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), shape_.rows,
+                   static_cast<const double *>(counted), shape_.reduction == Reduction::mean, loss);
   }
 
  private:
@@ -139,25 +125,33 @@ class LinearCrossEntropy : public CudaKernel {
   static constexpr DType kType = kNarrow ? DType::bf16 : DType::f32;
 
   Products make_products(Blas &blas, std::int64_t rows, bool accumulate) const {
-    GemmShape logits{.m = rows, .n = classes_, .k = depth_, .trans_b = trans_w_, .in = kType, .ld_c = ld_};
-    GemmShape dx{.m = rows, .n = depth_, .k = classes_, .trans_b = !trans_w_, .in = kType, .out = kType, .ld_a = ld_};
-    GemmShape dw{.m = trans_w_ ? classes_ : depth_,
-                 .n = trans_w_ ? depth_ : classes_,
+    GemmShape logits{
+        .m = rows, .n = shape_.classes, .k = shape_.depth, .trans_b = shape_.trans_w, .in = kType, .ld_c = ld_};
+    GemmShape dx{.m = rows,
+                 .n = shape_.depth,
+                 .k = shape_.classes,
+                 .trans_b = !shape_.trans_w,
+                 .in = kType,
+                 .out = kType,
+                 .ld_a = ld_};
+    GemmShape dw{.m = shape_.trans_w ? shape_.classes : shape_.depth,
+                 .n = shape_.trans_w ? shape_.depth : shape_.classes,
                  .k = rows,
                  .trans_a = true,
                  .accumulate = accumulate,
                  .in = kType,
-                 .ld_a = trans_w_ ? ld_ : 0,
-                 .ld_b = trans_w_ ? 0 : ld_};
-    if (!gradient_) dx = dw = {};
+                 .ld_a = shape_.trans_w ? ld_ : 0,
+                 .ld_b = shape_.trans_w ? 0 : ld_};
+    if (!shape_.gradient) dx = dw = {};
     // A slice begins at a whole number of rows of x.
-    const auto row_bytes = static_cast<std::uint64_t>(kRowGrain * depth_) * sizeof(T);
+    const auto row_bytes = static_cast<std::uint64_t>(kSlices.row_grain * shape_.depth) * sizeof(T);
     for (GemmShape *shape : {&logits, &dx, &dw})
       while (row_bytes % shape->alignment != 0) shape->alignment /= 2;
     return {Gemm(blas, logits), Gemm(blas, dx), Gemm(blas, dw)};
   }
 
-  // Scratch: logits of a slice, their gradients where they are of another type, dw and dbias where their sums are.
+  // Scratch holds the logits of a slice, and what has another type than its float32 sums: their gradients, dw and
+  // dbias.
   void lay_out(const KernelRequest &request) {
     std::uint64_t total = 0;
     const auto place = [&](std::uint64_t count, std::uint64_t size) {
@@ -165,17 +159,19 @@ class LinearCrossEntropy : public CudaKernel {
       total = round_up(checked_add(total, checked_multiply(count, size)), kAlignment);
       return begin;
     };
-    const auto logits = static_cast<std::uint64_t>(slice_rows_ * ld_);
+    const auto logits = static_cast<std::uint64_t>(shape_.slice_rows * ld_);
     logits_at_ = place(logits, sizeof(float));
-    if (gradient_ && kNarrow) gradients_at_ = place(logits, sizeof(T));
-    if (has_output(request, 2) && kNarrow) dw_at_ = place(static_cast<std::uint64_t>(classes_ * depth_), sizeof(float));
-    if (has_output(request, 3) && kNarrow) dbias_at_ = place(static_cast<std::uint64_t>(classes_), sizeof(float));
+    if (shape_.gradient && kNarrow) gradients_at_ = place(logits, sizeof(T));
+    if (has_output(request, 2) && kNarrow)
+      dw_at_ = place(static_cast<std::uint64_t>(shape_.classes * shape_.depth), sizeof(float));
+    if (has_output(request, 3) && kNarrow) dbias_at_ = place(static_cast<std::uint64_t>(shape_.classes), sizeof(float));
     if (has_output(request, 3)) columns_at_ = place(column_bytes(), 1);
-    losses_at_ = place(static_cast<std::uint64_t>(rows_), sizeof(double));
+    losses_at_ = place(static_cast<std::uint64_t>(shape_.rows), sizeof(double));
     counted_at_ = place(1, sizeof(double));
     std::uint64_t gemm = 0;
-    for (const Products &made : products_)
-      gemm = std::max({gemm, made.logits.scratch_bytes(), made.dx.scratch_bytes(), made.dw.scratch_bytes()});
+    for (const Products &products : products_)
+      gemm =
+          std::max({gemm, products.logits.scratch_bytes(), products.dx.scratch_bytes(), products.dw.scratch_bytes()});
     gemm_at_ = place(gemm, 1);
     scratch_bytes = total;
   }
@@ -184,14 +180,14 @@ class LinearCrossEntropy : public CudaKernel {
   static E *at(const Launch &launch, std::uint64_t offset) {
     return static_cast<E *>(static_cast<void *>(static_cast<std::byte *>(launch.scratch) + offset));
   }
-  // Of the bias' gradient, whatever slice.
+  // Scratch of the bias' gradient, enough for any slice.
   std::uint64_t column_bytes() const {
     std::uint64_t bytes = 0;
     for (const Slice &slice : slices_)
-      bytes = std::max(bytes, ColumnSums<T>(slice.rows, classes_, ld_).scratch_bytes());
+      bytes = std::max(bytes, ColumnSums<T>(slice.rows, shape_.classes, ld_).scratch_bytes());
     return bytes;
   }
-  // Where float32 sums are kept for an output.
+  // The float32 sums of an output: the output itself, or a part of scratch.
   float *sums(const Launch &launch, std::size_t i, std::uint64_t offset) const {
     if (optional_output<T>(launch, i) == nullptr) return nullptr;
     return kNarrow ? at<float>(launch, offset) : output<float>(launch, i);
@@ -199,31 +195,32 @@ class LinearCrossEntropy : public CudaKernel {
 
   void run_slice(Stream stream, const Launch &launch, const Slice &slice, const Targets &targets) {
     const Rows<float> logits{at<float>(launch, logits_at_), slice.rows, ld_};
-    T *gradients = gradient_ ? at<T>(launch, kNarrow ? gradients_at_ : logits_at_) : nullptr;
+    T *gradients = shape_.gradient ? at<T>(launch, kNarrow ? gradients_at_ : logits_at_) : nullptr;
     void *scratch = at<void>(launch, gemm_at_);
     const Products &products = products_[slice.products];
-    const T *x = input<T>(launch, 0) + slice.first * depth_, *w = input<T>(launch, 1);
+    const T *x = input<T>(launch, 0) + slice.first * shape_.depth, *w = input<T>(launch, 1);
     products.logits.run(stream, {x, w, logits.at}, scratch);
-    if (bias_) add_bias(stream, optional_input<T>(launch, 3), classes_, logits);
-    cuda::launch(stream, finish_kernel<T>, {slice.rows, logit_threads(classes_)}, targets, slice.first, logits,
+    if (shape_.bias) add_bias(stream, optional_input<T>(launch, 3), shape_.classes, logits);
+    cuda::launch(stream, finish_kernel<T>, {slice.rows, logit_threads(shape_.classes)}, targets, slice.first, logits,
                  at<double>(launch, losses_at_),
-                 Factor{reduction_ == Reduction::mean ? at<double>(launch, counted_at_) : nullptr,
+                 Factor{shape_.reduction == Reduction::mean ? at<double>(launch, counted_at_) : nullptr,
                         optional_input<float>(launch, 4)},
                  gradients);
-    if (!gradient_) return;
+    if (!shape_.gradient) return;
     if (T *dx = optional_output<T>(launch, 1))
-      products.dx.run(stream, {gradients, w, dx + slice.first * depth_}, scratch);
+      products.dx.run(stream, {gradients, w, dx + slice.first * shape_.depth}, scratch);
     if (float *dw = sums(launch, 2, dw_at_))
-      products.dw.run(stream, trans_w_ ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw}, scratch);
+      products.dw.run(stream, shape_.trans_w ? GemmOperands{gradients, x, dw} : GemmOperands{x, gradients, dw},
+                      scratch);
     if (float *dbias = sums(launch, 3, dbias_at_))
-      ColumnSums<T>(slice.rows, classes_, ld_)
+      ColumnSums<T>(slice.rows, shape_.classes, ld_)
           .run(stream, gradients, at<void>(launch, columns_at_), AddTo{dbias, slice.first == 0});
   }
 
-  // Sums of no rows are 0; those of another type are rounded, once.
+  // Rounds sums of another type, once, and zeroes the sums of no rows.
   void finish_gradients(Stream stream, const Launch &launch) const {
-    finish_sums(stream, sums(launch, 2, dw_at_), optional_output<T>(launch, 2), classes_ * depth_);
-    finish_sums(stream, sums(launch, 3, dbias_at_), optional_output<T>(launch, 3), classes_);
+    finish_sums(stream, sums(launch, 2, dw_at_), optional_output<T>(launch, 2), shape_.classes * shape_.depth);
+    finish_sums(stream, sums(launch, 3, dbias_at_), optional_output<T>(launch, 3), shape_.classes);
   }
   void finish_sums(Stream stream, const float *sums, T *to, std::int64_t count) const {
     if (to == nullptr) return;
@@ -233,13 +230,9 @@ class LinearCrossEntropy : public CudaKernel {
       round_to(stream, sums, count, to);
   }
 
-  const bool gradient_, trans_w_;
-  const std::int64_t rows_, depth_, classes_;
+  const LinearLossShape shape_;
   const std::int64_t ld_;  // of logits and their gradients
-  const bool bias_;
   const Targets targets_;
-  const Reduction reduction_;
-  const std::int64_t slice_rows_;
   std::vector<Products> products_;
   std::vector<Slice> slices_;
   std::uint64_t logits_at_ = 0, gradients_at_ = 0, dw_at_ = 0, dbias_at_ = 0, columns_at_ = 0, losses_at_ = 0,
@@ -247,9 +240,9 @@ class LinearCrossEntropy : public CudaKernel {
 };
 }  // namespace
 
-Made make_linear_cross_entropy(const KernelRequest &request, Site &site) {
+KernelPtr make_linear_cross_entropy(const KernelRequest &request, DeviceState &device) {
   return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> Made { return std::make_unique<LinearCrossEntropy<T>>(request, site); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<LinearCrossEntropy<T>>(request, device); });
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,10 +1,10 @@
-// CrossEntropy over given logits, and its gradient: a block for each row.
+// CrossEntropy over given logits, and its gradient, with a block for each row.
 #include "backend/cuda/targets.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// loss (rows), of each row where it is wanted; losses (rows) in double otherwise.
+// `loss` (rows) gets each row's loss where they are wanted one by one. Else `losses` (rows) gets them in double.
 template <typename T>
 __global__ void rows_kernel(Targets targets, const T *logits, double *losses, float *loss, float *lse) {
   const std::int64_t row = blockIdx.x, classes = targets.classes;
@@ -20,11 +20,11 @@ __global__ void rows_kernel(Targets targets, const T *logits, double *losses, fl
   if (loss != nullptr) loss[row] = static_cast<float>(own);
 }
 
-// What a row's gradient is multiplied by.
+// The factor of a row's gradient.
 struct Factor {
   const float *upstream;
-  bool per_row;           // else one for all
-  const double *counted;  // nullptr: not divided
+  bool per_row;           // each row has its own; else one is for all
+  const double *counted;  // nullptr: the factor is not divided
 
   __device__ float of(std::int64_t row) const {
     const float given = per_row ? upstream[row] : *upstream;
@@ -47,8 +47,8 @@ __global__ void gradient_kernel(Targets targets, const T *logits, const float *l
 template <typename T>
 class CrossEntropy : public CudaKernel {
  public:
-  CrossEntropy(const KernelRequest &request, Site &site)
-      : targets_(request, 1, request.inputs.at(0).shape.at(1), site), reduction_(reduction_of(request)) {
+  CrossEntropy(const KernelRequest &request, DeviceState &device)
+      : targets_(request, 1, request.inputs.at(0).shape.at(1), device), reduction_(reduction_of(request)) {
     scratch_bytes = checked_multiply(static_cast<std::uint64_t>(targets_.rows + 1), sizeof(double));
   }
 
@@ -73,8 +73,8 @@ class CrossEntropy : public CudaKernel {
 template <typename T>
 class CrossEntropyGrad : public CudaKernel {
  public:
-  CrossEntropyGrad(const KernelRequest &request, Site &site)
-      : targets_(request, 2, request.inputs.at(1).shape.at(1), site), reduction_(reduction_of(request)) {
+  CrossEntropyGrad(const KernelRequest &request, DeviceState &device)
+      : targets_(request, 2, request.inputs.at(1).shape.at(1), device), reduction_(reduction_of(request)) {
     for (std::size_t i : {0, 3}) require_dtype(request, request.inputs.at(i), DType::f32);
     scratch_bytes = sizeof(double);
   }
@@ -94,14 +94,14 @@ class CrossEntropyGrad : public CudaKernel {
 };
 }  // namespace
 
-Made make_cross_entropy(const KernelRequest &request, Site &site) {
+KernelPtr make_cross_entropy(const KernelRequest &request, DeviceState &device) {
   return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> Made { return std::make_unique<CrossEntropy<T>>(request, site); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<CrossEntropy<T>>(request, device); });
 }
 
-Made make_cross_entropy_grad(const KernelRequest &request, Site &site) {
+KernelPtr make_cross_entropy_grad(const KernelRequest &request, DeviceState &device) {
   return by_float(request, request.inputs.at(1),
-                  [&]<typename T>(T) -> Made { return std::make_unique<CrossEntropyGrad<T>>(request, site); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<CrossEntropyGrad<T>>(request, device); });
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,47 +1,48 @@
-// MatMul: y = alpha * op(a) op(b) + bias, leading dimensions broadcast. One product where b is one matrix for all of
-// a's rows; else one batch for each combination of the dims that neither operand walks evenly.
-#include <algorithm>
+// MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. The innermost of the merged leading
+// dimensions becomes cuBLASLt's batch. The others are launched one by one.
 #include <numeric>
 
+#include "backend/common/matmul_shape.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernel.h"
-#include "backend/layout.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// Strides over `batch` of an operand whose last two dims are matrices; 0 where it repeats.
-Strides batch_strides(const Shape &shape, const Shape &batch, const std::string &subject) {
-  Strides strides = broadcast_strides({shape.begin(), shape.end() - 2}, batch, subject);
-  for (std::int64_t &stride : strides) stride *= shape[shape.size() - 2] * shape[shape.size() - 1];
-  return strides;
+// The largest power of two, up to kAlignment, that divides the address of every operand in every batch.
+std::uint64_t alignment_of(const Layout<3> &batch, std::int64_t element_bytes) {
+  std::int64_t alignment = kAlignment;
+  for (const Strides &strides : batch.strides)
+    for (std::size_t axis = 0; axis < strides.size(); ++axis)
+      if (batch.dims[axis] > 1) alignment = std::gcd(alignment, strides[axis] * element_bytes);
+  return static_cast<std::uint64_t>(alignment);
 }
 
 class MatMul : public CudaKernel {
  public:
-  MatMul(const KernelRequest &request, Site &site) {
-    const DType dtype = request.inputs.at(0).dtype;
-    require(dtype == DType::f32 || dtype == DType::bf16, Code::unsupported, subject(request),
-            "MatMul on cuda takes float32 and bfloat16, this operand is {}", name_of(dtype));
-    for (const graph::Type &type : request.inputs)
-      if (type.dtype != DType::none) require_dtype(request, type, dtype);
-    Shape a = request.inputs[0].shape, b = request.inputs.at(1).shape;
-    const graph::Attributes &attributes = request.node.attributes;
-    require(a.size() >= 2 && b.size() >= 2, Code::unsupported, subject(request),
-            "MatMul on cuda takes matrices, these are {} and {}", to_text(a), to_text(b));
-    GemmShape shape{.in = dtype, .out = dtype};
-    shape.trans_a = attributes.integer("trans_a", 0) != 0;
-    shape.trans_b = attributes.integer("trans_b", 0) != 0;
-    shape.alpha = static_cast<float>(attributes.real("alpha", 1));
-    if (b.size() == 2 && !shape.trans_a)  // (..., M, K) x (K, N): all rows are one matrix's
-      a = {element_count({a.begin(), a.end() - 1}), a.back()};
-    shape.m = a[a.size() - (shape.trans_a ? 1 : 2)];
-    shape.k = a[a.size() - (shape.trans_a ? 2 : 1)];
-    shape.n = b[b.size() - (shape.trans_b ? 2 : 1)];
-    shape.bias = has_input(request, 2);
-    lay_out_batch(request, a, b, shape);
-    gemm_ = std::make_unique<Gemm>(site.blas, shape);
+  MatMul(const KernelRequest &request, DeviceState &device) {
+    const MatMulShape shape(request);
+    require(shape.dtype == DType::f32 || shape.dtype == DType::bf16, Code::unsupported, subject(request),
+            "MatMul on cuda takes float32 and bfloat16, this operand is {}", name_of(shape.dtype));
+    element_bytes_ = static_cast<std::int64_t>(size_of(shape.dtype));
+    gemm_ = std::make_unique<Gemm>(device.blas, GemmShape{.m = shape.m,
+                                                          .n = shape.n,
+                                                          .k = shape.k,
+                                                          .trans_a = shape.trans_a,
+                                                          .trans_b = shape.trans_b,
+                                                          .bias = shape.bias,
+                                                          .alpha = shape.alpha,
+                                                          .in = shape.dtype,
+                                                          .out = shape.dtype,
+                                                          .batch = shape.batch.dims.back(),
+                                                          .stride_a = shape.batch.inner_stride(0),
+                                                          .stride_b = shape.batch.inner_stride(1),
+                                                          .stride_c = shape.batch.inner_stride(2),
+                                                          .alignment = alignment_of(shape.batch, element_bytes_)});
     scratch_bytes = gemm_->scratch_bytes();
+    Layout<3> batches = shape.batch;
+    batches.dims.back() = 1;
+    batches_ = positions(batches);
   }
 
   int variant_count() const override { return gemm_->variant_count(); }
@@ -51,49 +52,22 @@ class MatMul : public CudaKernel {
   }
 
   void run(Stream stream, const Launch &launch) override {
-    for (const Offsets &at : offsets_)
+    for (const auto &[a, b, y] : batches_)
       gemm_->run(stream,
-                 {input<std::byte>(launch, 0) + at.a, input<std::byte>(launch, 1) + at.b,
-                  output<std::byte>(launch, 0) + at.c, optional_input<void>(launch, 2)},
+                 {input<std::byte>(launch, 0) + a * element_bytes_, input<std::byte>(launch, 1) + b * element_bytes_,
+                  output<std::byte>(launch, 0) + y * element_bytes_, optional_input<void>(launch, 2)},
                  launch.scratch);
   }
 
  private:
-  struct Offsets {  // bytes
-    std::int64_t a, b, c;
-  };
-
-  // The innermost of the merged dims becomes the product's batch, the others a list of places.
-  void lay_out_batch(const KernelRequest &request, const Shape &a, const Shape &b, GemmShape &shape) {
-    const Shape batch = broadcast({a.begin(), a.end() - 2}, {b.begin(), b.end() - 2}, subject(request));
-    Layout<3> layout{batch, {batch_strides(a, batch, subject(request)), batch_strides(b, batch, subject(request)), {}}};
-    layout.strides[2] = row_major_strides(batch);
-    for (std::int64_t &stride : layout.strides[2]) stride *= shape.m * shape.n;
-    layout = merged(layout, subject(request));
-    shape.batch = layout.dims.back();
-    shape.stride_a = layout.inner_stride(0), shape.stride_b = layout.inner_stride(1),
-    shape.stride_c = layout.inner_stride(2);
-    const auto bytes = static_cast<std::int64_t>(size_of(shape.in));
-    std::int64_t alignment = kAlignment;
-    for (const Strides &strides : layout.strides)
-      for (std::size_t axis = 0; axis < strides.size(); ++axis)
-        if (layout.dims[axis] > 1) alignment = std::gcd(alignment, strides[axis] * bytes);
-    shape.alignment = static_cast<std::uint64_t>(alignment);
-    layout.dims.back() = 1;
-    const std::int64_t places = element_count(layout.dims);
-    for (std::int64_t i = 0; i < places; ++i) {
-      std::int64_t at[3] = {}, rest = i;
-      for (std::size_t axis = layout.dims.size(); axis-- > 0; rest /= layout.dims[axis])
-        for (std::size_t n = 0; n < 3; ++n) at[n] += rest % layout.dims[axis] * layout.strides[n][axis];
-      offsets_.push_back({at[0] * bytes, at[1] * bytes, at[2] * bytes});
-    }
-  }
-
   std::unique_ptr<Gemm> gemm_;
-  std::vector<Offsets> offsets_;
+  std::int64_t element_bytes_;
+  std::vector<std::array<std::int64_t, 3>> batches_;  // positions of a, b and y
 };
 }  // namespace
 
-Made make_matmul(const KernelRequest &request, Site &site) { return std::make_unique<MatMul>(request, site); }
+KernelPtr make_matmul(const KernelRequest &request, DeviceState &device) {
+  return std::make_unique<MatMul>(request, device);
+}
 
 }  // namespace protrain::backend::cuda

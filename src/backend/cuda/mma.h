@@ -1,7 +1,8 @@
-// What a warp does in bfloat16 on tensor cores: products of 16 x 16 by 16 x 8, the loads that lay out their operands,
-// and copies to shared memory that go on by themselves. For sm_80 and newer. All threads of a warp call these together.
+// Products of bfloat16 on tensor cores, 16 x 16 by 16 x 8; loads that lay out their operands; and copies to shared
+// memory that run on their own. For sm_80 and newer. All threads of a warp call these functions together.
 //
-// Lane 4 g + t (g < 8, t < 4) holds of a matrix, pairs being neighbours in a row of A, in a column of B:
+// Lane 4 g + t (g < 8, t < 4) holds these elements of a matrix. A pair is two neighbours in a row of A, or in a column
+// of B.
 //   A (16, 16)  pairs from (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8)
 //   B (16, 8)   pairs from (2t, g), (2t + 8, g)
 //   C (16, 8)   (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1), in float32
@@ -34,13 +35,14 @@ __device__ inline void mma(Sums &c, const Quad &a, Pair b0, Pair b1) {
       : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 x 8 matrices from shared memory: lane l says where row l % 8 of matrix l / 8 is, 16 bytes at a multiple of 16,
-// and gets the pair from (g, 2t) of each; kTurned: of each matrix turned round, (2t, g) and (2t + 1, g).
-template <bool kTurned>
+// Loads four 8 x 8 matrices from shared memory. Lane l gives the address of row l % 8 of matrix l / 8: 16 bytes at a
+// multiple of 16. It gets the pair from (g, 2t) of each matrix; where kTransposed, the elements (2t, g) and (2t + 1,
+// g).
+template <bool kTransposed>
 __device__ Quad load_matrices(const bf16 *row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   Quad q;
-  if constexpr (kTurned)
+  if constexpr (kTransposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(q.at[0]), "=r"(q.at[1]), "=r"(q.at[2]), "=r"(q.at[3])
                  : "r"(at)
@@ -53,13 +55,13 @@ __device__ Quad load_matrices(const bf16 *row) {
   return q;
 }
 
-// kBytes (8 or 16, at multiples of them) to shared memory, zeros where not `given`; there after wait_for_copies, for
-// other threads after __syncthreads as well.
+// Begins to copy kBytes to shared memory: 8 or 16, at a multiple of them. Zeros are written where not `given`. This
+// thread sees the bytes after wait_for_copies; others see them after __syncthreads as well.
 template <int kBytes>
 __device__ void copy_async(void *to, const void *from, bool given) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   const int bytes = given ? kBytes : 0;
-  if constexpr (kBytes == 16)  // past the first cache: nobody else of the block reads it
+  if constexpr (kBytes == 16)  // past the first cache, for no other thread of the block reads the same bytes
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(kBytes), "r"(bytes)
@@ -67,7 +69,8 @@ __device__ void copy_async(void *to, const void *from, bool given) {
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// `value`; what follows from it is computed where it is asked for, not ahead of a loop whose registers are dearer.
+// Gives `value`, and hides it from the compiler: what depends on it is computed where it is used, not ahead of a loop
+// that needs the registers.
 __device__ inline int unforeseen(int value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -93,15 +96,15 @@ inline void mma(Sums &c, const Quad &a, Pair b0, Pair b1) {
   });
 }
 
-template <bool kTurned>
+template <bool kTransposed>
 Quad load_matrices(const bf16 *row) {
   Quad q;
   emulation::exchange(row, [&](auto row_of) {
     const int g = lane().g, column = lane().t * 2;
     for (int i = 0; i < 4; ++i) {
       auto element = [&](int r, int c) -> Pair { return row_of(8 * i + r)[c].bits; };
-      const Pair first = kTurned ? element(column, g) : element(g, column);
-      const Pair second = kTurned ? element(column + 1, g) : element(g, column + 1);
+      const Pair first = kTransposed ? element(column, g) : element(g, column);
+      const Pair second = kTransposed ? element(column + 1, g) : element(g, column + 1);
       q.at[i] = second << 16 | first;
     }
   });
@@ -116,14 +119,14 @@ inline void wait_for_copies() { emulation::wait_for_copies(); }
 inline int unforeseen(int value) { return value; }
 #endif
 
-// Two Cs side by side as an A.
+// Makes an A of two Cs side by side.
 __device__ inline Quad narrowed_quad(const Sums &left, const Sums &right) {
   return {{narrowed_pair(left.at[0], left.at[1]), narrowed_pair(left.at[2], left.at[3]),
            narrowed_pair(right.at[0], right.at[1]), narrowed_pair(right.at[2], right.at[3])}};
 }
 
-// sums[m] (16, 8 kTiles) += left(k, m) (16, 16) times right(k, n), the Bs of columns 16 n to 16 n + 15, over k <
-// kSteps.
+// sums[m] (16, 8 kTiles) += left(k, m) (16, 16) times right(k, n), over k < kSteps. right(k, n) is the Bs of columns 16
+// n to 16 n + 15.
 template <int kSteps, typename Left, typename Right, int kStrips, int kTiles>
 __device__ void add_product(const Left &left, const Right &right, Sums (&sums)[kStrips][kTiles]) {
   static_assert(kTiles % 2 == 0);

@@ -1,23 +1,23 @@
-// What only moves elements, of any type: strided copies, tiles of them where reads and writes run along different dims,
-// Trilu.
+// Operators that only move elements, of any type: strided copies, and Trilu. Copies that read and write along different
+// dims go by transposed tiles.
 #include <algorithm>
 #include <cstring>
 
+#include "backend/common/moves.h"
 #include "backend/cuda/elementwise.h"
-#include "backend/moves.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-struct alignas(16) Widest {  // that one instruction moves
+struct alignas(16) WidestUnit {  // the most that one instruction moves
   std::uint64_t at[2];
 };
-constexpr std::int64_t kWidest = sizeof(Widest);
+constexpr std::int64_t kWidest = sizeof(WidestUnit);
 
 template <typename Unit>
 __global__ void move_kernel(Walk<2> walk, const void *from, void *to, std::int64_t count) {
   for (std::int64_t i = thread_index(); i < count; i += thread_count()) {
-    const Places<2> at = places(walk, i);
+    const Offsets<2> at = offsets_of(walk, i);
     static_cast<Unit *>(to)[at.at[1]] = static_cast<const Unit *>(from)[at.at[0]];
   }
 }
@@ -33,14 +33,13 @@ MoveKernel move_by(std::int64_t bytes) {
     case 8:
       return move_kernel<std::uint64_t>;
     default:
-      return move_kernel<Widest>;
+      return move_kernel<WidestUnit>;
   }
 }
 
-// The walk by units of neighbours instead of elements, as wide as dims, strides and offsets allow; strides are in
-// units.
+// A copy by units of several neighbouring elements, as wide as dims, strides and offsets allow. Strides are in units.
 struct Units {
-  std::int64_t bytes;  // of one
+  std::int64_t bytes;  // of one unit
   Layout<2> layout;
 };
 Units in_units(const Move &move, std::int64_t element_bytes, const std::string &subject) {
@@ -62,34 +61,34 @@ __global__ void fill_kernel(T *to, T fill, std::int64_t count) {
   });
 }
 
-// One (rows, columns) matrix a step of the outer walk: to[column * to_ld + row] = from[row * from_ld + column], by
-// tiles that are turned in shared memory, so that both sides are read and written along their neighbours.
-struct Turn {
+// One (rows, columns) matrix for each step of the outer walk: to[column * to_ld + row] = from[row * from_ld + column].
+// Tiles are transposed in shared memory, so that reads and writes both run along neighbours.
+struct TiledTranspose {
   Walk<2> outer;
   std::int64_t rows, columns, from_ld, to_ld, row_tiles, column_tiles;
 };
 constexpr int kTile = 32, kTileRows = kBlock / kTile;
 
 template <typename T>
-__global__ void turn_kernel(Turn turn, const T *from, T *to) {
-  __shared__ T tile[kTile][kTile + 1];  // one more, so that columns lie in different banks
+__global__ void transpose_kernel(TiledTranspose transpose, const T *from, T *to) {
+  __shared__ T tile[kTile][kTile + 1];  // one more column, so that a column's elements lie in different banks
   std::int64_t column_tile = 0, row_tile = 0;
-  std::int64_t rest = divide(blockIdx.x, turn.column_tiles, column_tile);
-  rest = divide(rest, turn.row_tiles, row_tile);
-  const Places<2> base = places(turn.outer, rest);
+  std::int64_t rest = divide(blockIdx.x, transpose.column_tiles, column_tile);
+  rest = divide(rest, transpose.row_tiles, row_tile);
+  const Offsets<2> base = offsets_of(transpose.outer, rest);
   const int x = static_cast<int>(threadIdx.x) % kTile, y = static_cast<int>(threadIdx.x) / kTile;
   const std::int64_t row = row_tile * kTile, column = column_tile * kTile;
   for (int j = y; j < kTile; j += kTileRows)
-    if (row + j < turn.rows && column + x < turn.columns)
-      tile[j][x] = from[base.at[0] + (row + j) * turn.from_ld + column + x];
+    if (row + j < transpose.rows && column + x < transpose.columns)
+      tile[j][x] = from[base.at[0] + (row + j) * transpose.from_ld + column + x];
   __syncthreads();
   for (int j = y; j < kTile; j += kTileRows)
-    if (column + j < turn.columns && row + x < turn.rows)
-      to[base.at[1] + (column + j) * turn.to_ld + row + x] = tile[x][j];
+    if (column + j < transpose.columns && row + x < transpose.rows)
+      to[base.at[1] + (column + j) * transpose.to_ld + row + x] = tile[x][j];
 }
 
-// The matrices of a walk whose innermost dim is contiguous in what is written and not in what is read.
-Turn turn_of(const Layout<2> &layout, std::size_t column_axis) {
+// The matrices of a walk whose innermost dim is contiguous in the output and not in the input.
+TiledTranspose transpose_of(const Layout<2> &layout, std::size_t column_axis) {
   const std::size_t last = layout.dims.size() - 1;
   Layout<2> outer;
   for (std::size_t axis = 0; axis < last; ++axis) {
@@ -126,7 +125,7 @@ class MovesKernel : public CudaKernel {
       const std::byte *from = input<std::byte>(launch, step.from) + step.from_offset;
       std::byte *to = output<std::byte>(launch, step.to) + step.to_offset;
       if (step.tiles > 0)
-        cuda::launch(stream, turn_kernel<T>, {step.tiles}, step.turn, reinterpret_cast<const T *>(from),
+        cuda::launch(stream, transpose_kernel<T>, {step.tiles}, step.transpose, reinterpret_cast<const T *>(from),
                      reinterpret_cast<T *>(to));
       else
         cuda::launch(stream, step.kernel, grid_of(step.count), step.walk, from, to, step.count);
@@ -135,13 +134,13 @@ class MovesKernel : public CudaKernel {
 
  private:
   struct Step {
-    std::size_t from, to;                 // which input, which output
+    std::size_t from, to;                 // indices of the input and of the output
     std::int64_t from_offset, to_offset;  // bytes
     MoveKernel kernel = nullptr;
     std::int64_t count = 0;  // units
     Walk<2> walk{};
-    std::int64_t tiles = 0;  // 0: unit by unit
-    Turn turn{};
+    std::int64_t tiles = 0;  // 0: copied unit by unit
+    TiledTranspose transpose{};
   };
 
   static Step step_of(const Move &move, const std::string &subject) {
@@ -151,10 +150,11 @@ class MovesKernel : public CudaKernel {
               .from_offset = move.from_offset * static_cast<std::int64_t>(sizeof(T)),
               .to_offset = move.to_offset * static_cast<std::int64_t>(sizeof(T))};
     const auto column = std::find(layout.strides[0].begin(), layout.strides[0].end(), 1);
-    const bool turns = layout.inner_stride(0) != 1 && layout.inner_stride(1) == 1;
-    if (layout.count() > 0 && turns && column != layout.strides[0].end()) {
-      step.turn = turn_of(layout, static_cast<std::size_t>(column - layout.strides[0].begin()));
-      step.tiles = layout.count() / (step.turn.rows * step.turn.columns) * step.turn.row_tiles * step.turn.column_tiles;
+    const bool transposes = layout.inner_stride(0) != 1 && layout.inner_stride(1) == 1;
+    if (layout.count() > 0 && transposes && column != layout.strides[0].end()) {
+      step.transpose = transpose_of(layout, static_cast<std::size_t>(column - layout.strides[0].begin()));
+      step.tiles = layout.count() / (step.transpose.rows * step.transpose.columns) * step.transpose.row_tiles *
+                   step.transpose.column_tiles;
       return step;
     }
     const Units units = in_units(move, sizeof(T), subject);
@@ -169,7 +169,8 @@ class MovesKernel : public CudaKernel {
   T fill_ = 0;
 };
 
-// Keeps the upper (column >= row + k) or lower (column <= row + k) part of the last two dims, zeroes the other.
+// Trilu keeps the upper (column >= row + k) or the lower (column <= row + k) part of the last two dims. The rest
+// becomes 0.
 template <typename T>
 class Trilu : public CudaKernel {
  public:
@@ -202,14 +203,16 @@ class Trilu : public CudaKernel {
 };
 }  // namespace
 
-Made make_moves(const KernelRequest &request, Site &) {
+KernelPtr make_moves(const KernelRequest &request, DeviceState &) {
   return by_size(request, request.inputs.at(0).dtype,
-                 [&]<typename T>(T) -> Made { return std::make_unique<MovesKernel<T>>(request); });
+                 [&]<typename T>(T) -> KernelPtr { return std::make_unique<MovesKernel<T>>(request); });
 }
 
-Made make_trilu(const KernelRequest &request, Site &) {
+KernelPtr make_transpose(const KernelRequest &request, DeviceState &device) { return make_moves(request, device); }
+
+KernelPtr make_trilu(const KernelRequest &request, DeviceState &) {
   return by_size(request, request.outputs[0].dtype,
-                 [&]<typename T>(T) -> Made { return std::make_unique<Trilu<T>>(request); });
+                 [&]<typename T>(T) -> KernelPtr { return std::make_unique<Trilu<T>>(request); });
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,5 +1,5 @@
-// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Sums of squares in double, over parts of fixed
-// length and then over the parts in a fixed tree: the bits depend on the number of elements alone.
+// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, over parts of fixed
+// length and then over the parts in a fixed tree. The bits depend on the number of elements alone.
 #include <algorithm>
 
 #include "backend/cuda/columns.h"
@@ -10,7 +10,7 @@ namespace protrain::backend::cuda {
 namespace {
 constexpr std::int64_t kPart = kEmulated ? 1 << 10 : 16 << 10;
 
-// A block's share of a sum of squares: packs, in which all elements of a tensor are but the last few.
+// A block's share of a sum of squares, in packs. All elements of a tensor lie in packs, but for the last few.
 template <typename T>
 __device__ double sum_of_squares(const T *x, std::int64_t count) {
   constexpr int kWidth = kWide<T>;
@@ -41,7 +41,7 @@ __global__ void total_kernel(const double *sums, std::int64_t count, double *tot
   if (threadIdx.x == 0) *total = sum;
 }
 
-// Tensors of one part each, as many as a launch can name at once; a block for each.
+// One launch takes as many tensors of one part as it can name, with a block for each.
 constexpr int kTensors = 64;
 template <typename T>
 struct Tensors {
@@ -100,7 +100,7 @@ class SquaredNorm : public CudaKernel {
   std::vector<std::int64_t> elements_;  // of each tensor
 };
 
-// As many scalars as a launch can name at once.
+// A launch can name so many scalars.
 constexpr int kScalars = 256;
 struct Scalars {
   const double *at[kScalars];
@@ -178,17 +178,23 @@ class GradientScale : public CudaKernel {
 };
 }  // namespace
 
-Made make_loss_scale(const KernelRequest &, Site &) { return std::make_unique<LossScale>(); }
+KernelPtr make_loss_scale(const KernelRequest &, DeviceState &) { return std::make_unique<LossScale>(); }
 
-Made make_squared_norm(const KernelRequest &request, Site &) {
+KernelPtr make_squared_norm(const KernelRequest &request, DeviceState &) {
   return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> Made { return std::make_unique<SquaredNorm<T>>(request); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<SquaredNorm<T>>(request); });
 }
 
-Made make_global_norm(const KernelRequest &request, Site &) { return std::make_unique<GlobalNorm>(request); }
+KernelPtr make_global_norm(const KernelRequest &request, DeviceState &) {
+  return std::make_unique<GlobalNorm>(request);
+}
 
-Made make_scaled_norm(const KernelRequest &request, Site &) { return std::make_unique<ScaledNorm>(request); }
+KernelPtr make_scaled_norm(const KernelRequest &request, DeviceState &) {
+  return std::make_unique<ScaledNorm>(request);
+}
 
-Made make_gradient_scale(const KernelRequest &request, Site &) { return std::make_unique<GradientScale>(request); }
+KernelPtr make_gradient_scale(const KernelRequest &request, DeviceState &) {
+  return std::make_unique<GradientScale>(request);
+}
 
 }  // namespace protrain::backend::cuda

@@ -1,9 +1,9 @@
-// LayerNormalization and RMSNormalization, and their gradients. Tensors are seen as (rows, width), a block for each
-// row. Gradients: a block for each part of the rows, fixed by the shape, makes dx of its rows and sums what they give
-// to the gradients of scale and bias; a second launch joins the parts.
+// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width), with a block for each row. In
+// gradients a block has a part of the rows, which the shape fixes. It makes dx of its rows, and sums their share of the
+// gradients of scale and bias. A second launch joins the parts.
 #include <algorithm>
 
-#include "backend/axes.h"
+#include "backend/common/axes.h"
 #include "backend/cuda/columns.h"
 #include "backend/cuda/fold.h"
 
@@ -16,7 +16,8 @@ void require_scale(const KernelRequest &request, std::size_t scale, const Normal
           "a scale of {} elements for rows of {}: cuda wants one for each", scales, dims.width);
 }
 
-// Statistics: the mean, and 1 / standard deviation or 1 / root mean square, of each row; nullptr: not wanted.
+// The operands. mean and inverse get the statistics of each row: inverse is 1 / standard deviation, or 1 / root mean
+// square. nullptr: not wanted.
 template <typename T>
 struct Operands {
   const T *x, *scale, *bias;  // bias may be nullptr
@@ -24,22 +25,22 @@ struct Operands {
   float *mean, *inverse;
 };
 
-// Rows that a block's registers hold: each thread has the packs h * threads + its own number, as few as a block of
-// usual size allows.
-constexpr int kHeldThreads = kEmulated ? 64 : 256;  // of a block whose threads hold rows, at most
+// The way a row lies in a block's registers. Each thread has the packs h * threads + its own number, as few of them as
+// a block of usual size allows.
+constexpr int kHeldThreads = kEmulated ? 64 : 256;  // at most, in a block that holds a row
 constexpr int kMostHeld = 4;
-struct Holding {
-  Holding(std::int64_t width, std::size_t element_bytes) {
+struct RegisterRows {
+  RegisterRows(std::int64_t width, std::size_t element_bytes) {
     const std::int64_t packs = divided_up(width * static_cast<std::int64_t>(element_bytes), 16);
     while (held < kMostHeld && packs > held * kHeldThreads) held *= 2;
     threads = static_cast<int>(divided_up(std::max<std::int64_t>(packs, 1), held * kWarp)) * kWarp;
     holds = threads <= kHeldThreads && begins_wide_rows(width, element_bytes);
   }
 
-  int held = 1, threads = kWarp;  // packs of a thread, threads of a block
-  bool holds;                     // no row is too wide, and all packs are whole
+  int held = 1, threads = kWarp;  // packs of a thread; threads of a block
+  bool holds;                     // the row is narrow enough, and all its packs are whole
 };
-// body(h, column) for the packs that are within the row
+// Calls body(h, column) for the thread's packs that lie within the row.
 template <typename T, int kHeld, typename Body>
 __device__ void each_held(std::int64_t width, Body body) {
   PROTRAIN_UNROLL
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kHeldThreads) held_kernel(NormalizedRows dims,
   const auto count = static_cast<float>(dims.width);
   Pack<T, kWidth> x[kHeld] = {};
   each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) { x[h] = load<kWidth>(o.x + begin + column); });
-  // The sum over the row of what `term` makes of an element.
+  // The sum of term(element) over the row.
   const auto sum = [&](auto term) {
     float own = 0;
     each_held<T, kHeld>(dims.width, [&](int h, std::int64_t) {
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kHeldThreads) held_kernel(NormalizedRows dims,
   if (o.inverse != nullptr) o.inverse[blockIdx.x] = inverse;
 }
 
-// The same of other rows.
+// Normalizes rows that registers do not hold.
 template <typename T, bool kCentered>
 __global__ void normalize_kernel(NormalizedRows dims, float epsilon, Operands<T> o) {
   const T *x = o.x + blockIdx.x * dims.width;
@@ -108,18 +109,18 @@ __global__ void normalize_kernel(NormalizedRows dims, float epsilon, Operands<T>
 template <typename T>
 struct GradOperands {
   const T *dy, *x, *scale;
-  const float *mean, *inverse;  // mean nullptr: 0
-  const T *rest;                // nullptr: 0
+  const float *mean, *inverse;  // mean nullptr: all means are 0
+  const T *rest;                // nullptr: nothing is added
 };
 
-// dx is rounded before it is added to the rest, as it would be without one.
+// Adds `rest` to dx. dx is rounded before, as it would be if there were no rest.
 template <typename T>
 __device__ T added(float dx, T rest) {
   return narrowed<T>(widened(narrowed<T>(dx)) + widened(rest));
 }
 
 // With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)) + rest. Without
-// centering, mean(g) is left out.
+// centering there is no mean(g).
 template <typename T, bool kCentered>
 __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T *dx) {
   const std::int64_t begin = blockIdx.x * dims.width;
@@ -135,15 +136,15 @@ __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T 
   }
 }
 
-// What a block knows of a row.
+// A row in a block's registers.
 template <typename T, int kHeld>
-struct HeldRow {
+struct RegisterRow {
   Pack<T, kWide<T>> dy[kHeld], x[kHeld];
   float mean, inverse;
 };
 template <typename T, int kHeld>
-__device__ HeldRow<T, kHeld> hold(NormalizedRows dims, const GradOperands<T> &o, std::int64_t row) {
-  HeldRow<T, kHeld> held;
+__device__ RegisterRow<T, kHeld> hold(NormalizedRows dims, const GradOperands<T> &o, std::int64_t row) {
+  RegisterRow<T, kHeld> held;
   each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) {
     held.dy[h] = load<kWide<T>>(o.dy + row * dims.width + column);
     held.x[h] = load<kWide<T>>(o.x + row * dims.width + column);
@@ -153,8 +154,9 @@ __device__ HeldRow<T, kHeld> hold(NormalizedRows dims, const GradOperands<T> &o,
   return held;
 }
 
-// A part of the rows; the next row is on its way while the block's threads meet over one. dx: nullptr where it is not
-// wanted. partial (parts, 1 or 2, width): sums of dy * n and, centered, of dy; nullptr likewise.
+// Works on a part of the rows. The next row is loaded while the block's threads meet over this one. dx is nullptr where
+// it is not wanted. partial (parts, 1 or 2, width) gets sums of dy * n and, where centered, of dy; it may be nullptr
+// too.
 template <typename T, bool kCentered, int kHeld>
 __global__ void __launch_bounds__(kHeldThreads)
     held_grad_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, T *dx, float *partial) {
@@ -164,18 +166,18 @@ __global__ void __launch_bounds__(kHeldThreads)
   Pack<T, kWidth> scale[kHeld];
   Pack<float, kWidth> dscale[kHeld] = {}, dbias[kHeld] = {};
   each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) { scale[h] = load<kWidth>(o.scale + column); });
-  HeldRow<T, kHeld> next = hold<T, kHeld>(dims, o, first);
+  RegisterRow<T, kHeld> next = hold<T, kHeld>(dims, o, first);
   for (std::int64_t row = first; row < end; ++row) {
-    const HeldRow<T, kHeld> now = next;
+    const RegisterRow<T, kHeld> now = next;
     if (row + 1 < end) next = hold<T, kHeld>(dims, o, row + 1);
     const auto normal = [&](int h, int i) { return (widened(now.x[h].at[i]) - now.mean) * now.inverse; };
     const auto scaled = [&](int h, int i) { return widened(now.dy[h].at[i]) * widened(scale[h].at[i]); };
-    Both sums{};  // of g, of g * n
+    SumPair sums{};  // of g; of g * n
     each_held<T, kHeld>(dims.width, [&](int h, std::int64_t) {
       PROTRAIN_UNROLL
       for (int i = 0; i < kWidth; ++i) {
         const float dy = widened(now.dy[h].at[i]), n = normal(h, i), g = scaled(h, i);
-        sums = sums + Both{g, g * n};
+        sums = sums + SumPair{g, g * n};
         dscale[h].at[i] += dy * n;
         dbias[h].at[i] += dy;
       }
@@ -205,7 +207,7 @@ __global__ void __launch_bounds__(kHeldThreads)
   });
 }
 
-// The same sums of rows that registers do not hold, or whose packs are not whole.
+// Makes the same sums for rows that registers do not hold.
 template <typename T, bool kCentered>
 __global__ void sums_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, std::int64_t parts,
                             float *partial) {
@@ -225,7 +227,7 @@ __global__ void sums_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t
   }
 }
 
-// Of sums over the parts, to where they are wanted.
+// Writes sums over the parts to the gradients of scale and bias.
 template <typename T>
 struct ToScaleAndBias {
   std::int64_t width;
@@ -241,7 +243,7 @@ class Normalization : public CudaKernel {
  public:
   explicit Normalization(const KernelRequest &request)
       : dims_(request, request.inputs.at(0).shape),
-        holding_(dims_.width, sizeof(T)),
+        register_rows_(dims_.width, sizeof(T)),
         epsilon_(static_cast<float>(request.node.attributes.real("epsilon", 1e-5))) {
     require_scale(request, 1, dims_);
     for (const graph::Type &operand : request.inputs)
@@ -255,16 +257,17 @@ class Normalization : public CudaKernel {
                                optional_output<T>(launch, 0),
                                kCentered ? optional_output<float>(launch, 1) : nullptr,
                                optional_output<float>(launch, kCentered ? 2 : 1)};
-    const auto held = holding_.held == 1   ? held_kernel<T, kCentered, 1>
-                      : holding_.held == 2 ? held_kernel<T, kCentered, 2>
-                                           : held_kernel<T, kCentered, kMostHeld>;
-    cuda::launch(stream, holding_.holds ? held : normalize_kernel<T, kCentered>,
-                 {dims_.rows, holding_.holds ? holding_.threads : row_threads(dims_.width)}, dims_, epsilon_, operands);
+    const auto held = register_rows_.held == 1   ? held_kernel<T, kCentered, 1>
+                      : register_rows_.held == 2 ? held_kernel<T, kCentered, 2>
+                                                 : held_kernel<T, kCentered, kMostHeld>;
+    cuda::launch(stream, register_rows_.holds ? held : normalize_kernel<T, kCentered>,
+                 {dims_.rows, register_rows_.holds ? register_rows_.threads : row_threads(dims_.width)}, dims_,
+                 epsilon_, operands);
   }
 
  private:
   const NormalizedRows dims_;
-  const Holding holding_;
+  const RegisterRows register_rows_;
   const float epsilon_;
 };
 
@@ -273,7 +276,7 @@ class NormalizationGrad : public CudaKernel {
  public:
   explicit NormalizationGrad(const KernelRequest &request)
       : dims_(request, request.inputs.at(1).shape),
-        holding_(dims_.width, sizeof(T)),
+        register_rows_(dims_.width, sizeof(T)),
         part_(std::max(kLeastPart, divided_up(dims_.rows, kMostParts))),
         parts_(divided_up(dims_.rows, part_)),
         columns_((kCentered ? 2 : 1) * dims_.width) {
@@ -295,7 +298,7 @@ class NormalizationGrad : public CudaKernel {
                                    optional_input<T>(launch, kRest)};
     T *dx = optional_output<T>(launch, 0);
     auto *partial = sums_ ? static_cast<float *>(launch.scratch) : nullptr;
-    if (holding_.holds)
+    if (register_rows_.holds)
       run_held(stream, operands, dx, partial);
     else
       run_apart(stream, operands, dx, partial);
@@ -310,10 +313,10 @@ class NormalizationGrad : public CudaKernel {
   static constexpr std::int64_t kLeastPart = kEmulated ? 4 : 8, kMostParts = kEmulated ? 64 : 512;
 
   void run_held(Stream stream, const GradOperands<T> &operands, T *dx, float *partial) const {
-    const auto kernel = holding_.held == 1   ? held_grad_kernel<T, kCentered, 1>
-                        : holding_.held == 2 ? held_grad_kernel<T, kCentered, 2>
-                                             : held_grad_kernel<T, kCentered, kMostHeld>;
-    cuda::launch(stream, kernel, {parts_, holding_.threads}, dims_, operands, part_, dx, partial);
+    const auto kernel = register_rows_.held == 1   ? held_grad_kernel<T, kCentered, 1>
+                        : register_rows_.held == 2 ? held_grad_kernel<T, kCentered, 2>
+                                                   : held_grad_kernel<T, kCentered, kMostHeld>;
+    cuda::launch(stream, kernel, {parts_, register_rows_.threads}, dims_, operands, part_, dx, partial);
   }
   void run_apart(Stream stream, const GradOperands<T> &operands, T *dx, float *partial) const {
     if (dx != nullptr)
@@ -325,24 +328,24 @@ class NormalizationGrad : public CudaKernel {
   }
 
   const NormalizedRows dims_;
-  const Holding holding_;
-  const std::int64_t part_, parts_;  // rows in a part; parts
-  const std::int64_t columns_;       // of partial sums
-  bool sums_;                        // of dscale or dbias, at least one is wanted
+  const RegisterRows register_rows_;
+  const std::int64_t part_, parts_;  // rows in a part; number of parts
+  const std::int64_t columns_;       // in a row of partial sums
+  bool sums_;                        // dscale or dbias is wanted
 };
 }  // namespace
 
-Made make_normalization(const KernelRequest &request, Site &) {
+KernelPtr make_normalization(const KernelRequest &request, DeviceState &) {
   const bool centered = request.node.op == "LayerNormalization";
-  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> Made {
+  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> KernelPtr {
     if (centered) return std::make_unique<Normalization<T, true>>(request);
     return std::make_unique<Normalization<T, false>>(request);
   });
 }
 
-Made make_normalization_grad(const KernelRequest &request, Site &) {
+KernelPtr make_normalization_grad(const KernelRequest &request, DeviceState &) {
   const bool centered = request.node.op == "LayerNormalizationGrad";
-  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> Made {
+  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> KernelPtr {
     if (centered) return std::make_unique<NormalizationGrad<T, true>>(request);
     return std::make_unique<NormalizationGrad<T, false>>(request);
   });

@@ -1,23 +1,22 @@
-// Updates of weights in place, and the check that a scalar is finite. The arithmetic is the CPU's, bit for bit: this
-// file, like all of this folder, is compiled without contraction of products.
+// Updates of weights in place, and the check that scalars are finite. The arithmetic is the CPU's, bit for bit: this
+// file is compiled without contraction of products.
 #include "arith/optimizer.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "backend/cpu/device.h"
+#include "backend/common/host_update.h"
+#include "backend/common/optimizer_step.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/fold.h"
-#include "backend/optimizer_step.h"
 #include "base/threads.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr std::int64_t kWorthATeam =
-    kEmulated ? 64 : 64 << 10;  // elements: to wake the team takes as long as thousands
+constexpr std::int64_t kWorthATeam = kEmulated ? 64 : 64 << 10;  // elements; waking the team takes as long
 
-// As many parameters as a launch can name at once. Each has blocks of its own.
+// One launch takes as many parameters as it can name. Each has its own blocks.
 constexpr int kTensors = 32;
 template <typename Arrays>
 struct Tensors {
@@ -26,21 +25,21 @@ struct Tensors {
   std::int64_t blocks[kTensors];  // of the grid
 };
 
-// Neighbouring weights in registers, as an update takes them.
+// Neighbouring weights in registers.
 template <typename Weights, int kWidth>
-struct Held;
+struct WeightPack;
 template <int kWidth>
-struct Held<WholeWeights, kWidth> {
+struct WeightPack<WholeWeights, kWidth> {
   Pack<float, kWidth> at;
-  __device__ Held(const WholeWeights &weights, std::int64_t first) : at(load<kWidth>(weights.at + first)) {}
+  __device__ WeightPack(const WholeWeights &weights, std::int64_t first) : at(load<kWidth>(weights.at + first)) {}
   __device__ WholeWeights view() { return {at.at}; }
   __device__ void store_to(const WholeWeights &weights, std::int64_t first) const { store(weights.at + first, at); }
 };
 template <typename T, int kWidth>
-struct Held<SplitWeights<T>, kWidth> {
+struct WeightPack<SplitWeights<T>, kWidth> {
   Pack<T, kWidth> high;
   Pack<arith::LowPlane<T>, kWidth> low;
-  __device__ Held(const SplitWeights<T> &weights, std::int64_t first)
+  __device__ WeightPack(const SplitWeights<T> &weights, std::int64_t first)
       : high(load<kWidth>(weights.high + first)), low(load<kWidth>(weights.low + first)) {}
   __device__ SplitWeights<T> view() { return {high.at, low.at}; }
   __device__ void store_to(const SplitWeights<T> &weights, std::int64_t first) const {
@@ -53,7 +52,7 @@ template <int kWidth, typename Step, typename Weights, typename Gradient>
 __device__ void update_pack(const Step &step, const arith::Treatment &treatment,
                             const UpdateArrays<Weights, Gradient> &at, std::int64_t begin) {
   Pack<Gradient, kWidth> gradient = load<kWidth>(at.gradient + begin);
-  Held<Weights, kWidth> weights(at.weights, begin);
+  WeightPack<Weights, kWidth> weights(at.weights, begin);
   Pack<float, kWidth> first{}, second{};
   if (at.first != nullptr) first = load<kWidth>(at.first + begin);
   if (at.second != nullptr) second = load<kWidth>(at.second + begin);
@@ -67,7 +66,7 @@ __device__ void update_pack(const Step &step, const arith::Treatment &treatment,
 }
 
 template <typename Weights>
-constexpr int kWeights = std::is_same_v<Weights, WholeWeights> ? 4 : 8;  // that a thread takes at once
+constexpr int kWeights = std::is_same_v<Weights, WholeWeights> ? 4 : 8;  // weights that a thread takes at once
 
 template <typename Step>
 __device__ Step numbers(const OptimizerNumbers &of) {
@@ -101,7 +100,7 @@ class Update : public CudaKernel {
       : optimizer_(request.optimizer),
         elements_(request.elements),
         earlier_(request.earlier),
-        on_host_(backend::make_update(request)) {}
+        on_host_(make_host_update(request)) {}
 
   void run(Stream stream, const Launch &launch) override {
     const std::size_t count = elements_.size();
@@ -124,7 +123,7 @@ class Update : public CudaKernel {
   }
 
   void run_on_host(Team &team, const Launch &launch) override {
-    Member alone(0, 1, nullptr);
+    const Member alone(0, 1, nullptr);
     if (std::accumulate(elements_.begin(), elements_.end(), std::int64_t{0}) < kWorthATeam)
       return on_host_->run(alone, launch);
     team.enter([&] { team.run([&](Member &member) { on_host_->run(member, launch); }); });
@@ -136,43 +135,43 @@ class Update : public CudaKernel {
   const Optimizer optimizer_;
   const std::vector<std::int64_t> elements_;
   const bool earlier_;
-  const std::unique_ptr<CpuKernel> on_host_;
+  const std::unique_ptr<HostUpdate> on_host_;
 };
 
-// As many scalars as a launch can name at once.
+// One launch takes as many scalars as it can name.
 constexpr int kScalars = kWarp;
 template <typename T>
 struct Scalars {
   const T *at[kScalars];
-  std::uint32_t mark[kScalars];
+  std::uint32_t word[kScalars];
 };
 
-// A warp looks at all of them. Where a fault was noted, the first one's mark is as good as any.
+// A warp looks at all scalars. Where a fault was noted, any word will do: the first one is taken.
 template <typename T>
 __global__ void check_kernel(Scalars<T> scalars, int count, const Fault *fault, std::uint32_t *status,
                              std::uint32_t *copy) {
   const int own = static_cast<int>(threadIdx.x);
   const T value = own < count ? *scalars.at[own] : T{};
-  const T distance = value - value;  // 0 where it is finite, else NaN
+  const T distance = value - value;  // 0 where the value is finite, else NaN
   const bool wrong = distance != 0 || (own == 0 && fault->claimed != 0);
   const int first = block_fold<Smaller>(wrong ? own : kScalars);
   if (own != 0) return;
-  if (first < kScalars && *status == 0) *status = scalars.mark[first];
+  if (first < kScalars && *status == 0) *status = scalars.word[first];
   if (copy != nullptr) *copy = *status;
 }
 
 template <typename T>
 class Check : public CudaKernel {
  public:
-  Check(const std::vector<std::uint32_t> &marks, const Fault *fault) : marks_(marks), fault_(fault) {}
+  Check(const std::vector<std::uint32_t> &words, const Fault *fault) : words_(words), fault_(fault) {}
 
   void run(Stream stream, const Launch &launch) override {
-    for (std::size_t begin = 0; begin < marks_.size(); begin += kScalars) {
+    for (std::size_t begin = 0; begin < words_.size(); begin += kScalars) {
       Scalars<T> scalars{};
-      const std::size_t count = std::min<std::size_t>(kScalars, marks_.size() - begin);
+      const std::size_t count = std::min<std::size_t>(kScalars, words_.size() - begin);
       for (std::size_t i = 0; i < count; ++i) {
         scalars.at[i] = input<T>(launch, begin + i);
-        scalars.mark[i] = marks_[begin + i];
+        scalars.word[i] = words_[begin + i];
       }
       cuda::launch(stream, check_kernel<T>, {1, kWarp}, scalars, static_cast<int>(count), fault_,
                    output<std::uint32_t>(launch, 0), optional_output<std::uint32_t>(launch, 1));
@@ -180,13 +179,13 @@ class Check : public CudaKernel {
   }
 
  private:
-  const std::vector<std::uint32_t> marks_;
+  const std::vector<std::uint32_t> words_;
   const Fault *const fault_;
 };
 }  // namespace
 
-// The CPU's kernel, made for the host, has refused what there is none for.
-Made make_update(const UpdateRequest &request) {
+// HostUpdate refuses the same requests, and says more of them: it is made first.
+KernelPtr make_update(const UpdateRequest &request) {
   if (request.weights == DType::f32) return std::make_unique<Update<WholeWeights, float>>(request);
   require(request.weights == DType::bf16, Code::unsupported, "update", "of {} weights on cuda",
           name_of(request.weights));
@@ -194,11 +193,11 @@ Made make_update(const UpdateRequest &request) {
   return std::make_unique<Update<SplitWeights<bf16>, bf16>>(request);
 }
 
-Made make_check(DType dtype, const std::vector<std::uint32_t> &marks, const Site &site) {
-  if (dtype == DType::f64) return std::make_unique<Check<double>>(marks, site.faults.noted());
+KernelPtr make_check(DType dtype, const std::vector<std::uint32_t> &words, const DeviceState &device) {
+  if (dtype == DType::f64) return std::make_unique<Check<double>>(words, device.faults.noted());
   require(dtype == DType::f32, Code::unsupported, "check", "cuda checks float32 and float64 scalars, these are {}",
           name_of(dtype));
-  return std::make_unique<Check<float>>(marks, site.faults.noted());
+  return std::make_unique<Check<float>>(words, device.faults.noted());
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,4 +1,5 @@
-// Memory of the host that is pinned. What the system refuses as a whole is pinned in pieces, as far as that goes.
+// Pinned memory of the host. If the system refuses to pin memory as a whole, it is pinned in parts, as many as the
+// system grants.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace protrain::backend::cuda {
 
-inline constexpr std::uint64_t kPinnedPiece = kEmulated ? 16 << 10 : 1 << 30;  // bytes, whole pages
+inline constexpr std::uint64_t kPinnedPart = kEmulated ? 16 << 10 : 1 << 30;  // bytes, whole pages
 
 class PinnedMemory {
  public:
@@ -21,28 +22,28 @@ class PinnedMemory {
     if (cuda::pin(host, bytes)) return bytes;
     std::uint64_t done = 0;
     while (done < bytes) {
-      const std::uint64_t piece = std::min(kPinnedPiece, bytes - done);
-      if (!cuda::pin(host + done, piece)) break;
-      done += piece;
+      const std::uint64_t part = std::min(kPinnedPart, bytes - done);
+      if (!cuda::pin(host + done, part)) break;
+      done += part;
     }
     if (done > 0) {
       const std::unique_lock lock(mutex_);
       whole_[host] = done;
-      for (std::uint64_t at = kPinnedPiece; at < done; at += kPinnedPiece) borders_.insert(host + at);
+      for (std::uint64_t at = kPinnedPart; at < done; at += kPinnedPart) borders_.insert(host + at);
       if (done < bytes) borders_.insert(host + done);
     }
     return done;
   }
   void unpin(std::byte *host) {
     const std::unique_lock lock(mutex_);
-    const auto in_pieces = whole_.find(host);
-    if (in_pieces == whole_.end()) return cuda::unpin(host);
-    for (std::uint64_t at = 0; at < in_pieces->second; at += kPinnedPiece) cuda::unpin(host + at);
-    borders_.erase(borders_.upper_bound(host), borders_.upper_bound(host + in_pieces->second));
-    whole_.erase(in_pieces);
+    const auto in_parts = whole_.find(host);
+    if (in_parts == whole_.end()) return cuda::unpin(host);
+    for (std::uint64_t at = 0; at < in_parts->second; at += kPinnedPart) cuda::unpin(host + at);
+    borders_.erase(borders_.upper_bound(host), borders_.upper_bound(host + in_parts->second));
+    whole_.erase(in_parts);
   }
 
-  // CUDA refuses a copy whose end lies in two pieces.
+  // Cuts a copy at the borders of parts: CUDA refuses a copy that ends in another part than it begins in.
   template <typename Act>
   void each_part(const Copy &copy, Act act) const {
     std::uint64_t done = 0;
@@ -64,8 +65,8 @@ class PinnedMemory {
   }
 
   mutable std::shared_mutex mutex_;             // workers copy beside the thread that issues
-  std::map<std::byte *, std::uint64_t> whole_;  // by its first byte, what is pinned in pieces
-  std::set<const std::byte *> borders_;         // between pieces, and where the last one ends
+  std::map<std::byte *, std::uint64_t> whole_;  // memory that is pinned in parts, by its first byte
+  std::set<const std::byte *> borders_;         // between two parts, and behind the last one
 };
 
 }  // namespace protrain::backend::cuda

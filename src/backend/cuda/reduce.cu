@@ -1,29 +1,27 @@
-// ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in an order that depends on shapes alone. Sums of floats
-// are kept in double.
+// ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in an order that depends on shapes alone. Floats are
+// summed in double; sums of integers wrap.
 //
-// Axes that are kept and axes that are reduced are walked apart. Where neighbours in memory belong to one result, a
-// block's threads share that result; else each thread has one of its own, and what are sums of a matrix's columns are
-// made as such. What is reduced is cut into parts, whose results are joined in order by a second kernel. Sums of
-// integers wrap.
+// Kept axes and reduced axes are walked apart. Where neighbours in memory belong to one result, a block's threads share
+// that result. Else each thread has a result of its own. Sums of a matrix's columns are made as such
+// (columns.h). The elements of a result are cut into parts; a second kernel joins the parts in order.
 #include <algorithm>
 
-#include "backend/axes.h"
+#include "backend/common/axes.h"
 #include "backend/cuda/columns.h"
 #include "backend/cuda/fold.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr std::int64_t kMostParts = 256;  // of one result
-constexpr std::int64_t kSharedPart =
-    kEmulated ? 300 : 8192;                            // elements that a block's threads reduce together, at least
-constexpr std::int64_t kOwnPart = kEmulated ? 5 : 64;  // elements that one thread reduces by itself, at least
-constexpr std::int64_t kEnough = 132 * 2048;  // threads that keep a large device busy: more parts bring nothing
+constexpr std::int64_t kMostParts = 256;                      // of one result
+constexpr std::int64_t kSharedPart = kEmulated ? 300 : 8192;  // elements in a part that a block reduces, at least
+constexpr std::int64_t kOwnPart = kEmulated ? 5 : 64;         // elements in a part that one thread reduces, at least
+constexpr std::int64_t kEnough = 132 * 2048;  // threads that keep a large device busy; more parts bring nothing
 
 struct Reduction {
   Walk<1> kept, reduced;
   std::int64_t results, elements;  // of one result
-  std::int64_t part, parts;        // elements of a part; parts of a result
+  std::int64_t part, parts;        // elements in a part; parts of a result
   float divisor;
 };
 
@@ -35,7 +33,7 @@ __device__ T finished(const Reduction &r, A value) {
     return value;
 }
 
-// Where values of parts go; that of an only part is the result.
+// The destination of the parts' values. An only part is the result itself.
 template <typename T, typename A>
 struct Values {
   A *partial;  // (results, parts)
@@ -53,10 +51,10 @@ template <typename Join, typename T, typename A>
 __global__ void shared_kernel(Reduction r, const T *x, Values<T, A> to) {
   std::int64_t part = 0;
   const std::int64_t result = divide(blockIdx.x, r.parts, part), first = part * r.part;
-  const T *from = x + places(r.kept, result).at[0];
+  const T *from = x + offsets_of(r.kept, result).at[0];
   const std::int64_t count = r.part < r.elements - first ? r.part : r.elements - first;
   const A value = fold_terms<Join, A>(
-      count, [&](std::int64_t i) { return static_cast<A>(operand(from[places(r.reduced, first + i).at[0]])); });
+      count, [&](std::int64_t i) { return static_cast<A>(operand(from[offsets_of(r.reduced, first + i).at[0]])); });
   if (threadIdx.x == 0) to.put(r, result, part, value);
 }
 
@@ -66,11 +64,11 @@ __global__ void own_kernel(Reduction r, const T *x, Values<T, A> to) {
   for (std::int64_t i = thread_index(); i < r.results * r.parts; i += thread_count()) {
     std::int64_t result = 0;
     const std::int64_t part = divide(i, r.results, result), first = part * r.part;
-    const T *from = x + places(r.kept, result).at[0];
+    const T *from = x + offsets_of(r.kept, result).at[0];
     const std::int64_t end = first + r.part < r.elements ? first + r.part : r.elements;
     A value = Join::template start<A>();
     for (std::int64_t j = first; j < end; ++j)
-      value = Join::of(value, static_cast<A>(operand(from[places(r.reduced, j).at[0]])));
+      value = Join::of(value, static_cast<A>(operand(from[offsets_of(r.reduced, j).at[0]])));
     to.put(r, result, part, value);
   }
 }
@@ -94,7 +92,7 @@ struct ToResult {
   }
 };
 
-// A bias' gradient: (rows, columns) -> (columns).
+// The sums of columns, (rows, columns) -> (columns), such as a bias' gradient.
 template <typename T>
 class SumColumns : public CudaKernel {
  public:
@@ -140,7 +138,7 @@ float divisor(const KernelRequest &request, const Axes &axes) {
   return request.node.op == "ReduceMean" ? static_cast<float>(axes.reduced.count()) : 1.0f;
 }
 
-// T: elements; A: what they are joined in.
+// T is the elements' type. Values are joined in A.
 template <typename Join, typename T, typename A>
 class Reduce : public CudaKernel {
  public:
@@ -172,7 +170,7 @@ class Reduce : public CudaKernel {
 };
 
 template <typename T, typename Sum, typename Extreme>
-Made made(const KernelRequest &request) {
+KernelPtr make_kernel(const KernelRequest &request) {
   const std::string &op = request.node.op;
   const Axes axes(request);
   if (op == "ReduceMax") return std::make_unique<Reduce<Larger, T, Extreme>>(request, axes);
@@ -184,14 +182,15 @@ Made made(const KernelRequest &request) {
 }
 }  // namespace
 
-Made make_reduce(const KernelRequest &request, Site &) {
+KernelPtr make_reduce(const KernelRequest &request, DeviceState &) {
   const DType dtype = request.inputs.at(0).dtype;
   if (dtype == DType::i64 || dtype == DType::i32) {
     require(request.node.op != "ReduceMean", Code::unsupported, subject(request), "cuda has no mean of integers");
-    if (dtype == DType::i64) return made<std::int64_t, std::int64_t, std::int64_t>(request);
-    return made<std::int32_t, std::int32_t, std::int32_t>(request);
+    if (dtype == DType::i64) return make_kernel<std::int64_t, std::int64_t, std::int64_t>(request);
+    return make_kernel<std::int32_t, std::int32_t, std::int32_t>(request);
   }
-  return by_float(request, request.inputs[0], [&]<typename T>(T) -> Made { return made<T, double, float>(request); });
+  return by_float(request, request.inputs[0],
+                  [&]<typename T>(T) -> KernelPtr { return make_kernel<T, double, float>(request); });
 }
 
 }  // namespace protrain::backend::cuda

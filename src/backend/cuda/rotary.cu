@@ -1,15 +1,15 @@
-// Rotary position embedding: pairs of the last dim are turned by an angle per position. The gradient is the same
-// operator with the angle negated.
+// Rotary position embedding: pairs of the last dim are rotated by an angle that depends on the position. The gradient
+// is the same operator with the negated angle.
 #include "backend/cuda/elementwise.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
 struct Rotation {
-  std::int64_t heads, dims, half;  // pairs that turn
+  std::int64_t heads, dims, half;  // half: pairs that are rotated
   std::int64_t table_rows[2];      // of cosines, of sines
-  float sign;                      // 1, or -1 to turn back
-  bool interleaved;                // pairs are neighbours, else halves
+  float sign;                      // 1, or -1 to rotate back
+  bool interleaved;                // pairs are neighbours; else the first half meets the second
 };
 
 template <typename T>
@@ -39,7 +39,7 @@ class Rotary : public CudaKernel {
   void run(Stream stream, const Launch &launch) override {
     const T *x = input<T>(launch, 0), *cosines = input<T>(launch, 1), *sines = input<T>(launch, 2);
     T *y = output<T>(launch, 0);
-    // A thread turns a pair, or copies an element that does not turn.
+    // A thread rotates a pair, or copies an element that is not rotated.
     each(stream, rows_ * (r_.dims - r_.half), [x, cosines, sines, y, r = r_] __device__(std::int64_t i) {
       std::int64_t at = 0, head = 0;
       const std::int64_t row = divide(i, r.dims - r.half, at), position = divide(row, r.heads, head);
@@ -66,9 +66,9 @@ class Rotary : public CudaKernel {
 };
 }  // namespace
 
-Made make_rotary(const KernelRequest &request, Site &) {
+KernelPtr make_rotary(const KernelRequest &request, DeviceState &) {
   return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> Made { return std::make_unique<Rotary<T>>(request); });
+                  [&]<typename T>(T) -> KernelPtr { return std::make_unique<Rotary<T>>(request); });
 }
 
 }  // namespace protrain::backend::cuda

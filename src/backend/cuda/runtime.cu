@@ -11,7 +11,7 @@ namespace protrain::backend::cuda {
 namespace {
 void check(cudaError_t status, const char *doing) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // where it can be cleared, it is
+  cudaGetLastError();  // an error that can be cleared is cleared
   fail(status == cudaErrorMemoryAllocation ? Code::nomem : Code::device, "device", "{}: {} ({})", doing,
        cudaGetErrorString(status), cudaGetErrorName(status));
 }
@@ -55,8 +55,8 @@ void *allocate(std::uint64_t bytes) {
          "{} bytes of the device's memory were refused: {}", bytes, cudaGetErrorString(status));
   }
   check(cudaMemset(memory, 0, bytes), "memory could not be cleared");
-  check(cudaDeviceSynchronize(),
-        "memory could not be cleared");  // streams of ours do not wait for the one it is cleared in
+  // Our streams do not wait for the stream that clears it.
+  check(cudaDeviceSynchronize(), "memory could not be cleared");
   return memory;
 }
 
@@ -104,19 +104,19 @@ std::int64_t ns_between(Event begin, Event end) {
   return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 
-// Of this thread alone, so that whatever else the process does with CUDA meanwhile neither spoils it nor is refused;
-// what may not be kept, should it ever be called between, is an error all the same (relaxed, it would be done at once).
+// The capture is this thread's alone: other CUDA calls of the process neither spoil it nor are refused. A call that
+// cannot be kept is an error if this thread makes it. In relaxed mode it would be done at once.
 void begin_capture(Stream stream) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "a capture could not begin");
 }
-Captured end_capture(Stream stream) {
+CapturedGraph end_capture(Stream stream) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream, &graph), "a capture failed");
-  Captured captured = nullptr;
+  CapturedGraph captured = nullptr;
   const cudaError_t status = cudaGraphInstantiateWithFlags(&captured, graph, 0);
   cudaGraphDestroy(graph);
   check(status, "a graph could not be made ready");
-  // What the first launch would take of the device's memory it takes now, when being refused does no harm.
+  // The graph is uploaded now. Its first launch would take memory of the device; a refusal does no harm yet.
   const cudaError_t uploaded = cudaGraphUpload(captured, stream);
   if (uploaded != cudaSuccess) destroy(captured);
   check(uploaded, "a graph could not be brought to the device");
@@ -131,13 +131,16 @@ void abandon_capture(Stream stream) {
 void record_captured(Event event, Stream stream) {
   check(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal), "an event could not be captured");
 }
-void launch(Captured captured, Stream stream) { check(cudaGraphLaunch(captured, stream), "a graph's launch failed"); }
-void destroy(Captured captured) { cudaGraphExecDestroy(captured); }
+void launch(CapturedGraph captured, Stream stream) {
+  check(cudaGraphLaunch(captured, stream), "a graph's launch failed");
+}
+void destroy(CapturedGraph captured) { cudaGraphExecDestroy(captured); }
 
 void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
   if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "a copy could not be issued");
 }
-// By the thread's own stream; cudaMemcpy may return while the last bytes are on their way.
+// The copy runs in the thread's own stream and is waited for. cudaMemcpy may return while the last bytes are on their
+// way.
 void copy_now(void *to, const void *from, std::uint64_t bytes) {
   if (bytes == 0) return;
   copy(cudaStreamPerThread, to, from, bytes);

@@ -1,6 +1,6 @@
-// Softmax, LogSoftmax and their gradients: a block for each line along the axis.
+// Softmax, LogSoftmax and their gradients, with a block for each line along the axis.
 #include "arith/math.h"
-#include "backend/axes.h"
+#include "backend/common/axes.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/fold.h"
 
@@ -8,7 +8,7 @@ namespace protrain::backend::cuda {
 
 namespace {
 template <typename T, bool kLog>
-__global__ void softmax_kernel(Lanes lines, const T *from, T *to) {
+__global__ void softmax_kernel(AxisLines lines, const T *from, T *to) {
   const T *x = from + lines.begin(blockIdx.x);
   T *y = to + lines.begin(blockIdx.x);
   const auto element = [&](std::int64_t i) { return widened(x[i * lines.inner]); };
@@ -21,7 +21,7 @@ __global__ void softmax_kernel(Lanes lines, const T *from, T *to) {
 }
 
 template <typename T, bool kLog>
-__global__ void softmax_grad_kernel(Lanes lines, const T *upstream, const T *result, T *to) {
+__global__ void softmax_grad_kernel(AxisLines lines, const T *upstream, const T *result, T *to) {
   const std::int64_t begin = lines.begin(blockIdx.x);
   const T *dy = upstream + begin, *y = result + begin;
   const auto sum = fold_terms<Plus, float>(lines.length, [&](std::int64_t i) {
@@ -43,7 +43,7 @@ class Softmax : public CudaKernel {
   }
 
  private:
-  const Lanes lines_;
+  const AxisLines lines_;
 };
 
 template <typename T, bool kLog>
@@ -56,22 +56,22 @@ class SoftmaxGrad : public CudaKernel {
   }
 
  private:
-  const Lanes lines_;
+  const AxisLines lines_;
 };
 }  // namespace
 
-Made make_softmax(const KernelRequest &request, Site &) {
+KernelPtr make_softmax(const KernelRequest &request, DeviceState &) {
   const bool log = request.node.op == "LogSoftmax";
-  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> Made {
+  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> KernelPtr {
     if (log) return std::make_unique<Softmax<T, true>>(request);
     return std::make_unique<Softmax<T, false>>(request);
   });
 }
 
-Made make_softmax_grad(const KernelRequest &request, Site &) {
+KernelPtr make_softmax_grad(const KernelRequest &request, DeviceState &) {
   const bool log = request.node.op == "LogSoftmaxGrad";
   for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
-  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> Made {
+  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> KernelPtr {
     if (log) return std::make_unique<SoftmaxGrad<T, true>>(request);
     return std::make_unique<SoftmaxGrad<T, false>>(request);
   });

@@ -1,24 +1,24 @@
-// What the two losses share: labels that are checked as they are read, and the arithmetic of one row of logits by the
-// threads of a block.
+// Labels, checked as they are read, and the arithmetic of one row of logits by the threads of a block, for both losses.
 #pragma once
 
 #include "arith/math.h"
+#include "backend/common/reduction.h"
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/fold.h"
 
 namespace protrain::backend::cuda {
 
-// How a loss reads its labels: type, number of classes, what to ignore.
+// The labels of a loss: their type, the number of classes, and the label that is ignored.
 struct Targets {
   static constexpr std::int64_t kIgnored = -1, kWrong = -2;
 
-  Targets(const KernelRequest &request, std::size_t labels, std::int64_t classes, Site &site)
+  Targets(const KernelRequest &request, std::size_t labels, std::int64_t classes, DeviceState &device)
       : wide(request.inputs.at(labels).dtype == DType::i64),
         rows(element_count(request.inputs[labels].shape)),
         classes(classes),
         ignores(request.node.attributes.has("ignore_index")),
         ignored(request.node.attributes.integer("ignore_index", 0)),
-        note(site.faults.source(FaultKind::label, subject(request), classes)) {
+        note(device.faults.source(FaultKind::label, subject(request), classes)) {
     require(wide || request.inputs[labels].dtype == DType::i32, Code::unsupported, subject(request),
             "labels on cuda are int64 or int32, these are {}", name_of(request.inputs[labels].dtype));
   }
@@ -29,7 +29,7 @@ struct Targets {
     return bound;
   }
 
-  // The class of a row, kIgnored, or kWrong where the label is neither.
+  // The class of a row, or kIgnored, or kWrong where the label is neither a class nor the ignored one.
   __device__ std::int64_t operator[](std::int64_t row) const {
     const std::int64_t label =
         wide ? static_cast<const std::int64_t *>(at)[row] : static_cast<const std::int32_t *>(at)[row];
@@ -47,16 +47,7 @@ struct Targets {
   Note note;
 };
 
-enum class Reduction : std::uint8_t { mean, sum, none };
-inline Reduction reduction_of(const KernelRequest &request) {
-  const std::string name = request.node.attributes.text("reduction", "mean");
-  if (name == "mean") return Reduction::mean;
-  if (name == "sum") return Reduction::sum;
-  require(name == "none", Code::unsupported, subject(request), "reduction \"{}\" is none of mean, sum, none", name);
-  return Reduction::none;
-}
-
-// body(first, Width) for what a block's threads have of a row: packs, and what is left over one by one.
+// Calls body(first, Width) for a block's share of a row: packs, and the remaining elements one by one.
 template <int kWidth, typename Body>
 __device__ void for_packs_of_row(std::int64_t count, Body body) {
   const std::int64_t packs = count / kWidth;
@@ -65,10 +56,11 @@ __device__ void for_packs_of_row(std::int64_t count, Body body) {
   if (kWidth > 1 && rest < count) body(rest, Width<1>{});
 }
 
-// log(sum(exp(x))) of `count` logits, in one pass: each thread sums its share in double, over the largest of it so far.
+// log(sum(exp(x))) of `count` logits, in one pass. Each thread sums its share in double, relative to its largest so
+// far.
 template <int kWidth, typename T>
 __device__ double log_sum_exp(const T *x, std::int64_t count) {
-  float largest = std::numeric_limits<float>::lowest();  // for a share of nothing but -inf
+  float largest = std::numeric_limits<float>::lowest();  // a share may hold nothing but -inf
   double sum = 0;
   for_packs_of_row<kWidth>(count, [&](std::int64_t first, auto width) {
     constexpr int kCount = decltype(width)::value;
@@ -88,18 +80,18 @@ __device__ double log_sum_exp(const T *x, std::int64_t count) {
   return static_cast<double>(all) + ::log(sum);
 }
 
-// Threads for a row of logits: so many that the rows that are worked on at once stay in the cache until the second
+// The threads for a row of logits. Wide rows get many, so that the rows at work stay in the cache until the second
 // pass.
 inline int logit_threads(std::int64_t classes) { return classes < 8192 ? row_threads(classes) : 1024; }
 
-// counted = rows that are not ignored; one block.
+// counted = the number of rows that are not ignored; one block.
 static __global__ void count_targets_kernel(Targets targets, double *counted) {
   const auto count = fold_terms<Plus, std::int64_t>(
       targets.rows, [&](std::int64_t i) { return targets[i] != Targets::kIgnored ? 1 : 0; });
   if (threadIdx.x == 0) *counted = static_cast<double>(count);
 }
 
-// loss = the sum of `rows` losses, over the number of them that count where `mean`; one block.
+// loss = the sum of `rows` losses, divided by `counted` where `mean`; one block.
 static __global__ void total_loss_kernel(const double *losses, std::int64_t rows, const double *counted, bool mean,
                                          float *loss) {
   const auto total = fold_terms<Plus, double>(rows, [&](std::int64_t i) { return losses[i]; });

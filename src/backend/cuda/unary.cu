@@ -156,7 +156,7 @@ class UnaryGrad : public CudaKernel {
   const std::int64_t count_;
 };
 
-// Operators with a bool result; k of IsInf says whether positive (a) and negative (b) infinities count.
+// Operators with a bool result. The coefficients of IsInf say whether positive (a) and negative (b) infinities count.
 enum class Test : std::uint8_t { is_not, is_nan, is_infinite };
 
 template <typename T>
@@ -196,25 +196,26 @@ class Predicate : public CudaKernel {
 };
 }  // namespace
 
-Made make_unary(const KernelRequest &request, Site &) {
+KernelPtr make_unary(const KernelRequest &request, DeviceState &) {
   const graph::Type &operand = request.inputs.at(0);
   const std::string &op = request.node.op;
   if (op == "Not") {
     require_dtype(request, operand, DType::boolean);
     return std::make_unique<Predicate<std::uint8_t>>(request);
   }
-  return by_float(request, operand, [&]<typename T>(T) -> Made {
+  return by_float(request, operand, [&]<typename T>(T) -> KernelPtr {
     if (op == "IsNaN" || op == "IsInf") return std::make_unique<Predicate<T>>(request);
     return std::make_unique<Unary<T>>(request, row_of(request, op));
   });
 }
 
-Made make_unary_grad(const KernelRequest &request, Site &) {
+KernelPtr make_unary_grad(const KernelRequest &request, DeviceState &) {
   std::string_view op = request.node.op;
   op.remove_suffix(std::string_view("Grad").size());
   for (const graph::Type &operand : request.inputs) require_dtype(request, operand, request.inputs[0].dtype);
-  return by_float(request, request.inputs.at(0),
-                  [&]<typename T>(T) -> Made { return std::make_unique<UnaryGrad<T>>(request, row_of(request, op)); });
+  return by_float(request, request.inputs.at(0), [&]<typename T>(T) -> KernelPtr {
+    return std::make_unique<UnaryGrad<T>>(request, row_of(request, op));
+  });
 }
 
 }  // namespace protrain::backend::cuda

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What a session says and does on a card that refuses something: captures of a step, memory for a first launch.
+# What a session says and does on a card that refuses something: a precision, captures of a step, memory for a first
+# launch.
 # $1: the command; $2: the folder of the emulated plugin; $3: tests/fixtures.
 set -eu
 protrain=$1 fixtures=$3
@@ -14,6 +15,9 @@ train() {
 }
 number() { sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" "$folder/report.json" | head -1; }
 is() { [ "$2" = "$3" ] || { echo "$1: $2, not $3"; cat "$folder/said"; exit 1; }; }
+
+train --precision fp16 && { echo "fp16 was computed"; exit 1; }
+is "the precisions" "$(grep -c 'fp16 is not computed on cuda:0, which computes in fp32, bf16' "$folder/said")" 1
 
 PROTRAIN_EMULATED_NO_CAPTURES=1 train --report "$folder/report.json"
 is "warnings" "$(grep -c 'could not record the step' "$folder/said")" 1

@@ -1,4 +1,4 @@
-#include "backend/moves.h"
+#include "backend/common/moves.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace protrain::backend {
 
 namespace {
-// A regular part of a tensor of `shape`: where it begins, and how far apart its neighbours are.
+// A regular part of a tensor of `shape`: its first element, and how far apart its neighbours are.
 struct Part {
   std::int64_t offset = 0;
   Strides strides;
@@ -16,7 +16,7 @@ struct Part {
   void begin_at(std::size_t axis, std::int64_t position) { offset += position * strides[axis]; }
 };
 
-// What Slice's attributes cut out of `whole`; `cut` is the shape inferred for it.
+// Gives the part that Slice's attributes cut out of `whole`. `cut` is its inferred shape.
 Part sliced(const KernelRequest &request, const Shape &whole, const Shape &cut) {
   const auto starts = request.node.attributes.integers("starts"), steps = request.node.attributes.integers("steps");
   auto axes = request.node.attributes.integers("axes");
@@ -31,7 +31,7 @@ Part sliced(const KernelRequest &request, const Shape &whole, const Shape &cut) 
     first[axis] = std::clamp<std::int64_t>(start, 0, std::max<std::int64_t>(step[axis] < 0 ? dim - 1 : dim, 0));
   }
   for (std::size_t axis = 0; axis < whole.size(); ++axis) {
-    if (cut.at(axis) == 0) continue;  // nothing is cut out
+    if (cut.at(axis) == 0) continue;  // the part is empty
     const std::int64_t last = first[axis] + (cut[axis] - 1) * step[axis];
     require(std::min(first[axis], last) >= 0 && std::max(first[axis], last) < whole[axis], Code::shape,
             subject(request), "a slice from {} to {} leaves axis {} of {}", first[axis], last, axis, to_text(whole));
@@ -70,12 +70,12 @@ Moves concat(const KernelRequest &request) {
   Moves moves;
   std::int64_t position = 0;
   for (std::size_t i = 0; i < request.inputs.size(); ++i) {
-    const Shape &piece = request.inputs[i].shape;
+    const Shape &shape = request.inputs[i].shape;
     Part part(whole);
     part.begin_at(axis, position);
     moves.list.push_back(
-        {.from = i, .layout = {piece, {row_major_strides(piece), part.strides}}, .to_offset = part.offset});
-    position += piece.at(axis);
+        {.from = i, .layout = {shape, {row_major_strides(shape), part.strides}}, .to_offset = part.offset});
+    position += shape.at(axis);
   }
   return moves;
 }
@@ -84,18 +84,18 @@ Moves split(const KernelRequest &request) {
   const Shape &whole = request.inputs.at(0).shape;
   const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", 0), whole.size(), subject(request));
   const auto sizes = request.node.attributes.integers("split");
-  const auto pieces = static_cast<std::int64_t>(request.outputs.size());
+  const auto parts = static_cast<std::int64_t>(request.outputs.size());
   Moves moves;
   std::int64_t position = 0;
   for (std::size_t i = 0; i < request.outputs.size(); ++i) {
     if (has_output(request, i)) {
-      const Shape &piece = request.outputs[i].shape;
+      const Shape &shape = request.outputs[i].shape;
       Part part(whole);
       part.begin_at(axis, position);
       moves.list.push_back(
-          {.to = i, .layout = {piece, {part.strides, row_major_strides(piece)}}, .from_offset = part.offset});
+          {.to = i, .layout = {shape, {part.strides, row_major_strides(shape)}}, .from_offset = part.offset});
     }
-    position += sizes.empty() ? (whole[axis] + pieces - 1) / pieces : sizes.at(i);
+    position += sizes.empty() ? (whole[axis] + parts - 1) / parts : sizes.at(i);
   }
   return moves;
 }
@@ -106,7 +106,7 @@ Moves expand(const KernelRequest &request) {
   return {{{.layout = {target, {from, row_major_strides(target)}}}}};
 }
 
-// Pad's value: a number, or a list of one integer where an integer constant was absorbed.
+// Gives Pad's value. The attribute is a number, or a list of one integer where an integer constant was absorbed.
 Element fill_value(const KernelRequest &request) {
   const graph::Attributes &attributes = request.node.attributes;
   const DType dtype = request.outputs[0].dtype;

@@ -1,4 +1,4 @@
-// The activations of Gated, as arith has them.
+// The activations that Gated may name.
 #pragma once
 
 #include "arith/unary.h"
@@ -7,7 +7,7 @@
 
 namespace protrain::backend {
 
-// make(F{}) with the function that the node's attributes name.
+// Calls make(F{}) with the function of arith that the node's attributes name.
 template <typename Make>
 auto by_activation(const KernelRequest &request, Make make) {
   const std::string name = request.node.attributes.text("activation", "");

@@ -1,4 +1,4 @@
-// What FusedAttention and its gradient work on: q (B, Sq, H, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv).
+// The shapes of FusedAttention and of its gradient: q (B, Sq, H, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv).
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 namespace protrain::backend {
 
 struct AttentionShape {
-  // `first`: the index of q among the inputs; k and v follow. `bias`: the index of the bias.
+  // `first` is the index of q among the inputs; k and v follow it. `bias` is the index of the bias.
   AttentionShape(const KernelRequest &request, std::size_t first, std::size_t bias);
 
-  // Keys that some query of [first_query, end_query) sees.
+  // The keys that some query of [first_query, end_query) sees.
   Range visible_keys(std::int64_t first_query, std::int64_t end_query) const;
 
   std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth;

@@ -1,4 +1,5 @@
-// Tensors of the same dims and different strides: what broadcasting, slicing and transposing have in common.
+// Operands of the same dims and different strides, walked together. Broadcasting, slicing, transposing and batches of
+// products are all such walks.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 namespace protrain::backend {
 
 using Strides = std::vector<std::int64_t>;    // in elements
-inline constexpr std::size_t kMostDims = 16;  // that are left when neighbours are merged
+inline constexpr std::size_t kMostDims = 16;  // at most this many may be left when neighbours are merged
 
 // N operands walked together, outermost dim first.
 template <std::size_t N>
@@ -24,8 +25,8 @@ struct Layout {
   std::int64_t inner_stride(std::size_t operand) const { return strides[operand].back(); }
 };
 
-// The same walk in as few dims as possible, at least one: dims of 1 go, neighbours that every operand lays end to end
-// become one.
+// Gives the same walk in as few dims as possible, at least one. Dims of 1 go. Neighbouring dims become one where every
+// operand lays them end to end.
 template <std::size_t N>
 Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   Layout<N> out;
@@ -52,9 +53,9 @@ Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   return out;
 }
 
-// How many neighbours of the innermost dim can be taken at once, at most `most` (a power of two): every operand has
-// them end to end, or one element for them all, and packs of them begin at multiples of their size wherever the walk
-// goes.
+// Says how many neighbours of the innermost dim can be taken at once, at most `most` (a power of two). Every operand
+// has these neighbours end to end, or one element for them all. Packs of them begin at multiples of their size
+// everywhere.
 template <std::size_t N>
 std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
   auto fits = [&](std::int64_t count) {
@@ -70,7 +71,7 @@ std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
   return most;
 }
 
-// The walk from pack to pack of so many neighbours; strides stay those of elements.
+// Gives the walk from pack to pack of so many neighbours. Strides are still counted in elements.
 template <std::size_t N>
 Layout<N> in_packs(Layout<N> layout, std::int64_t count) {
   layout.dims.back() /= count;
@@ -78,7 +79,19 @@ Layout<N> in_packs(Layout<N> layout, std::int64_t count) {
   return layout;
 }
 
-// Strides of an operand of `shape` in a walk over `target`, which it broadcasts to: 0 where it is stretched.
+// Gives every position of the walk: where each operand has its element.
+template <std::size_t N>
+std::vector<std::array<std::int64_t, N>> positions(const Layout<N> &layout) {
+  std::vector<std::array<std::int64_t, N>> all(static_cast<std::size_t>(layout.count()));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    auto rest = static_cast<std::int64_t>(i);
+    for (std::size_t axis = layout.dims.size(); axis-- > 0; rest /= layout.dims[axis])
+      for (std::size_t n = 0; n < N; ++n) all[i][n] += rest % layout.dims[axis] * layout.strides[n][axis];
+  }
+  return all;
+}
+
+// Gives the strides of an operand of `shape` in a walk over `target`, which it broadcasts to: 0 where it is stretched.
 inline Strides broadcast_strides(const Shape &shape, const Shape &target, const std::string &subject) {
   require(shape.size() <= target.size(), Code::shape, subject, "{} does not broadcast to {}", to_text(shape),
           to_text(target));

@@ -1,8 +1,5 @@
-// An update as every device makes it: a step's numbers, worked out in double on the host, and what becomes of one
-// element.
+// The update of one element, as every device computes it.
 #pragma once
-
-#include <cmath>
 
 #include "arith/optimizer.h"
 #include "arith/planes.h"
@@ -11,17 +8,7 @@
 
 namespace protrain::backend {
 
-// Of the optimizer's step t, counted from 1.
-inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, double t) {
-  return {
-      .adamw = {static_cast<float>(1 - learning_rate * o.weight_decay), static_cast<float>(o.beta1),
-                static_cast<float>(1 - o.beta1), static_cast<float>(o.beta2), static_cast<float>(1 - o.beta2),
-                static_cast<float>(std::sqrt(1 - std::pow(o.beta2, t))), static_cast<float>(o.epsilon),
-                static_cast<float>(-learning_rate / (1 - std::pow(o.beta1, t)))},
-      .sgd = {static_cast<float>(learning_rate), static_cast<float>(o.weight_decay), static_cast<float>(o.momentum)}};
-}
-
-// `scale`: what gradients are multiplied by; nullptr: 1.
+// `scale` is what gradients are multiplied by; nullptr means 1.
 PROTRAIN_HD arith::Treatment treatment_of(double clip_value, const float *scale) {
   arith::Treatment treatment;
   if (scale != nullptr) treatment.scale = *scale;
@@ -39,7 +26,7 @@ struct WholeWeights {
   PROTRAIN_HD void set(std::int64_t i, float w) const { at[i] = w; }
 };
 
-// Weights in a narrow type, and the lower plane of their masters.
+// Weights in a narrow type, with the lower plane of their masters.
 template <typename T>
 struct SplitWeights {
   using Low = arith::LowPlane<T>;
@@ -58,10 +45,10 @@ struct SplitWeights {
   }
 };
 
-// What an update works on; of the state's arrays, those that the optimizer has.
+// The arrays that an update works on. State that the optimizer does not have is nullptr.
 template <typename Weights, typename Gradient>
 struct UpdateArrays {
-  // Of the i-th parameter of a launch; `state`: arrays of the optimizer beside the weights.
+  // The arrays of a launch's i-th parameter. `state` is how many arrays the optimizer has beside the weights.
   static UpdateArrays of(const Launch &launch, std::size_t i, int state) {
     const std::size_t first = i * (Weights::kState + static_cast<std::size_t>(state)),
                       moments = first + Weights::kState;

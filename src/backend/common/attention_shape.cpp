@@ -1,4 +1,4 @@
-#include "backend/attention_shape.h"
+#include "backend/common/attention_shape.h"
 
 #include <algorithm>
 #include <cmath>

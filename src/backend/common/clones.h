@@ -1,0 +1,13 @@
+// PROTRAIN_CLONES compiles a hot function for AVX-512, AVX2 and the baseline; the loader picks one. All three give the
+// same bits: products are contracted only where std::fma says so. Function templates cannot have clones; static members
+// of class templates can. PROTRAIN_INLINE marks the functions that a clone calls: only inlined they are compiled for
+// the same processor.
+#pragma once
+
+#if defined(__x86_64__) && !defined(PROTRAIN_NO_CLONES)
+#define PROTRAIN_CLONES [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
+#else
+#define PROTRAIN_CLONES
+#endif
+
+#define PROTRAIN_INLINE [[gnu::always_inline]] inline

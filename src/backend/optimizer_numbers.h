@@ -1,0 +1,21 @@
+// The numbers of an optimizer's step. The host works them out once, in double; every device computes with the same
+// ones.
+#pragma once
+
+#include <cmath>
+
+#include "backend/backend.h"
+
+namespace protrain::backend {
+
+// The numbers of step t; the first step is 1.
+inline OptimizerNumbers numbers_of(const Optimizer &o, double learning_rate, double t) {
+  return {
+      .adamw = {static_cast<float>(1 - learning_rate * o.weight_decay), static_cast<float>(o.beta1),
+                static_cast<float>(1 - o.beta1), static_cast<float>(o.beta2), static_cast<float>(1 - o.beta2),
+                static_cast<float>(std::sqrt(1 - std::pow(o.beta2, t))), static_cast<float>(o.epsilon),
+                static_cast<float>(-learning_rate / (1 - std::pow(o.beta1, t)))},
+      .sgd = {static_cast<float>(learning_rate), static_cast<float>(o.weight_decay), static_cast<float>(o.momentum)}};
+}
+
+}  // namespace protrain::backend
