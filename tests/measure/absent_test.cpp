@@ -1,5 +1,5 @@
-// Kernels whose operands are partly absent are timed like others: without each set of the inputs that an operator can
-// do without, and without each set of its outputs.
+// Kernels with absent operands are timed like others: without each set of optional inputs, and without each set of
+// outputs that nobody needs.
 #include <gtest/gtest.h>
 
 #include "every_kernel.h"
@@ -11,7 +11,7 @@ namespace {
 
 using test::OneNode;
 
-// A graph of the node alone.
+// A graph with this node alone.
 graph::Graph graph_of(const OneNode &one) {
   graph::Graph graph;
   graph::Node node{.op = one.op, .name = one.op, .attributes = one.attributes, .inputs = {}, .outputs = {}};

@@ -1,4 +1,4 @@
-// Where the profile of a machine is kept between runs.
+// The cache that keeps a machine's profile between runs.
 #include <gtest/gtest.h>
 
 #include "measure/measure.h"
@@ -26,7 +26,7 @@ Profile measured() {
   return profile;
 }
 
-// What a process that starts now knows of the machine.
+// The profile that a new process finds for the machine.
 Profile found(const Cache &cache, const backend::DeviceInfo &device = kDevice) {
   Profile profile = describe(device);
   cache.load(profile);
@@ -88,7 +88,7 @@ TEST(Cache, KnowsNothingWhereNothingWasKept) {
   EXPECT_EQ(found(Cache(scratch.file("none"), kDevice, "")), describe(kDevice));
 }
 
-// Two that measure at the same time, each of them before the other has stored; and one with a disk.
+// Two sessions measure at the same time, each before the other has stored; one of them has a disk.
 TEST(Cache, GivesAllSessionsOfADeviceTheAlgorithmsThatTheFirstOneStored) {
   const Scratch scratch;
   const Cache cache(scratch.path(), kDevice, ""), with_disk(scratch.path(), kDevice, scratch.path());

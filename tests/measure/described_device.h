@@ -1,5 +1,5 @@
-// A device that takes the time its description says, by a clock of its own, and computes nothing. Its memory is address
-// space alone, so that it can be as large as a real device's.
+// DescribedDevice: takes the time its description says, by a clock of its own, and computes nothing. Its memory is
+// address space alone, so it can be as large as a real device's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,6 +17,9 @@
 
 namespace protrain::test {
 
+// DescribedDevice turns a profile into a device, so a test knows what measuring must find and waits for none of it. It
+// also checks its callers: device addresses must lie in its memory, host addresses outside of it, and memory must be
+// pinned before it is copied across the bus.
 class DescribedDevice final : public backend::Device {
  public:
   explicit DescribedDevice(const profile::Profile &machine)
@@ -28,8 +31,8 @@ class DescribedDevice final : public backend::Device {
               .shares_cores = machine.shares_cores,
               .threads = 1} {}
 
-  Code failure = Code::ok;             // of every launch of a kernel
-  std::vector<double> variants = {1};  // of a product: how long each takes, the first one's time being 1
+  Code failure = Code::ok;             // returned by every launch of a kernel
+  std::vector<double> variants = {1};  // of a product: the time of each, in units of the first one's
 
   double now() const { return now_; }
   std::uint64_t allocated() const { return allocated_; }
@@ -49,7 +52,7 @@ class DescribedDevice final : public backend::Device {
     if (flops > 0) kernel->variants = variants;
     return kernel;
   }
-  // A gradient is read, weights and moments are read and written. An update without moments is bound by memory alone.
+  // The gradient is read; weights and moments are read and written. An update without moments is bound by memory alone.
   std::unique_ptr<backend::Kernel> compile_update(const backend::UpdateRequest &request) override {
     const double bytes = 4.0 * static_cast<double>(request.elements.at(0)) * (3 + 2 * request.optimizer.state_count());
     const bool moments = request.optimizer.state_count() > 0;
@@ -82,7 +85,7 @@ class DescribedDevice final : public backend::Device {
     write(const_cast<void *>(device), host, bytes);
   }
 
-  // Queues run beside each other; copies in both directions share what the bus gives.
+  // Queues run beside each other; copies in both directions share the bus.
   void run_step(void (*issue)(void *), void *argument) override {
     busy_ = {};
     crossed_ = 0;
@@ -140,9 +143,9 @@ class DescribedDevice final : public backend::Device {
 
   const profile::Profile machine_;
   const backend::DeviceInfo info_;
-  std::map<std::uintptr_t, std::uint64_t> blocks_;  // bytes, by the first address
+  std::map<std::uintptr_t, std::uint64_t> blocks_;  // bytes by first address
   std::set<const void *> pinned_;
-  std::uintptr_t next_ = std::uintptr_t{1} << 52;  // no process of the host's has such addresses
+  std::uintptr_t next_ = std::uintptr_t{1} << 52;  // no process on the host has such addresses
   std::uint64_t allocated_ = 0;
   double now_ = 0, crossed_ = 0;
   PerQueue<double> busy_{};

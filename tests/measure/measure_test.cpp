@@ -1,4 +1,4 @@
-// What is measured on the machine at hand. How long anything took is never asked, only that it was timed.
+// Measuring on the machine at hand. Tests never ask how long anything took, only that it was timed.
 #include "measure/measure.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using test::Scratch;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// A device with its kernels, and what a session would ask of them.
+// A device with its kernels, and the request that a session would make.
 class Measured {
  public:
   explicit Measured(std::vector<const Graph *> graphs, const std::string &disk = "", std::uint64_t memory = 1 << 30)
@@ -40,7 +40,7 @@ class Measured {
   Profile profile;
 };
 
-// One product, on a device whose algorithms take the given times.
+// The profile of one product on a device whose algorithms take the given times.
 Profile measured_product(const std::vector<double> &variants, bool choose) {
   test::DescribedDevice device(profile::known_machine("h200"));
   device.variants = variants;
@@ -84,7 +84,7 @@ std::set<std::string> signatures(const Graph &graph) {
   return all;
 }
 
-// All of the fixture's, measured once for all tests that only read it.
+// The fixture's whole profile, measured once for all tests that only read it.
 const Profile &whole_profile() {
   static const Profile profile = [] {
     Measured measured({&training()});
@@ -208,7 +208,7 @@ TEST(Measure, SaysWhichDirectoryTheDiskCannotBeMeasuredIn) {
   EXPECT_NE(test::code_of([&] { measured.run(); }), Code::ok);
 }
 
-// A graph of one node, typed as its operator types it.
+// A graph of one node, with types as its operator infers them.
 Graph one_node(const std::string &op, const std::vector<graph::Type> &inputs, graph::Attributes attributes = {}) {
   Graph graph;
   std::vector<graph::ValueId> ids;
@@ -231,7 +231,7 @@ TEST(Measure, ReadsTablesThatAreShorterThanEverythingElse) {
   const graph::Type indices{DType::i64, {8, 16}};
   expect_measured(one_node("Gather", {{DType::f32, {2, 32}}, indices}));
   expect_measured(one_node("Gather", {{DType::f32, {1, 32}}, indices}));
-  // Its gradient: the table is among the outputs alone.
+  // In the gradient the table is only an output.
   expect_measured(one_node("GatherGrad", {{DType::f32, {8, 16, 32}}, indices},
                            {{"axis", 0l}, {"shape", std::vector<std::int64_t>{2, 32}}}));
 }

@@ -1,4 +1,4 @@
-// Rates of machines that are described: what is measured on one is what its description says.
+// Rates of described machines: measuring one gives what its description says.
 #include "measure/rates.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(Rates, AreThoseOfTheDescribedMachine) {
 TEST(Rates, AreFoundInLittleMemoryToo) {
   const Profile machine = profile::known_machine("rtx3090");
   DescribedDevice device(machine);
-  expect_rates(measured_on(device, {}, 256 << 20), machine, 0.35);  // launches show where so little is moved
+  expect_rates(measured_on(device, {}, 256 << 20), machine, 0.35);  // so little is moved that launches show
 }
 
 TEST(Rates, LeaveThingsOutOfTheArenaRoom) {
