@@ -1,4 +1,5 @@
-// What a hostile file costs: its error comes before 256 MiB were taken, in a process that lives to say it.
+// Hostile files are cheap to refuse: the error comes before 256 MiB are allocated, in a process that survives to report
+// it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -20,7 +21,7 @@ struct Cost {
   double megabytes = 0, seconds = 0;
 };
 
-// Of `protrain check` on these bytes.
+// The cost of `protrain check` on these bytes.
 Cost check(const std::string &bytes) {
   const Scratch scratch;
   const std::string model = scratch.put("model.onnx", bytes);
@@ -73,7 +74,7 @@ TEST_F(Hostile, GraphsCostLittle) {
   }
 }
 
-// The last of many nodes is unknown.
+// Only the last of many nodes is unknown.
 TEST_F(Hostile, LongChainsCostLittle) {
   Wire wire;
   wire.nodes = {node("MatMul", {"x", "w"}, {"0"})};
@@ -83,7 +84,7 @@ TEST_F(Hostile, LongChainsCostLittle) {
   expect_cheap("chain", wire.bytes());
 }
 
-// The most parts that a file of `bytes(n)` may have, and the size of its skeleton then.
+// The most parts that a file of `bytes(n)` may have, and the size of its skeleton with them.
 struct Most {
   std::size_t parts = 1;
   std::size_t skeleton_bytes = 0;
@@ -108,7 +109,7 @@ Most most_accepted(const std::function<std::string(std::size_t)> &bytes) {
   return {most, skeleton(most)};
 }
 
-// Much of one thing, so many that one more would be refused: what protobuf makes of them keeps to what was counted.
+// As many parts of one kind as are accepted: protobuf must not use more memory for them than the formula allows.
 TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
   struct Parts {
     const char *name;
@@ -156,7 +157,7 @@ TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
     std::printf("[ figures  ] %zu %s: %.0f MiB of skeleton, %.0f MiB more than nothing, formula %.0f MiB\n", most.parts,
                 kind.name, size, cost.megabytes - nothing, formula);
     EXPECT_TRUE(WIFEXITED(cost.status) && WEXITSTATUS(cost.status) == 1) << kind.name;
-    EXPECT_LT(cost.megabytes - nothing, size + formula + 8) << kind.name;  // the skeleton itself is still there
+    EXPECT_LT(cost.megabytes - nothing, size + formula + 8) << kind.name;  // the skeleton itself is still in memory
     EXPECT_LT(cost.megabytes, 256) << kind.name;
   }
 }

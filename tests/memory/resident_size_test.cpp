@@ -1,5 +1,5 @@
-// What the process takes is what was planned: its resident size, and a control group of that size that never kills it.
-// Processes of their own, for a process's peak cannot be taken back.
+// A process uses the memory that was planned: its resident size is right, and a control group of that size never kills
+// it. Each case runs in a process of its own, because a process's peak cannot be reset.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kAllowance = 192ull << 20;  // for code, stacks, libraries: one figure for all models
+constexpr std::uint64_t kAllowance = 192ull << 20;  // code, stacks, libraries: one figure for all models
 
 struct Case {
   const char *name, *model, *plan;
@@ -42,7 +42,7 @@ const std::vector<Case> kCases = {
      {"--device-memory", "2GiB", "--host-memory", "2GiB"}},
 };
 
-// A control group of the memory controller, either version; not there where this process may make none.
+// A control group of the memory controller, version 1 or 2. It is missing if this process may not make one.
 class MemoryGroup {
  public:
   explicit MemoryGroup(std::uint64_t limit) {
@@ -71,7 +71,7 @@ class MemoryGroup {
 };
 
 struct Outcome {
-  int status = -1;  // of wait4
+  int status = -1;  // as wait4 gives it
   std::uint64_t resident = 0, planned = 0;
 };
 
@@ -100,7 +100,7 @@ class ResidentSize : public testing::TestWithParam<Case> {
     return words;
   }
 
-  // `group`: where the process is to run, "" for anywhere.
+  // `group`: the control group to run in; "": none.
   Outcome run(const std::string &group) const {
     const std::vector<std::string> words = command();
     std::vector<char *> arguments;
