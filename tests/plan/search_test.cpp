@@ -1,4 +1,4 @@
-// What the search chooses, against every point of its space laid out and simulated.
+// The search's choices, against every point of its space laid out and simulated.
 #include "plan/search.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using test::Pairs;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-// A machine on which the fixtures are large: copies and the disk bind.
+// A machine for which the fixtures are large: copies and the disk are the bottleneck.
 profile::Profile small_machine(bool shared) {
   return {.name = "small",
           .device_memory = 64 * kMiB,
@@ -41,7 +41,7 @@ profile::Profile small_machine(bool shared) {
           .disk_beside_compute = shared ? 0.9 : 1};
 }
 
-// Its kernels need no scratch: that of real ones is more than all else that a fixture has.
+// Its kernels need no scratch, because real scratch would be larger than everything else of a fixture.
 class SmallMachine final : public draft::TargetMachine {
  public:
   explicit SmallMachine(profile::Profile profile) : profile_(std::move(profile)) {}
@@ -63,15 +63,15 @@ class Case {
   Case(const std::string &model, const profile::Profile &machine, const Pairs &more = {})
       : space(settings(model, more), test::fixture(model + ".onnx"), std::make_unique<SmallMachine>(machine)) {}
 
-  // Device memory of the plan that keeps everything there.
+  // Device memory of the resident plan.
   std::uint64_t resident_bytes() const { return space.search().resident.value().laid_out.bytes[Tier::device]; }
   const std::vector<Laid> &laid() {
     if (laid_.empty()) laid_ = space.lay_out(space.points(), 2);
     return laid_;
   }
-  // The least device memory of all points, as far as other memories hold them.
+  // The least device memory of all points that fit the other memories.
   std::uint64_t least() { return least_of(laid()); }
-  // Likewise where nothing may fall behind.
+  // Likewise without slack.
   std::uint64_t least_without_slack() { return least_of(space.lay_out(space.points(0), 2)); }
 
  private:
@@ -86,7 +86,7 @@ class Case {
 
   static draft::Settings settings(const std::string &model, const Pairs &more) {
     Pairs pairs = test::base_options(model);
-    pairs.emplace_back("hardware", "small");  // for the disk to be the profile's
+    pairs.emplace_back("hardware", "small");  // so that the disk is the profile's
     pairs.insert(pairs.end(), more.begin(), more.end());
     draft::Options options = options_with(pairs);
     if (model == "root") options.clear("dim"), options.set("dim", "batch=8");
@@ -110,9 +110,9 @@ void expect_near_best(Case &it) {
     ASSERT_NE(best, nullptr);
     const Found found = it.space.search();
     ASSERT_TRUE(found.best);
-    // Of models of two to four blocks a step is a few milliseconds, and one instruction a per cent of it.
+    // A step of models with two to four blocks takes a few milliseconds, and one instruction about one per cent of it.
     EXPECT_LE(found.best->laid_out.seconds, 1.05 * best->out.seconds);
-    // As laid out once more, it fits.
+    // The chosen plan fits when it is laid out again.
     const LaidOut again = it.space.lay_out(expand(it.space.graph(), found.best->choice));
     EXPECT_EQ(again.bytes, found.best->laid_out.bytes);
     EXPECT_EQ(again.seconds, found.best->laid_out.seconds);
@@ -147,7 +147,7 @@ TEST(Search, DefersUpdatesThatWaitForTheNormWhereMemoriesAreApart) {
   EXPECT_EQ(deferred(true, "1"), 0);
 }
 
-// Backward alone cannot hide so slow an optimizer, forward and backward can hide more of it.
+// Backward alone cannot hide so slow an optimizer; forward and backward together can hide more of it.
 TEST(Search, DefersSomeUpdatesToTheNextForwardWhereBackwardIsTooShortForThem) {
   profile::Profile machine = small_machine(false);
   machine.host_optimizer = 4e9;
@@ -182,7 +182,7 @@ TEST(Search, SharesTheOptimizerBetweenHostAndDeviceWhereNeitherIsFastEnough) {
 }
 
 TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
-  for (const bool shared : {true}) {  // a host with an optimizer of its own may be faster yet
+  for (const bool shared : {true}) {  // a host with its own optimizer may be even faster
     Case it("gpt2-dynamic-opset18", shared);
     Bytes &capacity = it.space.terms.capacity;
     capacity[Tier::device] = it.resident_bytes();
@@ -203,7 +203,8 @@ TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
   }
 }
 
-// `bandwidth`: bytes per second, which is what values that are cheap to recompute cost beside products. Launches cost nothing.
+// `bandwidth`: bytes per second. It sets the price of values that are cheap to recompute, relative to products.
+// Launches cost nothing.
 Found found_where_memory_moves(double bandwidth) {
   profile::Profile machine = small_machine(true);
   machine.device_bandwidth = bandwidth;
@@ -271,7 +272,7 @@ TEST(Search, TakesBudgetsWithoutEndForWhatTheyAre) {
     }
 }
 
-// Nothing of the whole space fits where less is given.
+// Checks that nothing of the whole space fits in less memory than the smallest plan.
 void expect_smallest(Case &it) {
   Bytes &capacity = it.space.terms.capacity;
   const Bytes there = capacity;
