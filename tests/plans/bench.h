@@ -1,4 +1,4 @@
-// A workbench: a session's state and memory, and an executor that runs whatever Program it is given on it.
+// A workbench: a session's state and memory, with an executor that can run any Program on them.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,11 @@
 
 namespace protrain::test {
 
+// Bench runs a Program below the session: tests choose the plan, the device and the faults, look at memory between
+// instructions, and compare the bits that a training leaves. A session would check the plan first and hide all of this.
 class Bench {
  public:
-  // The executor computes on `device`; memory and state are those of a session's machine.
+  // The executor computes on `device`. Memory and state are those of a session's machine.
   Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2))
       : machine_(draft::settings_of(options(model, std::move(more))), fixture(model + ".onnx"), nullptr),
         device_(std::move(device)),
@@ -23,8 +25,8 @@ class Bench {
   const program::Program &program() const { return draft().programs.variants[0].step; }
   run::Store &store() { return machine_.store(); }
 
-  // Takes `program` in place of the session's; `workers`: one for each queue beside compute. Those that an asynchronous
-  // device does not run have one.
+  // Takes `program` in place of the session's. `workers`: each queue beside compute gets one. On an asynchronous device
+  // only the queues that it does not run get one.
   void load(const program::Program &program, bool workers, const run::FaultInjection &trial = {}) {
     executor_.reset();
     program_ = program;
@@ -39,8 +41,8 @@ class Bench {
     reset();
   }
 
-  // Weights and optimizer state as a new session has them. Whole chunks: parts of what a faulty Program spoilt on disk
-  // could not be replaced.
+  // Sets weights and optimizer state as a new session has them. It writes whole chunks, since a piece on disk that a
+  // faulty Program spoilt cannot be replaced in part.
   void reset() {
     const program::State &state = draft().programs.state;
     for (const program::State::Chunk &chunk : state.chunks)
@@ -67,7 +69,7 @@ class Bench {
     executor_->warm_up(warm);
   }
 
-  // Of what was fed.
+  // Runs one step on the inputs that were fed.
   void step(bool timed = true) {
     backend::StepScalars scalars = {
         .update = backend::numbers_of(draft().settings.optimizer, 1e-2, static_cast<double>(++steps_))};
@@ -78,7 +80,7 @@ class Bench {
 
   const run::Report &report() const { return executor_->report(); }
 
-  // Whether all numbers of the last step were finite, its loss and its norm.
+  // True if the last step's loss and norm were finite.
   bool finite() { return machine_.status().finite(); }
   void note_step(Trace &trace) {
     float loss = 0;
@@ -97,7 +99,7 @@ class Bench {
     }
   }
 
-  // What `steps` steps leave; the numbers of the last one are missing where it was not finite.
+  // The trace of `steps` steps. If the last one was not finite, its numbers are missing.
   Trace train(int steps) {
     Trace trace;
     for (int i = 0; i < steps; ++i) {
@@ -129,14 +131,14 @@ class Bench {
   int steps_ = 0;
 };
 
-// The training graph that a session makes of a model, for plans to be drawn for.
+// The training graph that a session makes of a model, as the basis for drawn plans.
 inline graph::Graph training_graph(const std::string &model) {
   draft::LoadedModel loaded =
       draft::load_model(draft::settings_of(options_with(base_options(model))), fixture(model + ".onnx"));
   return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
 }
 
-// What the Program without any limit leaves.
+// The trace of the Program without any memory limit.
 inline Trace unlimited(const std::string &model, int steps) {
   Bench bench(model, {});
   bench.load(bench.program(), false);

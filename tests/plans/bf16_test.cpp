@@ -1,5 +1,5 @@
-// Programs in bfloat16 without a device: any plan lowers, is proved and simulated; how much memory it takes beside the
-// same plan's in float32.
+// Programs in bfloat16 without a device: any plan is lowered, verified and simulated, and its memory is compared with
+// the same plan's in float32.
 #include "draft/loaded_model.h"
 #include "grad/training.h"
 #include "program/simulate.h"
@@ -16,7 +16,7 @@ constexpr int kPlans = 100;
 const Pairs kSmall = {{"dim", "batch=2"}, {"dim", "sequence=32"}};
 const Pairs kLarge = {{"dim", "batch=16"}, {"dim", "sequence=64"}};
 
-// A model in one precision, as far as a plan needs it.
+// A model in one precision, with everything that a plan needs.
 struct Paper {
   Paper(const std::string &model, const std::string &precision, bool accumulate, const Pairs &dims = kSmall) {
     Pairs pairs = dims;
@@ -58,7 +58,7 @@ program::Simulation simulated(const Program &program) {
   return program::simulate(program, std::vector<std::int64_t>(program.instructions.size(), 1), beside);
 }
 
-// The most that is in use on the device at once beside the state.
+// The most bytes in use on the device at once, beside the state.
 std::uint64_t transient_peak(const Program &program) {
   std::uint64_t most = 0;
   for (const program::Entry &entry : simulated(program).entries) most = std::max(most, entry.live_bytes[Tier::device]);
@@ -102,7 +102,7 @@ TEST_P(Bf16Plans, RestInTwelveBytesForEachTrainedParameterAndPadding) {
       const auto elements = static_cast<std::uint64_t>(element_count(graph.value(graph.parameters[p]).type.shape));
       ASSERT_TRUE(state.parameters[p].trained);
       exact += 12 * elements;
-      padded = padded || elements % 32 != 0;  // of which 64 bytes of a plane are made
+      padded = padded || elements % 32 != 0;  // 32 elements are 64 bytes of a plane
     }
     EXPECT_GE(bytes, exact);
     EXPECT_LT(bytes, exact + graph.parameters.size() * 12 * 32);
@@ -110,19 +110,19 @@ TEST_P(Bf16Plans, RestInTwelveBytesForEachTrainedParameterAndPadding) {
   }
 }
 
-// The same plan in both: then both are the same instructions, on buffers that hold as many elements.
+// The same plan in both precisions gives the same instructions, on buffers with equally many elements.
 TEST_P(Bf16Plans, TakeBetweenHalfAndAllOfEachBufferThatFloat32Takes) {
   const Paper half(GetParam(), "bf16", false), full(GetParam(), "fp32", false);
   Draw draw(13);
   for (int i = 0; i < kPlans; ++i) {
     plan::Plan plan = draw.plan(full.training.graph);
-    plan.piece_bytes = plan::kPieceBytes;  // no parameter is as large as that
+    plan.piece_bytes = plan::kPieceBytes;  // no parameter is as large as this
     SCOPED_TRACE(plan::to_json(plan));
     const Program a = half.lowered(plan), b = full.lowered(plan);
     const auto kinds = [](const Program &program) {
       std::vector<program::Kind> kinds;
       for (const auto &instruction : program.instructions)
-        // The optimizer's state is an array more.
+        // The optimizer's state has one array more.
         if (instruction.kind == program::Kind::run || instruction.kind == program::Kind::update ||
             instruction.kind == program::Kind::check)
           kinds.push_back(instruction.kind);

@@ -1,5 +1,5 @@
-// The books are right: the planned peak is the highest byte that a step touches, and what the simulator says is in use
-// at an instruction is what the instruction finds and leaves in memory.
+// The books are right: the planned peak is the highest byte that a step touches, and the bytes that the simulator
+// counts as used at an instruction are those in use in memory.
 #include <gtest/gtest.h>
 
 #include "bench.h"
@@ -14,7 +14,7 @@ using program::Buffer;
 using program::Program;
 
 constexpr int kPlans = 200, kAuditedPlans = 3;
-// A byte that happens to be written with one of them differs from the other.
+// A byte that happens to equal one pattern differs from the other.
 constexpr int kPatterns[] = {0xA5, 0x5A};
 
 class Books : public testing::TestWithParam<std::string> {
@@ -28,7 +28,7 @@ std::span<std::byte> transient_bytes(Bench &bench, Tier t) {
   return {bench.store().arena(t) + begin, end - begin};
 }
 
-// The highest byte of device and host that a step leaves changed, plus one; from the arena's start.
+// The highest byte of device and host that a step changes, plus one; from the arena's start.
 PerTier<std::uint64_t> highest_touched(Bench &bench, bool workers) {
   PerTier<std::uint64_t> highest{};
   for (const int pattern : kPatterns) {
@@ -47,8 +47,8 @@ PerTier<std::uint64_t> highest_touched(Bench &bench, bool workers) {
   return highest;
 }
 
-// Exact where a value ends at the peak. Where nothing but scratch does, a kernel may leave the end of what it asked for
-// alone; then every value must have been touched to its last byte, and the scratch lies on top of all of them.
+// The peak is exact if a value ends there. If only scratch does, a kernel may leave the end of its scratch untouched.
+// Then every value must have been touched to its last byte, and the scratch lies on top of them all.
 void expect_peak(const Program &program, Tier t, std::uint64_t highest) {
   const std::vector<Life> lives = lives_of(program);
   std::uint64_t values_end = program.state_bytes[t], scratch_begin = program.arena_bytes[t];
@@ -78,12 +78,12 @@ TEST_P(Books, ThePlannedPeakIsTheHighestByteThatAStepTouchesUnderTwoHundredRando
   }
 }
 
-// Its bytes cannot be watched from here.
+// A test cannot watch the disk's bytes.
 bool uses_disk(const Program &program) {
   return std::ranges::any_of(program.instructions, [](const auto &i) { return i.queue == Queue::disk; });
 }
 
-// Bytes in use as an instruction ends, by the simulator's account and without the state's.
+// Bytes in use when an instruction ends, by the simulator's books, without the state's.
 std::vector<Ledger::Held> simulated(const Program &program) {
   const std::vector<std::int64_t> ns(program.instructions.size(), 1);
   std::vector<Ledger::Held> held;
@@ -94,7 +94,7 @@ std::vector<Ledger::Held> simulated(const Program &program) {
   return held;
 }
 
-// One step under a plan, with a ledger kept of it.
+// One step under a plan, with a ledger of it.
 class Audit {
  public:
   explicit Audit(const std::string &model, const Pairs &plan)
@@ -118,7 +118,7 @@ class Audit {
   Bench bench_;
 };
 
-// Both runs are one account: a byte counts as written where either saw it change.
+// The two runs count together: a byte is written if either saw it change.
 std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std::vector<std::vector<bool>> &b) {
   std::uint64_t count = 0;
   for (std::size_t buffer = 0; buffer < program.buffers.size(); ++buffer)
@@ -127,9 +127,9 @@ std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std
   return count;
 }
 
-// After each instruction the bytes in memory that differ from the pattern are those of the buffers in use, all of them
-// and no others (of a kernel's scratch: none outside it). As what is not in use is overwritten with the pattern and the
-// step's bits stay, no instruction reads what the books do not hold.
+// After each instruction exactly the bytes of buffers in use differ from the pattern (within a kernel's scratch any
+// may). Unused bytes are overwritten with the pattern and the step's bits stay the same, so no instruction reads bytes
+// that the books do not hold.
 TEST_P(Books, SimulatedMemoryIsExecutedMemoryInstructionByInstruction) {
   const Trace expected = unlimited(GetParam(), 1);
   for (int audited = 0; audited < kAuditedPlans;) {

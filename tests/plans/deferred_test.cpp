@@ -1,5 +1,5 @@
-// Updates that run in the forward of the next step. Whoever asks for the parameters, or fails, between the two steps
-// finds what a session without a plan has.
+// Updates that run in the forward of the next step. A caller that asks for the parameters between the two steps, or a
+// step that fails there, finds what a session without a plan has.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -48,7 +48,7 @@ std::vector<float> parameters(session::Session &session) {
   return values;
 }
 
-// What a host program does with a session, and all numbers that it sees.
+// A host program's calls to a session, and all numbers that it sees.
 class Life {
  public:
   explicit Life(session::Session &session) : session_(session) {}
@@ -103,7 +103,7 @@ class Life {
     session_.write_parameter(name, values.data(), values.size());
   }
 
-  // In the middle of a step, again and again: one that was stopped is as if it had never begun.
+  // Cancels in the middle of a step, several times. A stopped step leaves no trace.
   void cancel() {
     for (int i = 0; i < 8; ++i) {
       feed(session_, 3);
@@ -124,7 +124,7 @@ class Life {
     session_.step();
   }
 
-  // A cancel that came after the step.
+  // Catches a cancel that came after the step.
   void swallow() {
     try {
       session_.evaluate();
@@ -164,7 +164,7 @@ TEST_P(Deferred, UpdatesAreInACheckpoint) {
   EXPECT_TRUE(same_bits(parameters(*other), parameters(*session)));
 }
 
-// The gradients of a step that is skipped stay where they are, and nothing comes of them.
+// A skipped step's gradients stay where they are, and nothing is done with them.
 TEST_P(Deferred, UpdatesOfASkippedStepNeverRun) {
   const Scratch scratch;
   Draw draw(static_cast<std::uint32_t>(GetParam()) + 200);

@@ -1,4 +1,4 @@
-// Devices that compute as the CPU does and do a little more around it.
+// Devices that compute as the CPU does and add something to it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class Forwarding : public backend::Device {
   std::unique_ptr<backend::Device> device_ = backend::open("cpu", 2);
 };
 
-// No more than so many bytes of the host's memory can be pinned for it.
+// Pins at most `most` bytes of the host's memory.
 class Unpinned final : public Forwarding {
  public:
   explicit Unpinned(std::uint64_t most = 0) : most_(most) {}
@@ -77,8 +77,8 @@ class Watched final : public Forwarding {
   std::function<void()> after_;
 };
 
-// Gives kernels scratch outside of the arena, where a faulty Program cannot reach it: matrix products keep addresses in
-// theirs, and follow them wherever they lead.
+// Gives kernels scratch outside of the arena, out of a faulty Program's reach: matrix products keep addresses in their
+// scratch and follow them wherever they lead.
 class Sheltered final : public Forwarding {
  public:
   void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
@@ -92,9 +92,9 @@ class Sheltered final : public Forwarding {
   Block scratch_;
 };
 
-// An asynchronous device: a thread for each of its queues, which takes what was appended in order. Sleeps now and then,
-// so that what is not waited for is not there. `before` is called with each kernel, on the queue's thread. Records
-// steps where it is told to.
+// Streams is an asynchronous device without a GPU, so every machine can test what the executor does with one. A thread
+// for each queue takes what was appended, in order. It sleeps now and then, so that a missing wait shows. `before` is
+// called with each kernel, on the queue's thread. Steps are recorded if `records` is set.
 class Streams final : public Forwarding {
  public:
   explicit Streams(std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {})
@@ -117,7 +117,7 @@ class Streams final : public Forwarding {
     settle();
   }
 
-  // What was asked of it, to be asked again.
+  // A recorded step: the calls to repeat.
   struct Calls final : backend::Recording {
     std::vector<std::function<void(const backend::StepScalars &)>> calls;
     bool timed = false;
@@ -125,7 +125,7 @@ class Streams final : public Forwarding {
   bool records = false, refuses = false;
   int attempts = 0;
   int recorded_steps = 0, replayed_steps = 0;
-  int events_recorded = 0, events_asked = 0;  // in steps that were done
+  int events_recorded = 0, events_asked = 0;  // of steps that ran
   std::unique_ptr<backend::Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     if (!records) return nullptr;
     ++attempts;
@@ -187,7 +187,7 @@ class Streams final : public Forwarding {
 
  private:
   struct Event {
-    std::uint64_t recorded = 0, reached = 0;  // times
+    std::uint64_t recorded = 0, reached = 0;  // numbers of times
   };
 
   void settle() {

@@ -1,4 +1,4 @@
-// Plans drawn at random.
+// Randomly drawn plans.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class Draw {
 
   plan::OptimizerOrder order() { return chance(0.5) ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap; }
 
-  // Updates in the Program of their own step.
+  // Draws a plan whose updates run in the Program of their own step.
   plan::Plan plan(const graph::Graph &graph, std::optional<plan::OptimizerOrder> order = std::nullopt) {
     const std::uint64_t sizes[] = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 64 << 20};
     plan::Plan plan;
@@ -52,14 +52,14 @@ class Draw {
     return plan;
   }
 
-  // Some of its updates, or all, in the next step's.
+  // Defers some of the plan's updates, or all, to the next step.
   plan::Plan deferring(plan::Plan plan) {
     const int some = below(3);
     for (plan::Chunk &chunk : plan.chunks) chunk.deferred = some == 0 || chance(0.5);
     return plan;
   }
 
-  // How it is run: where bits could depend on it they must not.
+  // Draws options of the run that must not change any bit.
   Pairs trial() {
     Pairs pairs;
     if (chance(0.6)) pairs.emplace_back("trial", "workers");

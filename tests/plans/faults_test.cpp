@@ -1,4 +1,4 @@
-// Faults seeded into sound Programs: the proof finds every one of them, and running them shows that they are faults.
+// Faults seeded into sound Programs. The verifier finds every one, and running them shows that they are faults.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,7 +17,7 @@ using program::Program;
 constexpr int kPlansPerModel = 10, kFaultsPerPlan = 12, kRunPerPlan = 3, kFaultSteps = 2;
 constexpr int kMostDraws = 1000;
 
-// One fault in a copy of a sound Program; nothing where the draw found no place for it.
+// A copy of a sound Program with one fault; nothing if the draw found no place for it.
 using Fault = std::function<std::optional<Program>(const Program &, const std::vector<Life> &, Draw &)>;
 
 std::optional<Program> remove_wait(const Program &sound, const std::vector<Life> &, Draw &draw) {
@@ -75,7 +75,7 @@ bool proof_fails(const Program &program) {
   return false;
 }
 
-// Other bits, numbers that are not finite, or an index that points nowhere.
+// The step leaves other bits, numbers that are not finite, or an index out of range.
 bool run_differs(Bench &bench, const Program &program, const Trace &expected) {
   bench.load(program, true, {.delays = true, .poison = true});
   try {
@@ -106,7 +106,7 @@ Figures figures(const Fault &fault, const std::string &model, std::uint32_t numb
     const Scratch scratch;
     Bench bench(model, following(draw.plan(graph), scratch), std::make_unique<Sheltered>());
     const std::vector<Program> faulty = seed(fault, bench.program(), draw);
-    if (faulty.size() < kFaultsPerPlan) continue;  // nothing leaves the device: there is nothing to wait for
+    if (faulty.size() < kFaultsPerPlan) continue;  // nothing leaves the device, so there is nothing to wait for
     ++plans;
     EXPECT_FALSE(run_differs(bench, bench.program(), expected)) << "without a fault";
     for (std::size_t i = 0; i < faulty.size(); ++i) {

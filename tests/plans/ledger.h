@@ -1,4 +1,4 @@
-// A ledger of the memory that a Program says it uses, held against the memory that it does use.
+// Ledger: compares the memory that a Program says it uses with the memory that it does use.
 #pragma once
 
 #include "lives.h"
@@ -6,8 +6,8 @@
 
 namespace protrain::test {
 
-// Keeps every byte of the device's arena and the host's slab that no buffer holds at present filled with a pattern, and
-// looks after each instruction at what became of it. For Programs that leave the disk alone.
+// Fills every byte of the device's arena and the host's slab that no buffer holds with a pattern, and checks the
+// pattern after each instruction. It is for Programs that leave the disk alone.
 class Ledger {
  public:
   using Held = PerTier<std::uint64_t>;
@@ -34,7 +34,7 @@ class Ledger {
 
   // Per instruction: bytes that buffers hold while it runs, without the state's.
   const std::vector<Held> &history() const { return history_; }
-  // Per buffer, per byte: whether the first instruction that uses it left another value there than the pattern.
+  // Per buffer and byte: true if its first instruction left another value there than the pattern.
   const std::vector<std::vector<bool>> &written() const { return written_; }
   // Bytes that changed although no buffer held them.
   std::uint64_t strays() const { return strays_; }

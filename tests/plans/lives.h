@@ -1,4 +1,4 @@
-// When each buffer of a Program is in use, found from operands alone: an opinion that owes nothing to `releases`.
+// The life of each buffer of a Program, found from operands alone, so it owes nothing to `releases`.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace protrain::test {
 inline constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
 struct Life {
-  std::size_t first = kNever;      // instruction that uses it first; kNever: none does
-  std::size_t last = 0;            // ... and last; kNever: it is read after the step
+  std::size_t first = kNever;      // first instruction that uses it; kNever: none does
+  std::size_t last = 0;            // last one; kNever: it is read after the step
   std::size_t last_read = kNever;  // kNever: none reads it
   bool scratch = false;
 
@@ -42,7 +42,7 @@ inline std::vector<Life> lives_of(const program::Program &program) {
   return lives;
 }
 
-// Whether `earlier` is certainly over when `now` starts.
+// True if `earlier` is certainly over when `now` starts.
 inline bool implied(const program::Program &program, std::size_t earlier, std::size_t now) {
   program::VectorClocks clocks(program.instructions.size());
   for (std::size_t i = 0; i <= now; ++i) {

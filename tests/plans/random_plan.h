@@ -1,4 +1,4 @@
-// Sessions that follow plans drawn at random.
+// Sessions that follow randomly drawn plans.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ inline draft::Options options_with(const Pairs &pairs) {
   return options;
 }
 
-// What every run of a comparison has.
+// The options that all runs of a comparison share.
 inline Pairs base_options(const std::string &model) {
   Pairs pairs = {{"learning_rate", "1e-2"}, {"weight_decay", "0.1"}, {"threads", "2"}, {"seed", "7"}};
   if (model.find("static") == std::string::npos)
@@ -48,7 +48,7 @@ inline Pairs following(const plan::Plan &plan, const Scratch &scratch) {
   return pairs;
 }
 
-// Everything that a run leaves, as bits.
+// Everything that a run leaves, bit by bit.
 struct Trace {
   std::vector<std::uint32_t> losses;
   std::vector<std::uint64_t> norms;
@@ -74,7 +74,7 @@ inline Trace train(session::Session &session, int steps) {
   for (int i = 0; i < steps; ++i) {
     feed(session, i);
     session::StepResult result = session.step();
-    for (int k = 1; session.step_count() == static_cast<std::uint64_t>(i); ++k) {  // more batches make a step
+    for (int k = 1; session.step_count() == static_cast<std::uint64_t>(i); ++k) {  // several batches make one step
       trace.losses.push_back(std::bit_cast<std::uint32_t>(result.loss));
       feed(session, i + 5 * k);
       result = session.step();

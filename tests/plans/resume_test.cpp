@@ -1,4 +1,5 @@
-// What was saved under one plan goes on under any other, in another process, as the run that never stopped: every byte.
+// A run saved under one plan goes on under any other, in another process, exactly as the run that never stopped: every
+// byte is equal.
 #include <gtest/gtest.h>
 
 #include <iterator>
@@ -19,7 +20,7 @@ std::string bytes_of(const std::string &path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Loss and norm of a step as the command tells them.
+// A step's loss and norm as the command prints them.
 std::string bits_of(const session::StepResult &result) {
   return fmt::format("{:08x} {:08x}", std::bit_cast<std::uint32_t>(result.loss),
                      std::bit_cast<std::uint32_t>(static_cast<float>(result.grad_norm)));
@@ -42,7 +43,7 @@ class Resume : public testing::TestWithParam<Case> {
     return pairs;
   }
 
-  // Options of a run under a plan of its own.
+  // Options of a run that follows its own plan.
   Pairs drawn(Draw &draw, const Scratch &scratch) const {
     Pairs pairs = options();
     const auto order = GetParam().precision == "fp16" ? std::optional(plan::OptimizerOrder::barrier) : std::nullopt;
@@ -57,7 +58,7 @@ class Resume : public testing::TestWithParam<Case> {
     return session::Session::create(options_with(pairs), model_, nullptr);
   }
 
-  // The run that never stops, saved after each of its steps.
+  // The run that never stops. It saves after each of its steps.
   void run_whole() {
     const auto session = session_of(options());
     for (int i = 0; i < kLongest; ++i) {
@@ -67,7 +68,7 @@ class Resume : public testing::TestWithParam<Case> {
     }
   }
 
-  // Goes on with what is in `scratch` for `steps` in a process of its own; bits of each of its steps.
+  // Resumes from `scratch` for `steps` steps in a process of its own. Returns the bits of each step.
   std::vector<std::string> run_on(const Pairs &pairs, const Scratch &scratch, int steps) const {
     std::string command =
         fmt::format("{} train {} --steps {} --input input_ids={} --input labels={} --metrics {} --resume {} --save {}",

@@ -28,7 +28,7 @@ class SameBits : public testing::TestWithParam<std::string> {
     return train(*session, kSteps);
   }
 
-  // `settings` hold in all runs; `order` where they ask for one.
+  // `settings` hold in all runs. `order`: the order that they need, if any.
   void compare(int plans, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
     const graph::Graph graph = training_graph();
     const Trace expected = run(settings);
@@ -66,7 +66,7 @@ TEST_P(SameBits, InBfloat16Too) {
   compare(kPlans / 8, all, plan::OptimizerOrder::barrier);
 }
 
-// Its loss scale needs the barrier.
+// Its loss scale needs barrier order.
 TEST_P(SameBits, InFloat16Too) {
   compare(kPlans / 8, {{"precision", "fp16"}}, plan::OptimizerOrder::barrier);
   Pairs all = kBarrier;
