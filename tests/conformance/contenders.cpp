@@ -1,4 +1,4 @@
-// Who takes part, and what each cannot do.
+// The contenders, and what each cannot do.
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,7 +9,7 @@
 namespace protrain::test {
 
 namespace {
-// Kept for all tests, and for the threads that some of them have.
+// Machines live for all tests, and so do the threads of some.
 Machine *machine(std::unique_ptr<backend::Device> device, std::uint64_t bytes = 1 << 30, bool reachable = true) {
   return new Machine(std::move(device), bytes, reachable);  // NOLINT: lives as long as the program
 }
@@ -19,14 +19,14 @@ Contender cpu() {
                       .ways = {},
                       .unsupported = {},
                       .expected_failures = {},
-                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"},  // cut by the team
+                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"},  // split by team
                       .narrow = {DType::bf16, DType::f16}};
   for (int threads : {1, 2, 3})
     contender.ways.push_back({fmt::format("{} threads", threads), machine(backend::open("cpu", threads)), nullptr});
   return contender;
 }
 
-// The CUDA kernels, compiled for the host.
+// The CUDA kernels, compiled for the host's processor.
 Contender emulated() {
   Machine *device = machine(backend::cuda::open("cuda:0", 3, false), 1 << 28);
   return {.name = "emulated",
@@ -37,8 +37,8 @@ Contender emulated() {
           .other_bits = {}};
 }
 
-// A GPU, through the plugin, where there is one. It must be there where the environment names it, so that a plugin
-// that does not load fails a check of a GPU.
+// A GPU through the plugin, if there is one. If the environment names the device, it must open: a plugin that does not
+// load must fail a check on a GPU machine.
 std::vector<Contender> gpus() {
   const char *required = std::getenv("PROTRAIN_REQUIRED_DEVICE");
   try {
