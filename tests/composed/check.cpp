@@ -19,15 +19,15 @@ namespace {
 using grad::Training;
 using graph::Graph;
 
-// Noise of rounding to float32, many times over: kernels round inside as well, and approximate functions to a few
-// units in the last place.
+// The noise of rounding to float32, with a wide margin: kernels also round inside, and approximate functions err by a
+// few units in the last place.
 constexpr double kNoise = 0x1p-20, kNoiseFactor = 16;
 constexpr int kNoisyRuns = 3;
-constexpr double kLeastMargin = 1e-4;        // to the next kink, for float32 to be on the same side
-constexpr double kStep = 1e-4;               // of finite differences
-constexpr std::uint64_t kLoweredOfEach = 4;  // models
-constexpr double kLargest = 1e5;             // of a number that is compared
-constexpr double kUndecided = 10;            // times its size that noise moves a result
+constexpr double kLeastMargin = 1e-4;        // distance to the next kink at which float32 stays on the same side
+constexpr double kStep = 1e-4;               // step of finite differences
+constexpr std::uint64_t kLoweredOfEach = 4;  // one model in so many is lowered
+constexpr double kLargest = 1e5;             // largest number that is compared
+constexpr double kUndecided = 10;            // noise moves an undecided result by this many times its size
 
 struct Refusal {
   std::string text;
@@ -38,7 +38,7 @@ void require_core(const Graph &graph) {
     if (!passes::is_core(node.op)) throw Refusal{node.op + " has no core form here"};
 }
 
-// The file's operators as core operators, each on its own: what the reference computes.
+// The reference's graph: each of the file's operators becomes core operators, one by one.
 Graph plain(Graph graph) {
   passes::fold(graph);
   require_core(graph);
@@ -47,7 +47,7 @@ Graph plain(Graph graph) {
   return graph;
 }
 
-// As prepare() goes on once it knows the parameters.
+// The rest of prepare(), once it knows the parameters.
 Graph fused(Graph graph) {
   constexpr int kMostFusions = 5;
   passes::clean_up(graph);
@@ -73,7 +73,7 @@ double distance(const std::vector<double> &a, const std::vector<double> &b) {
   return most;
 }
 
-// Under a random plan; lower() proves what it makes.
+// Lowers the model under a random plan; lower() verifies the Program.
 void lower(const Training &training, KernelRun &kernels, std::uint64_t seed) {
   Draw draw(static_cast<std::uint32_t>(seed));
   const plan::Plan plan = draw.plan(training.graph);
@@ -88,6 +88,9 @@ void lower(const Training &training, KernelRun &kernels, std::uint64_t seed) {
   program::verify(program::lower(source, plan, state, kernels.workspace(training.graph)));
 }
 
+// Check judges one model. Two graphs are built from one seed: the reference in float64 without any fusion, and the one
+// that kernels run in float32 after all passes. The tolerance of each model comes from running the reference again with
+// noise, because a fixed tolerance would be too wide for most models and too narrow for some.
 class Check {
  public:
   Check(const Recipe &recipe, KernelRun &kernels)
@@ -107,7 +110,7 @@ class Check {
       const ValueId loss = graph.outputs.at(0);
       trained = grad::build(std::move(graph), loss);
     } catch (const Error &error) {
-      // Passes may find that nothing comes through: where all that is written over was trained.
+      // Passes may find that every gradient is zero: everything trained is written over.
       if (error.code == Code::graph && largest_gradient() == 0) throw Refusal{error.text};
       return wrong("trains in float64, but not after all passes in float32: {}: {}", error.subject, error.text);
     }
@@ -142,7 +145,7 @@ class Check {
   const std::string &name(std::size_t parameter) const {
     return training_.graph.value(training_.graph.parameters[parameter]).name;
   }
-  // The gradient of a parameter; zeros where the loss does not depend on it.
+  // A parameter's gradient; zeros if the loss does not depend on it.
   std::vector<double> gradient(std::size_t parameter, const Values &values) const {
     const ValueId id = training_.gradients[parameter];
     if (id != ValueId::none) return values[index(id)].doubles();
@@ -156,7 +159,8 @@ class Check {
       if (id != ValueId::none) most = std::max(most, largest(values_[index(id)]));
     return most;
   }
-  // Terms that cancel out in float64 leave a rest in float32, as large as their rounding.
+  // The largest number in backward. Terms that cancel out in float64 leave a rest in float32, as large as their
+  // rounding.
   double largest_in_backward() const {
     double most = largest_gradient();
     for (const graph::Node &node : training_.graph.nodes())
@@ -174,7 +178,7 @@ class Check {
     return true;
   }
 
-  // Float32 beside float64: apart by no more than noise in all that is computed brings about.
+  // Compares float32 with float64. They may differ by as much as noise in every computed number brings about.
   Verdict compare(const Training &trained, const std::map<ValueId, Array> &found) const {
     std::vector<Values> noisy;
     for (int i = 0; i < kNoisyRuns; ++i)
@@ -188,7 +192,7 @@ class Check {
       const std::vector<double> zeros(expected.size(), 0.0);
       const std::vector<double> got = id == ValueId::none ? zeros : found.at(id).doubles();
       if (got.size() != expected.size()) return wrong("{} has {} elements, not {}", what, got.size(), expected.size());
-      // Zero divided by zero but for rounding: numbers that noise moves by many times their size say nothing.
+      // A quotient of two numbers that are zero but for rounding says nothing: noise moves it by many times its size.
       const double size = distance(expected, zeros);
       const bool undecided = size > 0 && allowed > kUndecided * size;
       for (std::size_t i = 0; i < got.size(); ++i)
@@ -207,7 +211,7 @@ class Check {
     return verdict;
   }
 
-  // The reference's gradients beside finite differences, along a direction in each trained parameter.
+  // Compares the reference's gradients with finite differences, along a direction in each trained parameter.
   Verdict differences() {
     const Values here = forward_.run(wide_.data);
     const auto sides = forward_.branches(here).sides;

@@ -1,5 +1,5 @@
-// The check of a composed model: its gradients, as kernels compute them after all passes, beside the reference in
-// float64; and the reference's beside finite differences.
+// The check of a composed model. Its gradients, computed by kernels after all passes, must equal the reference's in
+// float64, and the reference's must equal finite differences.
 #pragma once
 
 #include <string>
@@ -12,20 +12,20 @@ namespace protrain::test {
 struct Verdict {
   enum class Kind : std::uint8_t {
     right,
-    refused,    // it cannot be trained, and an error says so
-    unsettled,  // numbers that are not finite, or so near a kink that float32 may take the other side: kernels ran
+    refused,    // the model cannot be trained, and an error says so
+    unsettled,  // kernels ran, but a number is not finite, or so near a kink that float32 may take the other side
     wrong,
   } kind = Kind::right;
-  std::string text;    // refused, wrong: why
-  int directions = 0;  // along which finite differences were compared
+  std::string text;    // reason of refused and wrong
+  int directions = 0;  // directions in which finite differences were compared
 };
 
 Verdict check(const Recipe &recipe, KernelRun &kernels);
 
-// The recipe with all the steps left out that it is wrong without.
+// The recipe without all steps that are not needed for it to be wrong.
 Recipe shrunk(Recipe recipe, KernelRun &kernels);
 
-// The model's nodes.
+// The model's nodes as text.
 std::string print(const Recipe &recipe);
 
 }  // namespace protrain::test

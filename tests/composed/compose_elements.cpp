@@ -30,7 +30,7 @@ void Composer::unary_in_domain() {
           add(dice_.of<const char *>({"Exp", "Tan", "Asin", "Acos", "Atanh", "Sinh", "Cosh"}), {bounded(any())}));
     case 2:
       return keep(add("Acosh", {add("Add", {positive(any()), number(1)})}));
-    case 3: {  // the square root of a square, as norms by hand have it
+    case 3: {  // the square root of a square, as in norms written by hand
       const ValueId x = any();
       return keep(add("Sqrt", {add("Add", {add("Mul", {x, x}), number(1e-3)})}));
     }
@@ -39,7 +39,7 @@ void Composer::unary_in_domain() {
   }
 }
 
-// Flat wherever it has a slope, and what is off the path to the loss.
+// Functions without a slope, beside the path to the loss.
 void Composer::flat() {
   const ValueId x = any();
   const ValueId y = add(dice_.of<const char *>({"Floor", "Ceil", "Round", "Sign"}), {add("Mul", {x, number(3)})});
@@ -103,7 +103,7 @@ void Composer::power() {
   }
 }
 
-// There and back, through integers: nothing comes back from there.
+// Casts to integers and back, which pass no gradient.
 void Composer::from_cast() {
   const ValueId x = any();
   const std::string back(name_of(floats_));
@@ -128,7 +128,7 @@ void Composer::gated() {
     if (const ValueId other = dice_.of(pool_); shape(other) == shape(g)) u = other;
   if (u == g) u = add("Add", {g, parameter({shape(g).back()})});
   ValueId f = add(dice_.of<const char *>({"Sigmoid", "Gelu", "Relu", "Tanh"}), {g});
-  if (dice_.chance(0.5)) f = add("Mul", {g, add("Sigmoid", {g})});  // SiLU by hand
+  if (dice_.chance(0.5)) f = add("Mul", {g, add("Sigmoid", {g})});  // SiLU written by hand
   keep(add("Mul", dice_.chance(0.5) ? std::vector{f, u} : std::vector{u, f}));
   if (dice_.chance(0.2)) keep(f);
 }

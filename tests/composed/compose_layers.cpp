@@ -15,7 +15,7 @@ void Composer::linear() {
   const ValueId x = any();
   const std::int64_t width = dim();
   ValueId y;
-  if (dice_.chance(0.3))  // the weight as PyTorch keeps it
+  if (dice_.chance(0.3))  // the weight in PyTorch's layout
     y = add("MatMul", {x, add("Transpose", {parameter({width, shape(x).back()})}, {{"perm", Integers{1, 0}}})});
   else
     y = add("MatMul", {x, parameter({shape(x).back(), width})});
@@ -38,7 +38,7 @@ void Composer::gemm() {
             {"beta", dice_.of({1.0, 1.0, 2.0})}}));
 }
 
-// Two values that both depend on parameters.
+// Products of two values that both depend on parameters.
 void Composer::products() {
   const ValueId x = of_rank(static_cast<std::size_t>(dice_.between(2, 4)));
   Integers perm;
@@ -202,7 +202,7 @@ void Composer::attention() {
   if (outputs == 4) keep(made[static_cast<std::size_t>(dice_.between(1, 3))]);
 }
 
-// As exporters for older opsets write it, which the passes fuse.
+// Attention as exporters for older opsets write it. The passes fuse it.
 void Composer::attention_by_hand() {
   const ValueId x = of_rank(3);
   const std::int64_t heads = dice_.between(1, 2), depth = dice_.between(1, 4), b = shape(x)[0], s = shape(x)[1],
@@ -245,7 +245,7 @@ void Composer::rotary() {
            {{"interleaved", dice_.below(2)}, {"rotary_embedding_dim", 2 * half}}));
 }
 
-// Layers alike but for their weights, as the search for blocks looks for.
+// Layers that differ in their weights only, for the search for blocks.
 void Composer::layers() {
   ValueId x = of_rank(static_cast<std::size_t>(dice_.between(2, 3)));
   const std::int64_t width = shape(x).back(), inner = dim();

@@ -190,7 +190,7 @@ void Composer::scatter() {
   const ValueId x = any();
   const bool from_data = dice_.chance(0.5);
   const std::string reduction = dice_.of<const char *>({"none", "add", "add"});
-  // Where writes may meet, which one wins is nobody's promise: each place is written once.
+  // If writes met, no rule would say which wins, so each place is written once.
   if (dice_.chance(0.5)) {
     const std::int64_t axis = axis_of(x), d = shape(x)[static_cast<std::size_t>(axis)];
     Shape places = shape(x);

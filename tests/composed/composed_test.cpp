@@ -1,5 +1,5 @@
-// Models that are composed at random: many small ones, each through passes, gradients and kernels.
-// PROTRAIN_COMPOSED=COUNT says how many, PROTRAIN_COMPOSED_SEED=N which is the first: a model is its seed.
+// Randomly composed models: many small ones, each through passes, gradients and kernels. PROTRAIN_COMPOSED=COUNT sets
+// their number, PROTRAIN_COMPOSED_SEED=N the first seed; a seed makes one model.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ std::uint64_t setting(const char *name, std::uint64_t fallback) {
 // Every tenth model has axes without elements.
 Recipe recipe_of(std::uint64_t seed) { return {.seed = seed, .skipped = {}, .empty_axes = seed % 10 == 0}; }
 
-// A crash says which model it was.
+// Names the model after a crash.
 char crash_note[80];
 void say_which(int signal) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, crash_note, std::strlen(crash_note));
@@ -85,7 +85,7 @@ TEST(ComposedModels, HaveTheGradientsOfTheReferenceAndOfFiniteDifferences) {
   if (std::getenv("PROTRAIN_COMPOSED_REFUSALS") != nullptr)
     for (const auto &[text, times] : refusals)
       std::printf("%6llu %s\n", static_cast<unsigned long long>(times), text.c_str());
-  // Else too little is asked.
+  // Fewer would mean that the test asks too little.
   if (count >= 1000 && failures == 0) {
     EXPECT_GT(verdicts[Verdict::Kind::right], done / 2);
     EXPECT_GT(directions, done);

@@ -1,4 +1,4 @@
-// The pieces of which steps are made, and the model around them.
+// The parts of which steps are made, and the model around them.
 #include "composed/composer.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Composed Composer::compose() {
     if (recipe_.skipped.contains(step)) continue;
     try {
       (this->*dice_.of(steps()))();
-    } catch (const Error &error) {  // of shapes that do not go together: nothing was added that lacks a type
+    } catch (const Error &error) {  // shapes do not go together; every added node has its type
       if (error.code == Code::internal) throw;
     }
   }
@@ -160,7 +160,7 @@ Shape Composer::random_shape(std::size_t rank) {
   return shape;
 }
 
-// Scalars take part as operands of others.
+// Scalars become operands as tensors of one element.
 ValueId Composer::any() {
   const auto late = std::min<std::int64_t>(3, static_cast<std::int64_t>(pool_.size()));
   const ValueId id =

@@ -1,8 +1,8 @@
 // Composes small models of ONNX's operators at random: parameters that are shared, frozen, broadcast or of one element,
 // outputs that nobody reads, several losses in one, layers that repeat, patterns that the passes fuse.
 //
-// A model is a number of steps. Each draws from dice of its own, so that it stays much the same where another step is
-// left out: that is how a failure is made small. The same seed gives the same model in float32 and in float64.
+// A model is a number of steps. Each step draws from dice of its own, so it stays much the same if another step is left
+// out. That is how a failing model is made small. The same seed gives the same model in float32 and in float64.
 #pragma once
 
 #include <map>
@@ -22,12 +22,12 @@ using Integers = std::vector<std::int64_t>;
 
 struct Recipe {
   std::uint64_t seed = 0;
-  std::set<int> skipped = {};  // steps that are left out
+  std::set<int> skipped = {};  // steps to leave out
   bool empty_axes = false;     // some axes have no elements
 };
 
 struct Composed {
-  graph::Graph graph;  // file operators, typed; what a file has as inputs of axes and shapes are attributes
+  graph::Graph graph;  // file operators, typed; axes and shapes that are inputs in a file are attributes here
   ValueId loss = ValueId::none;
   std::map<ValueId, Array> data;  // of inputs and parameters
   int steps = 0;
@@ -43,7 +43,7 @@ class Composer {
   using Step = void (Composer::*)();
   static const std::vector<Step> &steps();
 
-  // Parts that steps are made of. Each adds a node and gives its output, typed.
+  // Parts of which steps are made. Each adds a node and returns its output, typed.
   std::vector<ValueId> add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                std::size_t outputs);
   ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
@@ -51,7 +51,7 @@ class Composer {
   }
   ValueId number(double value);
   ValueId integers(const Integers &values, Shape shape);
-  ValueId parameter(Shape shape, double low = -0.8, double high = 0.8);  // a new one, or one there is
+  ValueId parameter(Shape shape, double low = -0.8, double high = 0.8);  // a new one or an existing one
   ValueId input(Shape shape);
   ValueId indices(Shape shape, std::int64_t below, bool from_data);
   ValueId truths(Shape shape);
@@ -64,8 +64,8 @@ class Composer {
   Shape random_shape(std::size_t rank);
   std::int64_t dim();
 
-  ValueId any();                      // a float value, rather a late one
-  ValueId of_rank(std::size_t rank);  // reshaped where it must be
+  ValueId any();                      // a float value, more often a late one
+  ValueId of_rank(std::size_t rank);  // reshaped if it must be
   ValueId fitting(ValueId x);         // broadcasts with x, or x with it
   void keep(ValueId id) { pool_.push_back(id); }
 

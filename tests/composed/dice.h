@@ -1,4 +1,4 @@
-// Random choices that depend on a seed alone, on every machine.
+// Random choices that depend on the seed alone, on every machine.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Runs a graph's kernels one after the other, every operand in memory of its own, as long as it is and no longer: a
-// sanitizer sees whatever lies beside it.
+// KernelRun: runs a graph's kernels one after another. Every operand has memory of its own with its exact length, so a
+// sanitizer sees any access beside it.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ class KernelRun {
 
   // Scratch of every node's kernel.
   program::Workspace workspace(const graph::Graph &graph) { return kernels_->compile(graph); }
-  // Arrays of the graph's outputs. What no kernel wrote is not a number.
+  // Arrays of the graph's outputs. Elements that no kernel wrote are NaN.
   std::map<graph::ValueId, graph::Array> run(const graph::Graph &graph, const Data &data);
 
  private:
@@ -33,7 +33,7 @@ class KernelRun {
     compiled_ = 0;
   }
 
-  static constexpr std::size_t kMostKernels = 100'000;  // kept for the graphs to come
+  static constexpr std::size_t kMostKernels = 100'000;  // kept for later graphs
 
   std::unique_ptr<backend::Device> device_;
   std::unique_ptr<run::Kernels> kernels_;

@@ -14,7 +14,7 @@ using graph::Array;
 using graph::Node;
 using graph::ValueId;
 
-// Magnitudes that the operands hold, sorted: a result among them was copied.
+// The operands' magnitudes, sorted. A result among them was copied.
 std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   std::vector<double> all = {0, 1};
   for (const Array *input : inputs)
@@ -24,8 +24,7 @@ std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   return all;
 }
 
-// Operators whose kernels round on the way even where a result happens to equal an operand, as the mean of equal
-// numbers does.
+// Operators whose kernels round inside, even if a result happens to equal an operand, like the mean of equal numbers.
 bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   for (const char *begin : {"MatMul", "FusedAttention", "LayerNormalization", "RMSNormalization"})
     if (node.op.starts_with(begin)) return true;
@@ -33,8 +32,8 @@ bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   return sums && element_count(first->shape()) > element_count(result.shape);
 }
 
-// How many times as much as others an operator rounds. Attention's backward computes exp(score - log of their sum)
-// anew: large scores, rounded otherwise, move it by as much as they are large.
+// The factor by which an operator rounds more than others. Attention's backward recomputes exp(score - log of their
+// sum). Large scores that are rounded differently move it in proportion to their size.
 double coarseness(const Node &node, const Array *first) {
   if (node.op != "Softmax") return 1;
   double most = 1;
@@ -50,7 +49,7 @@ Array disturbed(const Array &array, const std::vector<double> &copied, double no
   return Array::from_doubles(array.type(), values);
 }
 
-// Notes the sides of distances to a kink, relative to `size`.
+// Notes on which side of a kink each distance is; margins are relative to `size`.
 struct Notes {
   Reference::Branches &branches;
   void add(double distance, double size) {
@@ -60,7 +59,7 @@ struct Notes {
   }
 };
 
-// Where a function of one operand has kinks.
+// The kinks of a function of one operand.
 std::vector<double> kinks(const Node &node) {
   const graph::Attributes &a = node.attributes;
   if (node.op == "Clip") return {a.real("min", -INFINITY), a.real("max", INFINITY)};
@@ -76,7 +75,7 @@ std::vector<double> kinks(const Node &node) {
   return {};
 }
 
-// Jumps of Floor, Ceil, Round and of a Cast to integers.
+// The distance to the next jump of Floor, Ceil, Round or a Cast to integers.
 double distance_to_jump(const Node &node, double x) {
   const double shifted = node.op == "Round" ? x - 0.5 : x;
   return shifted - std::nearbyint(shifted);
@@ -100,7 +99,7 @@ void note_pairs(const Node &, const Array &a, const Array &b, Notes &notes) {
     if (std::isfinite(x[i]) && std::isfinite(y[i])) notes.add(x[i] - y[i], x[i]);
 }
 
-// The order of all elements along the axes that an operator chooses from.
+// Notes the order of all elements along the axes that an operator chooses from.
 void note_order(const Node &node, const Array &x, Notes &notes) {
   const std::size_t rank = x.shape().size();
   std::vector<bool> among(rank, false);
@@ -163,8 +162,8 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
     const Node &node = graph_.nodes()[n];
     std::vector<const Array *> inputs;
     for (ValueId in : node.inputs) inputs.push_back(in == ValueId::none ? nullptr : &values[index(in)]);
-    // A rounded sum is the exact sum of terms that are each a little off. Terms that cancel out leave mostly that, and
-    // equal numbers, rounded, are no longer their own mean.
+    // A rounded sum is the exact sum of slightly different terms. If the terms cancel out, mostly that difference is
+    // left, and equal numbers that were rounded no longer equal their mean.
     const Array *first = inputs.empty() ? nullptr : inputs[0];
     const bool sums = noise > 0 && adds_up(node, first, types_[n].at(0));
     Array shaken;

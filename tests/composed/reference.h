@@ -1,5 +1,5 @@
-// A graph in float64: its values, which branches its operators take there, and how far rounding to float32 would move
-// its results.
+// Reference: a graph in float64. It gives the graph's values, the branches that operators take, and how far rounding to
+// float32 would move the results.
 #pragma once
 
 #include <map>
@@ -19,11 +19,12 @@ class Reference {
   explicit Reference(graph::Graph graph);
 
   const graph::Graph &graph() const { return graph_; }
-  // `noise`: every number that is computed, and not just copied, is off by up to this part of itself; `seed` says how.
+  // `noise`: every computed number is off by up to this part of itself; copied numbers are exact. `seed`: chooses the
+  // noise.
   Values run(const Data &data, double noise = 0, std::uint64_t seed = 0) const;
 
-  // The sides on which the operands of operators with kinks or jumps lie, element by element, and how far from the next
-  // one they are at the least. An operand exactly on a kink is at no distance from it, and on neither side.
+  // The side on which each operand element of operators with kinks or jumps lies, and the least distance to a kink. An
+  // element exactly on a kink has no distance and no side.
   struct Branches {
     std::vector<signed char> sides;
     double margin = 1;
