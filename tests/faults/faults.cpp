@@ -41,7 +41,7 @@ std::uint64_t *stack_hashes = nullptr;
 bool showing = false;
 thread_local int unarmed = 0;
 
-constexpr int kDepth = 24;  // of a shown stack
+constexpr int kDepth = 24;  // frames of a shown stack
 constexpr int kSite = 10;   // frames that tell one call from another
 constexpr int kOwn = 2;     // frames of this file
 
@@ -62,7 +62,7 @@ void show_stack() {
   --unarmed;
 }
 
-// Whether this call is to fail.
+// True if this call is to fail.
 __attribute__((noinline)) bool fails(Kind kind) {
   if (!armed.load(std::memory_order_relaxed) || kind != present.kind || unarmed > 0) return false;
   const std::uint64_t call = calls.fetch_add(1, std::memory_order_relaxed);
@@ -75,7 +75,7 @@ __attribute__((noinline)) bool fails(Kind kind) {
   return now;
 }
 
-// The blocks of memory that are taken, by address; open addressing.
+// Allocated blocks by address, in an open-addressing hash table.
 struct Block {
   void *at = nullptr;
   void *stack[kDepth];
@@ -84,7 +84,7 @@ struct Block {
 constexpr std::size_t kSlots = 1 << 20;
 void *const kGone = reinterpret_cast<void *>(1);
 void *slots[kSlots];
-Block *shown = nullptr;  // as slots, with stacks
+Block *shown = nullptr;  // the blocks of `slots`, with stacks
 std::atomic<bool> tracking{false};
 std::atomic_flag busy;
 std::size_t taken = 0;
@@ -139,7 +139,7 @@ Function *next(const char *name) {
   return reinterpret_cast<Function *>(dlsym(RTLD_NEXT, name));
 }
 
-// The error of a file call that fails: now one, now the other.
+// The error of a failing file call: one or the other, in turn.
 int error_of(int one, int other) { return calls.load(std::memory_order_relaxed) % 2 == 0 ? one : other; }
 
 bool file_fails(int one = EIO, int other = EIO) {
@@ -203,15 +203,15 @@ bool memory_fails() {
   return true;
 }
 
-// Two libraries do not survive a refusal, whatever their caller does. oneDNN 2.6 makes its objects in what
-// posix_memalign gave and writes its code to what mmap gave, and follows the null pointer. libgomp ends the process
-// when its malloc gives nothing. So the library makes sure beforehand that memory is there (src/backend/cpu/gemm.cpp
-// and device.cpp), and here these calls succeed.
+// Two libraries do not survive a failed allocation, whatever their caller does. oneDNN 2.6 builds objects in the result
+// of posix_memalign and writes code to the result of mmap, and follows a null pointer. libgomp ends the process if its
+// malloc fails. The library therefore makes sure beforehand that memory is there (src/backend/cpu/gemm.cpp and
+// device.cpp), and these calls succeed here.
 struct Range {
   std::uintptr_t begin = 0, end = 0;
 };
 
-// The addresses that a shared library was loaded to.
+// The addresses at which a shared library was loaded.
 Range range_of(const char *name) {
   struct Search {
     std::string_view name;
@@ -256,7 +256,7 @@ STANDS_IN void *malloc(size_t bytes) {
   return !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes));
 }
 
-// Of oneDNN's `new` too: what its own code asks for, not what the C++ library does in its name.
+// oneDNN's `new` is spared too, but only calls from its own code, not those that the C++ library makes for it.
 __attribute__((visibility("default"))) void *operator new(size_t bytes) {
   const bool spared = all_of_onednn && is_onednn(__builtin_return_address(0));
   if (void *at = !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes)); at != nullptr) return at;
@@ -270,7 +270,7 @@ __attribute__((visibility("default"))) void *operator new(size_t bytes, const st
 STANDS_IN void *calloc(size_t n, size_t bytes) { return memory_fails() ? nullptr : take(__libc_calloc(n, bytes)); }
 STANDS_IN void *realloc(void *at, size_t bytes) {
   if (memory_fails()) return nullptr;
-  give_back(at);  // before: another thread may be given the same address
+  give_back(at);  // first: another thread may get the same address
   return take(__libc_realloc(at, bytes));
 }
 STANDS_IN void *memalign(size_t alignment, size_t bytes) {
@@ -333,12 +333,12 @@ STANDS_IN int close(int file) {
   static const auto real = next<decltype(::close)>("close");
   const bool failing = file_fails();
   const int error = errno;
-  const int result = real(file);  // whatever it says, the descriptor is gone
+  const int result = real(file);  // the descriptor is gone whatever close() returns
   if (failing) errno = error;
   return failing ? -1 : result;
 }
 
-// One line for each function whose failure is an errno and one value.
+// Defines a function whose failure is an errno and one value, in one line each.
 #define FAILS_WITH(value, errors, type, name, parameters, arguments) \
   STANDS_IN type name parameters {                                   \
     static const auto real = next<decltype(::name)>(#name);          \

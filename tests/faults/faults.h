@@ -1,5 +1,5 @@
-// Faults on demand: this program's own malloc, file calls and pthread_create stand in for the C library's, for every
-// library in the process. While armed, the n-th call of one kind fails, alone or with all that follow it.
+// Faults on demand: this program's own malloc, file calls and pthread_create replace the C library's, for every library
+// in the process. While armed, the n-th call of one kind fails, alone or with all that follow it.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ enum class Kind : std::uint8_t { memory, file, thread };
 
 struct Fault {
   Kind kind = Kind::memory;
-  std::uint64_t at = ~std::uint64_t{0};  // fails this call, counted from 0 since arming
-  bool from_then_on = false;             // and all later ones
+  std::uint64_t at = ~std::uint64_t{0};  // the call that fails, counted from 0 since arming
+  bool from_then_on = false;             // all later calls fail too
 };
 
-// Whether all allocations of oneDNN succeed, and not only those that it does not look at: where it makes products
-// ready, it loses what it has made so far when `new` throws, whatever the library does.
+// `all`: every allocation of oneDNN succeeds, not only those that it does not check. If `new` throws while oneDNN
+// prepares a product, it leaks what it has made so far, whatever the library does.
 void spare_onednn(bool all);
 
 constexpr std::size_t kMostCalls = 1 << 20;
@@ -36,13 +36,13 @@ class Unarmed {
   Unarmed &operator=(const Unarmed &) = delete;
 };
 
-// Blocks of memory that were taken after begin_tracking() and not given back.
+// Tracks blocks that were allocated after begin_tracking() and not freed.
 void begin_tracking();
 std::size_t blocks_left();
 std::size_t bytes_of_onednn();  // what it has asked for so far by the calls that must not fail
-void show_blocks_left();        // their call stacks, on stderr; those of show_stacks() alone have any
+void show_blocks_left();        // prints their call stacks on stderr; only blocks after show_stacks() have one
 
-// From here on stacks are kept for blocks, and a call that fails prints its own.
+// Makes later blocks keep their call stacks, and a failing call print its own.
 void show_stacks();
 
 }  // namespace protrain::test

@@ -1,10 +1,10 @@
 // Every allocation, file call and thread of a session's life fails: once, and from then on. Each run is a process of
-// its own, forked from one that has done everything once, so that only what is left behind by the run counts.
+// its own. It is forked from a process that has done everything once, so that only the run's own leaks count.
 //   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places that make calls
 //   PROTRAIN_FAULTS=sites    each place, told apart by its call stack, once: in the first model that has it
 //   PROTRAIN_FAULTS=N        N places of each part, for each kind
 //   PROTRAIN_FAULTS_PARTS=plan,save  PROTRAIN_FAULTS_KINDS=file    these alone
-//   PROTRAIN_FAULTS_SHOW=1   call stacks of faults, signals and of what is left, on stderr
+//   PROTRAIN_FAULTS_SHOW=1   call stacks of faults, signals and leaks, on stderr
 //   PROTRAIN_FAULT=gpt2/create/memory/once/123    one run, in this process, with call stacks
 #include <execinfo.h>
 #include <gtest/gtest.h>
@@ -34,10 +34,10 @@ void PrintTo(const Model &model, std::ostream *out) { *out << model.name; }
 
 namespace {
 
-constexpr unsigned kSeconds = 120;  // after which a run hangs
+constexpr unsigned kSeconds = 120;  // a run that takes longer hangs
 constexpr const char *kKindNames[] = {"memory", "file", "thread"};
 
-// The cheapest first: of places that several models have, the first tries them (PROTRAIN_FAULTS=sites).
+// The cheapest model comes first: with PROTRAIN_FAULTS=sites the first model that has a place tries it.
 const std::vector<Model> kModels = {
     {"mse", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}, {"clip_norm", "1"}}},
     {"cold", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}}, "", true},
@@ -80,15 +80,18 @@ struct Tally {
   bool clean() const { return aborts + hangs + memory + descriptors + threads + others == 0; }
 };
 
+// Faults tries one model. A first run without a fault counts the calls of each kind and notes their call stacks; then
+// one run per chosen call fails there. Every run is forked, since a fault may abort or hang it, and since leaks can
+// only be counted in a process that does nothing else.
 class Faults : public testing::TestWithParam<Model> {
  protected:
   void SetUp() override {
     furnish(GetParam(), origin_.path());
     for (const char *name : {"run", "out"}) std::filesystem::remove_all(origin_ / name);
-    furnish(GetParam(), origin_.path());  // with what the first has cached
+    furnish(GetParam(), origin_.path());  // again, now with the caches of the first time
   }
 
-  // In a child; its status, as waitpid has it.
+  // Runs in a child and returns its status as waitpid gives it.
   int run_apart(Part part, const Fault &fault, std::uint64_t *sites) {
     *shared_.get() = {};
     const std::string at = scratch_ / "run";
@@ -97,7 +100,7 @@ class Faults : public testing::TestWithParam<Model> {
       alarm(kSeconds);
       if (std::getenv("PROTRAIN_FAULTS_SHOW") != nullptr)
         show_signals(), show_stacks();
-      else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // what the runtime says of an abort
+      else if (std::freopen("/dev/null", "w", stderr) == nullptr)  // hides what the runtime prints on an abort
         _exit(2);
       run(GetParam(), part, {.origin = origin_.path(), .at = at}, fault, sites, *shared_.get());
       show_blocks_left();
@@ -115,7 +118,7 @@ class Faults : public testing::TestWithParam<Model> {
     const char *mode = std::getenv("PROTRAIN_FAULTS");
     const std::string asked = mode == nullptr ? "" : mode;
     calls = std::min<std::uint64_t>(calls, kMostCalls);
-    // Children are forked from one process, so that a place has the same addresses in all of them.
+    // All children are forked from one process, so a place has the same addresses in all of them.
     static std::map<std::pair<Part, Kind>, std::unordered_set<std::uint64_t>> of_all_models;
     std::unordered_set<std::uint64_t> of_this_model;
     auto &seen = asked == "sites" ? of_all_models[{part, kind}] : of_this_model;
@@ -129,7 +132,7 @@ class Faults : public testing::TestWithParam<Model> {
     return few;
   }
 
-  // Of such a model only the places are noted, for the models after it to leave them out.
+  // A model before those asked for only notes its places, so that later models leave them out.
   static bool comes_before_those_asked_for() {
     const char *first = std::getenv("PROTRAIN_FAULTS_FROM");
     if (first == nullptr) return false;
@@ -205,7 +208,7 @@ class Faults : public testing::TestWithParam<Model> {
   Shared<std::uint64_t> sites_{kMostCalls};
 };
 
-// One run in this process, under whatever debugger; true where one was asked for.
+// Runs once in this process, for a debugger; false: not asked for.
 bool only_one(const Model &model, const std::string &origin, const std::string &at) {
   const char *asked = std::getenv("PROTRAIN_FAULT");
   if (asked == nullptr) return false;
@@ -243,7 +246,7 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
   }
 }
 
-// As `ulimit -v` has it: so much more than the process has now.
+// Limits the address space like `ulimit -v`: the present size and a little more.
 TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
   const Scratch origin, scratch;
   const Shared<Outcome> shared(1);
@@ -255,7 +258,7 @@ TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(kSeconds);
-      dnnl_set_primitive_cache_capacity(0);  // all of oneDNN's code is written anew
+      dnnl_set_primitive_cache_capacity(0);  // oneDNN writes all of its code anew
       std::uint64_t pages = 0;
       std::ifstream("/proc/self/statm") >> pages;
       const rlim_t bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + (more << 20);
@@ -263,7 +266,7 @@ TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
       setrlimit(RLIMIT_AS, &limit);
       try {
         run(model, Part::create, {.origin = origin.path(), .at = scratch / "run"}, {}, nullptr, *shared.get());
-      } catch (const std::bad_alloc &) {  // this program's own
+      } catch (const std::bad_alloc &) {  // thrown by this program's own code
       }
       _exit(0);
     }

@@ -38,7 +38,7 @@ std::string content_of(const fs::path &path) {
   return out.str();
 }
 
-// Names and contents of all files below; a manifest's and a weights file's bits are those of the training.
+// A hash of the names and contents of all files below `root`; manifests and weights have the training's bits.
 std::uint64_t hash_of_tree(const std::string &root) {
   std::vector<std::string> files;
   if (fs::exists(root))
@@ -67,7 +67,9 @@ bool right(Kind kind, int code) {
   return code == PROTRAIN_ERROR_IO || code == PROTRAIN_ERROR_NOSPC;
 }
 
-// A life, with faults in one part of it.
+// Life is one session's life, with a fault in one part of it. All calls go through the C interface, as a user's would,
+// and a failed call is made again. So one class checks both halves of the promise: the right error, and a session that
+// is still usable.
 class Life {
  public:
   Life(const Model &model, const Place &place, const Fault &fault, std::uint64_t *sites, Outcome &outcome)
@@ -90,7 +92,7 @@ class Life {
     va_end(rest);
   }
 
-  // Makes the call; where the fault made it fail, again without. False: the session is lost.
+  // Makes the call, and makes it again without the fault if the fault made it fail. False: the session is lost.
   template <typename Call>
   bool does(const char *stage, Call &&call) {
     if (outcome_.lost) return false;
@@ -105,7 +107,7 @@ class Life {
     return false;
   }
 
-  // Whether the call is to be made again.
+  // Notes the error. True if the call is to be made again.
   bool note(const char *stage, protrain_error *error) {
     const Unarmed quiet;
     const int code = protrain_error_code(error);
@@ -116,14 +118,14 @@ class Life {
     snprintf(outcome_.stage, sizeof outcome_.stage, "%s", stage);
     snprintf(outcome_.text, sizeof outcome_.text, "%s", protrain_error_text(error));
     if (!right(fault_.kind, code)) problem("%s fails with code %d: %s", stage, code, protrain_error_text(error));
-    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // then all that is left is to destroy
+    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // only destroying is left then
     outcome_.partly = std::strstr(protrain_error_text(error), "some parameters took the step") != nullptr;
     if (guards_files_) check_files();
     protrain_error_destroy(error);
     return !outcome_.lost;
   }
 
-  // A call that is wrong, whatever else goes wrong: its own error or that of the fault, and the session lives on.
+  // Makes a wrong call. It fails with its own error or the fault's, and the session stays usable.
   template <typename Call>
   void refuses(const char *stage, int expected, Call &&call) {
     if (outcome_.lost) return;
@@ -276,7 +278,7 @@ void Life::read_and_write() {
   mix(values_, all * sizeof(float));
 }
 
-// After a save or export that failed: what was there is there, or what was to be.
+// Checks files after a failed save or export: the old version is there, or the new one.
 void Life::check_files() {
   std::size_t checkpoints = 0;
   for (const auto &entry : fs::directory_iterator(run_)) {
@@ -311,7 +313,7 @@ void Life::live(Part part) {
             [&] { return protrain_options_set(options_, "no such option", "1"); });
     if (does("check", [&] { return protrain_model_check(options_, fixture_.c_str(), &json); })) {
       stop();
-      if (fault_.kind != Kind::file) mix(json, strlen(json));  // it tells of /proc/cpuinfo what can be read
+      if (fault_.kind != Kind::file) mix(json, strlen(json));  // it has what /proc/cpuinfo gives
     }
     return stop();
   }
@@ -342,11 +344,11 @@ void Life::live(Part part) {
   }
   if (part == Part::save) does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
   if (part == Part::export_model) does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
-  if (part == Part::use) destroy();  // while the fault is still to come, or goes on
+  if (part == Part::use) destroy();  // while the fault is still to come, or persists
   stop();
   guards_files_ = false;
   if (part == Part::use || outcome_.lost) return;
-  // The next writer removes the rest.
+  // The next save or export removes leftovers.
   if (part == Part::save) does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
   if (part == Part::export_model) does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
   step();
@@ -378,11 +380,11 @@ void run(const Model &model, Part part, const Place &place, const Fault &fault, 
                      hash_of_tree(place.at + "/disk") * 5 ^ life->result();
   }
   life.reset();
-  dnnl_set_primitive_cache_capacity(0);  // what it has put by is not lost: it gives that back now
+  dnnl_set_primitive_cache_capacity(0);  // its cached products are no leak: they are freed here
   outcome.blocks = static_cast<int>(blocks_left());
   const Unarmed quiet;
   outcome.descriptors = entries_of("/proc/self/fd") - descriptors;
-  for (int tries = 0; tries < 1000; ++tries) {  // a thread that was joined goes a moment later
+  for (int tries = 0; tries < 1000; ++tries) {  // a joined thread vanishes a moment later
     outcome.threads = entries_of("/proc/self/task") - threads;
     if (outcome.threads == 0) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
