@@ -1,4 +1,4 @@
-// Reading of cases. Protobuf's wire format is simple enough to be walked by hand, and tensors are read by the library.
+// Reads cases. Protobuf's wire format is simple enough to walk by hand; the library reads the tensors.
 #include "operators/case.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace protrain::test {
 namespace {
 
 constexpr const char *kInstalled = "/usr/share/libonnx-testdata/data/node";
-constexpr const char *kLeftOver = "test_unsqueeze_axis_3";  // of opset 11, whose axes were an attribute
+constexpr const char *kLeftOver = "test_unsqueeze_axis_3";  // of opset 11, when axes were an attribute
 constexpr std::int64_t kOldestOpset = 13;
 
 std::string contents(const std::filesystem::path &path) {
@@ -49,8 +49,8 @@ bool is_tensor(std::string_view value_info) {
   return type.size() == 1 && type[0].number == 1;
 }
 
-// What the model says of itself. An operator of an older opset than the library reads is one that has not changed
-// until then: these cases are of the newest form of their time, but for kLeftOver.
+// Reads the model's own fields. A case of an older opset has the newest form of its time, and its operator has not
+// changed until the opsets that the library reads, except kLeftOver.
 void read_model(std::string bytes, Case &made) {
   for (const Field &field : fields(bytes)) {
     if (field.number == 8 && only_field(field.bytes, 1).empty())
@@ -142,7 +142,7 @@ std::vector<Case> packed_cases(const std::string &path) {
 std::vector<graph::Array> arrays_of(const std::vector<std::string> &tensors) {
   std::vector<graph::Array> arrays;
   if (tensors.empty()) return arrays;
-  Wire wire;  // a model that stores them
+  Wire wire;  // a model that stores the tensors
   wire.initializers.clear();
   wire.inputs.clear();
   wire.nodes = {node("Identity", {"t0"}, {"y"})};

@@ -13,7 +13,7 @@ namespace protrain::test {
 struct Case {
   std::string name;                          // "test_softmax_axis_0"
   std::string op;                            // the model's operator; "domain::Op" unless of the default domain
-  std::size_t node_count = 0;                // more than 1: a function written out, or operators under another
+  std::size_t node_count = 0;                // more than 1: a function written out, or operators under another name
   std::int64_t opset = 0;                    // of the default domain, as the file says
   std::string model;                         // an ONNX file
   std::vector<std::string> inputs, outputs;  // TensorProtos
@@ -21,24 +21,24 @@ struct Case {
   bool only_tensors = true;                  // no sequence and no optional among inputs and outputs
 };
 
-// What a protobuf message holds, field by field; `bytes` where the field is length-delimited.
+// One field of a protobuf message. `bytes` is set for length-delimited fields.
 struct Field {
   int number = 0;
   std::uint64_t value = 0;
   std::string_view bytes;
-  std::string_view whole;  // with its tag
+  std::string_view whole;  // tag included
 };
 std::vector<Field> fields(std::string_view message);
 
 // The same model under another opset of the default domain.
 std::string with_opset(std::string_view model, std::int64_t opset);
 
-// Every case that Debian's libonnx-testdata installs, by name; empty where it is not there.
+// Every case that Debian's libonnx-testdata installs, by name; empty if it is not installed.
 std::vector<Case> installed_cases();
-// The cases of a pack, as make_cases.py writes it.
+// The cases of a pack written by make_cases.py.
 std::vector<Case> packed_cases(const std::string &path);
 
-// The values of a case's tensors. Code::type where the library does not know the element type.
+// The values of a case's tensors. Throws Code::type if the library does not know the element type.
 std::vector<graph::Array> arrays_of(const std::vector<std::string> &tensors);
 
 }  // namespace protrain::test

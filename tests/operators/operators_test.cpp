@@ -1,4 +1,4 @@
-// Every operator against ONNX's own cases; docs/operators.md is what comes out.
+// Tests every operator against ONNX's own cases. The result is docs/operators.md.
 #include <gtest/gtest.h>
 
 #include <fstream>

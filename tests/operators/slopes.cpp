@@ -21,11 +21,11 @@ using graph::Node;
 using graph::Type;
 using Values = std::map<ValueId, Array>;
 
-constexpr double kStep = 1e-5, kTolerance = 2e-6;  // of float64; relative to the larger of 1 and the slope
-constexpr double kKink = 1e-3;                     // more between the two sides is no curvature
-constexpr std::int64_t kMostElements = 5;          // that are moved, of each input
+constexpr double kStep = 1e-5, kTolerance = 2e-6;  // for float64; relative to the larger of 1 and the slope
+constexpr double kKink = 1e-3;                     // a larger difference between the two sides is no curvature
+constexpr std::int64_t kMostElements = 5;          // elements of each input that are moved
 
-// Appends nodes to a graph that is typed.
+// Appends typed nodes to a typed graph.
 class Appender {
  public:
   explicit Appender(Graph &graph) : graph_(graph) {}
@@ -41,7 +41,7 @@ class Appender {
   Graph &graph_;
 };
 
-// The sum of outputs, weighted; none where none is computed from floats.
+// The weighted sum of the outputs; none: no output is computed from floats.
 ValueId add_loss(Graph &graph, std::size_t most_outputs) {
   Appender appender(graph);
   ValueId loss = ValueId::none;
@@ -59,7 +59,7 @@ ValueId add_loss(Graph &graph, std::size_t most_outputs) {
   return loss;
 }
 
-// Empty, or where the gradient is not what moving the elements of `input` gives.
+// Compares the gradient with the effect of moving elements of `input`; "": they agree.
 std::string compare(const Graph &graph, ValueId loss, Values at, ValueId input, const std::vector<double> &gradient) {
   const Array array = at.at(input);
   const std::vector<double> values = array.doubles();
@@ -84,7 +84,7 @@ std::string compare(const Graph &graph, ValueId loss, Values at, ValueId input, 
   return "";
 }
 
-// How much of a case is asked for.
+// The part of a case that is checked.
 struct Part {
   std::size_t most_outputs;
   ValueId only = ValueId::none;  // the input that is differentiated; none: all
@@ -106,7 +106,7 @@ Slope check(Bound bound, const Part &part, std::string &reason) {
   try {
     training = grad::build(std::move(graph), loss);
   } catch (const Error &error) {
-    if (error.code != Code::graph) throw;  // that all gradients are zero
+    if (error.code != Code::graph) throw;  // all gradients are zero
   }
   const std::vector<Array> values = training ? ops::interpret(training->graph, bound.values) : std::vector<Array>();
   bool any = false;

@@ -1,4 +1,4 @@
-// Whether gradients of a whole graph equal finite differences, in float64.
+// Checks gradients of a whole graph against finite differences, in float64.
 #pragma once
 
 #include <functional>
@@ -17,11 +17,12 @@ struct Bound {
   std::map<graph::ValueId, graph::Array> values;
 };
 
-// The same graph, of file operators, in float64.
+// Makes the graph, of file operators, float64.
 void widen(Bound &bound);
 
-// Of sums over the outputs of the graph that `make` gives, weighted at random. Each float input is differentiated at
-// some of its elements. `reason`: what was refused or is wrong; where it is checked, inputs to which there is none.
+// Checks the slopes of randomly weighted sums over the outputs of the graph that `make` gives. Some elements of each
+// float input are differentiated. `reason`: the refusal or the mistake; for a checked graph, the inputs without a
+// gradient.
 Slope check_slopes(const std::function<Bound()> &make, std::string &reason);
 
 }  // namespace protrain::test

@@ -21,14 +21,14 @@ struct Count {
 };
 
 struct Row {
-  Count until, after;  // cases of opsets until kOldCases, and after
+  Count until, after;  // cases of opsets up to kOldCases, and later ones
   bool checked = false, refused = false, computed = false;
-  std::set<std::string> without;  // inputs that no gradient goes to
+  std::set<std::string> without;  // inputs without a gradient
   std::string opsets;
   std::map<std::string, std::set<std::string>> missing;  // reason -> cases
 };
 
-// "13-24, 26": the opsets under which the importer takes the case's model.
+// "13-24, 26": the opsets under which the importer accepts the case's model.
 std::string opsets_of(const Case &given) {
   const Scratch scratch;
   std::string text;
@@ -49,7 +49,7 @@ std::string opsets_of(const Case &given) {
   return text;
 }
 
-// Cases with a function written out count for the operator whose case they were made from.
+// A case with a function written out counts for the operator of its original case.
 std::map<std::string, std::string> operators_by_case(const std::vector<Tried> &tried) {
   std::map<std::string, std::string> found;
   for (const Tried &one : tried)
@@ -77,7 +77,7 @@ void count(const Tried &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
-// What no case of floats shows, the registry knows; tests/ops checks those.
+// The registry knows what no case with floats shows; tests/ops checks those gradients.
 std::string gradient_of(const std::string &op, const Row &row) {
   const ops::Op *known = ops::find(op);
   const bool listed = known != nullptr && known->gradient != nullptr;

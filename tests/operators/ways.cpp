@@ -1,5 +1,5 @@
-// A case goes the way of every model: import, fold, fuse, kernels. What the model computes its shapes from is made a
-// constant, first integers, then numbers that stand alone: models have it stored.
+// A case goes the way of every model: import, fold, fuse, kernels. Inputs that the model computes its shapes from are
+// made constants, because models have them stored: first integers, then single numbers.
 #include "operators/ways.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ void require_core(const Graph &graph) {
   }
 }
 
-// Values by kernels, node by node; `bound` gives the graph's inputs.
+// Computes values by kernels, node by node; `values` begins with the graph's inputs.
 std::map<ValueId, Array> compute(const Graph &graph, std::map<ValueId, Array> values) {
   for (const Node &node : graph.nodes()) {
     OneNode one{.op = node.op, .attributes = node.attributes, .inputs = {}, .outputs = {}};
@@ -72,7 +72,7 @@ Array as_bfloat16(const Array &array) {
   return Array::dense({DType::bf16, array.shape()}, {dense.bytes(), dense.bytes() + dense.stored_bytes()});
 }
 
-// What differs between found and expected; empty where nothing does. ONNX's own tolerance is 1e-3.
+// The first difference between found and expected; "": none. ONNX's own tolerance is 1e-3.
 std::string difference(const Arrays &found, Arrays expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (found.at(i).dtype() == DType::bf16 && expected[i].dtype() == DType::u16) expected[i] = as_bfloat16(expected[i]);
@@ -97,7 +97,7 @@ class Trial {
         inputs_[i] = as_bfloat16(inputs_[i]);
   }
 
-  // The graph with these inputs as constants, in core operators.
+  // The graph in core operators, with the chosen inputs as constants.
   Bound prepared(const std::function<bool(const Array &)> &is_constant, bool wide) const {
     Bound bound{.graph = model_->graph(bindings_of(*model_, inputs_)), .values = {}};
     Graph &graph = bound.graph;
@@ -130,7 +130,7 @@ class Trial {
     return bound;
   }
 
-  // Empty, or what is wrong; throws what the library refuses. Nothing where no node is left to compute.
+  // "" or the mistake; throws the library's refusals. Absent if no node is left to compute.
   std::optional<std::string> computed(const std::function<bool(const Array &)> &is_constant) const {
     const Bound bound = prepared(is_constant, false);
     const bool random = std::ranges::any_of(bound.graph.nodes(), [](const Node &n) { return n.op == "Dropout"; });
@@ -158,7 +158,7 @@ class Trial {
   Arrays inputs_, expected_;
 };
 
-// What is made a constant, from nothing on.
+// The inputs that are made constants: none at first, then more and more.
 const std::vector<std::function<bool(const Array &)>> &known_inputs() {
   static const std::vector<std::function<bool(const Array &)>> ways = {
       [](const Array &) { return false; },
@@ -185,7 +185,7 @@ Result run_forwards(const Trial &trial) {
   return {.outcome = Outcome::refused, .reason = refusal};
 }
 
-// With the fewest constants that leave it something to compute; in float64, so without kernels.
+// Checks slopes with the fewest constants that leave something to compute. It uses float64, so no kernels.
 void check_slopes_of(const Trial &trial, Result &result) {
   if (result.outcome != Outcome::computed && result.outcome != Outcome::folded) return;
   for (const auto &is_constant : known_inputs()) {
