@@ -1,4 +1,4 @@
-// How a target calls the library: errors are answers, a fault of the library's own is a find.
+// The way a target calls the library: errors are answers, an internal error is a find.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-// Each target's one function: a program that libFuzzer's main, or that of replay.cpp, gives inputs to.
+// The one function of each target. The main of libFuzzer, or that of replay.cpp, gives it inputs.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
 
 namespace protrain::fuzz {
@@ -26,8 +26,8 @@ inline void expect(bool holds, const char *what) {
   if (!holds) find(what);
 }
 
-// The Error that `body` ends in, if it does; none of the library's own making is accepted, and no other exception.
-// PROTRAIN_FUZZ_SAY in the environment has each one printed.
+// The Error that `body` throws, if any. Code::internal is a find, and so is any other exception. PROTRAIN_FUZZ_SAY in
+// the environment prints each error.
 template <typename Body>
 std::optional<Error> answer(const Body &body) {
   static const bool says = std::getenv("PROTRAIN_FUZZ_SAY") != nullptr;

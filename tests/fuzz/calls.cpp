@@ -1,5 +1,5 @@
-// Sequences of calls of the C interface: the input's bytes say which function is called with what, in which order, on
-// small models. Pointers and lengths are what the header asks for, or NULL; all else may be wrong.
+// Sequences of calls of the C interface on small models. The input's bytes say which functions are called, with what,
+// and in which order. Pointers and lengths are right or NULL; everything else may be wrong.
 #include <protrain.h>
 
 #include <array>
@@ -21,13 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where sessions save, export and offload to.
+// The folder to which sessions save, export and offload.
 const protrain::test::Scratch &scratch() {
   static const protrain::test::Scratch folder;
   return folder;
 }
 
-// Choices, read from the input; zeros once it is at its end.
+// Choices read from the input; 0 after its end.
 class Bytes {
  public:
   Bytes(const std::uint8_t *data, std::size_t size) : at_(data), end_(data + size) {}
@@ -46,7 +46,7 @@ class Bytes {
   const std::uint8_t *at_, *end_;
 };
 
-// A call's answer; true where it succeeded.
+// Checks a call's error and frees it; true if the call succeeded.
 bool succeeds(protrain_error *error) {
   const protrain_code code = protrain_error_code(error);
   expect(code != PROTRAIN_ERROR_INTERNAL, protrain_error_text(error));
@@ -59,7 +59,7 @@ bool succeeds(protrain_error *error) {
 
 void read_all_of(const char *text) { expect(text != nullptr && std::strlen(text) > 0, "a text that is not there"); }
 
-// Calls back into the session that logs, which is busy.
+// Calls back into the session that logs; it must be busy.
 void log_line(const char *line, void *user) {
   read_all_of(line);
   std::uint64_t count = 0;
@@ -155,6 +155,9 @@ constexpr auto kValues = std::to_array<const char *>({"batch=1",
                                                       "\xff",
                                                       "batch=2,batch=3"});
 
+// Calls turns the input's bytes into calls and their arguments, so libFuzzer can grow long sequences and change them
+// one call at a time. One object holds the options and the session that later calls work on. The class is long because
+// it has one method for each function of the interface.
 class Calls {
  public:
   explicit Calls(Bytes bytes) : bytes_(bytes) {
@@ -178,7 +181,7 @@ class Calls {
   static std::string saved() { return scratch() / "saved"; }
   static std::string exported() { return scratch() / "exported.onnx"; }
 
-  // NULL now and then, where an object or a place for an answer is asked for.
+  // NULL now and then, for an object or a place for an answer.
   template <typename T>
   T *or_null(T *pointer) {
     return bytes_.seldom() ? nullptr : pointer;
@@ -219,7 +222,7 @@ class Calls {
     const char *text = nullptr;
     if (succeeds(protrain_options_help(or_null(options_), or_null(&text)))) read_all_of(text);
   }
-  // The model that is asked for, and a file of it.
+  // The model that was chosen, as bytes and as a file.
   const std::string &model() const {
     static const std::string layers = protrain::fuzz::layered_model(2), tokens = protrain::fuzz::token_model();
     return tokens_ ? tokens : layers;
@@ -235,8 +238,8 @@ class Calls {
     const char *path = bytes_.seldom() ? "/nothing" : model_file().c_str();
     if (succeeds(protrain_model_check(or_null(options_), or_null(path), or_null(&text)))) read_all_of(text);
   }
-  // A plan of the session, or the one that the options ask for, is what the next session follows: as it is, or with
-  // other digits.
+  // Makes the next session follow a plan: the session's, or the one that the options give. It is followed as it is or
+  // with other digits.
   void follow_plan() {
     const char *text = nullptr;
     if (bytes_.below(2) == 0) {
@@ -255,7 +258,7 @@ class Calls {
   void create() {
     const std::string &model = this->model();
     destroy_session();
-    if (created_++ == 4) return;  // the dearest call
+    if (created_++ == 4) return;  // creating is the most expensive call
     const std::size_t length = bytes_.seldom() ? bytes_.byte() % model.size() : model.size();
     const bool made = succeeds(protrain_session_create_from_bytes(or_null(options_), or_null(model.data()), length,
                                                                   nullptr, or_null(&session_)));
@@ -282,7 +285,7 @@ class Calls {
     succeeds(protrain_session_input_dtype(session(), i, or_null(&dtype)));
     succeeds(protrain_session_input_shape(session(), i, room == 0 ? nullptr : dims.data(), room, or_null(&rank)));
   }
-  // As the session asks for it.
+  // Sets inputs with the types and shapes that the session wants.
   void set_inputs_rightly() {
     std::size_t count = 0;
     if (!succeeds(protrain_session_input_count(session_, &count))) return;
@@ -347,7 +350,7 @@ class Calls {
     succeeds(protrain_session_parameter_shape(session(), i, dims.data(), dims.size(), or_null(&rank)));
     succeeds(protrain_session_parameter_elements(session(), i, or_null(&elements)));
   }
-  // Room for numbers: as many as there could be, or any.
+  // A buffer of numbers: as many as there can be, or any number.
   std::vector<float> room() {
     constexpr std::size_t kSizes[] = {0, 1, 16, 20, 40, 64, 100};
     return std::vector<float>(kSizes[bytes_.below(std::size(kSizes))], 0.25f);
@@ -363,7 +366,7 @@ class Calls {
     succeeds(protrain_session_parameter_write(session(), name(), or_null(values.data()), values.size()));
     succeeds(protrain_session_flat_parameters_write(session(), or_null(values.data()), values.size()));
   }
-  // Reads what was written.
+  // Writes parameters and reads them back.
   void round_trip() {
     std::size_t elements = 0;
     if (!succeeds(protrain_session_flat_parameters_elements(session(), &elements))) return;
@@ -393,7 +396,7 @@ class Calls {
     if (succeeds(protrain_session_report(session(), or_null(&text)))) read_all_of(text);
   }
 
-  // New ones go to the end, so that the corpus keeps its meaning.
+  // New calls go to the end, so that the corpus keeps its meaning.
   static constexpr void (Calls::*kCalls[])() = {&Calls::set_usual,
                                                 &Calls::create,
                                                 &Calls::set_inputs_rightly,
@@ -425,7 +428,7 @@ class Calls {
   Bytes bytes_;
   protrain_options *options_ = nullptr;
   protrain_session *session_ = nullptr;
-  bool tokens_ = false;  // which model
+  bool tokens_ = false;  // true: the token model
   int created_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Checkpoints whose checksums are right, whatever they say: the manifest and the JSON headers of both tensor files come
-// from the input. In the manifest "@w" and "@o" stand for the bytes of the two files, @W and @O for their checksums.
+// Checkpoints with right checksums and any content. The manifest and the JSON headers of both tensor files come from
+// the input. In the manifest "@w" and "@o" stand for the sizes of the two files, @W and @O for their checksums.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,14 +17,14 @@ using namespace protrain;
 
 namespace {
 
-// The state that a session expects: five float32 of data as `weight` and `bias`, and two moments of the former.
+// The state that a session expects: `weight` and `bias` with five float32 in all, and two moments of `weight`.
 const state::Description kWanted = {
     .optimizer = "adamw",
     .counters = {{state::kStep, 10}},
     .parameters = {{.name = "weight", .shape = {2, 2}, .arrays = {"moment1", "moment2"}},
                    {.name = "bias", .shape = {1}, .arrays = {}}}};
 
-// The parts of an input, each up to a NUL.
+// The parts of an input, each ended by a NUL.
 struct Parts {
   std::string manifest, weights, optimizer;
 };
@@ -39,7 +39,7 @@ Parts parts_of(std::string_view input) {
   return {parts[0], parts[1], parts[2]};
 }
 
-// Length, header, and numbers that tell their place.
+// A tensor file: length, header, and numbers that count up, so that each tells its place.
 std::string tensor_file(const std::string &header, std::size_t elements, float first) {
   const std::uint64_t length = header.size();
   std::string file(sizeof length, '\0');
@@ -58,7 +58,7 @@ void replace_all(std::string &text, const std::string &from, const std::string &
     text.replace(at, from.size(), to);
 }
 
-// The manifest with its own checksum as its last member.
+// The manifest, closed by its own checksum.
 std::string sealed(const std::string &manifest, const std::string &weights, const std::string &optimizer) {
   std::string body = manifest.substr(0, manifest.rfind('}'));
   replace_all(body, "\"@w\"", std::to_string(weights.size()));
@@ -69,7 +69,7 @@ std::string sealed(const std::string &manifest, const std::string &weights, cons
   return body + digest_of(body) + "\"\n}\n";
 }
 
-// Every array whole, front to back, from float32 that its file has one after the other, and no byte twice.
+// Loads the checkpoint and checks that every array comes whole, front to back, from consecutive float32 of its file.
 void load(const state::Checkpoint &checkpoint) {
   std::map<std::pair<std::size_t, std::size_t>, std::string> arrays;
   checkpoint.load(kWanted, [&](std::size_t parameter, std::size_t array, std::uint64_t offset, auto bytes) {

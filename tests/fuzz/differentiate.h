@@ -1,4 +1,4 @@
-// From the bytes of a model to its training graph: the way of `protrain check`.
+// The way of `protrain check`: from a model's bytes to its training graph.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace protrain::fuzz {
 
-// A folder in which external data may lie: a file `data` of 4 KiB and a folder.
+// A folder for external data, with a file `data` of 4 KiB and a folder.
 inline const std::string &external_folder() {
   static const test::Scratch scratch;
   static const std::string path = [] {
@@ -31,11 +31,11 @@ inline onnx_import::DimBindings all_bound(const onnx_import::Model &model) {
 }
 
 struct Differentiated {
-  std::optional<grad::Training> training;  // none where the model is refused
-  bool attached = false;                   // its loss is mse, put behind it: it has none of its own
+  std::optional<grad::Training> training;  // none: the model is refused
+  bool attached = false;                   // the model has no loss of its own, so mse is added
 };
 
-// The first scalar of the outputs; none where there is no such one.
+// The first scalar output; none: there is none.
 inline graph::ValueId loss_of(const graph::Graph &graph) {
   for (const graph::ValueId id : graph.outputs)
     if (const graph::Type &type = graph.value(id).type; type.dtype == DType::f32 && element_count(type.shape) == 1)

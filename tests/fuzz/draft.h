@@ -1,4 +1,4 @@
-// A draft for a machine on paper: nothing is measured and nothing is run.
+// A draft for a described machine: nothing is measured and nothing runs.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ struct PaperDraft {
   const graph::Graph &graph() const { return draft.first().training.graph; }
 };
 
-// `layers` of models.h on the machine of this name.
+// The model of `layers` layers (models.h) on the machine of this name.
 inline PaperDraft draft_of_layers(int layers, const char *machine) {
   draft::Options options;
   options.set("loss", "mse");

@@ -1,5 +1,5 @@
-// Models that are well-formed: mutated by message, joined with nodes of ONNX's own cases of each operator. What is
-// accepted and small is trained for a step on the CPU, and exported.
+// Well-formed models: mutated message by message, and joined with nodes of ONNX's own cases of each operator. Small
+// models that are accepted are trained for a step on the CPU, and exported.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -36,7 +36,7 @@ bool is_small(const graph::Graph &graph) {
   return flops <= kMostFlops;
 }
 
-// Lets a session find every kernel measured, so that it measures none.
+// Stores a time for every kernel, so that a session measures none.
 void write_times(const graph::Graph &graph, const std::string &directory) {
   static const backend::DeviceInfo info = backend::open("cpu", 1)->info();
   profile::Profile profile = profile::known_machine("rtx3090");
@@ -45,7 +45,7 @@ void write_times(const graph::Graph &graph, const std::string &directory) {
   measure::Cache(directory, info, "").store(profile);
 }
 
-// Numbers that mean something to most models: small, and as indices mostly in range.
+// Inputs that make sense to most models: small numbers, and indices mostly in range.
 void set_inputs(session::Session &session) {
   for (std::size_t i = 0; i < session.input_count(); ++i) {
     const DType dtype = session.input_dtype(i);
@@ -60,7 +60,7 @@ void set_inputs(session::Session &session) {
   }
 }
 
-// A session, a step and an evaluation, and a file that opens again.
+// Creates a session, runs an evaluation and a step, exports, and opens the exported file.
 void train(const std::string &bytes, draft::Options options, const test::Scratch &scratch) {
   constexpr const char *kPrecisions[] = {"fp32", "fp32", "bf16", "fp16"};
   options.set("threads", "1");
@@ -102,7 +102,7 @@ const std::vector<test::Case> &cases() {
   return all;
 }
 
-// What a node at this place can read without making a cycle.
+// A value that a node at this place can read without making a cycle.
 std::string value_before(GraphProto &graph, int place, test::Mutation &chance) {
   if (place > 0 && chance.below(3) != 0) {
     const NodeProto &node = graph.node(static_cast<int>(chance.below(static_cast<std::size_t>(place))));
@@ -112,8 +112,8 @@ std::string value_before(GraphProto &graph, int place, test::Mutation &chance) {
   return graph.input_size() > 0 ? chance.any(graph.mutable_input())->name() : "nothing";
 }
 
-// Adds the nodes of a case: their inputs are the case's own numbers, or now and then values of the model; the mean of
-// their last output is added to what the model ends in.
+// Adds the nodes of a case. Their inputs are the case's own numbers, or now and then values of the model. The mean of
+// their last output is added to the model's output.
 void splice(ModelProto &model, test::Mutation &chance) {
   const test::Case &from = cases()[chance.below(cases().size())];
   ModelProto other;
@@ -170,7 +170,7 @@ void nudge(NodeProto &node, test::Mutation &chance) {
   if (node.attribute_size() == 0) return;
   auto &attribute = *chance.any(node.mutable_attribute());
   const std::size_t by = chance.below(5);
-  const auto moved = [by](std::int64_t value) {  // by -2 to 2; the ends meet
+  const auto moved = [by](std::int64_t value) {  // by -2 to 2, wrapping around
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + by - 2);
   };
   if (attribute.has_i()) attribute.set_i(moved(attribute.i()));
@@ -180,8 +180,7 @@ void nudge(NodeProto &node, test::Mutation &chance) {
   attribute.set_ints(at, moved(attribute.ints(at)));
 }
 
-// One change after which each node still has as many inputs and outputs as its operator wants: most of what comes out
-// is a model that can be trained.
+// Makes one change that keeps each node's number of inputs and outputs. Most models are still trainable after it.
 void change_gently(ModelProto &model, test::Mutation &chance) {
   auto &graph = *model.mutable_graph();
   if (graph.node_size() == 0) return splice(model, chance);
@@ -214,7 +213,7 @@ void change_gently(ModelProto &model, test::Mutation &chance) {
 
 }  // namespace
 
-// libFuzzer's mutator of bytes would seldom give what still parses.
+// libFuzzer's own mutator of bytes would seldom give a model that still parses.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t size, std::size_t most, unsigned seed) {
   static const std::string simplest = fuzz::layered_model(1);
   test::Mutation chance(seed);

@@ -1,5 +1,4 @@
-// Descriptions of machines: what is accepted says the same once it is written and read again, and a step can be
-// predicted on it.
+// Descriptions of machines: an accepted one is the same after writing and reading, and a step can be predicted on it.
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"
 

@@ -1,5 +1,5 @@
-// libFuzzer's mutator for JSON that stays JSON, which changed bytes seldom do: values are exchanged, repeated, left out
-// and moved from one input to another. An input is one text, or several with a NUL between them.
+// libFuzzer's mutator for JSON. Changed bytes seldom stay JSON, so values are exchanged, repeated, left out and moved
+// from one input to another. An input is one text, or several with a NUL between them.
 #include <algorithm>
 #include <iterator>
 #include <random>
@@ -44,7 +44,7 @@ Json object_of(const Json::Object &members) {
   return made;
 }
 
-// `value` with another value in the place of `old`, which is in it.
+// `value` with `fresh` in the place of `old`, which is part of it.
 Json replaced(const Json &value, const Json *old, const Json &fresh) {
   if (&value == old) return fresh;
   if (const auto *items = value.items()) {
@@ -66,7 +66,7 @@ class Mutation {
 
   std::size_t below(std::size_t count) { return std::uniform_int_distribution<std::size_t>(0, count - 1)(random_); }
 
-  // One to three changes; `donor` is where values are taken from, and may be the text itself.
+  // Makes one to three changes. `donor` supplies values and may be the text itself.
   std::string of(const std::string &text, const std::string &donor) {
     if (below(16) == 0) return with_other_byte(text);
     try {
@@ -92,7 +92,7 @@ class Mutation {
   const Json *any_in(const Json &value) {
     std::vector<const Json *> all;
     list(value, all);
-    // Half of them are near the root, where most of what a reader looks for is.
+    // Half of the choices are near the root, because readers look for most keys there.
     return all[below(2) == 0 ? below(all.size()) : below(std::min<std::size_t>(all.size(), 4))];
   }
 

@@ -1,4 +1,4 @@
-// A file without a disk behind it, under a path that can be opened.
+// A file in memory under a path that can be opened.
 #pragma once
 
 #include <sys/mman.h>

@@ -11,13 +11,13 @@
 
 namespace protrain::fuzz {
 
-// `external`: where external data lie; empty: there are none.
+// `external`: where external data lie; "": there are none.
 inline onnx_import::Source in_memory(const std::string &bytes, const std::string &external = "") {
   const auto *begin = reinterpret_cast<const std::byte *>(bytes.data());
   return {std::make_shared<const std::vector<std::byte>>(begin, begin + bytes.size()), external};
 }
 
-// x (batch, 4) through equal layers, x + tanh(x a) b each, to y: for the loss mse.
+// x (batch, 4) goes through equal layers, x + tanh(x a) b each, to y; for the loss mse.
 inline std::string layered_model(int layers) {
   using namespace test;
   Wire wire;
@@ -39,7 +39,7 @@ inline std::string layered_model(int layers) {
   return wire.bytes();
 }
 
-// ids (batch, 3), of a vocabulary of 5, to logits (batch, 3, 5): for the loss cross_entropy.
+// ids (batch, 3) of a vocabulary of 5 go to logits (batch, 3, 5); for the loss cross_entropy.
 inline std::string token_model() {
   using namespace test;
   Wire wire;

@@ -1,4 +1,4 @@
-// Plans: what is accepted says the same once it is written and read again, and gives Programs that are proven.
+// Plans: an accepted one is the same after writing and reading, and gives Programs that verify.
 #include "plan/plan.h"
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"
@@ -7,7 +7,7 @@ using namespace protrain;
 
 namespace {
 
-// All that a plan is lowered with, made once: five layers, with AdamW.
+// The inputs of lowering, made once: five layers, with AdamW.
 struct Layers {
   fuzz::PaperDraft paper = fuzz::draft_of_layers(5, "rtx3090");
   draft::PlanLowering lowering{

@@ -1,4 +1,4 @@
-// A main in place of libFuzzer's: gives a target every file of the folders and files that it is told, once.
+// A main in place of libFuzzer's. It gives a target, once, each of the given files and every file of the given folders.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -27,8 +27,8 @@ int main(int argc, char **argv) {
       std::ifstream file(path, std::ios::binary);
       const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
       if (!file) protrain::fuzz::find(path.string() + " cannot be read");
-      std::fprintf(stderr, "%s\n", path.c_str());  // the last one is it, should the program end here
-      // Bytes of its own, so that a sanitizer sees what is read beyond them.
+      std::fprintf(stderr, "%s\n", path.c_str());  // the last name printed is the culprit if the program ends here
+      // The input gets memory of its own, so that a sanitizer sees reads beyond its end.
       LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t *>(bytes.data()), bytes.size());
       ++inputs;
     }

@@ -1,5 +1,4 @@
-// Files of tokens, of each type that a user may name: what is accepted can be read to its end, in one piece and in
-// windows.
+// Token files, of each type that a user may name: an accepted file can be read to its end, in one piece and in windows.
 #include "tokens.h"
 
 #include <algorithm>
