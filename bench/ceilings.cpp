@@ -14,7 +14,7 @@ namespace protrain::bench {
 
 namespace {
 
-// As many independent sums as hide each instruction's latency and still fit the registers of AVX2.
+// Enough independent sums to hide each instruction's latency, few enough to fit the registers of AVX2.
 constexpr int kSums = 12;
 constexpr std::int64_t kTurns = 4 << 20, kElements = 32 << 20;
 std::atomic<float> sink;  // keeps the compiler from dropping the results

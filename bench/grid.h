@@ -1,5 +1,5 @@
-// Grid: searches a space of plans that is too large to lay out whole. It lays out a coarse grid. From the grid's
-// fastest points it then tries every step along one integer, and along two at once, until none is faster.
+// Grid: searches a space of plans that is too large to lay out whole. It lays out a coarse grid. Then it climbs from
+// the grid's fastest points by every step along one integer, and along two at once, until none is faster.
 #pragma once
 
 #include <algorithm>

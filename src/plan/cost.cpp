@@ -8,8 +8,8 @@ namespace protrain::plan {
 
 namespace {
 
-// In theory compute hides moves completely; in practice a little is lost. Of two otherwise equal plans the one that
-// moves less is better.
+// In theory compute hides moves completely; in practice a little is lost. The plan that moves less is the better one of
+// two that are equal otherwise.
 constexpr double kFriction = 1e-3;
 
 double between(const std::vector<double> &sums, std::size_t begin, std::size_t end) {
@@ -174,8 +174,8 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   return load;
 }
 
-// Queues run beside each other. Where they share cores, only the disk runs beside the rest. Copies up and down at once
-// may together be slower than each alone.
+// Queues run beside each other. On shared cores only the disk runs beside the rest. Copies up and down at once may
+// together be slower than each alone.
 double CostModel::longest(const Load &load) const {
   if (shares_cores_) return std::max(load.compute + load.up + load.down + load.host, load.disk);
   const profile::Profile &profile = chunking_.durations.profile();

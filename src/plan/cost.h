@@ -1,5 +1,5 @@
 // The closed form: seconds and bytes of a step under a choice, by the equations of ProTrain (arXiv 2406.08334, sections
-// 3.2 and 3.3; numbers are the paper's) and the terms that later plans need. It only ranks: the laid-out Program
+// 3.2 and 3.3; numbers are the paper's) and terms that later work added. It only ranks: the laid-out Program
 // decides what fits, the simulator how long it takes.
 #pragma once
 

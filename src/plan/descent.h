@@ -1,6 +1,6 @@
 // Descent: starts from a plan that was laid out and steps to neighbours that the simulator finds faster, until there is
-// none. The closed form assumes that every queue is busy all the time. Where copies, the host's optimizer and compute
-// wait for each other's memory it errs by half, and only the laid-out Program knows.
+// none. The closed form assumes that every queue is busy all the time. It errs by half when copies, the host's
+// optimizer and compute wait for each other's memory. Only the laid-out Program knows.
 #pragma once
 
 #include "plan/space.h"

@@ -115,7 +115,8 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
   }
 }
 
-// From the fewest that leave the host no more than it holds to the most that leave room for a buffer; and all.
+// The values of n_persist to rank: from the fewest that leave the host no more than it holds to the most that leave
+// room for a buffer; and all.
 std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
   const std::size_t n = model.chunks();
   std::vector<std::size_t> found;

@@ -1,7 +1,7 @@
 // The search for a plan (ProTrain, section 3.3). The closed form ranks every point of the space. The best-looking
-// points are laid out and simulated, and their results correct the ranking of their neighbours. Where everything fits,
-// values that are recomputed in next to no time are dropped if that saves much memory. The result is a function of
-// graph, profile and budgets alone: no clock decides when the search ends.
+// points are laid out and simulated, and their results correct the ranking of their neighbours. If everything fits,
+// values that are recomputed in next to no time are dropped, provided that this saves much memory. The result is a
+// function of graph, profile and budgets alone: no clock decides when the search ends.
 #pragma once
 
 #include <optional>

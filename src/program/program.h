@@ -103,7 +103,7 @@ struct Instruction {
   Queue queue = Queue::compute;
   graph::NodeId node = graph::NodeId::none;  // run
   bool again = false;                        // run: a forward node runs a second time
-  bool earlier = false;                      // belongs to the step before: done whatever becomes of this one
+  bool earlier = false;                      // belongs to the step before: done even if this one fails
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
@@ -185,7 +185,7 @@ struct Source {
   graph::ValueId scale = graph::ValueId::none;     // factor that Updates apply to gradients; none: 1
   bool updates = true;                             // false: a micro-batch before the last
   bool settles = false;                            // deferred order: only the Updates that the last step left
-  std::size_t binding = 0;                         // which of the session's bindings of shapes
+  std::size_t binding = 0;                         // index of one of the session's bindings of shapes
 };
 
 // Bytes of scratch, as the backend's kernels asked for.

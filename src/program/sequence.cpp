@@ -127,7 +127,7 @@ class Sequencer {
       if (!makes) continue;
       items.push_back({.node = *id, .again = true});
       if (blocks_[static_cast<std::size_t>(block)] == BlockMode::selective) continue;  // the rest is still there
-      each(node.inputs, [&](ValueId in) {  // what only this block uses was dropped with the rest
+      each(node.inputs, [&](ValueId in) {  // values that only this block uses were dropped too
         if (sequence_.block[index(in)] == block) dropped_[index(in)] = true;
       });
     }

@@ -65,7 +65,7 @@ class Time {
     return queues_.beside[queue] ? queue : Queue::compute;
   }
 
-  // The first instruction of the worker that is not over; kNone where there is none.
+  // The worker's first instruction that is not over; kNone: there is none.
   std::size_t head(Queue worker) const {
     return next_[worker] < lists_[worker].size() ? lists_[worker][next_[worker]] : kNone;
   }

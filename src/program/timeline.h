@@ -22,10 +22,10 @@ struct Point {
 using Timeline = PerTier<std::vector<Point>>;
 
 // The bytes that are live while each instruction runs, in the Program's order: the simulator's books, told apart by
-// owner. The largest total of a tier is therefore the largest live_bytes of a Simulation, whatever the spans say.
-// Padding between persistent buffers counts as workspace.
-//   An instruction is drawn where compute was when the list came to it. If it is compute's own, or no compute
-// instruction follows it, that is its own start; else it is drawn where the one before it is.
+// owner. The largest total of a tier is therefore the largest live_bytes of a Simulation, for any spans. Padding
+// between persistent buffers counts as workspace.
+//   An instruction is drawn at the time at which compute reached it in the list: at its own start if it is compute's
+// own or no compute instruction follows it, else together with the one before it.
 //   A tier with more than `most` points (at least 4) is thinned: points between which little happens are left out, and
 // the highest of each stretch stays.
 Timeline timeline(const Program &program, const std::vector<Span> &spans, std::size_t most);

@@ -20,9 +20,9 @@ struct Whereabouts {
   Operand of(graph::ValueId id) const { return of_root[index(roots[index(id)])]; }
 };
 
-// Updates emits everything that happens to gradients after backward made them. Two orders (overlap and barrier), two
-// places of the optimizer, chunks by pieces and updates deferred to the next step can be combined freely; the walk in
-// lower.cpp knows nothing of it and only calls in at each item.
+// Updates emits everything that happens to gradients after backward made them: in either order, with the optimizer in
+// either place, by chunk or piece by piece, in this step or deferred to the next. The walk in lower.cpp knows nothing
+// of that and only calls in at each item.
 class Updates {
  public:
   Updates(const Source &source, const plan::Plan &plan, const State &state, Builder &builder, Whereabouts &where);

@@ -53,8 +53,8 @@ class Buffers {
     return next_[chunk] < uses_[chunk].size() ? uses_[chunk][next_[chunk]] : kNever;
   }
 
-  // The chunk that is used again last, of those that `item` does not need (Belady's rule: the uses to come are known).
-  // Of several that are never used again, the one left alone first, so that its room is free early.
+  // The chunk that is used again last (Belady's rule: the uses to come are known), except those that `item` needs. Ties
+  // of chunks that are never used again go to the one left alone first, so that its room is free early.
   std::size_t farthest(std::size_t item) const {
     std::size_t found = kNever;
     for (std::size_t chunk : resident_) {

@@ -16,7 +16,7 @@ struct Fault {
 };
 
 // `all`: every allocation of oneDNN succeeds, not only those that it does not check. If `new` throws while oneDNN
-// prepares a product, it leaks what it has made so far, whatever the library does.
+// prepares a product, oneDNN itself leaks what it has made so far.
 void spare_onednn(bool all);
 
 constexpr std::size_t kMostCalls = 1 << 20;
@@ -25,7 +25,7 @@ constexpr std::size_t kMostCalls = 1 << 20;
 void arm(const Fault &fault, std::uint64_t *sites = nullptr);
 void disarm();
 std::uint64_t counted();  // calls of the armed kind since arm()
-bool fired();             // whether one has failed
+bool fired();             // true if one has failed
 
 // While one of these lives, this thread's calls are neither counted nor failed.
 class Unarmed {
@@ -39,7 +39,7 @@ class Unarmed {
 // Tracks blocks that were allocated after begin_tracking() and not freed.
 void begin_tracking();
 std::size_t blocks_left();
-std::size_t bytes_of_onednn();  // what it has asked for so far by the calls that must not fail
+std::size_t bytes_of_onednn();  // asked for so far by the calls that must not fail
 void show_blocks_left();        // prints their call stacks on stderr; only blocks after show_stacks() have one
 
 // Makes later blocks keep their call stacks, and a failing call print its own.

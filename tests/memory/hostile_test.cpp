@@ -109,7 +109,8 @@ Most most_accepted(const std::function<std::string(std::size_t)> &bytes) {
   return {most, skeleton(most)};
 }
 
-// As many parts of one kind as are accepted: protobuf must not use more memory for them than the formula allows.
+// A file with the most parts of one kind that are accepted: protobuf must not use more memory for them than the formula
+// allows.
 TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
   struct Parts {
     const char *name;

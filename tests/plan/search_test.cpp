@@ -71,7 +71,7 @@ class Case {
   }
   // The least device memory of all points that fit the other memories.
   std::uint64_t least() { return least_of(laid()); }
-  // Likewise without slack.
+  // The same without slack.
   std::uint64_t least_without_slack() { return least_of(space.lay_out(space.points(0), 2)); }
 
  private:
