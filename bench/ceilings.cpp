@@ -14,10 +14,10 @@ namespace protrain::bench {
 
 namespace {
 
-// Enough independent sums that each instruction's latency is hidden, few enough for the registers of AVX2.
+// Enough independent sums to hide each instruction's latency, few enough to fit the registers of AVX2.
 constexpr int kSums = 12;
 constexpr std::int64_t kTurns = 4 << 20, kElements = 32 << 20;
-std::atomic<float> sink;  // results must be wanted
+std::atomic<float> sink;  // keeps the compiler from dropping the results
 
 using Work = double (*)(Member &);  // returns what the member did: operations, or bytes
 
@@ -30,7 +30,7 @@ template <int kBytes>
 [[gnu::always_inline]] inline double multiply_add() {
   using Lanes = typename Vector<kBytes>::type;
   Lanes sums[kSums] = {}, x = sums[0] + 0.999F, y = sums[0] + 0.001F;
-  for (int i = 0; i < kSums; ++i) sums[i] += static_cast<float>(i);  // or one would stand for all
+  for (int i = 0; i < kSums; ++i) sums[i] += static_cast<float>(i);  // equal sums would be computed once
   for (std::int64_t i = 0; i < kTurns; ++i) {
 #pragma GCC unroll 12
     for (Lanes &sum : sums) sum = sum * x + y;
@@ -73,7 +73,7 @@ double dot_bf16(Member &) { return 0; }
 bool has_dot_bf16() { return false; }
 #endif
 
-// Work a second of the whole team, in the fastest of a few tries.
+// The whole team's work per second, in the fastest of a few tries.
 template <typename Act>
 double fastest(Team &team, int tries, Act act) {
   double best = 0;

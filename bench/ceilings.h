@@ -1,4 +1,4 @@
-// What the processor can do at most with nothing else in the way: the measure for kernels.
+// Ceilings: the most that the processor can do with nothing else in the way, as the measure for kernels.
 #pragma once
 
 #include "base/threads.h"
@@ -11,7 +11,7 @@ struct Ceilings {
   double bandwidth = 0;  // bytes a second, read and written, of a sum of two arrays that fit no cache
 };
 
-// By all members of the team at once; the best of several tries, two seconds in all.
+// All members of the team work at once; the best of several tries counts, two seconds in all.
 Ceilings measure_ceilings(Team &team);
 
 }  // namespace protrain::bench

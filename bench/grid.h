@@ -1,6 +1,5 @@
-// Where the whole space of plans is too large to lay out: a coarse grid over it, and from the fastest points of the
-// grid every step along one integer, and then along two at once, until none is faster. It shares nothing with the
-// search but the simulator: no closed form ranks, no budget of time ends it.
+// Grid: searches a space of plans that is too large to lay out whole. It lays out a coarse grid. Then it climbs from
+// the grid's fastest points by every step along one integer, and along two at once, until none is faster.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +10,13 @@
 
 namespace protrain::bench {
 
+// Grid finds a good plan without the search, to compare the search's plan with. The two share nothing but the
+// simulator: here no closed form ranks, and no budget of time ends the climb.
 class Grid {
  public:
   Grid(const Space &space, unsigned threads) : space_(space), threads_(threads) {}
 
-  // All that was laid out.
+  // Returns everything that was laid out.
   const std::vector<Laid> &run() {
     lay_out(points());
     for (std::size_t start = 0; start < kStarts; ++start) {
@@ -29,7 +30,7 @@ class Grid {
   static constexpr std::size_t kStarts = 3;
   using Steps = std::vector<std::function<void(plan::Choice &)>>;
 
-  // Every second chunk size, and five values or so of each integer.
+  // Every second chunk size, and about five values of each integer.
   std::vector<plan::Choice> points() const {
     std::vector<plan::Choice> all;
     const plan::Outline outline(space_.graph(), space_.durations());
@@ -74,7 +75,7 @@ class Grid {
     }
   }
 
-  // The weights and states that rest, and the buffers, leave a tenth of the device for the rest.
+  // True if the resting weights and states, with the buffers, leave a tenth of the device free.
   bool can_fit(const plan::Choice &choice) const {
     const auto chunks = static_cast<std::uint64_t>(chunks_of(choice));
     const std::uint64_t weights = weights_bytes() / chunks, rest = resting_bytes() / chunks;
@@ -104,7 +105,7 @@ class Grid {
     return static_cast<int>(plan::cut_chunks(space_.graph(), choice.chunk_bytes).size());
   }
 
-  // From one point up to where neither one step nor two together are faster.
+  // Climbs from one point until neither one step nor two together are faster.
   void climb(Laid at) {
     for (bool pairs = false;;) {
       lay_out(neighbours(at.choice, pairs));

@@ -1,8 +1,8 @@
-// How fast are the CPU's kernels in float32 and in bfloat16, beside what the processor can do at most?
+// Measures the CPU's kernels in float32 and in bfloat16 against the most that the processor can do.
 //   bench_kernels [--benchmark_filter=REGEX] [--benchmark_repetitions=N] [other options of Google Benchmark]
-// On GPT-2 124M's and LLaMA's shapes, 1024 rows at once, with as many threads as the process may use. Counters: what a
-// kernel does in GFLOP/s where arithmetic bounds it, in GB/s (each operand read or written once) where memory does, and
-// as a share of that ceiling.
+// The shapes are those of GPT-2 124M and LLaMA, 1024 rows at once, with as many threads as the process may use.
+// Counters give a kernel's work in GFLOP/s if arithmetic bounds it, in GB/s (each operand read or written once) if
+// memory does, and as a share of that ceiling.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -47,7 +47,7 @@ Work product(const std::string &name, const Shape &a, const Shape &b, bool trans
   return {name, node("MatMul", form, 2, 1), {a, b}, 2.0 * static_cast<double>(elements * n)};
 }
 
-// y = x w and its gradients; w (K, N), or (N, K) where trans_w.
+// y = x w and its gradients; w is (K, N), or (N, K) for trans_w.
 void add_layer(const std::string &name, std::int64_t k, std::int64_t n, bool trans_w, std::vector<Work> &all) {
   const Shape x{kRows, k}, y{kRows, n}, w = trans_w ? Shape{n, k} : Shape{k, n};
   all.push_back(product("product/" + name, x, w, false, trans_w));
@@ -56,7 +56,7 @@ void add_layer(const std::string &name, std::int64_t k, std::int64_t n, bool tra
                         : product("product/" + name + "_dw", x, y, true, false));
 }
 
-// Causal, in (batch, sequence); each query sees `window` keys at most, 0: all.
+// Causal attention over (batch, sequence); each query sees at most `window` keys, 0: all.
 void add_attention(const std::string &name, std::int64_t batch, std::int64_t sequence, std::int64_t window,
                    std::vector<Work> &all) {
   graph::Attributes form{{"scale", 0.125}, {"causal", std::int64_t{1}}};
@@ -80,7 +80,7 @@ void add_loss(std::vector<Work> &all) {
   all.push_back({"loss/linear_grad", node("LinearCrossEntropyGrad", mean, 3, 3), {x, w, {kRows}}, 3 * head});
 }
 
-// What reads and writes rows.
+// Kernels that read and write rows.
 void add_rows(std::vector<Work> &all) {
   const Shape x{kRows, kWidth}, wide{kRows, 4 * kWidth}, scale{kWidth}, q{kBatch, kSequence, kHeads, kDepth},
       angles{kBatch, kSequence, kDepth / 2}, row{kRows, 1};
@@ -152,7 +152,7 @@ struct Machine {
   bench::Ceilings ceilings;
 };
 
-// A kernel with its operands in the arena, one behind the other.
+// A kernel with its operands in the arena, one after another.
 struct Bound {
   Machine &machine;
   std::unique_ptr<backend::Kernel> kernel;
@@ -181,7 +181,7 @@ Bound bind(const Work &work, DType type, Machine &machine) {
   return bound;
 }
 
-// AdamW on as many elements as GPT-2's largest layer has; the state is read and written.
+// AdamW on as many elements as GPT-2's largest layer has. The state is read and written.
 Bound bind_update(DType type, Machine &machine) {
   const std::int64_t elements = 4 * kWidth * kWidth;
   Bound bound{machine, machine.device->compile_update({{}, {elements}, type, type})};

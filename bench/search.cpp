@@ -1,8 +1,8 @@
-// How far from the best of its whole space is the plan that the search chooses? Lays out and simulates every point;
-// with `grid` a coarse grid of a space that is too large for that, and all that can be reached from its best points.
+// Compares the plan that the search chooses with the best of its whole space. Every point is laid out and simulated;
+// with `grid`, for spaces that are too large for that, a coarse grid and all that can be reached from its best points.
 //   bench_search MODEL.onnx HARDWARE [grid] BUDGET... [key=value...]
-// BUDGET: device memory (or, where device and host share it, memory); key=value: options of a session. One JSON line a
-// budget.
+// BUDGET: device memory (or memory, if device and host share it); key=value: options of a session. It prints one JSON
+// line per budget.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using namespace protrain;
 using bench::Laid;
 using Json = nlohmann::ordered_json;
 
-// A point, and what the closed form makes of it.
+// A point with the closed form's estimate of it.
 Json to_json(const bench::Space &space, const Laid &laid) {
   const plan::Choice &c = laid.choice;
   const plan::Outline outline(space.graph(), space.durations());

@@ -1,5 +1,5 @@
-// The whole space of plans of a model on a machine: every point laid out and simulated as the search would, but without
-// ranking. For figures and for tests of the search.
+// Space: all plans of a model on a machine, each laid out and simulated as the search would, but without ranking. It
+// serves figures and tests of the search.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,8 @@ struct Laid {
 
 using plan::fits;
 
-// What the search is given for a session with these options on a machine that need not be here.
+// Space is given a session's options and a machine that need not be here, and derives from them exactly what the search
+// would be given. Only so are its plans comparable with those of the search: same terms, same durations, same lowering.
 class Space {
  public:
   Space(const draft::Settings &settings, const std::string &model, std::unique_ptr<draft::TargetMachine> machine)
@@ -60,9 +61,9 @@ class Space {
     return plan::smallest(graph(), durations_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
   }
 
-  // Every point but n_host: where there is a host that is all that does not persist, else nothing is on it. And of
-  // n_device_update no more than none, a third, two thirds and all.
-  // `slack`: as the search has it, where none is given.
+  // Every point of all integers but two. n_host: everything that does not persist if there is a host, else 0.
+  // n_device_update: none, a third, two thirds and all.
+  // `slack`: the search's own if absent.
   std::vector<plan::Choice> points(std::optional<int> slack = std::nullopt) const {
     const plan::Outline outline(graph(), durations_);
     const plan::Space space = plan::space_of(graph(), outline, durations_, terms);
@@ -127,10 +128,10 @@ class Space {
   const plan::Durations durations_;
 
  public:
-  plan::Terms terms;  // the capacities are the options'; others may be tried
+  plan::Terms terms;  // capacities are those of the options; a caller may try others
 };
 
-// The fastest of those that fit; nullptr: none does.
+// The fastest plan that fits; nullptr: none does.
 inline const Laid *fastest(const std::vector<Laid> &laid, const plan::Bytes &capacity) {
   const Laid *best = nullptr;
   for (const Laid &one : laid)

@@ -1,5 +1,5 @@
-// bfloat16: the upper half of a float32. Rounded to nearest, ties to even; a NaN stays one and becomes quiet (on a GPU,
-// which has an instruction for all this, it becomes 0x7FFF).
+// bfloat16: the upper half of a float32. Conversion rounds to nearest, ties to even. A NaN stays a NaN and becomes
+// quiet; on a GPU, whose one instruction does all this, it becomes 0x7FFF.
 #pragma once
 
 #include <bit>
@@ -29,7 +29,7 @@ PROTRAIN_HD bf16 to_bf16(float x) {
 #endif
 }
 
-// A result in the type it is stored in.
+// Converts a result to the type it is stored in.
 template <typename T>
 PROTRAIN_HD T narrowed(float x) {
   return x;
@@ -39,8 +39,8 @@ PROTRAIN_HD bf16 narrowed<bf16>(float x) {
   return to_bf16(x);
 }
 
-// What is computed with for an element of any type, and what is stored of a value: narrow floats are computed in
-// float32, everything else as it is.
+// operand() gives the value to compute with, result() the value to store. Narrow floats are computed in float32, every
+// other type as it is.
 template <typename T>
 PROTRAIN_HD auto operand(T x) {
   if constexpr (std::is_arithmetic_v<T>)

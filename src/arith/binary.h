@@ -1,4 +1,4 @@
-// The operators of two numbers of one type, under the operator's name.
+// Operators on two numbers of one type, each under its operator's name.
 #pragma once
 
 #include <concepts>
@@ -45,8 +45,8 @@ struct Div {
   template <typename T>
   PROTRAIN_HD static T of(T a, T b) {
     if constexpr (std::integral<T>) {
-      if (b == 0) return 0;                  // which kernels refuse, or note as a fault
-      if (b == -1) return Sub::of(T{0}, a);  // the least number over -1 traps
+      if (b == 0) return 0;                  // kernels refuse it, or note a fault
+      if (b == -1) return Sub::of(T{0}, a);  // the least number over -1 would trap
     }
     return a / b;
   }

@@ -1,5 +1,5 @@
-// Conversion between the types that are cast. A float outside an integer's range becomes the nearest integer, NaN
-// becomes 0; a narrow float is rounded once, from whatever type.
+// Conversion between all types that can be cast. A float outside an integer's range becomes the nearest integer, and
+// NaN becomes 0. A narrow float is rounded once, from any type.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace protrain::arith {
 
 using Bool = std::uint8_t;  // no other uint8 is cast, and a bool read from a file may be any byte
 
-// To odd, so that what float32 cannot hold still decides between two values of a narrower type.
+// Rounds to odd, so that bits beyond float32 still decide between two values of a narrower type.
 PROTRAIN_HD float rounded_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   auto bits = std::bit_cast<std::uint32_t>(nearest);

@@ -1,8 +1,8 @@
-// Elementary functions on float, from one source for every device: no branches, so that loops over them are vectorised,
-// and no contraction but the fma written here, so that every instruction set gives the same bits.
-// Largest errors found over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1,
-// tanh 1.4, erf 1.2, log1p 1.3, expm1 1.8, softplus 2, sigmoid 2.4 (tests/arith/math_test.cpp holds them to that),
-// subnormal results included but for the last two. The polynomials are minimax fits of relative error.
+// Elementary functions on float, from one source for every device. There are no branches, so loops over them are
+// vectorised; and no contraction but the fma written here, so every instruction set gives the same bits. Largest errors
+// over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1, tanh 1.4, erf 1.2,
+// log1p 1.3, expm1 1.8, softplus 2, sigmoid 2.4 (tests/arith/math_test.cpp checks them). They include subnormal
+// results, but for the last two. The polynomials are minimax fits of relative error.
 #pragma once
 
 #include <bit>
@@ -43,7 +43,7 @@ PROTRAIN_HD float exp(float x) {
   const float whole = shifted - kRound;
   const float r = fma(-kLn2Low, whole, fma(-kLn2High, whole, x));
   const float power = fma(exp_tail(r), r * r, r) + 1.0f;
-  // Two factors, because 2^n itself may be too large or too small for a float.
+  // The factor is split in two, because 2^n itself may be too large or too small for a float.
   const std::int32_t half = n >> 1;
   const float first = std::bit_cast<float>((half + 127) << 23), second = std::bit_cast<float>((n - half + 127) << 23);
   return power * first * second;
@@ -75,7 +75,7 @@ PROTRAIN_HD float expm1(float x) {
 // ln(1 + x) for x >= 0
 PROTRAIN_HD float log1p(float x) {
   const float y = 1.0f + x;
-  const float lost = x - (y - 1.0f);  // what rounding took from y
+  const float lost = x - (y - 1.0f);  // lost to rounding in y
   return y < INFINITY ? log(y) + lost / y : y;
 }
 

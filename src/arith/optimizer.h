@@ -1,12 +1,12 @@
-// The optimizers' arithmetic for one element, as PyTorch does it, in fp32: the same bits on every device.
-// Products are contracted only where fma is written; sqrt and division are the correctly rounded ones.
+// The optimizers' arithmetic for one element, as PyTorch does it, in float32: the same bits on every device. Only a
+// written fma contracts a product; sqrt and division round correctly.
 #pragma once
 
 #include "arith/math.h"
 
 namespace protrain::arith {
 
-// A step's numbers, worked out once in double.
+// The numbers of one step, computed once in double.
 struct AdamW {
   float decay;             // 1 - learning_rate * weight_decay
   float beta1, rest1;      // beta1, 1 - beta1
@@ -20,7 +20,7 @@ struct Sgd {
   float learning_rate, weight_decay, momentum;
 };
 
-// What the optimizer takes for a gradient. As it stands here it changes no bit; NaN stays NaN.
+// Scaling and clipping of a gradient before the update. The defaults change no bit; NaN stays NaN.
 struct Treatment {
   float scale = 1;
   float limit = HUGE_VALF;  // largest magnitude, after scaling
@@ -40,7 +40,7 @@ PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
   w = fma(c.minus_step, m / root, w * c.decay);
 }
 
-// b: momentum's buffer; zero before the first step, which makes it g then.
+// b: momentum's buffer. It is zero before the first step, which makes it g.
 PROTRAIN_HD void update(const Sgd &c, float g, float &w, float &b) {
   b = fma(c.momentum, b, fma(c.weight_decay, w, g));
   w = fma(-c.learning_rate, b, w);

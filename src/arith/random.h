@@ -1,7 +1,6 @@
-// Random numbers without a state: Philox4x32-10 (Salmon et al. 2011), a function of where a number is used. The same
-// numbers come out whatever the order, the device, and however often they are asked for.
-// A stream belongs to one node in one step of one seed; a number in it to an element of a sample. Changing these rules
-// changes the results of every training with dropout.
+// Stateless random numbers: Philox4x32-10 (Salmon et al. 2011), a function of where a number is used. The order, the
+// device and repeated use do not change them. A stream belongs to one node in one step of one seed, and a number in it
+// to an element of a sample. Changing these rules changes the results of every training with dropout.
 #pragma once
 
 #include <cmath>
@@ -22,7 +21,7 @@ struct Stream {
 PROTRAIN_HD std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint32_t>(x); }
 PROTRAIN_HD std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
 
-// 128 random bits for each of the 2^128 counters of a stream, no two counters alike.
+// 128 random bits for each of the 2^128 counters of a stream; no two counters give the same.
 PROTRAIN_HD Words philox(Words counter, Stream stream) {
   std::uint32_t a = counter.word[0], b = counter.word[1], c = counter.word[2], d = counter.word[3];
   std::uint32_t low = stream.low, high = stream.high;
@@ -45,19 +44,19 @@ PROTRAIN_HD std::uint64_t scrambled(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// As each part passes through a permutation, two streams of which only one part differs are never the same.
+// Each part passes through a permutation, so two streams that differ in one part only are never the same.
 PROTRAIN_HD Stream stream_of(std::uint64_t seed, std::uint64_t step, std::uint64_t node) {
   const std::uint64_t key = scrambled(scrambled(scrambled(seed + 0x9E3779B97F4A7C15u) ^ step) ^ node);
   return {low_half(key), high_half(key)};
 }
 
-// The numbers of elements 4 * quad ... 4 * quad + 3 of a sample.
+// The numbers of a sample's elements 4 * quad ... 4 * quad + 3.
 PROTRAIN_HD Words numbers(Stream stream, std::uint64_t sample, std::uint64_t quad) {
   return philox({{low_half(quad), high_half(quad), low_half(sample), high_half(sample)}}, stream);
 }
 
-// Dropout keeps an element where its number u satisfies u / 2^32 >= ratio, that is u >= drop_below(ratio).
-// 0 <= ratio < 1; as a float it is at most 1 - 2^-24, so that the bound fits.
+// Dropout keeps an element if its number u satisfies u / 2^32 >= ratio, that is u >= drop_below(ratio). 0 <= ratio < 1;
+// as a float it is at most 1 - 2^-24, so the bound fits.
 PROTRAIN_HD std::uint32_t drop_below(float ratio) {
   return static_cast<std::uint32_t>(std::ceil(static_cast<double>(ratio) * 4294967296.0));
 }

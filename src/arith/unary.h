@@ -1,5 +1,5 @@
-// The operators of one float: value and slope (derivative) of each, under the operator's name.
-// Comparisons are written so that a NaN comes through. At a kink the slope is PyTorch's.
+// Operators on one float, each under its operator's name: value and slope (derivative). Comparisons let a NaN through.
+// At a kink the slope is PyTorch's.
 #pragma once
 
 #include "arith/math.h"
@@ -86,7 +86,7 @@ struct Softsign {
 // x tanh(ln(1 + e^x)), where with n = e^x (e^x + 2) the tanh is n / (n + 2)
 struct Mish {
   PROTRAIN_HD static float gate(float x) {
-    const float e = exp(x > 20 ? 20.0f : x);  // from there on the gate is 1
+    const float e = exp(x > 20 ? 20.0f : x);  // above 20 the gate is 1
     const float n = e * (e + 2.0f);
     return n / (n + 2.0f);
   }

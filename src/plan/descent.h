@@ -1,6 +1,6 @@
-// Descent: from a plan that was laid out it steps to a neighbour that the simulator finds faster, until there is none.
-// The closed form takes every queue for busy all the time. Where copies, the host's optimizer and compute wait for each
-// other's memory it errs by half, and only the laid-out Program knows.
+// Descent: starts from a plan that was laid out and steps to neighbours that the simulator finds faster, until there is
+// none. The closed form assumes that every queue is busy all the time. It errs by half when copies, the host's
+// optimizer and compute wait for each other's memory. Only the laid-out Program knows.
 #pragma once
 
 #include "plan/space.h"
@@ -10,22 +10,22 @@ namespace protrain::plan {
 
 class Descent {
  public:
-  // For device and host with memories of their own. Ends once `trials` has laid out `most` instructions.
+  // Device and host must have memories of their own. A descent ends once `trials` has laid out `most` instructions.
   Descent(const graph::Graph &graph, const Space &space, const Terms &terms, Trials &trials, std::size_t most);
 
-  // `start` is among the trials.
+  // `start` must be among the trials.
   void from(const Choice &start);
 
  private:
-  // Kinds of steps: one along each integer, one along the size of chunks, and one that moves two integers at once.
+  // Kinds of steps: along each integer, along the chunk size, and one that moves two integers at once.
   static constexpr std::size_t kKinds = 11;
 
-  // The first step that fits and is faster: each alone, and with as many chunks more or fewer on the device as it gives
-  // or takes memory for. nullptr: there is none.
+  // The first step that fits and is faster; nullptr: there is none. Each step is tried alone, then with more persistent
+  // chunks if it frees memory or fewer if it needs memory.
   const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
   std::vector<Choice> steps(Choice from, std::size_t kind) const;
   Choice with_chunks_of(const Choice &from, std::uint64_t bytes) const;
-  // Brings the integers into the form that the search gives them; false where the space has no such point.
+  // Brings the integers into the form that the search gives them; false: the space has no such point.
   bool settle(Choice &choice) const;
   int chunks_of(const Choice &choice) const;
   int chunks_that_fit(const Choice &choice, std::uint64_t left, std::uint64_t lacking) const;
@@ -34,7 +34,7 @@ class Descent {
   const Terms &terms_;
   Trials &trials_;
   const std::size_t most_;
-  std::vector<int> chunks_;    // of the model, for each of the space's sizes
+  std::vector<int> chunks_;    // number of chunks for each of the space's chunk_bytes
   std::uint64_t resting_ = 0;  // bytes of all weights and states
 };
 

@@ -8,7 +8,7 @@ namespace protrain::plan {
 
 namespace {
 
-// The larger of arithmetic and traffic: a kernel overlaps them.
+// A kernel overlaps arithmetic and traffic, so the larger of the two counts.
 double roofline(const profile::Profile &profile, const graph::Graph &graph, const graph::Node &node) {
   const ops::Cost cost = ops::cost(graph, node);
   const graph::ValueId first = node.inputs.empty() ? graph::ValueId::none : node.inputs[0];
@@ -38,7 +38,7 @@ Durations::Durations(const profile::Profile &profile, const graph::Graph &graph,
   }
   for (graph::ValueId p : graph.parameters) {
     const auto weight = static_cast<double>(byte_count(graph.value(p).type.dtype, {}));
-    // A gradient is read; weight and state are read and written.
+    // An update reads the gradient, and reads and writes weight and state.
     traffic_.push_back((3 * weight + 2 * static_cast<double>(optimizer.state)) / weight);
   }
 }

@@ -1,4 +1,5 @@
-// Durations: how long each kind of work takes on a machine, alone. The closed form and the simulator ask the same one.
+// Durations: how long each kind of work takes on a machine when it runs alone. The closed form and the simulator ask
+// the same one.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +11,22 @@
 
 namespace protrain::plan {
 
-// What the optimizer holds of a parameter's element beside its weight, bytes.
+// Bytes of optimizer state beside each element of a parameter.
 struct OptimizerBytes {
   std::uint64_t state = 8;  // AdamW in float32: two moments
 };
 
 class Durations {
  public:
-  // Prices the graph's nodes at once: measured where the profile has the kernel, else derived from its rates.
+  // Prices all nodes of the graph: as measured if the profile has the kernel, else derived from its rates.
   Durations(const profile::Profile &profile, const graph::Graph &graph, const OptimizerBytes &optimizer);
 
-  // Seconds.
+  // All times are in seconds.
   double run(graph::NodeId node) const { return nodes_[index(node)]; }
   double launch() const { return profile_.launch_seconds; }
-  // Bytes on their way. Between two tiers that do not meet: the slower of the two ways, for they overlap.
+  // A copy of `bytes`. Tiers that do not meet have two ways between them; these overlap, so the slower one counts.
   double move(Tier from, Tier to, std::uint64_t bytes) const;
-  // The optimizer on `bytes` of a parameter's weights, its launch not counted.
+  // The optimizer on `bytes` of a parameter's weights, without its launch.
   double update(Tier place, std::size_t parameter, std::uint64_t bytes) const;
 
   const profile::Profile &profile() const { return profile_; }

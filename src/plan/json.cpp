@@ -1,4 +1,4 @@
-// Plans as JSON: written in full, read in full or as the integers that expand() takes.
+// Plans as JSON. Writing gives the full form; reading takes the full form or the integers that expand() takes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Enum named(const Json &json, const Names &names, const char *what) {
   return static_cast<Enum>(found - std::begin(names));
 }
 
-// As it was written: no fraction is cut off, no large number wraps around.
+// Reads an integer exactly: no fraction is cut off, no large number wraps around.
 int integer(const Json &json, const char *key, int fallback) {
   const Json *item = json.find(key);
   if (item == nullptr) return fallback;
@@ -64,7 +64,7 @@ const Json::Array &list(const Json &json, const char *key) {
   return *items;
 }
 
-// A key that is misspelt would leave its default unsaid.
+// A misspelt key would silently leave its default in place.
 void require_known_keys(const Json &json) {
   static const std::vector<std::string_view> known = {
       "n_chunk",         "n_block",     "piece_bytes", "n_persist",   "n_buffer",      "n_swap",

@@ -16,7 +16,7 @@ using graph::ValueId;
 
 constexpr int kUnset = -2, kShared = -1;
 
-// Values are cheap to recompute where their node takes at most so many flops, and reads and writes at most so many
+// A value is cheap to recompute if its node takes at most this many flops, and reads and writes at most this many
 // bytes, for each byte that it makes.
 constexpr double kCheapFlops = 8, kCheapTraffic = 8;
 
@@ -52,7 +52,7 @@ bool Lives::saved(std::size_t v) const {
   return computed(v) && graph_.node(graph_.values()[v].producer).phase == Phase::forward && backward_[v];
 }
 
-// Inputs that are cheap themselves pass the test too: they are saved.
+// Inputs that are cheap themselves pass the test too, because they are saved.
 bool Lives::makes_cheap(const Node &node) const {
   const bool inputs_stay = std::ranges::all_of(node.inputs, [&](ValueId in) {
     return in == ValueId::none || !computed(root_[index(in)]) || saved(root_[index(in)]);

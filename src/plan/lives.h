@@ -1,5 +1,5 @@
-// Lives: which node makes each value of a step, which node touches it last, and whether backward needs it. A value that
-// is another name for the same bytes (Reshape) counts as the value that owns them.
+// Lives: which node makes each value of a step, which node touches it last, and whether backward needs it. An alias of
+// other bytes (Reshape) counts as the value that owns them.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ class Lives {
   // Made by a forward node, read by a backward one.
   bool saved(std::size_t value) const;
   // Saved, and cheap to recompute: one pass over values that backward reads anyway makes it. Activations and
-  // normalizations are; of products only those too thin to matter. (Selective activation recomputation: Korthikanti et
-  // al., arXiv 2205.05198.)
+  // normalizations are cheap; products are only when they are too thin to matter. (Selective activation recomputation:
+  // Korthikanti et al., arXiv 2205.05198.)
   bool cheap(std::size_t value) const { return cheap_[value]; }
   int owner(std::size_t value) const { return owner_[value]; }  // the one block whose forward touches it, else negative
-  std::size_t made(std::size_t value) const { return made_[value]; }  // by which node
+  std::size_t made(std::size_t value) const { return made_[value]; }  // the node that makes it
   std::size_t last(std::size_t value) const { return last_[value]; }  // the last node that touches it
 
  private:

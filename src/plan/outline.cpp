@@ -14,7 +14,7 @@ using graph::Node;
 using graph::Phase;
 using graph::ValueId;
 
-// Live bytes after each node where every block keeps what it saves.
+// Live bytes after each node if every block keeps what it saves.
 std::vector<std::uint64_t> live_bytes(const Graph &graph, const Lives &lives) {
   std::vector<std::int64_t> change(graph.node_count() + 1, 0);
   for (std::size_t v = 0; v < graph.value_count(); ++v) {
@@ -57,7 +57,7 @@ Outline::Outline(const Graph &graph, const Durations &durations) {
     else
       (maker >= 0 ? blocks[static_cast<std::size_t>(maker)].border : outside) += lives.bytes(v);
   }
-  std::vector<std::uint64_t> kept(blocks.size() + 1, outside);  // before each block's end
+  std::vector<std::uint64_t> kept(blocks.size() + 1, outside);  // kept[b]: by the first b blocks
   for (std::size_t b = 0; b < blocks.size(); ++b) kept[b + 1] = kept[b] + blocks[b].saved + blocks[b].border;
   const std::vector<std::uint64_t> live = live_bytes(graph, lives);
   for (std::size_t n = 0; n < graph.node_count(); ++n) {

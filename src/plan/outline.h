@@ -1,4 +1,4 @@
-// Outline: a graph as the cost model sees it, sums over blocks. Made once, whatever is chosen later.
+// Outline: the sums over blocks that the cost model needs of a graph. It is made once and serves every choice.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,19 @@ namespace protrain::plan {
 struct Outline {
   struct Block {
     double forward = 0, backward = 0;  // seconds of its nodes
-    std::uint64_t saved = 0;           // bytes that only its own backward needs: kept, swapped or computed again
-    std::uint64_t cheap = 0;           // of those: bytes that little work computes again (lives.h)
+    std::uint64_t saved = 0;           // bytes that only its own backward needs: kept, swapped or recomputed
+    std::uint64_t cheap = 0;           // part of `saved`: bytes that little work recomputes (lives.h)
     double again = 0;                  // seconds of that work
     std::uint64_t border = 0;          // bytes that it makes or reads first and that stay in every mode
-    std::uint64_t transient = 0;       // the most its backward holds beside what is saved, its own and the earlier
-                                       // blocks'
+    std::uint64_t transient = 0;       // the most its backward holds beside the bytes saved by it and by earlier blocks
   };
   Outline(const graph::Graph &graph, const Durations &durations);
 
   std::vector<Block> blocks;
   double forward = 0, backward = 0;     // seconds of nodes outside of blocks
   std::uint64_t outside = 0;            // bytes kept for backward outside of blocks
-  std::uint64_t head_transient = 0;     // the most that is held beside all of that outside of blocks
-  std::vector<int> block_of_parameter;  // of its first use; -1: outside
+  std::uint64_t head_transient = 0;     // the most that nodes outside of blocks hold beside all of that
+  std::vector<int> block_of_parameter;  // block of its first use; -1: outside
 };
 
 }  // namespace protrain::plan

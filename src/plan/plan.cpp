@@ -8,14 +8,15 @@ namespace protrain::plan {
 
 namespace {
 
-// Whether a position is among `some` that are spread evenly over `all`.
+// True if `position` is one of `some` positions that are spread evenly over `all`.
 bool is_among(std::size_t some, std::size_t position, std::size_t all) {
   return (position + 1) * some / all > position * some / all;
 }
 
 int cut(int wanted, std::size_t most) { return std::clamp(wanted, 0, static_cast<int>(most)); }
 
-// -1: all updates. Else so many of those on the host, spread evenly: backward hides the others, forward these.
+// Defers all updates for -1. Otherwise defers `wanted` of the host's updates, spread evenly: backward hides the others,
+// the next forward hides these.
 void defer(Plan &plan, int wanted) {
   const auto on_host = [](const Chunk &chunk) { return chunk.tier != Tier::device && chunk.update == Tier::host; };
   const auto all = static_cast<std::size_t>(std::ranges::count_if(plan.chunks, on_host));
@@ -57,12 +58,12 @@ int count_blocks(const graph::Graph &graph) {
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes) {
   const std::vector<int> blocks = block_of_first_use(graph);
   std::vector<Chunk> chunks;
-  int open_block = -2;  // of the last parameter of the open chunk
+  int open_block = -2;  // block of the last parameter in the open chunk
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
     const graph::Value &value = graph.value(graph.parameters[p]);
     const std::uint64_t bytes = byte_count(value.type.dtype, value.type.shape);
     const int block = blocks[index(graph.parameters[p])];
-    // At a block border a chunk that is at least half full is closed: the next block then starts its own.
+    // A chunk that is at least half full closes at a block border, so that the next block starts its own.
     const bool border = block != open_block && !chunks.empty() && chunks.back().bytes * 2 >= chunk_bytes;
     if (chunks.empty() || border || chunks.back().bytes + bytes > chunk_bytes) chunks.emplace_back();
     chunks.back().parameters.push_back(p);

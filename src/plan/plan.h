@@ -1,6 +1,6 @@
-// Plan: what was chosen. Where each chunk of parameters rests, what each block does with its activations, and in which
-// order the optimizer runs. A plain value: compare it, print it, store it. It says nothing about when and at which
-// address; the Program does.
+// Plan: the choices behind a step. It says where each chunk of parameters rests, what each block does with its
+// activations, and in which order the optimizer runs. It is a plain value: compare it, print it, store it. Times and
+// addresses belong to the Program.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace protrain::plan {
 
-// What becomes of the values that a block makes for its own backward. selective: those are computed again that take one
-// pass over what is kept (Lives::cheap), the others are kept.
+// The way a block treats the values that it makes for its own backward. selective: values that take one pass over what
+// is kept (Lives::cheap) are recomputed, the others are kept.
 enum class BlockMode : std::uint8_t { keep, recompute, swap, selective };
 enum class OptimizerOrder : std::uint8_t {
   overlap,  // an update follows its gradient, beside the backward of earlier chunks
@@ -34,37 +34,38 @@ struct Chunk {
   bool operator==(const Chunk &) const = default;
 };
 
-// The paper's four integers (ProTrain, section 3), n_selective, and what they expand to.
+// The paper's four integers (ProTrain, section 3), n_selective, and their expansion.
 struct Plan {
   int n_persist = 0;     // chunks that stay on the device
   int n_buffer = 0;      // buffers that the others pass through
   int n_swap = 0;        // blocks that swap
   int n_checkpoint = 0;  // blocks that recompute
-  int n_selective = 0;   // blocks that recompute what is cheap, and keep the rest
-  // Device and host are one memory: what would rest on the host rests in the device arena and is used in place, and
-  // what leaves goes to the disk.
+  int n_selective = 0;   // blocks that recompute cheap values and keep the rest
+  // Device and host share one memory. Chunks of the host rest in the device arena and are used in place; swapped
+  // activations go to the disk.
   bool shared_memory = false;
   OptimizerOrder order = OptimizerOrder::overlap;
-  // Stages (a block's forward or backward) for which bytes that another queue than compute used last are left alone: an
-  // optimizer on the host, or a copy, may fall behind by that much before compute waits for it. 0: bytes are used again
-  // at once, and whoever does waits.
+  // Stages (a block's forward or backward) for which bytes are left alone after a queue other than compute has used
+  // them. An optimizer on the host, or a copy, may fall behind by that much before compute waits for it. 0: bytes are
+  // reused at once, and their next user waits.
   int slack = 0;
-  // The disk is read and written in pieces of this size, and so the optimizer goes through a chunk of one parameter
-  // that is larger, rows at a time: a table's moments are never in memory as a whole. A multiple of kDiskAlignment.
+  // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. A parameter that is larger is a
+  // chunk of its own, and the optimizer goes through it some rows at a time: a table's moments are never in memory as a
+  // whole.
   std::uint64_t piece_bytes = kPieceBytes;
   std::vector<Chunk> chunks;
   std::vector<BlockMode> blocks;
   bool operator==(const Plan &) const = default;
 };
 
-// What expand() is asked for.
+// The arguments of expand().
 struct Choice {
   int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0, n_selective = 0;
-  int n_host = -1;  // chunks after the persistent ones that rest on the host, -1: all; the others on disk
-  // Chunks that do not persist, but whose optimizer runs on the device, -1: all; they are spread evenly among those
-  // whose optimizer runs on the host, so that both work at once.
+  int n_host = -1;  // chunks after the persistent ones that rest on the host, the others on disk; -1: all
+  // Non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those whose
+  // optimizer runs on the host, so that both work at once.
   int n_device_update = 0;
-  // Updates on the host that are deferred, spread evenly among them; -1: all updates, those on the device too.
+  // Deferred updates on the host, spread evenly; -1: all updates, those on the device too.
   int n_deferred = 0;
   int slack = 0;
   std::uint64_t chunk_bytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
@@ -73,41 +74,41 @@ struct Choice {
   OptimizerOrder order = OptimizerOrder::overlap;
 };
 
-// The layout that the paper gives to four integers (section 2.1, figure 2): the first chunks persist; blocks that swap
-// are spread among those that recompute, and the last blocks keep, the first n_selective of them selectively. Numbers
-// beyond what the graph has are cut.
+// Expands the integers into the paper's layout (section 2.1, figure 2). The first chunks persist. Swapped blocks are
+// spread among those that recompute. The last blocks keep, the first n_selective of these selectively. Numbers beyond
+// what the graph has are cut.
 Plan expand(const graph::Graph &graph, const Choice &choice);
 
-// Everything on the device: every chunk persistent, every block keeps its activations.
+// The plan with everything on the device: every chunk persists, every block keeps its activations.
 Plan resident(const graph::Graph &graph, OptimizerOrder order = OptimizerOrder::overlap);
 
-// Whether some update runs in the step after its own.
+// True if some update runs in the step after its own.
 bool defers(const Plan &plan);
 
 // Cuts the graph's parameters, in order of first use, into chunks of at most `chunk_bytes`, at block borders where
-// that can be; a larger parameter is a chunk of its own.
+// possible. A larger parameter is a chunk of its own.
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes);
 
-// Swaps early and as far apart as can be, each hidden behind the recomputation of the blocks after it; blocks that keep
-// come last, for backward frees them first (figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6 recompute); those
-// that keep selectively stand before those that keep all.
+// Swaps come early and as far apart as possible, each hidden behind the recomputation of the blocks after it. Blocks
+// that keep come last, because backward frees them first (figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6
+// recompute). Blocks that keep selectively come before those that keep all.
 std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints,
                                   std::size_t selective);
 
 int count_blocks(const graph::Graph &graph);
 
-// Per value: the block of the first node that reads it; -1 where no block does.
+// The block of the first node that reads each value; -1: it is outside of blocks, or nothing reads the value.
 std::vector<int> block_of_first_use(const graph::Graph &graph);
 
-// Code::arg where the plan does not fit the graph: a parameter in no chunk or in two, another number of blocks.
+// Throws Code::arg if the plan does not fit the graph: a parameter in no chunk or in two, or another number of blocks.
 void check(const Plan &plan, const graph::Graph &graph);
 
 Json as_json(const Plan &plan);
 std::string to_json(const Plan &plan);
-// Either what to_json gives, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
-// "n_host", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update", a tier, says n_device_update
-// in a word: none of the chunks or all. What is absent is taken from `base`. Checked against the graph; Code::format
-// for text that is no plan, Code::arg for one that does not fit.
+// Reads what to_json writes, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
+// "n_host", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update", a tier, is n_device_update
+// in a word: none of the chunks or all. `base` supplies what is absent. The plan is checked against the graph. Throws
+// Code::format for text that is no plan, Code::arg for a plan that does not fit.
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base);
 
 }  // namespace protrain::plan

@@ -8,11 +8,11 @@ namespace protrain::plan {
 
 namespace {
 
-constexpr std::size_t kShortlist = 1500;  // points that are ranked again after each
-constexpr int kSteps = 10;                // values of an integer that are ranked before its neighbours are
-constexpr int kShares = 8;                // parts of the chunks that the device may update, in the same way
+constexpr std::size_t kShortlist = 1500;  // points whose times are corrected again after each trial
+constexpr int kSteps = 10;                // values of an integer that are ranked before their neighbours
+constexpr int kShares = 8;                // parts in which the device's share of updates is ranked, likewise
 
-// 0, 1, 2, ... or about kSteps values between, the last always among them.
+// 0, 1, 2, ... `last`, or about kSteps values between; `last` is always among them.
 std::vector<int> spread(int last) {
   const int step = std::max(1, last / kSteps);
   std::vector<int> values;
@@ -48,7 +48,7 @@ void Ranking::rank(const Choice &all, double margin) {
   keep_best();
 }
 
-// Blocks that neither swap nor compute again: all of them keep everything, or all of them keep selectively.
+// Values of n_selective: the blocks that neither swap nor recompute all keep everything, or all keep selectively.
 std::vector<int> Ranking::selections(int leaving) const {
   if (leaving == space_.blocks) return {0};
   return {0, space_.blocks - leaving};
@@ -71,7 +71,7 @@ void Ranking::add_neighbours(const Choice &around) {
     }
 }
 
-// The choice's own share of updates on the device, and those of one chunk fewer and one more.
+// Shares of updates on the device: the choice's own, and those of one chunk fewer and one more.
 std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunks) const {
   const int left = static_cast<int>(chunks) - around.n_persist;
   if (!space_.host_updates || left == 0) return {1};
@@ -82,9 +82,9 @@ std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunk
   return shares;
 }
 
-// All that n_persist, n_host and n_buffer can be. n_host is the most that fits: the host is never slower than the
-// disk. Of n_buffer the largest that fit, and the fewest.
-// `share`: of the updates of chunks that do not persist, on the device. `around`: near this n_persist alone.
+// Ranks all values of n_persist, n_host and n_buffer. n_host is the most that fits: the host is never slower than the
+// disk. n_buffer takes the largest values that fit, and the fewest.
+// `share`: the part of the non-persistent chunks that the device updates. `around`: n_persist stays near this value.
 void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around) {
   const CostModel model(chunking, choice, share);
   const std::size_t n = model.chunks();
@@ -95,7 +95,7 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
     if (persist == n && own >= 0) continue;  // nothing is left to update on the host
     if (own > 0) {
       const int left = static_cast<int>(n - persist);
-      if (left < 2) continue;  // one chunk has no mean
+      if (left < 2) continue;  // one chunk cannot be a mix
       choice.n_device_update = std::clamp(static_cast<int>(std::lround(share * left)), 1, left - 1);
     }
     const std::size_t on_host = terms_.shared_memory ? 0 : model.fitting_host(persist, room[Tier::host]);
@@ -115,7 +115,8 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
   }
 }
 
-// From the fewest that leave the host no more than it holds to the most that leave room for a buffer; and all.
+// The values of n_persist to rank: from the fewest that leave the host no more than it holds to the most that leave
+// room for a buffer; and all.
 std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
   const std::size_t n = model.chunks();
   std::vector<std::size_t> found;
@@ -132,7 +133,7 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
       found.clear();
       for (std::size_t p = at - std::min<std::size_t>(at, 3); p <= at + 3; ++p)
         if (p >= first && p < end) found.push_back(p);
-      // As many as now fit, too: modes that hold less make room for chunks.
+      // The most that fit now count too: modes that hold less make room for chunks.
       for (std::size_t p = end - std::min<std::size_t>(end, 3); p < end; ++p)
         if (p > at + 3) found.push_back(p);
     }
@@ -141,7 +142,8 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
   return found;
 }
 
-// As many of each n_swap and of each place of the optimizer: the closed form says little of one kind beside another.
+// Keeps equally many of each n_swap and of each place of the optimizer, because the closed form says little about one
+// kind beside another.
 void Ranking::keep_best() {
   const auto kind = [](const Candidate &candidate) {
     return std::pair(candidate.choice.n_swap, mix_of(candidate.choice));
@@ -156,7 +158,7 @@ void Ranking::keep_best() {
   std::erase_if(shortlist_, [&](const Candidate &candidate) { return ++kept[kind(candidate)] > each; });
 }
 
-// What the closed form may promise of each tier for a plan like this to fit in truth.
+// The most that the closed form may estimate in each tier if a plan like this is to fit in truth.
 Bytes Ranking::room_near(const Choice &choice) const {
   const Trial *near = trials_.nearest(choice, mode_distance);
   Bytes room = terms_.capacity;

@@ -1,4 +1,4 @@
-// Ranking: what the closed form says of every choice that a search may take, corrected by what was laid out nearby.
+// Ranking: orders every choice that a search may take by the closed form, corrected by choices laid out nearby.
 #pragma once
 
 #include <vector>
@@ -11,20 +11,20 @@
 namespace protrain::plan {
 
 // The closed form takes a microsecond for a choice, so all of them can be ranked; laying one out takes a million times
-// as long. The search lays out what is ranked best, and ranks again with what that teaches: the form's error about
-// memory and time near a choice that was laid out is taken off its neighbours.
+// as long. The search lays out the best-ranked choices, and ranks again: the closed form's error about memory and time
+// at a choice that was laid out is taken off its neighbours.
 class Ranking {
  public:
   Ranking(const graph::Graph &graph, const Outline &outline, const Space &space, const Durations &durations,
           const Terms &terms, const Trials &trials);
 
   // Ranks every choice that has the order, the deferred updates and the slack of `base`. `margin`: the closed form may
-  // ask for so many times each memory where no trial corrects it.
+  // exceed each memory by this factor where no trial corrects it.
   void rank(const Choice &base, double margin);
   // Adds the choices around this one that rank() left out.
   void add_neighbours(const Choice &around);
 
-  // Those that look like fitting: as many of each kind of choice, the fastest first.
+  // Choices that look like fitting: equally many of each kind, the fastest first.
   const std::vector<Candidate> &shortlist() const { return shortlist_; }
   std::size_t ranked() const { return ranked_; }                               // choices so far
   std::size_t most_chunks() const { return chunkings_.back().chunks.size(); }  // of the largest chunk_bytes

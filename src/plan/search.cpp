@@ -10,22 +10,25 @@ namespace protrain::plan {
 
 namespace {
 
-constexpr std::size_t kInstructions = 30'000;           // laid out in one search, about
-constexpr std::size_t kDescent = 1'000'000;             // laid out beyond them where memories are apart, about
-constexpr double kFarBehind = 1.25;                     // times as slow as the best: no descent begins there
+constexpr std::size_t kInstructions = 30'000;           // instructions laid out in one search, about
+constexpr std::size_t kDescent = 1'000'000;             // instructions beyond those where memories are apart, about
+constexpr double kFarBehind = 1.25;                     // times the best plan's seconds: no descent begins beyond
 constexpr std::size_t kFewest = 5, kMost = 200;         // points that are laid out
-constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // but around the best, where the closed form may miss most
-constexpr int kSiblings = 2;                            // laid out of points that differ in their buffers alone
-// The closed form may ask for so many times each memory as long as no trial corrects it. The first margin that leaves
-// something to lay out is taken.
+constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // around the best, where the closed form may miss most
+constexpr int kSiblings = 2;                            // points laid out that differ in their buffers alone
+// The closed form may exceed each memory by these factors as long as no trial corrects it. The search takes the first
+// margin that leaves something to lay out.
 constexpr double kMargins[] = {1, 1.1, 1.5};
-constexpr double kHope = 1.05;  // a point that looks worse than the best by more than this is not laid out
+constexpr double kHope = 1.05;  // a point that looks slower than the best by more than this factor is not laid out
 constexpr double kAny = std::numeric_limits<double>::max();
-constexpr int kTries = 3;  // to find a plan that fits for one place of the optimizer
-// Where all fits, a share of a step's time that may be given for memory, less than other processes cost it; and how
-// many times that share of the memory must come of it.
+constexpr int kTries = 3;  // attempts to find a plan that fits for one place of the optimizer
+// Everything fits: kMostGiven is the share of a step's time that may be given for memory, less than other processes
+// cost it. The share of memory that it saves must be kLeastWorth times as large.
 constexpr double kMostGiven = 0.02, kLeastWorth = 4;
 
+// Search runs one search from start to end. The closed form is fast but rough, and a laid-out Program is exact but a
+// million times slower. Each round therefore lays out what ranks best and ranks again with the result. Rounds count
+// instructions and not seconds, so that the same question always has the same answer.
 class Search {
  public:
   Search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out)
@@ -38,8 +41,8 @@ class Search {
         ranking_(graph, outline_, space_, durations, terms, trials_),
         base_(with_terms({}, terms)) {}
 
-  // Where nothing fits, bytes are used again at once, and then updates wait for the norm of all gradients: both hold
-  // less and take longer.
+  // Tries one ordering after another until something fits. Without slack bytes are reused at once, and in barrier order
+  // updates wait for the norm of all gradients: both hold less and take longer.
   Found run() {
     if (try_resident()) return found();
     const int usual = base_.slack;
@@ -55,8 +58,8 @@ class Search {
   }
 
  private:
-  // Ranks, lays out what looks best, and ranks again: with what the first point teaches about memory, and around each
-  // new best point.
+  // Ranks, lays out the best-looking points, and ranks again: with what the first point teaches about memory, and
+  // around each new best point.
   void try_points() {
     const std::size_t before = trials_.all().size(), instructions = trials_.instructions();
     const auto enough = [&] {
@@ -86,8 +89,9 @@ class Search {
     if (space_.host_updates) descend();
   }
 
-  // Nothing moves, nothing is computed again: where that fits it is taken, though an optimizer on the host, beside
-  // backward, could save a little more. But what is computed again for next to nothing need not be kept.
+  // A plan in which nothing moves and nothing is recomputed is taken if it fits, although an optimizer on the host,
+  // beside backward, could save a little more. Values that are recomputed for next to nothing need not be kept even
+  // then.
   bool try_resident() {
     Choice choice = with_terms({}, terms_);
     choice.chunk_bytes = space_.chunk_bytes.back();
@@ -115,8 +119,9 @@ class Search {
 
   void rank() { ranking_.rank(base_, margin_); }
 
-  // One plan that fits for each place of the optimizer: the closed form says little of one place beside another. What
-  // turns out too large teaches the ranking how much of the memory is left; at last nothing may fall behind.
+  // Finds one plan that fits for each place of the optimizer, because the closed form says little about one place
+  // beside another. Plans that turn out too large teach the ranking how much memory is left. The last tries allow no
+  // slack.
   void try_each_place() {
     const int usual = base_.slack;
     for (const Mix mix : {Mix::both, Mix::host, Mix::device})
@@ -130,8 +135,8 @@ class Search {
     rank();
   }
 
-  // From the best plan, and from the best of each other place of the optimizer that is not far behind: those are
-  // valleys of their own.
+  // Descends from the best plan, and from the best of each other place of the optimizer that is not far behind: each
+  // place is a valley of its own.
   void descend() {
     std::vector<Point> starts;
     for (const Mix mix : {Mix::host, Mix::device, Mix::both})
@@ -143,8 +148,8 @@ class Search {
       Descent(graph_, space_, terms_, trials_, trials_.instructions() + kDescent / starts.size()).from(start.choice);
   }
 
-  // What swapping costs is what the closed form knows worst: where the first point swaps, the second does without,
-  // whatever is hoped of it.
+  // The cost of swapping is what the closed form knows worst. If the first point swaps, the second does not, however
+  // slow it looks.
   const Candidate *best_hope() const {
     if (trials_.all().size() == 1 && trials_.all()[0].candidate.choice.n_swap > 0)
       if (const Candidate *pick = best_hope({.most_swap = 0, .hope = kAny}); pick != nullptr) return pick;
@@ -153,12 +158,12 @@ class Search {
 
   struct Wanted {
     int most_swap = 0;
-    double hope = 1;         // looks at most so many times as slow as the best
+    double hope = 1;         // may look this many times as slow as the best
     std::optional<Mix> mix;  // none: any
   };
 
-  // The point of the shortlist that looks fastest of those that are wanted and look like fitting, each corrected by its
-  // nearest neighbour that was laid out.
+  // The point of the shortlist that looks fastest, is wanted and looks like fitting. Its nearest laid-out neighbour
+  // corrects each estimate.
   const Candidate *best_hope(const Wanted &wanted) const {
     const Candidate *pick = nullptr;
     const std::optional<Point> first = best();
@@ -182,7 +187,7 @@ class Search {
     return pick;
   }
 
-  // Points that were laid out and differ from this one in their buffers alone.
+  // The number of laid-out points that differ from this one in their buffers alone.
   std::ptrdiff_t siblings(const Choice &choice) const {
     return std::ranges::count_if(trials_.all(), [&](const Trial &trial) {
       Choice same = trial.candidate.choice;
@@ -197,7 +202,7 @@ class Search {
     return fits(bytes);
   }
 
-  // The fastest that fits, of the choices that `wanted` takes.
+  // The fastest plan that fits, among the choices that `wanted` accepts.
   template <typename Wanted>
   std::optional<Point> best_of(Wanted &&wanted) const {
     std::optional<Point> found;
@@ -235,9 +240,9 @@ class Search {
   const Outline outline_;
   const Space space_;
   Ranking ranking_;
-  Choice base_;  // the ordering and the slack of all points that are ranked now
+  Choice base_;  // ordering and slack of all points that are ranked now
   Point resident_;
-  std::optional<Point> best_resident_;  // where it fits: it, or the one that keeps selectively
+  std::optional<Point> best_resident_;  // the resident plan if it fits, or its selective form
   double margin_ = 1;                   // one of kMargins
 };
 

@@ -1,4 +1,4 @@
-// The plan to fall back on, and the figures of a refusal.
+// The fallback plan, and the figures of a refusal.
 #include <algorithm>
 #include <set>
 #include <tuple>
@@ -9,9 +9,12 @@ namespace protrain::plan {
 
 namespace {
 
-// Laid out, about: the first whatever is found, the second as long as something looks smaller than all before.
+// Instructions to lay out, about: the first number in any case, the second as long as something looks smaller than all
+// before.
 constexpr std::size_t kInstructions = 30'000, kMostInstructions = 300'000;
 
+// Fallback lays out a few plans that are small by nature and picks the one that lacks the least memory. A refusal
+// quotes its bytes, so times play no part in the choice: the same session must always be told the same figures.
 class Fallback {
  public:
   Fallback(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out)
@@ -22,7 +25,8 @@ class Fallback {
     for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, durations, terms, bytes);
   }
 
-  // Lays out what looks smallest, each corrected by its nearest neighbour that was laid out.
+  // Lays out the candidate that looks smallest, one after another. The nearest laid-out neighbour corrects each
+  // estimate.
   Smallest run() {
     gather();
     while (!candidates_.empty() && trials_.instructions() < kMostInstructions) {
@@ -44,8 +48,9 @@ class Fallback {
     return bytes[tier] - std::min(bytes[tier], terms_.capacity[tier]);
   }
 
-  // First what the device lacks, then what the others do: so the figure of one tier does not depend on how much another
-  // is short of. Of what lacks equally little, the one that needs least of the disk, then of the device.
+  // The device's lack counts first, then that of the other tiers: so the figure of one tier does not depend on how much
+  // another is short of. Among plans that lack equally little, the one that needs the least of the disk wins, then of
+  // the device.
   bool smaller(const Bytes &a, const Bytes &b) const {
     const auto order = [&](const Bytes &bytes) {
       return std::tuple(excess(bytes, Tier::device), excess(bytes, Tier::host) + excess(bytes, Tier::disk),
@@ -66,9 +71,9 @@ class Fallback {
     return bytes;
   }
 
-  // What is small by its nature: one buffer or two, all blocks compute again, all but the last (what that drops it
-  // needs again at once), or none, or all swap, or half; what keeps does so selectively. How long that takes is no
-  // matter: the figure of a refusal must not hang on times.
+  // Gathers plans that are small by nature. They have one buffer or two. All blocks recompute, all but the last (what
+  // it drops it needs again at once), or none; none swap, or half, or all; blocks that keep do so selectively. Their
+  // times do not matter: the figure of a refusal must not depend on times.
   void gather() {
     for (const Chunking &chunking : chunkings_)
       for (int updates : space_.host_updates ? std::vector{0, -1} : std::vector{-1})
@@ -114,8 +119,8 @@ class Fallback {
     candidates_.push_back({choice, model.estimate(persist, on_host, persist == model.chunks() ? 0 : buffers)});
   }
 
-  // Where the host is too small and the device is not: what it cannot hold goes to the disk, or, where there is none,
-  // as much as it lacks, or the device has room for, persists.
+  // If the host is too small and the device is not, the disk takes what the host cannot hold. Without a disk, chunks
+  // persist instead: as many as the host lacks room for, or as the device has room for.
   void relieve_host(const Trial &trial) {
     const Choice choice = trial.candidate.choice;
     if (terms_.shared_memory || excess(trial.laid_out.bytes, Tier::device) > 0 ||

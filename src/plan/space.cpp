@@ -7,7 +7,7 @@ namespace protrain::plan {
 
 namespace {
 
-// Stages by which the disk may fall behind; and where memories are apart, copies and the host.
+// Stages by which the disk may fall behind; on separate memories also copies and the host.
 constexpr int kSlackShared = 1, kSlackApart = 4;
 
 }  // namespace

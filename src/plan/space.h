@@ -8,24 +8,23 @@
 
 namespace protrain::plan {
 
-// When updates run: order, and n_deferred to begin with.
+// The timing of updates: their order, and n_deferred to begin with.
 struct Ordering {
   OptimizerOrder order = OptimizerOrder::overlap;
   int n_deferred = 0;
 };
 
-// The values that the search may give to everything but n_persist, n_buffer, n_host, n_device_update and n_deferred.
+// The values that the search may give to all but n_persist, n_buffer, n_host, n_device_update and n_deferred.
 struct Space {
-  std::vector<std::uint64_t> chunk_bytes;  // about half a block, a block, two (the grid of appendix B.1 in the model's
-                                           // own measure)
+  std::vector<std::uint64_t> chunk_bytes;  // about half a block, one, two (appendix B.1 in units of blocks)
   bool host_updates = false;               // an optimizer may run on the host
   std::vector<Ordering> orderings;
   int blocks = 0;
-  int most_swap = 0;  // as many as the way out can hide behind compute (the paper's N_interval)
+  int most_swap = 0;  // the most swaps that compute can hide (the paper's N_interval)
 };
 Space space_of(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms);
 
-// Everything that `choice` and the terms say of a plan.
+// Adds to `choice` what the terms decide.
 Choice with_terms(Choice choice, const Terms &terms);
 
 }  // namespace protrain::plan

@@ -1,4 +1,4 @@
-// Trials: points of the space that were laid out, and what they teach about those beside them.
+// Trials: points of the space that were laid out. They correct the estimates of their neighbours.
 #pragma once
 
 #include <deque>
@@ -8,7 +8,7 @@
 
 namespace protrain::plan {
 
-// What a plan turns out to be once it is a Program.
+// The bytes and seconds of a plan after it was lowered to a Program.
 struct LaidOut {
   Bytes bytes{};
   double seconds = 0;
@@ -27,14 +27,14 @@ struct Trial {
   double memory_error(Tier tier) const;  // bytes by which the closed form is too low
 };
 
-// Where the optimizer runs for the chunks that do not persist.
+// The place of the optimizer for the chunks that do not persist.
 enum class Mix : std::uint8_t { host, device, both };
 Mix mix_of(const Choice &choice);
 
-// How little two sets of modes, and kinds of chunks, have in common; endless where order, slack or n_deferred -1
+// The distance between two sets of block modes and kinds of chunks. It is infinite where order, slack or n_deferred -1
 // differ, since these change what each plan holds.
 double mode_distance(const Choice &a, const Choice &b);
-// How little two choices have in common.
+// The distance between two choices.
 double distance(const Choice &a, const Choice &b);
 bool same_integers(const Choice &a, const Choice &b);
 
@@ -43,7 +43,7 @@ class Trials {
   Trials(const graph::Graph &graph, const LayOut &lay_out) : graph_(graph), lay_out_(lay_out) {}
 
   const Trial &add(const Candidate &candidate);
-  const std::deque<Trial> &all() const { return all_; }  // none moves when another is added
+  const std::deque<Trial> &all() const { return all_; }  // adding a trial moves none of the others
   // nullptr: it was not laid out.
   const Trial *find(const Choice &choice) const;
   std::size_t instructions() const { return instructions_; }  // laid out so far
@@ -60,7 +60,7 @@ class Trials {
 
 bool fits(const Bytes &bytes, const Bytes &capacity);
 
-// `bytes` and a difference, never less than none.
+// `bytes` plus `by`, never below 0.
 std::uint64_t shifted(std::uint64_t bytes, double by);
 
 }  // namespace protrain::plan

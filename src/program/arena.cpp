@@ -17,7 +17,7 @@ struct Span {
   std::uint64_t begin = 0, end = 0;  // bytes
 };
 
-// Bytes that are taken, as few spans as they can be: sorted, none of them touching another.
+// Bytes that are taken, as the fewest possible spans: sorted, and no two touch.
 class Spans {
  public:
   void add(Span span) {
@@ -44,9 +44,10 @@ class Spans {
   std::vector<Span> spans_;
 };
 
-// The bytes that are taken at each time: a tree whose leaves are short runs of instructions, and whose nodes are twice
-// as long on each level. An interval is listed in the leaves that its ends lie in, is `throughout` the few longest
-// nodes that make up what is between these, and `somewhere` in all nodes that share an instruction with it.
+// Timetable knows which bytes are taken at each time. It is a tree: the leaves are short runs of instructions, and
+// nodes are twice as long on each level. An interval is listed in the leaves that hold its two ends. The fewest nodes
+// that cover the leaves between them count it as `throughout`, and every node that shares an instruction with it as
+// `somewhere`.
 class Timetable {
  public:
   explicit Timetable(std::size_t instructions)
@@ -64,7 +65,7 @@ class Timetable {
     each_around(first, last, [&](std::size_t node) { somewhere_[node].add(span); });
   }
 
-  // What is taken at any time from `first` to `last`.
+  // Collects what is taken at any time from `first` to `last`.
   void collect(std::size_t first, std::size_t last, Spans &taken) const {
     taken.clear();
     each_between(first, last, [&](std::size_t node) { taken.add(somewhere_[node]); });
@@ -110,7 +111,7 @@ class Timetable {
   std::vector<Spans> throughout_, somewhere_;
 };
 
-// The start of the tightest gap for `bytes` from `base` on, between what is taken.
+// The start of the tightest gap for `bytes` between what is taken, from `base` on.
 std::uint64_t tightest_gap(const Spans &taken, std::uint64_t bytes, std::uint64_t alignment, std::uint64_t base) {
   std::uint64_t best = kNone, best_slack = kNone, end = base;
   for (const Span &span : taken) {
@@ -133,7 +134,7 @@ std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t bas
   std::ranges::stable_sort(order,
                            [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
 
-  // Two that overlap do so where one of them begins: nothing after the last beginning matters.
+  // Two intervals that overlap do so where one of them begins, so nothing after the last beginning matters.
   const std::size_t last_begin = std::ranges::max(intervals, {}, &Interval::first).first;
   Timetable timetable(last_begin + 1);
   std::uint64_t used = base;

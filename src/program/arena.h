@@ -12,12 +12,12 @@ struct Interval {
   std::size_t first = 0, last = 0;  // instructions between which the bytes are in use, both included
   std::uint64_t bytes = 0;
   std::uint64_t alignment = kAlignment;
-  std::uint64_t offset = 0;  // assigned
+  std::uint64_t offset = 0;  // assigned by assign_offsets
 };
 
-// Assigns offsets, multiples of each interval's alignment from `base` on, so that intervals that overlap in time do not
-// overlap in bytes: the largest first, each into the tightest gap that fits. Returns the highest byte used, plus one;
-// `base` where there are none.
+// Assigns offsets so that intervals that overlap in time do not overlap in bytes. Offsets are multiples of each
+// interval's alignment, from `base` on. The largest comes first, each goes into the tightest gap that fits. Returns the
+// highest byte used, plus one; `base` for no intervals.
 std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t base);
 
 }  // namespace protrain::program

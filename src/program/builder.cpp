@@ -69,7 +69,7 @@ Operand Builder::bring(Operand home, std::uint64_t bytes, Tier to) {
   Operand at = home;
   while (buffer(at.buffer).tier != to) {
     const Tier from = buffer(at.buffer).tier, tier = next(from, to);
-    // What will go back to the disk from here must suit it as well.
+    // The copy must suit the disk too if it goes back there.
     const Buffer &rest = buffer(home.buffer);
     const Operand copy = {add(rest.name, tier, bytes, alignment_for(from, rest.tier), rest.owner), 0};
     move(at, copy, bytes);

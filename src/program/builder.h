@@ -1,5 +1,5 @@
-// A Program in the making: instructions in the order in which one queue alone could run them, and the buffers they use.
-// finish() gives every buffer its lifetime and its place, and every instruction its waits.
+// Builder: a Program in the making, with instructions in the order in which one queue alone could run them, and the
+// buffers they use. finish() gives every buffer its lifetime and its place, and every instruction its waits.
 #pragma once
 
 #include <string>
@@ -13,24 +13,24 @@ class Builder {
  public:
   Builder(const State &state, const plan::Plan &plan);
 
-  // A buffer that lives from the first instruction that uses it to the last.
+  // Adds a buffer that lives from the first instruction that uses it to the last.
   BufferId add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment = kAlignment,
                Owner owner = Owner::workspace);
   const Buffer &buffer(BufferId id) const { return program.buffers[index(id)]; }
   std::uint64_t bytes_after(Operand operand) const { return buffer(operand.buffer).bytes - operand.offset; }
 
   void emit(Instruction instruction);
-  // Whether what is emitted from now on belongs to the step before.
+  // Marks the instructions that follow as work of the step before, or ends that.
   void set_earlier(bool earlier) { earlier_ = earlier; }
-  // Copies between tiers or within one, on the queue that serves them. `swaps`: what moves is an activation.
+  // Copies between tiers or within one, on the queue that serves them. `swaps`: the bytes are an activation.
   void move(Operand from, Operand to, std::uint64_t bytes, bool swaps = false);
-  // A copy of `bytes` at `home` in another tier, through the host where device and disk do not meet.
+  // Copies `bytes` at `home` to another tier, through the host where device and disk do not meet. Returns the copy.
   Operand bring(Operand home, std::uint64_t bytes, Tier to);
-  // The way back.
+  // Copies `from` back to `home` on the same way.
   void store(Operand from, Operand home, std::uint64_t bytes);
 
-  // Begins the next stage. Buffers that another queue than compute used last are left alone until as
-  // many stages after theirs have ended as the plan's slack.
+  // Begins the next stage. Buffers that a queue other than compute used last are left alone for as many stages after
+  // their own as the plan's slack.
   void begin_stage() { stage_begins_.push_back(program.instructions.size()); }
   void keep_to_end(BufferId id);
   Program finish();
@@ -38,7 +38,7 @@ class Builder {
   Program program;
 
  private:
-  // The tier next to `from` on the way to `to`.
+  // The next tier on the way from `from` to `to`.
   Tier next(Tier from, Tier to) const;
   std::uint64_t alignment_for(Tier tier, Tier other) const;
   std::size_t end_of_slack(std::size_t instruction) const;

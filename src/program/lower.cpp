@@ -1,4 +1,4 @@
-// Plan + graph -> Program: walks the order of computation once and writes down what moves before, beside and after it.
+// Plan + graph -> Program: walks the order of computation once and writes down all moves before, beside and after it.
 #include <algorithm>
 
 #include "base/error.h"
@@ -21,15 +21,15 @@ using graph::Phase;
 using graph::ValueId;
 using plan::BlockMode;
 
-// What is known of each storage root.
+// Facts about each storage root.
 struct Roots {
   std::vector<Owner> owner;
   std::vector<std::size_t> parameter;  // kNoParameter: it holds none
-  std::vector<bool> rests_on_disk;     // a gradient that goes there
+  std::vector<bool> rests_on_disk;     // true: a gradient that goes there
 };
 
-// Lowering walks the sequence once. Everything that is not compute's own is planned before: what moves at which item
-// (Transfers), and what becomes of gradients (Updates). The walk then emits it all in one order, so that the Program is
+// Lowering walks the sequence once. Everything beside compute's own work is planned before: what moves at which item
+// (Transfers), and what becomes of gradients (Updates). The walk then emits everything in one order, so the Program is
 // a function of graph and plan alone.
 class Lowering {
  public:
@@ -73,8 +73,8 @@ class Lowering {
     return builder_.finish();
   }
 
-  // Updates change what outlives the step; so does whatever adds to sums of gradients. What the step before left to
-  // this one is done in any case.
+  // Updates change state that outlives the step, and so does adding to sums of gradients. Work left by the step before
+  // is done in any case.
   std::size_t first_commit() const {
     const auto &instructions = builder_.program.instructions;
     const auto commits = [&](const Instruction &i) {
@@ -95,7 +95,7 @@ class Lowering {
       values.insert(values.end(), source_.squared_norms.begin(), source_.squared_norms.end());
       values.insert(values.end(), {source_.norm, source_.scale});
     }
-    // Sums that are no parameter's gradient: the count of targets.
+    // The count of targets is a sum too, but no parameter's gradient.
     for (const Node &node : graph_.nodes())
       if (ops::works_in_place(node)) values.push_back(node.outputs[0]);
     return values;
@@ -119,7 +119,7 @@ class Lowering {
     return builder_.buffer(state_.chunks[chunk].weights).tier == Tier::device;
   }
 
-  // Where several parameters have one gradient, the first says where it goes.
+  // If several parameters share one gradient, the first decides where it goes.
   std::vector<bool> gradients_on_disk() const {
     std::vector<bool> found(graph_.value_count(), false);
     for (std::size_t p = source_.gradients.size(); p-- > 0;)
@@ -161,9 +161,10 @@ class Lowering {
     return operand;
   }
 
-  // Where the item writes the value: a new buffer, but for what has a place from step to step and what is added to in
-  // place. Of a node that runs again only what was dropped is new; the rest is still there and this copy is not used.
-  // (Where a node makes values that are cheap to recompute, all that its block keeps to itself is.)
+  // The place that the item writes the value to: a new buffer, unless the value has a place from step to step or is
+  // added to in place. A node that runs again makes dropped values anew; the others are still there, and their new
+  // copies are not used. (If a node makes values that are cheap to recompute, all values that its block keeps to itself
+  // are made anew.)
   Operand output(const Item &item, ValueId id) {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];
@@ -201,7 +202,7 @@ class Lowering {
                    .outputs = {{state_.status, 0}}});
   }
 
-  // Activations leave for the host, or for the disk where the host's memory is the device's.
+  // Activations leave for the host, or for the disk if host and device share their memory.
   void swap_out(ValueId root) {
     const Tier tier = plan_.shared_memory ? Tier::disk : Tier::host;
     const Operand from = where_.of_root[index(root)];

@@ -8,7 +8,7 @@ namespace {
 
 using graph::ValueId;
 
-// The node that sums contributions to a parameter's gradient into `id`; nullptr where `id` is no sum.
+// The node that sums contributions to a parameter's gradient into `id`; nullptr: `id` is no sum.
 const graph::Node *sum_into(const graph::Graph &graph, ValueId id) {
   const graph::NodeId producer = graph.value(id).producer;
   if (producer == graph::NodeId::none) return nullptr;

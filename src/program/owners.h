@@ -1,4 +1,4 @@
-// Whose bytes the values of a graph are.
+// Assigns each value of a graph to an owner (weights, activations, ...).
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace protrain::program {
 
-// Per value, for those that are a storage root: the owner of the buffer that a node makes for it.
+// Per value that is a storage root: the owner of the buffer that a node makes for it.
 std::vector<Owner> owners(const Source &source, const std::vector<graph::ValueId> &roots);
 
 }  // namespace protrain::program

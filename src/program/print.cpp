@@ -1,4 +1,4 @@
-// The readable form of a Program.
+// Programs as readable text.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -9,7 +9,7 @@ namespace protrain::program {
 
 namespace {
 
-// `bytes`: how much of the buffer is meant; 0: what is left of it.
+// `bytes`: the part of the buffer that is meant; 0: all from the operand on.
 void append_buffer(std::string &out, const Program &program, const Operand &operand, std::uint64_t bytes = 0) {
   if (operand.buffer == BufferId::none) {
     out += " -";

@@ -1,5 +1,5 @@
 // Program: the exact list of what one step does, with its bytes and addresses. The executor runs it, the simulator
-// predicts from it, verify() proves it; nobody else decides anything about a step.
+// predicts from it, verify() proves it; nothing else decides anything about a step.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace protrain::program {
 enum class BufferId : std::int32_t { none = -1 };
 inline std::size_t index(BufferId id) { return static_cast<std::size_t>(id); }
 
-// What a buffer's bytes are for, in the order in which pictures stack them. A copy has the owner of what it copies.
+// The purpose of a buffer's bytes, in the order in which charts stack them. A copy has the owner of its original.
 enum class Owner : std::uint8_t {
   weights,
   optimizer,             // moments and momentum
   gradients,             // of parameters, partial sums included
   inputs,                // and constants
-  activations,           // what forward makes
-  recomputed,            // what forward makes a second time, for backward
-  activation_gradients,  // what else backward makes
+  activations,           // results of forward
+  recomputed,            // results of forward nodes that run again for backward
+  activation_gradients,  // other results of backward
   workspace,             // scratch of kernels, flags
 };
 template <typename T>
@@ -34,8 +34,8 @@ using PerOwner = EnumArray<Owner, 8, T>;
 inline constexpr PerOwner<const char *> kOwnerNames = {
     "weights", "optimizer", "gradients", "inputs", "activations", "recomputed", "activation_gradients", "workspace"};
 
-// An interval of one tier's arena that holds one thing. Several values are one buffer where they alias (Reshape), and
-// where they move together (the parameters of a chunk).
+// An interval of one tier's arena that holds one thing. Several values share one buffer if they alias (Reshape) or move
+// together (the parameters of a chunk).
 struct Buffer {
   std::string name;
   Tier tier = Tier::device;
@@ -47,7 +47,7 @@ struct Buffer {
   bool operator==(const Buffer &) const = default;
 };
 
-// Where an instruction finds one of its arrays.
+// The place of one array of an instruction.
 struct Operand {
   BufferId buffer = BufferId::none;  // none: absent
   std::uint64_t offset = 0;          // from the buffer's start, bytes
@@ -60,10 +60,10 @@ enum class Kind : std::uint8_t {
              // then}
   update,    // the optimizer on parameters, or on a piece of one: inputs {gradients..., status[, scale]}, outputs
              // {weights, state...} of each
-  fetch,     // weights, or optimizer state, or a sum of gradients: host -> device
+  fetch,     // weights, optimizer state or a sum of gradients: host -> device
   offload,   // a gradient, or updated state: device -> host
   swap_out,  // an activation leaves the device
-  swap_in,   // and comes back
+  swap_in,   // an activation comes back
   read,      // disk -> memory
   write,     // memory -> disk
 };
@@ -73,7 +73,7 @@ inline constexpr auto kKinds = all_values<Kind, 9>();
 inline constexpr PerKind<const char *> kKindNames = {"run",      "check",   "update", "fetch", "offload",
                                                      "swap_out", "swap_in", "read",   "write"};
 
-// One input goes to one output, unchanged.
+// Moves copy one input to one output, unchanged.
 constexpr bool moves(Kind kind) {
   switch (kind) {
     case Kind::run:
@@ -91,7 +91,7 @@ constexpr bool moves(Kind kind) {
   return false;
 }
 
-// What an update changes: a parameter, or a piece of it; bytes of weights.
+// The parameter that an update changes, whole or a piece of it; bytes of weights.
 struct Target {
   std::size_t parameter = 0;
   std::uint64_t bytes = 0;
@@ -102,36 +102,36 @@ struct Instruction {
   Kind kind = Kind::run;
   Queue queue = Queue::compute;
   graph::NodeId node = graph::NodeId::none;  // run
-  bool again = false;                        // run: a forward node that runs a second time
-  bool earlier = false;                      // of the step before: done whatever becomes of this one
+  bool again = false;                        // run: a forward node runs a second time
+  bool earlier = false;                      // belongs to the step before: done even if this one fails
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
-  std::vector<StatusWord> words = {};        // check: for each scalar what the status becomes where it is not finite
-  std::uint64_t bytes = 0;                   // of what moves; of all weights: update
+  std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
+  std::uint64_t bytes = 0;                   // moves: of the copy; update: of all weights
   std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
   std::vector<Operand> inputs = {}, outputs = {};
   BufferId scratch = BufferId::none;
-  std::vector<BufferId> releases = {};  // what is not needed any more once it is over
+  std::vector<BufferId> releases = {};  // buffers that nobody needs once it is over
   bool operator==(const Instruction &) const = default;
 };
 
-// What the optimizer keeps beside the weights: one element for each of a trained parameter.
+// An array that the optimizer keeps beside the weights, one element for each of a trained parameter.
 struct OptimizerArray {
   std::string name;
   std::uint64_t element_bytes = sizeof(float);
   bool operator==(const OptimizerArray &) const = default;
 };
 
-// AdamW has 2 moments. Narrow weights are the upper plane of the masters (arith/planes.h): the lower one, in float16
-// the whole master, comes first.
+// AdamW has 2 moments. Narrow weights are the upper plane of the masters (arith/planes.h). Their lower plane comes
+// first; in float16 it is the whole master.
 std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments);
 
-// The arenas' lower parts, common to every Program of a session.
+// The lower parts of the arenas, common to every Program of a session.
 struct State {
   struct Chunk {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;     // one for each of optimizer_arrays; empty where nothing is trained
-    BufferId gradient = BufferId::none;  // what outlives backward: barrier order, accumulation, deferred updates
+    BufferId gradient = BufferId::none;  // outlives backward: barrier order, accumulation, deferred updates
   };
   struct Parameter {
     std::size_t chunk = 0;
@@ -145,12 +145,12 @@ struct State {
   std::vector<Chunk> chunks;
   std::vector<Parameter> parameters;
   std::vector<std::map<graph::ValueId, BufferId>> of_value;  // per binding of shapes: inputs, constants, accumulators
-  std::vector<BufferId> kept;        // per parameter: its gradient, where it is kept; none elsewhere
-  BufferId status = BufferId::none;  // a StatusWord
-  // What Updates on the host read of gradients that outlive backward.
+  std::vector<BufferId> kept;                                // per parameter: its kept gradient, or none
+  BufferId status = BufferId::none;                          // a StatusWord
+  // Status and scale for Updates on the host of gradients that outlive backward.
   BufferId host_status = BufferId::none, host_scale = BufferId::none;
-  // What a step leaves to its deferred Updates in the next. `held`: uint32, 0 where there is such a step. The host's
-  // copies are the two above.
+  // Status and scale for deferred Updates, which a step leaves to the next. `held`: uint32, 0: there is such a step.
+  // The host's copies are the two above.
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
 
@@ -164,16 +164,16 @@ struct Program {
   std::vector<Instruction> instructions;
   BufferId loss = BufferId::none;
   BufferId norm = BufferId::none;    // none: evaluation, and micro-batches before the last
-  BufferId weight = BufferId::none;  // what the loss counts for in the mean over micro-batches
+  BufferId weight = BufferId::none;  // weight of the loss in the mean over micro-batches
   BufferId status = BufferId::none;
   PerTier<std::uint64_t> state_bytes{};
   PerTier<std::uint64_t> arena_bytes{};  // the peaks: the highest byte that a step touches, plus one
   std::size_t commit = 0;                // before this instruction a step can be stopped as if it had never begun
-  bool shares_memory = false;            // what computes reads the host's memory as its own
+  bool shares_memory = false;            // the processor that computes uses the host's memory as its own
   bool operator==(const Program &) const = default;
 };
 
-// What is lowered: a graph, and where it trains what its updates need.
+// The input of lowering: a graph and, for training, what its updates need.
 struct Source {
   const graph::Graph &graph;
   graph::ValueId loss = graph::ValueId::none;
@@ -181,11 +181,11 @@ struct Source {
   std::vector<graph::ValueId> gradients = {};      // per parameter, none: not trained; empty: evaluation
   std::vector<graph::ValueId> squared_norms = {};  // likewise
   std::vector<graph::ValueId> accumulators = {};   // likewise; empty: gradients are not summed over micro-batches
-  graph::ValueId weight = graph::ValueId::none;    // accumulation: what this micro-batch counts for
-  graph::ValueId scale = graph::ValueId::none;     // what Updates multiply gradients by; none: 1
+  graph::ValueId weight = graph::ValueId::none;    // accumulation: weight of this micro-batch
+  graph::ValueId scale = graph::ValueId::none;     // factor that Updates apply to gradients; none: 1
   bool updates = true;                             // false: a micro-batch before the last
   bool settles = false;                            // deferred order: only the Updates that the last step left
-  std::size_t binding = 0;                         // which of the session's shapes
+  std::size_t binding = 0;                         // index of one of the session's bindings of shapes
 };
 
 // Bytes of scratch, as the backend's kernels asked for.
@@ -193,14 +193,14 @@ struct Workspace {
   std::vector<std::uint64_t> nodes;  // per node of the graph
 };
 
-// What is laid out beside the plan's chunks.
+// Arrays to lay out beside the plan's chunks.
 struct StateRequest {
   std::vector<OptimizerArray> optimizer;  // beside the weights of every chunk that is trained
   bool accumulates = false;               // gradients outlive a micro-batch
   std::vector<bool> kept;                 // per parameter: its gradient can be read after a step
 };
 
-// The Updates that a step left to the next, alone: for whoever asks for the parameters before it.
+// A Source of nothing but the Updates that a step left to the next, for reading the parameters before that step.
 inline Source settlement(Source training) {
   training.settles = true;
   return training;
@@ -209,18 +209,18 @@ inline Source settlement(Source training) {
 // Lays out what outlives a step. `sources` holds one training Source per binding, then evaluations.
 State lay_out_state(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request);
 
-// The Program of a step under the plan, laid out and with all waits. Any plan can be lowered; whether it fits a budget
-// is for the caller to compare.
+// The Program of a step under the plan, laid out and with all waits. Any plan can be lowered; the caller compares its
+// bytes with the budget.
 Program lower(const Source &source, const plan::Plan &plan, const State &state, const Workspace &workspace);
 
-// Adds to each instruction the waits that its operands and its bytes need, and none that others imply.
+// Adds to each instruction the waits that its operands and bytes need, except those that others imply.
 void add_waits(Program &program);
 
-// Code::internal names the first instruction that reads what is not there, touches bytes that another instruction may
-// be using, or leaves the arena.
+// Throws Code::internal, naming the first instruction that reads what is not there, touches bytes that another
+// instruction may be using, or leaves the arena.
 void verify(const Program &program);
 
-// One line an instruction: queue, kind, what, buffers with offset and bytes.
+// One line an instruction: queue, kind, subject, buffers with offset and bytes.
 std::string print(const Program &program, const graph::Graph &graph);
 // "12 run MatMul (h.0/mlp)" for errors.
 std::string describe(const Program &program, const graph::Graph &graph, std::size_t instruction);

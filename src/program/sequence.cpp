@@ -18,6 +18,9 @@ using graph::Phase;
 using graph::ValueId;
 using plan::BlockMode;
 
+// Sequencer orders the nodes of a step. A block that recomputes drops what only its own backward reads; the nodes that
+// make it run a second time just before that backward. A block may need only some of its nodes again, so the sequence
+// is worked out from the values that are read.
 class Sequencer {
  public:
   Sequencer(const Graph &graph, const std::vector<ValueId> &roots, const std::vector<BlockMode> &blocks)
@@ -65,8 +68,8 @@ class Sequencer {
     }
   }
 
-  // A value leaves the device between forward and backward where its block says so, backward reads it, and no other
-  // block's forward does: what crosses the border between blocks is what recomputation starts from.
+  // A value leaves the device between forward and backward if its block says so, backward reads it, and no other
+  // block's forward does. Values that cross the border between blocks stay, because recomputation starts from them.
   void find_leaving() {
     constexpr int kUnset = -2, kShared = -1;
     std::vector<int> &owner = sequence_.block;
@@ -113,7 +116,7 @@ class Sequencer {
     return found;
   }
 
-  // The block's forward nodes that its dropped values need, back to what is still there.
+  // Repeats the block's forward nodes that its dropped values need, back to values that are still there.
   void recompute(int block) {
     std::vector<Item> items;
     const std::vector<NodeId> &forward = forward_[static_cast<std::size_t>(block)];
@@ -124,7 +127,7 @@ class Sequencer {
       if (!makes) continue;
       items.push_back({.node = *id, .again = true});
       if (blocks_[static_cast<std::size_t>(block)] == BlockMode::selective) continue;  // the rest is still there
-      each(node.inputs, [&](ValueId in) {  // what only this block uses was dropped with the rest
+      each(node.inputs, [&](ValueId in) {  // values that only this block uses were dropped too
         if (sequence_.block[index(in)] == block) dropped_[index(in)] = true;
       });
     }
@@ -152,8 +155,8 @@ class Sequencer {
   const std::vector<BlockMode> &blocks_;
   std::vector<bool> needed_;                  // per node
   std::vector<std::vector<NodeId>> forward_;  // per block
-  std::vector<bool> dropped_;                 // per storage root: of a block that recomputes, all or selectively
-  std::optional<plan::Lives> lives_;          // where a block recomputes selectively
+  std::vector<bool> dropped_;         // per storage root: dropped by a block that recomputes, all or selectively
+  std::optional<plan::Lives> lives_;  // made for the first block that recomputes selectively
   Sequence sequence_;
 };
 

@@ -1,4 +1,4 @@
-// The order in which a step computes: the graph's nodes, and a second time those whose results were dropped.
+// The order in which a step computes: the graph's nodes, and once more those whose results were dropped.
 #pragma once
 
 #include <vector>
@@ -13,14 +13,14 @@ struct Item {
   std::size_t stage = 0;  // a block's forward or backward, with what lies between its items
 };
 
-// What becomes of the values that a block makes for its own backward.
+// The order of nodes, and the treatment of values that a block makes for its own backward.
 struct Sequence {
   std::vector<Item> items;
   std::vector<int> block;             // per storage root: the one block whose forward touches it, -1: none or several
   std::vector<plan::BlockMode> mode;  // per storage root: recompute, swap; keep for everything else, never selective
 };
 
-// Nodes that none of `wanted` needs are left out.
+// Leaves out nodes that none of `wanted` needs.
 Sequence sequence(const graph::Graph &graph, const std::vector<graph::ValueId> &roots,
                   const std::vector<plan::BlockMode> &blocks, const std::vector<graph::ValueId> &wanted);
 

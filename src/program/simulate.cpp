@@ -43,8 +43,8 @@ class Books {
   Entry now_;
 };
 
-// Moves time from one start or end of an instruction to the next. Between two of them every queue works at a constant
-// speed: its own, less what the others at work take from it.
+// Moves time from one start or end of an instruction to the next. In between every queue works at a constant speed: its
+// own, less what the other busy queues take from it.
 class Time {
  public:
   Time(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues)
@@ -65,7 +65,7 @@ class Time {
     return queues_.beside[queue] ? queue : Queue::compute;
   }
 
-  // The first instruction of the worker that is not over; kNone where there is none.
+  // The worker's first instruction that is not over; kNone: there is none.
   std::size_t head(Queue worker) const {
     return next_[worker] < lists_[worker].size() ? lists_[worker][next_[worker]] : kNone;
   }
@@ -85,7 +85,8 @@ class Time {
     }
   }
 
-  // The queue of what the worker is to run: work in compute's place is slowed, and slows others, as its own queue does.
+  // The queue of the worker's next instruction. Work in compute's place is slowed, and slows others, like work on its
+  // own queue.
   Queue queue_at(Queue worker) const { return program_.instructions[head(worker)].queue; }
 
   double speed(Queue worker) const {
@@ -96,7 +97,7 @@ class Time {
     return speed;
   }
 
-  // Goes on to the next end; false where nothing runs.
+  // Goes on to the next end; false: nothing runs.
   bool finish(std::vector<Entry> &entries) {
     PerQueue<double> speeds{};
     double step = std::numeric_limits<double>::infinity();
@@ -124,9 +125,9 @@ class Time {
   const std::vector<std::int64_t> &ns_;
   const Queues &queues_;
   PerQueue<std::vector<std::size_t>> lists_;  // per worker: its instructions
-  PerQueue<std::size_t> next_{};              // per worker: those that are over
+  PerQueue<std::size_t> next_{};              // per worker: the number that are over
   PerQueue<bool> running_{};
-  PerQueue<double> left_{};  // of what runs, ns at full speed
+  PerQueue<double> left_{};  // what is left of the running instruction, ns at full speed
   std::vector<bool> over_;   // per instruction
   double now_ = 0;
 };
@@ -164,7 +165,7 @@ std::vector<std::int64_t> price(const Program &program, const plan::Durations &d
       seconds = durations.move(tier(i.inputs[0]), tier(i.outputs[0]), i.bytes);
     else
       seconds = durations.launch();
-    // A year is long enough, also for a machine that is described with rates next to nothing.
+    // A year is long enough, even for a described machine with rates next to nothing.
     ns.push_back(static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9));
   }
   return ns;

@@ -1,5 +1,4 @@
-// The simulator: the same Program that the executor runs, with books in place of memory and a clock in place of
-// work.
+// The simulator: runs the executor's Program with books in place of memory and a clock in place of work.
 #pragma once
 
 #include <array>
@@ -12,22 +11,22 @@
 
 namespace protrain::program {
 
-// Which queues run beside compute; the others' instructions run on it, in the Program's order.
+// True for queues that run beside compute. Instructions of the others run on compute, in the Program's order.
 using Beside = PerQueue<bool>;
 
-// How a machine runs queues.
+// The way a machine runs queues.
 struct Queues {
   Beside beside{};
-  // The thread that issues is the one that computes: what other queues run starts after all compute before it in the
-  // list is over.
+  // The thread that issues also computes: an instruction of another queue starts once all compute before it in the list
+  // is over.
   bool issued_in_turn = false;
-  profile::Shares shares;  // what is left to each queue's speed beside the others
+  profile::Shares shares;  // the speed left to each queue beside the others
 
   Queues(const Beside &own = {});  // nothing slows anything; without `own` everything runs on compute
 };
 Queues queues_of(const profile::Profile &profile);
 
-// An instruction as the books have it once it is over, with all before it in the list.
+// The books' entry for an instruction once it and all before it in the list are over.
 struct Entry {
   std::int64_t start_ns = 0, end_ns = 0;
   PerTier<std::uint64_t> live_bytes{};  // of buffers that are not released, persistent ones included
@@ -40,10 +39,10 @@ struct Simulation {
   PerQueue<std::int64_t> busy_ns{};  // per queue
 };
 
-// How long each instruction takes where nothing else is at work.
+// The time of each instruction when it runs alone.
 std::vector<std::int64_t> price(const Program &program, const plan::Durations &durations);
 
-// `ns`: as price() gives them.
+// `ns`: the result of price().
 Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues);
 
 }  // namespace protrain::program

@@ -1,4 +1,4 @@
-// What outlives a step: the lower part of each arena.
+// Lays out what outlives a step: the lower part of each arena.
 #include <algorithm>
 
 #include "base/error.h"
@@ -13,6 +13,9 @@ using graph::Graph;
 using graph::Origin;
 using graph::ValueId;
 
+// Layout gives a place to everything that outlives a step: weights, optimizer state, gradients that rest, inputs,
+// constants and the status. All Programs of a session, for every binding of shapes, share these places, so they come
+// first in each arena and no Program may move them.
 class Layout {
  public:
   Layout(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request)
@@ -51,7 +54,7 @@ class Layout {
     return plan_.shared_memory && chunk.tier == Tier::host ? Tier::device : chunk.tier;
   }
 
-  // Whether the chunk's gradients outlive backward.
+  // True if the chunk's gradients outlive backward.
   bool gradients_rest(const plan::Chunk &chunk) const {
     return plan_.order == plan::OptimizerOrder::barrier || chunk.deferred || request_.accumulates;
   }
@@ -68,7 +71,7 @@ class Layout {
                    .gradient_at = gradients,
                    .optimizer_at = elements,
                    .trained = training_.gradients[p] != ValueId::none};
-      // One without elements has a place too: instructions name it.
+      // A parameter without elements has a place too, because instructions name it.
       weights = checked_add(weights, round_up(std::max<std::uint64_t>(bytes, 1), kAlignment));
       if (!parameter.trained) continue;
       elements = checked_add(elements, round_up(elements_of(p), aligned_elements()));
@@ -90,7 +93,7 @@ class Layout {
 
   std::uint64_t bytes_of_gradient(std::size_t p) const { return bytes_of(training_.graph, training_.gradients[p]); }
 
-  // A parameter begins at the same element of all arrays: it is aligned in the one of the smallest elements.
+  // A parameter begins at the same element of all arrays, so the array of the smallest elements decides its alignment.
   std::uint64_t aligned_elements() const {
     std::uint64_t smallest = kAlignment;
     for (const OptimizerArray &array : request_.optimizer) smallest = std::min(smallest, array.element_bytes);
@@ -120,7 +123,7 @@ class Layout {
     state_.host_scale = add("host/scale", sizeof(float), Tier::host);
   }
 
-  // One buffer an input, as large as its largest binding.
+  // Each input has one buffer, as large as its largest binding.
   void add_inputs() {
     std::size_t bindings = 0;
     for (const Source &source : sources_) bindings = std::max(bindings, source.binding + 1);
@@ -134,7 +137,7 @@ class Layout {
     }
   }
 
-  // Constants that nodes read, and accumulators that are no parameter's.
+  // Adds constants that nodes read, and accumulators that are no parameter's.
   void add_values(const Source &source) {
     auto &of_value = state_.of_value[source.binding];
     for (const graph::Node &node : source.graph.nodes())
@@ -149,7 +152,7 @@ class Layout {
       }
   }
 
-  // Micro-batches of one step may be of several bindings: they add to the same sums.
+  // Micro-batches of one step may have several bindings, but they add to the same sums.
   BufferId sum_named(const std::string &name, std::uint64_t bytes) {
     const auto found = sums_.find(name);
     return found != sums_.end() ? found->second : sums_[name] = add(name, bytes, Tier::device);

@@ -1,4 +1,4 @@
-// What a step tells about numbers that were not finite.
+// The report of a step's checks for numbers that are not finite.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace protrain::program {
 
-// The word that a step's checks leave behind: all was finite, or else the first scalar that was not, the loss or the
-// norm of a parameter's gradient. Kernels keep it as a uint32 that is 0 where all was finite, and updates do nothing
-// where it is not.
+// The word that a step's checks leave behind. It names the first scalar that was not finite, the loss or the norm of a
+// parameter's gradient; or none was. Kernels keep it as a uint32 that is 0 if all was finite, and updates do nothing if
+// it is not 0.
 class StatusWord {
  public:
   constexpr StatusWord() = default;
@@ -21,7 +21,7 @@ class StatusWord {
   constexpr bool finite() const { return bits_ == kFinite; }
   constexpr bool names_loss() const { return bits_ == kLoss; }
   constexpr bool names_gradient() const { return bits_ >= kFirstGradient; }
-  constexpr std::size_t parameter() const { return bits_ - kFirstGradient; }  // where it names a gradient
+  constexpr std::size_t parameter() const { return bits_ - kFirstGradient; }  // for a word that names a gradient
   constexpr std::uint32_t bits() const { return bits_; }
   bool operator==(const StatusWord &) const = default;
 

@@ -1,4 +1,4 @@
-// Which values are the same bytes.
+// Storage roots: values that share the same bytes.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace protrain::program {
 
-// The value whose bytes each value uses: itself, or what a chain of aliases and of operators that work in place began
-// with.
+// The value whose bytes each value uses: itself, or the start of a chain of aliases and of operators that work in
+// place.
 std::vector<graph::ValueId> storage_roots(const graph::Graph &graph);
 
 inline std::uint64_t bytes_of(const graph::Graph &graph, graph::ValueId id) {

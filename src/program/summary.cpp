@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-// Sorted and disjoint.
+// Sorts the spans and joins those that touch; the result is disjoint.
 std::vector<Span> joined(std::vector<Span> spans, std::int64_t join_ns) {
   std::ranges::sort(spans, {}, &Span::start_ns);
   std::vector<Span> all;
@@ -29,7 +29,7 @@ std::int64_t total(const std::vector<Span> &spans) {
   return ns;
 }
 
-// Of two sorted lists of disjoint spans.
+// The time that two sorted lists of disjoint spans share.
 std::int64_t common(const std::vector<Span> &a, const std::vector<Span> &b) {
   std::int64_t ns = 0;
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -39,7 +39,7 @@ std::int64_t common(const std::vector<Span> &a, const std::vector<Span> &b) {
   return ns;
 }
 
-// Walks what ran on compute, in order, and says what each gap went to.
+// Walks what ran on compute, in order, and explains each gap.
 class Stalls {
  public:
   Stalls(const Program &program, const std::vector<Span> &spans, const Beside &beside)
@@ -77,7 +77,7 @@ class Stalls {
   Queue queue(std::size_t i) const { return program_.instructions[i].queue; }
   bool apart(std::size_t i) const { return queue(i) != Queue::compute && beside_[queue(i)]; }
 
-  // Of what the instruction comes after, what ended last.
+  // The predecessor of the instruction that ended last.
   std::size_t held_up_by(std::size_t i) const {
     std::size_t latest = before_[i];
     for (std::size_t wait : program_.instructions[i].waits)
@@ -85,7 +85,7 @@ class Stalls {
     return latest;
   }
 
-  // The instruction started at `until`, compute was idle from `from` on.
+  // Explains a stall: the instruction started at `until`, and compute was idle since `from`.
   void explain(std::size_t i, std::int64_t from, std::int64_t until) {
     while (until > from) {
       i = held_up_by(i);

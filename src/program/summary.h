@@ -1,4 +1,4 @@
-// What a step did with its time: the same figures for what the simulator predicts and for what the executor records.
+// A step's use of its time, with the same figures for the simulator's prediction and the executor's record.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace protrain::program {
 
-// When an instruction ran, counted from the step's start.
+// The time in which an instruction ran, counted from the step's start.
 struct Span {
   std::int64_t start_ns = 0, end_ns = 0;
   bool operator==(const Span &) const = default;
@@ -17,7 +17,7 @@ struct Span {
 
 std::vector<Span> spans_of(const Simulation &simulation);
 
-// Why the compute queue ran nothing: it waited for an instruction of another queue, of one of these kinds, or ...
+// The reason why the compute queue ran nothing. It waited for an instruction of another queue, of one of these kinds:
 enum class Stall : std::uint8_t {
   update,
   fetch,
@@ -36,28 +36,27 @@ using PerStall = EnumArray<Stall, 11, T>;
 inline constexpr auto kStalls = all_values<Stall, 11>();
 inline constexpr PerStall<const char *> kStallNames = {"update", "fetch",  "offload", "swap_out", "swap_in", "read",
                                                        "write",  "inline", "start",   "end",      "issue"};
-Stall stall_of(Kind kind);  // of compute that waits for such an instruction
+Stall stall_of(Kind kind);  // of compute while it waits for such an instruction
 
-// The compute queue's busy time and all stalls together are the step.
+// The compute queue's busy time and all stalls add up to the step.
 struct Summary {
   std::int64_t step_ns = 0;
-  PerQueue<std::int64_t> busy_ns{};  // one of the queue's instructions ran
+  PerQueue<std::int64_t> busy_ns{};  // time in which one of the queue's instructions ran
   PerStall<std::int64_t> stall_ns{};
-  // Of the time in which a queue other than compute was busy, the share in which compute was busy too; 0 where no other
-  // queue ever was. What runs in compute's place is never overlapped.
+  // The share of the time with a queue other than compute busy in which compute was busy too; 0: no other queue ever
+  // was. Work in compute's place never counts as overlapped.
   double overlap = 0;
 };
 
 // `spans`: one per instruction; `beside`: the queues that did not run in compute's place; `step_ns`: the whole step, at
 // least to the end of its last instruction.
-//   Stalls follow the chain of waits. An instruction starts late because something ended late: one that it waits for,
-//   or
-// the one before it on its queue. The latest of these has the stall for as long as it ran; the time before belongs to
-// what held that one up, and so on, back to where compute fell idle. So where compute waits for a fetch that waits for
-// a read, both have a stall.
+//   Stalls follow the chain of waits. An instruction starts late because something ended late: an instruction that it
+// waits for, or the one before it on its queue. The latest of these has the stall for as long as it ran. The time
+// before belongs to what held that one up, and so on, back to when compute fell idle. So if compute waits for a fetch
+// that waits for a read, both have a stall.
 Summary summarize(const Program &program, const std::vector<Span> &spans, const Beside &beside, std::int64_t step_ns);
 
-// When the queue was busy, in order; spans that lie no further than `join_ns` apart are one.
+// The spans in which the queue was busy, in order. Spans no further than `join_ns` apart are joined.
 std::vector<Span> busy_spans(const Program &program, const std::vector<Span> &spans, Queue queue,
                              std::int64_t join_ns = 0);
 

@@ -40,7 +40,7 @@ class Books {
   PerTier<Holdings> now_{};
 };
 
-// Where each instruction is drawn: never before the one in front of it.
+// The time at which each instruction is drawn: never before the instruction in front of it.
 std::vector<std::int64_t> places(const Program &program, const std::vector<Span> &spans) {
   std::size_t tail = spans.size();
   while (tail > 0 && program.instructions[tail - 1].queue != Queue::compute) --tail;
@@ -53,13 +53,13 @@ std::vector<std::int64_t> places(const Program &program, const std::vector<Span>
   return at_ns;
 }
 
-// Where nothing changes, no point is needed.
+// A point is needed only if something changes.
 void add(std::vector<Point> &points, const Point &point) {
   if (!points.empty() && points.back().bytes == point.bytes) return;
   points.push_back(point);
 }
 
-// The time is cut into equal stretches; of each remain the highest point and the last.
+// Cuts the time into equal stretches and keeps the highest point and the last of each.
 std::vector<Point> thinned(const std::vector<Point> &points, std::size_t most) {
   if (points.size() <= most) return points;
   const auto stretches = static_cast<std::int64_t>(std::max<std::size_t>(most, 4) / 2 - 1);

@@ -1,4 +1,4 @@
-// Who held the memory when: bytes by owner in each tier over a step, for pictures.
+// The timeline of memory: bytes by owner in each tier over a step, for charts.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@ namespace protrain::program {
 using Holdings = PerOwner<std::uint64_t>;  // bytes
 std::uint64_t total(const Holdings &holdings);
 
-// From here to the next point.
+// The holdings from this time to the next point.
 struct Point {
   std::int64_t at_ns = 0;
   Holdings bytes{};
 };
 
-// Per tier. The last point is the step's end; a tier that is never used has none.
+// Points per tier. The last point is the step's end; a tier that is never used has none.
 using Timeline = PerTier<std::vector<Point>>;
 
-// What is live while each instruction runs, in the Program's order: the simulator's books, told apart by owner. So the
-// largest total of a tier is the largest live_bytes of a Simulation, whatever the spans say. Padding between persistent
-// buffers counts as workspace.
-//   An instruction is drawn where compute was when the list came to it: at its own start if it, or nothing after it, is
-// of the compute queue, else where the one before it is.
-//   Of more than `most` points in a tier (at least 4), those are left out between which little happens; of any stretch
-// the highest remains.
+// The bytes that are live while each instruction runs, in the Program's order: the simulator's books, told apart by
+// owner. The largest total of a tier is therefore the largest live_bytes of a Simulation, for any spans. Padding
+// between persistent buffers counts as workspace.
+//   An instruction is drawn at the time at which compute reached it in the list: at its own start if it is compute's
+// own or no compute instruction follows it, else together with the one before it.
+//   A tier with more than `most` points (at least 4) is thinned: points between which little happens are left out, and
+// the highest of each stretch stays.
 Timeline timeline(const Program &program, const std::vector<Span> &spans, std::size_t most);
 
 }  // namespace protrain::program

@@ -24,8 +24,8 @@ void each_root(const TransferInputs &from, const Node &node, Do &&act) {
     if (id != ValueId::none) act(from.roots[index(id)]);
 }
 
-// Per chunk that does not rest on the device: the items that need its weights there, ascending. Notes on the way which
-// item is the first to use a chunk whose updates the last step left.
+// Per chunk that does not rest on the device: the items that need its weights there, ascending. Also notes which item
+// is the first to use a chunk whose updates the last step left.
 std::vector<std::vector<std::size_t>> uses_of_chunks(const TransferInputs &from, Transfers &transfers) {
   const std::size_t chunks = from.plan.chunks.size();
   std::vector<std::vector<std::size_t>> uses(chunks);
@@ -58,7 +58,7 @@ void plan_fetches(const TransferInputs &from, Transfers &transfers) {
     transfers.fetches[window.fetch_at].push_back(window.chunk);
 }
 
-// A block that swaps sends its activations out after its last forward item, and has them back one stage before backward
+// A block that swaps sends its activations out after its last forward item. They come back one stage before backward
 // first reads them.
 void plan_swaps(const TransferInputs &from, Transfers &transfers) {
   const Sequence &sequence = from.sequence;

@@ -1,5 +1,5 @@
-// What moves to and from the device beside the items of a sequence: weights, updates that the last step left, swapped
-// activations.
+// Transfers: the moves to and from the device beside the items of a sequence: weights, updates that the last step left,
+// swapped activations.
 #pragma once
 
 #include <limits>
@@ -12,7 +12,7 @@ namespace protrain::program {
 
 inline constexpr std::size_t kNoParameter = std::numeric_limits<std::size_t>::max();
 
-// Per item of the sequence: what is emitted before it, and what after it.
+// Per item of the sequence: the moves to emit before it and after it.
 struct Transfers {
   std::vector<std::vector<std::size_t>> fetches;                 // before: chunks whose weights come to the device
   std::vector<std::vector<std::size_t>> settles;                 // before: chunks that the item is the first to use
@@ -20,7 +20,7 @@ struct Transfers {
   std::vector<std::vector<graph::ValueId>> swaps_in, swaps_out;  // before, after: storage roots
 };
 
-// What a plan of transfers follows from.
+// The inputs that a plan of transfers follows from.
 struct TransferInputs {
   const graph::Graph &graph;
   const plan::Plan &plan;

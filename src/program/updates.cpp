@@ -48,8 +48,8 @@ std::uint64_t Updates::elements_of(std::size_t p) const {
   return static_cast<std::uint64_t>(element_count(source_.graph.value(source_.graph.parameters[p]).type.shape));
 }
 
-// A gradient is dealt with once its norm is known (before the last micro-batch: once it is made) and, where the
-// optimizer follows at once, nothing reads the weight any more: a tied head waits for its table.
+// A gradient is complete once its norm is known (before the last micro-batch: once it is made). If the optimizer
+// follows at once, it also waits until nothing reads the weight any more: a tied head waits for its table.
 void Updates::schedule(const Sequence &sequence) {
   schedule_.after.resize(sequence.items.size());
   schedule_.before.resize(sequence.items.size());
@@ -85,7 +85,7 @@ void Updates::schedule(const Sequence &sequence) {
 
 std::vector<std::size_t> Updates::device_uses(std::size_t chunk) const {
   if (rests(chunk) || schedule_.due[chunk].empty() || optimizer_place(chunk) != Tier::device) return {};
-  // All items between: what was updated must not be fetched again.
+  // All items between count too: an updated chunk must not be fetched again.
   std::vector<std::size_t> uses;
   for (std::size_t i = schedule_.due[chunk].front(); i <= schedule_.due[chunk].back(); ++i) uses.push_back(i);
   return uses;
@@ -126,7 +126,7 @@ void Updates::after_item(std::size_t item) {
   if (!schedule_.after[item].empty()) complete(schedule_.after[item]);
 }
 
-// Weights that compute has on the device already are not brought again.
+// Brings the chunk's arrays to the optimizer. Weights that compute has on the device already are not brought again.
 Updates::Working Updates::bring_chunk(std::size_t chunk) {
   const State::Chunk &home = state_.chunks[chunk];
   const Tier place = optimizer_place(chunk);
@@ -150,7 +150,7 @@ void Updates::store_chunk(std::size_t chunk, const Working &working) {
   for (std::size_t i = 0; i < home.optimizer.size(); ++i) store(working.optimizer[i], home.optimizer[i]);
 }
 
-// Their gradients are what they will be in this step.
+// The gradients of `parameters` are final for this step.
 void Updates::complete(const std::vector<std::size_t> &parameters) {
   const BufferId verdict = source_.updates ? check(parameters) : BufferId::none;
   for (std::size_t p : parameters) keep(p);
@@ -166,7 +166,7 @@ void Updates::complete(const std::vector<std::size_t> &parameters) {
   if (!at_once.empty()) update_at_once(at_once, verdict);
 }
 
-// Returns a copy of the status as it stands after the check: what host Updates go by, however late they run.
+// Returns a copy of the status right after the check. Host Updates go by it, however late they run.
 BufferId Updates::check(const std::vector<std::size_t> &parameters) {
   Instruction check{.kind = Kind::check, .element = DType::f64, .outputs = {{state_.status, 0}}};
   BufferId copy = BufferId::none;
@@ -211,7 +211,7 @@ void Updates::update_at_once(const std::vector<std::size_t> &parameters, BufferI
       store_chunk(chunk, working(chunk));
 }
 
-// Overlap order: where a chunk's arrays are when its optimizer runs.
+// Overlap order: the places of a chunk's arrays while its optimizer runs.
 Updates::Working Updates::working(std::size_t chunk) const {
   if (in_place(chunk)) return {state_.chunks[chunk].weights, state_.chunks[chunk].optimizer};
   Working working = working_[chunk];
@@ -255,7 +255,7 @@ bool Updates::by_pieces(std::size_t chunk) const {
          elements_of(parameters[0]) > piece_elements(parameters[0]);
 }
 
-// Whole pieces of the disk in every array: what the smallest elements fill one with.
+// The smallest elements fill one piece of the disk, so a piece is whole pieces of the disk in every array.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (const OptimizerArray &array : state_.optimizer_arrays) smallest = std::min(smallest, array.element_bytes);
@@ -283,8 +283,8 @@ Updates::Run Updates::run_of_array(const Piece &piece, std::size_t which) const 
   return run_of(piece, state_.optimizer_arrays[which].element_bytes, end);
 }
 
-// The piece where the optimizer runs. The gradient is as large as the parameter; the others are moved with the padding
-// that ends them at rest.
+// Brings the piece to the optimizer. The gradient is exactly as large as the parameter; the other arrays move with the
+// padding that ends them at rest.
 Updates::Arrays Updates::bring_piece(const Arrays &whole, const Piece &piece) {
   const Tier place = optimizer_place(chunk_of(piece.parameter));
   const auto bring = [&](Operand at, const Run &run) {
@@ -310,7 +310,7 @@ void Updates::store_piece(const Arrays &near, const Piece &piece, bool weights) 
     store(near.optimizer[i], home.optimizer[i], run_of_array(piece, i));
 }
 
-// While the optimizer is at one piece, the next is on its way. `whole`: where each array is as a whole. Weights that
+// The next piece is brought while the optimizer works on one. `whole`: the places of the whole arrays. Weights that
 // were fetched for compute go back at the end.
 void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::vector<Operand> &verdict) {
   const std::uint64_t elements = elements_of(p), step = piece_elements(p);
@@ -330,10 +330,10 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
   if (fetched) builder_.store(whole.weights, home, builder_.buffer(home.buffer).bytes);
 }
 
-// In forward order, so that what the next step needs first is ready first.
+// Updates run in forward order, so that what the next step needs first is ready first.
 void Updates::finish() {
   if (!waits_ || !source_.updates || source_.gradients.empty()) return;
-  // Finite sums may still have no mean: no target counted in any of the step's batches.
+  // Finite sums may still have no mean, if no target counted in any of the step's batches.
   if (source_.scale != ValueId::none)
     builder_.emit({.kind = Kind::check,
                    .words = {StatusWord::loss()},
@@ -363,7 +363,7 @@ std::vector<Operand> Updates::verdict(std::size_t chunk) const {
   return operands;
 }
 
-// Leaves the chunk's arrays where the optimizer ran, in working_.
+// Leaves the chunk's arrays where the optimizer ran; working_ names them.
 void Updates::update_chunk(std::size_t chunk) {
   const std::vector<std::size_t> &parameters = plan_.chunks[chunk].parameters;
   if (by_pieces(chunk)) {
@@ -386,7 +386,8 @@ void Updates::update_chunk(std::size_t chunk) {
   if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
 }
 
-// After deferred Updates a chunk goes home once the arrays of the next are on their way: copies and optimizer overlap.
+// After deferred Updates a chunk goes home once the arrays of the next chunk are on their way, so that copies and
+// optimizer overlap.
 void Updates::store_settled() {
   for (std::size_t chunk : unstored_) store_chunk(chunk, working_[chunk]);
   unstored_.clear();

@@ -1,4 +1,4 @@
-// What becomes of gradients: where they rest, and where, when and on which copies the optimizer runs.
+// Updates: decides where gradients rest, and where, when and on which copies the optimizer runs.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace protrain::program {
 
-// Where each value, and each chunk's weights, are on the device at present; by storage root.
+// The present place of each value, and of each chunk's weights, on the device; by storage root.
 struct Whereabouts {
   std::vector<graph::ValueId> roots;
   std::vector<Operand> of_root;
@@ -20,52 +20,56 @@ struct Whereabouts {
   Operand of(graph::ValueId id) const { return of_root[index(roots[index(id)])]; }
 };
 
+// Updates emits everything that happens to gradients after backward made them: in either order, with the optimizer in
+// either place, by chunk or piece by piece, in this step or deferred to the next. The walk in lower.cpp knows nothing
+// of that and only calls in at each item.
 class Updates {
  public:
   Updates(const Source &source, const plan::Plan &plan, const State &state, Builder &builder, Whereabouts &where);
 
-  // Works out after which item each gradient is dealt with.
+  // Works out after which item each gradient is complete.
   void schedule(const Sequence &sequence);
-  // The items that need a chunk's weights on the device because its optimizer runs there; ascending.
+  // The items that need a chunk's weights on the device because its optimizer runs there, ascending.
   std::vector<std::size_t> device_uses(std::size_t chunk) const;
 
-  // Gradients that lie where they rest from the start: bound before the walk.
+  // Binds gradients that backward makes right where they rest; called before the walk.
   void bind();
-  // A sum of gradients that the node adds to must be there.
+  // Makes sure that a sum of gradients is there before `node` adds to it.
   void before(const graph::Node &node);
   void begin_item(std::size_t item);
   void after_item(std::size_t item);
   void finish();  // barrier order: the Updates that are not deferred
 
-  // Begins the chunk's deferred Updates, which the last step left, and tells where its weights then are. An
-  // optimizer on the host runs; one on the device has its arrays brought, and runs when compute comes to the chunk.
+  // Begins the chunk's deferred Updates, which the last step left, and returns the place of its weights after that. An
+  // optimizer on the host runs now. One on the device has its arrays brought now, and runs when compute comes to the
+  // chunk.
   BufferId begin_settling(std::size_t chunk);
-  void settle(std::size_t chunk);  // what is left of that
+  void settle(std::size_t chunk);  // the rest of that
   void end_settling();
 
-  // Whether the chunk's Updates come from the step before.
+  // True if the chunk's Updates come from the step before.
   bool defers(std::size_t chunk) const {
     return plan_.chunks[chunk].deferred && source_.updates && !schedule_.due[chunk].empty();
   }
 
  private:
-  // A chunk's arrays where its optimizer runs.
+  // The places of a chunk's arrays while its optimizer runs.
   struct Working {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;
-    std::vector<Operand> gradients;  // of the trained parameters in their order; empty where they do not rest
+    std::vector<Operand> gradients;  // of the trained parameters, in order; empty: they do not rest
   };
 
-  // When gradients are dealt with, by the items of the sequence.
+  // The items of the sequence at which gradients are handled.
   struct Schedule {
     std::vector<std::vector<std::size_t>> after;   // per item: parameters whose gradients are complete
     std::vector<std::vector<std::size_t>> before;  // per item: chunks whose arrays are brought ahead of it
-    std::vector<std::vector<std::size_t>> due;     // per chunk: those items, ascending
+    std::vector<std::vector<std::size_t>> due;     // per chunk: items that complete its gradients, ascending
   };
 
   Tier resting_place(std::size_t chunk) const { return builder_.buffer(state_.chunks[chunk].weights).tier; }
   Tier optimizer_place(std::size_t chunk) const;
-  // Whether the chunk's gradients outlive backward.
+  // True if the chunk's gradients outlive backward.
   bool rests(std::size_t chunk) const { return state_.chunks[chunk].gradient != BufferId::none; }
   std::size_t chunk_of(std::size_t parameter) const { return state_.parameters[parameter].chunk; }
   std::uint64_t bytes_of_parameter(std::size_t parameter) const;
@@ -77,18 +81,18 @@ class Updates {
     Operand gradient, weights;
     std::vector<Operand> optimizer;
   };
-  // A parameter's elements from `begin`, piece_elements() of them or what is left; in every array the same ones.
+  // A parameter's elements from `begin`: piece_elements() of them or what is left. Every array has the same ones.
   struct Piece {
     std::size_t parameter;
     std::uint64_t begin;
   };
-  // Where they lie in one of the arrays, bytes.
+  // The bytes of a piece in one of the arrays.
   struct Run {
     std::uint64_t begin, bytes;
   };
 
-  // A chunk of one parameter that is larger than a piece: the optimizer goes through it piece by piece, and what is not
-  // where it runs is brought and stored for each.
+  // True for a chunk of one parameter that is larger than a piece. The optimizer goes through it piece by piece; arrays
+  // that rest elsewhere are brought and stored for each piece.
   bool by_pieces(std::size_t chunk) const;
   std::uint64_t elements_of(std::size_t parameter) const;
   std::uint64_t piece_elements(std::size_t parameter) const;
@@ -102,25 +106,25 @@ class Updates {
 
   Working bring_chunk(std::size_t chunk);
   void store_chunk(std::size_t chunk, const Working &working);
-  // Parameters that an update changes, with their arrays where the optimizer runs.
+  // Parameters that one update changes, with their arrays where the optimizer runs.
   struct Batch {
     std::vector<Target> targets;
     std::vector<Arrays> arrays;
   };
-  // Those of one update: optimizer in one place, gradients of one type.
+  // One batch for each update: the optimizer in one place, gradients of one type.
   using Batches = std::map<std::pair<Tier, DType>, Batch>;
 
-  // Parameters whose gradients are complete after the same item.
+  // The parameters' gradients are complete after the same item.
   void complete(const std::vector<std::size_t> &parameters);
   BufferId check(const std::vector<std::size_t> &parameters);
   void update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict);
   Working working(std::size_t chunk) const;
   void add(std::size_t parameter, const Arrays &at, Batches &to) const;
-  // `verdict`: the status, and the scale where there is one.
+  // `verdict`: the status, and the scale if there is one.
   void emit_update(const Batch &batch, const std::vector<Operand> &verdict);
   Arrays in(const Working &working, std::size_t parameter, Operand gradient) const;
   void keep(std::size_t parameter);
-  std::vector<Operand> verdict(std::size_t chunk) const;  // of all gradients
+  std::vector<Operand> verdict(std::size_t chunk) const;  // on all gradients
   void update_chunk(std::size_t chunk);
   void store_settled();
 
@@ -129,12 +133,12 @@ class Updates {
   const State &state_;
   Builder &builder_;
   Whereabouts &where_;
-  const bool waits_;  // for the norm of all gradients
+  const bool waits_;  // Updates wait for the norm of all gradients
   Schedule schedule_;
   std::vector<std::size_t> left_;      // per chunk: gradients to come
   std::vector<Working> working_;       // per chunk
   std::vector<bool> unsettled_;        // per chunk: the last step left Updates
-  std::vector<std::size_t> unstored_;  // chunks that are settled but for the way home: one at most
+  std::vector<std::size_t> unstored_;  // settled chunks that are not home yet: one at most
 };
 
 }  // namespace protrain::program

@@ -1,4 +1,5 @@
-// What is certainly over when an instruction starts, through queue order and waits: a vector clock an instruction.
+// Vector clocks: what is certainly over when an instruction starts, through queue order and waits; one clock an
+// instruction.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@ class VectorClocks {
   void begin(std::size_t i, Queue queue) {
     if (const std::size_t last = last_[queue]; last > 0) join(i, last - 1, queue);
   }
-  // ... and after `earlier`, with all that it came after.
+  // Instruction `i` also comes after `earlier` and all that `earlier` came after.
   void join(std::size_t i, std::size_t earlier, Queue queue) {
     for (const Queue q : kQueues) clocks_[i][q] = std::max(clocks_[i][q], clocks_[earlier][q]);
     std::size_t &own = clocks_[i][queue];

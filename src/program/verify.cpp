@@ -1,6 +1,6 @@
-// Proof that a Program is safe to run: walks it once, keeping for each byte of each arena the buffer that owns it and
-// for each buffer who wrote, who reads and whether it was released. Whoever takes bytes over must come after all of
-// them, through queue order and waits, never through list order alone.
+// Verifier: proves that a Program is safe to run. It walks the Program once and keeps for each byte of each arena the
+// buffer that owns it, and for each buffer who wrote, who reads and whether it was released. An instruction that takes
+// bytes over must come after all of them, through queue order and waits, never through list order alone.
 #include <algorithm>
 #include <map>
 
@@ -17,6 +17,8 @@ struct Usage {
   VectorClock writers{}, readers{};  // per queue: the last one, plus one
 };
 
+// Verifier shares only VectorClocks with the code that lays Programs out, so a mistake there cannot hide itself here. A
+// failure is a bug of the library, never of its user.
 class Verifier {
  public:
   explicit Verifier(const Program &program)
@@ -73,7 +75,8 @@ class Verifier {
             buffer.offset, buffer.bytes, kTierNames[tier]);
   }
 
-  // Compute reads and writes the device, an optimizer on the host the host; what moves fits on both sides.
+  // Compute reads and writes the device; an optimizer on the host reads and writes the host. A move must fit on both
+  // sides.
   void check_places(std::size_t now) const {
     const Instruction &instruction = program_.instructions[now];
     const bool moving = moves(instruction.kind);
@@ -144,7 +147,7 @@ class Verifier {
     return at;
   }
 
-  // The buffer becomes the owner of its bytes; what it takes from others is no longer theirs.
+  // The buffer becomes the owner of its bytes; former owners lose them.
   void take(BufferId id) {
     const Buffer &b = buffer(id);
     const std::uint64_t end = b.offset + b.bytes;

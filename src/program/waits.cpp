@@ -1,6 +1,6 @@
-// The waits of a Program: whoever reads comes after who wrote, whoever writes after all who used the same bytes, and a
-// buffer is released after its last user. Between instructions of one queue the queue's order says so already; between
-// queues a wait does, unless others imply it.
+// The waits of a Program. A reader comes after the writer; a writer comes after all users of the same bytes; a release
+// comes after the buffer's last user. Within a queue its order already says so. Between queues a wait does, unless
+// others imply it.
 #include <algorithm>
 #include <functional>
 
@@ -11,7 +11,7 @@ namespace protrain::program {
 
 namespace {
 
-// The last instruction of each queue that did something, plus one; those before it on its queue are over with it.
+// The last instruction of each queue that did something, plus one. Earlier ones on the same queue are over with it.
 using Last = VectorClock;
 
 void note(Last &last, Queue queue, std::size_t instruction) {
@@ -19,7 +19,7 @@ void note(Last &last, Queue queue, std::size_t instruction) {
   one = std::max(one, instruction + 1);
 }
 
-// Which instruction gave the bytes of a tier's arena back last.
+// Releases knows which instruction last gave back each byte of a tier's arena.
 class Releases {
  public:
   template <typename Do>
@@ -89,7 +89,7 @@ class Orderer {
     released_[buffer.tier].each(buffer, [&](std::size_t i) { note(wanted_, program_.instructions[i].queue, i); });
   }
 
-  // The latest first: what it implies needs no wait of its own.
+  // The latest come first: waits that they imply are not needed.
   void add_waits(std::size_t i) {
     Instruction &instruction = program_.instructions[i];
     clocks_.begin(i, instruction.queue);
@@ -123,7 +123,7 @@ class Orderer {
   std::vector<Last> written_, read_;  // per buffer
   std::vector<bool> begun_;           // per buffer: written once
   PerTier<Releases> released_;
-  Last wanted_{};  // what the present instruction must come after
+  Last wanted_{};  // what the current instruction must come after
 };
 
 }  // namespace

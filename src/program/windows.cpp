@@ -36,7 +36,7 @@ class Buffers {
     while (resident_.size() >= std::max<std::size_t>(count_, 1)) {
       const std::size_t victim = farthest(item);
       if (victim == kNever)
-        break;  // every chunk that is there is needed by `item` itself: one more than there should be
+        break;  // `item` itself needs every chunk that is there, so there is one more than there should be
       room_since = std::max(room_since, windows_[open_[victim]].last_use + 1);
       open_[victim] = kNever;
       std::erase(resident_, victim);
@@ -53,8 +53,8 @@ class Buffers {
     return next_[chunk] < uses_[chunk].size() ? uses_[chunk][next_[chunk]] : kNever;
   }
 
-  // The chunk that is used again last (Belady's rule: the uses to come are known), of those that `item` does not need;
-  // of several that are never used again the one that was left alone first, so that its room is free early.
+  // The chunk that is used again last (Belady's rule: the uses to come are known), except those that `item` needs. Ties
+  // of chunks that are never used again go to the one left alone first, so that its room is free early.
   std::size_t farthest(std::size_t item) const {
     std::size_t found = kNever;
     for (std::size_t chunk : resident_) {
@@ -72,7 +72,7 @@ class Buffers {
   const std::vector<std::vector<std::size_t>> &uses_;
   const std::size_t count_;
   std::vector<std::size_t> next_;      // per chunk: uses that are over
-  std::vector<std::size_t> open_;      // per chunk: its present window
+  std::vector<std::size_t> open_;      // per chunk: its current window
   std::vector<std::size_t> resident_;  // chunks
   std::vector<Window> windows_;
 };

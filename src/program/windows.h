@@ -1,4 +1,4 @@
-// When each chunk that does not rest on the device is there.
+// Windows: when each chunk that does not rest on the device is there.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ struct Window {
 };
 
 // `uses`: per chunk the items that read it, ascending; empty for chunks that rest on the device. At most `buffers`
-// chunks are there at once, or as many as one item reads. The one that is used again last makes room, which is never
-// one that backward needs next; a fetch is issued as soon as there is room, up to two ahead. Ordered by fetch.
+// chunks are there at once, or as many as one item reads. The chunk that is used again last makes room; backward never
+// needs it next. A fetch is issued as soon as there is room, up to two ahead. The windows are ordered by fetch.
 std::vector<Window> windows(const std::vector<std::vector<std::size_t>> &uses, std::size_t buffers);
 
 }  // namespace protrain::program

@@ -14,14 +14,14 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-constexpr std::uint64_t kRunsToRetry = 64;  // after a refusal to record: the reason may be gone by then
+constexpr std::uint64_t kRunsToRetry = 64;  // after the device refused to record: the reason may be gone by then
 constexpr int kPoison = 0xFF;               // a NaN in every float type, -1 in integers
 
 std::int64_t nanoseconds_since(Time::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Time::now() - start).count();
 }
 
-// One instruction in eight sleeps up to a third of a millisecond; others in each run (splitmix64).
+// One instruction in eight sleeps up to a third of a millisecond, and each run picks others (splitmix64).
 void sleep_now_and_then(std::uint64_t run, std::size_t instruction) {
   std::uint64_t z = run * 0x9E3779B97F4A7C15ull + instruction * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -152,7 +152,7 @@ void Executor::execute(std::size_t instruction) {
   perform(instruction, true);
 }
 
-// Cancelled, while the step can still be as if it had never been.
+// Stops a cancelled run if the step has not yet changed anything that outlives it.
 bool Executor::stopped(std::size_t instruction) {
   if (instruction > program_.commit || !run_.cancelled->load(std::memory_order_relaxed)) return false;
   run_.stopped = true;
@@ -165,7 +165,8 @@ void Executor::append() {
   for (std::size_t i = 0; i < issues_.size(); ++i) perform(i, false);
 }
 
-// What the step before left undone when this one ended early. In the Program's order one queue alone could run it.
+// Finishes the work of the step before when this one ended early. The Program's order suits a single queue, so one
+// thread can do it.
 void Executor::finish_earlier() {
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     if (!issues_[i].earlier || issues_[i].over) continue;
@@ -194,7 +195,8 @@ void Executor::issue() {
   }
 }
 
-// Of what the device ran by itself only the ends are known: it began when nothing was left to wait for.
+// Events tell only when work of an asynchronous device ended. Its start is taken to be the moment when nothing was left
+// to wait for.
 void Executor::note_spans() {
   std::vector<program::Span> &spans = report_.timed.spans;
   PerQueue<std::int64_t> free{};
@@ -210,12 +212,13 @@ void Executor::note_spans() {
   }
 }
 
-// Adds to the error what the run had done, and to its text the instruction. Where memory is short the text stays as it
+// Adds to the error what the run had done, and the instruction to its text. If memory is short, the text stays as it
 // is.
 void Executor::state_facts(Error &error, std::size_t instruction) const {
   if (error.code == Code::cancelled) return;
   Facts &facts = error.facts;
-  // Values that an asynchronous device cannot take: it went on, spoilt the step, and no Update did anything.
+  // An asynchronous device found values that it cannot take. It went on and spoilt the step, but no Update did
+  // anything.
   if (error.code == Code::arg && device_.info().asynchronous) {
     facts.sums_touched = program_.weight != program::BufferId::none;
     return;
@@ -223,8 +226,8 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   const program::Instruction &failed = program_.instructions[instruction];
   const bool updates = program_.norm != program::BufferId::none;
   facts.sums_touched = run_.committed && !updates;
-  // Updates that had begun on other queues ran to their end or did not begin. Of what was on its way to or from a disk
-  // that fails nobody can tell, nor how far the step before came.
+  // Updates that had begun on other queues ran to their end or did not begin. A failing disk tells nothing about data
+  // on its way, and an instruction of the step before does not tell how far that step came.
   facts.state_touched = run_.committed && updates;
   facts.state_broken |= failed.earlier || (facts.state_touched && failed.queue == Queue::disk);
   if (facts.device_gone) return;
@@ -234,7 +237,7 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   }
 }
 
-// The step ended early; the one before must not.
+// This step ended early, but the step before must not.
 void Executor::settle(QueueWorkers::Outcome &outcome) {
   if (issues_[outcome.instruction].earlier && !run_.stopped) return;
   try {
@@ -252,7 +255,7 @@ void Executor::rethrow(const QueueWorkers::Outcome &outcome) const {
     state_facts(error, outcome.instruction);
     throw;
   } catch (const std::bad_alloc &) {
-    Error error(Code::nomem, "", "out of memory");  // short enough to be made without memory
+    Error error(Code::nomem, "", "out of memory");  // short enough to need no memory
     state_facts(error, outcome.instruction);
     throw error;
   }
@@ -276,7 +279,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   for (Issue &issue : issues_) issue.over = false;
   run_.start = Time::now();
   workers_.begin(*this);
-  std::exception_ptr gone;  // the device is, and nobody knows what it had done: that matters more than what came first
+  std::exception_ptr gone;  // set if the device is gone: unknown progress matters more than earlier errors
   try {
     if (recording == nullptr)
       device_.run_step(&Executor::issue_all, this);
@@ -301,7 +304,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   if (recordings_.from_run == 0) recordings_.from_run = report_.runs + 1;
 }
 
-// The recording that the run is to replay, where there can be one and is none yet; otherwise the run is issued.
+// Makes the recording that the run is to replay, if one is possible and missing. Without a recording the run is issued.
 void Executor::record() {
   if (!recordings_.possible || recordings_.of[run_.timed] || recordings_.from_run == 0 ||
       report_.runs < recordings_.from_run)
@@ -328,7 +331,7 @@ void Executor::warm_up(std::set<const backend::Kernel *> &warm) {
   try {
     device_.run_step([](void *self) { (*static_cast<decltype(issue) *>(self))(); }, &issue);
   } catch (const Error &error) {
-    if (error.code != Code::arg) throw;  // indices and labels are not there yet
+    if (error.code != Code::arg) throw;  // there are no indices and labels yet
   }
 }
 

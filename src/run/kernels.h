@@ -1,4 +1,4 @@
-// Every kernel that a graph's nodes need, compiled once per distinct (operator, attributes, types).
+// Kernels: every kernel that a graph's nodes need, compiled once per distinct (operator, attributes, types).
 #pragma once
 
 #include <map>
@@ -15,18 +15,19 @@ class Kernels {
  public:
   explicit Kernels(backend::Device &device) : device_(device) {}
 
-  // Compiles what `graph` needs and returns the scratch each node wants. Code::unsupported lists, in one error, every
-  // operator that the device has no kernel for, with node names.
+  // Compiles all kernels that `graph` needs and returns the scratch of each node. Throws Code::unsupported for
+  // operators without a kernel on the device; the one error lists them all, with node names.
   program::Workspace compile(const graph::Graph &graph);
 
   backend::Kernel &of_node(const graph::Graph &graph, const graph::Node &node);
-  // Which algorithm kernels of nodes use, those compiled already among them, by ops::signature; others use the first.
+  // Sets the algorithm of each node's kernel by ops::signature, for compiled kernels too. Kernels that are not listed
+  // use the first.
   void use_variants(std::map<std::string, std::uint64_t> variants);
 
   backend::Kernel &of_check(DType dtype, const std::vector<program::StatusWord> &words);
   backend::Kernel &of_update(const backend::UpdateRequest &request);
 
-  // Bytes that each of those compiled so far wants; of nodes by ops::signature.
+  // Bytes of scratch that each compiled kernel needs; kernels of nodes go by ops::signature.
   std::map<std::string, std::uint64_t> scratch() const;
 
  private:

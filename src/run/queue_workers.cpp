@@ -16,7 +16,7 @@ QueueWorkers::QueueWorkers(const PerQueue<bool> &own_worker) : own_worker_(own_w
   try {
     for (const Queue q : kQueues)
       if (own_worker_[q]) start(q);
-  } catch (...) {  // with workers running
+  } catch (...) {  // some workers may run already
     close();
     throw;
   }

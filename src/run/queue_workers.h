@@ -1,6 +1,6 @@
-// QueueWorkers: one worker thread for each queue that runs beside the one that issues, and what they tell each other.
-// Workers sleep between runs. A run is a list of instructions per queue; each starts once it was issued and its waits
-// are over, in the order of its list.
+// QueueWorkers: one worker thread for each queue that runs beside the issuing thread, and the state that they share.
+// Workers sleep between runs. A run is a list of instructions per queue. They start in the order of their list, each
+// once it was issued and its waits are over.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct Wait {
   std::size_t instruction;
 };
 
-// What the instructions of one run are, seen from the workers.
+// The workers' view of the instructions of one run.
 class Job {
  public:
   virtual ~Job() = default;
@@ -40,10 +40,10 @@ class QueueWorkers {
 
   void begin(Job &job);
   void issue(std::size_t instruction);              // workers may run it, and all before it
-  bool wait(const std::vector<Wait> &waits);        // false: the run has failed, nothing more is to be done
-  void over(std::size_t instruction, Queue queue);  // the issuing thread's own
+  bool wait(const std::vector<Wait> &waits);        // false: the run has failed, and nothing more is to be done
+  void over(std::size_t instruction, Queue queue);  // an instruction of the issuing thread
   void fail(std::size_t instruction, std::exception_ptr error);
-  // Waits for all workers; the first failure, if any, and where it happened.
+  // Waits for all workers. Returns the first failure, if any, and its instruction.
   struct Outcome {
     std::exception_ptr error;
     std::size_t instruction = 0;
@@ -61,10 +61,10 @@ class QueueWorkers {
   std::mutex mutex_;
   std::condition_variable changed_;
   Job *job_ = nullptr;
-  std::uint64_t run_ = 0;         // counts runs, so that a worker takes each once
+  std::uint64_t run_ = 0;         // counts runs, so that a worker takes part in each once
   std::size_t issued_ = 0;        // instructions below may start
   PerQueue<std::size_t> over_{};  // per queue: its last instruction that is over, plus one
-  std::size_t working_ = 0;       // workers that are not through with the run
+  std::size_t working_ = 0;       // workers that still work on the run
   bool closed_ = false, failed_ = false;
   Outcome outcome_;
   std::vector<std::thread> workers_;

@@ -30,7 +30,7 @@ std::byte *Store::address(const program::Buffer &buffer, std::uint64_t offset) c
   return arena(buffer.tier) + buffer.offset + offset;
 }
 
-// `act` is given the begin and the size of each piece of an array.
+// Calls `act` with the begin and the size of each piece of an array.
 template <typename Do>
 void Store::each_piece(std::uint64_t bytes, Do &&act) const {
   for (std::uint64_t at = 0; at < bytes; at += room_.piece_bytes) act(at, std::min(room_.piece_bytes, bytes - at));
@@ -100,8 +100,8 @@ std::byte *Store::place(std::size_t which) {
   return staging(held_.size() * room_.piece_bytes) + which * room_.piece_bytes;
 }
 
-// The piece comes to staging memory, in place of the one that was not asked for last. `overwritten`: what it holds is
-// of no use.
+// Brings the piece to staging memory in place of the older of the two. `overwritten`: its content is not needed, so it
+// is not read.
 std::size_t Store::hold(const Piece &piece, bool overwritten) {
   for (std::size_t which = 0; which < held_.size(); ++which)
     if (sweeping_ && held_[which].piece == piece) return latest_ = which;
@@ -112,13 +112,13 @@ std::size_t Store::hold(const Piece &piece, bool overwritten) {
   return latest_;
 }
 
-// The piece is not held any more.
+// Gives the held piece up, after writing it if it changed.
 void Store::write_back(std::size_t which) {
   const auto [piece, changed] = std::exchange(held_[which], Held{});
   if (!changed) return;
   try {
     write_disk(piece.buffer->offset + piece.begin, place(which), piece_bytes(piece));
-  } catch (Error &error) {  // what the piece held is gone, more of it than was to be written
+  } catch (Error &error) {  // the whole piece is lost, not only what was to be written
     error.facts.state_broken = true;
     throw;
   }

@@ -1,5 +1,5 @@
-// Store: the three tiers at work: the device's arena, a slab of the host's memory, a file on disk. Programs say where
-// in them each thing lies; the store knows their addresses.
+// Store: the memory of the three tiers: the device's arena, a slab of the host's memory, a file on disk. Programs say
+// where each thing lies in a tier; the store knows the addresses.
 #pragma once
 
 #include <array>
@@ -18,45 +18,45 @@ class Store {
   using Bytes = PerTier<std::uint64_t>;
 
   struct Room {
-    Bytes bytes{};        // of each tier, taken at once
-    Bytes state_bytes{};  // of which hold from step to step
-    // On disk every array is a row of pieces of this size, the last of what is left; each has a checksum and is read
-    // and written whole. A multiple of kDiskAlignment.
+    Bytes bytes{};        // of each tier, allocated at once
+    Bytes state_bytes{};  // part of them that holds from step to step
+    // On disk every array is a row of pieces of this size, a multiple of kDiskAlignment; the last may be shorter. Each
+    // piece has a checksum and is read and written whole.
     std::uint64_t piece_bytes = 16 << 20;
-    std::string directory = {};  // where the file on disk lies, without a name; "": there is none
+    std::string directory = {};  // directory of the file on disk, which has no name; "": there is none
   };
   Store(backend::Device &device, Room room);
   ~Store();
   Store(const Store &) = delete;
   Store &operator=(const Store &) = delete;
 
-  // Bytes of the host's slab. The system refused to pin the other bytes: copies to and from them are slower.
+  // Bytes of the host's slab. The system refused to pin the unpinned ones, so copies to and from them are slower.
   std::uint64_t pinned_bytes() const { return pinned_bytes_; }
   std::uint64_t unpinned_bytes() const { return host_.size() - pinned_bytes_; }
 
-  // Device and host only.
+  // Only for buffers on device and host.
   std::byte *address(const program::Buffer &buffer, std::uint64_t offset = 0) const;
   std::byte *arena(Tier tier) const { return tier == Tier::device ? device_arena_ : host_.data(); }
 
-  // An array on disk, or whole pieces of one, before it is first written: then the write takes no memory.
+  // Announces an array on disk, or whole pieces of one, before the first write, so that the write takes no memory.
   void declare_disk(std::uint64_t offset, std::uint64_t bytes);
-  // Between such a place on disk and memory; on the thread that calls, one at a time.
+  // Copy between a declared place on disk and memory, on the calling thread, one at a time.
   void read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes);
   void write_disk(std::uint64_t offset, const std::byte *from, std::uint64_t bytes);
-  void clear_disk(std::uint64_t offset, std::uint64_t bytes);  // zeros; outside of steps
+  void clear_disk(std::uint64_t offset, std::uint64_t bytes);  // fills with zeros; outside of steps
 
-  // Outside of steps: memory for what passes between the disk and the caller, whose content lasts until the next call.
-  // What a step uses from one end to the other is free then; only where that is too small is more taken.
+  // Memory for bytes between the disk and the caller, outside of steps. Its content lasts until the next call. It is
+  // memory that only steps use; more is allocated only if that is too small.
   std::byte *staging(std::uint64_t bytes);
 
-  // `bytes` from `offset` of a buffer that holds from step to step, whatever its tier, to the caller's memory and back.
+  // Copies `bytes` from `offset` of a buffer that holds from step to step, in any tier, to the caller's memory or back.
   // Outside of steps.
   void read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes);
   void write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes);
 
-  // For reading or writing everything, part by part: while a sweep lives, a piece of each of two arrays on disk
-  // (weights in two planes are such) stays in staging memory and is moved once, however many of its parts are asked for
-  // in a row. Nothing else may use that memory meanwhile.
+  // Sweep: for reading or writing everything part by part. While a sweep lives, staging memory keeps one piece of each
+  // of two arrays on disk (weights in two planes are such). A piece is then moved once, however many of its parts are
+  // asked for in a row. Nothing else may use staging memory meanwhile.
   class Sweep {
    public:
     explicit Sweep(Store &store) : store_(store), outermost_(!store.sweeping_) {
@@ -68,14 +68,14 @@ class Store {
     ~Sweep() {
       if (outermost_) store_.sweeping_ = false;
     }
-    // What was written is on disk; without it the last pieces are not.
+    // Puts the last written pieces on disk; without it they are lost.
     void finish() {
       if (outermost_) store_.write_back_all();
     }
 
    private:
     Store &store_;
-    const bool outermost_;  // one within another is part of it
+    const bool outermost_;  // an inner sweep is part of the outer one
   };
 
  private:
@@ -85,7 +85,7 @@ class Store {
     std::uint64_t begin = 0;  // from the buffer's start
     bool operator==(const Piece &) const = default;
   };
-  // One that staging memory has.
+  // A piece in staging memory.
   struct Held {
     Piece piece = {};
     bool changed = false;  // since it came from the disk
@@ -108,7 +108,7 @@ class Store {
   MemoryBlock staging_;
   bool sweeping_ = false;
   std::array<Held, 2> held_;
-  std::size_t latest_ = 0;  // of held_: what was asked for last
+  std::size_t latest_ = 0;  // index in held_ of the piece that was asked for last
 };
 
 }  // namespace protrain::run

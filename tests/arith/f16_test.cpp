@@ -1,4 +1,4 @@
-// float16: every pattern one way, and every kind of float the other, against the compiler's own.
+// float16 against the compiler's own type: every pattern one way, and every kind of float the other way.
 #include "arith/f16.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 namespace arith = protrain::arith;
 
 #if defined(__aarch64__)
-using Float16 = __fp16;  // there g++ 12 has no _Float16
+using Float16 = __fp16;  // g++ 12 has no _Float16 there
 #else
 using Float16 = _Float16;
 #endif
@@ -18,7 +18,7 @@ using Float16 = _Float16;
 std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 float from_bits(std::uint64_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits)); }
 
-// By the definition: sign, 2^exponent, mantissa of 10 bits.
+// Decodes by the definition: sign, 2^exponent, mantissa of 10 bits.
 float by_definition(std::uint16_t bits) {
   const int exponent = (bits >> 10) & 0x1F, mantissa = bits & 0x3FF;
   float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
@@ -60,7 +60,7 @@ TEST(Float16, IsTheNearestOfAnyFloat) {
   for (std::uint64_t bits = 0; bits < 1ull << 32; bits += 251) expect_nearest(bits);
 }
 
-// Both sides of each number, and of half the way to the next.
+// Values just above and below each number, and around the midpoint to the next.
 TEST(Float16, IsTheNearestAroundEveryNumberAndEveryTie) {
   for (std::uint32_t pattern = 0; pattern < 0x7C00; ++pattern) {
     const float here = arith::widened(arith::f16{static_cast<std::uint16_t>(pattern)});
@@ -73,15 +73,15 @@ TEST(Float16, IsTheNearestAroundEveryNumberAndEveryTie) {
 }
 
 TEST(Float16, TiesGoToEvenAndWhatIsPastTheLargestIsInfinite) {
-  EXPECT_EQ(arith::to_f16(1 + 0x1p-11f).bits, 0x3C00);  // half-way: down to even
-  EXPECT_EQ(arith::to_f16(1 + 0x3p-11f).bits, 0x3C02);  // half-way: up to even
+  EXPECT_EQ(arith::to_f16(1 + 0x1p-11f).bits, 0x3C00);  // midpoint: down to even
+  EXPECT_EQ(arith::to_f16(1 + 0x3p-11f).bits, 0x3C02);  // midpoint: up to even
   EXPECT_EQ(arith::to_f16(65519.996f).bits, 0x7BFF);
   EXPECT_EQ(arith::to_f16(65520.0f).bits, 0x7C00);
   EXPECT_EQ(arith::to_f16(-1e30f).bits, 0xFC00);
   EXPECT_EQ(arith::to_f16(0x1p-25f).bits, 0x0000);  // half of the smallest: down to even
   EXPECT_EQ(arith::to_f16(0x1.8p-24f).bits, 0x0002);
   EXPECT_EQ(arith::to_f16(-0x1p-30f).bits, 0x8000);
-  EXPECT_EQ(arith::to_f16(from_bits(0x7F800001u)).bits, 0x7E00);  // becomes quiet
+  EXPECT_EQ(arith::to_f16(from_bits(0x7F800001u)).bits, 0x7E00);  // the NaN becomes quiet
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The error bounds that arith/math.h states, over a sample of all bit patterns, and the values at the edges.
+// Checks the error bounds that arith/math.h states, over a sample of all bit patterns, and the values at the edges.
 #include "arith/math.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace arith = protrain::arith;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// The distance of neighbouring floats at `value`.
+// The distance between neighbouring floats at `value`.
 double last_place(double value) {
   int exponent;
   std::frexp(value, &exponent);

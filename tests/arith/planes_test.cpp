@@ -16,8 +16,7 @@ std::uint32_t there_and_back(std::uint32_t bits) {
   return std::bit_cast<std::uint32_t>(arith::joined(planes.high, planes.low));
 }
 
-// A step over all bit patterns that no power of two divides, and every pattern near the places where the upper plane
-// changes.
+// Visits bit patterns at an odd stride, and every pattern near the places where the upper plane changes.
 TEST(Planes, LoseNothing) {
   for (std::uint64_t bits = 0; bits < 1ull << 32; bits += 251) {
     const auto b = static_cast<std::uint32_t>(bits);

@@ -1,4 +1,4 @@
-// Philox against the known answers of its authors (Random123, kat_vectors), and the rules built on it.
+// Philox against the known answers of its authors (Random123, kat_vectors), and the rules that build on it.
 #include "arith/random.h"
 
 #include <gtest/gtest.h>

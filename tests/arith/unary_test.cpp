@@ -8,7 +8,8 @@ namespace {
 namespace arith = protrain::arith;
 using arith::Coefficients;
 
-// Points away from kinks, in [low, high]; the quotient of floats a step of 2^-7 apart is good to some 1e-3.
+// Compares at points away from kinks, in [low, high]. The quotient of floats a step of 2^-7 apart is good to about
+// 1e-3.
 template <typename F>
 void expect_slope(const char *name, float low, float high, Coefficients k = {}) {
   constexpr float kStep = 0x1p-7f;

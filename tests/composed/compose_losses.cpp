@@ -1,4 +1,4 @@
-// Losses, alone, scaled, summed, and beside penalties of weights and of activations.
+// Losses: alone, scaled, summed, and with penalties on weights and on activations.
 #include "base/error.h"
 #include "composed/composer.h"
 

@@ -38,7 +38,7 @@ std::map<ValueId, Array> KernelRun::run(const graph::Graph &graph, const Data &d
   };
   std::vector<Launch> list;
   for (const graph::Node &node : graph.nodes()) {
-    if (node.op == "Reshape") {  // the same memory
+    if (node.op == "Reshape") {  // an alias of the same memory
       at[index(node.outputs[0])] = static_cast<std::byte *>(read(node.inputs[0]));
       continue;
     }

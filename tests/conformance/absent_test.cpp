@@ -1,5 +1,5 @@
-// Operands that are absent: every operator's kernel without each set of the inputs that it can do without, and without
-// each set of its outputs, whoever would have read them.
+// Absent operands: every operator's kernel without each set of its optional inputs, and without each set of its
+// outputs, whoever would have read them.
 #include "conformance/contest.h"
 #include "every_kernel.h"
 
@@ -37,7 +37,7 @@ TEST(EveryOperator, HasAKernelOrIsAnAliasOrOnlyOccursInFiles) {
   }
 }
 
-// A sample that lacks an optional input, or an output, would not test its absence.
+// A sample without an optional input or an output could not test its absence.
 TEST(EveryKernel, HasASampleWithAllItsOperands) {
   for (const OneNode &node : every_kernel()) {
     for (std::size_t i : ops::find(node.op)->optional) EXPECT_LT(i, node.inputs.size()) << node.op;

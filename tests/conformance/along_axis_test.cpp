@@ -57,7 +57,7 @@ TEST_P(ArgKernel, AmongMoreThanABlockHolds) {
     }
 }
 
-// As the reference has it: nothing is more than a NaN that comes first, and no other NaN is more than anything.
+// The reference's rule: nothing exceeds a NaN that comes first, and no other NaN exceeds anything.
 TEST_P(ArgKernel, PassesOverNaNsButTheFirstElement) {
   for (const char *op : {"ArgMax", "ArgMin"})
     for (std::int64_t last : {0, 1}) {

@@ -1,4 +1,4 @@
-// What tests of a device's queues lay out by themselves: arrays in its arena, a step, and numbers to fill them with.
+// Tools for tests of a device's queues: arrays in its arena, a step, and numbers to fill them with.
 #pragma once
 
 #include <cmath>
@@ -45,7 +45,7 @@ inline std::vector<float> wave(double frequency, std::size_t count = 1003) {
   return values;
 }
 
-// Those of step t, counted from 1.
+// The scalars of step t, counted from 1.
 inline backend::StepScalars numbers(const backend::Optimizer &optimizer, int t) {
   backend::StepScalars scalars = {.update = backend::numbers_of(optimizer, 0.01 * t, t)};
   scalars.step = static_cast<std::uint64_t>(t);

@@ -32,9 +32,10 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForAllSizesAndMasks) {
       for (std::int64_t window : {0, 1, 7, 80}) expect_both(*this, forward(sizes, form(causal, window), seed += 3));
 }
 
-// Where a query sees many keys the cpu has larger tiles: some queries at the end of them, and all.
+// The cpu uses larger tiles if a query sees many keys. The first size has some queries at the end of the keys, the
+// second all.
 TEST_P(FusedAttentionKernel, IsTheReferenceForManyKeys) {
-  if (GetParam()->name == "emulated") return;  // its tiles are as in the other tests, and it is slow
+  if (GetParam()->name == "emulated") return;  // its tiles are those of the other tests, and it is slow
   unsigned seed = 0;
   for (const AttentionSizes &sizes :
        {AttentionSizes{1, 200, 1100, 2, 1, 8, 16}, AttentionSizes{1, 1030, 1030, 1, 1, 8, 8}})
@@ -45,7 +46,7 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForManyKeys) {
   expect_both(*this, node);
 }
 
-// Deep heads, in bfloat16 multiples of 8: what is padded, and cut, differs from one to the next.
+// Deep heads, in multiples of 8 for bfloat16. Each size is padded and cut differently.
 const std::vector<AttentionSizes> kDeepSizes = {{2, 33, 33, 2, 1, 40, 48},    {1, 70, 150, 2, 1, 64, 64},
                                                 {1, 150, 70, 2, 2, 64, 24},   {1, 65, 65, 1, 1, 96, 96},
                                                 {1, 66, 130, 2, 1, 128, 128}, {1, 40, 70, 1, 1, 112, 128},
@@ -80,7 +81,7 @@ TEST_P(FusedAttentionKernel, GradientsOfHeads128DeepHaveTheSameBitsWhereABlockHa
   for (std::size_t i = 0; i < much.size(); ++i) EXPECT_EQ(much[i].doubles(), little[i].doubles()) << "output " << i;
 }
 
-// Told when the kernel is made, not in a step.
+// The refusal comes when the kernel is made, not in a step.
 TEST_P(FusedAttentionKernel, WhoseHeadsNoMemoryOfABlockHoldsIsRefused) {
   if (GetParam()->name != "emulated") return;
   const OneNode node = backward(forward({1, 20, 20, 1, 1, 512, 512}, form(1), 3), 77);
@@ -143,8 +144,7 @@ TEST_P(FusedAttentionKernel, KeysHiddenByTheBiasCountForNothing) {
   expect_both(*this, node);  // rows 0 to 65 and 40 see no key at all
 }
 
-// However it is scored, a single key has all the attention. Outputs of the forward kernel are what its gradient is
-// given.
+// A single key gets all the attention, whatever its score. The gradient gets the outputs of the forward kernel.
 TEST_P(FusedAttentionKernel, ScoresOfASingleKeyHaveNoGradient) {
   struct Case {
     AttentionSizes sizes;
@@ -179,7 +179,7 @@ TEST_P(FusedAttentionKernel, ScoresOfASingleKeyHaveNoGradient) {
 TEST_P(FusedAttentionKernel, LargeScoresDoNotOverflow) {
   OneNode node = forward({1, 40, 40, 2, 2, 8, 8}, form(1), 3);
   for (std::size_t i : {0, 1}) node.inputs[i] = random_floats(node.inputs[i].shape(), 3 + unsigned(i), -40, 40);
-  expect_reference(node, 2e-4);  // scores of a thousand are known to 6e-5
+  expect_reference(node, 2e-4);  // scores of a thousand are exact to 6e-5
 }
 
 }  // namespace

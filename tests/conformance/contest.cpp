@@ -7,7 +7,7 @@
 namespace protrain::test {
 
 namespace {
-// Inputs that are float32 beside narrow data: statistics, and what comes from a float32 loss.
+// Inputs that stay float32 beside narrow data: statistics, and values derived from a float32 loss.
 bool stays_wide(std::string_view op, std::size_t input) {
   struct Wide {
     std::string_view op;
@@ -21,7 +21,7 @@ bool stays_wide(std::string_view op, std::size_t input) {
       rows, [&](const Wide &row) { return row.op == op && std::ranges::find(row.inputs, input) != row.inputs.end(); });
 }
 
-// The node with its float32 operands rounded; the same one where it has none.
+// The node with its float32 operands rounded, or unchanged if it has none.
 OneNode in_narrow(OneNode one, DType narrow) {
   for (std::size_t i = 0; i < one.inputs.size(); ++i) {
     Array &input = one.inputs[i];
@@ -40,7 +40,7 @@ const Exception *find(const std::vector<Exception> &list, std::string_view op, s
   return found == list.end() ? nullptr : &*found;
 }
 
-// One step between two numbers of a narrow type, for the reference may be rounded the other way, and what float32
+// The distance between two neighbours of a narrow type, since the reference may round the other way; and what float32
 // loses.
 double step_of(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-7 + 0x1p-11 : dtype == DType::f16 ? 0x1p-10 + 0x1p-14 : 0;
@@ -54,7 +54,7 @@ std::vector<Array> run(const OneNode &one, const Contender::Way &way, std::size_
   return bench.results();
 }
 
-// What is wrong with the results; "" if nothing is.
+// The first fault of the results; "": none.
 std::string fault_of(const OneNode &one, const std::vector<Array> &expected, const std::vector<Array> &found,
                      double tolerance) {
   for (std::size_t i = 0; i < found.size(); ++i) {

@@ -1,4 +1,5 @@
-// What is no operator's: updates, checks, random numbers, sums in place, and the order between queues.
+// Device functions that belong to no operator: updates, checks, random numbers, sums in place, and the order between
+// queues.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -56,7 +57,7 @@ struct Form {
   DType weights, gradient;
 };
 
-// What an update changes before it: weights (narrow ones in both planes) and as many arrays of zeros as it keeps.
+// The arrays before an update: weights (narrow ones in both planes) and the zeros of the optimizer's state.
 std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
   std::vector<Bytes> arrays = {bytes_of(wave(0.7))};
   if (form.weights == DType::bf16) arrays = planes_of<arith::bf16>(wave(0.7));
@@ -65,7 +66,7 @@ std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
   return arrays;
 }
 
-// Three steps; `alone`: by the calling thread, in the host's memory.
+// The arrays after three steps. `alone`: the calling thread computes, in the host's memory.
 std::vector<Bytes> trained(const Machine &machine, const Optimizer &optimizer, const Form &form, std::uint32_t status,
                            bool alone) {
   Device &device = *machine.device;
@@ -128,7 +129,7 @@ TEST_P(UpdateKernel, SeveralParametersTakeTheStepThatEachWouldAlone) {
   const Optimizer optimizer;
   std::vector<std::int64_t> elements = {1003, 0, 4, 5000, 33};
   for (int i = 0; i < 40; ++i) elements.push_back(i + 1);
-  // Each parameter's arrays after three steps.
+  // The arrays of each parameter after three steps.
   const auto trained = [&](const std::vector<std::int64_t> &counts) {
     const auto kernel = device.compile_update({.optimizer = optimizer, .elements = counts});
     Arena arena(machine);
@@ -242,7 +243,7 @@ TEST_P(AccumulateKernel, StartsAnewAddsWithWeightsAndLeavesOutWhatWeighsNothing)
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], 3 * first[i] + 0.5 * second[i], 1e-6);
 }
 
-// x goes up by one queue, is doubled by another and comes back by a third, which events alone keep in order.
+// One queue brings x up, another doubles it, a third brings it back. Only events keep them in order.
 TEST_P(Queues, EventsOrderWhatRunsBesideEachOther) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;
@@ -288,7 +289,7 @@ TEST_P(Queues, EventsOrderWhatRunsBesideEachOther) {
     for (std::size_t j = 0; j < kElements; ++j) ASSERT_EQ(back[i][j], 2 * there[i][j]) << "round " << i;
 }
 
-// On the emulator alone: nothing runs, and no memory is touched.
+// Only the emulator can test this: nothing runs, and no memory is touched.
 TEST(CudaGrid, OfMoreBlocksThanADeviceCountsIsRefused) {
   Device &device = *contenders()[1].ways[0].machine->device;
   const Type lines{DType::f32, {std::int64_t{1} << 31, 1}};
@@ -304,7 +305,7 @@ TEST(CudaGrid, OfMoreBlocksThanADeviceCountsIsRefused) {
   }
 }
 
-// y = x + x, on whatever memory.
+// y = x + x, in any memory.
 struct Doubling {
   explicit Doubling(Device &device) : kernel(device.compile({node, {type, type}, {type}})) {}
   std::vector<float> run(Device &device, void *x, void *y) const {
@@ -352,7 +353,7 @@ TEST_P(Queues, KernelsThatAreGivenMemoryOfTheHostAreRefused) {
   EXPECT_EQ(doubling.run(device, x, y), twos) << "and the device goes on";
 }
 
-// On the emulator alone.
+// Only the emulator can test this.
 TEST(CudaMemory, ThatIsFullRefusesWhatItIsAskedForAndFirstLaunches) {
   Device &device = *contenders()[1].ways[0].machine->device;
   const Doubling doubling(device);

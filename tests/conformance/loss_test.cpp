@@ -33,7 +33,7 @@ TEST_P(CrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
       }
 }
 
-// Logits of -inf are classes that cannot be; a row may begin with many.
+// A logit of -inf rules its class out. A row may begin with many.
 TEST_P(CrossEntropyKernel, ClassesThatCannotBeCountForNothing) {
   std::vector<double> logits = random_floats({5, 700}, 1, -8, 8).doubles();
   for (std::size_t i = 0; i < logits.size(); ++i)
@@ -80,7 +80,7 @@ TEST_P(LinearCrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
           }
 }
 
-// What a loss is multiplied by before it is differentiated is in the gradients before they are rounded.
+// The factor on a loss multiplies its gradients before they are rounded.
 TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
   for (double dloss : {1.0, -0.3, 8.0})
     for (bool bias : {false, true}) {
@@ -89,7 +89,7 @@ TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
       node.inputs.push_back(floats({}, {dloss}));
       expect_reference(node);
     }
-  OneNode tiny = linear({37, 16, 50}, true, "mean", true, false);  // gone, were it multiplied after
+  OneNode tiny = linear({37, 16, 50}, true, "mean", true, false);  // it would vanish if the factor came after rounding
   for (Array *operand : {&tiny.inputs[0], &tiny.inputs[1]}) {
     std::vector<double> values = operand->doubles();
     for (double &value : values) value *= 1e-7;
@@ -101,7 +101,7 @@ TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
 }
 
 TEST_P(LinearCrossEntropyKernel, SlicesAddUpToTheWhole) {
-  for (bool trans_w : {true, false})  // four slices, the last one short; narrow two blocks, of three and of one
+  for (bool trans_w : {true, false})  // four slices, the last short; narrow types two blocks, of 3 and of 1
     expect_reference(linear({200, 2, 270'001}, trans_w, "mean", true, true));
 }
 
@@ -113,7 +113,7 @@ TEST_P(LinearCrossEntropyKernel, FrozenWeightsCostNoGradient) {
   expect_reference(node);
 }
 
-// A loss that goes on, times a number or beside a penalty, is made by the forward node: only its gradients are wanted.
+// If a loss is scaled or joined with a penalty, the forward node makes it, and only its gradients are wanted here.
 TEST_P(LinearCrossEntropyKernel, ALossThatNobodyReadsIsNotWritten) {
   for (const char *reduction : {"mean", "sum"})
     for (bool bias : {false, true}) {

@@ -66,10 +66,10 @@ TEST_P(MatMulKernel, IsTheReferenceByEachOfItsAlgorithmsAndHasTheBitsOfEachTwice
   }
 }
 
-// Its sums meet the bias in float32 and are rounded once, as those of a product with the bias in it are.
+// The sums meet the bias in float32 and are rounded once, like those of a product that has the bias inside.
 TEST(CudaMatMul, AddsItsBiasApartWhereTheLibraryCannot) {
   const auto product = [](std::size_t depth) {
-    std::vector<double> x(6 * depth), w(depth * 4);  // what is beyond a depth of 8 is 0
+    std::vector<double> x(6 * depth), w(depth * 4);  // values beyond a depth of 8 are 0
     for (std::size_t i = 0; i < 6; ++i)
       for (std::size_t l = 0; l < 8; ++l) x[i * depth + l] = std::sin(0.3 * double(8 * i + l + 1));
     for (std::size_t l = 0; l < 8; ++l)

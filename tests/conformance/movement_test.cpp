@@ -79,7 +79,7 @@ Attributes slice_attributes(const Cut &cut) {
   return {{"starts", cut.starts}, {"ends", cut.ends}, {"axes", cut.axes}, {"steps", cut.steps}};
 }
 
-// Runs, and where they begin, that are whole units of 16, 8, 4 and 2 bytes, and those that are not.
+// Runs with lengths and starts that are whole units of 16, 8, 4 and 2 bytes, and others.
 TEST_P(SliceKernel, RunsOfEveryWidth) {
   for (std::int64_t unit : {1, 2, 3, 4, 8, 16})
     for (std::int64_t first : {0, 1, 2, 4, 8, 16})

@@ -1,4 +1,4 @@
-// A step that is recorded and replayed is the step that is issued, bit for bit, but for its numbers.
+// A replayed step does what the issued step does, bit for bit, with its own numbers.
 #include <cmath>
 
 #include "conformance/arena.h"
@@ -12,8 +12,8 @@ PROTRAIN_FAMILY(Recordings);
 
 using backend::Device;
 
-// Weights come up; what dropout leaves of a wave is added to a sum, which an update takes for their gradient; they go
-// down again. Events alone keep the queues in order.
+// A small step: weights come up, dropout thins a wave, the result is added to a sum, an update takes the sum for a
+// gradient, and the weights go down again. Only events keep the queues in order.
 class SmallStep {
  public:
   explicit SmallStep(const Machine &machine) : device_(*machine.device) {
@@ -38,13 +38,13 @@ class SmallStep {
     step(device_, [this] { append(); });
   }
   std::unique_ptr<backend::Recording> record(bool timed = true) {
-    scalars_ = of_step(77);  // those of no step there is
+    scalars_ = of_step(77);  // numbers of no real step
     return device_.record_step([](void *self) { static_cast<SmallStep *>(self)->append(); }, this, timed);
   }
   void replay(backend::Recording &recording, int t) { device_.replay_step(recording, of_step(t)); }
 
   static constexpr std::size_t kEvents = 4;
-  std::vector<float> weights = wave(0.7, kCount);  // of the host
+  std::vector<float> weights = wave(0.7, kCount);  // in the host's memory
 
  private:
   struct Work {
@@ -61,7 +61,7 @@ class SmallStep {
     work_.push_back({device_.compile({node, std::vector<Type>(operands, type), {type}}), inputs, outputs});
   }
 
-  // Sums begin anew at odd steps.
+  // Odd steps begin new sums.
   backend::StepScalars of_step(int t) const {
     backend::StepScalars scalars = numbers(optimizer_, t);
     scalars.micro_batch = static_cast<std::uint64_t>(t + 1) % 2;
@@ -89,7 +89,7 @@ class SmallStep {
   backend::StepScalars scalars_;
 };
 
-// What steps 1 to 5 leave; those after the first replayed where `recorded`.
+// The weights after steps 1 to 5. `recorded`: steps after the first are replayed.
 std::vector<float> trained(const Machine &machine, bool recorded) {
   SmallStep small(machine);
   small.issue(1);
@@ -142,7 +142,7 @@ TEST_P(Recordings, TellWhenTheirEventsWereOverInEachReplay) {
   }
 }
 
-// The same step; its events keep the times of the step before.
+// An untimed replay does the same step, and its events keep the times of the step before.
 TEST_P(Recordings, RecordNoTimesThatNobodyWants) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;
@@ -168,7 +168,7 @@ TEST_P(Recordings, RecordNoTimesThatNobodyWants) {
   EXPECT_EQ(small.weights, issued);
 }
 
-// Steps of two recordings, and steps that are issued, in turn: each has its own numbers.
+// Steps of two recordings and issued steps in turn: each has its own numbers.
 TEST_P(Recordings, StandBesideEachOtherAndBesideStepsThatAreIssued) {
   const Machine &machine = *GetParam()->ways[0].machine;
   if (!machine.device->info().asynchronous) return;
@@ -184,7 +184,7 @@ TEST_P(Recordings, StandBesideEachOtherAndBesideStepsThatAreIssued) {
   EXPECT_EQ(small.weights, issued);
 }
 
-// The device says why, and goes on.
+// The device gives a reason and goes on.
 TEST_P(Recordings, AreRefusedWithoutHarm) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;
@@ -207,7 +207,7 @@ TEST_P(Recordings, AreRefusedWithoutHarm) {
   EXPECT_EQ(refusal_of([](void *) { fail(Code::device, "adder", "it cannot count"); }), "it cannot count");
   device.reserve_events(1);
   EXPECT_NE(refusal_of([](void *self) { static_cast<Device *>(self)->wait(Queue::compute, 0); }),
-            "");  // none of its own
+            "");  // an event that the recording does not own
   EXPECT_EQ(trained(machine, false), issued);
   if (GetParam()->name != "emulated") return;
   emulation::refuse_captures(true);

@@ -36,7 +36,7 @@ const Case kCases[] = {
     {{20011, 5}, {0}},     // blocks of more than the least length
     {{4, 2053}, {0}},      // few rows, several pieces
     {{3, 67, 1031}, {1}},  // two blocks for each result
-    {{1037, 96}, {0}},     // a bias' gradient, by packs
+    {{1037, 96}, {0}},     // gradient of a bias, by packs
     {{70, 3, 520}, {0, 1}},
     {{2, 72}, {0}},
 };

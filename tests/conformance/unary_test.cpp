@@ -83,8 +83,8 @@ TEST_P(UnaryKernel, GradientsMatchTheReference) {
                         {random_floats({5, 1031}, 2), random_floats({5, 1031}, 3, op.low, op.high)}});
 }
 
-// Small results are as exact as large ones: within a step of the type, where other tests take the error over 1 at
-// least.
+// Small results are as exact as large ones: the error is within a step of the type. Other tests divide the error by at
+// least 1.
 TEST_P(UnaryKernel, ActivationsInNarrowTypesKeepTheirTails) {
   const Attributes tanh = {{"approximate", std::string("tanh")}};
   const Contender::Way &way = GetParam()->ways[0];

@@ -1,4 +1,4 @@
-// Bytes that may be an ONNX file: opened, prepared and differentiated, with external data in reach.
+// Bytes that may be an ONNX file. They are opened, prepared and differentiated, with external data in reach.
 #include "fuzz/differentiate.h"
 
 using namespace protrain;

@@ -1,5 +1,5 @@
-// The equations, with figures worked out by hand; numbers are those of the paper. Layers take 3 s forward and 5
-// backward, a weight 1 s up and 2 down, its update 1 s on the host and half a second on the device.
+// The equations, with figures worked out by hand; numbers of equations are the paper's. Layers take 3 s forward and 5 s
+// backward, a weight 1 s up and 2 s down, its update 1 s on the host and half a second on the device.
 #include "plan/cost.h"
 
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@ namespace protrain::plan {
 namespace {
 
 constexpr double kOutside = 2 * Layers::kHead;
-constexpr double kSlack = 5e-3;  // the closed form may prefer what moves less by as much, relative
+constexpr double kSlack = 5e-3;  // relative; the closed form may favour plans that move less by this much
 
-// A model of three layers, a chunk each.
+// A model of three layers, one chunk each.
 class Priced {
  public:
   explicit Priced(const Choice &base = {}, const std::function<void(profile::Profile &, Terms &)> &change = nullptr)
@@ -74,33 +74,33 @@ TEST(Chunking, OfWhatIsFrozenHasNoStateNoGradientAndNoUpdate) {
 }
 
 TEST(CostModel, CountsComputeAndTheDevicesOptimizerWhereAllPersists) {
-  // Updates are part of backward there: 3 x 3 + 3 x (5 + 0.5).
+  // Updates are part of backward here: 3 x 3 + 3 x (5 + 0.5).
   expect_seconds(Priced().seconds(3, 0, 0), kOutside + 25.5);
 }
 
 TEST(CostModel, HidesTransfersBehindComputeInForward) {
-  // Eq. 3: nothing hides the first fetch (1), each other runs beside the 3 s of the chunk before it; then the last
-  // chunk's own 3. Eq. 5: all is still there, 5 s hide the 2 s of a gradient.
+  // Eq. 3: nothing hides the first fetch (1); each other fetch runs beside the 3 s of the chunk before it; the last
+  // chunk's own 3 s follow. Eq. 5: every chunk is still there, and 5 s hide the 2 s of a gradient.
   expect_seconds(Priced().seconds(0, 3, 3), kOutside + (1 + 3 + 3 + 3) + 15);
 }
 
 TEST(CostModel, CountsTransfersThatComputeCannotHide) {
-  // A fetch of 8 s: eq. 3 is 8 + 8 + 8 + 3. Eq. 5 with three buffers fetches nothing, with two only the first chunk,
-  // beside the backward of the second.
+  // A fetch takes 8 s, so eq. 3 is 8 + 8 + 8 + 3. In eq. 5 three buffers need no fetch; two need only the first
+  // chunk's, beside the backward of the second.
   const Priced priced({}, kSlowUpload);
   expect_seconds(priced.seconds(0, 3, 3), kOutside + 27 + 15);
   expect_seconds(priced.seconds(0, 3, 2), kOutside + 27 + 5 + 8 + 5);
 }
 
 TEST(CostModel, FetchesNothingThatPersists) {
-  // Chunk 0 stays, with its update in its own backward; chunks 1 and 2 have one buffer more than they need, so that
-  // nothing comes twice.
+  // Chunk 0 stays, with its update in its own backward. Chunks 1 and 2 have one buffer more than they need, so nothing
+  // comes twice.
   const Priced priced({}, kSlowUpload);
   expect_seconds(priced.seconds(1, 2, 2), kOutside + (0 + 8 + 8 + 3) + (5.5 + 5 + 5));
 }
 
 TEST(CostModel, WaitsForTheHostsOptimizerWhereItIsSlower) {
-  // 3 x 20 s on the host against 25 of forward and backward, which hides less than one: two are deferred.
+  // The host takes 3 x 20 s, forward and backward 25 s. Backward hides less than one update, so two are deferred.
   const Priced priced({}, [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 20; });
   expect_seconds(priced.seconds(0, 3, 3), kOutside + 60);
   EXPECT_EQ(priced.model->estimate(0, 3, 3).n_deferred, 2);
@@ -117,7 +117,7 @@ TEST(CostModel, HidesTheHostsOptimizerBehindBackwardAloneWhereNoUpdateCanBeDefer
 }
 
 TEST(CostModel, HidesNothingWithOneBuffer) {
-  // Forward and backward fetch each chunk while nothing is computed: six fetches more than compute.
+  // Forward and backward fetch each chunk while nothing is computed: six fetches in addition to compute.
   for (const double upload : {1.0, 1 / 8.0}) {
     const Priced priced({}, [&](profile::Profile &machine, Terms &) { machine.upload = upload * Layers::kWeight; });
     EXPECT_GE(priced.seconds(0, 3, 1), kOutside + 9 + 15 + 6 / upload);
@@ -131,13 +131,13 @@ TEST(CostModel, ComputesForwardAgainInTheBackwardOfBlocksThatRecompute) {
 }
 
 TEST(CostModel, MovesStateWhereTheDeviceUpdatesWhatTheHostHolds) {
-  // Two moments go up in 2 s, weight and moments go down in 6, which is longer than a layer's backward of 5.5.
+  // Two moments go up in 2 s. Weight and moments go down in 6 s, longer than a layer's backward of 5.5 s.
   expect_seconds(Priced({.n_device_update = -1}).seconds(0, 3, 3), kOutside + 10 + 3 * 6);
 }
 
 TEST(CostModel, SharesTheUpdatesBetweenHostAndDevice) {
-  // A host at a fifteenth of its rate takes 15 s a chunk. One of three chunks on the device leaves it 30 s; two leave
-  // it 15, less than backward.
+  // A host at a fifteenth of its rate takes 15 s a chunk. With one of three chunks on the device it takes 30 s; with
+  // two 15 s, less than backward.
   const auto slow = [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 15; };
   expect_seconds(Priced({.n_device_update = 0}, slow).seconds(0, 3, 3), kOutside + 45);
   expect_seconds(Priced({.n_device_update = 1}, slow).seconds(0, 3, 3), kOutside + 30);
@@ -147,7 +147,7 @@ TEST(CostModel, SharesTheUpdatesBetweenHostAndDevice) {
 }
 
 TEST(CostModel, BringsWhatRestsOnDiskThroughIt) {
-  // A chunk is read for forward in 4 s; for the host's update weight and moments are read in 12 and written in 24.
+  // A chunk is read in 4 s for forward. For the host's update, weight and moments are read in 12 s and written in 24 s.
   EXPECT_GE(Priced().seconds(0, 0, 3), 3 * (4 + 12 + 24));
   EXPECT_GT(Priced().seconds(0, 0, 3), Priced().seconds(0, 3, 3));
 }
@@ -156,10 +156,10 @@ TEST(CostModel, RunsEverythingButTheDiskInTurnWhereCoresAreShared) {
   const auto shared = [](profile::Profile &machine, Terms &terms) {
     machine.shares_cores = machine.shares_memory = terms.shared_memory = true;
   };
-  // Memory is one, so nothing moves either: compute and the optimizer.
+  // Memory is shared, so nothing moves either: compute and the optimizer remain.
   expect_seconds(Priced({.n_device_update = -1}, shared).seconds(3, 0, 0), kOutside + 25.5);
   const auto apart = [](profile::Profile &machine, Terms &) { machine.shares_cores = true; };
-  // Fetch 1 s each, gradient down 2 s, update 1 s, all in compute's place: 9 + 3 and 3 x (5 + 2 + 1).
+  // Everything runs in compute's place: fetch 1 s each, gradient down 2 s, update 1 s: 9 + 3 and 3 x (5 + 2 + 1).
   expect_seconds(Priced({}, apart).seconds(0, 3, 3), kOutside + 12 + 24);
 }
 
@@ -211,29 +211,29 @@ TEST(CostModel, IsNeverFasterOnDiskThanOnTheHost) {
 }
 
 TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
-  // Eq. 8 to 11. In the last layer's backward: three times what is saved and passed on, and its own transients.
+  // Eq. 8 to 11. The last layer's backward holds what three layers save and pass on, and its own transients.
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream), transient = Layers::kWeight + Layers::kStream;
-  const std::uint64_t state = 3 * Layers::kWeight;  // of one chunk, with its weights
+  const std::uint64_t state = 3 * Layers::kWeight;  // of one chunk, weights included
   EXPECT_EQ(Priced().bytes(3, 0, 0), (Bytes{kept + transient + 3 * state, 0, 0}));
-  // A gradient on its way to the host, and two buffers.
+  // The device also holds a gradient on its way to the host, and two buffers.
   EXPECT_EQ(Priced().bytes(1, 2, 2),
             (Bytes{kept + transient + state + Layers::kWeight + 2 * Layers::kWeight, 2 * state, 0}));
   EXPECT_EQ(Priced().bytes(1, 1, 2)[Tier::host], state);
   EXPECT_EQ(Priced().bytes(1, 1, 2)[Tier::disk], state);
-  // The device's optimizer has moments there too.
+  // The device's optimizer adds moments there.
   EXPECT_EQ(Priced({.n_device_update = -1}).bytes(1, 2, 2)[Tier::device],
             Priced().bytes(1, 2, 2)[Tier::device] + 2 * Layers::kWeight);
-  // With the barrier gradients rest with their chunk.
+  // In barrier order gradients rest with their chunk.
   EXPECT_EQ(Priced({.order = OptimizerOrder::barrier}).bytes(1, 2, 2)[Tier::host], 2 * (state + Layers::kWeight));
 }
 
 TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream);
   const std::uint64_t all = Priced().bytes(3, 0, 0)[Tier::device];
-  // The last block's own is there again in its backward, and so are the streams between blocks.
+  // The last block's own values are back in its backward, and so are the streams between blocks.
   EXPECT_EQ(Priced({.n_checkpoint = 2}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
   EXPECT_EQ(Priced({.n_checkpoint = 3}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
-  // What swaps goes to the host, and the second is back while the third is in backward.
+  // Swapped values go to the host. The second block's are back while the third is in backward.
   EXPECT_EQ(Priced({.n_swap = 2}).bytes(3, 0, 0), (Bytes{all - Layers::kInner, 2 * Layers::kInner, 0}));
   EXPECT_GT(all, kept);
 }
@@ -249,7 +249,7 @@ TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
   for (int selective = 1; selective <= 3; ++selective) {
     const Estimate less = CostModel(chunking, {.n_selective = selective}, 0).estimate(3, 0, 0);
     expect_seconds(less.seconds, all.seconds + 0.25 * selective);
-    // The last block's own are there again in its backward.
+    // The last block's cheap values are back in its backward.
     const auto gone = static_cast<std::uint64_t>(std::min(selective, 2)) * (Layers::kInner / 4);
     EXPECT_EQ(less.bytes[Tier::device], all.bytes[Tier::device] - gone);
   }

@@ -7,7 +7,7 @@
 namespace protrain::plan {
 namespace {
 
-// One product (M x K) by (K x N), and a Reshape of what comes of it.
+// One product (M x K) by (K x N), and a Reshape of its result.
 struct Product {
   explicit Product(DType dtype = DType::f32) {
     a = graph.add_value({.name = "a", .type = {dtype, {kM, kK}}, .origin = graph::Origin::input});
@@ -57,7 +57,7 @@ TEST(Durations, TakesProductsInBfloat16AtTheirOwnRateAndHalfTheTraffic) {
   profile.device_bandwidth = 10;
   EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {}).run(kMatMul), 2 * Product::kElements / 10 + 0.5);
   profile = machine();
-  profile.bf16_flops = 0;  // not known: no slower than float32
+  profile.bf16_flops = 0;  // unknown: no slower than float32
   EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {}).run(kMatMul), Product::kFlops / 1000 + 0.5);
 }
 
@@ -84,7 +84,7 @@ TEST(Durations, MovesAtTheRateOfTheWay) {
   EXPECT_DOUBLE_EQ(durations.move(Tier::device, Tier::host, 100), 2);
   EXPECT_DOUBLE_EQ(durations.move(Tier::disk, Tier::host, 100), 5);
   EXPECT_DOUBLE_EQ(durations.move(Tier::host, Tier::disk, 100), 10);
-  // Reads and writes the same memory.
+  // A copy reads and writes the same memory.
   EXPECT_DOUBLE_EQ(durations.move(Tier::device, Tier::device, 100), 200 / 1e6);
   EXPECT_DOUBLE_EQ(durations.move(Tier::host, Tier::host, 100), 1);
 }
@@ -97,13 +97,13 @@ TEST(Durations, MovesBetweenDeviceAndDiskAtTheRateOfTheSlowerWay) {
   profile.disk_read = profile.disk_write = 1000;
   EXPECT_DOUBLE_EQ(Durations(profile, graph, {}).move(Tier::disk, Tier::device, 100), 1);
   EXPECT_DOUBLE_EQ(Durations(profile, graph, {}).move(Tier::device, Tier::disk, 100), 2);
-  profile.shares_memory = true;  // the disk's alone
+  profile.shares_memory = true;  // only the disk's time
   EXPECT_DOUBLE_EQ(Durations(profile, graph, {}).move(Tier::disk, Tier::device, 100), 0.1);
   EXPECT_DOUBLE_EQ(Durations(profile, graph, {}).move(Tier::device, Tier::disk, 100), 0.1);
 }
 
 TEST(Durations, CountsTwentyEightBytesForEachElementThatAdamwUpdatesInFloat32) {
-  // Gradient in, weight and two moments in and out.
+  // The gradient comes in; weight and two moments go in and out.
   const Product product;
   const profile::Profile profile = machine();
   const Durations durations(profile, product.graph, {.state = 8});
@@ -114,7 +114,7 @@ TEST(Durations, CountsTwentyEightBytesForEachElementThatAdamwUpdatesInFloat32) {
 }
 
 TEST(Durations, CountsTwentySixBytesForEachElementThatAdamwUpdatesInBfloat16) {
-  // Gradient in; upper and lower half of the weight and two moments in and out.
+  // The gradient comes in; both planes of the weight and two moments go in and out.
   const Product product(DType::bf16);
   const profile::Profile profile = machine();
   EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {.state = 10}).update(Tier::device, 0, 2 * 25), 26 * 25 / 100.0);

@@ -1,4 +1,4 @@
-// The text form of plans, and what the four integers expand to.
+// The text form of plans, and the expansion of the four integers.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -58,7 +58,7 @@ TEST(PlanText, ComesBackAsThePlanItWasMadeOf) {
   std::mt19937 random(3);
   for (int i = 0; i < 200; ++i) {
     const Plan plan = random_plan(graph, random);
-    // What is absent is taken from the base: nothing may be.
+    // The base supplies what is absent, and everything may be absent.
     const Choice other{.n_persist = 2, .n_buffer = 9, .n_swap = 1, .n_device_update = -1, .shared_memory = i % 2 == 0};
     EXPECT_EQ(from_json(to_json(plan), graph, other), plan) << to_json(plan);
   }
@@ -89,7 +89,7 @@ TEST(PlanText, SpreadsWhatTheDeviceUpdatesAmongTheOthers) {
       text += chunk.update == Tier::device ? 'd' : 'h';
     return text;
   };
-  EXPECT_EQ(places(""), "dhhhhh");  // the first persists
+  EXPECT_EQ(places(""), "dhhhhh");  // the first chunk persists
   EXPECT_EQ(places(R"(, "n_device_update": 1)"), "dhhhhd");
   EXPECT_EQ(places(R"(, "n_device_update": 2)"), "dhhdhd");
   EXPECT_EQ(places(R"(, "n_device_update": 9)"), "dddddd");
@@ -111,7 +111,7 @@ TEST(PlanText, SpreadsWhatIsDeferredAmongTheHostsUpdates) {
 }
 
 TEST(PlanText, TakesSizesInWords) {
-  // Each block is 64 bytes, and at a block border a chunk ends that is half full.
+  // Each block has 64 bytes, and a chunk that is half full ends at a block border.
   EXPECT_EQ(from_json(R"({"chunk_bytes": "1KiB"})", graph_of(32), {}).chunks.size(), 4u);
 }
 
@@ -179,7 +179,7 @@ TEST(PlanText, ThatDoesNotFitTheModelIsRefusedAsWrong) {
 
 TEST(Expansion, SpreadsSwapsAmongRecomputationsAsThePaperDoes) {
   const Plan plan = expand(graph_of(8), {.n_swap = 2, .n_checkpoint = 4});
-  // Of eight blocks, counted from 1: the first and the fourth swap, 2, 3, 5 and 6 recompute.
+  // Eight blocks, counted from 1: the first and the fourth swap; 2, 3, 5 and 6 recompute.
   EXPECT_EQ(plan.blocks, (std::vector<BlockMode>{swap, recompute, recompute, swap, recompute, recompute, keep, keep}));
 }
 

@@ -1,5 +1,5 @@
-// A training graph of equal layers whose times and bytes are round numbers, for figures that are worked out by hand.
-// Nothing of it is ever computed: operators are names, their seconds stand in the machine's profile.
+// A training graph of equal layers with round times and bytes, for figures worked out by hand. Nothing of it is ever
+// computed: operators are mere names, and the machine's profile has their seconds.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace protrain::plan {
 
-// Each layer is a block of one weight: h' = layer(h, w), and `inner` for its own backward. Seconds: layers take 3
-// forward and 5 backward, what is outside of them 1 forward and 1 backward.
+// Each layer is a block with one weight: h' = layer(h, w), and `inner` for its own backward. Layers take 3 s forward
+// and 5 s backward; nodes outside of them take 1 s forward and 1 s backward.
 class Layers {
  public:
   static constexpr std::uint64_t kWeight = 4096, kStream = 512, kInner = 1024;  // bytes
@@ -43,10 +43,10 @@ class Layers {
     terms.capacity = {1ull << 40, 1ull << 40, 1ull << 40};
   }
 
-  // A weight moves up in 1 s and down in 2, off the disk in 4 and onto it in 8; the optimizer takes 1 s for one on the
-  // host and half of that on the device. Everything may overlap.
+  // A weight moves up in 1 s and down in 2 s, off the disk in 4 s and onto it in 8 s. The optimizer takes 1 s per
+  // weight on the host and half of that on the device. Everything may overlap.
   profile::Profile machine() const {
-    const double weight = kWeight, traffic = weight * 7;  // gradient, weight twice, two moments twice
+    const double weight = kWeight, traffic = weight * 7;  // the gradient, the weight twice, two moments twice
     return {.fp32_flops = 1,
             .device_bandwidth = 1,
             .device_optimizer = 2 * traffic,

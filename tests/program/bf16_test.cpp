@@ -1,4 +1,4 @@
-// State and pieces where weights are bfloat16: two planes of a master weight, arrays of several element sizes.
+// State and pieces with bfloat16 weights: two planes of a master weight, arrays of several element sizes.
 #include <algorithm>
 
 #include "hand_built.h"
@@ -13,7 +13,7 @@ using plan::OptimizerOrder;
 
 constexpr std::uint64_t kHalf = 2;  // bytes of a bfloat16
 
-// AdamW; everything but the loss is bfloat16.
+// AdamW with everything but the loss in bfloat16.
 struct InBf16 : TwoBlocks {
   InBf16() {
     for (std::size_t i = 0; i < graph.value_count(); ++i)
@@ -38,7 +38,7 @@ TEST(Bf16State, IsTheUpperPlaneTheLowerPlaneAndTheMoments) {
   EXPECT_EQ(optimizer_arrays(DType::f16, 2), (std::vector<OptimizerArray>{{"master", 4}, {"moment1"}, {"moment2"}}));
 }
 
-// 64 elements: no array needs padding.
+// A parameter has 64 elements, so no array needs padding.
 TEST(Bf16State, TakesTwelveBytesForAParameterThatIsTrainedAndTwoForAFrozenOne) {
   graph::Graph graph;
   const ValueId w = add(graph, "w", graph::Origin::parameter, {64}, DType::bf16);
@@ -83,7 +83,7 @@ TEST(Bf16State, HoldsGradientsAsTheyAreMadeAndSumsInFloat32) {
   EXPECT_EQ(bytes(model.state(plan)), 64 * sizeof(float));
 }
 
-// 16 elements; a piece of the disk is 16 bytes, 8 elements of a plane and 4 of a moment.
+// A weight has 16 elements. A piece of the disk has 16 bytes: 8 elements of a plane, 4 of a moment.
 TEST(Bf16Pieces, AreTheSameElementsOfEveryArrayAndWholePiecesOfTheDisk) {
   const InBf16 model;
   for (const bool shared : {false, true})

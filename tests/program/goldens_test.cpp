@@ -1,5 +1,5 @@
-// Programs of two small blocks, one for each thing that a plan can ask for, as they are to be read: tests/fixtures/
-// programs.
+// Golden Programs of two small blocks, one for each thing that a plan can ask for, in the text form that a reader sees:
+// tests/fixtures/programs.
 #include "hand_built.h"
 
 namespace protrain::program {
@@ -77,7 +77,7 @@ TEST(Goldens, DeferredUpdatesCanRunAlone) {
   expect_sound_golden("settlement", model, model.lowered(settlement(model.step()), plan));
 }
 
-// Both gradients' norms are one node's: what follows it is one check, and one update for each place.
+// One node makes both gradients' norms, so one check follows, and one update for each place.
 TEST(Goldens, ParametersWhoseNormsAreMadeAtOnceAreUpdatedTogether) {
   TwoBlocks model;
   model.norm_at_once();

@@ -1,4 +1,4 @@
-// Graphs made by hand, and the Programs made of them. Nothing here is ever computed: operators are names.
+// Hand-made graphs and the Programs made of them. Nothing here is ever computed: operators are mere names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline graph::ValueId run(graph::Graph &graph, const std::string &op, std::vecto
 
 using test::code_of;
 
-// Programs as text files; PROTRAIN_WRITE_GOLDEN=1 writes them anew, to be read before they are committed.
+// Compares a Program with a text file. PROTRAIN_WRITE_GOLDEN=1 writes the file anew; read it before you commit it.
 inline void expect_golden(const std::string &name, const std::string &text) {
   const std::string path = std::string(PROTRAIN_FIXTURES) + "/programs/" + name + ".txt";
   if (std::getenv("PROTRAIN_WRITE_GOLDEN") != nullptr) std::ofstream(path) << text;
@@ -41,8 +41,8 @@ inline void expect_golden(const std::string &name, const std::string &text) {
   EXPECT_EQ(text, golden.str());
 }
 
-// Two blocks of one weight each: h = h + tanh(h * w). tanh is what a block makes for its own backward, h crosses the
-// border between blocks.
+// Two blocks with one weight each: h = h + tanh(h * w). A block makes tanh for its own backward; h crosses the border
+// between blocks.
 struct TwoBlocks {
   TwoBlocks() {
     const graph::ValueId x = add(graph, "x", graph::Origin::input, {kElements});
@@ -74,7 +74,7 @@ struct TwoBlocks {
     graph.set_nodes(std::move(nodes));
   }
 
-  // Each weight is a chunk.
+  // A plan in which each weight is a chunk.
   plan::Plan plan(Tier tier, plan::BlockMode mode, plan::OptimizerOrder order = plan::OptimizerOrder::overlap) const {
     plan::Plan plan{
         .n_buffer = 1, .order = order, .slack = 1, .chunks = plan::cut_chunks(graph, 64), .blocks = {mode, mode}};
@@ -97,7 +97,7 @@ struct TwoBlocks {
 
   graph::Graph graph;
   graph::ValueId loss, norm;
-  std::vector<graph::ValueId> stream, tanh;              // what enters each block, and its last output
+  std::vector<graph::ValueId> stream, tanh;              // input of each block, and the last output
   std::vector<graph::ValueId> gradients{2}, squared{2};  // per block
 
  private:

@@ -112,7 +112,7 @@ TEST(Verify, FindsAWriteOverTheState) {
 TEST(Verify, DemandsAWaitBetweenQueues) {
   Example example;
   Program program = example.lowered();
-  program.instructions[1].queue = Queue::comm;  // reads what the compute queue wrote, and nothing makes it wait
+  program.instructions[1].queue = Queue::comm;  // it reads what the compute queue wrote, without a wait
   EXPECT_EQ(code_of([&] { verify(program); }), Code::internal);
   program.instructions[1].waits = {0};
   program.instructions[2].waits = {1};
@@ -126,7 +126,7 @@ TEST(Verify, SeesOrderThroughAChainOfWaits) {
   program.instructions[1].waits = {0};
   program.instructions[2].queue = Queue::download;
   program.instructions[2].waits = {1};
-  program.instructions[3].waits = {2};  // after 1 as well, through 2
+  program.instructions[3].waits = {2};  // implies 1
   EXPECT_NO_THROW(verify(program));
   program.instructions[3].waits = {};
   EXPECT_EQ(code_of([&] { verify(program); }), Code::internal);

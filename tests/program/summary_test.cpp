@@ -11,7 +11,7 @@ namespace {
 
 constexpr Beside kAllBeside = {false, true, true, true, true, true};
 
-// Instructions whose queues, waits and spans are what the test says; they do nothing.
+// Instructions with the test's own queues, waits and spans; they do nothing.
 class Told {
  public:
   Told &ran(Kind kind, Queue queue, Span span, std::vector<std::size_t> waits = {}) {
@@ -121,7 +121,7 @@ TEST(Summary, CallsWhatLiesBeforeAndAfterComputeStartAndEndWhateverRanThen) {
 }
 
 TEST(Summary, MeasuresOverlapInTheTimeInWhichAnyOtherQueueIsBusy) {
-  // Others are busy from 10 to 50 (two of them from 20 to 30) and from 60 to 70; compute from 0 to 25 and from 45
+  // Other queues are busy from 10 to 50 (two of them from 20 to 30) and from 60 to 70; compute from 0 to 25 and from 45
   // to 60.
   const Summary summary = Told()
                               .computed({0, 25})

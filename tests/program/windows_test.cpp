@@ -31,7 +31,7 @@ TEST(Windows, LastFromTheFirstUseToTheLastWhereThereAreBuffersForAll) {
 TEST(Windows, GiveWayToTheChunkThatIsNeededSooner) {
   const std::vector<Window> stays = windows({{0, 5}, {1, 4}, {2, 3}}, 2);
   EXPECT_EQ(of_chunk(stays, 0).size(), 2u);  // the farthest one leaves and is fetched again
-  EXPECT_EQ(of_chunk(stays, 1).size(), 1u);  // what forward read last is what backward reads first
+  EXPECT_EQ(of_chunk(stays, 1).size(), 1u);  // backward first reads what forward read last
   EXPECT_EQ(of_chunk(stays, 2).size(), 1u);
 }
 

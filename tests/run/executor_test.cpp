@@ -1,4 +1,4 @@
-// What a step that does not reach its end leaves, and what it says.
+// Steps that do not reach their end: the state they leave and the errors they report.
 #include "run/executor.h"
 
 #include <gtest/gtest.h>
@@ -15,20 +15,21 @@ using program::Program;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// Half of the chunks rest on the host, one block recomputes: every kind of instruction but those of the disk.
+// A plan with every kind of instruction but those of the disk: half of the chunks rest on the host, one block
+// recomputes.
 plan::Plan plan_of(const graph::Graph &graph, plan::OptimizerOrder order) {
   return plan::expand(
       graph, {.n_persist = 2, .n_buffer = 1, .n_swap = 1, .n_checkpoint = 1, .chunk_bytes = 16 << 10, .order = order});
 }
 
-// A step at whose instructions something can happen.
+// A step that calls a function of the test as each instruction ends.
 class Step {
  public:
   explicit Step(plan::OptimizerOrder order)
       : bench(kModel, following(plan_of(training_graph(kModel), order), scratch_),
               std::make_unique<Watched>([this] { happen(over_++); })) {}
 
-  // Loads the session's Program and feeds it; `at` is called as each instruction ends, with its number.
+  // Loads the session's Program and feeds it. `at` is called with the number of each instruction that ends.
   void prepare(bool workers, std::function<void(std::size_t)> at) {
     bench.load(bench.program(), workers);
     bench.feed();
@@ -41,7 +42,7 @@ class Step {
     return error_of([&] { bench.step(); });
   }
 
-  // Everything that holds from step to step in memory.
+  // All bytes that hold from step to step in memory.
   std::vector<std::byte> state() {
     std::vector<std::byte> bytes;
     for (const Tier tier : {Tier::device, Tier::host}) {
@@ -130,7 +131,7 @@ TEST(Executor, ChangesNothingThatHoldsWhenItFailsBeforeTheCommit) {
   EXPECT_EQ(step.state(), before);
 }
 
-// Nothing is waited for but what events and workers say.
+// Only events and workers keep instructions in order here.
 TEST(Executor, LeavesTheSameBitsOnAnAsynchronousDevice) {
   const Trace expected = unlimited(kModel, 2);
   Draw draw(11);
@@ -145,7 +146,7 @@ TEST(Executor, LeavesTheSameBitsOnAnAsynchronousDevice) {
   }
 }
 
-// A step that the device can run by itself, on an asynchronous device that records.
+// A step that an asynchronous device can run and record by itself.
 class Recorded {
  public:
   explicit Recorded(
@@ -165,7 +166,7 @@ class Recorded {
   const Scratch scratch_;
 
  public:
-  Streams *streams;  // the bench's
+  Streams *streams;  // owned by the bench
   Bench bench;
 };
 
@@ -180,7 +181,7 @@ TEST(Executor, LeavesTheSameBitsWhereTheDeviceReplaysWhatTheFirstRunDid) {
   }
 }
 
-// Events and questions of each of `steps` steps, the first two of which are timed; all leave the bits they should.
+// Events recorded and asked for in each of `steps` steps, of which the first two are timed. Also checks the bits.
 std::vector<std::pair<int, int>> events_of_steps(Recorded &recorded, int steps) {
   std::vector<std::pair<int, int>> events;
   Trace trace;
@@ -210,7 +211,7 @@ TEST(Executor, RecordsNoEventAndAsksForNoneInARunThatIsNotTimed) {
 }
 
 TEST(Executor, RecordsOnlyTheEventsThatOthersWaitForInARunThatIsNotTimed) {
-  for (const Tier update : {Tier::device, Tier::host}) {  // replayed; issued
+  for (const Tier update : {Tier::device, Tier::host}) {  // device: replayed; host: issued
     plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::overlap);
     for (plan::Chunk &chunk : plan.chunks) chunk.update = update;
     Recorded recorded(kModel, plan);
@@ -323,7 +324,7 @@ TEST(Executor, SaysThatTheDeviceIsGoneWhereAReplayFails) {
   EXPECT_TRUE(error.facts.device_gone);
 }
 
-// What fails on the device comes out some time later.
+// An asynchronous device reports a failure some time later.
 TEST(Executor, SaysThatAnAsynchronousDeviceThatFailsIsGone) {
   Bench bench(kModel, {},
               std::make_unique<Streams>([](backend::Kernel &) { fail(Code::device, "adder", "it is gone"); }));
@@ -334,7 +335,7 @@ TEST(Executor, SaysThatAnAsynchronousDeviceThatFailsIsGone) {
   EXPECT_TRUE(error.facts.device_gone);
 }
 
-// Fails whatever is asked of it, and again when the step ends.
+// Every launch fails, and the end of the step fails too.
 class Gone final : public Forwarding {
  public:
   void run_step(void (*issue)(void *), void *argument) override {
@@ -356,7 +357,7 @@ TEST(Executor, SaysThatADeviceIsGoneThatFailedWithinTheStepAndAtItsEnd) {
   }
 }
 
-// Whatever is copied beside compute fails.
+// Copies beside compute fail.
 class Broken final : public Forwarding {
  public:
   void copy_alone(const backend::Copy &) override { fail(Code::device, "bus", "it is gone"); }

@@ -16,7 +16,7 @@ struct Line {
   std::vector<std::size_t> waits = {};
 };
 
-// A job that writes down which instruction began when; `act` is what each does meanwhile.
+// A job that notes the order in which instructions begin. `act` is the work of each.
 class Recorded final : public Job {
  public:
   explicit Recorded(
@@ -38,7 +38,7 @@ class Recorded final : public Job {
     act_(instruction);
   }
 
-  // As an executor does: workers' instructions are handed over, the others run here.
+  // Issues like an executor: workers get their instructions, the others run here.
   QueueWorkers::Outcome run(QueueWorkers &workers) {
     begun_.clear();
     workers.begin(*this);
@@ -84,7 +84,7 @@ std::string text_of(const std::exception_ptr &error) {
   return "";
 }
 
-// Slow enough for others to overtake where nothing holds them.
+// Sleeps long enough for others to overtake if nothing holds them.
 void dawdle() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
 TEST(QueueWorkers, RunTheInstructionsOfAQueueInTheirOrder) {
@@ -114,7 +114,7 @@ TEST(QueueWorkers, StartAnInstructionWhenItsWaitsAreOver) {
   EXPECT_EQ(early, 0);
 }
 
-// Each is over only once the other has begun.
+// Neither instruction ends before the other has begun.
 TEST(QueueWorkers, RunQueuesBesideEachOther) {
   std::atomic<int> begun = 0;
   Recorded job({{Queue::upload}, {Queue::download}}, [&](std::size_t) {
