@@ -251,7 +251,7 @@ inline std::vector<HostileFile> graph_cases() {
 
 inline std::vector<HostileFile> hostile_files() {
   std::vector<HostileFile> all;
-  for (const auto &cases : {file_cases(), version_cases(), tensor_cases(), graph_cases()})
+  for (const auto &cases : {format_cases(), limit_cases(), version_cases(), tensor_cases(), graph_cases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

@@ -30,7 +30,8 @@ TEST_P(Hostile, IsRefusedByName) {
 }
 
 const auto kCaseName = [](const testing::TestParamInfo<HostileFile> &info) { return std::string(info.param.name); };
-INSTANTIATE_TEST_SUITE_P(File, Hostile, testing::ValuesIn(test::file_cases()), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Format, Hostile, testing::ValuesIn(test::format_cases()), kCaseName);
+INSTANTIATE_TEST_SUITE_P(Limit, Hostile, testing::ValuesIn(test::limit_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Version, Hostile, testing::ValuesIn(test::version_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Tensor, Hostile, testing::ValuesIn(test::tensor_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Graph, Hostile, testing::ValuesIn(test::graph_cases()), kCaseName);
