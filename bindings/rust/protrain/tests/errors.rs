@@ -47,7 +47,7 @@ fn models_that_cannot_be_opened() -> Result<(), Error> {
     fails(Options::new()?.open(model()), Code::Shape, "");
     fails(options().set("memory", "64KiB")?.open(model()), Code::Budget, "");
     fails(options().set_path("plan", fixture("gpt2.json"))?.open(model()), Code::Format, "");
-    fails(options().set("device", "cuda:0")?.set("precision", "fp16")?.open(model()), Code::Unsupported, "precision");
+    fails(options().set("tf32", "on")?.open(model()), Code::Unsupported, "tf32");
     Ok(())
 }
 
