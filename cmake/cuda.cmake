@@ -44,7 +44,7 @@ foreach(source ${cuda_sources})
   endif()
 endforeach()
 # nvcc cannot compile fmt's checks at compile time.
-target_compile_options(protrain_cuda PRIVATE
+target_compile_options(protrain_cuda PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PROTRAIN_KERNEL_OPTIONS}>
   $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda --expt-relaxed-constexpr -diag-suppress=20208
     -DFMT_CONSTEVAL= -DFMT_USE_CONSTEXPR=1 -Xcompiler=-ffp-contract=off>)
 target_link_options(protrain_cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)

@@ -1,5 +1,13 @@
 # One static library per room of src/README.md, linked only to the rooms it may use.
 # The linker enforces the arrows, scripts/layers.py the includes.
+#
+# The compiler sees up to eight sources of a room at once: most of its time goes to headers and templates, which they
+# share. So names in unnamed namespaces must differ within a room. The preset asan compiles each source alone and without
+# precompiled headers, so it says which includes are missing.
+
+# Headers that most sources include.
+set(precompiled <algorithm> <array> <bit> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory> <numeric>
+                <optional> <set> <span> <string> <string_view> <utility> <vector> <fmt/format.h> <fmt/ranges.h>)
 
 function(room name)
   cmake_parse_arguments(ROOM "" "DIR" "ROOMS;LIBRARIES" ${ARGN})
@@ -11,6 +19,12 @@ function(room name)
     return()
   endif()
   add_library(room_${name} STATIC ${sources})
+  set_target_properties(room_${name} PROPERTIES UNITY_BUILD ${PROTRAIN_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  if(name STREQUAL base OR name STREQUAL backend)  # g++ 12 may break if headers were precompiled at another -O level
+    target_precompile_headers(room_${name} PRIVATE ${precompiled})
+  else()
+    target_precompile_headers(room_${name} REUSE_FROM room_base)
+  endif()
   target_include_directories(room_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(room_${name} PUBLIC ${ROOM_LIBRARIES})
   foreach(other ${ROOM_ROOMS})
@@ -18,22 +32,28 @@ function(room name)
       target_link_libraries(room_${name} PUBLIC room_${other})
     endif()
   endforeach()
-  set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<TARGET_OBJECTS:room_${name}>)
+  set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<FILTER:$<TARGET_OBJECTS:room_${name}>,EXCLUDE,[.]gch$>)
 endfunction()
 
-room(base LIBRARIES fmt::fmt-header-only Threads::Threads PkgConfig::URING nlohmann_json::nlohmann_json)
+# fmt's code is compiled once, and into what uses it, so that nobody needs a libfmt at run time.
+add_library(fmt_code STATIC ${PROJECT_SOURCE_DIR}/cmake/fmt.cpp)
+target_include_directories(fmt_code SYSTEM PUBLIC
+                           $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
+set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<TARGET_OBJECTS:fmt_code>)
+
+room(base LIBRARIES fmt_code Threads::Threads PkgConfig::URING nlohmann_json::nlohmann_json)
 room(graph ROOMS base)
 room(ops ROOMS graph)
 room(onnx_import DIR onnx_import ROOMS ops)
 room(passes ROOMS ops)
 room(grad ROOMS ops)
-room(backend ROOMS graph LIBRARIES DNNL::dnnl OpenMP::OpenMP_CXX)
-if(TARGET room_backend AND NOT PROTRAIN_FUZZ)  # fuzzing tests what is accepted, and builds sooner without
+room(backend ROOMS graph LIBRARIES DNNL::dnnl ${OpenMP_CXX_LIBRARIES})
+set_target_properties(room_backend PROPERTIES UNITY_BUILD OFF)  # its sources take long, so an edit must rebuild one alone
+if(NOT PROTRAIN_FUZZ)  # fuzzing tests what is accepted, and builds sooner without
   # Loops over tensors are vectorised in every preset. Sums are never reassociated.
-  file(GLOB host_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp
-       ${PROJECT_SOURCE_DIR}/src/backend/common/*.cpp)
-  set_source_files_properties(${host_sources} PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")
+  set(PROTRAIN_KERNEL_OPTIONS -O3 -fno-trapping-math)
 endif()
+target_compile_options(room_backend PRIVATE ${PROTRAIN_KERNEL_OPTIONS})
 if(TARGET room_backend)
   # A plugin and the library must agree on every type that passes between them and on its layout, and on the code that
   # backends have in common: an update has the same bits on the device and on the host. The build id says so.
@@ -52,6 +72,8 @@ if(TARGET room_backend)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/registry.cpp PROPERTIES
                               COMPILE_DEFINITIONS PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
   target_link_libraries(room_backend PRIVATE ${CMAKE_DL_LIBS})
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cpu/device.cpp
+               APPEND PROPERTY COMPILE_OPTIONS ${OpenMP_CXX_FLAGS})  # for omp.h
 endif()
 room(profile ROOMS base)
 room(plan ROOMS ops profile)
@@ -72,6 +94,8 @@ if(TARGET room_onnx_import)
   protobuf_generate(TARGET room_onnx_import PROTOS ${PROJECT_SOURCE_DIR}/onnx_import/model.proto
                     IMPORT_DIRS ${PROJECT_SOURCE_DIR} PROTOC_OUT_DIR ${CMAKE_CURRENT_BINARY_DIR}/generated)
   target_include_directories(room_onnx_import PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
+  set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/generated/onnx_import/model.pb.cc PROPERTIES
+                              SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(room_onnx_import PRIVATE protobuf::libprotobuf-lite)
 endif()
 

@@ -105,9 +105,9 @@ struct Machine {
 };
 
 // Operands in a device's arena, one bench at a time. Guard bytes follow every operand.
-class Bench {
+class NodeBench {
  public:
-  Bench(const OneNode &one, Machine &machine, std::size_t shift = 0, int variant = 0)
+  NodeBench(const OneNode &one, Machine &machine, std::size_t shift = 0, int variant = 0)
       : device_(machine.device.get()), arena_(machine.arena), reachable_(machine.reachable) {
     const graph::Node node = node_of(one);
     backend::KernelRequest request{node, {}, infer(one)};
@@ -135,7 +135,7 @@ class Bench {
   void run(const backend::StepScalars &scalars = {}) {
     scalars_ = scalars;
     watch(true);
-    auto issue = [](void *self) { static_cast<Bench *>(self)->issue(); };
+    auto issue = [](void *self) { static_cast<NodeBench *>(self)->issue(); };
     try {
       device_->run_step(issue, this);
     } catch (...) {

@@ -76,7 +76,7 @@ void print_batch(const Json &batch) {
   fmt::print("batch: {} samples{}, of {}\n", plain(batch["samples"]), tokens, plain(batch["input"]));
 }
 
-void print_for_people(const Json &about) {
+void print_check(const Json &about) {
   fmt::print("{}: {}\n", about.value("model", ""),
              about.value("trainable", false) ? "can be trained" : "cannot be trained");
   for (const Json &problem : about.value("problems", Json::array())) fmt::print("  {}\n", problem.value("text", ""));
@@ -102,7 +102,7 @@ int run_check(const CheckFlags &flags) {
   if (flags.json)
     fmt::print("{}\n", text);
   else
-    print_for_people(about);
+    print_check(about);
   return about.value("trainable", false) ? kOk : kFailed;
 }
 

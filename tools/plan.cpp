@@ -32,7 +32,7 @@ void write_file(const std::string &path, const std::string &text) {
 
 std::string bytes_text(const Json &bytes) { return byte_unit(bytes.get<double>()).text(bytes.get<double>()); }
 
-void print_for_people(const Json &plan) {
+void print_plan(const Json &plan) {
   fmt::print("{} on {}, {}\n", plan["model"].get<std::string>(), plan["hardware"].get<std::string>(),
              plan["precision"].get<std::string>());
   if (!plan["feasible"].get<bool>()) {
@@ -74,7 +74,7 @@ int run_plan(const PlanFlags &flags) {
   if (flags.json)
     fmt::print("{}\n", text);
   else
-    print_for_people(plan);
+    print_plan(plan);
   if (!flags.picture.empty()) write_file(flags.picture, memory_picture(plan["timeline"]));
   if (!flags.save.empty()) write_file(flags.save, plan["plan"].dump(1) + "\n");
   return plan["feasible"].get<bool>() ? kOk : kFailed;

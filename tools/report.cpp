@@ -44,7 +44,7 @@ class Table {
 };
 
 // The exact number, and one for people.
-std::string bytes_text(const Json &bytes) {
+std::string exact_bytes_text(const Json &bytes) {
   const auto value = bytes.get<double>();
   return value < 1024 ? bytes.dump() + " B" : fmt::format("{} B = {}", bytes.dump(), byte_unit(value).text(value));
 }
@@ -60,7 +60,7 @@ double median(std::vector<double> values) {
 void add_memory(Table &table, const Json &memory) {
   const auto row = [&](const char *name, const char *key, const char *other) {
     if (memory.at(key) == 0 && memory.at(other) == 0) return;
-    table.row({name, fmt::format("{}; {}", bytes_text(memory.at(key)), bytes_text(memory.at(other)))});
+    table.row({name, fmt::format("{}; {}", exact_bytes_text(memory.at(key)), exact_bytes_text(memory.at(other)))});
   };
   row("free on the device: when it was opened; at the end", "device_free_before_bytes", "device_free_bytes");
   row("host memory: pinned; refused", "pinned_bytes", "unpinned_bytes");
@@ -129,7 +129,7 @@ class Costs {
     add(table, "time", [](const Json &costs) { return time_text(costs.at("seconds")); });
     for (const auto &[key, name] : {std::pair{"device_peak_bytes", "device memory, peak"},
                                     std::pair{"host_peak_bytes", "host memory, peak"}, std::pair{"disk_bytes", "disk"}})
-      add(table, name, [key = key](const Json &costs) { return bytes_text(costs.at(key)); });
+      add(table, name, [key = key](const Json &costs) { return exact_bytes_text(costs.at(key)); });
     const auto &queues = columns_.front()->at("busy_seconds");
     if (std::ranges::any_of(queues.items(), [&](const auto &item) {
           return item.key() != "compute" && some("busy_seconds", item.key());

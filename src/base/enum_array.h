@@ -1,8 +1,12 @@
 // An array with one element for each value of an enum, found by that value: `bytes[Tier::host]`.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
+#include <optional>
+#include <string_view>
 
 namespace protrain {
 
@@ -23,6 +27,14 @@ struct EnumArray {
 
   bool operator==(const EnumArray &) const = default;
 };
+
+// The value of that name, if there is one. `names` has one for each value, in order.
+template <typename Enum, typename Names>
+std::optional<Enum> value_named(std::string_view name, const Names &names) {
+  const auto found = std::ranges::find(names, name);
+  if (found == std::end(names)) return {};
+  return static_cast<Enum>(found - std::begin(names));
+}
 
 // The values of an enum that is counted from 0, in order.
 template <typename Enum, std::size_t Count>

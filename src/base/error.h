@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace protrain {
@@ -60,14 +61,17 @@ struct Error : std::exception {
   Facts facts;
 };
 
+// What fail and require do, compiled once.
+[[noreturn]] void throw_error(Code code, std::string_view subject, fmt::string_view text, fmt::format_args args);
+
 template <typename... Args>
-[[noreturn]] void fail(Code code, std::string subject, fmt::format_string<Args...> text, Args &&...args) {
-  throw Error(code, std::move(subject), fmt::format(text, std::forward<Args>(args)...));
+[[noreturn]] void fail(Code code, std::string_view subject, fmt::format_string<Args...> text, Args &&...args) {
+  throw_error(code, subject, text, fmt::make_format_args(args...));
 }
 
 template <typename... Args>
-void require(bool holds, Code code, const std::string &subject, fmt::format_string<Args...> text, Args &&...args) {
-  if (!holds) throw Error(code, subject, fmt::format(text, std::forward<Args>(args)...));
+void require(bool holds, Code code, std::string_view subject, fmt::format_string<Args...> text, Args &&...args) {
+  if (!holds) throw_error(code, subject, text, fmt::make_format_args(args...));
 }
 
 }  // namespace protrain

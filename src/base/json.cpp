@@ -92,6 +92,12 @@ class Reader {
 
 }  // namespace
 
+Json::Json(const Json &) = default;
+Json::Json(Json &&) noexcept = default;
+Json &Json::operator=(const Json &) = default;
+Json &Json::operator=(Json &&) noexcept = default;
+Json::~Json() = default;
+
 Json::Json(std::initializer_list<Member> members) : value_(Object(members)) {}
 
 const Json *Json::find(std::string_view key) const {

@@ -24,6 +24,12 @@ class Json {
   using Object = std::vector<Member>;  // in the order of the text
 
   Json() = default;  // null
+  // Compiled once: these are large, and every value needs them.
+  Json(const Json &);
+  Json(Json &&) noexcept;
+  Json &operator=(const Json &);
+  Json &operator=(Json &&) noexcept;
+  ~Json();
   Json(std::initializer_list<Member> members);
   template <typename T>
   requires std::is_arithmetic_v<T> Json(T value);

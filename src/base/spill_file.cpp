@@ -29,10 +29,10 @@ constexpr unsigned kDepth = 8;            // requests in flight
 int sys_open(const char *path, int flags) { return ::open(path, flags | O_CLOEXEC, 0600); }
 int sys_make_temporary(char *pattern, int flags) { return ::mkostemp(pattern, flags | O_CLOEXEC); }
 int sys_allocate(int descriptor, off_t bytes) { return ::posix_fallocate(descriptor, 0, bytes); }
-ssize_t sys_pread(int descriptor, void *to, std::size_t bytes, off_t offset) {
+ssize_t sys_read_at(int descriptor, void *to, std::size_t bytes, off_t offset) {
   return ::pread(descriptor, to, bytes, offset);
 }
-ssize_t sys_pwrite(int descriptor, const void *from, std::size_t bytes, off_t offset) {
+ssize_t sys_write_at(int descriptor, const void *from, std::size_t bytes, off_t offset) {
   return ::pwrite(descriptor, from, bytes, offset);
 }
 
@@ -172,8 +172,8 @@ void SpillFile::transfer(std::uint64_t offset, std::byte *memory, std::uint64_t 
 void SpillFile::transfer_plain(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
   for (std::uint64_t done = 0; done < bytes;) {
     const auto at = static_cast<off_t>(offset + done);
-    const ssize_t moved = writes ? sys_pwrite(descriptor_, memory + done, bytes - done, at)
-                                 : sys_pread(descriptor_, memory + done, bytes - done, at);
+    const ssize_t moved = writes ? sys_write_at(descriptor_, memory + done, bytes - done, at)
+                                 : sys_read_at(descriptor_, memory + done, bytes - done, at);
     if (moved < 0 && errno == EINTR) continue;
     if (moved <= 0)
       refuse(directory_, fmt::format("{} {} bytes", writes ? "write" : "read", bytes), moved < 0 ? errno : EIO);

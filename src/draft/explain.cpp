@@ -177,9 +177,9 @@ class Explanation {
     for (const auto &[share, text] : shares) all += (all.empty() ? "" : ", ") + text;
     const auto longest = waits();
     if (shares.front().first >= kSaturated || longest.empty())
-      say("What binds is what is busiest of the step: {}.", all);
+      say("The bottleneck is the busiest part: {}.", all);
     else
-      say("Nothing is busy all of the step ({}): what would help most is not to wait {}.", all, longest.front().second);
+      say("No part is busy all of the step ({}). The longest wait is {}.", all, longest.front().second);
   }
 
   // True if a change, in percent, would be printed as none.

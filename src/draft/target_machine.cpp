@@ -80,13 +80,13 @@ program::Workspace PaperMachine::workspace(const graph::Graph &graph) {
 }
 
 NamedMachine::NamedMachine(const Settings &settings, const Log &progress, bool anew) {
-  require_tf32(settings);
   if (settings.hardware.empty()) {
     device_ = open_device(settings);
     kernels_ = std::make_unique<run::Kernels>(*device_);
     machine_ = std::make_unique<LocalMachine>(*device_, *kernels_, settings, progress, anew);
     return;
   }
+  require_tf32(settings);
   const profile::Profile machine = described_machine(settings.hardware);
   require(!settings.disk_memory || (machine.disk_read > 0 && machine.disk_write > 0), Code::arg, "disk_memory",
           "the description of {} has no disk_read and disk_write", machine.name);

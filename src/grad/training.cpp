@@ -22,8 +22,6 @@ using graph::Origin;
 using graph::Type;
 using graph::ValueId;
 
-constexpr ValueId kNone = ValueId::none;
-
 // Knows which values lie between a trained parameter and the loss.
 class GradientPath {
  public:
@@ -32,16 +30,17 @@ class GradientPath {
       wanted_[index(id)] = !graph.value(id).frozen && element_count(graph.value(id).type.shape) > 0;
     for (const Node &node : graph.nodes())
       for (ValueId out : node.outputs)
-        if (out != kNone && is_float(graph.value(out).type.dtype)) wanted_[index(out)] = any(node.inputs, wanted_);
+        if (out != ValueId::none && is_float(graph.value(out).type.dtype))
+          wanted_[index(out)] = any(node.inputs, wanted_);
     needed_[index(loss)] = true;
     for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
       if (any(node->outputs, needed_))
         for (ValueId in : node->inputs)
-          if (in != kNone) needed_[index(in)] = true;
+          if (in != ValueId::none) needed_[index(in)] = true;
   }
   // Values created after the path was computed (gradients) are on no path.
   bool wants(ValueId id) const {
-    return id != kNone && index(id) < wanted_.size() && wanted_[index(id)] && needed_[index(id)];
+    return id != ValueId::none && index(id) < wanted_.size() && wanted_[index(id)] && needed_[index(id)];
   }
   bool crosses(const Node &node) const {
     return std::ranges::any_of(node.outputs, [this](ValueId id) { return wants(id); }) &&
@@ -50,7 +49,7 @@ class GradientPath {
 
  private:
   static bool any(const std::vector<ValueId> &ids, const std::vector<bool> &marks) {
-    return std::ranges::any_of(ids, [&](ValueId id) { return id != kNone && marks[index(id)]; });
+    return std::ranges::any_of(ids, [&](ValueId id) { return id != ValueId::none && marks[index(id)]; });
   }
 
   std::vector<bool> wanted_;  // a trained parameter is behind it
@@ -90,24 +89,24 @@ class TrainingBuilder final : public ops::GradientBuilder {
     forward_readers_.resize(graph_.value_count(), 0);
     for (const Node &node : graph_.nodes())
       for (ValueId in : node.inputs)
-        if (in != kNone) ++forward_readers_[index(in)];
-    sums_.resize(graph_.value_count(), kNone);
+        if (in != ValueId::none) ++forward_readers_[index(in)];
+    sums_.resize(graph_.value_count(), ValueId::none);
   }
 
   ValueId gradient_of(ValueId output) override {
-    return output != kNone && index(output) < sums_.size() ? sums_[index(output)] : kNone;
+    return output != ValueId::none && index(output) < sums_.size() ? sums_[index(output)] : ValueId::none;
   }
 
   bool wants(ValueId input) const override { return path_.wants(input); }
 
   void contribute(ValueId input, ValueId gradient) override {
-    if (!wants(input) || gradient == kNone) return;
+    if (!wants(input) || gradient == ValueId::none) return;
     require(type(input) == type(gradient), Code::internal, current_.name, "the gradient of {} is {}, not {}",
             graph_.value(input).name, to_text(type(gradient)), to_text(type(input)));
     ValueId &sum = sums_[index(input)];
-    if (sum != kNone && is_added(input, gradient))
+    if (sum != ValueId::none && is_added(input, gradient))
       graph_.node(graph_.value(gradient).producer).inputs.push_back(sum);
-    else if (sum != kNone)
+    else if (sum != ValueId::none)
       gradient = emit("Add", {sum, gradient});
     sum = gradient;
   }
@@ -157,7 +156,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
   // False for nodes behind an operator whose gradient is zero, such as Round: no gradient comes back to them.
   bool reaches(const Node &node) {
-    return std::ranges::any_of(node.outputs, [this](ValueId id) { return gradient_of(id) != kNone; });
+    return std::ranges::any_of(node.outputs, [this](ValueId id) { return gradient_of(id) != ValueId::none; });
   }
 
   void visit(const Node &node) {
@@ -184,9 +183,9 @@ class TrainingBuilder final : public ops::GradientBuilder {
   void finish(std::size_t parameter) {
     const ValueId id = graph_.parameters[parameter];
     ValueId gradient = gradient_of(id);
-    if (gradient == kNone) return;
+    if (gradient == ValueId::none) return;
     begin(graph_.value(id).name);
-    if (training_.weight != kNone) {
+    if (training_.weight != ValueId::none) {
       training_.accumulators[parameter] = accumulator({ops::sum_dtype(type(id).dtype), type(id).shape});
       gradient = emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight});
     }
@@ -212,10 +211,11 @@ class TrainingBuilder final : public ops::GradientBuilder {
   void join(double clip_norm) {
     begin("gradients");
     std::vector<ValueId> norms;
-    std::ranges::copy_if(training_.squared_norms, std::back_inserter(norms), [](ValueId id) { return id != kNone; });
+    std::ranges::copy_if(training_.squared_norms, std::back_inserter(norms),
+                         [](ValueId id) { return id != ValueId::none; });
     training_.norm = emit("GlobalNorm", norms);
     std::vector<ValueId> scaled = {training_.norm};
-    if (const ValueId factor = join_weights(); factor != kNone) {
+    if (const ValueId factor = join_weights(); factor != ValueId::none) {
       training_.norm = emit("ScaledNorm", {training_.norm, factor});
       scaled = {training_.norm, factor};
     }
@@ -247,9 +247,9 @@ class TrainingBuilder final : public ops::GradientBuilder {
   // Emits the factor by which gradients are too large: the sum of the micro-batches' weights,
   // each times the loss scale.
   ValueId join_weights() {
-    if (training_.weight == kNone) return training_.loss_scale;
+    if (training_.weight == ValueId::none) return training_.loss_scale;
     std::vector<ValueId> weighted = {accumulator({DType::f64, {}}), training_.weight};
-    if (training_.loss_scale != kNone) weighted.push_back(training_.loss_scale);
+    if (training_.loss_scale != ValueId::none) weighted.push_back(training_.loss_scale);
     training_.loss = emit("CountedLoss", {training_.loss, training_.weight});
     return emit("Accumulate", weighted);
   }
@@ -297,18 +297,18 @@ void require_loss(const Graph &graph, ValueId loss, const GradientPath &path) {
 }  // namespace
 
 Training build(Graph forward, ValueId loss, const Settings &settings) {
-  Training training{.graph = std::move(forward), .loss = loss, .norm = kNone};
+  Training training{.graph = std::move(forward), .loss = loss, .norm = ValueId::none};
   Graph &graph = training.graph;
   graph.outputs = {loss};
   graph.drop_dead_nodes();
   const GradientPath path(graph, loss);
   require_loss(graph, loss, path);
   require_gradients(graph, path);
-  training.gradients.assign(graph.parameters.size(), kNone);
-  training.squared_norms.assign(graph.parameters.size(), kNone);
+  training.gradients.assign(graph.parameters.size(), ValueId::none);
+  training.squared_norms.assign(graph.parameters.size(), ValueId::none);
 
   const auto completed_by = parameters_first_read(graph);  // indexes forward nodes only
-  if (settings.accumulate) training.accumulators.assign(graph.parameters.size(), kNone);
+  if (settings.accumulate) training.accumulators.assign(graph.parameters.size(), ValueId::none);
   TrainingBuilder builder(training, path);
   if (settings.accumulate) builder.weigh(loss);
   builder.start_at(loss, settings.scale_loss);
@@ -320,13 +320,14 @@ Training build(Graph forward, ValueId loss, const Settings &settings) {
   }
   builder.finish_waiting();
 
-  require(std::ranges::any_of(training.gradients, [](ValueId id) { return id != kNone; }), Code::graph,
+  require(std::ranges::any_of(training.gradients, [](ValueId id) { return id != ValueId::none; }), Code::graph,
           graph.value(loss).name, "the gradients of all trained parameters are always zero");
   builder.join(settings.clip_norm);
   graph.outputs = {training.loss};
-  std::ranges::copy_if(training.gradients, std::back_inserter(graph.outputs), [](ValueId id) { return id != kNone; });
+  std::ranges::copy_if(training.gradients, std::back_inserter(graph.outputs),
+                       [](ValueId id) { return id != ValueId::none; });
   for (ValueId id : {training.norm, training.weight, training.scale})
-    if (id != kNone) graph.outputs.push_back(id);
+    if (id != ValueId::none) graph.outputs.push_back(id);
   graph.drop_dead_nodes();
   prune_unread_outputs(graph);
   return training;
@@ -336,11 +337,11 @@ void prune_unread_outputs(Graph &graph) {
   std::vector<bool> read(graph.value_count(), false);
   for (const Node &node : graph.nodes())
     for (ValueId in : node.inputs)
-      if (in != kNone) read[index(in)] = true;
+      if (in != ValueId::none) read[index(in)] = true;
   for (ValueId out : graph.outputs) read[index(out)] = true;
   for (std::size_t i = 0; i < graph.node_count(); ++i)
     for (ValueId &out : graph.node(static_cast<NodeId>(i)).outputs)
-      if (out != kNone && !read[index(out)]) out = kNone;
+      if (out != ValueId::none && !read[index(out)]) out = ValueId::none;
 }
 
 }  // namespace protrain::grad

@@ -10,7 +10,7 @@ namespace protrain::graph {
 namespace {
 
 template <typename T>
-const T *get(const std::map<std::string, Attribute> &items, const std::string &key) {
+const T *get(const Attributes::Items &items, std::string_view key) {
   const auto found = items.find(key);
   if (found == items.end()) return nullptr;
   const T *value = std::get_if<T>(&found->second);
@@ -29,12 +29,41 @@ struct AttributeText {
 
 }  // namespace
 
-std::int64_t Attributes::integer(const std::string &key, std::int64_t fallback) const {
+Attribute::Attribute(const Attribute &) = default;
+Attribute::Attribute(Attribute &&) noexcept = default;
+Attribute &Attribute::operator=(const Attribute &) = default;
+Attribute &Attribute::operator=(Attribute &&) noexcept = default;
+Attribute::~Attribute() = default;
+
+Attributes::Attributes(std::initializer_list<Item> items) {
+  for (const Item &item : items) items_.emplace(item.key, item.value);
+}
+Attributes::Attributes(const Attributes &) = default;
+Attributes::Attributes(Attributes &&) noexcept = default;
+Attributes &Attributes::operator=(const Attributes &) = default;
+Attributes &Attributes::operator=(Attributes &&) noexcept = default;
+Attributes::~Attributes() = default;
+
+bool Attributes::has(std::string_view key) const { return items_.contains(key); }
+
+void Attributes::set(std::string_view key, Attribute value) {
+  const auto found = items_.find(key);
+  if (found == items_.end())
+    items_.emplace(key, std::move(value));
+  else
+    found->second = std::move(value);
+}
+
+void Attributes::erase(std::string_view key) {
+  if (const auto found = items_.find(key); found != items_.end()) items_.erase(found);
+}
+
+std::int64_t Attributes::integer(std::string_view key, std::int64_t fallback) const {
   const auto *value = get<std::int64_t>(items_, key);
   return value ? *value : fallback;
 }
 
-double Attributes::real(const std::string &key, double fallback) const {
+double Attributes::real(std::string_view key, double fallback) const {
   const auto found = items_.find(key);
   if (found != items_.end() && std::holds_alternative<std::int64_t>(found->second))
     return static_cast<double>(std::get<std::int64_t>(found->second));
@@ -42,22 +71,22 @@ double Attributes::real(const std::string &key, double fallback) const {
   return value ? *value : fallback;
 }
 
-std::string Attributes::text(const std::string &key, const std::string &fallback) const {
+std::string Attributes::text(std::string_view key, std::string_view fallback) const {
   const auto *value = get<std::string>(items_, key);
-  return value ? *value : fallback;
+  return std::string(value ? std::string_view(*value) : fallback);
 }
 
-std::vector<std::int64_t> Attributes::integers(const std::string &key) const {
+std::vector<std::int64_t> Attributes::integers(std::string_view key) const {
   const auto *value = get<std::vector<std::int64_t>>(items_, key);
   return value ? *value : std::vector<std::int64_t>{};
 }
 
-std::vector<double> Attributes::reals(const std::string &key) const {
+std::vector<double> Attributes::reals(std::string_view key) const {
   const auto *value = get<std::vector<double>>(items_, key);
   return value ? *value : std::vector<double>{};
 }
 
-const Array *Attributes::array(const std::string &key) const { return get<Array>(items_, key); }
+const Array *Attributes::array(std::string_view key) const { return get<Array>(items_, key); }
 
 std::string Attributes::print() const {
   std::string out;

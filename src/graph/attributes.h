@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/variant.h"
@@ -11,30 +14,52 @@
 
 namespace protrain::graph {
 
-using Attribute = Variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, Array>;
+class Attribute
+    : public Variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, Array> {
+ public:
+  using Variant::Variant;
+  // Compiled once: these are large, and every node's attributes need them.
+  Attribute(const Attribute &);
+  Attribute(Attribute &&) noexcept;
+  Attribute &operator=(const Attribute &);
+  Attribute &operator=(Attribute &&) noexcept;
+  ~Attribute();
+};
 
 class Attributes {
  public:
-  Attributes() = default;
-  Attributes(std::initializer_list<std::pair<const std::string, Attribute>> items) : items_(items) {}
+  using Items =
+      std::map<std::string, Attribute, std::less<>>;  // ordered: printing and hashing must not depend on history
+  struct Item {
+    std::string_view key;
+    Attribute value;
+  };
 
-  bool has(const std::string &key) const { return items_.contains(key); }
-  void set(const std::string &key, Attribute value) { items_.insert_or_assign(key, std::move(value)); }
-  void erase(const std::string &key) { items_.erase(key); }
-  const std::map<std::string, Attribute> &items() const { return items_; }
+  Attributes() = default;
+  Attributes(std::initializer_list<Item> items);
+  Attributes(const Attributes &);
+  Attributes(Attributes &&) noexcept;
+  Attributes &operator=(const Attributes &);
+  Attributes &operator=(Attributes &&) noexcept;
+  ~Attributes();
+
+  bool has(std::string_view key) const;
+  void set(std::string_view key, Attribute value);
+  void erase(std::string_view key);
+  const Items &items() const { return items_; }
 
   // Each returns the value, or the fallback if the key is absent. Code::graph if it has another type.
-  std::int64_t integer(const std::string &key, std::int64_t fallback) const;
-  double real(const std::string &key, double fallback) const;  // an integer is accepted
-  std::string text(const std::string &key, const std::string &fallback) const;
-  std::vector<std::int64_t> integers(const std::string &key) const;  // empty if absent
-  std::vector<double> reals(const std::string &key) const;           // empty if absent
-  const Array *array(const std::string &key) const;                  // nullptr if absent
+  std::int64_t integer(std::string_view key, std::int64_t fallback) const;
+  double real(std::string_view key, double fallback) const;  // an integer is accepted
+  std::string text(std::string_view key, std::string_view fallback) const;
+  std::vector<std::int64_t> integers(std::string_view key) const;  // empty if absent
+  std::vector<double> reals(std::string_view key) const;           // empty if absent
+  const Array *array(std::string_view key) const;                  // nullptr if absent
 
   std::string print() const;  // "axis=1, epsilon=1e-05"; arrays as "<int64[3]>"
 
  private:
-  std::map<std::string, Attribute> items_;  // ordered, because printing and hashing must not depend on history
+  Items items_;
 };
 
 }  // namespace protrain::graph

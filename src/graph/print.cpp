@@ -21,8 +21,7 @@ void append_names(std::string &out, const Graph &graph, const std::vector<ValueI
 void append_types(std::string &out, const Graph &graph, const char *what, const std::vector<ValueId> &ids) {
   for (ValueId id : ids) {
     const Value &value = graph.value(id);
-    fmt::format_to(std::back_inserter(out), "{} {} {}{}\n", what, value.name, to_text(value.type),
-                   value.frozen ? " frozen" : "");
+    out += fmt::format("{} {} {}{}\n", what, value.name, to_text(value.type), value.frozen ? " frozen" : "");
   }
 }
 

@@ -20,8 +20,7 @@ using graph::Node;
 
 // Device memory outside of all arenas: kernels and graphs are loaded into it when they first run.
 constexpr std::uint64_t kLeastReserve = 768ull << 20;
-constexpr double kWorthAnother = 0.98;    // of the time of the device's default; smaller gains are noise
-constexpr double kSecondsAtLeast = 4e-3;  // of a run of one kernel
+constexpr double kWorthAnother = 0.98;  // of the time of the device's default; smaller gains are noise
 
 // Measures everything that a profile lacks, for one request. Work is collected first, so that progress can be reported;
 // each distinct kernel signature is timed once. Rates and disk are measured only if the profile does not have them.
@@ -107,7 +106,7 @@ class Measurement {
     const Operands operands(graph, node, kernel.scratch_bytes);
     DeviceMemory memory(device_, operands.bytes());
     const Launch launch = operands.place(memory);
-    return stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
+    return stopwatch_.quickest([&] { launch.on(device_, kernel); });
   }
 
   // Rates of large products for kernels that were not measured: the best ones seen.

@@ -18,7 +18,6 @@ using backend::Optimizer;
 using graph::Graph;
 using graph::Node;
 
-constexpr double kSecondsAtLeast = 4e-3;           // of a run
 constexpr double kSecondsOfOne = 2.5e-4;           // of one launch; below that, launch overhead shows
 constexpr std::uint64_t kFirstCopy = 64ull << 20;  // bytes, beyond the caches of processors
 constexpr std::uint64_t kFirstArray = 16ull << 20;
@@ -104,9 +103,8 @@ class RateMeasurement {
   double inside_copy(std::uint64_t bytes) const {
     DeviceMemory memory(device_, 2 * bytes);
     memory.fill(0, bytes, random_tile(DType::f32, true));
-    return stopwatch_.quickest(kSecondsAtLeast, [&] {
-      device_.copy(Queue::compute, {.to = memory.data() + bytes, .from = memory.data(), .bytes = bytes});
-    });
+    return stopwatch_.quickest(
+        [&] { device_.copy(Queue::compute, {.to = memory.data() + bytes, .from = memory.data(), .bytes = bytes}); });
   }
 
   // Copies between the two memories, through pinned memory.
@@ -121,7 +119,7 @@ class RateMeasurement {
   double crossing(std::uint64_t bytes, bool up, bool down) const {
     DeviceMemory memory(device_, 2 * bytes);
     const PinnedBlock from(device_, bytes), to(device_, bytes);
-    return stopwatch_.quickest(kSecondsAtLeast, [&] {
+    return stopwatch_.quickest([&] {
       if (up) device_.copy(Queue::upload, {.to = memory.data(), .from = from.data(), .bytes = bytes});
       if (down) device_.copy(Queue::download, {.to = to.data(), .from = memory.data() + bytes, .bytes = bytes});
     });
@@ -143,7 +141,7 @@ class RateMeasurement {
     memory.fill(bytes, kAlignment, std::vector<std::byte>(kAlignment));
     const Launch launch = update_launch(optimizer_, array_bytes, memory.data());
     const auto kernel = update_of(optimizer_, array_bytes);
-    return stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, *kernel); });
+    return stopwatch_.quickest([&] { launch.on(device_, *kernel); });
   }
 
   // An update without moments is little more than a pass over memory, so its rate is the host memory's.
@@ -160,7 +158,7 @@ class RateMeasurement {
       std::memcpy(memory.data() + done, tile.data(), std::min<std::uint64_t>(tile.size(), bytes - done));
     const Launch launch = update_launch(optimizer, array_bytes, memory.data());
     const auto kernel = update_of(optimizer, array_bytes);
-    return stopwatch_.quickest_here(kSecondsAtLeast, [&] { device_.launch_alone(*kernel, launch); });
+    return stopwatch_.quickest_here([&] { device_.launch_alone(*kernel, launch); });
   }
 
   // Square products that grow until launch overhead no longer shows.
@@ -177,7 +175,7 @@ class RateMeasurement {
       if (operands.bytes() > memory_ && flops > 0) return flops;
       DeviceMemory memory(device_, operands.bytes());
       const Launch launch = operands.place(memory);
-      const double seconds = stopwatch_.quickest(kSecondsAtLeast, [&] { launch.on(device_, kernel); });
+      const double seconds = stopwatch_.quickest([&] { launch.on(device_, kernel); });
       flops = ops::cost(graph, node).flops / seconds;
       if (seconds >= kSecondsOfOne) return flops;
     }

@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::size_t kMostTimes = 200;
 constexpr int kRuns = 3;
+constexpr double kSecondsOfARun = 4e-3;  // at least
 
 void repeat(std::size_t times, const std::function<void()> &work) {
   for (std::size_t i = 0; i < times; ++i) work();
@@ -19,7 +20,7 @@ double steady_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double Stopwatch::quickest_run(double at_least, const Run &run) const {
+double Stopwatch::quickest_run(const Run &run) const {
   const auto seconds = [&](std::size_t times) {
     const double start = now_();
     run(times);
@@ -27,21 +28,21 @@ double Stopwatch::quickest_run(double at_least, const Run &run) const {
   };
   seconds(1);
   const double once = std::max(seconds(1), 1e-9);
-  const auto times = static_cast<std::size_t>(std::clamp(at_least / once, 1.0, static_cast<double>(kMostTimes)));
+  const auto times = static_cast<std::size_t>(std::clamp(kSecondsOfARun / once, 1.0, static_cast<double>(kMostTimes)));
   double least = seconds(times);
   for (int again = 1; again < kRuns; ++again) least = std::min(least, seconds(times));
   return least;
 }
 
-double Stopwatch::quickest(double at_least, const std::function<void()> &launch) const {
-  return quickest_run(at_least, [&](std::size_t times) {
+double Stopwatch::quickest(const std::function<void()> &launch) const {
+  return quickest_run([&](std::size_t times) {
     auto issue = [&] { repeat(times, launch); };
     device_.run_step([](void *self) { (*static_cast<decltype(issue) *>(self))(); }, &issue);
   });
 }
 
-double Stopwatch::quickest_here(double at_least, const std::function<void()> &work) const {
-  return quickest_run(at_least, [&](std::size_t times) { repeat(times, work); });
+double Stopwatch::quickest_here(const std::function<void()> &work) const {
+  return quickest_run([&](std::size_t times) { repeat(times, work); });
 }
 
 }  // namespace protrain::measure

@@ -29,15 +29,15 @@ class Stopwatch {
  public:
   Stopwatch(backend::Device &device, Now now) : device_(device), now_(std::move(now)) {}
 
-  // Seconds of one undisturbed `launch`: the least of three runs, after a warm-up. Each run has as many launches as
-  // take `at_least` seconds, all in one step of the device.
-  double quickest(double at_least, const std::function<void()> &launch) const;
+  // Seconds of one undisturbed `launch`: the least of three runs, after a warm-up. A run has as many launches as
+  // take a few milliseconds, all in one step of the device.
+  double quickest(const std::function<void()> &launch) const;
   // The same for work that this thread does itself, outside of steps.
-  double quickest_here(double at_least, const std::function<void()> &work) const;
+  double quickest_here(const std::function<void()> &work) const;
 
  private:
   using Run = std::function<void(std::size_t times)>;
-  double quickest_run(double at_least, const Run &run) const;
+  double quickest_run(const Run &run) const;
 
   backend::Device &device_;
   const Now now_;

@@ -26,7 +26,7 @@ Sizes sizes_of(const Shape &q, const Shape &k, const Shape &v) {
           .value_width = v[3]};
 }
 
-void require_operands(const NodeTypes &types) {
+void require_attention_operands(const NodeTypes &types) {
   const Type &q = types.input(0), &k = types.input(1), &v = types.input(2);
   const bool ranks = q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4;
   const bool fits = ranks && q.dtype == k.dtype && q.dtype == v.dtype && is_float(q.dtype) &&
@@ -46,7 +46,7 @@ void require_bias(const NodeTypes &types, const Type &bias) {
 }
 
 std::vector<Type> infer_attention(const NodeTypes &types) {
-  require_operands(types);
+  require_attention_operands(types);
   if (types.has(3)) require_bias(types, types.input(3));
   const Type &q = types.input(0);
   const Shape &v = types.input(2).shape;
@@ -180,7 +180,7 @@ std::vector<Array> evaluate_attention_gradient(const Node &node, std::span<const
   return {array_of(out[0], dq), array_of(out[1], dk), array_of(out[2], dv)};
 }
 
-void differentiate(GradientBuilder &builder, const Node &node) {
+void differentiate_attention(GradientBuilder &builder, const Node &node) {
   if (std::ranges::none_of(node.inputs, [&](ValueId in) { return builder.wants(in); })) return;
   require(node.inputs.size() <= 3 || !builder.wants(node.inputs[3]), Code::unsupported, node.name,
           "{} has no gradient to a learned bias of its scores", node.op);
@@ -204,7 +204,7 @@ double product_flops(const NodeTypes &types, std::size_t first, double of_width,
          (of_width * static_cast<double>(s.width) + of_value_width * static_cast<double>(s.value_width));
 }
 
-double flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 0, 1, 1); }
+double attention_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 0, 1, 1); }
 double gradient_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 1, 3, 2); }
 
 // The shape (B, H, S, D) of an operand that may be given as (B, S, H * D).
@@ -219,7 +219,7 @@ Shape heads_of(const NodeTypes &types, std::size_t operand, const char *count) {
 
 // ONNX's Attention: q, k, v[, mask, past keys, past values, lengths] -> y, keys, values, scores. Operands are (B, H, S,
 // D), or (B, S, H * D) with the numbers of heads as attributes.
-std::vector<Type> infer_file_form(const NodeTypes &types) {
+std::vector<Type> infer_attention_file_form(const NodeTypes &types) {
   const Type &q = types.input(0);
   const Shape queries = heads_of(types, 0, "q_num_heads");
   Shape keys = heads_of(types, 1, "kv_num_heads"), values = heads_of(types, 2, "kv_num_heads");
@@ -244,12 +244,12 @@ std::uint64_t gradient_scratch(const NodeTypes &types, bool) {
 }  // namespace
 
 Family attention_family() {
-  return {{.name = "Attention", .infer = infer_file_form, .optional = {3, 4, 5, 6}, .file_only = true},
+  return {{.name = "Attention", .infer = infer_attention_file_form, .optional = {3, 4, 5, 6}, .file_only = true},
           {.name = "FusedAttention",
            .infer = infer_attention,
            .evaluate = evaluate_attention,
-           .gradient = differentiate,
-           .flops = flops,
+           .gradient = differentiate_attention,
+           .flops = attention_flops,
            .optional = {3}},
           {.name = "FusedAttentionGrad",
            .infer = infer_attention_gradient,

@@ -25,7 +25,7 @@ std::vector<Array> evaluate_cast(const Node &, std::span<const Array *const> in,
   return {map_elements<double>(out[0], operands, [](double x) { return x; })};
 }
 
-void differentiate(GradientBuilder &builder, const Node &node) {
+void differentiate_cast(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   const DType from = builder.type(node.inputs[0]).dtype;
   if (dy == ValueId::none || !is_float(from)) return;
@@ -35,7 +35,7 @@ void differentiate(GradientBuilder &builder, const Node &node) {
 }  // namespace
 
 Family cast_family() {
-  return {{.name = "Cast", .infer = infer_cast, .evaluate = evaluate_cast, .gradient = differentiate},
+  return {{.name = "Cast", .infer = infer_cast, .evaluate = evaluate_cast, .gradient = differentiate_cast},
           {.name = "CastLike", .infer = infer_cast_like, .evaluate = evaluate_cast, .file_only = true}};
 }
 

@@ -25,7 +25,7 @@ std::vector<Type> infer_dropout(const NodeTypes &types) {
   return {x, {DType::boolean, x.shape}};
 }
 
-void differentiate(GradientBuilder &builder, const Node &node) {
+void differentiate_dropout(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   if (dy != ValueId::none) builder.contribute(node.inputs[0], builder.emit("Dropout", {dy}, node.attributes));
 }
@@ -36,7 +36,7 @@ void differentiate(GradientBuilder &builder, const Node &node) {
 Family dropout_family() {
   return {{.name = "Dropout",
            .infer = infer_dropout,
-           .gradient = differentiate,
+           .gradient = differentiate_dropout,
            .absorbed = {{1, "ratio"}, {2, "training_mode"}}}};
 }
 

@@ -34,7 +34,7 @@ class ElementWalk {
 };
 
 // Strides for walking `shape` over data stored as `stored` (right-aligned, 0 where it is stored once).
-inline std::vector<std::int64_t> strides_over(const Shape &stored, const Shape &shape) {
+inline std::vector<std::int64_t> walk_strides(const Shape &stored, const Shape &shape) {
   std::vector<std::int64_t> strides(shape.size(), 0);
   const std::vector<std::int64_t> own = row_major_strides(stored);
   const std::size_t lead = shape.size() - stored.size();

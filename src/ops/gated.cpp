@@ -15,7 +15,7 @@ using graph::ValueId;
 
 constexpr std::string_view kActivations[] = {"Gelu", "Relu", "Sigmoid", "Silu", "Tanh"};
 
-void require_operands(const NodeTypes &types) {
+void require_gated_operands(const NodeTypes &types) {
   const std::string activation = types.node.attributes.text("activation", "");
   require(gates(activation), Code::unsupported, types.subject(), "{} takes no activation \"{}\"", types.node.op,
           printable(activation));
@@ -25,13 +25,13 @@ void require_operands(const NodeTypes &types) {
             types.node.op, to_text(x), to_text(types.input(i)));
 }
 
-std::vector<Type> infer_value(const NodeTypes &types) {
-  require_operands(types);
+std::vector<Type> infer_gated(const NodeTypes &types) {
+  require_gated_operands(types);
   return {types.input(1)};
 }
 
-std::vector<Type> infer_gradient(const NodeTypes &types) {
-  require_operands(types);
+std::vector<Type> infer_gated_gradient(const NodeTypes &types) {
+  require_gated_operands(types);
   return {types.input(1), types.input(2)};
 }
 
@@ -51,14 +51,14 @@ Array gated(const Node &node, const Array &g, const Array &other, const Type &ty
   return product(type, activated(node, "", std::array{&g}, {DType::f64, type.shape}), other);
 }
 
-Arrays evaluate_value(const Node &node, Inputs in, Types out) { return {gated(node, *in[0], *in[1], out[0])}; }
+Arrays evaluate_gated(const Node &node, Inputs in, Types out) { return {gated(node, *in[0], *in[1], out[0])}; }
 
-Arrays evaluate_gradient(const Node &node, Inputs in, Types out) {
+Arrays evaluate_gated_gradient(const Node &node, Inputs in, Types out) {
   const Array upstream = product({DType::f64, out[0].shape}, *in[0], *in[2]);
   return {activated(node, "Grad", std::array{&upstream, in[1]}, out[0]), gated(node, *in[1], *in[0], out[1])};
 }
 
-void differentiate(GradientBuilder &builder, const Node &node) {
+void differentiate_gated(GradientBuilder &builder, const Node &node) {
   const ValueId g = node.inputs[0], u = node.inputs[1], dy = builder.gradient_of(node.outputs[0]);
   if (dy == ValueId::none || (!builder.wants(g) && !builder.wants(u))) return;
   const std::vector<ValueId> made = builder.emit("GatedGrad", {dy, g, u}, node.attributes, 2);
@@ -73,8 +73,8 @@ bool gates(std::string_view activation) {
 }
 
 Family gated_family() {
-  return {{.name = "Gated", .infer = infer_value, .evaluate = evaluate_value, .gradient = differentiate},
-          {.name = "GatedGrad", .infer = infer_gradient, .evaluate = evaluate_gradient}};
+  return {{.name = "Gated", .infer = infer_gated, .evaluate = evaluate_gated, .gradient = differentiate_gated},
+          {.name = "GatedGrad", .infer = infer_gated_gradient, .evaluate = evaluate_gated_gradient}};
 }
 
 }  // namespace protrain::ops

@@ -222,7 +222,7 @@ double linear_flops(const NodeTypes &types, std::span<const Type>) { return prod
 double linear_gradient_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 3); }
 
 // ONNX: scores (N, C, d...), labels (N, d...)[, weights (C)] -> loss[, log probabilities]
-std::vector<Type> infer_file_form(const NodeTypes &types) {
+std::vector<Type> infer_loss_file_form(const NodeTypes &types) {
   const Type &scores = types.input(0), &labels = types.input(1);
   require(scores.shape.size() >= 2 && labels.shape.size() + 1 == scores.shape.size(), Code::shape, types.subject(),
           "scores {} and labels {} do not fit (N, C, ...) and (N, ...)", to_text(scores), to_text(labels));
@@ -235,31 +235,33 @@ std::vector<Type> infer_file_form(const NodeTypes &types) {
   return out;
 }
 
+// float32 bytes of all logits, which no kernel holds at once.
+std::uint64_t logits_bytes(const NodeTypes &types) {
+  const Type &rows = types.input(0), &weights = types.input(1);
+  const std::int64_t classes = element_count(weights.shape) / std::max<std::int64_t>(rows.shape.back(), 1);
+  return static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float);
+}
+
 // A slice of logits in float32. For a narrow type the gradient adds a slice of gradients and, on a GPU, sums of dw.
 std::uint64_t linear_scratch(const NodeTypes &types, bool on_gpu) {
-  const Type &rows = types.input(0), &weights = types.input(1);
-  const std::int64_t classes = element_count(weights.shape) / std::max<std::int64_t>(rows.shape.back(), 1);
-  const auto logits = static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float);
-  return std::min<std::uint64_t>(logits, (on_gpu ? 256 : 64) << 20);
+  return std::min<std::uint64_t>(logits_bytes(types), (on_gpu ? 256 : 64) << 20);
 }
 std::uint64_t linear_gradient_scratch(const NodeTypes &types, bool on_gpu) {
-  const Type &rows = types.input(0), &weights = types.input(1);
   const std::uint64_t logits = linear_scratch(types, on_gpu);
-  if (rows.dtype == DType::f32) return logits;
-  const std::int64_t classes = element_count(weights.shape) / std::max<std::int64_t>(rows.shape.back(), 1);
-  const auto gradients = static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float) / 2;
+  if (types.input(0).dtype == DType::f32) return logits;
+  const std::uint64_t gradients = std::min<std::uint64_t>(logits_bytes(types) / 2, 128 << 20);
   const std::vector<ValueId> &outputs = types.node.outputs;
   const bool sums = on_gpu && outputs.size() > 2 && outputs[2] != ValueId::none;
-  return logits + std::min<std::uint64_t>(gradients, 128 << 20) +
-         (sums ? static_cast<std::uint64_t>(element_count(weights.shape)) * sizeof(float) : 0);
+  const auto weights = static_cast<std::uint64_t>(element_count(types.input(1).shape));
+  return logits + gradients + (sums ? weights * sizeof(float) : 0);
 }
 
 }  // namespace
 
 Family loss_family() {
   return {
-      {.name = "SoftmaxCrossEntropyLoss", .infer = infer_file_form, .optional = {2}, .file_only = true},
-      {.name = "NegativeLogLikelihoodLoss", .infer = infer_file_form, .optional = {2}, .file_only = true},
+      {.name = "SoftmaxCrossEntropyLoss", .infer = infer_loss_file_form, .optional = {2}, .file_only = true},
+      {.name = "NegativeLogLikelihoodLoss", .infer = infer_loss_file_form, .optional = {2}, .file_only = true},
       {.name = "CrossEntropy",
        .infer = infer_cross_entropy,
        .evaluate = evaluate_cross_entropy,

@@ -130,13 +130,13 @@ std::vector<Array> evaluate_slice_gradient(const Node &node, std::span<const Arr
   return {placed(*in[0], out[0], resolve_slices(node, out[0].shape), Array::scalar(out[0].dtype, 0))};
 }
 
-std::size_t axis_of(const NodeTypes &types) {
+std::size_t axis_of_first(const NodeTypes &types) {
   return resolve_axis(types.node.attributes.integer("axis", 0), types.input(0).shape.size(), types.subject());
 }
 
 std::vector<Type> infer_concat(const NodeTypes &types) {
   Type out = types.input(0);
-  const std::size_t axis = axis_of(types);
+  const std::size_t axis = axis_of_first(types);
   for (std::size_t n = 1; n < types.inputs.size(); ++n) {
     const Type &next = types.input(n);
     require(next.dtype == out.dtype && next.shape.size() == out.shape.size(), Code::type, types.subject(),
@@ -201,7 +201,7 @@ Integers split_sizes(const Node &node, std::int64_t length) {
 
 std::vector<Type> infer_split(const NodeTypes &types) {
   const Type &x = types.input(0);
-  const std::size_t axis = axis_of(types);
+  const std::size_t axis = axis_of_first(types);
   const Integers sizes = split_sizes(types.node, x.shape[axis]);
   std::uint64_t total = 0;
   for (std::int64_t size : sizes)
@@ -352,7 +352,7 @@ std::vector<Type> infer_depth_and_space(const NodeTypes &types) {
 // A sequence of equal parts has the type of one of them. Canonicalization turns it and its readers into Split.
 std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   Type out = types.input(0);
-  const std::size_t axis = axis_of(types);
+  const std::size_t axis = axis_of_first(types);
   const Integers sizes = types.node.attributes.integers("split");
   require(std::ranges::adjacent_find(sizes, std::ranges::not_equal_to()) == sizes.end(), Code::unsupported,
           types.subject(), "a sequence of parts of different sizes {} is not supported", to_text(sizes));

@@ -32,7 +32,7 @@ struct Rows {
 };
 
 // x, scale[, bias] -> y, mean, inv_std; or y, inv_rms
-std::vector<Type> infer_forward(const NodeTypes &types) {
+std::vector<Type> infer_normalization(const NodeTypes &types) {
   const Type &x = types.input(0);
   require(is_float(x.dtype), Code::type, types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
   const Rows rows(types.node, x.shape);
@@ -45,7 +45,8 @@ std::vector<Type> infer_forward(const NodeTypes &types) {
   return centres(types.node) ? std::vector<Type>{x, statistics, statistics} : std::vector<Type>{x, statistics};
 }
 
-std::vector<Array> evaluate_forward(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+std::vector<Array> evaluate_normalization(const Node &node, std::span<const Array *const> in,
+                                          std::span<const Type> out) {
   const Rows rows(node, in[0]->shape());
   const double epsilon = node.attributes.real("epsilon", 1e-5);
   const std::vector<double> x = in[0]->doubles(), scale = in[1]->doubles();
@@ -74,7 +75,7 @@ std::vector<Array> evaluate_forward(const Node &node, std::span<const Array *con
 std::size_t rest_input(std::string_view op) { return centres(op) ? 5 : 4; }
 
 // (dy, x, scale, mean, inv_std[, rest]) -> dx, dscale, dbias; (dy, x, scale, inv_rms[, rest]) -> dx, dscale
-std::vector<Type> infer_gradient(const NodeTypes &types) {
+std::vector<Type> infer_normalization_gradient(const NodeTypes &types) {
   const Type &x = types.input(1);
   const Rows rows(types.node, x.shape);
   require(types.input(0) == x && types.input(2).shape == rows.normalized, Code::shape, types.subject(),
@@ -88,7 +89,8 @@ std::vector<Type> infer_gradient(const NodeTypes &types) {
 
 // With n = (x - mean) inv and g = dy scale: dx = inv (g - mean(g) - n mean(g n)), rounded, then + rest. mean(g)
 // only if rows are centred.
-std::vector<Array> evaluate_gradient(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+std::vector<Array> evaluate_normalization_gradient(const Node &node, std::span<const Array *const> in,
+                                                   std::span<const Type> out) {
   const Rows rows(node, in[1]->shape());
   const std::vector<double> dy = in[0]->doubles(), x = in[1]->doubles(), scale = in[2]->doubles();
   const std::vector<double> means = centres(node) ? in[3]->doubles() : std::vector<double>(rows.count, 0.0);
@@ -118,7 +120,7 @@ std::vector<Array> evaluate_gradient(const Node &node, std::span<const Array *co
   return results;
 }
 
-void differentiate(GradientBuilder &builder, const Node &node) {
+void differentiate_normalization(GradientBuilder &builder, const Node &node) {
   const bool has_bias = node.inputs.size() > 2 && node.inputs[2] != ValueId::none;
   if (!builder.wants(node.inputs[0]) && !builder.wants(node.inputs[1]) && !(has_bias && builder.wants(node.inputs[2])))
     return;
@@ -139,7 +141,7 @@ std::vector<Type> infer_batch_normalization(const NodeTypes &types) {
   return {types.input(0), types.input(3), types.input(4)};
 }
 
-double flops(const NodeTypes &types, std::span<const Type>) {
+double normalization_flops(const NodeTypes &types, std::span<const Type>) {
   return 8.0 * static_cast<double>(element_count(types.input(0).shape));
 }
 
@@ -149,16 +151,16 @@ Family normalization_family() {
   Family family;
   for (const char *name : {"LayerNormalization", "RMSNormalization"})
     family.push_back({.name = name,
-                      .infer = infer_forward,
-                      .evaluate = evaluate_forward,
-                      .gradient = differentiate,
-                      .flops = flops,
+                      .infer = infer_normalization,
+                      .evaluate = evaluate_normalization,
+                      .gradient = differentiate_normalization,
+                      .flops = normalization_flops,
                       .optional = centres(name) ? std::vector<std::size_t>{2} : std::vector<std::size_t>()});
   for (const char *name : {"LayerNormalizationGrad", "RMSNormalizationGrad"})
     family.push_back({.name = name,
-                      .infer = infer_gradient,
-                      .evaluate = evaluate_gradient,
-                      .flops = flops,
+                      .infer = infer_normalization_gradient,
+                      .evaluate = evaluate_normalization_gradient,
+                      .flops = normalization_flops,
                       .optional = {rest_input(name)}});
   for (const char *name :
        {"GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LpNormalization"})

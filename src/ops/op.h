@@ -91,8 +91,9 @@ const Op *find(std::string_view name);  // nullptr: unknown operator
 std::vector<std::string_view> names();  // sorted
 bool gates(std::string_view op);        // true if Gated accepts it as its activation
 
-bool is_alias(const Node &node);
-bool works_in_place(const Node &node);
+Storage storage_of(const Node &node);  // Storage::own for an unknown operator
+inline bool is_alias(const Node &node) { return storage_of(node) == Storage::alias; }
+inline bool works_in_place(const Node &node) { return storage_of(node) == Storage::in_place; }
 
 std::vector<Type> infer(const graph::Graph &graph, const Node &node);
 // Scratch of a node's kernel, as far as it can be known without the machine: Op::scratch, plus the

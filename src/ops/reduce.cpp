@@ -71,8 +71,8 @@ double add(double t, double x) { return t + x; }
 double add_square(double t, double x) { return t + x * x; }
 double add_magnitude(double t, double x) { return t + std::fabs(x); }
 double multiply(double t, double x) { return t * x; }
-double larger(double t, double x) { return std::isnan(x) || x > t ? x : t; }
-double smaller(double t, double x) { return std::isnan(x) || x < t ? x : t; }
+double larger_total(double t, double x) { return std::isnan(x) || x > t ? x : t; }
+double smaller_total(double t, double x) { return std::isnan(x) || x < t ? x : t; }
 
 // Integers wrap.
 using Integer = std::int64_t;
@@ -81,14 +81,14 @@ Integer add(Integer t, Integer x) { return static_cast<Integer>(Unsigned(t) + Un
 Integer multiply(Integer t, Integer x) { return static_cast<Integer>(Unsigned(t) * Unsigned(x)); }
 Integer add_square(Integer t, Integer x) { return add(t, multiply(x, x)); }
 Integer add_magnitude(Integer t, Integer x) { return add(t, x < 0 ? multiply(x, -1) : x); }
-Integer larger(Integer t, Integer x) { return std::max(t, x); }
-Integer smaller(Integer t, Integer x) { return std::min(t, x); }
+Integer larger_total(Integer t, Integer x) { return std::max(t, x); }
+Integer smaller_total(Integer t, Integer x) { return std::min(t, x); }
 
 const Reduction kReductions[] = {
     {"ReduceSum", {0, add, keep_total}, {0, add, keep_total}},
     {"ReduceMean", {0, add, share}, {0, add, whole_share}},
-    {"ReduceMax", {-INFINITY, larger, keep_total}, {INT64_MIN, larger, keep_total}},
-    {"ReduceMin", {INFINITY, smaller, keep_total}, {INT64_MAX, smaller, keep_total}},
+    {"ReduceMax", {-INFINITY, larger_total, keep_total}, {INT64_MIN, larger_total, keep_total}},
+    {"ReduceMin", {INFINITY, smaller_total, keep_total}, {INT64_MAX, smaller_total, keep_total}},
     {"ReduceProd", {1, multiply, keep_total}, {1, multiply, keep_total}},
     {"ReduceSumSquare", {0, add_square, keep_total}, {0, add_square, keep_total}},
     {"ReduceL1", {0, add_magnitude, keep_total}, {0, add_magnitude, keep_total}},
@@ -143,7 +143,7 @@ std::vector<Array> evaluate_log_sum_exp(const Node &node, std::span<const Array 
   keeping.attributes.set("keepdims", std::int64_t{1});
   const Shape &shape = in[0]->shape();
   const Type kept = {DType::f64, kept_shape(shape, reduced_axes(node, shape.size()))};
-  const Array most = reduce(keeping, Steps<double>{-INFINITY, larger, keep_total}, *in[0], kept);
+  const Array most = reduce(keeping, Steps<double>{-INFINITY, larger_total, keep_total}, *in[0], kept);
   const std::array<const Array *, 2> operands = {in[0], &most};
   const Array powers = map_elements<double>({DType::f64, shape}, operands,
                                             [](double x, double m) { return std::exp(std::isinf(m) ? x : x - m); });

@@ -88,14 +88,9 @@ const Op *find(std::string_view name) {
   return found != all().end() && found->name == name ? &*found : nullptr;
 }
 
-bool is_alias(const Node &node) {
+Storage storage_of(const Node &node) {
   const Op *op = find(node.op);
-  return op != nullptr && op->storage == Storage::alias;
-}
-
-bool works_in_place(const Node &node) {
-  const Op *op = find(node.op);
-  return op != nullptr && op->storage == Storage::in_place;
+  return op != nullptr ? op->storage : Storage::own;
 }
 
 std::vector<std::string_view> names() {

@@ -8,7 +8,7 @@ namespace {
 
 using graph::ValueId;
 
-std::vector<Type> infer_file_form(const NodeTypes &types) { return {types.input(0)}; }
+std::vector<Type> infer_rotary_file_form(const NodeTypes &types) { return {types.input(0)}; }
 
 // x (B, S, H, D); cos, sin (1|B, S, R/2)
 std::vector<Type> infer_rotary(const NodeTypes &types) {
@@ -50,7 +50,7 @@ std::vector<Array> evaluate_rotary(const Node &node, std::span<const Array *cons
 }
 
 // The transpose of a rotation is the rotation back.
-void differentiate(GradientBuilder &builder, const Node &node) {
+void differentiate_rotary(GradientBuilder &builder, const Node &node) {
   require(!builder.wants(node.inputs[1]) && !builder.wants(node.inputs[2]), Code::unsupported, node.name,
           "{} has no gradient to its tables of cosines and sines", node.op);
   if (!builder.wants(node.inputs[0])) return;
@@ -60,19 +60,19 @@ void differentiate(GradientBuilder &builder, const Node &node) {
   builder.contribute(node.inputs[0], builder.emit("Rotary", {dy, node.inputs[1], node.inputs[2]}, attributes));
 }
 
-double flops(const NodeTypes &types, std::span<const Type>) {
+double rotary_flops(const NodeTypes &types, std::span<const Type>) {
   return 3.0 * static_cast<double>(element_count(types.input(0).shape));
 }
 
 }  // namespace
 
 Family rotary_family() {
-  return {{.name = "RotaryEmbedding", .infer = infer_file_form, .optional = {3}, .file_only = true},
+  return {{.name = "RotaryEmbedding", .infer = infer_rotary_file_form, .optional = {3}, .file_only = true},
           {.name = "Rotary",
            .infer = infer_rotary,
            .evaluate = evaluate_rotary,
-           .gradient = differentiate,
-           .flops = flops}};
+           .gradient = differentiate_rotary,
+           .flops = rotary_flops}};
 }
 
 }  // namespace protrain::ops

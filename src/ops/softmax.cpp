@@ -11,17 +11,17 @@ namespace {
 
 using graph::ValueId;
 
-std::vector<Type> infer_forward(const NodeTypes &types) {
+std::vector<Type> infer_softmax(const NodeTypes &types) {
   const Type &x = types.input(0);
   require(is_float(x.dtype), Code::type, types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
   resolve_axis(types.node.attributes.integer("axis", -1), x.shape.size(), types.subject());
   return {x};
 }
 
-std::vector<Type> infer_gradient(const NodeTypes &types) {
+std::vector<Type> infer_softmax_gradient(const NodeTypes &types) {
   require(types.input(0) == types.input(1), Code::shape, types.subject(), "{} is no gradient of {}",
           to_text(types.input(0)), to_text(types.input(1)));
-  return infer_forward(types);
+  return infer_softmax(types);
 }
 
 // Calls visit(at) for every line along the axis; at(i) is the index of its element i.
@@ -38,7 +38,7 @@ void for_each_line(const Node &node, const Shape &shape, Visit visit) {
   }
 }
 
-std::vector<Array> evaluate_forward(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+std::vector<Array> evaluate_softmax(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   std::vector<double> y = in[0]->doubles();
   const bool logarithm = node.op == "LogSoftmax";
   for_each_line(node, out[0].shape, [&](auto at, std::int64_t length) {
@@ -52,7 +52,8 @@ std::vector<Array> evaluate_forward(const Node &node, std::span<const Array *con
 }
 
 // Softmax: dx = y (dy - sum(dy y)). LogSoftmax: dx = dy - exp(y) sum(dy).
-std::vector<Array> evaluate_gradient(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+std::vector<Array> evaluate_softmax_gradient(const Node &node, std::span<const Array *const> in,
+                                             std::span<const Type> out) {
   const std::vector<double> dy = in[0]->doubles(), y = in[1]->doubles();
   const bool logarithm = node.op == "LogSoftmaxGrad";
   std::vector<double> dx(dy.size());
@@ -65,14 +66,14 @@ std::vector<Array> evaluate_gradient(const Node &node, std::span<const Array *co
   return {array_of(out[0], dx)};
 }
 
-void differentiate(GradientBuilder &builder, const Node &node) {
+void differentiate_softmax(GradientBuilder &builder, const Node &node) {
   if (!builder.wants(node.inputs[0])) return;
   const Attributes attributes = {{"axis", node.attributes.integer("axis", -1)}};
   const ValueId dy = builder.gradient_of(node.outputs[0]);
   builder.contribute(node.inputs[0], builder.emit(node.op + "Grad", {dy, node.outputs[0]}, attributes));
 }
 
-double flops(const NodeTypes &types, std::span<const Type>) {
+double softmax_flops(const NodeTypes &types, std::span<const Type>) {
   return 5.0 * static_cast<double>(element_count(types.input(0).shape));
 }
 
@@ -82,12 +83,13 @@ Family softmax_family() {
   Family family;
   for (const char *name : {"Softmax", "LogSoftmax"})
     family.push_back({.name = name,
-                      .infer = infer_forward,
-                      .evaluate = evaluate_forward,
-                      .gradient = differentiate,
-                      .flops = flops});
+                      .infer = infer_softmax,
+                      .evaluate = evaluate_softmax,
+                      .gradient = differentiate_softmax,
+                      .flops = softmax_flops});
   for (const char *name : {"SoftmaxGrad", "LogSoftmaxGrad"})
-    family.push_back({.name = name, .infer = infer_gradient, .evaluate = evaluate_gradient, .flops = flops});
+    family.push_back(
+        {.name = name, .infer = infer_softmax_gradient, .evaluate = evaluate_softmax_gradient, .flops = softmax_flops});
   return family;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using graph::ValueId;
 
-std::size_t axis_of(const Node &node, const Shape &shape) {
+std::size_t topk_axis(const Node &node, const Shape &shape) {
   return resolve_axis(node.attributes.integer("axis", -1), shape.size(), subject_of(node));
 }
 
@@ -21,7 +21,7 @@ std::vector<Type> infer_topk(const NodeTypes &types) {
           "the k of TopK is computed from data; shapes that depend on data are not supported");
   require(is_float(values.dtype) || is_integer(values.dtype), Code::type, types.subject(), "TopK does not take {}",
           name_of(values.dtype));
-  std::int64_t &dim = values.shape[axis_of(types.node, values.shape)];
+  std::int64_t &dim = values.shape[topk_axis(types.node, values.shape)];
   const std::int64_t k = types.node.attributes.integer("k", 0);
   require(k >= 0 && k <= dim, Code::shape, types.subject(), "the first {} of {} elements", k, dim);
   dim = k;
@@ -31,7 +31,7 @@ std::vector<Type> infer_topk(const NodeTypes &types) {
 // Among equal elements the first ones win.
 template <typename T>
 std::vector<Array> pick(const Node &node, const Array &x, std::span<const Type> out, const std::vector<T> &values) {
-  const std::size_t axis = axis_of(node, x.shape());
+  const std::size_t axis = topk_axis(node, x.shape());
   const std::int64_t length = x.shape()[axis], inner = row_major_strides(x.shape())[axis];
   const std::int64_t k = out[0].shape[axis], lines = length == 0 ? 0 : element_count(x.shape()) / length;
   const bool largest = node.attributes.integer("largest", 1) != 0;
@@ -57,7 +57,7 @@ std::vector<Array> evaluate_topk(const Node &node, std::span<const Array *const>
                                 : pick(node, *in[0], out, in[0]->integers());
 }
 
-void differentiate(GradientBuilder &builder, const Node &node) {
+void differentiate_topk(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;
   const Attributes attributes = {{"axis", node.attributes.integer("axis", -1)},
@@ -71,7 +71,7 @@ Family topk_family() {
   return {{.name = "TopK",
            .infer = infer_topk,
            .evaluate = evaluate_topk,
-           .gradient = differentiate,
+           .gradient = differentiate_topk,
            .absorbed = {{1, "k"}}}};
 }
 

@@ -154,7 +154,7 @@ Coefficients coefficients_of(const Function &function, const Attributes &attribu
   return {read(function.first), read(function.second)};
 }
 
-std::vector<Type> infer_value(const NodeTypes &types) {
+std::vector<Type> infer_unary(const NodeTypes &types) {
   const Type &x = types.input(0);
   const bool takes = is_float(x.dtype) || (is_integer(x.dtype) && integer_function_of(types.node) != nullptr);
   require(takes, Code::type, types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
@@ -179,7 +179,7 @@ std::vector<Array> evaluate_integers(const Node &node, const Array &x, const Typ
   return {map_elements<std::int64_t>(type, operands, [=](std::int64_t v) { return value(v, low, high); })};
 }
 
-std::vector<Array> evaluate_value(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+std::vector<Array> evaluate_unary(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   if (!is_float(out[0].dtype)) return evaluate_integers(node, *in[0], out[0]);
   const Function &function = function_of(node);
   const Coefficients k = coefficients_of(function, node.attributes);
@@ -194,7 +194,7 @@ std::vector<Array> evaluate_slope(const Node &node, std::span<const Array *const
   return {map_elements<double>(out[0], operands, [&](double dy, double x) { return dy * function.slope(x, k); })};
 }
 
-void differentiate(GradientBuilder &builder, const Node &node) {
+void differentiate_unary(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;
   const char *gradient = function_of(node).gradient_name;
@@ -236,9 +236,9 @@ Family unary_family() {
   for (const Function &function : kFunctions) {
     const bool flat = function.gradient_name == nullptr;
     Op op{.name = function.name,
-          .infer = infer_value,
-          .evaluate = evaluate_value,
-          .gradient = flat ? differentiate_step : differentiate};
+          .infer = infer_unary,
+          .evaluate = evaluate_unary,
+          .gradient = flat ? differentiate_step : differentiate_unary};
     if (op.name == "Clip") op.absorbed = {{1, "min"}, {2, "max"}};
     if (op.name == "Swish") {  // canonicalization turns it into Silu, or Mul and Sigmoid
       op.gradient = nullptr;

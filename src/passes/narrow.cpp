@@ -13,11 +13,10 @@ namespace {
 using graph::Array;
 using graph::Origin;
 
-constexpr ValueId kNone = ValueId::none;
 using Marks = std::vector<bool>;  // per value
 
 bool any(const std::vector<ValueId> &ids, auto &&matches) {
-  return std::ranges::any_of(ids, [&](ValueId id) { return id != kNone && matches(id); });
+  return std::ranges::any_of(ids, [&](ValueId id) { return id != ValueId::none && matches(id); });
 }
 
 // The largest finite number.
@@ -41,7 +40,7 @@ Marks computed_of_parameters(const Graph &graph) {
   for (const Node &node : graph.nodes())
     if (any(node.inputs, [&](ValueId in) { return marks[index(in)]; }))
       for (ValueId out : node.outputs)
-        if (out != kNone) marks[index(out)] = true;
+        if (out != ValueId::none) marks[index(out)] = true;
   return marks;
 }
 
@@ -74,7 +73,7 @@ class Narrowing {
     const DType from = wide ? narrow_ : DType::f32, to = wide ? DType::f32 : narrow_;
     for (std::size_t i = 0; (wide || narrow) && i < node.inputs.size(); ++i) {
       ValueId &in = node.inputs[i];
-      if (in != kNone && is(in, from) && !(narrow && may_be_wide(node, i))) in = as(in, to, node);
+      if (in != ValueId::none && is(in, from) && !(narrow && may_be_wide(node, i))) in = as(in, to, node);
     }
     if (!wide && is_cast_to_float32(node) && of_parameters_[index(node.inputs[0])])
       node.attributes.set("to", std::string(name_of(narrow_)));
@@ -147,7 +146,7 @@ Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss
     if (!would_be_narrow || (id != loss && ends_tail(graph, node))) continue;
     wide[index(id)] = true;
     for (ValueId in : node.inputs)
-      if (in != kNone) pending.push_back(in);
+      if (in != ValueId::none) pending.push_back(in);
   }
   return wide;
 }

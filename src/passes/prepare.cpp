@@ -13,7 +13,6 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr ValueId kNone = ValueId::none;
 constexpr int kMostFusions = 5;
 
 void say_what_was_split(PreparedModel &prepared) {
@@ -29,7 +28,7 @@ std::set<std::string> statistics_of(const Graph &graph) {
   std::set<std::string> found, others;
   for (const Node &node : graph.nodes())
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] == kNone || graph.value(node.inputs[i]).origin != graph::Origin::initializer) continue;
+      if (node.inputs[i] == ValueId::none || graph.value(node.inputs[i]).origin != graph::Origin::initializer) continue;
       (is_statistic(node, i) ? found : others).insert(graph.value(node.inputs[i]).name);
     }
   std::erase_if(found, [&](const std::string &name) { return others.contains(name); });

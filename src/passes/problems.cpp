@@ -12,12 +12,13 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr ValueId kNone = ValueId::none;
 constexpr std::size_t kMostKinds = 20, kMostNodes = 5;  // in one sentence
 
 std::string subject_of(const Node &node) { return node.name.empty() ? node.op : node.name; }
 
-bool is_typed(const Graph &graph, ValueId id) { return id == kNone || graph.value(id).type.dtype != DType::none; }
+bool is_typed(const Graph &graph, ValueId id) {
+  return id == ValueId::none || graph.value(id).type.dtype != DType::none;
+}
 
 bool reads_untyped(const Graph &graph, const Node &node) {
   return std::ranges::any_of(node.inputs, [&](ValueId in) { return !is_typed(graph, in); });
@@ -59,9 +60,10 @@ std::vector<bool> trained_values(const Graph &graph) {
   std::vector<bool> trained(graph.value_count(), false);
   for (ValueId id : graph.parameters) trained[index(id)] = !graph.value(id).frozen;
   for (const Node &node : graph.nodes()) {
-    const bool any = std::ranges::any_of(node.inputs, [&](ValueId in) { return in != kNone && trained[index(in)]; });
+    const bool any =
+        std::ranges::any_of(node.inputs, [&](ValueId in) { return in != ValueId::none && trained[index(in)]; });
     for (ValueId out : node.outputs) {
-      if (out == kNone) continue;
+      if (out == ValueId::none) continue;
       const DType dtype = graph.value(out).type.dtype;
       trained[index(out)] = any && (is_float(dtype) || dtype == DType::none);
     }
@@ -78,9 +80,9 @@ std::vector<bool> needed_values(const Graph &graph) {
     break;
   }
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node)
-    if (std::ranges::any_of(node->outputs, [&](ValueId out) { return out != kNone && needed[index(out)]; }))
+    if (std::ranges::any_of(node->outputs, [&](ValueId out) { return out != ValueId::none && needed[index(out)]; }))
       for (ValueId in : node->inputs)
-        if (in != kNone) needed[index(in)] = true;
+        if (in != ValueId::none) needed[index(in)] = true;
   return needed;
 }
 
@@ -136,7 +138,7 @@ void Problems::collect_without_core_form(const Graph &graph, const std::map<Valu
 
 void Problems::collect_without_gradient(const Graph &graph) {
   const std::vector<bool> trained = trained_values(graph), needed = needed_values(graph);
-  const auto crossed = [&](ValueId id) { return id != kNone && trained[index(id)] && needed[index(id)]; };
+  const auto crossed = [&](ValueId id) { return id != ValueId::none && trained[index(id)] && needed[index(id)]; };
   for (const Node &node : graph.nodes()) {
     const ops::Op *op = ops::find(node.op);
     if (op == nullptr || !is_core(node.op) || reads_untyped(graph, node) || std::ranges::none_of(node.outputs, crossed))

@@ -7,24 +7,20 @@
 
 namespace protrain::passes {
 
-namespace {
-
-constexpr ValueId kNone = ValueId::none;
-
-}  // namespace
+namespace {}  // namespace
 
 Rewriter::Rewriter(Graph &graph) : graph_(graph) {
   grow();
   for (const Node &node : graph_.nodes())
     for (ValueId in : node.inputs)
-      if (in != kNone) ++uses_[index(in)];
+      if (in != ValueId::none) ++uses_[index(in)];
   for (ValueId out : graph_.outputs) ++uses_[index(out)];
 }
 
 void Rewriter::grow() {
   uses_.resize(graph_.value_count(), 0);
   made_by_.resize(graph_.value_count(), -1);
-  forwarded_.resize(graph_.value_count(), kNone);
+  forwarded_.resize(graph_.value_count(), ValueId::none);
 }
 
 void Rewriter::walk(const std::function<void(Node &)> &visit) {
@@ -40,13 +36,13 @@ void Rewriter::walk(const std::function<void(Node &)> &visit) {
 }
 
 void Rewriter::keep(Node node) {
-  const bool typed =
-      std::ranges::all_of(node.inputs, [&](ValueId in) { return in == kNone || type(in).dtype != DType::none; });
+  const bool typed = std::ranges::all_of(
+      node.inputs, [&](ValueId in) { return in == ValueId::none || type(in).dtype != DType::none; });
   if (typed && ops::find(node.op) != nullptr) infer_outputs(node);
   for (ValueId in : node.inputs)
-    if (in != kNone) ++uses_[index(in)];
+    if (in != ValueId::none) ++uses_[index(in)];
   for (ValueId out : node.outputs)
-    if (out != kNone) made_by_[index(out)] = static_cast<int>(kept_.size());
+    if (out != ValueId::none) made_by_[index(out)] = static_cast<int>(kept_.size());
   kept_.push_back({std::move(node)});
 }
 
@@ -56,12 +52,12 @@ void Rewriter::infer_outputs(Node &node) {
     const std::vector<Type> types = ops::infer(graph_, node);
     while (node.outputs.size() > types.size()) {
       const ValueId last = node.outputs.back();
-      require(last == kNone || uses(last) == 0, Code::unsupported, node.name, "output {} of {} is not supported",
-              node.outputs.size() - 1, node.op);
+      require(last == ValueId::none || uses(last) == 0, Code::unsupported, node.name,
+              "output {} of {} is not supported", node.outputs.size() - 1, node.op);
       node.outputs.pop_back();
     }
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
-      if (node.outputs[i] != kNone) graph_.value(node.outputs[i]).type = types[i];
+      if (node.outputs[i] != ValueId::none) graph_.value(node.outputs[i]).type = types[i];
   } catch (const Error &error) {  // prepare() reports all shapes that depend on data at once
     if (error.code != Code::unsupported) throw;
   }
@@ -130,20 +126,24 @@ void Rewriter::take_over(ValueId from, ValueId to) {
 }
 
 ValueId Rewriter::resolve(ValueId id) const {
-  while (id != kNone && forwarded_[index(id)] != kNone) id = forwarded_[index(id)];
+  while (id != ValueId::none && forwarded_[index(id)] != ValueId::none) id = forwarded_[index(id)];
   return id;
 }
 
 const Node *Rewriter::producer(ValueId id) const {
-  if (id == kNone || made_by_[index(id)] < 0) return nullptr;
+  if (id == ValueId::none || made_by_[index(id)] < 0) return nullptr;
   const Entry &kept = kept_[static_cast<std::size_t>(made_by_[index(id)])];
   return kept.alive ? &kept.node : nullptr;
+}
+
+bool Rewriter::is_read(const Node &node, std::size_t output) const {
+  return output < node.outputs.size() && node.outputs[output] != ValueId::none && uses(node.outputs[output]) > 0;
 }
 
 bool Rewriter::is_output(ValueId id) const { return std::ranges::find(graph_.outputs, id) != graph_.outputs.end(); }
 
 const graph::Array *Rewriter::constant_of(ValueId id) const {
-  if (id == kNone || graph_.value(id).origin != graph::Origin::constant) return nullptr;
+  if (id == ValueId::none || graph_.value(id).origin != graph::Origin::constant) return nullptr;
   return &graph_.value(id).array;
 }
 
@@ -151,7 +151,7 @@ void Rewriter::release(const std::vector<ValueId> &inputs) {
   std::vector<ValueId> pending;
   const auto drop_read = [&](ValueId id) {
     id = resolve(id);
-    if (id != kNone && --uses_[index(id)] == 0) pending.push_back(id);
+    if (id != ValueId::none && --uses_[index(id)] == 0) pending.push_back(id);
   };
   std::ranges::for_each(inputs, drop_read);
   while (!pending.empty()) {
@@ -159,8 +159,8 @@ void Rewriter::release(const std::vector<ValueId> &inputs) {
     pending.pop_back();
     if (made_by_[index(id)] < 0) continue;
     Entry &maker = kept_[static_cast<std::size_t>(made_by_[index(id)])];
-    const bool read =
-        std::ranges::any_of(maker.node.outputs, [&](ValueId out) { return out != kNone && uses_[index(out)] > 0; });
+    const bool read = std::ranges::any_of(maker.node.outputs,
+                                          [&](ValueId out) { return out != ValueId::none && uses_[index(out)] > 0; });
     if (read || !maker.alive) continue;
     maker.alive = false;
     std::ranges::for_each(maker.node.inputs, drop_read);

@@ -45,7 +45,8 @@ class Rewriter {
   ValueId resolve(ValueId id) const;
 
   const Node *producer(ValueId id) const;  // among the nodes kept so far; nullptr for inputs, parameters, constants
-  int uses(ValueId id) const { return uses_[index(id)]; }  // reads by nodes and by the graph's outputs
+  int uses(ValueId id) const { return uses_[index(id)]; }    // reads by nodes and by the graph's outputs
+  bool is_read(const Node &node, std::size_t output) const;  // false where the node has no such output
   bool is_output(ValueId id) const;
   const std::string &base_name() const { return base_name_; }  // of the visited node
   // By value, because adding a value moves the others. std::out_of_range for an absent input, so that rules need not

@@ -19,9 +19,9 @@ template <typename Enum, typename Names>
 Enum named(const Json &json, const Names &names, const char *what) {
   const std::string *name = json.text();
   require(name != nullptr, Code::format, "plan", "{} is no text, and so no {}", printable(json.dump()), what);
-  const auto found = std::find(std::begin(names), std::end(names), *name);
-  require(found != std::end(names), Code::format, "plan", "'{}' is no {}", printable(*name), what);
-  return static_cast<Enum>(found - std::begin(names));
+  const std::optional<Enum> value = value_named<Enum>(*name, names);
+  require(value.has_value(), Code::format, "plan", "'{}' is no {}", printable(*name), what);
+  return *value;
 }
 
 // Reads an integer exactly: no fraction is cut off, no large number wraps around.

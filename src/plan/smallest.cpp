@@ -11,7 +11,7 @@ namespace {
 
 // Instructions to lay out, about: the first number in any case, the second as long as something looks smaller than all
 // before.
-constexpr std::size_t kInstructions = 30'000, kMostInstructions = 300'000;
+constexpr std::size_t kFewInstructions = 30'000, kMostInstructions = 300'000;
 
 // Fallback lays out a few plans that are small by nature and picks the one that lacks the least memory. A refusal
 // quotes its bytes, so times play no part in the choice: the same session must always be told the same figures.
@@ -32,7 +32,7 @@ class Fallback {
     while (!candidates_.empty() && trials_.instructions() < kMostInstructions) {
       const auto pick = std::ranges::min_element(
           candidates_, [&](const Candidate &a, const Candidate &b) { return smaller(corrected(a), corrected(b)); });
-      if (trials_.instructions() >= kInstructions && !smaller(corrected(*pick), least().laid_out.bytes)) break;
+      if (trials_.instructions() >= kFewInstructions && !smaller(corrected(*pick), least().laid_out.bytes)) break;
       const Candidate candidate = *pick;
       candidates_.erase(pick);
       relieve_host(trials_.add(candidate));

@@ -105,11 +105,9 @@ DeviceKind kind_in(const Json &json, bool shares_cores) {
   const Json *item = json.find("kind");
   if (item == nullptr) return shares_cores ? DeviceKind::cpu : DeviceKind::gpu;
   const std::string *const name = item->text();
-  const auto *const known =
-      std::ranges::find_if(kDeviceKindNames, [&](const char *kind) { return name != nullptr && *name == kind; });
-  require(known != std::end(kDeviceKindNames), Code::format, "hardware", "kind is {}, neither cpu nor gpu",
-          printable(item->dump()));
-  return static_cast<DeviceKind>(known - std::begin(kDeviceKindNames));
+  const auto kind = name != nullptr ? value_named<DeviceKind>(*name, kDeviceKindNames) : std::nullopt;
+  require(kind.has_value(), Code::format, "hardware", "kind is {}, neither cpu nor gpu", printable(item->dump()));
+  return *kind;
 }
 
 void require_machine(const Profile &profile) {
@@ -150,7 +148,7 @@ Profile profile_from(const Json &json) {
 std::string to_json(const Profile &profile) {
   Json json = {{"name", profile.name}};
   for (const BytesKey &key : kBytes) json[key.name] = profile.*key.member;
-  json["kind"] = kDeviceKindNames[static_cast<std::size_t>(profile.kind)];
+  json["kind"] = kDeviceKindNames[profile.kind];
   json["shares_memory"] = profile.shares_memory;
   json["shares_cores"] = profile.shares_cores;
   for (const RateKey &key : kRates) json[key.name] = profile.*key.member;

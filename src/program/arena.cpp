@@ -11,37 +11,37 @@ namespace protrain::program {
 
 namespace {
 
-constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kNoOffset = std::numeric_limits<std::uint64_t>::max();
 
-struct Span {
+struct ByteRange {
   std::uint64_t begin = 0, end = 0;  // bytes
 };
 
-// Bytes that are taken, as the fewest possible spans: sorted, and no two touch.
-class Spans {
+// Bytes that are taken, as the fewest possible ranges: sorted, and no two touch.
+class TakenRanges {
  public:
-  void add(Span span) {
-    auto at = std::ranges::lower_bound(spans_, span.begin, {}, &Span::end);
-    if (at == spans_.end() || at->begin > span.end) {
-      spans_.insert(at, span);
+  void add(ByteRange range) {
+    auto at = std::ranges::lower_bound(ranges_, range.begin, {}, &ByteRange::end);
+    if (at == ranges_.end() || at->begin > range.end) {
+      ranges_.insert(at, range);
       return;
     }
-    if (at->begin <= span.begin && at->end >= span.end) return;
-    at->begin = std::min(at->begin, span.begin);
+    if (at->begin <= range.begin && at->end >= range.end) return;
+    at->begin = std::min(at->begin, range.begin);
     auto after = at + 1;
-    while (after != spans_.end() && after->begin <= span.end) ++after;
-    at->end = std::max(span.end, (after - 1)->end);
-    spans_.erase(at + 1, after);
+    while (after != ranges_.end() && after->begin <= range.end) ++after;
+    at->end = std::max(range.end, (after - 1)->end);
+    ranges_.erase(at + 1, after);
   }
-  void add(const Spans &other) {
-    for (const Span &span : other.spans_) add(span);
+  void add(const TakenRanges &other) {
+    for (const ByteRange &range : other.ranges_) add(range);
   }
-  void clear() { spans_.clear(); }
-  auto begin() const { return spans_.begin(); }
-  auto end() const { return spans_.end(); }
+  void clear() { ranges_.clear(); }
+  auto begin() const { return ranges_.begin(); }
+  auto end() const { return ranges_.end(); }
 
  private:
-  std::vector<Span> spans_;
+  std::vector<ByteRange> ranges_;
 };
 
 // Timetable knows which bytes are taken at each time. It is a tree: the leaves are short runs of instructions, and
@@ -56,23 +56,23 @@ class Timetable {
         throughout_(2 * leaves_),
         somewhere_(2 * leaves_) {}
 
-  void add(std::size_t first, std::size_t last, Span span) {
-    each_end(first, last, [&](std::size_t leaf) { ends_[leaf].push_back({first, last, span}); });
+  void add(std::size_t first, std::size_t last, ByteRange range) {
+    each_end(first, last, [&](std::size_t leaf) { ends_[leaf].push_back({first, last, range}); });
     each_between(first, last, [&](std::size_t node) {
-      throughout_[node].add(span);
-      somewhere_[node].add(span);
+      throughout_[node].add(range);
+      somewhere_[node].add(range);
     });
-    each_around(first, last, [&](std::size_t node) { somewhere_[node].add(span); });
+    each_around(first, last, [&](std::size_t node) { somewhere_[node].add(range); });
   }
 
   // Collects what is taken at any time from `first` to `last`.
-  void collect(std::size_t first, std::size_t last, Spans &taken) const {
+  void collect(std::size_t first, std::size_t last, TakenRanges &taken) const {
     taken.clear();
     each_between(first, last, [&](std::size_t node) { taken.add(somewhere_[node]); });
     each_around(first, last, [&](std::size_t node) { taken.add(throughout_[node]); });
     each_end(first, last, [&](std::size_t leaf) {
       for (const Stay &stay : ends_[leaf])
-        if (stay.first <= last && first <= stay.last) taken.add(stay.span);
+        if (stay.first <= last && first <= stay.last) taken.add(stay.range);
     });
   }
 
@@ -81,7 +81,7 @@ class Timetable {
 
   struct Stay {
     std::size_t first, last;
-    Span span;
+    ByteRange range;
   };
 
   template <typename Do>
@@ -108,21 +108,21 @@ class Timetable {
 
   std::size_t leaves_;
   std::vector<std::vector<Stay>> ends_;  // per leaf
-  std::vector<Spans> throughout_, somewhere_;
+  std::vector<TakenRanges> throughout_, somewhere_;
 };
 
 // The start of the tightest gap for `bytes` between what is taken, from `base` on.
-std::uint64_t tightest_gap(const Spans &taken, std::uint64_t bytes, std::uint64_t alignment, std::uint64_t base) {
-  std::uint64_t best = kNone, best_slack = kNone, end = base;
-  for (const Span &span : taken) {
+std::uint64_t tightest_gap(const TakenRanges &taken, std::uint64_t bytes, std::uint64_t alignment, std::uint64_t base) {
+  std::uint64_t best = kNoOffset, best_slack = kNoOffset, end = base;
+  for (const ByteRange &range : taken) {
     const std::uint64_t start = round_up(end, alignment);
-    if (span.begin >= start + bytes && span.begin - start - bytes < best_slack) {
+    if (range.begin >= start + bytes && range.begin - start - bytes < best_slack) {
       best = start;
-      best_slack = span.begin - start - bytes;
+      best_slack = range.begin - start - bytes;
     }
-    end = std::max(end, span.end);
+    end = std::max(end, range.end);
   }
-  return best == kNone ? round_up(end, alignment) : best;
+  return best == kNoOffset ? round_up(end, alignment) : best;
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t bas
   const std::size_t last_begin = std::ranges::max(intervals, {}, &Interval::first).first;
   Timetable timetable(last_begin + 1);
   std::uint64_t used = base;
-  Spans taken;
+  TakenRanges taken;
   for (std::size_t i : order) {
     Interval &interval = intervals[i];
     const std::size_t last = std::min(interval.last, last_begin);

@@ -1,7 +1,6 @@
 #include "program/builder.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/error.h"
 #include "base/shape.h"
@@ -10,8 +9,6 @@
 namespace protrain::program {
 
 namespace {
-
-constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
 Queue queue_between(Tier from, Tier to) {
   if (from == Tier::disk || to == Tier::disk) return Queue::disk;

@@ -111,12 +111,9 @@ class Lowering {
     roots_.parameter.assign(graph_.value_count(), kNoParameter);
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
       roots_.parameter[index(graph_.parameters[p])] = p;
-      if (rests_on_device(state_.parameters[p].chunk)) where_.of_root[index(graph_.parameters[p])] = state_.weights(p);
+      if (state_.rests_on_device(state_.parameters[p].chunk))
+        where_.of_root[index(graph_.parameters[p])] = state_.weights(p);
     }
-  }
-
-  bool rests_on_device(std::size_t chunk) const {
-    return builder_.buffer(state_.chunks[chunk].weights).tier == Tier::device;
   }
 
   // If several parameters share one gradient, the first decides where it goes.
@@ -154,7 +151,7 @@ class Lowering {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];
     const std::size_t p = roots_.parameter[index(root)];
-    if (p != kNoParameter && !rests_on_device(state_.parameters[p].chunk))
+    if (p != kNoParameter && !state_.rests_on_device(state_.parameters[p].chunk))
       return {where_.of_chunk[state_.parameters[p].chunk], state_.parameters[p].weights_at};
     const Operand operand = where_.of_root[index(root)];
     require(operand.buffer != BufferId::none, Code::internal, graph_.value(id).name, "the value is nowhere");

@@ -16,8 +16,8 @@ void append_buffer(std::string &out, const Program &program, const Operand &oper
     return;
   }
   const Buffer &buffer = program.buffers[index(operand.buffer)];
-  fmt::format_to(std::back_inserter(out), " {}@{}:{}+{}", buffer.name, kTierNames[buffer.tier],
-                 buffer.offset + operand.offset, bytes > 0 ? bytes : buffer.bytes - operand.offset);
+  out += fmt::format(" {}@{}:{}+{}", buffer.name, kTierNames[buffer.tier], buffer.offset + operand.offset,
+                     bytes > 0 ? bytes : buffer.bytes - operand.offset);
 }
 
 std::string subject(const Program &program, const graph::Graph &graph, const Instruction &instruction) {
@@ -43,13 +43,13 @@ std::string describe(const Program &program, const graph::Graph &graph, std::siz
 std::string print(const Program &program, const graph::Graph &graph) {
   std::string out = fmt::format("program: {} instructions", program.instructions.size());
   for (const Tier t : kTiers)
-    fmt::format_to(std::back_inserter(out), "; {} {} bytes, of which {} hold from step to step", kTierNames[t],
-                   program.arena_bytes[t], program.state_bytes[t]);
+    out += fmt::format("; {} {} bytes, of which {} hold from step to step", kTierNames[t], program.arena_bytes[t],
+                       program.state_bytes[t]);
   out += "\n";
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction &instruction = program.instructions[i];
-    fmt::format_to(std::back_inserter(out), "{} {}", kQueueNames[instruction.queue], describe(program, graph, i));
-    for (std::size_t wait : instruction.waits) fmt::format_to(std::back_inserter(out), " after {}", wait);
+    out += fmt::format("{} {}", kQueueNames[instruction.queue], describe(program, graph, i));
+    for (std::size_t wait : instruction.waits) out += fmt::format(" after {}", wait);
     out += ":";
     const std::uint64_t bytes = instruction.targets.size() > 1 ? 0 : instruction.bytes;
     for (std::size_t k = 0; k < instruction.inputs.size(); ++k)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@ namespace protrain::program {
 
 enum class BufferId : std::int32_t { none = -1 };
 inline std::size_t index(BufferId id) { return static_cast<std::size_t>(id); }
+
+inline constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();  // the position of what does not come
 
 // The purpose of a buffer's bytes, in the order in which charts stack them. A copy has the owner of its original.
 enum class Owner : std::uint8_t {
@@ -154,6 +157,7 @@ struct State {
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
 
+  bool rests_on_device(std::size_t chunk) const { return buffers[index(chunks[chunk].weights)].tier == Tier::device; }
   Operand weights(std::size_t parameter) const;
   Operand optimizer(std::size_t parameter, std::size_t which) const;
   Operand gradient(std::size_t parameter) const;

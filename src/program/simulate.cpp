@@ -8,12 +8,12 @@ namespace protrain::program {
 
 namespace {
 
-constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t kNoInstruction = std::numeric_limits<std::size_t>::max();
 constexpr double kYear = 365.0 * 86400;
 
-class Books {
+class LiveBytes {
  public:
-  explicit Books(const Program &program) : program_(program), begun_(program.buffers.size(), false) {
+  explicit LiveBytes(const Program &program) : program_(program), begun_(program.buffers.size(), false) {
     for (const Tier t : kTiers) now_.live_bytes[t] = now_.high_bytes[t] = program.state_bytes[t];
   }
 
@@ -65,9 +65,9 @@ class Time {
     return queues_.beside[queue] ? queue : Queue::compute;
   }
 
-  // The worker's first instruction that is not over; kNone: there is none.
+  // The worker's first instruction that is not over; kNoInstruction: there is none.
   std::size_t head(Queue worker) const {
-    return next_[worker] < lists_[worker].size() ? lists_[worker][next_[worker]] : kNone;
+    return next_[worker] < lists_[worker].size() ? lists_[worker][next_[worker]] : kNoInstruction;
   }
 
   bool ready(std::size_t i, Queue worker) const {
@@ -78,7 +78,7 @@ class Time {
   void start(std::vector<Entry> &entries) {
     for (const Queue worker : kQueues) {
       const std::size_t i = head(worker);
-      if (running_[worker] || i == kNone || !ready(i, worker)) continue;
+      if (running_[worker] || i == kNoInstruction || !ready(i, worker)) continue;
       running_[worker] = true;
       left_[worker] = static_cast<double>(ns_[i]);
       entries[i].start_ns = static_cast<std::int64_t>(now_);
@@ -174,7 +174,7 @@ std::vector<std::int64_t> price(const Program &program, const plan::Durations &d
 Simulation simulate(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues) {
   Simulation simulation;
   simulation.entries.reserve(program.instructions.size());
-  Books books(program);
+  LiveBytes books(program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     simulation.entries.push_back(books.record(program.instructions[i]));
     simulation.busy_ns[program.instructions[i].queue] += ns[i];

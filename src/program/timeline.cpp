@@ -7,9 +7,9 @@ namespace protrain::program {
 
 namespace {
 
-class Books {
+class BytesByOwner {
  public:
-  explicit Books(const Program &program) : program_(program), begun_(program.buffers.size(), false) {
+  explicit BytesByOwner(const Program &program) : program_(program), begun_(program.buffers.size(), false) {
     for (const Buffer &buffer : program.buffers)
       if (buffer.persistent) held(buffer) += buffer.bytes;
     for (const Tier t : kTiers) now_[t][Owner::workspace] += program.state_bytes[t] - total(now_[t]);
@@ -84,7 +84,7 @@ std::uint64_t total(const Holdings &holdings) {
 
 Timeline timeline(const Program &program, const std::vector<Span> &spans, std::size_t most) {
   Timeline all;
-  Books books(program);
+  BytesByOwner books(program);
   const std::vector<std::int64_t> at_ns = places(program, spans);
   std::int64_t end_ns = 0;
   for (std::size_t i = 0; i < spans.size(); ++i) {

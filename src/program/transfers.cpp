@@ -12,12 +12,6 @@ using graph::Node;
 using graph::ValueId;
 using plan::BlockMode;
 
-constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
-
-bool rests_on_device(const State &state, std::size_t chunk) {
-  return state.buffers[index(state.chunks[chunk].weights)].tier == Tier::device;
-}
-
 template <typename Do>
 void each_root(const TransferInputs &from, const Node &node, Do &&act) {
   for (ValueId id : node.inputs)
@@ -31,7 +25,7 @@ std::vector<std::vector<std::size_t>> uses_of_chunks(const TransferInputs &from,
   std::vector<std::vector<std::size_t>> uses(chunks);
   std::vector<bool> settled(chunks);
   for (std::size_t c = 0; c < chunks; ++c) {
-    if (!rests_on_device(from.state, c)) uses[c] = from.updates.device_uses(c);
+    if (!from.state.rests_on_device(c)) uses[c] = from.updates.device_uses(c);
     settled[c] = !from.updates.defers(c);
   }
   for (std::size_t i = 0; i < from.sequence.items.size(); ++i)
@@ -39,7 +33,7 @@ std::vector<std::vector<std::size_t>> uses_of_chunks(const TransferInputs &from,
       const std::size_t p = from.parameter[index(root)];
       if (p == kNoParameter) return;
       const std::size_t c = from.state.parameters[p].chunk;
-      if (!rests_on_device(from.state, c)) uses[c].push_back(i);
+      if (!from.state.rests_on_device(c)) uses[c].push_back(i);
       if (settled[c]) return;
       settled[c] = true;
       transfers.settles[i].push_back(c);

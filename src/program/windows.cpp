@@ -1,13 +1,13 @@
 #include "program/windows.h"
 
 #include <algorithm>
-#include <limits>
+
+#include "program/program.h"
 
 namespace protrain::program {
 
 namespace {
 
-constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kAhead = 2;  // fetches under way beside the chunk in use: more would only hold memory
 
 class Buffers {

@@ -14,16 +14,17 @@
 
 namespace protrain::state {
 
-namespace {
-
-using Kind = DirectoryEntry::Kind;
-
+// One of a checkpoint's two files of tensors.
 struct DataFile {
   File file;
   FileRecord record;
   std::uint64_t data_begin = 0;
   std::vector<Tensor> tensors;  // offsets from data_begin
 };
+
+namespace {
+
+using Kind = DirectoryEntry::Kind;
 
 // Reads the header from pieces whose checksums have matched.
 std::string read_header(const File &file, const FileRecord &record, std::span<std::byte> buffer) {

@@ -95,7 +95,7 @@ void operator delete(void *at, std::size_t) noexcept { __libc_free(at); }
 void operator delete[](void *at) noexcept { __libc_free(at); }
 void operator delete[](void *at, std::size_t) noexcept { __libc_free(at); }
 
-namespace protrain {
+namespace protrain::allocation_test {
 namespace {
 
 struct Case {
@@ -171,4 +171,4 @@ INSTANTIATE_TEST_SUITE_P(Models, StepAllocations, testing::ValuesIn(kCases),
                          [](const auto &info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::allocation_test

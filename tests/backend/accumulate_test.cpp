@@ -3,7 +3,7 @@
 
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::accumulate_test {
 namespace {
 
 TEST(CountedLossKernel, IsZeroWhereNothingCounts) {
@@ -66,4 +66,4 @@ TEST(AccumulateKernel, BitsDoNotDependOnTheTeam) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::accumulate_test

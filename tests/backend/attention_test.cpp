@@ -2,7 +2,7 @@
 #include "backend/kernel_check.h"
 #include "kernel_nodes.h"
 
-namespace protrain::test {
+namespace protrain::test::attention_test {
 namespace {
 
 TEST(FusedAttentionKernel, RowsWithoutKeysAreZeroAndTheirLseIsMinusInfinity) {
@@ -37,4 +37,4 @@ TEST(FusedAttentionKernel, ScratchDoesNotGrowWithTheSquareOfTheSequence) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::attention_test

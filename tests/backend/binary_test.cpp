@@ -2,7 +2,7 @@
 
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::binary_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -29,4 +29,4 @@ TEST(BinaryKernel, OperandsOfTwoTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::binary_test

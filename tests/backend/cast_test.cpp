@@ -2,7 +2,7 @@
 
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::cast_test {
 namespace {
 
 TEST(CastKernel, FloatsOutsideTheRangeSaturate) {
@@ -34,4 +34,4 @@ TEST(CastKernel, OtherTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::cast_test

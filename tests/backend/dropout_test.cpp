@@ -5,7 +5,7 @@
 
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::dropout_test {
 namespace {
 
 constexpr float kRatio = 0.3f;
@@ -162,4 +162,4 @@ TEST(DropoutKernel, OtherTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::dropout_test

@@ -7,7 +7,7 @@
 #include "backend/kernel_check.h"
 #include "kernel_nodes.h"
 
-namespace protrain::test {
+namespace protrain::test::floats_test {
 namespace {
 
 using Axes = std::vector<std::int64_t>;
@@ -123,4 +123,4 @@ TEST(BFloat16, TiesGoToEvenAndNotANumberStaysOne) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::floats_test

@@ -1,6 +1,6 @@
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::gather_test {
 namespace {
 
 TEST(GatherKernel, IndicesOutsideTheTableAreAnError) {
@@ -30,4 +30,4 @@ TEST(GatherKernel, TheErrorNamesTheIndexAndTheRange) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::gather_test

@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/shape.h"
 
-namespace protrain::backend::cpu {
+namespace protrain::backend::cpu::gemm_test {
 namespace {
 
 double value(const void *at, DType type, std::int64_t i) {
@@ -71,13 +71,15 @@ std::vector<double> run(const GemmShape &shape, int threads, std::size_t shift =
 
 std::vector<double> expected(const GemmShape &s) {
   const Operands o(s);
-  std::vector<double> c;
+  std::vector<double> a, b, c;
+  for (std::int64_t i = 0; i < s.m * s.k; ++i) a.push_back(value(o.a, s.in, i));
+  for (std::int64_t i = 0; i < s.k * s.n; ++i) b.push_back(value(o.b, s.in, i));
   for (std::int64_t i = 0; i < s.m; ++i)
     for (std::int64_t j = 0; j < s.n; ++j) {
       double sum = 0;
       for (std::int64_t p = 0; p < s.k; ++p)
-        sum += value(o.a, s.in, s.trans_a ? p * s.m + i : i * s.k + p) *
-               value(o.b, s.in, s.trans_b ? j * s.k + p : p * s.n + j);
+        sum += a[static_cast<std::size_t>(s.trans_a ? p * s.m + i : i * s.k + p)] *
+               b[static_cast<std::size_t>(s.trans_b ? j * s.k + p : p * s.n + j)];
       c.push_back(static_cast<double>(s.alpha) * sum + (s.accumulate ? value(o.c, s.out, i * s.n + j) : 0) +
                   (s.bias ? value(o.bias, s.in, j) : 0));
     }
@@ -237,4 +239,4 @@ TEST(WidenedProduct, TakesNoMoreScratchForMoreOfAnything) {
 }
 
 }  // namespace
-}  // namespace protrain::backend::cpu
+}  // namespace protrain::backend::cpu::gemm_test

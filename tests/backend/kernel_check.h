@@ -13,8 +13,8 @@ inline Machine &cpu(int threads) {
   return machines.emplace(threads, Machine(backend::open("cpu", threads))).first->second;
 }
 
-struct CpuBench : Bench {
-  CpuBench(const OneNode &one, int threads, std::size_t shift = 0) : Bench(one, cpu(threads), shift) {}
+struct CpuBench : NodeBench {
+  CpuBench(const OneNode &one, int threads, std::size_t shift = 0) : NodeBench(one, cpu(threads), shift) {}
 };
 
 inline std::vector<Array> run_on_cpu(const OneNode &one, int threads, std::size_t shift = 0) {

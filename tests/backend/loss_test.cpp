@@ -1,7 +1,7 @@
 // The losses and their gradients against their references. Largest error allowed: 1e-5.
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::loss_test {
 namespace {
 
 Attributes form(const std::string &reduction, bool ignore) {
@@ -54,4 +54,4 @@ TEST(LinearCrossEntropyKernel, NarrowGradientsThatFitNeedNoWideSums) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::loss_test

@@ -1,7 +1,7 @@
 // MatMul's kernel against its reference.
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::matmul_test {
 namespace {
 
 TEST(MatMulKernel, RefusesOtherTypes) {
@@ -12,4 +12,4 @@ TEST(MatMulKernel, RefusesOtherTypes) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::matmul_test

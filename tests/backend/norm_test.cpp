@@ -1,7 +1,7 @@
 // SquaredNorm and GlobalNorm.
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::norm_test {
 namespace {
 
 TEST(SquaredNormKernel, BitsDoNotDependOnTheTeam) {
@@ -16,4 +16,4 @@ TEST(SquaredNormKernel, DoesNotOverflowWhereFloatsWould) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::norm_test

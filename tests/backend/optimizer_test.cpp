@@ -10,7 +10,7 @@
 #include "backend/optimizer_numbers.h"
 #include "base/error.h"
 
-namespace protrain::backend {
+namespace protrain::backend::optimizer_test {
 namespace {
 
 constexpr std::int64_t kElements = 1003;
@@ -213,4 +213,4 @@ TEST(Check, MarksTheFirstScalarThatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace protrain::backend
+}  // namespace protrain::backend::optimizer_test

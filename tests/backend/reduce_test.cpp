@@ -2,7 +2,7 @@
 
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::reduce_test {
 namespace {
 
 using Axes = std::vector<std::int64_t>;
@@ -19,4 +19,4 @@ TEST(ReduceKernel, NotANumberIsTheLargestAndTheSmallest) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::reduce_test

@@ -1,7 +1,7 @@
 #include "backend/kernel_check.h"
 #include "kernel_nodes.h"
 
-namespace protrain::test {
+namespace protrain::test::rotary_test {
 namespace {
 
 TEST(RotaryKernel, TheInverseTurnsBack) {
@@ -19,4 +19,4 @@ TEST(RotaryKernel, TheInverseTurnsBack) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::rotary_test

@@ -2,7 +2,7 @@
 
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::softmax_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -16,4 +16,4 @@ TEST(SoftmaxKernel, MaskedScoresGetNothingAndRowsOfNothingElseAreNotANumber) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::softmax_test

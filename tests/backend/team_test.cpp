@@ -9,7 +9,7 @@
 #include "backend/cpu/kernel.h"
 #include "base/error.h"
 
-namespace protrain::backend::cpu {
+namespace protrain::backend::cpu::team_test {
 namespace {
 
 template <typename Work>
@@ -139,4 +139,4 @@ TEST(CpuDevice, NoThreadBeyondTheTeamIsEverStarted) {
 }
 
 }  // namespace
-}  // namespace protrain::backend::cpu
+}  // namespace protrain::backend::cpu::team_test

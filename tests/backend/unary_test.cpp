@@ -2,7 +2,7 @@
 
 #include "backend/kernel_check.h"
 
-namespace protrain::test {
+namespace protrain::test::unary_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -27,4 +27,4 @@ TEST(UnaryKernel, OtherTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::unary_test

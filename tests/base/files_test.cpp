@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 
-namespace protrain {
+namespace protrain::files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -281,4 +281,4 @@ TEST_F(Files, IdentityIsOfTheFileNotOfItsName) {
 }
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::files_test

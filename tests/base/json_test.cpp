@@ -11,7 +11,7 @@
 
 #include "errors.h"
 
-namespace protrain {
+namespace protrain::json_test {
 namespace {
 
 using test::code_of;
@@ -103,4 +103,4 @@ TEST(JsonText, IsReadUpToItsLimits) {
 }
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::json_test

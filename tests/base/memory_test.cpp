@@ -13,7 +13,7 @@
 #include "base/cgroup.h"
 #include "base/error.h"
 
-namespace protrain {
+namespace protrain::memory_test {
 namespace {
 
 std::uint64_t mapped_bytes() {
@@ -115,4 +115,4 @@ TEST_F(AvailableMemory, RespectsTheLimitOnAddresses) {
 #endif
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::memory_test

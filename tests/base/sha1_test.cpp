@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace protrain {
+namespace protrain::sha1_test {
 namespace {
 
 std::string sum(const std::string &text, std::size_t piece) {
@@ -24,4 +24,4 @@ TEST(Sha1, FollowsTheStandard) {
 }
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::sha1_test

@@ -10,7 +10,7 @@
 
 #include "errors.h"
 
-namespace protrain {
+namespace protrain::spill_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -120,4 +120,4 @@ TEST_F(SpillFileTest, NoticesASingleBitThatFlippedOnTheDisk) {
 }
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::spill_file_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace protrain {
+namespace protrain::text_test {
 namespace {
 
 TEST(ParseBytes, ReadsThousandsAnd1024sAndPlainBytes) {
@@ -110,4 +110,4 @@ TEST(BytesText, ChoosesAUnitForPeople) {
 }
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::text_test

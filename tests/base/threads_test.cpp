@@ -20,7 +20,7 @@
 #include "base/cgroup.h"
 #include "base/error.h"
 
-namespace protrain {
+namespace protrain::threads_test {
 namespace {
 
 TEST(Share, CoversTheRangeInOrderAtMultiplesOfTheGrain) {
@@ -260,4 +260,4 @@ TEST(AvailableThreads, FollowsTheAffinityMask) {
 }
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::threads_test

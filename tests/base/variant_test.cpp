@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace protrain {
+namespace protrain::variant_test {
 namespace {
 
 // Can only be moved; notes when somebody tries to copy it.
@@ -40,4 +40,4 @@ TEST(Variant, IsCopiedAndMoved) {
 }
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::variant_test

@@ -10,7 +10,7 @@
 
 #include "composed/check.h"
 
-namespace protrain::test {
+namespace protrain::test::composed_test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -93,4 +93,4 @@ TEST(ComposedModels, HaveTheGradientsOfTheReferenceAndOfFiniteDifferences) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::composed_test

@@ -3,7 +3,7 @@
 #include "conformance/contest.h"
 #include "every_kernel.h"
 
-namespace protrain::test {
+namespace protrain::test::absent_test {
 namespace {
 
 PROTRAIN_FAMILY(AbsentOperands);
@@ -46,4 +46,4 @@ TEST(EveryKernel, HasASampleWithAllItsOperands) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::absent_test

@@ -3,7 +3,7 @@
 
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::accumulate_test {
 namespace {
 
 PROTRAIN_FAMILY(CountTargetsKernel);
@@ -27,10 +27,10 @@ TEST_P(GradientScaleKernel, DividesByTheWeightsAndCutsToTheNorm) {
 TEST_P(LossScaleKernel, IsTheStepsOwn) {
   const OneNode node{"LossScale", {}, {}};
   expect_reference(node, 0);
-  Bench bench(node, *GetParam()->ways[0].machine);
+  NodeBench bench(node, *GetParam()->ways[0].machine);
   bench.run({.loss_scale = 4096});
   EXPECT_EQ(bench.results()[0].doubles()[0], 4096);
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::accumulate_test

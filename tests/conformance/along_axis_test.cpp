@@ -1,6 +1,6 @@
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::along_axis_test {
 namespace {
 
 PROTRAIN_FAMILY(CumSumKernel);
@@ -87,4 +87,4 @@ TEST_P(ReduceIntegers, SumsAndExtremes) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::along_axis_test

@@ -4,7 +4,7 @@
 #include "errors.h"
 #include "kernel_nodes.h"
 
-namespace protrain::test {
+namespace protrain::test::attention_test {
 namespace {
 
 PROTRAIN_FAMILY(FusedAttentionKernel);
@@ -16,7 +16,7 @@ void expect_both(Conformance &backend, const OneNode &node) {
 
 std::vector<Array> results_of(const OneNode &node, const Contender::Way &way) {
   if (way.prepare != nullptr) way.prepare();
-  Bench bench(node, *way.machine);
+  NodeBench bench(node, *way.machine);
   bench.run();
   return bench.results();
 }
@@ -85,7 +85,7 @@ TEST_P(FusedAttentionKernel, GradientsOfHeads128DeepHaveTheSameBitsWhereABlockHa
 TEST_P(FusedAttentionKernel, WhoseHeadsNoMemoryOfABlockHoldsIsRefused) {
   if (GetParam()->name != "emulated") return;
   const OneNode node = backward(forward({1, 20, 20, 1, 1, 512, 512}, form(1), 3), 77);
-  const auto made = [&] { Bench(node, *GetParam()->ways[0].machine); };
+  const auto made = [&] { NodeBench(node, *GetParam()->ways[0].machine); };
   EXPECT_NO_THROW(made());
   emulation::limit_shared(emulation::kDesktopShared);
   const Error error = error_of(made);
@@ -183,4 +183,4 @@ TEST_P(FusedAttentionKernel, LargeScoresDoNotOverflow) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::attention_test

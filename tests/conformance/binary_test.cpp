@@ -2,7 +2,7 @@
 
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::binary_test {
 namespace {
 
 PROTRAIN_FAMILY(BinaryKernel);
@@ -121,4 +121,4 @@ TEST_P(BinaryKernel, DivisionOfIntegersByZeroIsAnError) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::binary_test

@@ -2,7 +2,7 @@
 
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::cast_test {
 namespace {
 
 PROTRAIN_FAMILY(CastKernel);
@@ -29,4 +29,4 @@ TEST_P(CastKernel, EveryByteOfABoolThatIsNotZeroIsOne) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::cast_test

@@ -48,7 +48,7 @@ double step_of(DType dtype) {
 
 std::vector<Array> run(const OneNode &one, const Contender::Way &way, std::size_t shift) {
   if (way.prepare != nullptr) way.prepare();
-  Bench bench(one, *way.machine, shift);
+  NodeBench bench(one, *way.machine, shift);
   bench.run();
   bench.expect_guards();
   return bench.results();

@@ -11,7 +11,7 @@
 #include "conformance/contest.h"
 #include "cuda/emulation.h"
 
-namespace protrain::test {
+namespace protrain::test::device_test {
 namespace {
 
 PROTRAIN_FAMILY(UpdateKernel);
@@ -210,7 +210,7 @@ TEST_P(DropoutKernel, NumbersAreTheCpus) {
                         {random_floats(shape, 2)},
                         {true, wants_mask}};
       const auto dropped = [&](const Contender &contender) {
-        Bench bench(one, *contender.ways[0].machine);
+        NodeBench bench(one, *contender.ways[0].machine);
         bench.run({.step = 3, .seed = 11, .first_sample = 4});
         bench.expect_guards();
         return bench.results();
@@ -436,4 +436,4 @@ TEST_P(Queues, AnErrorOfTheDeviceComesOutWhereSomebodyWaits) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::device_test

@@ -1,7 +1,7 @@
 #include "activations.h"
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::gated_test {
 namespace {
 
 PROTRAIN_FAMILY(GatedKernel);
@@ -39,4 +39,4 @@ TEST_P(GatedKernel, WhatGatesItselfIsReadTwice) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::gated_test

@@ -1,6 +1,6 @@
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::gather_test {
 namespace {
 
 PROTRAIN_FAMILY(GatherKernel);
@@ -86,4 +86,4 @@ TEST_P(GatherKernel, IndicesOutsideTheTableAreAnErrorThatNamesThem) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::gather_test

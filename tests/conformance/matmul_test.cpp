@@ -2,7 +2,7 @@
 #include "conformance/contest.h"
 #include "cuda/products.h"
 
-namespace protrain::test {
+namespace protrain::test::matmul_test {
 namespace {
 
 PROTRAIN_FAMILY(MatMulKernel);
@@ -55,12 +55,12 @@ TEST_P(MatMulKernel, IsTheReferenceByEachOfItsAlgorithmsAndHasTheBitsOfEachTwice
                     {random_floats({48, 64}, 1), random_floats({24, 64}, 2), random_floats({24}, 3)}};
   const Array right = reference(one)[0];
   const auto product = [&](int variant) {
-    Bench bench(one, machine, 0, variant);
+    NodeBench bench(one, machine, 0, variant);
     bench.run();
     bench.expect_guards();
     return bench.results()[0];
   };
-  for (int variant = 0; variant < Bench(one, machine).variant_count(); ++variant) {
+  for (int variant = 0; variant < NodeBench(one, machine).variant_count(); ++variant) {
     EXPECT_LE(largest_error(product(variant), right), 1e-5) << variant;
     EXPECT_TRUE(product(variant).same_as(product(variant))) << variant;
   }
@@ -79,7 +79,7 @@ TEST(CudaMatMul, AddsItsBiasApartWhereTheLibraryCannot) {
     };
     const auto deep = static_cast<std::int64_t>(depth);
     const OneNode one{"MatMul", {}, {narrow({6, deep}, x), narrow({deep, 4}, w), narrow({4}, {0.1, 0.2, 0.3, 0.4})}};
-    Bench bench(one, *contenders()[1].ways[0].machine);
+    NodeBench bench(one, *contenders()[1].ways[0].machine);
     EXPECT_EQ(emulation::last_product().bias, depth % 2 == 0);
     EXPECT_EQ(emulation::last_product().accumulate, depth % 2 != 0);
     bench.run();
@@ -91,7 +91,7 @@ TEST(CudaMatMul, AddsItsBiasApartWhereTheLibraryCannot) {
 
 TEST(CudaMatMul, PromisesAllTheAlignmentThatItsOperandsHave) {
   const auto promised = [](const Shape &a, const Shape &b) {
-    const Bench bench({"MatMul", {}, {random_floats(a, 1), random_floats(b, 2)}}, *contenders()[1].ways[0].machine);
+    const NodeBench bench({"MatMul", {}, {random_floats(a, 1), random_floats(b, 2)}}, *contenders()[1].ways[0].machine);
     return emulation::last_product().alignment;
   };
   EXPECT_EQ(promised({5, 7}, {7, 9}), 64U);
@@ -102,4 +102,4 @@ TEST(CudaMatMul, PromisesAllTheAlignmentThatItsOperandsHave) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::matmul_test

@@ -1,6 +1,6 @@
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::movement_test {
 namespace {
 
 PROTRAIN_FAMILY(TransposeKernel);
@@ -165,4 +165,4 @@ TEST_P(TriluKernel, KeepsEitherSideOfAnyDiagonal) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::movement_test

@@ -1,7 +1,7 @@
 // SquaredNorm and GlobalNorm.
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::norm_test {
 namespace {
 
 PROTRAIN_FAMILY(SquaredNormKernel);
@@ -17,7 +17,7 @@ TEST_P(SquaredNormKernel, SumsOfSeveralTensorsHaveTheBitsOfEach) {
   for (std::int64_t elements : {5, 4097, 0, 1024, 1025, 20000}) tensors.push_back(random_floats({elements}, 2));
   for (int i = 0; i < 70; ++i) tensors.push_back(random_floats({i + 1}, 3));
   const auto sums = [](const std::vector<Array> &of) {
-    Bench bench({"SquaredNorm", {}, of, std::vector<bool>(of.size(), true)}, *GetParam()->ways[0].machine);
+    NodeBench bench({"SquaredNorm", {}, of, std::vector<bool>(of.size(), true)}, *GetParam()->ways[0].machine);
     bench.run();
     return bench.results();
   };
@@ -33,4 +33,4 @@ TEST_P(GlobalNormKernel, IsTheRootOfTheSum) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::norm_test

@@ -1,6 +1,6 @@
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::normalization_test {
 namespace {
 
 PROTRAIN_FAMILY(NormalizationKernel);
@@ -95,4 +95,4 @@ TEST_P(NormalizationGradKernel, AddsWhatTheGradientWasBefore) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::normalization_test

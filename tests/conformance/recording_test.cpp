@@ -5,7 +5,7 @@
 #include "conformance/contest.h"
 #include "cuda/emulation.h"
 
-namespace protrain::test {
+namespace protrain::test::recording_test {
 namespace {
 
 PROTRAIN_FAMILY(Recordings);
@@ -220,4 +220,4 @@ TEST_P(Recordings, AreRefusedWithoutHarm) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::recording_test

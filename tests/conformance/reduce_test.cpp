@@ -2,7 +2,7 @@
 
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::reduce_test {
 namespace {
 
 PROTRAIN_FAMILY(ReduceKernel);
@@ -87,4 +87,4 @@ TEST(CudaReduce, TakesScratchOnlyForResultsThatAreMadeInParts) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::reduce_test

@@ -1,7 +1,7 @@
 #include "conformance/contest.h"
 #include "kernel_nodes.h"
 
-namespace protrain::test {
+namespace protrain::test::rotary_test {
 namespace {
 
 PROTRAIN_FAMILY(RotaryKernel);
@@ -26,4 +26,4 @@ TEST_P(RotaryKernel, EitherTableMayBeSharedByTheBatch) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::rotary_test

@@ -2,7 +2,7 @@
 
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::softmax_test {
 namespace {
 
 PROTRAIN_FAMILY(SoftmaxKernel);
@@ -45,4 +45,4 @@ TEST_P(SoftmaxKernel, MaskedScoresGetNothing) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::softmax_test

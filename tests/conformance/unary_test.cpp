@@ -3,7 +3,7 @@
 
 #include "conformance/contest.h"
 
-namespace protrain::test {
+namespace protrain::test::unary_test {
 namespace {
 
 PROTRAIN_FAMILY(UnaryKernel);
@@ -96,7 +96,7 @@ TEST_P(UnaryKernel, ActivationsInNarrowTypesKeepTheirTails) {
       if (op.ends_with("Grad"))
         one.inputs.insert(one.inputs.begin(), Array::from_doubles({dtype, {8192}}, std::vector<double>(8192, 1)));
       if (way.prepare != nullptr) way.prepare();
-      Bench bench(one, *way.machine);
+      NodeBench bench(one, *way.machine);
       bench.run();
       const std::vector<double> found = bench.results()[0].doubles(), expected = reference(one)[0].doubles();
       const double step = dtype == DType::bf16 ? 0x1p-7 : 0x1p-10;
@@ -126,4 +126,4 @@ TEST_P(UnaryKernel, SpecialValues) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::unary_test

@@ -11,7 +11,7 @@
 #include "onnx_import/wire.h"
 #include "session/session.h"
 
-namespace protrain::draft {
+namespace protrain::draft::batch_test {
 namespace {
 
 using onnx_import::Dim;
@@ -95,4 +95,4 @@ TEST(Batch, CountsTheLabelsOfAnAttachedLoss) {
 }
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::batch_test

@@ -6,7 +6,7 @@
 #include "errors.h"
 #include "plans/random_plan.h"
 
-namespace protrain::draft {
+namespace protrain::draft::budget_test {
 namespace {
 
 using plan::Bytes;
@@ -125,4 +125,4 @@ TEST(RequiredBudget, OfTheDiskIsRefusedWithoutADirectory) {
 }
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::budget_test

@@ -9,7 +9,7 @@
 #include "draft/hostile_cases.h"
 #include "session/session.h"
 
-namespace protrain::draft {
+namespace protrain::draft::dims_test {
 namespace {
 
 using test::floats;
@@ -163,4 +163,4 @@ TEST(Dims, AreSaidByCheck) {
 }
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::dims_test

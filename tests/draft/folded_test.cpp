@@ -8,7 +8,7 @@
 #include "draft/check.h"
 #include "fixtures.h"
 
-namespace protrain::draft {
+namespace protrain::draft::folded_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -56,4 +56,4 @@ INSTANTIATE_TEST_SUITE_P(Parts, FoldedFiles,
                          [](const auto &info) { return info.param.model; });
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::folded_test

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace protrain::draft {
+namespace protrain::draft::options_test {
 namespace {
 
 Error refusal(const std::string &key, const std::string &value) {
@@ -154,4 +154,4 @@ TEST(Options, HelpListsEveryRowAsJson) {
 }
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::options_test

@@ -9,7 +9,7 @@
 #include "onnx_import/wire.h"
 #include "scratch.h"
 
-namespace protrain::draft {
+namespace protrain::draft::parameters_from_test {
 namespace {
 
 using namespace protrain::test;
@@ -107,4 +107,4 @@ TEST(Doubts, SayWhatSettlesThem) {
 }
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::parameters_from_test

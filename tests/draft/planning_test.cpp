@@ -7,7 +7,7 @@
 #include "plans/random_plan.h"
 #include "session/session.h"
 
-namespace protrain::draft {
+namespace protrain::draft::planning_test {
 namespace {
 
 using test::Pairs;
@@ -96,4 +96,4 @@ TEST(Planning, TakesBudgetsWithoutEnd) {
 }
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::planning_test

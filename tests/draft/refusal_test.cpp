@@ -8,7 +8,7 @@
 #include "plans/random_plan.h"
 #include "session/session.h"
 
-namespace protrain::draft {
+namespace protrain::draft::refusal_test {
 namespace {
 
 using test::error_of;
@@ -167,4 +167,4 @@ TEST(Refusal, NamesADimensionThatWorks) {
 }
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::refusal_test

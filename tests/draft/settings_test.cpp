@@ -6,7 +6,7 @@
 #include "draft/binding.h"
 #include "errors.h"
 
-namespace protrain::draft {
+namespace protrain::draft::settings_test {
 namespace {
 
 using test::error_of;
@@ -87,4 +87,4 @@ TEST(PrecisionName, IsTheOptionsOwn) {
 }
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::settings_test

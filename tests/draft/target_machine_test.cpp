@@ -5,7 +5,7 @@
 
 #include "errors.h"
 
-namespace protrain::draft {
+namespace protrain::draft::target_machine_test {
 namespace {
 
 using test::code_of;
@@ -30,4 +30,4 @@ TEST(Precision, IsAnyOfTheThreeOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace protrain::draft
+}  // namespace protrain::draft::target_machine_test

@@ -28,7 +28,7 @@
 #include "faults/scenario.h"
 #include "scratch.h"
 
-namespace protrain::test {
+namespace protrain::test::faults_test {
 
 void PrintTo(const Model &model, std::ostream *out) { *out << model.name; }
 
@@ -289,4 +289,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Faults, testing::ValuesIn(kModels),
                          [](const auto &info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::faults_test

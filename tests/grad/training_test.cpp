@@ -8,7 +8,7 @@
 #include "errors.h"
 #include "ops/op.h"
 
-namespace protrain::grad {
+namespace protrain::grad::training_test {
 namespace {
 
 using graph::Array;
@@ -302,4 +302,4 @@ TEST(Training, RefusesALossThatIsNotAScalarOrDependsOnNothing) {
 }
 
 }  // namespace
-}  // namespace protrain::grad
+}  // namespace protrain::grad::training_test

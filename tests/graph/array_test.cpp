@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace protrain::graph {
+namespace protrain::graph::array_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -136,4 +136,4 @@ TEST(Array, WalksByStridesThatAreZeroAlongRepeatedAxes) {
 }
 
 }  // namespace
-}  // namespace protrain::graph
+}  // namespace protrain::graph::array_test

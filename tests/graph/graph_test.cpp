@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace protrain::graph {
+namespace protrain::graph::graph_test {
 namespace {
 
 ValueId input(Graph &graph, const std::string &name) {
@@ -157,4 +157,4 @@ TEST(Attributes, AreTypedAndFallBack) {
 }
 
 }  // namespace
-}  // namespace protrain::graph
+}  // namespace protrain::graph::graph_test

@@ -6,7 +6,7 @@
 #include "measure/measure.h"
 #include "ops/op.h"
 
-namespace protrain::measure {
+namespace protrain::measure::absent_test {
 namespace {
 
 using test::OneNode;
@@ -43,4 +43,4 @@ TEST(MeasureAbsentOperands, AreNeitherReadNorWritten) {
 }
 
 }  // namespace
-}  // namespace protrain::measure
+}  // namespace protrain::measure::absent_test

@@ -4,7 +4,7 @@
 #include "measure/measure.h"
 #include "scratch.h"
 
-namespace protrain::measure {
+namespace protrain::measure::cache_test {
 namespace {
 
 using profile::Profile;
@@ -148,4 +148,4 @@ TEST(Cache, KeepsNothingWithoutADirectory) {
 }
 
 }  // namespace
-}  // namespace protrain::measure
+}  // namespace protrain::measure::cache_test

@@ -11,7 +11,7 @@
 #include "ops/op.h"
 #include "plans/bench.h"
 
-namespace protrain::measure {
+namespace protrain::measure::measure_test {
 namespace {
 
 using graph::Graph;
@@ -249,4 +249,4 @@ TEST(Measure, LeavesOutAKernelThatRefusesTheNumbersThatItIsTriedWith) {
 }
 
 }  // namespace
-}  // namespace protrain::measure
+}  // namespace protrain::measure::measure_test

@@ -8,7 +8,7 @@
 #include "measure/measure.h"
 #include "measure/operands.h"
 
-namespace protrain::measure {
+namespace protrain::measure::rates_test {
 namespace {
 
 using profile::Profile;
@@ -126,4 +126,4 @@ TEST(Tiles, HoldIntegersBelowTheirBound) {
 }
 
 }  // namespace
-}  // namespace protrain::measure
+}  // namespace protrain::measure::rates_test

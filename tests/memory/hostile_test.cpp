@@ -12,7 +12,7 @@
 #include "onnx_import/hostile_cases.h"
 #include "onnx_import/skeleton.h"
 
-namespace protrain::test {
+namespace protrain::test::hostile_test {
 namespace {
 
 struct Cost {
@@ -162,4 +162,4 @@ TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::hostile_test

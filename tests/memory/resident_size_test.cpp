@@ -14,7 +14,7 @@
 #include "fixtures.h"
 #include "scratch.h"
 
-namespace protrain::test {
+namespace protrain::test::resident_size_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -147,4 +147,4 @@ INSTANTIATE_TEST_SUITE_P(Plans, ResidentSize, testing::ValuesIn(kCases),
                          [](const auto &info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::resident_size_test

@@ -1,7 +1,7 @@
 // Every prefix and every single flipped bit of a small model gives an answer or an Error, never a crash.
 #include "onnx_import/wire.h"
 
-namespace protrain::onnx_import {
+namespace protrain::onnx_import::damage_test {
 namespace {
 
 using test::field;
@@ -71,4 +71,4 @@ TEST(Damage, EveryFlippedBitIsSurvived) {
 }
 
 }  // namespace
-}  // namespace protrain::onnx_import
+}  // namespace protrain::onnx_import::damage_test

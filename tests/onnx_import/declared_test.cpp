@@ -3,7 +3,7 @@
 
 #include "onnx_import/wire.h"
 
-namespace protrain::test {
+namespace protrain::test::declared_test {
 
 namespace {
 
@@ -107,4 +107,4 @@ TEST(FileDeclarations, ManyNotesAreCountedBeforeTheyAreParsed) {
   EXPECT_EQ(error_of([&] { declared(wire); }).code, Code::limit);
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::declared_test

@@ -9,7 +9,7 @@
 #include "base/sha1.h"
 #include "onnx_import/wire.h"
 
-namespace protrain::onnx_import {
+namespace protrain::onnx_import::external_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -358,4 +358,4 @@ TEST_F(External, DataOfConstantNodesIsCheckedLikewise) {
 }
 
 }  // namespace
-}  // namespace protrain::onnx_import
+}  // namespace protrain::onnx_import::external_test

@@ -5,7 +5,7 @@
 #include "onnx_import/skeleton.h"
 #include "onnx_import/wire.h"
 
-namespace protrain::onnx_import {
+namespace protrain::onnx_import::fixtures_test {
 namespace {
 
 using graph::Origin;
@@ -87,4 +87,4 @@ TEST(FixtureModel, LoadsTheBytesOfTheFile) {
 }
 
 }  // namespace
-}  // namespace protrain::onnx_import
+}  // namespace protrain::onnx_import::fixtures_test

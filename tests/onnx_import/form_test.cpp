@@ -3,7 +3,7 @@
 
 #include "onnx_import/wire.h"
 
-namespace protrain::onnx_import {
+namespace protrain::onnx_import::form_test {
 namespace {
 
 using graph::Origin;
@@ -204,4 +204,4 @@ TEST_F(Form, LaterOpsetsAreReadWhereNoOperatorChanged) {
 }
 
 }  // namespace
-}  // namespace protrain::onnx_import
+}  // namespace protrain::onnx_import::form_test

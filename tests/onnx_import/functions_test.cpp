@@ -4,7 +4,7 @@
 #include "fixtures.h"
 #include "onnx_import/wire.h"
 
-namespace protrain::onnx_import {
+namespace protrain::onnx_import::functions_test {
 namespace {
 
 using test::field;
@@ -193,4 +193,4 @@ TEST_F(Functions, AreWrittenOutFlat) {
 }
 
 }  // namespace
-}  // namespace protrain::onnx_import
+}  // namespace protrain::onnx_import::functions_test

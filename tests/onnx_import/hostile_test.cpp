@@ -6,7 +6,7 @@
 
 #include "onnx_import/hostile_cases.h"
 
-namespace protrain::onnx_import {
+namespace protrain::onnx_import::hostile_test {
 namespace {
 
 using test::HostileFile;
@@ -90,4 +90,4 @@ TEST(HostileFile, LongChainsOfNodesOpen) {
 }
 
 }  // namespace
-}  // namespace protrain::onnx_import
+}  // namespace protrain::onnx_import::hostile_test

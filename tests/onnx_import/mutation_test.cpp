@@ -14,7 +14,7 @@
 #include "onnx_import/wire.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::mutation_test {
 namespace {
 
 // True if the result is a training graph.
@@ -68,4 +68,4 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Mutated,
                          });
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::mutation_test

@@ -4,7 +4,7 @@
 #include "fixtures.h"
 #include "onnx_import/wire.h"
 
-namespace protrain::onnx_import {
+namespace protrain::onnx_import::save_test {
 namespace {
 
 using test::field;
@@ -180,4 +180,4 @@ TEST_F(Save, FailureLeavesTheOldFileAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace protrain::onnx_import
+}  // namespace protrain::onnx_import::save_test

@@ -7,7 +7,7 @@
 #include "operators/table.h"
 #include "operators/ways.h"
 
-namespace protrain::test {
+namespace protrain::test::operators_test {
 namespace {
 
 std::vector<Case> all_cases() {
@@ -47,4 +47,4 @@ TEST(Table, IsTheOneInDocs) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::operators_test

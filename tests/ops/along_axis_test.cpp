@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::along_axis_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -43,4 +43,4 @@ TEST(GatherGradOp, IsDifferentiatedByReading) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::along_axis_test

@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::attention_test {
 namespace {
 
 // q (2, queries, 4, 3), k (2, keys, kv_heads, 3), v (2, keys, kv_heads, 5)
@@ -61,4 +61,4 @@ TEST(FusedAttentionOp, RefusesHeadsThatDoNotDivide) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::attention_test

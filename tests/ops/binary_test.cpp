@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::binary_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -143,4 +143,4 @@ TEST(BinaryOps, RefuseOperandsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::binary_test

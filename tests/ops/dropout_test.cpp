@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::dropout_test {
 namespace {
 
 Attributes attributes(double ratio, std::int64_t samples = 2) {
@@ -42,4 +42,4 @@ TEST(DropoutOp, ItsGradientDrawsTheSameMask) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::dropout_test

@@ -3,7 +3,7 @@
 #include "activations.h"
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::gated_test {
 namespace {
 
 std::string activation_of(const Attributes &attributes) { return attributes.text("activation", ""); }
@@ -52,4 +52,4 @@ TEST(GatedOp, RefusesWhatItDoesNotTake) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::gated_test

@@ -4,7 +4,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::gather_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -103,4 +103,4 @@ TEST(GatherNDOp, VariesOnlyWhereIndicesOrDataDo) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::gather_test

@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::generator_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -91,4 +91,4 @@ TEST(GeneratorOps, HaveTheirDefinedValues) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::generator_test

@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::loss_test {
 namespace {
 
 const std::int64_t kIgnored = -100;
@@ -74,4 +74,4 @@ TEST(LinearCrossEntropyOp, EqualsCrossEntropyOfTheProduct) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::loss_test

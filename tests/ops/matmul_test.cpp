@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::matmul_test {
 namespace {
 
 const std::int64_t kOff = 0, kOn = 1;
@@ -70,4 +70,4 @@ TEST(GemmOp, AddsTheStretchedThirdOperand) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::matmul_test

@@ -4,7 +4,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::movement_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -181,4 +181,4 @@ TEST(SplitToSequenceOp, IsTypedAsOneOfItsEqualParts) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::movement_test

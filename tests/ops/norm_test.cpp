@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::norm_test {
 namespace {
 
 TEST(NormOps, TogetherMakeTheNormOfAllGradients) {
@@ -19,4 +19,4 @@ TEST(NormOps, RefuseWhatIsNoGradient) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::norm_test

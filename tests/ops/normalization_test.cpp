@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::normalization_test {
 namespace {
 
 TEST(LayerNormalizationOp, GradientMatchesFiniteDifferences) {
@@ -44,4 +44,4 @@ TEST(NormalizationOps, RefuseAScaleOfAnotherWidth) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::normalization_test

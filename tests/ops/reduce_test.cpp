@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::reduce_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -90,4 +90,4 @@ TEST(ArgMaxOp, TakesTheFirstOrLastOfEquals) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::reduce_test

@@ -5,7 +5,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::registry_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -94,4 +94,4 @@ TEST(Evaluate, FoldsACausalMaskAtAnyBatch) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::registry_test

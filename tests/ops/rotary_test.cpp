@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::rotary_test {
 namespace {
 
 Attributes form(std::int64_t interleaved, std::int64_t rotated) {
@@ -33,4 +33,4 @@ TEST(RotaryOp, RefusesATableOfAnotherLength) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::rotary_test

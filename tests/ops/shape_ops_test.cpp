@@ -3,7 +3,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::shape_ops_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -91,4 +91,4 @@ TEST(CastOp, GradientPassesBetweenFloatsAlone) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::shape_ops_test

@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::softmax_test {
 namespace {
 
 TEST(SoftmaxOps, GradientsMatchFiniteDifferencesAlongEveryAxis) {
@@ -30,4 +30,4 @@ TEST(SoftmaxOp, RefusesAnAxisThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::softmax_test

@@ -2,7 +2,7 @@
 
 #include "ops/gradient_check.h"
 
-namespace protrain::test {
+namespace protrain::test::unary_test {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -101,4 +101,4 @@ TEST(UnaryOps, RefuseWhatTheyDoNotTake) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::unary_test

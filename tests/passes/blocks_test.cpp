@@ -3,7 +3,7 @@
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::blocks_test {
 
 namespace {
 
@@ -45,4 +45,4 @@ TEST(Blocks, OneLayerIsNone) {
   for (const graph::Node &node : graph.nodes()) EXPECT_EQ(node.block, -1);
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::blocks_test

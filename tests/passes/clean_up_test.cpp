@@ -3,7 +3,7 @@
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::clean_up_test {
 
 namespace {
 
@@ -76,4 +76,4 @@ TEST(CleanUp, OutputsKeepTheirNames) {
   EXPECT_EQ(graph.outputs, std::vector{last});
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::clean_up_test

@@ -11,7 +11,7 @@
 #include "passes/parameters/names.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::evidence_test {
 
 namespace {
 
@@ -437,4 +437,4 @@ TEST(Names, OfModulesAndOfExporters) {
   EXPECT_FALSE(passes::names_statistic("m.rerunning_variants"));
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::evidence_test

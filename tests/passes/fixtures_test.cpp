@@ -8,7 +8,7 @@
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::fixtures_test {
 
 namespace {
 
@@ -134,4 +134,4 @@ INSTANTIATE_TEST_SUITE_P(All, Fixture, testing::ValuesIn(model_files()), [](cons
   return name;
 });
 
-}  // namespace protrain::test
+}  // namespace protrain::test::fixtures_test

@@ -5,7 +5,7 @@
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::fold_test {
 
 namespace {
 
@@ -238,4 +238,4 @@ TEST(Canonical, RotaryEmbeddingPicksItsPositions) {
   EXPECT_EQ(histogram(folded_like(file, plain)), (Histogram{{"Gather", 2}, {"Rotary", 1}, {"Transpose", 2}}));
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::fold_test

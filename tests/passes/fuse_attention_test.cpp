@@ -7,7 +7,7 @@
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::fuse_attention_test {
 
 namespace {
 
@@ -271,4 +271,4 @@ TEST(FuseRotary, LeavesHalvesThatDiffer) {
   EXPECT_FALSE(histogram(fused(rotary({true, false, 0}))).contains("Rotary"));
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::fuse_attention_test

@@ -4,7 +4,7 @@
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::fuse_test {
 
 namespace {
 
@@ -274,4 +274,4 @@ TEST(FuseLoss, ACutThroughTheClassesStays) {
   EXPECT_FALSE(histogram(fused(b.graph)).contains("LinearCrossEntropy"));
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::fuse_test

@@ -2,7 +2,7 @@
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::gather_test {
 
 namespace {
 
@@ -41,4 +41,4 @@ TEST(Gather, OfOtherIndicesStays) {
   EXPECT_EQ(histogram(read_at(indices, {6, 3})), (std::map<std::string, int>{{"Gather", 1}}));
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::gather_test

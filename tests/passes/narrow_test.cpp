@@ -7,7 +7,7 @@
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::narrow_test {
 namespace {
 
 constexpr DType kWide = DType::f32;
@@ -207,4 +207,4 @@ INSTANTIATE_TEST_SUITE_P(Files, NarrowFixture,
                          });
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::narrow_test

@@ -12,7 +12,7 @@
 #include "passes/parameters/places.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::parameters_test {
 
 namespace {
 
@@ -309,4 +309,4 @@ TEST(Prepare, NamesEverythingThatCannotBeTrainedAtOnce) {
   }
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::parameters_test

@@ -9,7 +9,7 @@
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
-namespace protrain::test {
+namespace protrain::test::random_test {
 
 namespace {
 
@@ -191,4 +191,4 @@ TEST(WithoutRandomness, AnOutputOfTheGraphStays) {
   EXPECT_EQ(only(b.graph, "Dropout").attributes.real("ratio", 1), 0);
 }
 
-}  // namespace protrain::test
+}  // namespace protrain::test::random_test

@@ -7,7 +7,7 @@
 
 #include "passes/hand_built.h"
 
-namespace protrain::test {
+namespace protrain::test::split_test {
 
 namespace {
 
@@ -121,4 +121,4 @@ TEST_F(MergedVectors, ReadersAreNamedByTheirOutput) {
 
 }  // namespace
 
-}  // namespace protrain::test
+}  // namespace protrain::test::split_test

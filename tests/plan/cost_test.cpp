@@ -9,7 +9,7 @@
 
 #include "plan/layers.h"
 
-namespace protrain::plan {
+namespace protrain::plan::cost_test {
 namespace {
 
 constexpr double kOutside = 2 * Layers::kHead;
@@ -279,4 +279,4 @@ TEST(CostModel, FindsTheMostThatFits) {
 }
 
 }  // namespace
-}  // namespace protrain::plan
+}  // namespace protrain::plan::cost_test

@@ -4,7 +4,7 @@
 
 #include "plan/layers.h"
 
-namespace protrain::plan {
+namespace protrain::plan::durations_test {
 namespace {
 
 // One product (M x K) by (K x N), and a Reshape of its result.
@@ -127,4 +127,4 @@ TEST(Durations, CountsTwelveBytesForEachElementThatSgdUpdatesWithoutMomentum) {
 }
 
 }  // namespace
-}  // namespace protrain::plan
+}  // namespace protrain::plan::durations_test

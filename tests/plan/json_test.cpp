@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "plan/plan.h"
 
-namespace protrain::plan {
+namespace protrain::plan::json_test {
 namespace {
 
 using enum BlockMode;
@@ -207,4 +207,4 @@ TEST(Expansion, PutsTheFirstChunksOnTheDeviceTheNextOnTheHostAndTheRestOnDisk) {
 }
 
 }  // namespace
-}  // namespace protrain::plan
+}  // namespace protrain::plan::json_test

@@ -7,7 +7,7 @@
 #include "plan/outline.h"
 #include "plans/bench.h"
 
-namespace protrain::plan {
+namespace protrain::plan::lives_test {
 namespace {
 
 using graph::Graph;
@@ -76,4 +76,4 @@ TEST(Lives, CallNoProductOfTheseModelsLight) {
 }
 
 }  // namespace
-}  // namespace protrain::plan
+}  // namespace protrain::plan::lives_test

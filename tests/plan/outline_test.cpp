@@ -5,7 +5,7 @@
 #include "plan/layers.h"
 #include "plans/bench.h"
 
-namespace protrain::plan {
+namespace protrain::plan::outline_test {
 namespace {
 
 TEST(Outline, IsWhatAHandBuiltGraphHas) {
@@ -115,4 +115,4 @@ TEST(Outline, OfAGraphWithoutBlocksIsAllOutside) {
 }
 
 }  // namespace
-}  // namespace protrain::plan
+}  // namespace protrain::plan::outline_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace protrain::plan {
+namespace protrain::plan::plan_test {
 namespace {
 
 using graph::Graph;
@@ -62,4 +62,4 @@ TEST(ResidentPlan, HasATextFormThatTellsPlansApart) {
 }
 
 }  // namespace
-}  // namespace protrain::plan
+}  // namespace protrain::plan::plan_test

@@ -8,7 +8,7 @@
 #include "bench/space.h"
 #include "plans/bench.h"
 
-namespace protrain::plan {
+namespace protrain::plan::search_test {
 namespace {
 
 using bench::Laid;
@@ -327,4 +327,4 @@ TEST(Smallest, NamesTheMemoryThatLacks) {
 }
 
 }  // namespace
-}  // namespace protrain::plan
+}  // namespace protrain::plan::search_test

@@ -5,7 +5,7 @@
 #include "program/simulate.h"
 #include "random_plan.h"
 
-namespace protrain::test {
+namespace protrain::test::bf16_test {
 namespace {
 
 using program::Buffer;
@@ -161,4 +161,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Bf16Plans,
                          model_name);
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::bf16_test

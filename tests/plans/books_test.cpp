@@ -7,7 +7,7 @@
 #include "ledger.h"
 #include "program/simulate.h"
 
-namespace protrain::test {
+namespace protrain::test::books_test {
 namespace {
 
 using program::Buffer;
@@ -152,4 +152,4 @@ TEST_P(Books, SimulatedMemoryIsExecutedMemoryInstructionByInstruction) {
 INSTANTIATE_TEST_SUITE_P(Models, Books, testing::ValuesIn(kModels), model_name);
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::books_test

@@ -11,7 +11,7 @@
 #include "random_plan.h"
 #include "session/session.h"
 
-namespace protrain::test {
+namespace protrain::test::deferred_test {
 namespace {
 
 constexpr int kPlans = 12;
@@ -186,4 +186,4 @@ TEST_P(Deferred, UpdatesOfASkippedStepNeverRun) {
 INSTANTIATE_TEST_SUITE_P(Plans, Deferred, testing::Range(0, kPlans));
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::deferred_test

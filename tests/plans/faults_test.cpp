@@ -8,7 +8,7 @@
 #include "devices.h"
 #include "lives.h"
 
-namespace protrain::test {
+namespace protrain::test::faults_test {
 namespace {
 
 using program::BufferId;
@@ -140,4 +140,4 @@ TEST(SeededFaults, AReleaseBeforeTheLastReaderIsFoundByTheProof) { expect_found(
 TEST(SeededFaults, TwoLiveBuffersOnTheSameBytesAreFoundByTheProof) { expect_found("moved buffers", move_onto_another); }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::faults_test

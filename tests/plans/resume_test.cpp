@@ -9,7 +9,7 @@
 #include "random_plan.h"
 #include "session/session.h"
 
-namespace protrain::test {
+namespace protrain::test::resume_test {
 namespace {
 
 constexpr int kPairs = 25, kLongest = 5;
@@ -127,4 +127,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Resume, testing::ValuesIn(kCases), [](const aut
 });
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::resume_test

@@ -7,7 +7,7 @@
 #include "random_plan.h"
 #include "session/session.h"
 
-namespace protrain::test {
+namespace protrain::test::same_bits_test {
 namespace {
 
 constexpr int kPlans = 200, kSteps = 3;
@@ -77,4 +77,4 @@ TEST_P(SameBits, InFloat16Too) {
 INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::ValuesIn(kModels), model_name);
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::same_bits_test

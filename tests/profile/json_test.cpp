@@ -6,7 +6,7 @@
 #include "errors.h"
 #include "profile/small.h"
 
-namespace protrain::profile {
+namespace protrain::profile::json_test {
 namespace {
 
 using test::code_of;
@@ -166,4 +166,4 @@ TEST(ProfileJson, GivesOneErrorHoweverDeepTheTextIsNested) {
 }
 
 }  // namespace
-}  // namespace protrain::profile
+}  // namespace protrain::profile::json_test

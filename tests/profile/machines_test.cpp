@@ -3,7 +3,7 @@
 #include "errors.h"
 #include "profile/profile.h"
 
-namespace protrain::profile {
+namespace protrain::profile::machines_test {
 namespace {
 
 constexpr std::uint64_t kGiB = 1ull << 30;
@@ -72,4 +72,4 @@ TEST(Profile, KeepsItsReservesForTheSystem) {
 }
 
 }  // namespace
-}  // namespace protrain::profile
+}  // namespace protrain::profile::machines_test

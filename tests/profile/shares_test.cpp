@@ -2,7 +2,7 @@
 
 #include "profile/small.h"
 
-namespace protrain::profile {
+namespace protrain::profile::shares_test {
 namespace {
 
 // The share of its speed that `of` keeps beside `other`.
@@ -73,4 +73,4 @@ TEST(Shares, AreAboveNothingAndAtMostAll) {
 }
 
 }  // namespace
-}  // namespace protrain::profile
+}  // namespace protrain::profile::shares_test

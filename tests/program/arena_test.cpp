@@ -10,7 +10,7 @@
 
 #include "base/shape.h"
 
-namespace protrain::program {
+namespace protrain::program::arena_test {
 namespace {
 
 bool in_time(const Interval &a, const Interval &b) { return a.first <= b.last && b.first <= a.last; }
@@ -114,4 +114,4 @@ TEST(Arena, PlacesRandomIntervalsWhereThePlainRuleDoes) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::arena_test

@@ -4,7 +4,7 @@
 #include "hand_built.h"
 #include "program/simulate.h"
 
-namespace protrain::program {
+namespace protrain::program::bf16_test {
 namespace {
 
 using graph::ValueId;
@@ -125,4 +125,4 @@ TEST(Bf16Pieces, BeginWhereTheUpperPlaneIsLargerThanAPiece) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::bf16_test

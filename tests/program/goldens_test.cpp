@@ -2,7 +2,7 @@
 // tests/fixtures/programs.
 #include "hand_built.h"
 
-namespace protrain::program {
+namespace protrain::program::goldens_test {
 namespace {
 
 using plan::BlockMode;
@@ -99,4 +99,4 @@ TEST(Goldens, AnEvaluationHasNoBackward) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::goldens_test

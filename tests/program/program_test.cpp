@@ -6,7 +6,7 @@
 
 #include "hand_built.h"
 
-namespace protrain::program {
+namespace protrain::program::program_test {
 namespace {
 
 using graph::Graph;
@@ -133,4 +133,4 @@ TEST(Verify, SeesOrderThroughAChainOfWaits) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::program_test

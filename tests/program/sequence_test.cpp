@@ -3,7 +3,7 @@
 #include "hand_built.h"
 #include "program/storage.h"
 
-namespace protrain::program {
+namespace protrain::program::sequence_test {
 namespace {
 
 using graph::ValueId;
@@ -103,4 +103,4 @@ TEST(Sequences, CountAsOneStageWhatRunsOfOneBlockInOneDirection) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::sequence_test

@@ -7,7 +7,7 @@
 #include "ops/op.h"
 #include "program/summary.h"
 
-namespace protrain::program {
+namespace protrain::program::simulate_test {
 namespace {
 
 struct Job {
@@ -207,4 +207,4 @@ TEST(Price, OfAMachineThatIsSlowBeyondMeasureIsStillANumber) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::simulate_test

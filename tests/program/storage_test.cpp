@@ -3,7 +3,7 @@
 #include "hand_built.h"
 #include "ops/op.h"
 
-namespace protrain::program {
+namespace protrain::program::storage_test {
 namespace {
 
 using graph::Graph;
@@ -51,4 +51,4 @@ TEST(StorageRoots, BytesAreThoseOfTheType) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::storage_test

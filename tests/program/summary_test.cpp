@@ -6,7 +6,7 @@
 
 #include "hand_built.h"
 
-namespace protrain::program {
+namespace protrain::program::summary_test {
 namespace {
 
 constexpr Beside kAllBeside = {false, true, true, true, true, true};
@@ -169,4 +169,4 @@ TEST(BusySpans, JoinsSpansThatLieCloseTogether) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::summary_test

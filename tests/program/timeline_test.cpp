@@ -8,7 +8,7 @@
 #include "program/owners.h"
 #include "program/storage.h"
 
-namespace protrain::program {
+namespace protrain::program::timeline_test {
 namespace {
 
 constexpr std::size_t kAll = 1 << 20;
@@ -143,4 +143,4 @@ TEST(Owners, OfContributionsToATiedParameterAreGradients) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::timeline_test

@@ -1,7 +1,7 @@
 #include "hand_built.h"
 #include "program/vector_clocks.h"
 
-namespace protrain::program {
+namespace protrain::program::waits_test {
 namespace {
 
 using Waits = std::vector<std::size_t>;
@@ -116,4 +116,4 @@ TEST(Waits, CanBeAddedAnew) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::waits_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-namespace protrain::program {
+namespace protrain::program::windows_test {
 namespace {
 
 using Uses = std::vector<std::vector<std::size_t>>;
@@ -105,4 +105,4 @@ TEST(Windows, CoverEveryUseOnceAndNeverHoldMoreThanTheirBuffers) {
 }
 
 }  // namespace
-}  // namespace protrain::program
+}  // namespace protrain::program::windows_test

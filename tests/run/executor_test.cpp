@@ -8,7 +8,7 @@
 #include "plans/bench.h"
 #include "plans/devices.h"
 
-namespace protrain::test {
+namespace protrain::test::executor_test {
 namespace {
 
 using program::Program;
@@ -378,4 +378,4 @@ TEST(Executor, NamesTheInstructionThatFailedOnAWorker) {
 }
 
 }  // namespace
-}  // namespace protrain::test
+}  // namespace protrain::test::executor_test

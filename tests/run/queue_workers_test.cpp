@@ -8,7 +8,7 @@
 #include <functional>
 #include <stdexcept>
 
-namespace protrain::run {
+namespace protrain::run::queue_workers_test {
 namespace {
 
 struct Line {
@@ -179,4 +179,4 @@ TEST(QueueWorkers, RunAgainAfterAFailure) {
 }
 
 }  // namespace
-}  // namespace protrain::run
+}  // namespace protrain::run::queue_workers_test

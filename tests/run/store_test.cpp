@@ -10,7 +10,7 @@
 #include "plans/devices.h"
 #include "scratch.h"
 
-namespace protrain::run {
+namespace protrain::run::store_test {
 namespace {
 
 using program::Buffer;
@@ -171,4 +171,4 @@ TEST_F(Stores, AskForADirectoryBeforeTheyUseTheDisk) {
 }
 
 }  // namespace
-}  // namespace protrain::run
+}  // namespace protrain::run::store_test

@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-namespace protrain::session {
+namespace protrain::session::aftermath_test {
 namespace {
 
 template <typename Exception>
@@ -41,4 +41,4 @@ TEST(Aftermath, OfForeignExceptionsIsLostButForLackOfMemory) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::aftermath_test

@@ -10,7 +10,7 @@
 #include "fixtures.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::dropout_test {
 namespace {
 
 using test::kBatch;
@@ -130,4 +130,4 @@ TEST(DropoutSession, TheBackwardPassUsesTheMasksOfTheForwardPass) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::dropout_test

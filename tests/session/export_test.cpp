@@ -10,7 +10,7 @@
 #include "merged.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::export_test {
 namespace {
 
 using Feed = std::function<void(Session &)>;
@@ -176,4 +176,4 @@ TEST_F(MergedNorms, MayBeFrozen) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::export_test

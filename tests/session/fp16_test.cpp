@@ -10,7 +10,7 @@
 #include "onnx_import/wire.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::fp16_test {
 namespace {
 
 using test::error_of;
@@ -209,4 +209,4 @@ TEST_F(Fp16, GoesOnFromACheckpointThatHasNoScaleWithTheFirst) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::fp16_test

@@ -6,7 +6,7 @@
 #include "fixtures.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::functions_test {
 namespace {
 
 constexpr int kRows = 4, kWidth = 8, kOut = 4;
@@ -40,4 +40,4 @@ TEST(Functions, TrainToTheBitsOfTheFlatModel) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::functions_test

@@ -8,7 +8,7 @@
 #include "draft/hostile_cases.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::hostile_test {
 namespace {
 
 using test::HostileGraph;
@@ -127,4 +127,4 @@ TEST(LongModels, AreRead) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::hostile_test

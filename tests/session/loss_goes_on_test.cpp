@@ -8,7 +8,7 @@
 #include "onnx_import/wire.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::loss_goes_on_test {
 namespace {
 
 using test::node;
@@ -200,4 +200,4 @@ TEST_F(LossGoesOn, InMicroBatches) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::loss_goes_on_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace protrain::session {
+namespace protrain::session::loss_scale_test {
 namespace {
 
 void apply(LossScale &scale, std::uint64_t steps) {
@@ -68,4 +68,4 @@ TEST(LossScale, IsAPowerOfTwoWithinItsRange) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::loss_scale_test

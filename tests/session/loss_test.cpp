@@ -10,7 +10,7 @@
 #include "fixtures.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::loss_test {
 namespace {
 
 using test::error_of;
@@ -425,4 +425,4 @@ TEST_F(Product, RefusesAScalarPrediction) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::loss_test

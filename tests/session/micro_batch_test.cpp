@@ -6,7 +6,7 @@
 #include "scratch.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::micro_batch_test {
 namespace {
 
 using test::code_of;
@@ -84,4 +84,4 @@ TEST(MicroBatch, IsNotLeftOpenBesideAPlanFile) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::micro_batch_test

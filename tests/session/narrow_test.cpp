@@ -13,7 +13,7 @@
 #include "scratch.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::narrow_test {
 namespace {
 
 using graph::Array;
@@ -228,4 +228,4 @@ INSTANTIATE_TEST_SUITE_P(Families, NarrowModel,
                          [](const auto &info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::narrow_test

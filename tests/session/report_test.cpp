@@ -8,7 +8,7 @@
 #include "fixtures.h"
 #include "plans/bench.h"
 
-namespace protrain::session {
+namespace protrain::session::report_test {
 namespace {
 
 using test::Bench;
@@ -155,4 +155,4 @@ TEST(Report, BeforeTheFirstStepHasNoTimesButThePeaks) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::report_test

@@ -13,7 +13,7 @@
 #include "sealed.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::save_test {
 namespace {
 
 using test::error_of;
@@ -215,4 +215,4 @@ TEST_F(Save, AFailedSaveLeavesTheSessionAsItWas) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::save_test

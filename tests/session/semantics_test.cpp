@@ -13,7 +13,7 @@
 #include "session/aftermath.h"
 #include "session/session.h"
 
-namespace protrain::session {
+namespace protrain::session::semantics_test {
 namespace {
 
 using test::code_of;
@@ -397,4 +397,4 @@ TEST(Shapes, OfEachBatchGiveTheBitsOfASessionOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::semantics_test

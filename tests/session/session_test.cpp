@@ -12,7 +12,7 @@
 #include "fixtures.h"
 #include "session/aftermath.h"
 
-namespace protrain::session {
+namespace protrain::session::session_test {
 namespace {
 
 using test::error_of;
@@ -227,4 +227,4 @@ TEST(Check, ListsParametersConstantsAndBlocks) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::session_test

@@ -7,7 +7,7 @@
 
 #include "errors.h"
 
-namespace protrain::session {
+namespace protrain::session::step_account_test {
 namespace {
 
 using test::error_of;
@@ -128,4 +128,4 @@ TEST(StepAccount, HasGradientsAfterACompleteStepUntilTheNextBatch) {
 }
 
 }  // namespace
-}  // namespace protrain::session
+}  // namespace protrain::session::step_account_test

@@ -2,7 +2,7 @@
 #include "sealed.h"
 #include "small.h"
 
-namespace protrain::state {
+namespace protrain::state::damage_test {
 namespace {
 
 class DamagedCheckpoint : public SavedCheckpoint {
@@ -182,4 +182,4 @@ TEST_F(DamagedCheckpoint, WhatGoesWrongWhileItIsHandedOverBreaksTheState) {
 }
 
 }  // namespace
-}  // namespace protrain::state
+}  // namespace protrain::state::damage_test

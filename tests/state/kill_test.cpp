@@ -8,7 +8,7 @@
 
 #include "small.h"
 
-namespace protrain::state {
+namespace protrain::state::kill_test {
 namespace {
 
 constexpr int kKills = 50;
@@ -68,4 +68,4 @@ TEST_F(SavedCheckpoint, AKillAtAnyInstantLosesNothingThatWasAcknowledged) {
 }
 
 }  // namespace
-}  // namespace protrain::state
+}  // namespace protrain::state::kill_test

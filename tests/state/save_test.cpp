@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "small.h"
 
-namespace protrain::state {
+namespace protrain::state::save_test {
 namespace {
 
 TEST_F(SavedCheckpoint, EveryByteComesBack) {
@@ -144,4 +144,4 @@ TEST_F(SavedCheckpoint, ANameThatTheFormatKeepsForItselfIsRefused) {
 }
 
 }  // namespace
-}  // namespace protrain::state
+}  // namespace protrain::state::save_test

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace protrain::state {
+namespace protrain::state::tensor_file_test {
 namespace {
 
 Code refusal(const std::string &header, std::uint64_t data_bytes = 8) {
@@ -79,4 +79,4 @@ TEST(TensorFile, LengthsThatNoFileHasAreRefused) {
 }
 
 }  // namespace
-}  // namespace protrain::state
+}  // namespace protrain::state::tensor_file_test

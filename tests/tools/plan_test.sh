@@ -11,7 +11,7 @@ quiet
 prints 'on rtx3090, fp32'
 prints 'step [0-9.]* ms, [0-9]* tokens/s; device [0-9.]* MiB, host 0 B, disk 0 B'
 prints 'chunks [0-9]*: persist [0-9]*, buffers [0-9]*'
-prints 'What binds is'
+prints 'The bottleneck is'
 
 # Dimensions that nobody binds are said to be assumed; this machine, which is measured.
 run plan "$model"

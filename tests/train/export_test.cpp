@@ -10,7 +10,7 @@
 #include "fixtures.h"
 #include "session/session.h"
 
-namespace protrain {
+namespace protrain::export_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -74,4 +74,4 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Export, testing::ValuesIn(test::model_files()
 });
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::export_test

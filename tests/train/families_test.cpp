@@ -8,7 +8,7 @@
 #include "session/session.h"
 #include "train/command.h"
 
-namespace protrain {
+namespace protrain::families_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -91,4 +91,4 @@ INSTANTIATE_TEST_SUITE_P(Exports, Families, testing::ValuesIn(exports()), [](con
 });
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::families_test

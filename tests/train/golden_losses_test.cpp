@@ -6,7 +6,7 @@
 #include "session/session.h"
 #include "train/command.h"
 
-namespace protrain {
+namespace protrain::golden_losses_test {
 namespace {
 
 using test::expect_losses;
@@ -100,4 +100,4 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Golden, testing::ValuesIn(test::model_files()
 INSTANTIATE_TEST_SUITE_P(Own, Golden, testing::Values("retention-dynamic-opset18"), test_name);
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::golden_losses_test

@@ -6,7 +6,7 @@
 #include "session/session.h"
 #include "train/command.h"
 
-namespace protrain {
+namespace protrain::restored_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -82,4 +82,4 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Restored, testing::ValuesIn(names()), [](cons
 });
 
 }  // namespace
-}  // namespace protrain
+}  // namespace protrain::restored_test

@@ -8,8 +8,6 @@ namespace protrain::backend {
 
 namespace {
 
-std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 std::int64_t rows_of_a_slice(std::int64_t rows, std::int64_t classes, const SliceRule &rule) {
   const std::int64_t most = std::max(rule.bytes / (4 * std::max<std::int64_t>(classes, 1)), rule.least_rows);
   const std::int64_t slices = std::max<std::int64_t>(divided_up(rows, most), 1);
@@ -27,10 +25,6 @@ LinearLossShape::LinearLossShape(const KernelRequest &request, const SliceRule &
       bias(has_input(request, 3)),
       reduction(reduction_of(request)),
       slice_rows(rows_of_a_slice(rows, classes, rule)) {
-  const DType dtype = request.inputs[0].dtype;
-  require(request.inputs[1].dtype == dtype && (!bias || request.inputs[3].dtype == dtype), Code::unsupported,
-          subject(request), "{} needs operands of one type; x is {}, w is {}", request.node.op, name_of(dtype),
-          name_of(request.inputs[1].dtype));
   require(reduction != Reduction::none, Code::unsupported, subject(request), "reduction none keeps no rows apart");
 }
 

@@ -18,7 +18,7 @@ struct SliceRule {
 
 // x (rows, depth) times w, which is (classes, depth) where trans_w and (depth, classes) elsewhere.
 struct LinearLossShape {
-  // Code::unsupported where operands differ in type, and for reduction none.
+  // Code::unsupported for reduction none.
   LinearLossShape(const KernelRequest &request, const SliceRule &rule);
 
   bool gradient, trans_w;

@@ -21,37 +21,68 @@ struct Pow {
 };
 
 template <typename Op, typename A, typename B, typename R>
-PROTRAIN_INLINE void loop_over(const void *a_at, std::int64_t a_stride, const void *b_at, std::int64_t b_stride,
-                               void *y_at, std::int64_t count) {
-  const A *a = static_cast<const A *>(a_at);
-  const B *b = static_cast<const B *>(b_at);
-  R *y = static_cast<R *>(y_at);
-  if (a_stride == 1 && b_stride == 1) {
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) y[i] = result<R>(Op::of(operand(a[i]), operand(b[i])));
-  } else if (a_stride == 1 && b_stride == 0) {
-    const auto right = operand(*b);
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) y[i] = result<R>(Op::of(operand(a[i]), right));
-  } else if (a_stride == 0 && b_stride == 1) {
-    const auto left = operand(*a);
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) y[i] = result<R>(Op::of(left, operand(b[i])));
-  } else {
-    for (std::int64_t i = 0; i < count; ++i)
-      y[i] = result<R>(Op::of(operand(a[i * a_stride]), operand(b[i * b_stride])));
-  }
+PROTRAIN_INLINE void strided_loop(const A *a, std::int64_t a_stride, const B *b, std::int64_t b_stride, R *y,
+                                  std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = result<R>(Op::of(operand(a[i * a_stride]), operand(b[i * b_stride])));
 }
 
 template <typename Op, typename T>
-struct Loops {
-  using Value = decltype(Op::of(operand(T{}), operand(T{})));
-  using Result = std::conditional_t<std::is_same_v<Value, bool>, bool, T>;
+PROTRAIN_INLINE void vectorised_loop(const T *a, std::int64_t a_stride, const T *b, std::int64_t b_stride, T *y,
+                                     std::int64_t count) {
+  if (a_stride == 1 && b_stride == 1) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) y[i] = result<T>(Op::of(operand(a[i]), operand(b[i])));
+  } else if (a_stride == 1 && b_stride == 0) {
+    const auto right = operand(*b);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) y[i] = result<T>(Op::of(operand(a[i]), right));
+  } else if (a_stride == 0 && b_stride == 1) {
+    const auto left = operand(*a);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) y[i] = result<T>(Op::of(left, operand(b[i])));
+  } else {
+    strided_loop<Op>(a, a_stride, b, b_stride, y, count);
+  }
+}
+
+// Only arithmetic of floats is compiled for several processors: steps spend no time on the rest.
+template <typename Op, typename T>
+struct Arithmetic {
   PROTRAIN_CLONES static void run(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
                                   std::int64_t count) {
-    loop_over<Op, T, T, Result>(a, a_stride, b, b_stride, y, count);
+    vectorised_loop<Op>(static_cast<const T *>(a), a_stride, static_cast<const T *>(b), b_stride, static_cast<T *>(y),
+                        count);
   }
 };
+template <typename Op>
+struct Arithmetic<Op, f16> {
+  static void run(const void *a_at, std::int64_t a_stride, const void *b_at, std::int64_t b_stride, void *y_at,
+                  std::int64_t count) {
+    const auto *a = static_cast<const f16 *>(a_at), *b = static_cast<const f16 *>(b_at);
+    auto *y = static_cast<f16 *>(y_at);
+    float left[kPiece], right[kPiece], results[kPiece];
+    for_each_piece(count, [&](std::int64_t first, std::int64_t n) {
+      widen_strided(a + first * a_stride, a_stride, left, n);
+      widen_strided(b + first * b_stride, b_stride, right, n);
+      Arithmetic<Op, float>::run(left, a_stride != 0, right, b_stride != 0, results, n);
+      narrow(results, y + first, n);
+    });
+  }
+
+  // With stride 0 only the first of `to` is written.
+  static void widen_strided(const f16 *from, std::int64_t stride, float *to, std::int64_t count) {
+    if (stride == 0 || stride == 1) return widen(from, to, stride == 0 ? 1 : count);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = widened(from[i * stride]);
+  }
+};
+template <typename Op, typename A, typename B = A>
+void run_strided(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
+                 std::int64_t count) {
+  using Value = decltype(Op::of(operand(A{}), operand(B{})));
+  using Result = std::conditional_t<std::is_same_v<Value, bool>, bool, A>;
+  strided_loop<Op>(static_cast<const A *>(a), a_stride, static_cast<const B *>(b), b_stride, static_cast<Result *>(y),
+                   count);
+}
 
 // Computes x^2 and x^3, the exponents that models use, without the cost of pow. The exponent is the same along the run.
 template <typename T, typename E>
@@ -68,36 +99,34 @@ struct Powers {
     const float exponent = widened(*static_cast<const E *>(b));
     if (a_stride == 1 && b_stride == 0 && (exponent == 2 || exponent == 3))
       return known(static_cast<const T *>(a), exponent == 3, static_cast<T *>(y), count);
-    loop_over<Pow, T, E, T>(a, a_stride, b, b_stride, y, count);
+    run_strided<Pow, T, E>(a, a_stride, b, b_stride, y, count);
   }
 };
 
 // The loops of an operator for each type of operands; nullptr: it does not take them.
 template <typename Op>
-Loop numbers(DType a, DType b) {
+Loop integers(DType a, DType b) {
   if (a != b) return nullptr;
-  switch (a) {
-    case DType::f32:
-      return Loops<Op, float>::run;
-    case DType::bf16:
-      return Loops<Op, bf16>::run;
-    case DType::f16:
-      return Loops<Op, f16>::run;
-    case DType::i64:
-      return Loops<Op, std::int64_t>::run;
-    case DType::i32:
-      return Loops<Op, std::int32_t>::run;
-    default:
-      return nullptr;
-  }
+  if (a == DType::i64) return run_strided<Op, std::int64_t>;
+  return a == DType::i32 ? run_strided<Op, std::int32_t> : nullptr;
+}
+template <typename Op>
+Loop arithmetic(DType a, DType b) {
+  if (a == b && is_computed(a)) return with_float(a, []<typename T>(T) -> Loop { return Arithmetic<Op, T>::run; });
+  return integers<Op>(a, b);
+}
+template <typename Op>
+Loop comparison(DType a, DType b) {
+  if (a == b && is_computed(a)) return with_float(a, []<typename T>(T) -> Loop { return run_strided<Op, T>; });
+  return integers<Op>(a, b);
 }
 template <typename Op>
 Loop logic(DType a, DType b) {
-  return a == DType::boolean && b == a ? Loops<Op, std::uint8_t>::run : nullptr;
+  return a == DType::boolean && b == a ? run_strided<Op, std::uint8_t> : nullptr;
 }
-Loop equality(DType a, DType b) { return a == DType::boolean ? logic<Equal>(a, b) : numbers<Equal>(a, b); }
+Loop equality(DType a, DType b) { return a == DType::boolean ? logic<Equal>(a, b) : comparison<Equal>(a, b); }
 Loop powers(DType a, DType b) {
-  if (a != DType::f32 && a != DType::bf16 && a != DType::f16) return nullptr;
+  if (!is_computed(a)) return nullptr;
   return with_float(a, [&]<typename T>(T) -> Loop {
     return b == a ? Powers<T, T>::run : (b == DType::f32 ? Powers<T, float>::run : nullptr);
   });
@@ -108,18 +137,18 @@ struct Row {
   Loop (*loop)(DType a, DType b);
 };
 const Row kRows[] = {
-    {"Add", numbers<Add>},
-    {"Sub", numbers<Sub>},
-    {"Mul", numbers<Mul>},
-    {"Div", numbers<Div>},
+    {"Add", arithmetic<Add>},
+    {"Sub", arithmetic<Sub>},
+    {"Mul", arithmetic<Mul>},
+    {"Div", arithmetic<Div>},
     {"Pow", powers},
-    {"Max", numbers<Max>},
-    {"Min", numbers<Min>},
+    {"Max", arithmetic<Max>},
+    {"Min", arithmetic<Min>},
     {"Equal", equality},
-    {"Less", numbers<Less>},
-    {"LessOrEqual", numbers<LessOrEqual>},
-    {"Greater", numbers<Greater>},
-    {"GreaterOrEqual", numbers<GreaterOrEqual>},
+    {"Less", comparison<Less>},
+    {"LessOrEqual", comparison<LessOrEqual>},
+    {"Greater", comparison<Greater>},
+    {"GreaterOrEqual", comparison<GreaterOrEqual>},
     {"And", logic<And>},
     {"Or", logic<Or>},
     {"Xor", logic<Xor>},

@@ -39,11 +39,14 @@ auto with_float(DType dtype, Act act) {
   return act(float{});
 }
 
+// The types that kernels of floats take.
+inline bool is_computed(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
+
 // Calls make(T{}) with the float type T that `type` stores; Code::unsupported where it stores none.
 template <typename Make>
 auto by_float(const KernelRequest &request, const graph::Type &type, Make make) {
-  require(type.dtype == DType::f32 || type.dtype == DType::bf16 || type.dtype == DType::f16, Code::unsupported,
-          subject(request), "{} on the cpu takes float32, bfloat16 and float16, this operand is {}", request.node.op,
+  require(is_computed(type.dtype), Code::unsupported, subject(request),
+          "{} on the cpu takes float32, bfloat16 and float16, this operand is {}", request.node.op,
           name_of(type.dtype));
   return with_float(type.dtype, make);
 }
@@ -61,6 +64,14 @@ template <typename T>
 void widen(const T *from, float *to, std::int64_t count);
 template <typename T>
 void narrow(const float *from, T *to, std::int64_t count);
+
+// Elementwise loops take float16 through float32, a piece at a time. Converted inside of each loop instead, it would be
+// a third of the library's code. Calls act(first, count) for every piece.
+inline constexpr std::int64_t kPiece = 1024;
+template <typename Act>
+void for_each_piece(std::int64_t count, Act act) {
+  for (std::int64_t first = 0; first < count; first += kPiece) act(first, std::min(kPiece, count - first));
+}
 
 // Rows of `length` elements that lie `stride` apart, as contiguous float32. Rows that are contiguous float32 are used
 // where they lie. Others are copied to rooms in scratch and back; every member has `rooms` of them.

@@ -21,6 +21,29 @@ struct Loops {
   }
 };
 
+template <typename F>
+struct Loops<F, f16> {
+  static void value(const f16 *g, const f16 *u, f16 *y, std::int64_t count) {
+    float gates[kPiece], values[kPiece];
+    for_each_piece(count, [&](std::int64_t first, std::int64_t n) {
+      widen(g + first, gates, n);
+      widen(u + first, values, n);
+      Loops<F, float>::value(gates, values, gates, n);
+      narrow(gates, y + first, n);
+    });
+  }
+  static void slope(const f16 *dy, const f16 *g, const f16 *u, f16 *dg, std::int64_t count) {
+    float upstream[kPiece], gates[kPiece], values[kPiece];
+    for_each_piece(count, [&](std::int64_t first, std::int64_t n) {
+      widen(dy + first, upstream, n);
+      widen(g + first, gates, n);
+      widen(u + first, values, n);
+      Loops<F, float>::slope(upstream, gates, values, gates, n);
+      narrow(gates, dg + first, n);
+    });
+  }
+};
+
 template <typename F, typename T>
 class GatedKernel : public CpuKernel {
  public:

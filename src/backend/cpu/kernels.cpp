@@ -1,22 +1,10 @@
 // The look-up of a CPU kernel's factory by its operator.
-#include <algorithm>
-#include <initializer_list>
-
 #include "backend/cpu/kernel.h"
 
 namespace protrain::backend::cpu {
 
-namespace {
-bool contains(std::initializer_list<std::string_view> operators, std::string_view op) {
-  return std::ranges::find(operators, op) != operators.end();
-}
-}  // namespace
-
 Factory find_kernel(std::string_view op) {
-#define PROTRAIN_FIND(MAKE, ...) \
-  if (contains({__VA_ARGS__}, op)) return MAKE;
-  PROTRAIN_KERNELS(PROTRAIN_FIND)
-#undef PROTRAIN_FIND
+  PROTRAIN_KERNELS(PROTRAIN_RETURN_FACTORY)
   return nullptr;
 }
 

@@ -44,6 +44,8 @@ class LinearCrossEntropy : public CpuKernel {
       : shape_(request, kSlices),
         targets_(request, 2, shape_.classes),
         block_rows_(shape_.slice_rows * slices_of_a_block()) {
+    require_dtype(request, request.inputs[1], request.inputs[0].dtype);
+    if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
     // The last slice and the last block may have fewer rows. The first block starts dw, the others add to it.
     for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
       const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);

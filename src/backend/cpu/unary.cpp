@@ -15,19 +15,62 @@ using Map = void (*)(const void *x, void *y, std::int64_t count, Coefficients k)
 using GradMap = void (*)(const void *dy, const void *x, void *dx, std::int64_t count, Coefficients k);
 
 template <typename F, typename T>
-struct Loops {
-  PROTRAIN_CLONES static void value(const void *from, void *to, std::int64_t count, Coefficients k) {
-    const T *x = static_cast<const T *>(from);
-    T *y = static_cast<T *>(to);
+PROTRAIN_INLINE void values(const void *from, void *to, std::int64_t count, Coefficients k) {
+  const T *x = static_cast<const T *>(from);
+  T *y = static_cast<T *>(to);
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) y[i] = narrowed<T>(F::value(widened(x[i]), k));
+  for (std::int64_t i = 0; i < count; ++i) y[i] = narrowed<T>(F::value(widened(x[i]), k));
+}
+template <typename F, typename T>
+PROTRAIN_INLINE void gradients(const void *upstream, const void *from, void *to, std::int64_t count, Coefficients k) {
+  const T *dy = static_cast<const T *>(upstream), *x = static_cast<const T *>(from);
+  T *dx = static_cast<T *>(to);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) dx[i] = narrowed<T>(widened(dy[i]) * F::slope(widened(x[i]), k));
+}
+
+template <typename F, typename T>
+struct Vectorised {
+  PROTRAIN_CLONES static void value(const void *from, void *to, std::int64_t count, Coefficients k) {
+    values<F, T>(from, to, count, k);
   }
   PROTRAIN_CLONES static void grad(const void *upstream, const void *from, void *to, std::int64_t count,
                                    Coefficients k) {
-    const T *dy = static_cast<const T *>(upstream), *x = static_cast<const T *>(from);
-    T *dx = static_cast<T *>(to);
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) dx[i] = narrowed<T>(widened(dy[i]) * F::slope(widened(x[i]), k));
+    gradients<F, T>(upstream, from, to, count, k);
+  }
+};
+
+template <typename Loops>
+struct ThroughFloat32 {
+  static void value(const void *from, void *to, std::int64_t count, Coefficients k) {
+    float x[kPiece];
+    for_each_piece(count, [&](std::int64_t first, std::int64_t n) {
+      widen(static_cast<const f16 *>(from) + first, x, n);
+      Loops::value(x, x, n, k);
+      narrow(x, static_cast<f16 *>(to) + first, n);
+    });
+  }
+  static void grad(const void *upstream, const void *from, void *to, std::int64_t count, Coefficients k) {
+    float dy[kPiece], x[kPiece];
+    for_each_piece(count, [&](std::int64_t first, std::int64_t n) {
+      widen(static_cast<const f16 *>(upstream) + first, dy, n);
+      widen(static_cast<const f16 *>(from) + first, x, n);
+      Loops::grad(dy, x, dy, n, k);
+      narrow(dy, static_cast<f16 *>(to) + first, n);
+    });
+  }
+};
+template <typename F>
+struct Vectorised<F, f16> : ThroughFloat32<Vectorised<F, float>> {};
+
+// For functions that the C library computes one by one: clones for other processors would gain nothing.
+template <typename F, typename T>
+struct OneByOne {
+  static void value(const void *from, void *to, std::int64_t count, Coefficients k) {
+    values<F, T>(from, to, count, k);
+  }
+  static void grad(const void *upstream, const void *from, void *to, std::int64_t count, Coefficients k) {
+    gradients<F, T>(upstream, from, to, count, k);
   }
 };
 
@@ -64,50 +107,50 @@ struct Row {
   Setting a, b;
 };
 
-#define PROTRAIN_ROW(NAME, ...) \
-  { #NAME, Loops < arith::NAME, T> ::value, Loops < arith::NAME, T> ::grad, __VA_ARGS__ }
+#define PROTRAIN_ROW(LOOPS, NAME, ...) \
+  { #NAME, LOOPS < arith::NAME, T> ::value, LOOPS < arith::NAME, T> ::grad, __VA_ARGS__ }
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 template <typename T>
 const Row kRows[] = {
-    PROTRAIN_ROW(Neg, {}, {}),
-    PROTRAIN_ROW(Abs, {}, {}),
-    PROTRAIN_ROW(Exp, {}, {}),
-    PROTRAIN_ROW(Log, {}, {}),
-    PROTRAIN_ROW(Sqrt, {}, {}),
-    PROTRAIN_ROW(Reciprocal, {}, {}),
-    PROTRAIN_ROW(Erf, {}, {}),
-    PROTRAIN_ROW(Tanh, {}, {}),
-    PROTRAIN_ROW(Sigmoid, {}, {}),
-    PROTRAIN_ROW(Relu, {}, {}),
-    PROTRAIN_ROW(LeakyRelu, {"alpha", 0.01}, {}),
-    PROTRAIN_ROW(Elu, {"alpha", 1}, {}),
-    PROTRAIN_ROW(Celu, {"alpha", 1}, {}),
-    PROTRAIN_ROW(Selu, {"alpha", 1.67326319217681884765625}, {"gamma", 1.05070102214813232421875}),
-    PROTRAIN_ROW(Softplus, {}, {}),
-    PROTRAIN_ROW(Softsign, {}, {}),
-    PROTRAIN_ROW(HardSigmoid, {"alpha", 0.2}, {"beta", 0.5}),
-    PROTRAIN_ROW(HardSwish, {}, {}),
-    PROTRAIN_ROW(Mish, {}, {}),
-    PROTRAIN_ROW(Sin, {}, {}),
-    PROTRAIN_ROW(Cos, {}, {}),
-    PROTRAIN_ROW(Tan, {}, {}),
-    PROTRAIN_ROW(Asin, {}, {}),
-    PROTRAIN_ROW(Acos, {}, {}),
-    PROTRAIN_ROW(Atan, {}, {}),
-    PROTRAIN_ROW(Sinh, {}, {}),
-    PROTRAIN_ROW(Cosh, {}, {}),
-    PROTRAIN_ROW(Asinh, {}, {}),
-    PROTRAIN_ROW(Acosh, {}, {}),
-    PROTRAIN_ROW(Atanh, {}, {}),
-    PROTRAIN_ROW(Gelu, {}, {}),
-    PROTRAIN_ROW(GeluTanh, {}, {}),
-    PROTRAIN_ROW(Silu, {}, {}),
-    PROTRAIN_ROW(Clip, {"min", -kInfinity}, {"max", kInfinity}),
-    PROTRAIN_ROW(ThresholdedRelu, {"alpha", 1}, {}),
-    PROTRAIN_ROW(Floor, {}, {}),
-    PROTRAIN_ROW(Ceil, {}, {}),
-    PROTRAIN_ROW(Round, {}, {}),
-    PROTRAIN_ROW(Sign, {}, {}),
+    PROTRAIN_ROW(Vectorised, Neg, {}, {}),
+    PROTRAIN_ROW(Vectorised, Abs, {}, {}),
+    PROTRAIN_ROW(Vectorised, Exp, {}, {}),
+    PROTRAIN_ROW(Vectorised, Log, {}, {}),
+    PROTRAIN_ROW(Vectorised, Sqrt, {}, {}),
+    PROTRAIN_ROW(Vectorised, Reciprocal, {}, {}),
+    PROTRAIN_ROW(Vectorised, Erf, {}, {}),
+    PROTRAIN_ROW(Vectorised, Tanh, {}, {}),
+    PROTRAIN_ROW(Vectorised, Sigmoid, {}, {}),
+    PROTRAIN_ROW(Vectorised, Relu, {}, {}),
+    PROTRAIN_ROW(Vectorised, LeakyRelu, {"alpha", 0.01}, {}),
+    PROTRAIN_ROW(Vectorised, Elu, {"alpha", 1}, {}),
+    PROTRAIN_ROW(Vectorised, Celu, {"alpha", 1}, {}),
+    PROTRAIN_ROW(Vectorised, Selu, {"alpha", 1.67326319217681884765625}, {"gamma", 1.05070102214813232421875}),
+    PROTRAIN_ROW(Vectorised, Softplus, {}, {}),
+    PROTRAIN_ROW(Vectorised, Softsign, {}, {}),
+    PROTRAIN_ROW(Vectorised, HardSigmoid, {"alpha", 0.2}, {"beta", 0.5}),
+    PROTRAIN_ROW(Vectorised, HardSwish, {}, {}),
+    PROTRAIN_ROW(Vectorised, Mish, {}, {}),
+    PROTRAIN_ROW(OneByOne, Sin, {}, {}),
+    PROTRAIN_ROW(OneByOne, Cos, {}, {}),
+    PROTRAIN_ROW(OneByOne, Tan, {}, {}),
+    PROTRAIN_ROW(OneByOne, Asin, {}, {}),
+    PROTRAIN_ROW(OneByOne, Acos, {}, {}),
+    PROTRAIN_ROW(OneByOne, Atan, {}, {}),
+    PROTRAIN_ROW(OneByOne, Sinh, {}, {}),
+    PROTRAIN_ROW(OneByOne, Cosh, {}, {}),
+    PROTRAIN_ROW(OneByOne, Asinh, {}, {}),
+    PROTRAIN_ROW(OneByOne, Acosh, {}, {}),
+    PROTRAIN_ROW(OneByOne, Atanh, {}, {}),
+    PROTRAIN_ROW(Vectorised, Gelu, {}, {}),
+    PROTRAIN_ROW(Vectorised, GeluTanh, {}, {}),
+    PROTRAIN_ROW(Vectorised, Silu, {}, {}),
+    PROTRAIN_ROW(Vectorised, Clip, {"min", -kInfinity}, {"max", kInfinity}),
+    PROTRAIN_ROW(Vectorised, ThresholdedRelu, {"alpha", 1}, {}),
+    PROTRAIN_ROW(Vectorised, Floor, {}, {}),
+    PROTRAIN_ROW(Vectorised, Ceil, {}, {}),
+    PROTRAIN_ROW(Vectorised, Round, {}, {}),
+    PROTRAIN_ROW(Vectorised, Sign, {}, {}),
     {"IsNaN", is_nan<T>, nullptr, {}, {}},
     {"IsInf", is_infinite<T>, nullptr, {"detect_positive", 1}, {"detect_negative", 1}},
 };

@@ -39,8 +39,6 @@ inline unsigned block_count(const Grid &grid) {
   return static_cast<unsigned>(grid.blocks);
 }
 
-constexpr std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
-
 #if defined(__CUDACC__)
 inline constexpr bool kEmulated = false;  // where true, work is cut smaller, so that small tests see the cuts
 

@@ -92,6 +92,8 @@ class LinearCrossEntropy : public CudaKernel {
  public:
   LinearCrossEntropy(const KernelRequest &request, DeviceState &device)
       : shape_(request, kSlices), ld_(row_elements(shape_.classes)), targets_(request, 2, shape_.classes, device) {
+    require_dtype(request, request.inputs[1], request.inputs[0].dtype);
+    if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
     // Slices differ in two things: the last may have fewer rows, and the first starts dw instead of adding to it.
     for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
       const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);

@@ -12,7 +12,7 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 using Labels = std::u32string;
 
-struct Term {
+struct EinsumTerm {
   ValueId value;
   Labels labels;  // of its axes
 };
@@ -33,7 +33,7 @@ class Contraction {
   Contraction(Canonical &c, const ops::Einsum &einsum) : c_(c), einsum_(einsum) {}
 
   // The term with one axis per label, and without axes of one element that others stretch.
-  Term simple(Term term) {
+  EinsumTerm simple(EinsumTerm term) {
     for (std::size_t i = 0; i < term.labels.size();) {
       const std::size_t again = term.labels.find(term.labels[i], i + 1);
       if (again == Labels::npos)
@@ -53,7 +53,7 @@ class Contraction {
   }
 
   // Sums over the labels that are not in `wanted`.
-  Term summed(const Term &term, const Labels &wanted) {
+  EinsumTerm summed(const EinsumTerm &term, const Labels &wanted) {
     Integers axes;
     for (std::size_t i = 0; i < term.labels.size(); ++i)
       if (!has_label(wanted, term.labels[i])) axes.push_back(static_cast<std::int64_t>(i));
@@ -63,7 +63,7 @@ class Contraction {
   }
 
   // The product of both, summed over the labels that are not in `wanted`.
-  Term product(Term a, Term b, const Labels &wanted) {
+  EinsumTerm product(EinsumTerm a, EinsumTerm b, const Labels &wanted) {
     a = summed(a, wanted + b.labels);
     b = summed(b, wanted + a.labels);
     const Labels shared = common(a.labels, b.labels, true);
@@ -81,7 +81,7 @@ class Contraction {
   }
 
   // The term with its axes in this order.
-  ValueId ordered(const Term &term, const Labels &order) {
+  ValueId ordered(const EinsumTerm &term, const Labels &order) {
     if (term.labels == order) return term.value;
     Integers perm;
     for (char32_t label : order) perm.push_back(static_cast<std::int64_t>(term.labels.find(label)));
@@ -89,7 +89,7 @@ class Contraction {
   }
 
   // The term with an axis for each label of `all`, of one element if the term lacks the label.
-  ValueId spread(const Term &term, const Labels &all) {
+  ValueId spread(const EinsumTerm &term, const Labels &all) {
     Shape shape = einsum_.shape_of(all);
     for (std::size_t i = 0; i < all.size(); ++i)
       if (!has_label(term.labels, all[i])) shape[i] = 1;
@@ -98,7 +98,7 @@ class Contraction {
 
  private:
   // Axes `first` and `second` have the same label, so only elements where both indices are equal count.
-  Term diagonal(const Term &term, std::size_t first, std::size_t second) {
+  EinsumTerm diagonal(const EinsumTerm &term, std::size_t first, std::size_t second) {
     const Shape shape = c_.shape(term.value);
     const std::int64_t size = shape[first];
     std::vector<double> ones(static_cast<std::size_t>(size * size), 0.0);
@@ -125,10 +125,10 @@ bool einsum(Canonical &c, Node &node) {
   if (shapes.empty() || !is_float(c.type(node.inputs[0]).dtype)) return false;
   const ops::Einsum equation = ops::resolve_einsum(node, shapes);
   Contraction contraction(c, equation);
-  std::vector<Term> terms;
+  std::vector<EinsumTerm> terms;
   for (std::size_t i = 0; i < shapes.size(); ++i)
     terms.push_back(contraction.simple({node.inputs[i], equation.operands[i]}));
-  Term result = terms[0];
+  EinsumTerm result = terms[0];
   for (std::size_t i = 1; i < terms.size(); ++i) {
     Labels wanted = equation.output;
     for (std::size_t later = i + 1; later < terms.size(); ++later) wanted += terms[later].labels;

@@ -16,7 +16,6 @@ namespace {
 
 using graph::Array;
 
-constexpr ValueId kNone = ValueId::none;
 constexpr std::uint64_t kLargestFold = std::uint64_t{1} << 30;  // bytes; larger results stay computations
 constexpr std::size_t kSmallConstant = 64;                      // bytes; compared by value
 
@@ -61,8 +60,8 @@ bool has_array(const Attributes &attributes) {
 
 void Canonical::visit(Node &node) {
   absorb(node);
-  const bool typed =
-      std::ranges::all_of(node.inputs, [&](ValueId in) { return in == kNone || type(in).dtype != DType::none; });
+  const bool typed = std::ranges::all_of(
+      node.inputs, [&](ValueId in) { return in == ValueId::none || type(in).dtype != DType::none; });
   if (!typed || !replace(node)) rewriter_.keep(std::move(node));
 }
 
@@ -123,15 +122,15 @@ void Canonical::absorb(Node &node) const {
     if (node.op == "Reshape" && !keep_dims_at_zeros(node)) continue;
     // A list gives the size of each part, a scalar gives one size for all.
     if (node.op == "SplitToSequence" && array->shape().empty()) node.attributes.set("equal", std::int64_t{1});
-    node.inputs[absorbed.input] = kNone;
+    node.inputs[absorbed.input] = ValueId::none;
   }
-  while (!node.inputs.empty() && node.inputs.back() == kNone) node.inputs.pop_back();
+  while (!node.inputs.empty() && node.inputs.back() == ValueId::none) node.inputs.pop_back();
 }
 
 // Exporters write a scalar again wherever they need it. Sharing one value makes equal computations recognizable.
 void Canonical::share_small_constants(Node &node) {
   for (ValueId &in : node.inputs) {
-    const Array *array = in == kNone ? nullptr : constant_of(in);
+    const Array *array = in == ValueId::none ? nullptr : constant_of(in);
     if (array == nullptr || array->stored_bytes() > kSmallConstant || array->stored_bytes() == 0) continue;
     std::string key = to_text(array->type()) + to_text(array->stored());
     key.append(reinterpret_cast<const char *>(array->bytes()), array->stored_bytes());
@@ -151,8 +150,8 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   std::vector<const Array *> arrays;
   std::string key = node.op + "(" + node.attributes.print() + ")";
   for (ValueId in : node.inputs) {
-    arrays.push_back(in == kNone ? nullptr : constant_of(in));
-    if (in != kNone && arrays.back() == nullptr) return false;
+    arrays.push_back(in == ValueId::none ? nullptr : constant_of(in));
+    if (in != ValueId::none && arrays.back() == nullptr) return false;
     key += fmt::format(" {}", static_cast<std::int32_t>(in));
   }
   if (op.evaluate == nullptr) return false;
@@ -170,7 +169,7 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   }
   const std::vector<Array> results = op.evaluate(node, arrays, types);
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-    if (node.outputs[i] == kNone) continue;
+    if (node.outputs[i] == ValueId::none) continue;
     make_constant(node.outputs[i], results.at(i));
   }
   if (!has_array(node.attributes)) evaluated_.insert_or_assign(key, node.outputs);

@@ -6,7 +6,7 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr std::int64_t kLongestList = 64;
+constexpr std::int64_t kMostElements = 64;
 
 Glance look_at(const Graph &graph, const Node &node) {
   Glance seen;
@@ -20,7 +20,7 @@ Glance look_at(const Graph &graph, const Node &node) {
     input.name = value.name;
     input.type = value.type;
     if (value.origin == graph::Origin::constant && is_integer(value.type.dtype) &&
-        element_count(value.type.shape) <= kLongestList)
+        element_count(value.type.shape) <= kMostElements)
       input.values = value.array.integers();
   }
   return seen;

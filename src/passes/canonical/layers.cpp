@@ -9,12 +9,7 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr ValueId kNone = ValueId::none;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-bool is_read(Canonical &c, const Node &node, std::size_t output) {
-  return output < node.outputs.size() && node.outputs[output] != kNone && c.rewriter().uses(node.outputs[output]) > 0;
-}
 
 // Handles a scale or bias that differs from row to row: the plain normalization first, then the
 // multiplication and the addition.
@@ -28,7 +23,7 @@ bool normalization_by_rows(Canonical &c, const Node &node, std::int64_t axis) {
   ValueId y = c.add("Mul", {parts[0], node.inputs[1]});
   if (has(node, 2)) y = c.add("Add", {y, node.inputs[2]});
   for (std::size_t i = 1; i < parts.size(); ++i) {
-    if (!is_read(c, node, i)) continue;
+    if (!c.rewriter().is_read(node, i)) continue;
     Node statistic = node;
     statistic.outputs = {node.outputs[i]};
     c.pass(statistic, parts[i]);
@@ -45,9 +40,9 @@ bool normalization(Canonical &c, Node &node) {
   if (normalization_by_rows(c, node, axis)) return true;
   const Attributes attributes = {{"axis", axis}, {"epsilon", node.attributes.real("epsilon", 1e-5)}};
   bool complete = node.outputs.size() == outputs && same(node.attributes, attributes);
-  node.outputs.resize(outputs, kNone);
+  node.outputs.resize(outputs, ValueId::none);
   for (ValueId &out : node.outputs) {
-    if (out != kNone) continue;
+    if (out != ValueId::none) continue;
     out = c.rewriter().new_value();
     complete = false;
   }
@@ -61,7 +56,7 @@ bool normalization(Canonical &c, Node &node) {
 ValueId sequence_first(Canonical &c, ValueId x, std::int64_t heads) {
   const Shape shape = c.shape(x);
   if (shape.size() == 4) return c.transpose(x, {0, 2, 1, 3});
-  if (shape.size() != 3 || heads <= 0 || shape[2] % heads != 0) return kNone;
+  if (shape.size() != 3 || heads <= 0 || shape[2] % heads != 0) return ValueId::none;
   return c.reshape(x, {shape[0], shape[1], heads, shape[2] / heads});
 }
 
@@ -94,7 +89,7 @@ ValueId as_bias(Canonical &c, ValueId visible, DType dtype) {
 // hidden. None if it does not fit.
 ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scores) {
   Shape shape = c.shape(mask);
-  if (shape.size() > 4 || shape.empty()) return kNone;
+  if (shape.size() > 4 || shape.empty()) return ValueId::none;
   shape.insert(shape.begin(), 4 - shape.size(), 1);
   if (c.type(mask).dtype == DType::boolean) mask = as_bias(c, mask, dtype);
   mask = c.reshape(mask, shape);
@@ -105,7 +100,7 @@ ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scor
     shape[3] = scores[3];
   }
   for (std::size_t i = 0; i < 4; ++i)
-    if (shape[i] != 1 && shape[i] != scores[i]) return kNone;
+    if (shape[i] != 1 && shape[i] != scores[i]) return ValueId::none;
   return mask;
 }
 
@@ -121,16 +116,16 @@ ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, con
   return as_bias(c, c.add("LessOrEqual", {bound, lengths}), dtype);
 }
 
-struct Heads {
-  ValueId q, k, v;        // (B, S, H, D)
-  std::int64_t past = 0;  // keys of earlier tokens, in front
-  ValueId bias = kNone;   // added to scores
-  bool causal = false;    // the last query sees all keys, each query before it one less
+struct AttentionInputs {
+  ValueId q, k, v;               // (B, S, H, D)
+  std::int64_t past = 0;         // keys of earlier tokens, in front
+  ValueId bias = ValueId::none;  // added to scores
+  bool causal = false;           // the last query sees all keys, each query before it one less
   double scale = 1, softcap = 0;
 };
 
 // The scores in one of ONNX's four modes: products, after the soft cap, after the mask, probabilities.
-ValueId visible_scores(Canonical &c, const Heads &h, std::int64_t mode) {
+ValueId visible_scores(Canonical &c, const AttentionInputs &h, std::int64_t mode) {
   const Shape q = c.shape(h.q), k = c.shape(h.k);
   const DType dtype = c.type(h.q).dtype;
   const Shape grouped = {q[0], k[2], q[2] / k[2], q[1], q[3]};
@@ -142,7 +137,7 @@ ValueId visible_scores(Canonical &c, const Heads &h, std::int64_t mode) {
     const ValueId bounded = c.add("Tanh", {c.add("Mul", {scores, c.scalar(dtype, 1 / h.softcap)})});
     scores = c.add("Mul", {bounded, c.scalar(dtype, h.softcap)});
   }
-  if (mode >= 2 && h.bias != kNone) scores = c.add("Add", {scores, h.bias});
+  if (mode >= 2 && h.bias != ValueId::none) scores = c.add("Add", {scores, h.bias});
   if (mode < 3) return scores;
   // A query that sees nothing has probabilities of 0.
   const Attributes over_keys = {{"axes", std::vector<std::int64_t>{3}}, {"keepdims", std::int64_t{1}}};
@@ -153,14 +148,14 @@ ValueId visible_scores(Canonical &c, const Heads &h, std::int64_t mode) {
 }
 
 // Brings q, k and v to our layout. False if they do not fit.
-bool split_heads(Canonical &c, const Node &node, Heads &h) {
+bool split_heads(Canonical &c, const Node &node, AttentionInputs &h) {
   const auto &in = node.inputs;
   if (!has(node, 2) || has(node, 4) != has(node, 5)) return false;
   const std::int64_t kv_heads = node.attributes.integer("kv_num_heads", 0);
   h.q = sequence_first(c, in[0], node.attributes.integer("q_num_heads", 0));
   h.k = sequence_first(c, in[1], kv_heads);
   h.v = sequence_first(c, in[2], kv_heads);
-  if (h.q == kNone || h.k == kNone || h.v == kNone) return false;
+  if (h.q == ValueId::none || h.k == ValueId::none || h.v == ValueId::none) return false;
   if (has(node, 4)) {
     h.past = c.shape(in[4]).at(2);
     h.k = c.add("Concat", {c.transpose(in[4], {0, 2, 1, 3}), h.k}, {{"axis", std::int64_t{1}}});
@@ -173,12 +168,12 @@ bool split_heads(Canonical &c, const Node &node, Heads &h) {
 
 // Collects everything that is added to scores. `causal` stays an attribute if it says the same
 // and nobody reads the scores.
-bool collect_bias(Canonical &c, const Node &node, Heads &h, bool shows_scores) {
+bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows_scores) {
   const DType dtype = c.type(h.q).dtype;
   const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};
   std::vector<ValueId> parts;
   if (has(node, 3)) parts.push_back(additive_mask(c, node.inputs[3], dtype, scores));
-  if (!parts.empty() && parts[0] == kNone) return false;
+  if (!parts.empty() && parts[0] == ValueId::none) return false;
   const bool causal = node.attributes.integer("is_causal", 0) != 0;
   if (has(node, 6))
     parts.push_back(length_mask(c, node.inputs[6], causal, dtype, scores));
@@ -187,7 +182,7 @@ bool collect_bias(Canonical &c, const Node &node, Heads &h, bool shows_scores) {
   else if (causal)
     parts.push_back(
         fixed_mask(c, dtype, scores[2], scores[3], [&](std::int64_t i, std::int64_t j) { return j <= i + h.past; }));
-  for (ValueId part : parts) h.bias = h.bias == kNone ? part : c.add("Add", {h.bias, part});
+  for (ValueId part : parts) h.bias = h.bias == ValueId::none ? part : c.add("Add", {h.bias, part});
   return true;
 }
 
@@ -198,7 +193,7 @@ Node with_output(const Node &node, std::size_t output) {
 }
 
 // Attention with a trained bias, as single operators that have a gradient to it: (B, Sq, H, Dv).
-ValueId unfused_attention(Canonical &c, const Heads &h) {
+ValueId unfused_attention(Canonical &c, const AttentionInputs &h) {
   const Shape q = c.shape(h.q), v = c.shape(h.v);
   const ValueId p = c.reshape(visible_scores(c, h, 3), {q[0], v[2], q[2] / v[2], q[1], v[1]});
   const ValueId values = c.reshape(c.transpose(h.v, {0, 2, 1, 3}), {v[0], v[2], 1, v[1], v[3]});
@@ -207,20 +202,20 @@ ValueId unfused_attention(Canonical &c, const Heads &h) {
 }
 
 bool attention(Canonical &c, Node &node) {
-  Heads h;
-  const bool shows_scores = is_read(c, node, 3);
+  AttentionInputs h;
+  const bool shows_scores = c.rewriter().is_read(node, 3);
   if (!split_heads(c, node, h) || !collect_bias(c, node, h, shows_scores)) return false;
   const Attributes heads_first = {{"perm", std::vector<std::int64_t>{0, 2, 1, 3}}};
-  if (is_read(c, node, 1)) c.become(with_output(node, 1), "Transpose", {h.k}, heads_first);
-  if (is_read(c, node, 2)) c.become(with_output(node, 2), "Transpose", {h.v}, heads_first);
+  if (c.rewriter().is_read(node, 1)) c.become(with_output(node, 1), "Transpose", {h.k}, heads_first);
+  if (c.rewriter().is_read(node, 2)) c.become(with_output(node, 2), "Transpose", {h.v}, heads_first);
   if (shows_scores)
     c.pass(with_output(node, 3), visible_scores(c, h, node.attributes.integer("qk_matmul_output_mode", 0)));
-  if (h.bias != kNone && !h.causal && trained(c.rewriter(), h.bias)) {
+  if (h.bias != ValueId::none && !h.causal && trained(c.rewriter(), h.bias)) {
     become_like_input(c, with_output(node, 0), unfused_attention(c, h));
     return true;
   }
   std::vector<ValueId> inputs = {h.q, h.k, h.v};
-  if (h.bias != kNone) inputs.push_back(h.bias);
+  if (h.bias != ValueId::none) inputs.push_back(h.bias);
   const Attributes attributes = {
       {"scale", h.scale}, {"causal", std::int64_t{h.causal}}, {"window", std::int64_t{0}}, {"softcap", h.softcap}};
   become_like_input(c, with_output(node, 0), c.add_all("FusedAttention", inputs, attributes, 2)[0]);
@@ -229,7 +224,7 @@ bool attention(Canonical &c, Node &node) {
 
 bool rotary_embedding(Canonical &c, Node &node) {
   const ValueId x = sequence_first(c, node.inputs.at(0), node.attributes.integer("num_heads", 0));
-  if (x == kNone || node.inputs.size() < 3) return false;
+  if (x == ValueId::none || node.inputs.size() < 3) return false;
   ValueId cos = node.inputs[1], sin = node.inputs[2];
   if (has(node, 3)) {
     cos = c.add("Gather", {cos, node.inputs[3]}, {{"axis", std::int64_t{0}}});

@@ -6,12 +6,6 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr ValueId kNone = ValueId::none;
-
-bool is_read(Canonical &c, const Node &node, std::size_t output) {
-  return output < node.outputs.size() && node.outputs[output] != kNone && c.rewriter().uses(node.outputs[output]) > 0;
-}
-
 void require_classes(const Node &node, const Shape &scores) {
   require(scores.size() >= 2, Code::shape, node.name, "{} of scores {}, which have no axis 1 for classes", node.op,
           to_text(scores));
@@ -56,7 +50,7 @@ void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
   require(rows.shape == expected, Code::shape, node.name, "{} has labels {}, and scores for {}", node.op,
           to_text(rows.shape), to_text(expected));
   const auto filled = [&](DType dtype, double value) { return c.scalar(dtype, value); };
-  ValueId safe = labels, counted = kNone;
+  ValueId safe = labels, counted = ValueId::none;
   if (node.attributes.has("ignore_index")) {
     const DType dtype = c.type(labels).dtype;
     const auto ignored = static_cast<double>(node.attributes.integer("ignore_index", 0));
@@ -71,7 +65,7 @@ void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
   ValueId weight = has(node, 2) ? c.add("Gather", {node.inputs[2], safe}, {{"axis", std::int64_t{0}}})
                                 : c.add("Expand", {filled(rows.dtype, 1)}, {{"shape", rows.shape}});
   if (has(node, 2)) loss = c.add("Mul", {loss, weight});
-  if (counted != kNone) {
+  if (counted != ValueId::none) {
     loss = c.add("Where", {counted, loss, filled(rows.dtype, 0)});
     weight = c.add("Where", {counted, weight, filled(rows.dtype, 0)});
   }
@@ -87,7 +81,7 @@ void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
 bool cross_entropy_loss(Canonical &c, Node &node) {
   const ValueId scores = node.inputs.at(0);
   const Attributes over_classes = {{"axis", std::int64_t{1}}};
-  if (is_read(c, node, 1)) {
+  if (c.rewriter().is_read(node, 1)) {
     Node log_probabilities = node;
     log_probabilities.outputs = {node.outputs[1]};
     c.become(log_probabilities, "LogSoftmax", {scores}, over_classes);

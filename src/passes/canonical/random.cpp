@@ -11,18 +11,12 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr ValueId kNone = ValueId::none;
-
-bool is_read(const Rewriter &r, const Node &node, std::size_t output) {
-  return output < node.outputs.size() && node.outputs[output] != kNone && r.uses(node.outputs[output]) > 0;
-}
-
 // The key of a node's random numbers: a hash of the file's name for its first output, which no fusion, order or plan
 // changes. A seed of the node's own is hashed with it.
 std::int64_t key_of(const Canonical &c, const Node &node) {
-  ValueId first = kNone;
+  ValueId first = ValueId::none;
   for (ValueId out : node.outputs)
-    if (first == kNone) first = out;
+    if (first == ValueId::none) first = out;
   std::uint64_t key = fnv1a(c.rewriter().value(first).name);
   if (node.attributes.has("seed")) key = fnv1a(fmt::format(" seed={}", node.attributes.integer("seed", 0)), key);
   return std::bit_cast<std::int64_t>(key);
@@ -48,8 +42,8 @@ bool dropout(Canonical &c, Node &node) {
   const double ratio = node.attributes.real("ratio", 0.5);
   const Shape shape = c.shape(node.inputs.at(0));
   if (training.empty() || training[0] == 0 || ratio == 0) {
-    if (node.outputs.at(0) != kNone) c.pass(node, node.inputs[0]);
-    if (is_read(c.rewriter(), node, 1)) {
+    if (node.outputs.at(0) != ValueId::none) c.pass(node, node.inputs[0]);
+    if (c.rewriter().is_read(node, 1)) {
       Node mask = node;
       mask.outputs = {node.outputs[1]};
       c.pass(mask, c.rewriter().constant(graph::Array::filled({DType::boolean, shape}, 1)));
@@ -70,8 +64,9 @@ void without_randomness(Graph &graph) {
   Rewriter rewriter(graph);
   rewriter.walk([&](Node &node) {
     if (node.op == "Dropout") {
-      const bool mask_read = is_read(rewriter, node, 1);
-      if (!mask_read && node.outputs.at(0) != kNone && rewriter.forward(node.outputs[0], node.inputs.at(0))) return;
+      const bool mask_read = rewriter.is_read(node, 1);
+      if (!mask_read && node.outputs.at(0) != ValueId::none && rewriter.forward(node.outputs[0], node.inputs.at(0)))
+        return;
       node.attributes.set("ratio", 0.0);  // keeps the values, and makes the mask true everywhere
     }
     rewriter.keep(std::move(node));

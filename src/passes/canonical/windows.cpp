@@ -13,8 +13,6 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 using ops::SlidingWindows;
 
-constexpr ValueId kNone = ValueId::none;
-
 Shape shape_of(std::initializer_list<std::int64_t> front, const Shape &back) {
   Shape shape = front;
   shape.insert(shape.end(), back.begin(), back.end());
@@ -161,7 +159,8 @@ bool average_pool(Canonical &c, Node &node) {
 }
 
 bool max_pool(Canonical &c, Node &node) {
-  if (node.outputs.size() > 1 && node.outputs[1] != kNone && c.rewriter().uses(node.outputs[1]) > 0) return false;
+  if (node.outputs.size() > 1 && node.outputs[1] != ValueId::none && c.rewriter().uses(node.outputs[1]) > 0)
+    return false;
   const Shape result = c.infer(node).at(0).shape;
   const SlidingWindows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
   Node first = node;

@@ -9,13 +9,9 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr ValueId kNone = ValueId::none;
-const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};
-
-constexpr double kHidden = -1e30;  // adding this or less leaves nothing of a key
-
 struct Addend {
-  ValueId mask = kNone;  // added to the scores; with `hidden` it is boolean, and scores are `hidden` where it is false
+  ValueId mask =
+      ValueId::none;  // added to the scores; with `hidden` it is boolean, and scores are `hidden` where it is false
   std::optional<double> hidden;
 };
 
@@ -63,7 +59,7 @@ const Node *softmax_behind(const Rewriter &r, ValueId id, Scores &scores) {
 
 // A value times a number, from a Mul or a Div.
 struct ScaledValue {
-  ValueId value = kNone;
+  ValueId value = ValueId::none;
   double factor = 1;
 };
 std::optional<ScaledValue> scaled(const Rewriter &r, const Node &node) {
@@ -82,7 +78,7 @@ ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
   const auto covers = [&](ValueId id) { return r.shape(id) == r.shape(node.outputs[0]); };
   if (node.op == "Where") {
     const auto hidden = uniform(r, node.inputs[2]);
-    if (!hidden || *hidden > kHidden || !covers(node.inputs[1])) return kNone;
+    if (!hidden || *hidden > kHidden || !covers(node.inputs[1])) return ValueId::none;
     scores.addends.push_back({node.inputs[0], hidden});
     return node.inputs[1];
   }
@@ -97,7 +93,7 @@ ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
     scores.addends.push_back({other, std::nullopt});
     return node.inputs[i];
   }
-  return kNone;
+  return ValueId::none;
 }
 
 // Mul(Tanh(x / c), c).
@@ -129,7 +125,7 @@ bool follow_scores(const Rewriter &r, ValueId id, Scores &scores) {
     }
     if (scores.scaled || (node->op != "Add" && node->op != "Where" && node->op != "Max")) return false;
     id = under_mask(r, *node, scores);
-    if (id == kNone) return false;
+    if (id == ValueId::none) return false;
   }
   return false;
 }
@@ -186,7 +182,7 @@ bool addends_fit(const Rewriter &r, const Scores &scores, const Shape &full) {
 
 // The sum of all addends; none if there are none.
 ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype) {
-  ValueId sum = kNone;
+  ValueId sum = ValueId::none;
   for (const Addend &addend : scores.addends) {
     ValueId mask = addend.mask;
     if (addend.hidden) {
@@ -195,7 +191,7 @@ ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype
       mask = r.emit("Where", {mask, zero, hidden});
     }
     mask = reshaped(r, mask, bias_shape(r, addend, full));
-    sum = sum == kNone ? mask : r.emit("Add", {sum, mask});
+    sum = sum == ValueId::none ? mask : r.emit("Add", {sum, mask});
   }
   return sum;
 }
@@ -253,7 +249,7 @@ bool fuse_attention(Fusion &fusion, const Node &matmul) {
       r.emit("Transpose", {reshaped(r, matmul.inputs[1], {heads->batch, heads->kv, keys, v_shape.back()})},
              {{"perm", kSwapHeads}});
   std::vector<ValueId> inputs = {q, k, v};
-  if (bias != kNone) inputs.push_back(bias);
+  if (bias != ValueId::none) inputs.push_back(bias);
   const ValueId out = r.emit_all(
       "FusedAttention", inputs,
       {{"scale", scale}, {"causal", std::int64_t{0}}, {"window", std::int64_t{0}}, {"softcap", scores.softcap}},

@@ -19,6 +19,9 @@ struct Mask {
   std::int64_t window = 0;  // 0: none
 };
 
+constexpr double kHidden = -1e30;  // scores this low hide a key; float32's lowest, -inf and -1e30 are in use
+inline const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};  // heads and tokens change places
+
 struct Fusion {
   Rewriter &r;
   // Results for constants, by their stored bytes (which layers share) and shape.

@@ -9,8 +9,6 @@ namespace protrain::passes {
 
 namespace {
 
-constexpr double kHidden = -1e30;  // scores this low hide a key; float32's lowest, -inf and -1e30 are in use
-
 // One stored row of a mask: the visible keys [begin, end), whether they form a range that adds nothing, whether any key
 // is hidden, and whether any is visible.
 struct Row {

@@ -8,8 +8,6 @@ namespace protrain::passes {
 
 namespace {
 
-const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};
-
 // x if `id` is concat(-x2, x1) and made for one reader; none otherwise.
 ValueId rotated_half(const Rewriter &r, ValueId id) {
   const Node *concat = made_for_one(r, id, "Concat");

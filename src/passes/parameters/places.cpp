@@ -17,7 +17,6 @@ using graph::NodeId;
 using graph::Origin;
 using graph::ValueId;
 
-constexpr ValueId kNone = ValueId::none;
 constexpr const char *kNoParameterInPenalty =
     "no parameter is part of this penalty: the exporter computed it from parameters";
 
@@ -56,21 +55,21 @@ Places::Places(const Graph &graph) : graph_(graph), kinds_(graph.value_count()),
   for (const Node &node : graph.nodes()) {
     Kind most = Kind::constant;
     for (ValueId in : node.inputs)
-      if (in != kNone) most = std::max(most, kind(in));
+      if (in != ValueId::none) most = std::max(most, kind(in));
     for (ValueId out : node.outputs)
-      if (out != kNone) kinds_[index(out)] = most;
+      if (out != ValueId::none) kinds_[index(out)] = most;
   }
 }
 
 const Node *Places::maker(ValueId id) const {
-  const NodeId producer = id == kNone ? NodeId::none : graph_.value(id).producer;
+  const NodeId producer = id == ValueId::none ? NodeId::none : graph_.value(id).producer;
   return producer == NodeId::none ? nullptr : &graph_.node(producer);
 }
 
 // True if the node combines the input with data, or multiplies two stored matrices (both are weights then).
 bool Places::meets(const Node &node, std::size_t input) const {
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-    if (i == input || node.inputs[i] == kNone) continue;
+    if (i == input || node.inputs[i] == ValueId::none) continue;
     if (kind(node.inputs[i]) == Kind::data) return true;
     if (kind(node.inputs[i]) == Kind::stored && node.op == "MatMul") return true;
   }
@@ -100,7 +99,7 @@ std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
         place.through_angle |= one_of(node.op, {"Cos", "Sin"});
         place.through_root |= node.op == "Sqrt";
         for (ValueId out : node.outputs) {
-          if (out == kNone || !may_train(graph_.value(out).type.dtype)) continue;
+          if (out == ValueId::none || !may_train(graph_.value(out).type.dtype)) continue;
           place.value = out;
           pending.push_back(place);
         }
@@ -164,7 +163,7 @@ bool Places::is_bias(const Node &node, const Place &place) const {
   while (other != nullptr && moves(*other)) other = maker(other->inputs[0]);
   if (other == nullptr || !(other->op == "MatMul" || other->op.starts_with("Conv"))) return false;
   const bool weighed =
-      std::ranges::any_of(other->inputs, [&](ValueId in) { return in != kNone && kind(in) != Kind::data; });
+      std::ranges::any_of(other->inputs, [&](ValueId in) { return in != ValueId::none && kind(in) != Kind::data; });
   const Shape &shape = graph_.value(place.value).type.shape, &made = graph_.value(node.outputs.at(0)).type.shape;
   if (!weighed || made.empty()) return false;
   const std::int64_t outputs = other->op == "MatMul" ? made.back() : made.size() > 1 ? made[1] : 0;
@@ -183,7 +182,7 @@ bool Places::is_attention(const Node &softmax) const {
     if (node->op == "MatMul" && kind(node->inputs[0]) == Kind::data && kind(node->inputs[1]) == Kind::data) return true;
     if (moves(*node) || one_of(node->op, {"Add", "Sub", "Mul", "Div", "Where", "Max", "Min", "Clip", "Tanh", "Slice"}))
       for (ValueId in : node->inputs)
-        if (in != kNone) pending.push_back(in);
+        if (in != ValueId::none) pending.push_back(in);
   }
   for (std::vector<ValueId> pending = {softmax.outputs.at(0)}; !pending.empty();) {
     const ValueId at = pending.back();
@@ -192,7 +191,7 @@ bool Places::is_attention(const Node &softmax) const {
     for (NodeId reader : readers_[index(at)]) {
       const Node &next = graph_.node(reader);
       if (next.op == "MatMul" &&
-          std::ranges::all_of(next.inputs, [&](ValueId in) { return in != kNone && kind(in) == Kind::data; }))
+          std::ranges::all_of(next.inputs, [&](ValueId in) { return in != ValueId::none && kind(in) == Kind::data; }))
         return true;
       if (moves(next) || one_of(next.op, {"Where", "Mul"})) pending.push_back(next.outputs.at(0));
     }
@@ -270,7 +269,7 @@ bool Places::is_inert(const Place &place) const {
   for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
     const ValueId at = pending.back();
     pending.pop_back();
-    if (at == kNone || kind(at) != Kind::stored || !met.insert(at).second) continue;
+    if (at == ValueId::none || kind(at) != Kind::stored || !met.insert(at).second) continue;
     if (const Node *node = maker(at)) {
       pending.insert(pending.end(), node->inputs.begin(), node->inputs.end());
     } else if (std::ranges::any_of(of(at, Naming::unknown), [&](const Place &other) {

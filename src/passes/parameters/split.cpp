@@ -24,15 +24,14 @@ using graph::Origin;
 using graph::Split;
 using graph::ValueId;
 
-constexpr ValueId kNone = ValueId::none;
 constexpr std::size_t kMostVisited = 256;  // nodes on the way to the nearest matrix; none is near beyond that
 
 // A node that applies a stored matrix to data.
-using Product = std::pair<ValueId, NodeId>;
-using Products = std::set<Product>;
+using Application = std::pair<ValueId, NodeId>;
+using Applications = std::set<Application>;
 
-// True for nodes that move elements and change none; they count as no distance.
-bool moves(const Node &node) {
+// True for nodes that count as no distance, because they only move elements.
+bool has_no_length(const Node &node) {
   return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten"});
 }
 
@@ -51,13 +50,13 @@ class Neighbours {
       const graph::Value &value = graph.values()[i];
       const bool matrix = value.origin == Origin::initializer && value.type.shape.size() >= 2;
       data_[i] = value.origin == Origin::input;
-      matrices_[i] = matrix ? static_cast<ValueId>(i) : kNone;
+      matrices_[i] = matrix ? static_cast<ValueId>(i) : ValueId::none;
     }
     for (const Node &node : graph.nodes()) follow(node);
   }
 
   bool on_data(const Node &node) const {
-    return std::ranges::any_of(node.inputs, [&](ValueId in) { return in != kNone && data_[index(in)]; });
+    return std::ranges::any_of(node.inputs, [&](ValueId in) { return in != ValueId::none && data_[index(in)]; });
   }
 
   // The nodes where values computed by `reader` from stored values meet data; `reader` itself if it does.
@@ -75,17 +74,18 @@ class Neighbours {
     return found;
   }
 
-  Products before_it(NodeId from) const {
+  Applications before_it(NodeId from) const {
     return nearest(from, [this](NodeId at) { return before(at); });
   }
-  Products after_it(NodeId from) const {
+  Applications after_it(NodeId from) const {
     return nearest(from, [this](NodeId at) { return after(at); });
   }
   // True if `at` adds to a product's direct result.
   bool is_bias(NodeId at) const {
     if (products_.contains(at)) return true;
     std::vector<NodeId> above = before(at);
-    while (above.size() == 1 && moves(graph_.node(above[0])) && !products_.contains(above[0])) above = before(above[0]);
+    while (above.size() == 1 && has_no_length(graph_.node(above[0])) && !products_.contains(above[0]))
+      above = before(above[0]);
     return graph_.node(at).op == "Add" && above.size() == 1 && products_.contains(above[0]);
   }
 
@@ -93,13 +93,14 @@ class Neighbours {
   void follow(const Node &node) {
     const bool data = on_data(node);
     const auto id = static_cast<NodeId>(&node - graph_.nodes().data());
-    ValueId matrix = kNone;
+    ValueId matrix = ValueId::none;
     for (ValueId in : node.inputs)
-      if (in != kNone && !data_[index(in)] && matrices_[index(in)] != kNone) matrix = matrices_[index(in)];
+      if (in != ValueId::none && !data_[index(in)] && matrices_[index(in)] != ValueId::none)
+        matrix = matrices_[index(in)];
     // Models read a table in several places that share nothing else, such as encoder and decoder.
-    if (data && matrix != kNone && node.op != "Gather") products_.emplace(id, matrix);
+    if (data && matrix != ValueId::none && node.op != "Gather") products_.emplace(id, matrix);
     for (ValueId out : node.outputs) {
-      if (out == kNone) continue;
+      if (out == ValueId::none) continue;
       data_[index(out)] = data;
       if (!data) matrices_[index(out)] = matrix;
     }
@@ -109,7 +110,7 @@ class Neighbours {
   std::vector<NodeId> before(NodeId at) const {
     std::vector<NodeId> found;
     for (ValueId in : graph_.node(at).inputs) {
-      if (in == kNone || !data_[index(in)]) continue;
+      if (in == ValueId::none || !data_[index(in)]) continue;
       const NodeId made_by = graph_.value(in).producer;
       if (made_by != NodeId::none && !one_of(graph_.node(made_by).op, {"Shape", "Size"})) found.push_back(made_by);
     }
@@ -118,7 +119,7 @@ class Neighbours {
   std::vector<NodeId> after(NodeId at) const {
     std::vector<NodeId> found;
     for (ValueId out : graph_.node(at).outputs) {
-      if (out == kNone) continue;
+      if (out == ValueId::none) continue;
       for (NodeId reader : readers_[index(out)])
         if (!one_of(graph_.node(reader).op, {"Shape", "Size"})) found.push_back(reader);
     }
@@ -126,8 +127,8 @@ class Neighbours {
   }
 
   template <typename Next>
-  Products nearest(NodeId from, const Next &next) const {
-    Products found;
+  Applications nearest(NodeId from, const Next &next) const {
+    Applications found;
     std::set<NodeId> seen = {from};
     std::vector<NodeId> level = {from};
     while (!level.empty() && found.empty() && seen.size() < kMostVisited) {
@@ -140,7 +141,7 @@ class Neighbours {
           continue;
         }
         for (NodeId other : next(at))
-          if (seen.insert(other).second) (moves(graph_.node(at)) ? level : further).push_back(other);
+          if (seen.insert(other).second) (has_no_length(graph_.node(at)) ? level : further).push_back(other);
       }
       level = std::move(further);
     }
@@ -158,7 +159,7 @@ class Neighbours {
 struct Reading {
   NodeId node;
   std::size_t input;
-  Products before, after;
+  Applications before, after;
 };
 
 // Groups readings by the vector they read before vectors were merged: each gets the first member of its group.
@@ -235,14 +236,14 @@ void read_past_identities(Graph &graph) {
     for (ValueId &in : node.inputs)
       if (const auto found = stored.find(in); found != stored.end()) in = found->second;
     if (node.op != "Identity" || node.inputs.size() != 1 || node.outputs.size() != 1) continue;
-    if (node.inputs[0] != kNone && graph.value(node.inputs[0]).origin == Origin::initializer)
+    if (node.inputs[0] != ValueId::none && graph.value(node.inputs[0]).origin == Origin::initializer)
       stored.emplace(node.outputs[0], node.inputs[0]);
   }
 }
 
 std::string output_of(const Graph &graph, NodeId node) {
   for (ValueId out : graph.node(node).outputs)
-    if (out != kNone) return graph.value(out).name;
+    if (out != ValueId::none) return graph.value(out).name;
   return "";
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a session says and does on a card that refuses something: a precision, captures of a step, memory for a first
-# launch.
+# A card may refuse a precision, the capture of a step, or memory for a first launch. Each time the session says so, or
+# goes on without it.
 # $1: the command; $2: the folder of the emulated plugin; $3: tests/fixtures.
 set -eu
 protrain=$1 fixtures=$3
