@@ -205,9 +205,7 @@ TEST(PlanModel, TakesAccumulationClippingFrozenParametersAndSgd) {
     SCOPED_TRACE(more[0].first);
     Pairs options = more;
     options.emplace_back("hardware", "rtx3090");
-    const auto most = planned(options)["resident"]["device_peak_bytes"].get<std::uint64_t>();
-    options.emplace_back("device_memory", std::to_string(most / 4 * 3));
-    const Json plan = planned(options);
+    const Json plan = planned(tightened(options, "device_memory"));
     EXPECT_TRUE(plan["feasible"].get<bool>());
     EXPECT_GT(plan["step_seconds"], 0);
     EXPECT_LE(plan["device_peak_bytes"], plan["budget"]["device_memory"]);
