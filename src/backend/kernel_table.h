@@ -3,21 +3,9 @@
 // kernels.cpp). A file that defines factories has the same name in every backend.
 #pragma once
 
-#include <algorithm>
-#include <initializer_list>
-#include <string_view>
-
-namespace protrain::backend {
-
-inline bool is_one_of(std::initializer_list<std::string_view> operators, std::string_view op) {
-  return std::ranges::find(operators, op) != operators.end();
-}
-
-}  // namespace protrain::backend
-
 // A FAMILY for a function that is given the name `op` and returns the factory.
 #define PROTRAIN_RETURN_FACTORY(MAKE, ...) \
-  if (is_one_of({__VA_ARGS__}, op)) return MAKE;
+  if (one_of(op, {__VA_ARGS__})) return MAKE;
 
 #define PROTRAIN_KERNELS(FAMILY)                                                                                       \
   FAMILY(make_matmul, "MatMul")                                                                                        \

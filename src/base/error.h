@@ -61,7 +61,7 @@ struct Error : std::exception {
   Facts facts;
 };
 
-// What fail and require do, compiled once.
+// Formats the text and throws. It is compiled once, so a check costs its caller little code.
 [[noreturn]] void throw_error(Code code, std::string_view subject, fmt::string_view text, fmt::format_args args);
 
 template <typename... Args>

@@ -24,7 +24,7 @@ class Json {
   using Object = std::vector<Member>;  // in the order of the text
 
   Json() = default;  // null
-  // Compiled once: these are large, and every value needs them.
+  // The special members are compiled once, because they are large and every value needs them.
   Json(const Json &);
   Json(Json &&) noexcept;
   Json &operator=(const Json &);

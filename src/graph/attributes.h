@@ -18,7 +18,7 @@ class Attribute
     : public Variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, Array> {
  public:
   using Variant::Variant;
-  // Compiled once: these are large, and every node's attributes need them.
+  // The special members are compiled once, because they are large and every node needs them.
   Attribute(const Attribute &);
   Attribute(Attribute &&) noexcept;
   Attribute &operator=(const Attribute &);

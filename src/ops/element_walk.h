@@ -33,14 +33,4 @@ class ElementWalk {
   std::vector<std::int64_t> position_;
 };
 
-// Strides for walking `shape` over data stored as `stored` (right-aligned, 0 where it is stored once).
-inline std::vector<std::int64_t> walk_strides(const Shape &stored, const Shape &shape) {
-  std::vector<std::int64_t> strides(shape.size(), 0);
-  const std::vector<std::int64_t> own = row_major_strides(stored);
-  const std::size_t lead = shape.size() - stored.size();
-  for (std::size_t i = 0; i < stored.size(); ++i)
-    if (stored[i] != 1) strides[lead + i] = own[i];
-  return strides;
-}
-
 }  // namespace protrain::ops

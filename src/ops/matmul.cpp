@@ -69,7 +69,7 @@ std::vector<Array> evaluate_matmul(const Node &node, std::span<const Array *cons
   const Shape a_batch(p.a.begin(), p.a.end() - 2), b_batch(p.b.begin(), p.b.end() - 2);
   std::vector<double> y;
   y.reserve(static_cast<std::size_t>(element_count(out[0].shape)));
-  ElementWalk<2> walk(p.batch, {walk_strides(a_batch, p.batch), walk_strides(b_batch, p.batch)});
+  ElementWalk<2> walk(p.batch, {strides_over(a_batch, p.batch), strides_over(b_batch, p.batch)});
   for (std::int64_t i = element_count(p.batch); i > 0; --i, walk.next()) {
     const double *from_a = a.data() + walk.offsets[0] * p.m * p.k, *from_b = b.data() + walk.offsets[1] * p.k * p.n;
     for (std::int64_t row = 0; row < p.m; ++row)

@@ -158,7 +158,7 @@ class EqualNodes {
       return false;
     }
     for (std::size_t i = 0; i < twin.size(); ++i)
-      if (node.outputs[i] != ValueId::none && r.uses(node.outputs[i]) > 0) r.forward(node.outputs[i], twin[i]);
+      if (r.is_read(node, i)) r.forward(node.outputs[i], twin[i]);
     return true;
   }
 

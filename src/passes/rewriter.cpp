@@ -7,8 +7,6 @@
 
 namespace protrain::passes {
 
-namespace {}  // namespace
-
 Rewriter::Rewriter(Graph &graph) : graph_(graph) {
   grow();
   for (const Node &node : graph_.nodes())

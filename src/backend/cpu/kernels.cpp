@@ -1,5 +1,6 @@
 // The look-up of a CPU kernel's factory by its operator.
 #include "backend/cpu/kernel.h"
+#include "base/text.h"
 
 namespace protrain::backend::cpu {
 

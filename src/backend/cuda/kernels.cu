@@ -1,5 +1,6 @@
 // The look-up of a CUDA kernel's factory by its operator.
 #include "backend/cuda/kernel.h"
+#include "base/text.h"
 
 namespace protrain::backend::cuda {
 

@@ -159,8 +159,7 @@ bool average_pool(Canonical &c, Node &node) {
 }
 
 bool max_pool(Canonical &c, Node &node) {
-  if (node.outputs.size() > 1 && node.outputs[1] != ValueId::none && c.rewriter().uses(node.outputs[1]) > 0)
-    return false;
+  if (c.rewriter().is_read(node, 1)) return false;
   const Shape result = c.infer(node).at(0).shape;
   const SlidingWindows w = ops::windows_of(node, c.shape(node.inputs.at(0)), node.attributes.integers("kernel_shape"));
   Node first = node;

@@ -10,8 +10,8 @@ namespace protrain::passes {
 namespace {
 
 struct Addend {
-  ValueId mask =
-      ValueId::none;  // added to the scores; with `hidden` it is boolean, and scores are `hidden` where it is false
+  // Added to the scores. With `hidden` it is boolean, and scores are `hidden` where it is false.
+  ValueId mask = ValueId::none;
   std::optional<double> hidden;
 };
 
