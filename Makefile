@@ -19,6 +19,7 @@ test:
 # Every change must pass this before it is sent.
 check: test
 	python3 scripts/layers.py
+	python3 scripts/names.py
 	python3 scripts/sizes.py
 	git ls-files '*.cpp' '*.h' '*.c' '*.cu' ':!bindings/java/jni' | xargs clang-format --dry-run --Werror
 	scripts/test.sh asan

@@ -28,12 +28,12 @@ struct Vector {
 
 template <int kBytes>
 [[gnu::always_inline]] inline double multiply_add() {
-  using Lanes = typename Vector<kBytes>::type;
-  Lanes sums[kSums] = {}, x = sums[0] + 0.999F, y = sums[0] + 0.001F;
+  using Register = typename Vector<kBytes>::type;
+  Register sums[kSums] = {}, x = sums[0] + 0.999F, y = sums[0] + 0.001F;
   for (int i = 0; i < kSums; ++i) sums[i] += static_cast<float>(i);  // equal sums would be computed once
   for (std::int64_t i = 0; i < kTurns; ++i) {
 #pragma GCC unroll 12
-    for (Lanes &sum : sums) sum = sum * x + y;
+    for (Register &sum : sums) sum = sum * x + y;
   }
   for (int i = 1; i < kSums; ++i) sums[0] += sums[i];
   sink = sums[0][0];

@@ -17,10 +17,10 @@ class Grid {
   Grid(const Space &space, unsigned threads) : space_(space), threads_(threads) {}
 
   // Returns everything that was laid out.
-  const std::vector<Laid> &run() {
+  const std::vector<GridPoint> &run() {
     lay_out(points());
     for (std::size_t start = 0; start < kStarts; ++start) {
-      const std::vector<Laid> starts = fitting();
+      const std::vector<GridPoint> starts = fitting();
       if (start < starts.size()) climb(starts[start]);
     }
     return laid_;
@@ -106,14 +106,15 @@ class Grid {
   }
 
   // Climbs from one point until neither one step nor two together are faster.
-  void climb(Laid at) {
+  void climb(GridPoint at) {
     for (bool pairs = false;;) {
       lay_out(neighbours(at.choice, pairs));
-      const Laid *best = fastest(laid_, space_.terms.capacity);
-      const auto near = [&](const Laid &one) { return one.out.seconds < at.out.seconds; };
-      const Laid *better = nullptr;
+      const GridPoint *best = fastest(laid_, space_.terms.capacity);
+      const auto near = [&](const GridPoint &one) { return one.out.seconds < at.out.seconds; };
+      const GridPoint *better = nullptr;
       for (const plan::Choice &choice : neighbours(at.choice, pairs))
-        if (const Laid *one = find(choice); one != nullptr && near(*one) && fits(one->out.bytes, space_.terms.capacity))
+        if (const GridPoint *one = find(choice);
+            one != nullptr && near(*one) && fits(one->out.bytes, space_.terms.capacity))
           if (better == nullptr || one->out.seconds < better->out.seconds) better = one;
       if (better == nullptr && (pairs || at.out.seconds > 1.05 * best->out.seconds)) return;
       pairs = better == nullptr;
@@ -163,17 +164,17 @@ class Grid {
            choice.n_deferred >= -1 && choice.n_deferred <= left;
   }
 
-  std::vector<Laid> fitting() const {
-    std::vector<Laid> found;
-    for (const Laid &one : laid_)
+  std::vector<GridPoint> fitting() const {
+    std::vector<GridPoint> found;
+    for (const GridPoint &one : laid_)
       if (fits(one.out.bytes, space_.terms.capacity)) found.push_back(one);
-    std::ranges::sort(found, {}, [](const Laid &one) { return one.out.seconds; });
+    std::ranges::sort(found, {}, [](const GridPoint &one) { return one.out.seconds; });
     return found;
   }
 
-  const Laid *find(const plan::Choice &choice) const {
+  const GridPoint *find(const plan::Choice &choice) const {
     const auto found =
-        std::ranges::find_if(laid_, [&](const Laid &one) { return plan::same_integers(one.choice, choice); });
+        std::ranges::find_if(laid_, [&](const GridPoint &one) { return plan::same_integers(one.choice, choice); });
     return found == laid_.end() ? nullptr : &*found;
   }
 
@@ -181,13 +182,13 @@ class Grid {
     std::vector<plan::Choice> fresh;
     for (const plan::Choice &choice : choices)
       if (find(choice) == nullptr) fresh.push_back(choice);
-    const std::vector<Laid> more = space_.lay_out(fresh, threads_);
+    const std::vector<GridPoint> more = space_.lay_out(fresh, threads_);
     laid_.insert(laid_.end(), more.begin(), more.end());
   }
 
   const Space &space_;
   const unsigned threads_;
-  std::vector<Laid> laid_;
+  std::vector<GridPoint> laid_;
 };
 
 }  // namespace protrain::bench

@@ -17,11 +17,11 @@
 namespace {
 
 using namespace protrain;
-using bench::Laid;
+using bench::GridPoint;
 using Json = nlohmann::ordered_json;
 
 // A point with the closed form's estimate of it.
-Json to_json(const bench::Space &space, const Laid &laid) {
+Json to_json(const bench::Space &space, const GridPoint &laid) {
   const plan::Choice &c = laid.choice;
   const plan::Outline outline(space.graph(), space.durations());
   const plan::Chunking chunking(space.graph(), outline, space.durations(), space.terms, c.chunk_bytes);
@@ -62,21 +62,21 @@ int measure_search(int argc, char **argv) {
   bench::Space space(draft::settings_of(options), argv[1],
                      std::make_unique<draft::PaperMachine>(draft::described_machine(argv[2])));
   const unsigned threads = std::thread::hardware_concurrency();
-  std::vector<Laid> laid;
+  std::vector<GridPoint> laid;
   if (!grid) laid = space.lay_out(space.points(), threads);
   for (std::uint64_t budget : budgets) {
     plan::Bytes &capacity = space.terms.capacity;
     capacity[Tier::device] = budget;
     if (grid) laid = bench::Grid(space, threads).run();
-    const Laid *best = fastest(laid, capacity);
+    const GridPoint *best = fastest(laid, capacity);
     const auto fitting =
-        std::ranges::count_if(laid, [&](const Laid &one) { return bench::fits(one.out.bytes, capacity); });
-    const plan::Found found = space.search();
+        std::ranges::count_if(laid, [&](const GridPoint &one) { return bench::fits(one.out.bytes, capacity); });
+    const plan::SearchResult found = space.search();
     Json line = {{"model", argv[1]},      {"hardware", argv[2]}, {"budget", budget},
                  {"points", laid.size()}, {"fitting", fitting},  {"laid_out", found.laid_out}};
     if (best != nullptr) line["best"] = to_json(space, *best);
-    if (found.best) line["chosen"] = to_json(space, {found.best->choice, found.best->laid_out});
-    if (best != nullptr && found.best) line["ratio"] = found.best->laid_out.seconds / best->out.seconds;
+    if (found.best) line["chosen"] = to_json(space, {found.best->choice, found.best->cost});
+    if (best != nullptr && found.best) line["ratio"] = found.best->cost.seconds / best->out.seconds;
     fmt::print("{}\n", line.dump());
     std::fflush(stdout);
   }

@@ -15,9 +15,9 @@
 
 namespace protrain::bench {
 
-struct Laid {
+struct GridPoint {
   plan::Choice choice;
-  plan::LaidOut out;
+  plan::PlanCost out;
 };
 
 using plan::fits;
@@ -48,13 +48,13 @@ class Space {
   const graph::Graph &graph() const { return draft_.first().training.graph; }
   const plan::Durations &durations() const { return durations_; }
 
-  plan::LaidOut lay_out(const plan::Plan &plan) const {
+  plan::PlanCost lay_out(const plan::Plan &plan) const {
     const draft::ProgramSet programs = lowering_.lower_training(plan);
     const draft::ProgramSet::Variant &first = programs.variants[0];
     return {programs.bytes, draft::predict(first, durations_).seconds(draft_.accumulation),
             first.step.instructions.size()};
   }
-  plan::Found search() const {
+  plan::SearchResult search() const {
     return plan::search(graph(), durations_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
   }
   plan::Smallest smallest() const {
@@ -85,8 +85,8 @@ class Space {
     return all;
   }
 
-  std::vector<Laid> lay_out(const std::vector<plan::Choice> &choices, unsigned threads) const {
-    std::vector<Laid> laid(choices.size());
+  std::vector<GridPoint> lay_out(const std::vector<plan::Choice> &choices, unsigned threads) const {
+    std::vector<GridPoint> laid(choices.size());
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
       for (std::size_t i = next++; i < choices.size(); i = next++)
@@ -132,9 +132,9 @@ class Space {
 };
 
 // The fastest plan that fits; nullptr: none does.
-inline const Laid *fastest(const std::vector<Laid> &laid, const plan::Bytes &capacity) {
-  const Laid *best = nullptr;
-  for (const Laid &one : laid)
+inline const GridPoint *fastest(const std::vector<GridPoint> &laid, const plan::Bytes &capacity) {
+  const GridPoint *best = nullptr;
+  for (const GridPoint &one : laid)
     if (fits(one.out.bytes, capacity) && (best == nullptr || one.out.seconds < best->out.seconds)) best = &one;
   return best;
 }

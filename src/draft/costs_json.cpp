@@ -36,7 +36,7 @@ Json timeline_json(const program::Program &program, const std::vector<program::S
   const program::Timeline timeline = program::timeline(program, spans, kPoints);
   for (const Tier t : kTiers) {
     Json &points = json[kTierNames[t]] = Json::array();
-    for (const program::Point &point : timeline[t]) {
+    for (const program::TimelinePoint &point : timeline[t]) {
       Json &row = points.push_back(Json::array({to_seconds(point.at_ns)}));
       for (std::uint64_t bytes : point.bytes) row.push_back(bytes);
     }

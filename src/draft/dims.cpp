@@ -10,14 +10,14 @@
 
 #include "base/error.h"
 #include "draft/batch.h"
-#include "passes/canonical/glance.h"
+#include "passes/canonical/node_description.h"
 
 namespace protrain::draft {
 
 namespace {
 
 using onnx_import::DimBindings;
-using passes::Glance;
+using passes::NodeDescription;
 using By = DimSize::By;
 
 // Large enough for realistic shapes, small enough to cost nothing.
@@ -36,7 +36,7 @@ struct NodeSize {
   std::optional<std::size_t> axis;
 };
 
-std::optional<std::int64_t> size_at(const Glance &seen, const NodeSize &at) {
+std::optional<std::int64_t> size_at(const NodeDescription &seen, const NodeSize &at) {
   if (at.input >= seen.inputs.size()) return std::nullopt;
   const graph::Type &type = seen.inputs[at.input].type;
   if (type.dtype == DType::none) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<std::int64_t> size_at(const Glance &seen, const NodeSize &at) {
   return *at.axis < type.shape.size() ? std::optional(type.shape[*at.axis]) : std::nullopt;
 }
 
-std::vector<NodeSize> node_sizes(const Glance &seen) {
+std::vector<NodeSize> node_sizes(const NodeDescription &seen) {
   std::vector<NodeSize> sizes;
   for (std::size_t i = 0; i < seen.inputs.size(); ++i) {
     for (std::size_t axis = 0; axis < seen.inputs[i].type.shape.size(); ++axis) sizes.push_back({i, axis});
@@ -61,7 +61,7 @@ struct WantedSize {
 
 // Collects dims of the inputs, times the groups of a convolution; and from lists such as a shape their
 // numbers, product and sum.
-std::vector<WantedSize> wanted_sizes(const Glance &seen) {
+std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   std::vector<WantedSize> sizes;
   std::set<std::int64_t> known;
   const auto add = [&](std::int64_t size, std::size_t input) {
@@ -93,7 +93,9 @@ std::int64_t roundest(std::int64_t low, std::int64_t high) {
   return low;
 }
 
-bool is_further(const Glance &then, const Glance &misfit) { return !then.error || then.position > misfit.position; }
+bool is_further(const NodeDescription &then, const NodeDescription &misfit) {
+  return !then.error || then.position > misfit.position;
+}
 
 struct Candidate {
   std::size_t group;
@@ -116,7 +118,7 @@ class DimSolver {
   std::map<std::string, DimSize> run() {
     try {
       for (int round = 0; round < kMostRounds && !groups_.empty(); ++round) {
-        const Glance misfit = look(bound_);
+        const NodeDescription misfit = look(bound_);
         if (!misfit.error || !mend(misfit)) break;
       }
     } catch (const Error &error) {
@@ -128,15 +130,15 @@ class DimSolver {
 
  private:
   void guess();
-  Glance look(const DimBindings &dims, std::size_t until = std::numeric_limits<std::size_t>::max());
+  NodeDescription look(const DimBindings &dims, std::size_t until = std::numeric_limits<std::size_t>::max());
   DimBindings with(std::size_t group, std::int64_t size) const;
   std::int64_t size_of(std::size_t group) const { return bound_.at(groups_[group].front()); }
-  bool mend(const Glance &misfit);
-  void solve(const Glance &misfit, std::size_t group, std::vector<Candidate> &found);
-  std::optional<Candidate> reach(const Glance &misfit, std::size_t group, const NodeSize &at, std::int64_t size,
-                                 bool proportional);
+  bool mend(const NodeDescription &misfit);
+  void solve(const NodeDescription &misfit, std::size_t group, std::vector<Candidate> &found);
+  std::optional<Candidate> reach(const NodeDescription &misfit, std::size_t group, const NodeSize &at,
+                                 std::int64_t size, bool proportional);
   std::int64_t first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size);
-  bool resize(const Glance &misfit);
+  bool resize(const NodeDescription &misfit);
   bool is_part_of(std::size_t group, const std::vector<Candidate> &found) const;
   void take(const Candidate &candidate, const std::string &reason, bool certain);
 
@@ -169,11 +171,11 @@ void DimSolver::guess() {
   }
 }
 
-Glance DimSolver::look(const DimBindings &dims, std::size_t until) {
+NodeDescription DimSolver::look(const DimBindings &dims, std::size_t until) {
   graph::Graph graph = model_.graph(dims);
   nodes_ += static_cast<double>(graph.node_count());
   require(nodes_ <= kMostNodes && work_ <= kMostWork, Code::limit, "", "computing the dims takes too many steps");
-  Glance seen = passes::glance(std::move(graph), until);
+  NodeDescription seen = passes::describe_node(std::move(graph), until);
   work_ += seen.work;
   return seen;
 }
@@ -192,7 +194,7 @@ bool DimSolver::is_part_of(std::size_t group, const std::vector<Candidate> &foun
   });
 }
 
-bool DimSolver::mend(const Glance &misfit) {
+bool DimSolver::mend(const NodeDescription &misfit) {
   std::vector<Candidate> found;
   for (std::size_t group = 0; group < groups_.size(); ++group)
     if (!is_part_of(group, found)) solve(misfit, group, found);
@@ -202,7 +204,7 @@ bool DimSolver::mend(const Glance &misfit) {
   const auto rivals = std::ranges::count_if(found, [&](const Candidate &other) {
     return merit(other) == merit(*best) && (other.group != best->group || other.size() != best->size());
   });
-  const Glance::Input &input = misfit.inputs.at(best->input);
+  const NodeDescription::Input &input = misfit.inputs.at(best->input);
   std::string reason = fmt::format("{} at {}, where {} is {}", misfit.op, misfit.name, input.name, to_text(input.type));
   if (!input.values.empty()) reason += fmt::format(" of {}", to_text(Shape(input.values)));
   if (best->low != best->high) reason += fmt::format("; {} to {} fit", best->low, best->high);
@@ -212,9 +214,9 @@ bool DimSolver::mend(const Glance &misfit) {
 
 // Collects sizes of the group that satisfy the node, but that stop to work when doubled. If the doubled size also
 // works, no particular size was asked for; there was only too little.
-void DimSolver::solve(const Glance &misfit, std::size_t group, std::vector<Candidate> &found) {
+void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vector<Candidate> &found) {
   const std::int64_t now = size_of(group);
-  const Glance twice = look(with(group, 2 * now), misfit.position);
+  const NodeDescription twice = look(with(group, 2 * now), misfit.position);
   if (twice.position < misfit.position) return;
   std::set<std::int64_t> tried = {now};
   for (const NodeSize &at : node_sizes(misfit)) {
@@ -224,7 +226,7 @@ void DimSolver::solve(const Glance &misfit, std::size_t group, std::vector<Candi
       if ((wanted.input == at.input && at.axis) || wanted.size == *before) continue;
       std::optional<Candidate> candidate = reach(misfit, group, at, wanted.size, *after == 2 * *before);
       if (!candidate || !tried.insert(candidate->size()).second) continue;
-      const Glance then = look(with(group, candidate->size()));
+      const NodeDescription then = look(with(group, candidate->size()));
       if (!is_further(then, misfit) || is_further(look(with(group, 2 * candidate->high)), misfit)) continue;
       candidate->progress = then.error ? then.position : std::numeric_limits<std::size_t>::max();
       candidate->input = wanted.input;
@@ -237,7 +239,7 @@ void DimSolver::solve(const Glance &misfit, std::size_t group, std::vector<Candi
 // The smallest size of the group that brings `place` to at least `size`. Sizes grow with the dims they are made of.
 std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
-    const Glance seen = look(with(group, dim), until);
+    const NodeDescription seen = look(with(group, dim), until);
     return seen.position == until && size_at(seen, at).value_or(0) >= size;
   };
   std::int64_t high = 1;
@@ -250,11 +252,11 @@ std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::siz
   return high;
 }
 
-std::optional<Candidate> DimSolver::reach(const Glance &misfit, std::size_t group, const NodeSize &at,
+std::optional<Candidate> DimSolver::reach(const NodeDescription &misfit, std::size_t group, const NodeSize &at,
                                           std::int64_t size, bool proportional) {
   const auto is_reached = [&](std::int64_t dim) {
     if (dim < 1) return false;
-    const Glance seen = look(with(group, dim), misfit.position);
+    const NodeDescription seen = look(with(group, dim), misfit.position);
     return seen.position == misfit.position && size_at(seen, at) == size;
   };
   const std::int64_t now = size_of(group), before = size_at(misfit, at).value_or(0);
@@ -271,7 +273,7 @@ std::optional<Candidate> DimSolver::reach(const Glance &misfit, std::size_t grou
 
 // Used if no size at the node tells how large. Takes the nearest power of two with which the node works, first above
 // the present size, then below.
-bool DimSolver::resize(const Glance &misfit) {
+bool DimSolver::resize(const NodeDescription &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)
     for (const bool up : {true, false})

@@ -186,7 +186,7 @@ class Explanation {
   static bool as_long(double change) { return std::abs(change) < 0.5; }
 
   void say_change(const Alternative &other) {
-    const double chosen = draft_.decision.found.best->laid_out.seconds;
+    const double chosen = draft_.decision.found.best->cost.seconds;
     const double change = (other.seconds / other.samples * draft_.samples() / chosen - 1) * 100;
     const char *unit = draft_.tokens() > 0 ? "token" : "sample";
     if (as_long(change)) return say("With {}, planned anew, a {} would take as long as now.", other.change, unit);
@@ -195,13 +195,13 @@ class Explanation {
   }
 
   void others(const std::vector<Alternative> &alternatives) {
-    const plan::Found &found = draft_.decision.found;
+    const plan::SearchResult &found = draft_.decision.found;
     if (!found.best) return;
-    const double chosen = found.best->laid_out.seconds;
+    const double chosen = found.best->cost.seconds;
     const auto slower = [&](double seconds) { return (seconds / chosen - 1) * 100; };
     if (found.next) {
       const plan::Choice &next = found.next->choice;
-      const double change = slower(found.next->laid_out.seconds);
+      const double change = slower(found.next->cost.seconds);
       const int on_device =
           next.n_device_update < 0 ? static_cast<int>(plan_.chunks.size()) - next.n_persist : next.n_device_update;
       say("Of {} plans that were ranked and {} laid out and simulated, the next best (n_persist {}, n_buffer {}, "
@@ -209,10 +209,10 @@ class Explanation {
           found.ranked, found.laid_out, next.n_persist, next.n_buffer, on_device, next.n_checkpoint, next.n_swap,
           next.n_selective, change < 0.05 ? "as long as this one" : fmt::format("{:.1f} % longer", change));
     }
-    if (found.resident && found.resident->laid_out.bytes != found.best->laid_out.bytes) {
-      const double change = slower(found.resident->laid_out.seconds);
-      const std::string bytes = bytes_text(found.resident->laid_out.bytes[Tier::device]);
-      const std::string seconds = fmt::format("{} a step ({})", seconds_text(found.resident->laid_out.seconds),
+    if (found.resident && found.resident->cost.bytes != found.best->cost.bytes) {
+      const double change = slower(found.resident->cost.seconds);
+      const std::string bytes = bytes_text(found.resident->cost.bytes[Tier::device]);
+      const std::string seconds = fmt::format("{} a step ({})", seconds_text(found.resident->cost.seconds),
                                               as_long(change) ? "as now" : fmt::format("{:+.0f} %", change));
       if (found.all_fits)
         say("Keeping all activations (a plan with n_selective 0) would take {}, which is available: {}.", bytes,

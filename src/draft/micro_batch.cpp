@@ -37,7 +37,7 @@ std::int64_t largest_that_fits(const Settings &settings, const onnx_import::Mode
     Settings bound = settings;
     bound.dims[dim] = batch;
     const Draft draft = run_pipeline(bound, source, profiled);
-    if (within(draft.decision.found.resident->laid_out.bytes, draft.budget)) return batch;
+    if (within(draft.decision.found.resident->cost.bytes, draft.budget)) return batch;
     if (draft.decision.found.best) any = std::max(any, batch);
   }
   return any;

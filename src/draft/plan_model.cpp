@@ -39,10 +39,10 @@ Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
 
 Json point_json(const plan::Point &point, const graph::Graph &graph) {
   Json json = integers_json(plan::expand(graph, point.choice), &point.choice);
-  json["step_seconds"] = point.laid_out.seconds;
-  json["device_peak_bytes"] = point.laid_out.bytes[Tier::device];
-  json["host_peak_bytes"] = point.laid_out.bytes[Tier::host];
-  json["disk_bytes"] = point.laid_out.bytes[Tier::disk];
+  json["step_seconds"] = point.cost.seconds;
+  json["device_peak_bytes"] = point.cost.bytes[Tier::device];
+  json["host_peak_bytes"] = point.cost.bytes[Tier::host];
+  json["disk_bytes"] = point.cost.bytes[Tier::disk];
   return json;
 }
 
@@ -61,7 +61,7 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
   const auto add = [&](const std::string &change, const Settings &other) {
     const Draft changed = estimate(other, source, profiled);
     const auto &best = changed.decision.found.best;
-    found.push_back({change, best ? best->laid_out.seconds : 0, changed.samples()});
+    found.push_back({change, best ? best->cost.seconds : 0, changed.samples()});
   };
   const bool shared = draft.budget.shared_memory;
   for (const double factor : {1.5, 0.75}) {
@@ -93,7 +93,7 @@ Json changes_json(const std::vector<Change> &changes) {
 
 // The plan, its figures, and its budgets.
 Json figures_json(const std::string &model, const Draft &draft) {
-  const plan::Found &found = draft.decision.found;
+  const plan::SearchResult &found = draft.decision.found;
   const plan::Choice *choice = found.best                ? &found.best->choice
                                : draft.decision.smallest ? &draft.decision.smallest->point.choice
                                                          : nullptr;
@@ -135,7 +135,7 @@ std::string plan_model(const Options &options, const std::string &path, const Lo
   const Settings settings = settings_of(options);
   NamedMachine machine(settings, progress);
   const Draft draft = estimate(settings, path, *machine);
-  const plan::Found &found = draft.decision.found;
+  const plan::SearchResult &found = draft.decision.found;
   const graph::Graph &graph = draft.first().training.graph;
   const program::Program &step = draft.programs.variants[0].step;
   const program::Simulation &predicted = draft.predictions[0].step;

@@ -60,7 +60,7 @@ plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
   constexpr int kTries = 3;
   for (int i = 0; i < kTries && smallest.lacks; ++i) {
     plan::Terms enough = terms;
-    for (const Tier t : kTiers) enough.capacity[t] = std::max(terms.capacity[t], smallest.point.laid_out.bytes[t]);
+    for (const Tier t : kTiers) enough.capacity[t] = std::max(terms.capacity[t], smallest.point.cost.bytes[t]);
     const plan::Smallest again = find(enough);
     if (!again.lacks) break;
     smallest.point = again.point;
@@ -88,9 +88,9 @@ Decision choose_plan(const PlanningInputs &inputs) {
   const plan::Terms terms = terms_of(inputs);
   const plan::LayOut lay_out = [&](const plan::Plan &plan) {
     const ProgramSet programs = inputs.lowering.lower_training(plan);
-    return plan::LaidOut{.bytes = programs.bytes,
-                         .seconds = predict(programs.variants[0], durations).seconds(inputs.accumulation),
-                         .instructions = programs.variants[0].step.instructions.size()};
+    return plan::PlanCost{.bytes = programs.bytes,
+                          .seconds = predict(programs.variants[0], durations).seconds(inputs.accumulation),
+                          .instructions = programs.variants[0].step.instructions.size()};
   };
   Decision decision{.found = plan::search(graph, durations, terms, lay_out)};
   if (!decision.found.best) {
@@ -106,7 +106,7 @@ Decision choose_plan(const PlanningInputs &inputs) {
   decision.plan = plan::expand(graph, decision.smallest->point.choice);
   if (plan::Terms disk = terms; terms.capacity[Tier::disk] == 0) {
     disk.capacity[Tier::disk] = std::numeric_limits<std::int64_t>::max();
-    decision.with_disk = verified(find(disk), disk, find).point.laid_out.bytes;
+    decision.with_disk = verified(find(disk), disk, find).point.cost.bytes;
   }
   return decision;
 }

@@ -13,7 +13,7 @@ namespace protrain::draft {
 // The plan, and how it was found.
 struct Decision {
   plan::Plan plan;
-  plan::Found found;                       // `best` is empty if the plan comes from a file or nothing fits
+  plan::SearchResult found;                // `best` is empty if the plan comes from a file or nothing fits
   std::optional<plan::Smallest> smallest;  // set if the search found nothing
   std::optional<plan::Bytes> with_disk;    // without a disk: what the smallest plan would need if there were one
   double search_seconds = 0;

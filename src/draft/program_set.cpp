@@ -6,7 +6,7 @@ namespace protrain::draft {
 
 namespace {
 
-program::Source training_source(const ShapeVariant &variant, std::size_t binding, bool updates) {
+program::LoweringInput training_source(const ShapeVariant &variant, std::size_t binding, bool updates) {
   const grad::Training &training = variant.training;
   return {.graph = training.graph,
           .loss = training.loss,
@@ -20,7 +20,7 @@ program::Source training_source(const ShapeVariant &variant, std::size_t binding
           .binding = binding};
 }
 
-program::Source evaluation_source(const ShapeVariant &variant, std::size_t binding) {
+program::LoweringInput evaluation_source(const ShapeVariant &variant, std::size_t binding) {
   return {.graph = variant.forward, .loss = variant.loss, .updates = false, .binding = binding};
 }
 
@@ -40,12 +40,12 @@ ProgramSet PlanLowering::lower(const plan::Plan &plan) const { return lower(plan
 ProgramSet PlanLowering::lower_training(const plan::Plan &plan) const { return lower(plan, false); }
 
 ProgramSet PlanLowering::lower(const plan::Plan &plan, bool evaluates) const {
-  std::vector<program::Source> sources;
+  std::vector<program::LoweringInput> sources;
   const std::size_t count = variants_.size();
   for (std::size_t v = 0; v < count; ++v) sources.push_back(training_source(*variants_[v], v, true));
   for (std::size_t v = 0; v < count; ++v) sources.push_back(evaluation_source(*variants_[v], v));
   ProgramSet set{.state = program::lay_out_state(sources, plan, request_)};
-  const auto lowered = [&](const program::Source &source, const program::Workspace &workspace) {
+  const auto lowered = [&](const program::LoweringInput &source, const program::Workspace &workspace) {
     program::Program program = program::lower(source, plan, set.state, workspace);
     for (const Tier t : kTiers) set.bytes[t] = std::max(set.bytes[t], program.arena_bytes[t]);
     return program;

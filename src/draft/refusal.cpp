@@ -40,7 +40,7 @@ std::optional<Binding> smaller(const Settings &settings, const onnx_import::Mode
 
 // The budgets that the smallest plan needs.
 Change more_memory(const Draft &draft) {
-  const plan::Bytes &needed = draft.decision.smallest->point.laid_out.bytes;
+  const plan::Bytes &needed = draft.decision.smallest->point.cost.bytes;
   Change more;
   for (const Tier t : kTiers) {
     if (needed[t] <= draft.budget.bytes[t]) continue;
@@ -85,7 +85,7 @@ std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import
 void refuse(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
             const Draft &draft) {
   const Tier tier = *draft.decision.smallest->lacks;
-  const std::uint64_t needed = draft.decision.smallest->point.laid_out.bytes[tier];
+  const std::uint64_t needed = draft.decision.smallest->point.cost.bytes[tier];
   const std::string key = key_of(tier, draft.budget);
   std::vector<std::string> texts;
   for (const Change &change : changes_that_fit(settings, source, machine, draft)) texts.push_back(change.text);

@@ -60,14 +60,14 @@ NonfinitePolicy policy_of(const std::string &name) {
                               : NonfinitePolicy::stop;
 }
 
-Trials trials_of(const Options &options) {
-  Trials trials;
+TestModes test_modes_of(const Options &options) {
+  TestModes test_modes;
   for (const std::string &trial : options.list("trial")) {
-    trials.workers |= trial == "workers";
-    trials.delays |= trial == "delays";
-    trials.poison |= trial == "poison";
+    test_modes.workers |= trial == "workers";
+    test_modes.delays |= trial == "delays";
+    test_modes.poison |= trial == "poison";
   }
-  return trials;
+  return test_modes;
 }
 
 onnx_import::DimBindings dims_of(const Options &options) {
@@ -132,7 +132,7 @@ Settings settings_of(const Options &options) {
           .tokens_per_step = integer_of(options, "tokens_per_step"),
           .accumulation = integer_of(options, "accumulation"),
           .resume = options.text("resume"),
-          .trials = trials_of(options)};
+          .test_modes = test_modes_of(options)};
 }
 
 const char *precision_name(DType precision) {

@@ -22,7 +22,7 @@ enum class NonfinitePolicy : std::uint8_t {
 };
 
 // The option trial, for tests.
-struct Trials {
+struct TestModes {
   bool workers = false;  // one worker per queue
   bool delays = false;   // sleeps before instructions
   bool poison = false;   // released memory is filled with NaN
@@ -53,7 +53,7 @@ struct Settings {
   std::optional<std::int64_t> tokens_per_step, accumulation;
 
   std::string resume;
-  Trials trials;
+  TestModes test_modes;
 };
 
 // Code::arg if options contradict each other, Code::shape if one dim is bound to two sizes.

@@ -296,7 +296,7 @@ void require_loss(const Graph &graph, ValueId loss, const GradientPath &path) {
 
 }  // namespace
 
-Training build(Graph forward, ValueId loss, const Settings &settings) {
+Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   Training training{.graph = std::move(forward), .loss = loss, .norm = ValueId::none};
   Graph &graph = training.graph;
   graph.outputs = {loss};

@@ -21,7 +21,7 @@ struct Training {
   graph::ValueId scale = graph::ValueId::none;       // factor Updates apply to gradients, float32 scalar; none: 1
 };
 
-struct Settings {
+struct TrainingSettings {
   double clip_norm = 0;     // largest global norm; 0: no limit
   bool accumulate = false;  // sum gradients over micro-batches
   bool scale_loss = false;  // multiply the loss by the step's LossScale, and divide by it what Updates take
@@ -31,7 +31,7 @@ struct Settings {
 // scalar or depends on no trained parameter. Code::unsupported lists every operator on the way to the loss that has no
 // gradient. The weight of a micro-batch is its number of targets not ignored if the loss is a mean over targets
 // (CrossEntropy), and 1 otherwise.
-Training build(graph::Graph forward, graph::ValueId loss, const Settings &settings = {});
+Training build(graph::Graph forward, graph::ValueId loss, const TrainingSettings &settings = {});
 
 // Replaces unread outputs of nodes by ValueId::none, so that kernels do not compute them.
 void prune_unread_outputs(graph::Graph &graph);

@@ -105,7 +105,7 @@ class Measurement {
   double time_of(const Graph &graph, const Node &node, backend::Kernel &kernel) const {
     const Operands operands(graph, node, kernel.scratch_bytes);
     DeviceMemory memory(device_, operands.bytes());
-    const Launch launch = operands.place(memory);
+    const LaunchOperands launch = operands.place(memory);
     return stopwatch_.quickest([&] { launch.on(device_, kernel); });
   }
 

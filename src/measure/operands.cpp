@@ -102,9 +102,9 @@ void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
   memory.fill(inputs_[input], byte_count(type.dtype, type.shape), random_tile(type.dtype, is_product, bound));
 }
 
-Launch Operands::place(DeviceMemory &memory) const {
+LaunchOperands Operands::place(DeviceMemory &memory) const {
   const auto address = [&](std::uint64_t at) { return at == kAbsent ? nullptr : memory.data() + at; };
-  Launch launch{.scratch = memory.data() + scratch_};
+  LaunchOperands launch{.scratch = memory.data() + scratch_};
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i] != kAbsent) fill_input(memory, i);
     launch.inputs.push_back(address(inputs_[i]));

@@ -39,7 +39,7 @@ class Operands {
 
   std::uint64_t bytes() const { return bytes_; }
   // Fills the inputs. Outputs and scratch keep the contents of `memory`.
-  Launch place(DeviceMemory &memory) const;
+  LaunchOperands place(DeviceMemory &memory) const;
 
  private:
   static constexpr std::uint64_t kAbsent = ~0ull;

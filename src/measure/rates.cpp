@@ -56,9 +56,9 @@ double traffic(const Optimizer &optimizer, std::uint64_t array_bytes) {
 }
 
 // The launch of an update in `memory`: the arrays one after another, then the status word.
-Launch update_launch(const Optimizer &optimizer, std::uint64_t array_bytes, std::byte *memory) {
+LaunchOperands update_launch(const Optimizer &optimizer, std::uint64_t array_bytes, std::byte *memory) {
   const std::uint64_t arrays = array_count(optimizer);
-  Launch launch{.inputs = {memory, memory + arrays * array_bytes}};
+  LaunchOperands launch{.inputs = {memory, memory + arrays * array_bytes}};
   for (std::uint64_t i = 1; i < arrays; ++i) launch.outputs.push_back(memory + i * array_bytes);
   return launch;
 }
@@ -139,7 +139,7 @@ class RateMeasurement {
     DeviceMemory memory(device_, bytes + kAlignment);
     memory.fill(0, bytes, random_tile(DType::f32, false));
     memory.fill(bytes, kAlignment, std::vector<std::byte>(kAlignment));
-    const Launch launch = update_launch(optimizer_, array_bytes, memory.data());
+    const LaunchOperands launch = update_launch(optimizer_, array_bytes, memory.data());
     const auto kernel = update_of(optimizer_, array_bytes);
     return stopwatch_.quickest([&] { launch.on(device_, *kernel); });
   }
@@ -156,7 +156,7 @@ class RateMeasurement {
     const std::vector<std::byte> tile = random_tile(DType::f32, false);
     for (std::uint64_t done = 0; done < bytes; done += tile.size())
       std::memcpy(memory.data() + done, tile.data(), std::min<std::uint64_t>(tile.size(), bytes - done));
-    const Launch launch = update_launch(optimizer, array_bytes, memory.data());
+    const LaunchOperands launch = update_launch(optimizer, array_bytes, memory.data());
     const auto kernel = update_of(optimizer, array_bytes);
     return stopwatch_.quickest_here([&] { device_.launch_alone(*kernel, launch); });
   }
@@ -174,7 +174,7 @@ class RateMeasurement {
       const Operands operands(graph, node, kernel.scratch_bytes);
       if (operands.bytes() > memory_ && flops > 0) return flops;
       DeviceMemory memory(device_, operands.bytes());
-      const Launch launch = operands.place(memory);
+      const LaunchOperands launch = operands.place(memory);
       const double seconds = stopwatch_.quickest([&] { launch.on(device_, kernel); });
       flops = ops::cost(graph, node).flops / seconds;
       if (seconds >= kSecondsOfOne) return flops;

@@ -10,7 +10,7 @@
 namespace protrain::measure {
 
 // Operands of a kernel, with the lists that backend::Launch only points to.
-struct Launch {
+struct LaunchOperands {
   std::vector<void *> inputs = {}, outputs = {};
   void *scratch = nullptr;
 

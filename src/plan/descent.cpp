@@ -43,8 +43,8 @@ const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choic
         if (trials_.instructions() >= most_) return nullptr;
         trial = &trials_.add({choice, {}});
       }
-      const Bytes &bytes = trial->laid_out.bytes;
-      if (fits(bytes, terms_.capacity) && trial->laid_out.seconds < than.laid_out.seconds) return trial;
+      const Bytes &bytes = trial->cost.bytes;
+      if (fits(bytes, terms_.capacity) && trial->cost.seconds < than.cost.seconds) return trial;
       const int more =
           chunks_that_fit(choice, shifted(terms_.capacity[Tier::device], -static_cast<double>(bytes[Tier::device])),
                           shifted(bytes[Tier::device], -static_cast<double>(terms_.capacity[Tier::device])));

@@ -43,7 +43,7 @@ class Search {
 
   // Tries one ordering after another until something fits. Without slack bytes are reused at once, and in barrier order
   // updates wait for the norm of all gradients: both hold less and take longer.
-  Found run() {
+  SearchResult run() {
     if (try_resident()) return found();
     const int usual = base_.slack;
     for (const Ordering &ordering : space_.orderings)
@@ -98,17 +98,17 @@ class Search {
     choice.n_persist = static_cast<int>(ranking_.most_chunks());
     choice.n_host = 0;
     resident_ = {choice, lay_out_(expand(graph_, choice))};
-    if (!fits(resident_.laid_out.bytes)) return false;
+    if (!fits(resident_.cost.bytes)) return false;
     best_resident_ = resident_;
     choice.n_selective = space_.blocks;
     if (space_.blocks == 0) return true;
-    if (const LaidOut selective = lay_out_(expand(graph_, choice)); is_worth(selective))
+    if (const PlanCost selective = lay_out_(expand(graph_, choice)); is_worth(selective))
       best_resident_ = {choice, selective};
     return true;
   }
 
-  bool is_worth(const LaidOut &selective) const {
-    const LaidOut &all = resident_.laid_out;
+  bool is_worth(const PlanCost &selective) const {
+    const PlanCost &all = resident_.cost;
     const double given = selective.seconds / all.seconds - 1;
     const double saved =
         1 - static_cast<double>(selective.bytes[Tier::device]) / static_cast<double>(all.bytes[Tier::device]);
@@ -141,7 +141,7 @@ class Search {
     std::vector<Point> starts;
     for (const Mix mix : {Mix::host, Mix::device, Mix::both})
       if (const std::optional<Point> one = best(mix)) starts.push_back(*one);
-    const auto seconds = [](const Point &point) { return point.laid_out.seconds; };
+    const auto seconds = [](const Point &point) { return point.cost.seconds; };
     std::ranges::sort(starts, {}, seconds);
     std::erase_if(starts, [&](const Point &point) { return seconds(point) > kFarBehind * seconds(starts[0]); });
     for (const Point &start : starts)
@@ -175,12 +175,12 @@ class Search {
       double seconds = candidate.estimate.seconds;
       if (near != nullptr) {
         if (same_integers(near->candidate.choice, candidate.choice) || !looks_fitting(candidate, *near)) continue;
-        seconds *= near->laid_out.seconds / near->candidate.estimate.seconds;
+        seconds *= near->cost.seconds / near->candidate.estimate.seconds;
       }
       if (first) {
         const bool near_best = distance(first->choice, candidate.choice) <= kNeighbour;
         const double hope = near_best ? std::max(kNeighbourHope, wanted.hope) : wanted.hope;
-        if (seconds > first->laid_out.seconds * hope) continue;
+        if (seconds > first->cost.seconds * hope) continue;
       }
       if (seconds < least) pick = &candidate, least = seconds;
     }
@@ -207,9 +207,9 @@ class Search {
   std::optional<Point> best_of(Wanted &&wanted) const {
     std::optional<Point> found;
     for (const Trial &trial : trials_.all())
-      if (wanted(trial.candidate.choice) && fits(trial.laid_out.bytes) &&
-          (!found || trial.laid_out.seconds < found->laid_out.seconds))
-        found = Point{trial.candidate.choice, trial.laid_out};
+      if (wanted(trial.candidate.choice) && fits(trial.cost.bytes) &&
+          (!found || trial.cost.seconds < found->cost.seconds))
+        found = Point{trial.candidate.choice, trial.cost};
     return found;
   }
   std::optional<Point> best() const {
@@ -222,11 +222,11 @@ class Search {
     return best_of([&](const Choice &choice) { return !same_integers(other.choice, choice); });
   }
 
-  Found found() const {
-    Found found{.resident = resident_,
-                .all_fits = best_resident_.has_value(),
-                .ranked = ranking_.ranked(),
-                .laid_out = trials_.all().size() + 1 + (best_resident_ && space_.blocks > 0)};
+  SearchResult found() const {
+    SearchResult found{.resident = resident_,
+                       .all_fits = best_resident_.has_value(),
+                       .ranked = ranking_.ranked(),
+                       .laid_out = trials_.all().size() + 1 + (best_resident_ && space_.blocks > 0)};
     if ((found.best = best_resident_)) return found;
     found.best = best();
     if (found.best) found.next = best_but(*found.best);
@@ -248,7 +248,7 @@ class Search {
 
 }  // namespace
 
-Found search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out) {
+SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out) {
   return Search(graph, durations, terms, lay_out).run();
 }
 

@@ -13,10 +13,10 @@ namespace protrain::plan {
 
 struct Point {
   Choice choice;
-  LaidOut laid_out;
+  PlanCost cost;
 };
 
-struct Found {
+struct SearchResult {
   std::optional<Point> best;      // none: nothing that was laid out fits
   std::optional<Point> next;      // the second best
   std::optional<Point> resident;  // the plan in which nothing moves and nothing is recomputed, whether or not it fits
@@ -24,7 +24,7 @@ struct Found {
   std::size_t ranked = 0, laid_out = 0;
 };
 
-Found search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
+SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
 
 // The fallback plan. Its candidates are small by nature: nothing persists, or as much as must; all blocks recompute,
 // all but the last, or swap; blocks that keep do so selectively. The winner lacks the least memory, first of the

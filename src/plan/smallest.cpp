@@ -32,14 +32,14 @@ class Fallback {
     while (!candidates_.empty() && trials_.instructions() < kMostInstructions) {
       const auto pick = std::ranges::min_element(
           candidates_, [&](const Candidate &a, const Candidate &b) { return smaller(corrected(a), corrected(b)); });
-      if (trials_.instructions() >= kFewInstructions && !smaller(corrected(*pick), least().laid_out.bytes)) break;
+      if (trials_.instructions() >= kFewInstructions && !smaller(corrected(*pick), least().cost.bytes)) break;
       const Candidate candidate = *pick;
       candidates_.erase(pick);
       relieve_host(trials_.add(candidate));
     }
-    Smallest smallest{.point = {least().candidate.choice, least().laid_out}};
+    Smallest smallest{.point = {least().candidate.choice, least().cost}};
     for (const Tier t : {Tier::disk, Tier::host, Tier::device})
-      if (smallest.point.laid_out.bytes[t] > terms_.capacity[t]) smallest.lacks = t;
+      if (smallest.point.cost.bytes[t] > terms_.capacity[t]) smallest.lacks = t;
     return smallest;
   }
 
@@ -61,7 +61,7 @@ class Fallback {
 
   const Trial &least() const {
     return *std::ranges::min_element(
-        trials_.all(), [&](const Trial &a, const Trial &b) { return smaller(a.laid_out.bytes, b.laid_out.bytes); });
+        trials_.all(), [&](const Trial &a, const Trial &b) { return smaller(a.cost.bytes, b.cost.bytes); });
   }
 
   Bytes corrected(const Candidate &candidate) const {
@@ -123,8 +123,7 @@ class Fallback {
   // persist instead: as many as the host lacks room for, or as the device has room for.
   void relieve_host(const Trial &trial) {
     const Choice choice = trial.candidate.choice;
-    if (terms_.shared_memory || excess(trial.laid_out.bytes, Tier::device) > 0 ||
-        excess(trial.laid_out.bytes, Tier::host) == 0)
+    if (terms_.shared_memory || excess(trial.cost.bytes, Tier::device) > 0 || excess(trial.cost.bytes, Tier::host) == 0)
       return;
     const CostModel model(chunkings_[chunking_of(choice)], choice, choice.n_device_update < 0 ? 1 : 0);
     const std::uint64_t on_host = shifted(terms_.capacity[Tier::host], -trial.memory_error(Tier::host));

@@ -12,7 +12,7 @@ Mix mix_of(const Choice &choice) {
 }
 
 double Trial::memory_error(Tier tier) const {
-  return static_cast<double>(laid_out.bytes[tier]) - static_cast<double>(candidate.estimate.bytes[tier]);
+  return static_cast<double>(cost.bytes[tier]) - static_cast<double>(candidate.estimate.bytes[tier]);
 }
 
 double mode_distance(const Choice &a, const Choice &b) {
@@ -33,7 +33,7 @@ bool same_integers(const Choice &a, const Choice &b) { return distance(a, b) == 
 
 const Trial &Trials::add(const Candidate &candidate) {
   all_.push_back({candidate, lay_out_(expand(graph_, candidate.choice))});
-  instructions_ += all_.back().laid_out.instructions;
+  instructions_ += all_.back().cost.instructions;
   return all_.back();
 }
 

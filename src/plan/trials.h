@@ -9,12 +9,12 @@
 namespace protrain::plan {
 
 // The bytes and seconds of a plan after it was lowered to a Program.
-struct LaidOut {
+struct PlanCost {
   Bytes bytes{};
   double seconds = 0;
   std::size_t instructions = 0;
 };
-using LayOut = std::function<LaidOut(const Plan &)>;
+using LayOut = std::function<PlanCost(const Plan &)>;
 
 struct Candidate {
   Choice choice;
@@ -23,7 +23,7 @@ struct Candidate {
 
 struct Trial {
   Candidate candidate;
-  LaidOut laid_out;
+  PlanCost cost;
   double memory_error(Tier tier) const;  // bytes by which the closed form is too low
 };
 

@@ -33,7 +33,7 @@ struct Roots {
 // a function of graph and plan alone.
 class Lowering {
  public:
-  Lowering(const Source &source, const plan::Plan &plan, const State &state, const Workspace &workspace)
+  Lowering(const LoweringInput &source, const plan::Plan &plan, const State &state, const Workspace &workspace)
       : source_(source),
         graph_(source.graph),
         plan_(plan),
@@ -224,7 +224,7 @@ class Lowering {
     return id;
   }
 
-  const Source &source_;
+  const LoweringInput &source_;
   const Graph &graph_;
   const plan::Plan &plan_;
   const State &state_;
@@ -239,7 +239,7 @@ class Lowering {
 
 }  // namespace
 
-Program lower(const Source &source, const plan::Plan &plan, const State &state, const Workspace &workspace) {
+Program lower(const LoweringInput &source, const plan::Plan &plan, const State &state, const Workspace &workspace) {
   return Lowering(source, plan, state, workspace).run();
 }
 

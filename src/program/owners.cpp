@@ -18,7 +18,7 @@ const graph::Node *sum_into(const graph::Graph &graph, ValueId id) {
 
 }  // namespace
 
-std::vector<Owner> owners(const Source &source, const std::vector<ValueId> &roots) {
+std::vector<Owner> owners(const LoweringInput &source, const std::vector<ValueId> &roots) {
   const graph::Graph &graph = source.graph;
   std::vector<Owner> of(graph.value_count(), Owner::activations);
   for (const graph::Node &node : graph.nodes())

@@ -8,6 +8,6 @@
 namespace protrain::program {
 
 // Per value that is a storage root: the owner of the buffer that a node makes for it.
-std::vector<Owner> owners(const Source &source, const std::vector<graph::ValueId> &roots);
+std::vector<Owner> owners(const LoweringInput &source, const std::vector<graph::ValueId> &roots);
 
 }  // namespace protrain::program

@@ -178,7 +178,7 @@ struct Program {
 };
 
 // The input of lowering: a graph and, for training, what its updates need.
-struct Source {
+struct LoweringInput {
   const graph::Graph &graph;
   graph::ValueId loss = graph::ValueId::none;
   graph::ValueId norm = graph::ValueId::none;      // none: evaluation
@@ -204,18 +204,18 @@ struct StateRequest {
   std::vector<bool> kept;                 // per parameter: its gradient can be read after a step
 };
 
-// A Source of nothing but the Updates that a step left to the next, for reading the parameters before that step.
-inline Source settlement(Source training) {
+// A LoweringInput of nothing but the Updates that a step left to the next, for reading the parameters before that step.
+inline LoweringInput settlement(LoweringInput training) {
   training.settles = true;
   return training;
 }
 
-// Lays out what outlives a step. `sources` holds one training Source per binding, then evaluations.
-State lay_out_state(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request);
+// Lays out what outlives a step. `sources` holds one training LoweringInput per binding, then evaluations.
+State lay_out_state(const std::vector<LoweringInput> &sources, const plan::Plan &plan, const StateRequest &request);
 
 // The Program of a step under the plan, laid out and with all waits. Any plan can be lowered; the caller compares its
 // bytes with the budget.
-Program lower(const Source &source, const plan::Plan &plan, const State &state, const Workspace &workspace);
+Program lower(const LoweringInput &source, const plan::Plan &plan, const State &state, const Workspace &workspace);
 
 // Adds to each instruction the waits that its operands and bytes need, except those that others imply.
 void add_waits(Program &program);

@@ -18,7 +18,7 @@ using graph::ValueId;
 // first in each arena and no Program may move them.
 class Layout {
  public:
-  Layout(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request)
+  Layout(const std::vector<LoweringInput> &sources, const plan::Plan &plan, const StateRequest &request)
       : sources_(sources), training_(sources.front()), plan_(plan), request_(request) {}
 
   State run() {
@@ -29,7 +29,7 @@ class Layout {
     add_kept();
     add_verdict();
     add_inputs();
-    for (const Source &source : sources_) add_values(source);
+    for (const LoweringInput &source : sources_) add_values(source);
     return std::move(state_);
   }
 
@@ -126,19 +126,20 @@ class Layout {
   // Each input has one buffer, as large as its largest binding.
   void add_inputs() {
     std::size_t bindings = 0;
-    for (const Source &source : sources_) bindings = std::max(bindings, source.binding + 1);
+    for (const LoweringInput &source : sources_) bindings = std::max(bindings, source.binding + 1);
     state_.of_value.resize(bindings);
     for (std::size_t i = 0; i < training_.graph.inputs.size(); ++i) {
       std::uint64_t bytes = 0;
-      for (const Source &source : sources_) bytes = std::max(bytes, bytes_of(source.graph, source.graph.inputs.at(i)));
+      for (const LoweringInput &source : sources_)
+        bytes = std::max(bytes, bytes_of(source.graph, source.graph.inputs.at(i)));
       const BufferId id =
           add(training_.graph.value(training_.graph.inputs[i]).name, bytes, Tier::device, Owner::inputs);
-      for (const Source &source : sources_) state_.of_value[source.binding][source.graph.inputs[i]] = id;
+      for (const LoweringInput &source : sources_) state_.of_value[source.binding][source.graph.inputs[i]] = id;
     }
   }
 
   // Adds constants that nodes read, and accumulators that are no parameter's.
-  void add_values(const Source &source) {
+  void add_values(const LoweringInput &source) {
     auto &of_value = state_.of_value[source.binding];
     for (const graph::Node &node : source.graph.nodes())
       for (ValueId in : node.inputs) {
@@ -158,8 +159,8 @@ class Layout {
     return found != sums_.end() ? found->second : sums_[name] = add(name, bytes, Tier::device);
   }
 
-  const std::vector<Source> &sources_;
-  const Source &training_;
+  const std::vector<LoweringInput> &sources_;
+  const LoweringInput &training_;
   const plan::Plan &plan_;
   const StateRequest &request_;
   State state_;
@@ -187,7 +188,7 @@ std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments)
   return arrays;
 }
 
-State lay_out_state(const std::vector<Source> &sources, const plan::Plan &plan, const StateRequest &request) {
+State lay_out_state(const std::vector<LoweringInput> &sources, const plan::Plan &plan, const StateRequest &request) {
   return Layout(sources, plan, request).run();
 }
 

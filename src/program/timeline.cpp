@@ -54,17 +54,17 @@ std::vector<std::int64_t> places(const Program &program, const std::vector<Span>
 }
 
 // A point is needed only if something changes.
-void add(std::vector<Point> &points, const Point &point) {
+void add(std::vector<TimelinePoint> &points, const TimelinePoint &point) {
   if (!points.empty() && points.back().bytes == point.bytes) return;
   points.push_back(point);
 }
 
 // Cuts the time into equal stretches and keeps the highest point and the last of each.
-std::vector<Point> thinned(const std::vector<Point> &points, std::size_t most) {
+std::vector<TimelinePoint> thinned(const std::vector<TimelinePoint> &points, std::size_t most) {
   if (points.size() <= most) return points;
   const auto stretches = static_cast<std::int64_t>(std::max<std::size_t>(most, 4) / 2 - 1);
   const std::int64_t ns = points.back().at_ns / stretches + 1;
-  std::vector<Point> kept;
+  std::vector<TimelinePoint> kept;
   for (std::size_t begin = 0; begin < points.size();) {
     std::size_t end = begin, highest = begin;
     for (; end < points.size() && points[end].at_ns / ns == points[begin].at_ns / ns; ++end)
@@ -95,8 +95,8 @@ Timeline timeline(const Program &program, const std::vector<Span> &spans, std::s
   }
   for (const Tier t : kTiers) {
     all[t].push_back({end_ns, books.now(t)});
-    const bool used = std::ranges::any_of(all[t], [](const Point &point) { return total(point.bytes) > 0; });
-    all[t] = used ? thinned(all[t], most) : std::vector<Point>{};
+    const bool used = std::ranges::any_of(all[t], [](const TimelinePoint &point) { return total(point.bytes) > 0; });
+    all[t] = used ? thinned(all[t], most) : std::vector<TimelinePoint>{};
   }
   return all;
 }

@@ -13,13 +13,13 @@ using Holdings = PerOwner<std::uint64_t>;  // bytes
 std::uint64_t total(const Holdings &holdings);
 
 // The holdings from this time to the next point.
-struct Point {
+struct TimelinePoint {
   std::int64_t at_ns = 0;
   Holdings bytes{};
 };
 
 // Points per tier. The last point is the step's end; a tier that is never used has none.
-using Timeline = PerTier<std::vector<Point>>;
+using Timeline = PerTier<std::vector<TimelinePoint>>;
 
 // The bytes that are live while each instruction runs, in the Program's order: the simulator's books, told apart by
 // owner. The largest total of a tier is therefore the largest live_bytes of a Simulation, for any spans. Padding

@@ -16,7 +16,8 @@ constexpr std::size_t kStatusBytes = sizeof(std::uint32_t);
 
 }  // namespace
 
-Updates::Updates(const Source &source, const plan::Plan &plan, const State &state, Builder &builder, Whereabouts &where)
+Updates::Updates(const LoweringInput &source, const plan::Plan &plan, const State &state, Builder &builder,
+                 Whereabouts &where)
     : source_(source),
       plan_(plan),
       state_(state),
@@ -191,13 +192,13 @@ void Updates::update_at_once(const std::vector<std::size_t> &parameters, BufferI
   Operand on_host;
   if (verdict != BufferId::none) on_host = builder_.bring({verdict, 0}, kStatusBytes, Tier::host);
   const auto status = [&](Tier place) { return place == Tier::host ? on_host : Operand{state_.status, 0}; };
-  Batches batches;
+  UpdateGroups groups;
   for (std::size_t p : parameters) {
     const std::size_t chunk = chunk_of(p);
     const Tier place = optimizer_place(chunk);
     const Operand gradient = where_.of(source_.gradients[p]);
     if (!by_pieces(chunk)) {
-      add(p, in(working(chunk), p, builder_.bring(gradient, bytes_of_gradient(p), place)), batches);
+      add(p, in(working(chunk), p, builder_.bring(gradient, bytes_of_gradient(p), place)), groups);
       continue;
     }
     Arrays whole = at_rest(p);
@@ -205,7 +206,7 @@ void Updates::update_at_once(const std::vector<std::size_t> &parameters, BufferI
     if (place == Tier::device) whole.weights.buffer = where_.of_chunk[chunk];
     update_by_pieces(p, whole, {status(place)});
   }
-  for (const auto &[key, batch] : batches) emit_update(batch, {status(key.first)});
+  for (const auto &[key, group] : groups) emit_update(group, {status(key.first)});
   for (std::size_t p : parameters)
     if (const std::size_t chunk = chunk_of(p); !by_pieces(chunk) && --left_[chunk] == 0 && !in_place(chunk))
       store_chunk(chunk, working(chunk));
@@ -227,20 +228,20 @@ Updates::Arrays Updates::in(const Working &working, std::size_t p, Operand gradi
   return arrays;
 }
 
-void Updates::add(std::size_t p, const Arrays &at, Batches &to) const {
-  Batch &batch = to[{optimizer_place(chunk_of(p)), source_.graph.value(source_.gradients[p]).type.dtype}];
-  batch.targets.push_back({.parameter = p, .bytes = bytes_of_parameter(p)});
-  batch.arrays.push_back(at);
+void Updates::add(std::size_t p, const Arrays &at, UpdateGroups &to) const {
+  UpdateGroup &group = to[{optimizer_place(chunk_of(p)), source_.graph.value(source_.gradients[p]).type.dtype}];
+  group.targets.push_back({.parameter = p, .bytes = bytes_of_parameter(p)});
+  group.arrays.push_back(at);
 }
 
-void Updates::emit_update(const Batch &batch, const std::vector<Operand> &verdict) {
-  const std::size_t first = batch.targets[0].parameter;
+void Updates::emit_update(const UpdateGroup &group, const std::vector<Operand> &verdict) {
+  const std::size_t first = group.targets[0].parameter;
   Instruction update{.kind = Kind::update,
                      .queue = optimizer_place(chunk_of(first)) == Tier::host ? Queue::host : Queue::compute,
-                     .targets = batch.targets,
+                     .targets = group.targets,
                      .element = source_.graph.value(source_.gradients[first]).type.dtype};
-  for (const Target &target : batch.targets) update.bytes += target.bytes;
-  for (const Arrays &at : batch.arrays) {
+  for (const Target &target : group.targets) update.bytes += target.bytes;
+  for (const Arrays &at : group.arrays) {
     update.inputs.push_back(at.gradient);
     update.outputs.push_back(at.weights);
     update.outputs.insert(update.outputs.end(), at.optimizer.begin(), at.optimizer.end());
@@ -268,46 +269,46 @@ Updates::Arrays Updates::at_rest(std::size_t p) const {
   return arrays;
 }
 
-Updates::Run Updates::run_of(const Piece &piece, std::uint64_t element_bytes, std::uint64_t end) const {
+Updates::ByteRange Updates::range_of(const Piece &piece, std::uint64_t element_bytes, std::uint64_t end) const {
   const std::uint64_t begin = piece.begin * element_bytes;
   return {.begin = begin, .bytes = std::min(end - begin, piece_elements(piece.parameter) * element_bytes)};
 }
 
-Updates::Run Updates::run_of_weights(const Piece &piece) const {
+Updates::ByteRange Updates::range_of_weights(const Piece &piece) const {
   const std::uint64_t end = builder_.buffer(state_.chunks[chunk_of(piece.parameter)].weights).bytes;
-  return run_of(piece, size_of(source_.graph.value(source_.graph.parameters[piece.parameter]).type.dtype), end);
+  return range_of(piece, size_of(source_.graph.value(source_.graph.parameters[piece.parameter]).type.dtype), end);
 }
 
-Updates::Run Updates::run_of_array(const Piece &piece, std::size_t which) const {
+Updates::ByteRange Updates::range_of_array(const Piece &piece, std::size_t which) const {
   const std::uint64_t end = builder_.buffer(state_.chunks[chunk_of(piece.parameter)].optimizer[which]).bytes;
-  return run_of(piece, state_.optimizer_arrays[which].element_bytes, end);
+  return range_of(piece, state_.optimizer_arrays[which].element_bytes, end);
 }
 
 // Brings the piece to the optimizer. The gradient is exactly as large as the parameter; the other arrays move with the
 // padding that ends them at rest.
 Updates::Arrays Updates::bring_piece(const Arrays &whole, const Piece &piece) {
   const Tier place = optimizer_place(chunk_of(piece.parameter));
-  const auto bring = [&](Operand at, const Run &run) {
+  const auto bring = [&](Operand at, const ByteRange &run) {
     return builder_.bring({at.buffer, at.offset + run.begin}, run.bytes, place);
   };
   const std::size_t element_bytes = size_of(source_.graph.value(source_.gradients[piece.parameter]).type.dtype);
-  const Run of_gradient = run_of(piece, element_bytes, bytes_of_gradient(piece.parameter));
+  const ByteRange of_gradient = range_of(piece, element_bytes, bytes_of_gradient(piece.parameter));
   Arrays near = {.gradient = bring(whole.gradient, of_gradient),
-                 .weights = bring(whole.weights, run_of_weights(piece))};
+                 .weights = bring(whole.weights, range_of_weights(piece))};
   for (std::size_t i = 0; i < whole.optimizer.size(); ++i)
-    near.optimizer.push_back(bring(whole.optimizer[i], run_of_array(piece, i)));
+    near.optimizer.push_back(bring(whole.optimizer[i], range_of_array(piece, i)));
   return near;
 }
 
 void Updates::store_piece(const Arrays &near, const Piece &piece, bool weights) {
   const Arrays home = at_rest(piece.parameter);
-  const auto store = [&](Operand from, Operand array, const Run &run) {
+  const auto store = [&](Operand from, Operand array, const ByteRange &run) {
     const Operand to = {array.buffer, array.offset + run.begin};
     if (from != to) builder_.store(from, to, run.bytes);
   };
-  if (weights) store(near.weights, home.weights, run_of_weights(piece));
+  if (weights) store(near.weights, home.weights, range_of_weights(piece));
   for (std::size_t i = 0; i < home.optimizer.size(); ++i)
-    store(near.optimizer[i], home.optimizer[i], run_of_array(piece, i));
+    store(near.optimizer[i], home.optimizer[i], range_of_array(piece, i));
 }
 
 // The next piece is brought while the optimizer works on one. `whole`: the places of the whole arrays. Weights that
@@ -333,7 +334,7 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
 // Updates run in forward order, so that what the next step needs first is ready first.
 void Updates::finish() {
   if (!waits_ || !source_.updates || source_.gradients.empty()) return;
-  // Finite sums may still have no mean, if no target counted in any of the step's batches.
+  // Finite sums may still have no mean, if no target counted in any of the step's micro-batches.
   if (source_.scale != ValueId::none)
     builder_.emit({.kind = Kind::check,
                    .words = {StatusWord::loss()},
@@ -373,15 +374,15 @@ void Updates::update_chunk(std::size_t chunk) {
   if (working_[chunk].weights == BufferId::none) working_[chunk] = bring_chunk(chunk);
   store_settled();
   auto gradient = working_[chunk].gradients.begin();
-  Batches small;
+  UpdateGroups small;
   for (std::size_t p : parameters) {
     if (!state_.parameters[p].trained) continue;
-    Batches alone;
+    UpdateGroups alone;
     add(p, in(working_[chunk], p, *gradient++),
         ops::goes_with_others(source_.graph.value(source_.gradients[p]).type) ? small : alone);
-    for (const auto &[key, batch] : alone) emit_update(batch, verdict(chunk));
+    for (const auto &[key, group] : alone) emit_update(group, verdict(chunk));
   }
-  for (const auto &[key, batch] : small) emit_update(batch, verdict(chunk));
+  for (const auto &[key, group] : small) emit_update(group, verdict(chunk));
   if (!in_place(chunk)) unstored_ = {chunk};
   if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
 }

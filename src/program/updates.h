@@ -25,7 +25,8 @@ struct Whereabouts {
 // of that and only calls in at each item.
 class Updates {
  public:
-  Updates(const Source &source, const plan::Plan &plan, const State &state, Builder &builder, Whereabouts &where);
+  Updates(const LoweringInput &source, const plan::Plan &plan, const State &state, Builder &builder,
+          Whereabouts &where);
 
   // Works out after which item each gradient is complete.
   void schedule(const Sequence &sequence);
@@ -87,7 +88,7 @@ class Updates {
     std::uint64_t begin;
   };
   // The bytes of a piece in one of the arrays.
-  struct Run {
+  struct ByteRange {
     std::uint64_t begin, bytes;
   };
 
@@ -96,9 +97,10 @@ class Updates {
   bool by_pieces(std::size_t chunk) const;
   std::uint64_t elements_of(std::size_t parameter) const;
   std::uint64_t piece_elements(std::size_t parameter) const;
-  Run run_of(const Piece &piece, std::uint64_t element_bytes, std::uint64_t end) const;  // `end`: of the array, bytes
-  Run run_of_weights(const Piece &piece) const;
-  Run run_of_array(const Piece &piece, std::size_t which) const;  // of the optimizer's
+  ByteRange range_of(const Piece &piece, std::uint64_t element_bytes,
+                     std::uint64_t end) const;  // `end`: of the array, bytes
+  ByteRange range_of_weights(const Piece &piece) const;
+  ByteRange range_of_array(const Piece &piece, std::size_t which) const;  // of the optimizer's
   Arrays at_rest(std::size_t parameter) const;
   Arrays bring_piece(const Arrays &whole, const Piece &piece);
   void store_piece(const Arrays &near, const Piece &piece, bool weights);
@@ -107,28 +109,28 @@ class Updates {
   Working bring_chunk(std::size_t chunk);
   void store_chunk(std::size_t chunk, const Working &working);
   // Parameters that one update changes, with their arrays where the optimizer runs.
-  struct Batch {
+  struct UpdateGroup {
     std::vector<Target> targets;
     std::vector<Arrays> arrays;
   };
-  // One batch for each update: the optimizer in one place, gradients of one type.
-  using Batches = std::map<std::pair<Tier, DType>, Batch>;
+  // One group for each update: the optimizer in one place, gradients of one type.
+  using UpdateGroups = std::map<std::pair<Tier, DType>, UpdateGroup>;
 
   // The parameters' gradients are complete after the same item.
   void complete(const std::vector<std::size_t> &parameters);
   BufferId check(const std::vector<std::size_t> &parameters);
   void update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict);
   Working working(std::size_t chunk) const;
-  void add(std::size_t parameter, const Arrays &at, Batches &to) const;
+  void add(std::size_t parameter, const Arrays &at, UpdateGroups &to) const;
   // `verdict`: the status, and the scale if there is one.
-  void emit_update(const Batch &batch, const std::vector<Operand> &verdict);
+  void emit_update(const UpdateGroup &group, const std::vector<Operand> &verdict);
   Arrays in(const Working &working, std::size_t parameter, Operand gradient) const;
   void keep(std::size_t parameter);
   std::vector<Operand> verdict(std::size_t chunk) const;  // on all gradients
   void update_chunk(std::size_t chunk);
   void store_settled();
 
-  const Source &source_;
+  const LoweringInput &source_;
   const plan::Plan &plan_;
   const State &state_;
   Builder &builder_;

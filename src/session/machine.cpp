@@ -14,7 +14,7 @@ namespace {
 PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
   PerQueue<bool> own{};
   // An asynchronous device runs its own queues, but not the host's.
-  const bool all = !device.asynchronous && (draft.settings.trials.workers || !device.shares_cores);
+  const bool all = !device.asynchronous && (draft.settings.test_modes.workers || !device.shares_cores);
   draft.programs.each([&](const program::Program &program) {
     for (const program::Instruction &instruction : program.instructions)
       if (const Queue queue = instruction.queue;
@@ -43,7 +43,7 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
       parameters_(std::make_unique<Parameters>(draft_, *store_)),
       workers_(std::make_unique<run::QueueWorkers>(own_workers(draft_, device_->info()))) {
   declare_disk();
-  make_executors({.delays = settings.trials.delays, .poison = settings.trials.poison});
+  make_executors({.delays = settings.test_modes.delays, .poison = settings.test_modes.poison});
   if (device_->info().asynchronous) warm_up();
   for (std::size_t v = 0; v < draft_.variants.size(); ++v) fill_values(v);
   parameters_->fill(device().threads, device().shares_memory);

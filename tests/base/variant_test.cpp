@@ -16,12 +16,12 @@ struct Fragile {
   Fragile &operator=(Fragile &&) noexcept = default;
 };
 
-using Tried = Variant<bool, long, double, std::string, std::vector<int>, Fragile>;
+using TestVariant = Variant<bool, long, double, std::string, std::vector<int>, Fragile>;
 
 TEST(Variant, SurvivesAnAlternativeThatThrowsWhenItIsCopied) {
-  const Tried fragile{Fragile()};
-  EXPECT_THROW(const Tried copy(fragile), int);
-  Tried other = std::string("a text too long for the object itself to hold it");
+  const TestVariant fragile{Fragile()};
+  EXPECT_THROW(const TestVariant copy(fragile), int);
+  TestVariant other = std::string("a text too long for the object itself to hold it");
   EXPECT_THROW(other = fragile, int);
   EXPECT_EQ(std::get<std::string>(other), "a text too long for the object itself to hold it");
   const Fragile alone;
@@ -30,12 +30,12 @@ TEST(Variant, SurvivesAnAlternativeThatThrowsWhenItIsCopied) {
 }
 
 TEST(Variant, IsCopiedAndMoved) {
-  const Tried text = "text", list = std::vector<int>{1, 2};
-  Tried copy = list;
+  const TestVariant text = "text", list = std::vector<int>{1, 2};
+  TestVariant copy = list;
   EXPECT_EQ(std::get<std::vector<int>>(copy).size(), 2u);
   copy = text;
   EXPECT_EQ(std::get<std::string>(copy), "text");
-  const Tried moved = std::move(copy);
+  const TestVariant moved = std::move(copy);
   EXPECT_EQ(std::get<std::string>(moved), "text");
 }
 

@@ -9,8 +9,8 @@
 #include "grad/training.h"
 #include "passes/canonical/canonical.h"
 #include "passes/passes.h"
-#include "plans/draw.h"
 #include "program/program.h"
+#include "random_plans/draw.h"
 
 namespace protrain::test {
 
@@ -77,11 +77,11 @@ double distance(const std::vector<double> &a, const std::vector<double> &b) {
 void lower(const Training &training, KernelRun &kernels, std::uint64_t seed) {
   Draw draw(static_cast<std::uint32_t>(seed));
   const plan::Plan plan = draw.plan(training.graph);
-  const program::Source source = {.graph = training.graph,
-                                  .loss = training.loss,
-                                  .norm = training.norm,
-                                  .gradients = training.gradients,
-                                  .squared_norms = training.squared_norms};
+  const program::LoweringInput source = {.graph = training.graph,
+                                         .loss = training.loss,
+                                         .norm = training.norm,
+                                         .gradients = training.gradients,
+                                         .squared_norms = training.squared_norms};
   const program::StateRequest request = {.optimizer = program::optimizer_arrays(DType::f32, 2),
                                          .kept = std::vector<bool>(training.graph.parameters.size(), false)};
   const program::State state = program::lay_out_state({source}, plan, request);
@@ -251,7 +251,7 @@ class Check {
 
   const Recipe recipe_;
   KernelRun &kernels_;
-  const Composed wide_, narrow_;
+  const Composition wide_, narrow_;
   const Reference forward_;
   const Training training_;
   const Reference backward_;

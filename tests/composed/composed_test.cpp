@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 
+#include "asked.h"
 #include "composed/check.h"
 
 namespace protrain::test::composed_test {
@@ -16,14 +17,9 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kModels = 1000;
 #else
-constexpr std::uint64_t kModels = 10'000;
+constexpr std::uint64_t kModels = 3000;
 #endif
 constexpr int kMostFailures = 5;
-
-std::uint64_t setting(const char *name, std::uint64_t fallback) {
-  const char *text = std::getenv(name);
-  return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
-}
 
 // Every tenth model has axes without elements.
 Recipe recipe_of(std::uint64_t seed) { return {.seed = seed, .skipped = {}, .empty_axes = seed % 10 == 0}; }
@@ -54,7 +50,7 @@ class CrashNote {
 };
 
 TEST(ComposedModels, HaveTheGradientsOfTheReferenceAndOfFiniteDifferences) {
-  const std::uint64_t first = setting("PROTRAIN_COMPOSED_SEED", 1), count = setting("PROTRAIN_COMPOSED", kModels);
+  const std::uint64_t first = asked("PROTRAIN_COMPOSED_SEED", 1), count = asked("PROTRAIN_COMPOSED", kModels);
   KernelRun kernels;
   CrashNote note;
   std::map<Verdict::Kind, std::uint64_t> verdicts;

@@ -33,7 +33,7 @@ const std::vector<Composer::Step> &Composer::steps() {
   return all;
 }
 
-Composed Composer::compose() {
+Composition Composer::compose() {
   dice_ = Dice(mixed(recipe_.seed, 0));
   made_.steps = static_cast<int>(dice_.between(1, dice_.chance(0.3) ? 14 : 7));
   for (int i = static_cast<int>(dice_.between(1, 2)); i > 0; --i) {

@@ -26,7 +26,7 @@ struct Recipe {
   bool empty_axes = false;     // some axes have no elements
 };
 
-struct Composed {
+struct Composition {
   graph::Graph
       graph;  // file operators, typed; axes and shapes are attributes here, though a file may have them as inputs
   ValueId loss = ValueId::none;
@@ -38,7 +38,7 @@ class Composer {
  public:
   Composer(const Recipe &recipe, DType floats);
 
-  Composed compose();
+  Composition compose();
 
  private:
   using Step = void (Composer::*)();
@@ -117,7 +117,7 @@ class Composer {
   const Recipe recipe_;
   const DType floats_;
   Dice dice_;
-  Composed made_;
+  Composition made_;
   std::vector<ValueId> pool_;  // float values
 };
 

@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "errors.h"
-#include "plans/random_plan.h"
+#include "random_plans/random_plan.h"
 
 namespace protrain::draft::budget_test {
 namespace {

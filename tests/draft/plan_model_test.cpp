@@ -7,7 +7,7 @@
 #include "draft/explain.h"
 #include "draft/plan_model.h"
 #include "errors.h"
-#include "plans/random_plan.h"
+#include "random_plans/random_plan.h"
 #include "session/session.h"
 
 namespace protrain::draft::plan_model_test {

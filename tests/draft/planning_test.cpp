@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "errors.h"
-#include "plans/random_plan.h"
+#include "random_plans/random_plan.h"
 #include "session/session.h"
 
 namespace protrain::draft::planning_test {

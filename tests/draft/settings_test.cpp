@@ -31,7 +31,7 @@ TEST(Settings, OfNoOptionsAreTheDefaultsOfTheTable) {
   EXPECT_EQ(none.learning_rate, 0.001);
   EXPECT_EQ(none.clip_norm, 0);
   EXPECT_EQ(none.on_nonfinite, NonfinitePolicy::stop);
-  EXPECT_FALSE(none.trials.workers || none.trials.delays || none.trials.poison);
+  EXPECT_FALSE(none.test_modes.workers || none.test_modes.delays || none.test_modes.poison);
 }
 
 TEST(Settings, HoldWhatIsSet) {
@@ -51,7 +51,7 @@ TEST(Settings, HoldWhatIsSet) {
   EXPECT_EQ(some.optimizer.weight_decay, 0) << "what people expect of sgd";
   EXPECT_EQ(some.on_nonfinite, NonfinitePolicy::rollback);
   EXPECT_EQ(some.tie, (std::vector<std::string>{"a|b", "c|d"}));
-  EXPECT_TRUE(some.trials.workers && some.trials.poison && !some.trials.delays);
+  EXPECT_TRUE(some.test_modes.workers && some.test_modes.poison && !some.test_modes.delays);
 }
 
 TEST(Settings, BindEachDimOnceAndEachShapeAsAWhole) {

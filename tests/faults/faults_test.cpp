@@ -3,7 +3,7 @@
 //   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places that make calls
 //   PROTRAIN_FAULTS=sites    each place, distinguished by its call stack, once: in the first model that has it
 //   PROTRAIN_FAULTS=N        N places of each part, for each kind
-//   PROTRAIN_FAULTS_PARTS=plan,save  PROTRAIN_FAULTS_KINDS=file    these alone
+//   PROTRAIN_FAULTS_PARTS=plan,save  PROTRAIN_FAULTS_KINDS=file  PROTRAIN_FAULTS_MODES=on    these alone
 //   PROTRAIN_FAULTS_SHOW=1   call stacks of faults, signals and of what is left, on stderr
 //   PROTRAIN_FAULT=gpt2/create/memory/once/123    one run, in this process, with call stacks
 #include <execinfo.h>
@@ -182,7 +182,9 @@ class Faults : public testing::TestWithParam<Model> {
         << plain.descriptors << " descriptors, " << plain.threads << " threads";
     const std::vector<std::uint64_t> chosen = choose(part, kind, plain.calls, sites_.get(), sample);
     if (comes_before_those_asked_for()) return;
+    const char *modes = std::getenv("PROTRAIN_FAULTS_MODES");
     for (const bool from_then_on : {false, true}) {
+      if (modes != nullptr && std::string(modes).find(from_then_on ? "on" : "once") == std::string::npos) continue;
       Tally tally;
       for (const std::uint64_t n : chosen) {
         const int status = run_apart(part, {kind, n, from_then_on}, nullptr);
@@ -243,7 +245,7 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
     for (const Kind kind : {Kind::memory, Kind::file, Kind::thread}) {
       if (kinds != nullptr && std::string(kinds).find(kKindNames[static_cast<int>(kind)]) == std::string::npos)
         continue;
-      try_all(part, kind, 8);
+      try_all(part, kind, 2);
     }
   }
 }

@@ -7,7 +7,7 @@
 #include "fuzz/differentiate.h"
 #include "measure/measure.h"
 #include "onnx_import/mutation.h"
-#include "operators/case.h"
+#include "onnx_nodes/case.h"
 #include "ops/op.h"
 #include "session/session.h"
 

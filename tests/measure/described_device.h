@@ -98,7 +98,7 @@ class DescribedDevice final : public backend::Device {
     if (failure != Code::ok) fail(failure, "described", "the launch fails");
     for (const auto &operands : {launch.inputs, launch.outputs})
       for (const void *operand : operands) EXPECT_TRUE(operand == nullptr || holds(operand, 0));
-    const auto &timed = static_cast<Timed &>(kernel);
+    const auto &timed = static_cast<TimedKernel &>(kernel);
     at(queue) += machine_.launch_seconds + timed.on_device * timed.variants.at(static_cast<std::size_t>(timed.variant));
   }
   void copy(Queue queue, const backend::Copy &copy) override {
@@ -114,22 +114,22 @@ class DescribedDevice final : public backend::Device {
   void launch_alone(backend::Kernel &kernel, const backend::Launch &launch) override {
     for (const auto &operands : {launch.inputs, launch.outputs})
       for (const void *operand : operands) EXPECT_FALSE(holds(operand, 0));
-    now_ += static_cast<Timed &>(kernel).on_host;
+    now_ += static_cast<TimedKernel &>(kernel).on_host;
   }
   void copy_alone(const backend::Copy &) override {}
   std::uint64_t pin(void *host, std::uint64_t bytes) override { return pinned_.insert(host).second ? bytes : 0; }
   void unpin(void *host) override { EXPECT_EQ(pinned_.erase(host), 1u); }
 
  private:
-  struct Timed final : backend::Kernel {
+  struct TimedKernel final : backend::Kernel {
     double on_device = 0, on_host = 0;
     std::vector<double> variants = {1};
     int variant = 0;
     int variant_count() const override { return static_cast<int>(variants.size()); }
     void use_variant(int number) override { variant = number; }
   };
-  static std::unique_ptr<Timed> timed(double on_device, double on_host = 0) {
-    auto kernel = std::make_unique<Timed>();
+  static std::unique_ptr<TimedKernel> timed(double on_device, double on_host = 0) {
+    auto kernel = std::make_unique<TimedKernel>();
     kernel->on_device = on_device;
     kernel->on_host = on_host;
     return kernel;

@@ -9,7 +9,7 @@
 #include "errors.h"
 #include "measure/described_device.h"
 #include "ops/op.h"
-#include "plans/bench.h"
+#include "random_plans/bench.h"
 
 namespace protrain::measure::measure_test {
 namespace {

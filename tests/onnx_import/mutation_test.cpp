@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
+#include "asked.h"
 #include "base/error.h"
 #include "fixtures.h"
 #include "grad/training.h"
@@ -37,11 +37,6 @@ bool trains(const Scratch &scratch, const std::string &bytes) {
   }
 }
 
-int mutations() {
-  const char *more = std::getenv("PROTRAIN_MUTATIONS");
-  return more != nullptr ? std::atoi(more) : 60;
-}
-
 class Mutated : public testing::TestWithParam<const char *> {};
 
 TEST_P(Mutated, ModelsAreSurvived) {
@@ -49,13 +44,15 @@ TEST_P(Mutated, ModelsAreSurvived) {
   std::ostringstream model;
   model << std::ifstream(fixture(std::string(GetParam()) + ".onnx"), std::ios::binary).rdbuf();
   ASSERT_TRUE(trains(scratch, model.str()));
-  int trained = 0;
-  for (int seed = 0; seed < mutations() && !HasFailure(); ++seed) {
+  const std::uint64_t mutations = asked("PROTRAIN_MUTATIONS", 60);
+  std::uint64_t trained = 0;
+  for (std::uint64_t seed = 0; seed < mutations && !HasFailure(); ++seed) {
     const std::string bytes = Mutation(static_cast<std::uint32_t>(seed)).of(model.str());
     trained += trains(scratch, bytes) ? 1 : 0;
     if (HasFailure()) scratch.put("failed.onnx", bytes);
   }
-  std::printf("[ figures  ] %d of %d mutations still train\n", trained, mutations());
+  std::printf("[ figures  ] %llu of %llu mutations still train\n", static_cast<unsigned long long>(trained),
+              static_cast<unsigned long long>(mutations));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Mutated,

@@ -16,7 +16,7 @@ namespace protrain::test::parameters_test {
 
 namespace {
 
-struct FoundParameters {
+struct ParameterSearch {
   Graph graph;
   std::vector<passes::Finding> findings;
   std::vector<std::string> loaded;
@@ -31,9 +31,9 @@ struct FoundParameters {
 
 using Values = std::map<std::string, Array>;
 
-FoundParameters find(Graph graph, const passes::Choices &choices = {}, const Values &values = {},
+ParameterSearch find(Graph graph, const passes::Choices &choices = {}, const Values &values = {},
                      const passes::FileFacts &facts = {}) {
-  FoundParameters found{std::move(graph), {}, {}};
+  ParameterSearch found{std::move(graph), {}, {}};
   passes::fold(found.graph);
   const auto load = [&](const std::string &name) {
     found.loaded.push_back(name);
@@ -69,7 +69,7 @@ TEST(Parameters, StandWhereWeightsStand) {
   x = b.add("Mul", {x, b.add("Add", {b.number(1), b.initializer("gain", {6})})});
   const ValueId token = b.add("Expand", {b.initializer("token", {1, 1, 6})}, {{"shape", Integers{2, 1, 6}}});
   b.graph.outputs = {b.add("Concat", {token, x}, {{"axis", std::int64_t{1}}})};
-  const FoundParameters found = find(b.graph);
+  const ParameterSearch found = find(b.graph);
   EXPECT_EQ(found.parameters(), (Names{"table", "positions", "scale", "bias", "linear", "gain", "token"}));
   EXPECT_EQ(found.graph.parameters.size(), 7u);
   EXPECT_EQ(found.graph.value(found.graph.parameters[0]).name, "table");
@@ -108,7 +108,7 @@ TEST(Parameters, MasksFrequenciesAndScalarsAreConstants) {
   const ValueId slopes = b.add("Add", {scores, b.add("Mul", {b.initializer("slopes", {4, 1, 1}), positions})});
   const ValueId masked = b.add("Add", {slopes, b.slice(b.initializer("mask", {1, 1, 9, 3}), 2, 0, 3)});
   b.graph.outputs = {b.add("Softmax", {masked}, {{"axis", std::int64_t{-1}}})};
-  const FoundParameters found = find(b.graph);
+  const ParameterSearch found = find(b.graph);
   EXPECT_EQ(found.parameters(), Names{});
   const std::set<std::string> loaded(found.loaded.begin(), found.loaded.end());
   EXPECT_EQ(loaded, (std::set<std::string>{"inverse_frequencies", "scalar", "slopes", "mask"}));
@@ -146,7 +146,7 @@ TEST(Parameters, UnreadInitializersAreNotLoaded) {
   HandBuilt b;
   b.initializer("unread", {100});
   b.graph.outputs = {b.add("Exp", {b.input("x", {2})})};
-  const FoundParameters found = find(b.graph);
+  const ParameterSearch found = find(b.graph);
   EXPECT_TRUE(found.loaded.empty());
   EXPECT_EQ(found.findings.at(0).reason, "is read by nothing");
 }
@@ -155,7 +155,7 @@ TEST(Parameters, ChoicesOverruleTheRules) {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("layer.weight", {4, 4})});
   b.graph.outputs = {b.add("Mul", {x, b.initializer("layer.scale", {})})};
-  const FoundParameters found = find(b.graph, {.trainable = {"*.scale"}, .frozen = {"layer.w*"}});
+  const ParameterSearch found = find(b.graph, {.trainable = {"*.scale"}, .frozen = {"layer.w*"}});
   EXPECT_EQ(found.parameters(), (Names{"layer.weight", "layer.scale"}));
   EXPECT_TRUE(found.findings[0].frozen);
   EXPECT_TRUE(found.graph.value(found.graph.find("layer.weight")).frozen);
@@ -172,7 +172,7 @@ TEST(Parameters, AHeadThatEqualsTheTableTransposedIsTheTable) {
   for (std::size_t i = 0; i < 9; ++i)
     for (std::size_t j = 0; j < 4; ++j) transposed[j * 9 + i] = table.doubles()[i * 4 + j];
   const Array equal = Array::from_doubles({DType::f64, {4, 9}}, transposed);
-  const FoundParameters tied = find(b.graph, {}, {{"table", table}, {"head", equal}});
+  const ParameterSearch tied = find(b.graph, {}, {{"table", table}, {"head", equal}});
   EXPECT_EQ(tied.parameters(), Names{"table"});
   EXPECT_EQ(tied.findings[1].tied_to, "table");
 
@@ -191,7 +191,7 @@ TEST(Parameters, TiesMakeOneOfSeveral) {
   const ValueId x = b.add("Gather", {b.initializer("table", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
   const ValueId y = b.add("Gather", {b.initializer("decoder.table", {9, 4}), ids}, {{"axis", std::int64_t{0}}});
   b.graph.outputs = {b.add("MatMul", {b.add("Add", {x, y}), b.initializer("head", {4, 9})})};
-  const FoundParameters tied = find(b.graph, {.ties = {"*table|head"}});
+  const ParameterSearch tied = find(b.graph, {.ties = {"*table|head"}});
   EXPECT_EQ(tied.parameters(), Names{"table"});
   EXPECT_EQ(tied.findings[1].tied_to, "table");
   EXPECT_FALSE(tied.findings[1].transposed);

@@ -16,9 +16,10 @@ constexpr double kOutside = 2 * Layers::kHead;
 constexpr double kSlack = 5e-3;  // relative; the closed form may favour plans that move less by this much
 
 // A model of three layers, one chunk each.
-class Priced {
+class PricedModel {
  public:
-  explicit Priced(const Choice &base = {}, const std::function<void(profile::Profile &, Terms &)> &change = nullptr)
+  explicit PricedModel(const Choice &base = {},
+                       const std::function<void(profile::Profile &, Terms &)> &change = nullptr)
       : layers_(3), machine_(layers_.machine()) {
     if (change) change(machine_, layers_.terms);
     durations_.emplace(machine_, layers_.graph, layers_.terms.optimizer);
@@ -50,7 +51,7 @@ void expect_seconds(double actual, double expected) { EXPECT_NEAR(actual, expect
 const auto kSlowUpload = [](profile::Profile &machine, Terms &) { machine.upload = Layers::kWeight / 8.0; };
 
 TEST(Chunking, GivesEachChunkTheSecondsOfTheBlocksWhoseWeightsItHolds) {
-  const Priced priced;
+  const PricedModel priced;
   ASSERT_EQ(priced.chunking->chunks.size(), 3u);
   for (const Chunking::Weight &chunk : priced.chunking->chunks) {
     EXPECT_EQ(chunk.weights, 4096u);
@@ -66,7 +67,7 @@ TEST(Chunking, GivesEachChunkTheSecondsOfTheBlocksWhoseWeightsItHolds) {
 }
 
 TEST(Chunking, OfWhatIsFrozenHasNoStateNoGradientAndNoUpdate) {
-  const Priced priced({}, [](profile::Profile &, Terms &terms) { terms.trained[1] = false; });
+  const PricedModel priced({}, [](profile::Profile &, Terms &terms) { terms.trained[1] = false; });
   const Chunking::Weight &frozen = priced.chunking->chunks[1];
   EXPECT_EQ(frozen.weights, 4096u);
   EXPECT_EQ(frozen.state + frozen.gradient, 0u);
@@ -75,19 +76,19 @@ TEST(Chunking, OfWhatIsFrozenHasNoStateNoGradientAndNoUpdate) {
 
 TEST(CostModel, CountsComputeAndTheDevicesOptimizerWhereAllPersists) {
   // Updates are part of backward here: 3 x 3 + 3 x (5 + 0.5).
-  expect_seconds(Priced().seconds(3, 0, 0), kOutside + 25.5);
+  expect_seconds(PricedModel().seconds(3, 0, 0), kOutside + 25.5);
 }
 
 TEST(CostModel, HidesTransfersBehindComputeInForward) {
   // Eq. 3: nothing hides the first fetch (1); each other fetch runs beside the 3 s of the chunk before it; the last
   // chunk's own 3 s follow. Eq. 5: every chunk is still there, and 5 s hide the 2 s of a gradient.
-  expect_seconds(Priced().seconds(0, 3, 3), kOutside + (1 + 3 + 3 + 3) + 15);
+  expect_seconds(PricedModel().seconds(0, 3, 3), kOutside + (1 + 3 + 3 + 3) + 15);
 }
 
 TEST(CostModel, CountsTransfersThatComputeCannotHide) {
   // A fetch takes 8 s, so eq. 3 is 8 + 8 + 8 + 3. In eq. 5 three buffers need no fetch; two need only the first
   // chunk's, beside the backward of the second.
-  const Priced priced({}, kSlowUpload);
+  const PricedModel priced({}, kSlowUpload);
   expect_seconds(priced.seconds(0, 3, 3), kOutside + 27 + 15);
   expect_seconds(priced.seconds(0, 3, 2), kOutside + 27 + 5 + 8 + 5);
 }
@@ -95,20 +96,20 @@ TEST(CostModel, CountsTransfersThatComputeCannotHide) {
 TEST(CostModel, FetchesNothingThatPersists) {
   // Chunk 0 stays, with its update in its own backward. Chunks 1 and 2 have one buffer more than they need, so nothing
   // comes twice.
-  const Priced priced({}, kSlowUpload);
+  const PricedModel priced({}, kSlowUpload);
   expect_seconds(priced.seconds(1, 2, 2), kOutside + (0 + 8 + 8 + 3) + (5.5 + 5 + 5));
 }
 
 TEST(CostModel, WaitsForTheHostsOptimizerWhereItIsSlower) {
   // The host takes 3 x 20 s, forward and backward 25 s. Backward hides less than one update, so two are deferred.
-  const Priced priced({}, [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 20; });
+  const PricedModel priced({}, [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 20; });
   expect_seconds(priced.seconds(0, 3, 3), kOutside + 60);
   EXPECT_EQ(priced.model->estimate(0, 3, 3).n_deferred, 2);
 }
 
 TEST(CostModel, HidesTheHostsOptimizerBehindBackwardAloneWhereNoUpdateCanBeDeferred) {
   // Eq. 2: 60 s against 15 of backward.
-  const Priced priced({}, [](profile::Profile &machine, Terms &terms) {
+  const PricedModel priced({}, [](profile::Profile &machine, Terms &terms) {
     machine.host_optimizer /= 20;
     terms.accumulates = true;
   });
@@ -119,7 +120,8 @@ TEST(CostModel, HidesTheHostsOptimizerBehindBackwardAloneWhereNoUpdateCanBeDefer
 TEST(CostModel, HidesNothingWithOneBuffer) {
   // Forward and backward fetch each chunk while nothing is computed: six fetches in addition to compute.
   for (const double upload : {1.0, 1 / 8.0}) {
-    const Priced priced({}, [&](profile::Profile &machine, Terms &) { machine.upload = upload * Layers::kWeight; });
+    const PricedModel priced({},
+                             [&](profile::Profile &machine, Terms &) { machine.upload = upload * Layers::kWeight; });
     EXPECT_GE(priced.seconds(0, 3, 1), kOutside + 9 + 15 + 6 / upload);
     EXPECT_GT(priced.seconds(0, 3, 1), priced.seconds(0, 3, 2));
   }
@@ -127,29 +129,29 @@ TEST(CostModel, HidesNothingWithOneBuffer) {
 
 TEST(CostModel, ComputesForwardAgainInTheBackwardOfBlocksThatRecompute) {
   for (int again = 0; again <= 3; ++again)
-    expect_seconds(Priced({.n_checkpoint = again}).seconds(3, 0, 0), kOutside + 25.5 + 3 * again);
+    expect_seconds(PricedModel({.n_checkpoint = again}).seconds(3, 0, 0), kOutside + 25.5 + 3 * again);
 }
 
 TEST(CostModel, MovesStateWhereTheDeviceUpdatesWhatTheHostHolds) {
   // Two moments go up in 2 s. Weight and moments go down in 6 s, longer than a layer's backward of 5.5 s.
-  expect_seconds(Priced({.n_device_update = -1}).seconds(0, 3, 3), kOutside + 10 + 3 * 6);
+  expect_seconds(PricedModel({.n_device_update = -1}).seconds(0, 3, 3), kOutside + 10 + 3 * 6);
 }
 
 TEST(CostModel, SharesTheUpdatesBetweenHostAndDevice) {
   // A host at a fifteenth of its rate takes 15 s a chunk. With one of three chunks on the device it takes 30 s; with
   // two 15 s, less than backward.
   const auto slow = [](profile::Profile &machine, Terms &) { machine.host_optimizer /= 15; };
-  expect_seconds(Priced({.n_device_update = 0}, slow).seconds(0, 3, 3), kOutside + 45);
-  expect_seconds(Priced({.n_device_update = 1}, slow).seconds(0, 3, 3), kOutside + 30);
-  const double most = Priced({.n_device_update = 2}, slow).seconds(0, 3, 3);
+  expect_seconds(PricedModel({.n_device_update = 0}, slow).seconds(0, 3, 3), kOutside + 45);
+  expect_seconds(PricedModel({.n_device_update = 1}, slow).seconds(0, 3, 3), kOutside + 30);
+  const double most = PricedModel({.n_device_update = 2}, slow).seconds(0, 3, 3);
   EXPECT_LT(most, kOutside + 30);
-  EXPECT_LT(most, Priced({.n_device_update = -1}, slow).seconds(0, 3, 3));
+  EXPECT_LT(most, PricedModel({.n_device_update = -1}, slow).seconds(0, 3, 3));
 }
 
 TEST(CostModel, BringsWhatRestsOnDiskThroughIt) {
   // A chunk is read in 4 s for forward. For the host's update, weight and moments are read in 12 s and written in 24 s.
-  EXPECT_GE(Priced().seconds(0, 0, 3), 3 * (4 + 12 + 24));
-  EXPECT_GT(Priced().seconds(0, 0, 3), Priced().seconds(0, 3, 3));
+  EXPECT_GE(PricedModel().seconds(0, 0, 3), 3 * (4 + 12 + 24));
+  EXPECT_GT(PricedModel().seconds(0, 0, 3), PricedModel().seconds(0, 3, 3));
 }
 
 TEST(CostModel, RunsEverythingButTheDiskInTurnWhereCoresAreShared) {
@@ -157,10 +159,10 @@ TEST(CostModel, RunsEverythingButTheDiskInTurnWhereCoresAreShared) {
     machine.shares_cores = machine.shares_memory = terms.shared_memory = true;
   };
   // Memory is shared, so nothing moves either: compute and the optimizer remain.
-  expect_seconds(Priced({.n_device_update = -1}, shared).seconds(3, 0, 0), kOutside + 25.5);
+  expect_seconds(PricedModel({.n_device_update = -1}, shared).seconds(3, 0, 0), kOutside + 25.5);
   const auto apart = [](profile::Profile &machine, Terms &) { machine.shares_cores = true; };
   // Everything runs in compute's place: fetch 1 s each, gradient down 2 s, update 1 s: 9 + 3 and 3 x (5 + 2 + 1).
-  expect_seconds(Priced({}, apart).seconds(0, 3, 3), kOutside + 12 + 24);
+  expect_seconds(PricedModel({}, apart).seconds(0, 3, 3), kOutside + 12 + 24);
 }
 
 struct Shape3 {
@@ -182,8 +184,8 @@ TEST(CostModel, IsNeverFasterWithTheBarrierThanWithoutIt) {
       const auto change = [&](profile::Profile &machine, Terms &terms) {
         machine.shares_memory = machine.shares_cores = terms.shared_memory = shared;
       };
-      const Priced overlap({.n_device_update = on_device}, change);
-      const Priced barrier({.n_device_update = on_device, .order = OptimizerOrder::barrier}, change);
+      const PricedModel overlap({.n_device_update = on_device}, change);
+      const PricedModel barrier({.n_device_update = on_device, .order = OptimizerOrder::barrier}, change);
       for (const auto &[persist, host, buffers] : all_shapes()) {
         if (shared && host > 0) continue;
         EXPECT_GE(barrier.seconds(persist, host, buffers), overlap.seconds(persist, host, buffers) - 1e-9)
@@ -193,7 +195,7 @@ TEST(CostModel, IsNeverFasterWithTheBarrierThanWithoutIt) {
 }
 
 TEST(CostModel, NeverRisesWithWhatPersistsOrIsBufferedWhereTransfersBind) {
-  const Priced priced({}, kSlowUpload);
+  const PricedModel priced({}, kSlowUpload);
   for (std::size_t persist = 0; persist < 3; ++persist)
     for (std::size_t buffers = 1; persist + buffers < 3; ++buffers) {
       EXPECT_LE(priced.seconds(persist + 1, 2 - persist, buffers), priced.seconds(persist, 3 - persist, buffers));
@@ -203,7 +205,7 @@ TEST(CostModel, NeverRisesWithWhatPersistsOrIsBufferedWhereTransfersBind) {
 }
 
 TEST(CostModel, IsNeverFasterOnDiskThanOnTheHost) {
-  const Priced priced;
+  const PricedModel priced;
   for (const auto &[persist, host, buffers] : all_shapes())
     if (host > 0) {
       EXPECT_LE(priced.seconds(persist, host, buffers), priced.seconds(persist, host - 1, buffers));
@@ -214,27 +216,27 @@ TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
   // Eq. 8 to 11. The last layer's backward holds what three layers save and pass on, and its own transients.
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream), transient = Layers::kWeight + Layers::kStream;
   const std::uint64_t state = 3 * Layers::kWeight;  // of one chunk, weights included
-  EXPECT_EQ(Priced().bytes(3, 0, 0), (Bytes{kept + transient + 3 * state, 0, 0}));
+  EXPECT_EQ(PricedModel().bytes(3, 0, 0), (Bytes{kept + transient + 3 * state, 0, 0}));
   // The device also holds a gradient on its way to the host, and two buffers.
-  EXPECT_EQ(Priced().bytes(1, 2, 2),
+  EXPECT_EQ(PricedModel().bytes(1, 2, 2),
             (Bytes{kept + transient + state + Layers::kWeight + 2 * Layers::kWeight, 2 * state, 0}));
-  EXPECT_EQ(Priced().bytes(1, 1, 2)[Tier::host], state);
-  EXPECT_EQ(Priced().bytes(1, 1, 2)[Tier::disk], state);
+  EXPECT_EQ(PricedModel().bytes(1, 1, 2)[Tier::host], state);
+  EXPECT_EQ(PricedModel().bytes(1, 1, 2)[Tier::disk], state);
   // The device's optimizer adds moments there.
-  EXPECT_EQ(Priced({.n_device_update = -1}).bytes(1, 2, 2)[Tier::device],
-            Priced().bytes(1, 2, 2)[Tier::device] + 2 * Layers::kWeight);
+  EXPECT_EQ(PricedModel({.n_device_update = -1}).bytes(1, 2, 2)[Tier::device],
+            PricedModel().bytes(1, 2, 2)[Tier::device] + 2 * Layers::kWeight);
   // In barrier order gradients rest with their chunk.
-  EXPECT_EQ(Priced({.order = OptimizerOrder::barrier}).bytes(1, 2, 2)[Tier::host], 2 * (state + Layers::kWeight));
+  EXPECT_EQ(PricedModel({.order = OptimizerOrder::barrier}).bytes(1, 2, 2)[Tier::host], 2 * (state + Layers::kWeight));
 }
 
 TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream);
-  const std::uint64_t all = Priced().bytes(3, 0, 0)[Tier::device];
+  const std::uint64_t all = PricedModel().bytes(3, 0, 0)[Tier::device];
   // The last block's own values are back in its backward, and so are the streams between blocks.
-  EXPECT_EQ(Priced({.n_checkpoint = 2}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
-  EXPECT_EQ(Priced({.n_checkpoint = 3}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
+  EXPECT_EQ(PricedModel({.n_checkpoint = 2}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
+  EXPECT_EQ(PricedModel({.n_checkpoint = 3}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
   // Swapped values go to the host. The second block's are back while the third is in backward.
-  EXPECT_EQ(Priced({.n_swap = 2}).bytes(3, 0, 0), (Bytes{all - Layers::kInner, 2 * Layers::kInner, 0}));
+  EXPECT_EQ(PricedModel({.n_swap = 2}).bytes(3, 0, 0), (Bytes{all - Layers::kInner, 2 * Layers::kInner, 0}));
   EXPECT_GT(all, kept);
 }
 
@@ -257,7 +259,7 @@ TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
 
 TEST(CostModel, FindsTheMostThatFits) {
   for (const OptimizerOrder order : {OptimizerOrder::overlap, OptimizerOrder::barrier}) {
-    const Priced priced({.order = order});
+    const PricedModel priced({.order = order});
     for (std::size_t persist = 0; persist < 3; ++persist) {
       for (std::size_t host = 0; host < 3 - persist; ++host) {
         const std::uint64_t more = priced.bytes(persist, host + 1, 0)[Tier::host];

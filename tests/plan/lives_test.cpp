@@ -5,7 +5,7 @@
 #include <set>
 
 #include "plan/outline.h"
-#include "plans/bench.h"
+#include "random_plans/bench.h"
 
 namespace protrain::plan::lives_test {
 namespace {
@@ -15,7 +15,7 @@ using graph::Node;
 using graph::Phase;
 using graph::ValueId;
 
-std::set<std::string> makers_of_light(const Graph &graph) {
+std::set<std::string> operators_of_cheap_values(const Graph &graph) {
   const Lives lives(graph);
   std::set<std::string> ops;
   for (const Node &node : graph.nodes())
@@ -25,9 +25,9 @@ std::set<std::string> makers_of_light(const Graph &graph) {
 }
 
 TEST(Lives, OfATransformerCallNormalizationsAndActivationsLight) {
-  const std::set<std::string> gpt2 = makers_of_light(test::training_graph("gpt2-dynamic-opset18"));
+  const std::set<std::string> gpt2 = operators_of_cheap_values(test::training_graph("gpt2-dynamic-opset18"));
   EXPECT_EQ(gpt2, (std::set<std::string>{"Gelu", "LayerNormalization"}));
-  const std::set<std::string> llama = makers_of_light(test::training_graph("llama-dynamic-opset23"));
+  const std::set<std::string> llama = operators_of_cheap_values(test::training_graph("llama-dynamic-opset23"));
   EXPECT_EQ(llama, (std::set<std::string>{"Gated", "RMSNormalization"}));
 }
 
@@ -66,12 +66,12 @@ TEST(Lives, CallNothingLightOutsideOfBlocks) {
   std::vector<Node> nodes = graph.nodes();
   for (Node &node : nodes) node.block = -1;
   graph.set_nodes(std::move(nodes));
-  EXPECT_TRUE(makers_of_light(graph).empty());
+  EXPECT_TRUE(operators_of_cheap_values(graph).empty());
 }
 
 TEST(Lives, CallNoProductOfTheseModelsLight) {
   for (const std::string &model : test::kModels)
-    for (const std::string &op : makers_of_light(test::training_graph(model)))
+    for (const std::string &op : operators_of_cheap_values(test::training_graph(model)))
       EXPECT_FALSE(op == "MatMul" || op == "FusedAttention" || op == "Gather") << model << ": " << op;
 }
 

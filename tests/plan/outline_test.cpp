@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/layers.h"
-#include "plans/bench.h"
+#include "random_plans/bench.h"
 
 namespace protrain::plan::outline_test {
 namespace {

@@ -6,12 +6,12 @@
 #include <limits>
 
 #include "bench/space.h"
-#include "plans/bench.h"
+#include "random_plans/bench.h"
 
 namespace protrain::plan::search_test {
 namespace {
 
-using bench::Laid;
+using bench::GridPoint;
 using test::options_with;
 using test::Pairs;
 
@@ -64,8 +64,8 @@ class Case {
       : space(settings(model, more), test::fixture(model + ".onnx"), std::make_unique<SmallMachine>(machine)) {}
 
   // Device memory of the plan that keeps everything there.
-  std::uint64_t resident_bytes() const { return space.search().resident.value().laid_out.bytes[Tier::device]; }
-  const std::vector<Laid> &laid() {
+  std::uint64_t resident_bytes() const { return space.search().resident.value().cost.bytes[Tier::device]; }
+  const std::vector<GridPoint> &laid() {
     if (laid_.empty()) laid_ = space.lay_out(space.points(), 2);
     return laid_;
   }
@@ -75,9 +75,9 @@ class Case {
   std::uint64_t least_without_slack() { return least_of(space.lay_out(space.points(0), 2)); }
 
  private:
-  std::uint64_t least_of(const std::vector<Laid> &laid) const {
+  std::uint64_t least_of(const std::vector<GridPoint> &laid) const {
     std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-    for (const Laid &one : laid)
+    for (const GridPoint &one : laid)
       if (one.out.bytes[Tier::host] <= space.terms.capacity[Tier::host] &&
           one.out.bytes[Tier::disk] <= space.terms.capacity[Tier::disk])
         least = std::min(least, one.out.bytes[Tier::device]);
@@ -93,7 +93,7 @@ class Case {
     return draft::settings_of(options);
   }
 
-  std::vector<Laid> laid_;
+  std::vector<GridPoint> laid_;
 
  public:
   bench::Space space;
@@ -106,16 +106,16 @@ void expect_near_best(Case &it) {
     Bytes &capacity = it.space.terms.capacity;
     capacity[Tier::device] = least + static_cast<std::uint64_t>(share * static_cast<double>(most - least));
     SCOPED_TRACE(capacity[Tier::device]);
-    const Laid *best = fastest(it.laid(), capacity);
+    const GridPoint *best = fastest(it.laid(), capacity);
     ASSERT_NE(best, nullptr);
     const Found found = it.space.search();
     ASSERT_TRUE(found.best);
     // Of models of two to four blocks a step is a few milliseconds, and one instruction a per cent of it.
-    EXPECT_LE(found.best->laid_out.seconds, 1.05 * best->out.seconds);
+    EXPECT_LE(found.best->cost.seconds, 1.05 * best->out.seconds);
     // As laid out once more, it fits.
-    const LaidOut again = it.space.lay_out(expand(it.space.graph(), found.best->choice));
-    EXPECT_EQ(again.bytes, found.best->laid_out.bytes);
-    EXPECT_EQ(again.seconds, found.best->laid_out.seconds);
+    const PlanCost again = it.space.lay_out(expand(it.space.graph(), found.best->choice));
+    EXPECT_EQ(again.bytes, found.best->cost.bytes);
+    EXPECT_EQ(again.seconds, found.best->cost.seconds);
     EXPECT_TRUE(bench::fits(again.bytes, capacity));
     EXPECT_LT(found.laid_out, it.laid().size());
   }
@@ -158,7 +158,7 @@ TEST(Search, DefersSomeUpdatesToTheNextForwardWhereBackwardIsTooShortForThem) {
   ASSERT_TRUE(found.best);
   EXPECT_GT(found.best->choice.n_deferred, 0);
   ASSERT_EQ(found.best->choice.order, OptimizerOrder::overlap);
-  EXPECT_LT(found.best->laid_out.seconds, fastest(it.laid(), capacity)->out.seconds) << "the best that defers none";
+  EXPECT_LT(found.best->cost.seconds, fastest(it.laid(), capacity)->out.seconds) << "the best that defers none";
 }
 
 TEST(Search, SharesTheOptimizerBetweenHostAndDeviceWhereNeitherIsFastEnough) {
@@ -170,15 +170,15 @@ TEST(Search, SharesTheOptimizerBetweenHostAndDeviceWhereNeitherIsFastEnough) {
   Bytes &capacity = it.space.terms.capacity;
   capacity[Tier::device] = it.least() + (it.resident_bytes() - it.least()) / 4;
   const auto best_of = [&](int on_device) {
-    std::vector<Laid> some;
-    for (const Laid &one : it.laid())
+    std::vector<GridPoint> some;
+    for (const GridPoint &one : it.laid())
       if (one.choice.n_device_update == on_device) some.push_back(one);
     return fastest(some, capacity)->out.seconds;
   };
   const Found found = it.space.search();
   ASSERT_TRUE(found.best);
   EXPECT_GT(found.best->choice.n_device_update, 0);
-  EXPECT_LT(found.best->laid_out.seconds, best_of(0));
+  EXPECT_LT(found.best->cost.seconds, best_of(0));
 }
 
 TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
@@ -189,17 +189,17 @@ TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
     const Found found = it.space.search();
     ASSERT_TRUE(found.best && found.resident);
     EXPECT_EQ(found.laid_out, 2u) << "it, and what keeps less; no other is faster";
-    EXPECT_EQ(found.resident->laid_out.bytes, (Bytes{capacity[Tier::device], 0, 0}));
+    EXPECT_EQ(found.resident->cost.bytes, (Bytes{capacity[Tier::device], 0, 0}));
     const Plan plan = expand(it.space.graph(), found.best->choice);
     EXPECT_EQ(plan.n_persist, static_cast<int>(plan.chunks.size()));
     EXPECT_EQ(plan.n_swap + plan.n_checkpoint, 0);
     --capacity[Tier::device];
     const Found less = it.space.search();
     ASSERT_TRUE(less.best && less.resident);
-    EXPECT_GE(less.best->laid_out.seconds, found.resident->laid_out.seconds);
-    EXPECT_TRUE(bench::fits(less.best->laid_out.bytes, capacity));
-    EXPECT_NE(less.best->laid_out.bytes, found.resident->laid_out.bytes);
-    EXPECT_EQ(less.resident->laid_out.bytes, found.resident->laid_out.bytes) << "told whether or not it fits";
+    EXPECT_GE(less.best->cost.seconds, found.resident->cost.seconds);
+    EXPECT_TRUE(bench::fits(less.best->cost.bytes, capacity));
+    EXPECT_NE(less.best->cost.bytes, found.resident->cost.bytes);
+    EXPECT_EQ(less.resident->cost.bytes, found.resident->cost.bytes) << "told whether or not it fits";
   }
 }
 
@@ -217,16 +217,16 @@ TEST(Search, KeepsNothingThatNextToNoTimeComputesAgain) {
   const Found found = found_where_memory_moves(1e13);
   ASSERT_TRUE(found.best && found.resident);
   EXPECT_GT(found.best->choice.n_selective, 0);
-  EXPECT_LT(found.best->laid_out.bytes[Tier::device], found.resident->laid_out.bytes[Tier::device]);
-  EXPECT_GT(found.best->laid_out.seconds, found.resident->laid_out.seconds);
-  EXPECT_LE(found.best->laid_out.seconds, 1.02 * found.resident->laid_out.seconds);
+  EXPECT_LT(found.best->cost.bytes[Tier::device], found.resident->cost.bytes[Tier::device]);
+  EXPECT_GT(found.best->cost.seconds, found.resident->cost.seconds);
+  EXPECT_LE(found.best->cost.seconds, 1.02 * found.resident->cost.seconds);
 }
 
 TEST(Search, KeepsWhatItWouldTakeLongerToComputeAgain) {
   const Found found = found_where_memory_moves(1e10);
   ASSERT_TRUE(found.best && found.resident);
   EXPECT_EQ(found.best->choice.n_selective, 0);
-  EXPECT_EQ(found.best->laid_out.bytes, found.resident->laid_out.bytes);
+  EXPECT_EQ(found.best->cost.bytes, found.resident->cost.bytes);
 }
 
 TEST(Search, GivesTheSameAnswerTwice) {
@@ -235,7 +235,7 @@ TEST(Search, GivesTheSameAnswerTwice) {
   const Found a = it.space.search(), b = it.space.search();
   ASSERT_TRUE(a.best && b.best);
   EXPECT_EQ(expand(it.space.graph(), a.best->choice), expand(it.space.graph(), b.best->choice));
-  EXPECT_EQ(a.best->laid_out.seconds, b.best->laid_out.seconds);
+  EXPECT_EQ(a.best->cost.seconds, b.best->cost.seconds);
   EXPECT_EQ(a.ranked, b.ranked);
   EXPECT_EQ(a.laid_out, b.laid_out);
 }
@@ -246,7 +246,7 @@ TEST(Search, LeavesNothingToMemoriesThatAreNotThere) {
   capacity = {it.resident_bytes() - 1, 0, 0};
   const Found found = it.space.search();
   ASSERT_TRUE(found.best) << "recomputing is left";
-  EXPECT_EQ(found.best->laid_out.bytes[Tier::host] + found.best->laid_out.bytes[Tier::disk], 0u);
+  EXPECT_EQ(found.best->cost.bytes[Tier::host] + found.best->cost.bytes[Tier::disk], 0u);
   EXPECT_GT(found.best->choice.n_checkpoint + found.best->choice.n_selective, 0);
 }
 
@@ -262,8 +262,8 @@ TEST(Search, TakesBudgetsWithoutEndForWhatTheyAre) {
       if (!shared) capacity[Tier::disk] = much;
       const Found found = it.space.search();
       ASSERT_TRUE(expected.best && found.best);
-      EXPECT_LE(found.best->laid_out.seconds, 1.01 * expected.best->laid_out.seconds) << much;
-      EXPECT_TRUE(bench::fits(found.best->laid_out.bytes, capacity));
+      EXPECT_LE(found.best->cost.seconds, 1.01 * expected.best->cost.seconds) << much;
+      EXPECT_TRUE(bench::fits(found.best->cost.bytes, capacity));
       capacity = {much, much, much};
       const Found all = it.space.search();
       ASSERT_TRUE(all.best);
@@ -279,12 +279,12 @@ void expect_smallest(Case &it) {
   const Smallest smallest = it.space.smallest();
   ASSERT_TRUE(smallest.lacks.has_value());
   EXPECT_EQ(*smallest.lacks, Tier::device);
-  const std::uint64_t needed = smallest.point.laid_out.bytes[Tier::device];
+  const std::uint64_t needed = smallest.point.cost.bytes[Tier::device];
   EXPECT_LE(needed, it.least_without_slack());
-  EXPECT_EQ(it.space.lay_out(expand(it.space.graph(), smallest.point.choice)).bytes, smallest.point.laid_out.bytes);
+  EXPECT_EQ(it.space.lay_out(expand(it.space.graph(), smallest.point.choice)).bytes, smallest.point.cost.bytes);
   capacity[Tier::device] = needed;
   EXPECT_FALSE(it.space.smallest().lacks.has_value()) << "it works";
-  EXPECT_TRUE(bench::fits(it.space.smallest().point.laid_out.bytes, capacity));
+  EXPECT_TRUE(bench::fits(it.space.smallest().point.cost.bytes, capacity));
   capacity[Tier::device] = needed - 1;
   EXPECT_TRUE(it.space.smallest().lacks.has_value());
   EXPECT_FALSE(it.space.search().best.has_value()) << "one byte less does not";
@@ -323,7 +323,7 @@ TEST(Smallest, NamesTheMemoryThatLacks) {
   capacity = {it.least(), 1 << 10, 0};
   const Smallest host = it.space.smallest();
   ASSERT_TRUE(host.lacks.has_value());
-  EXPECT_GT(host.point.laid_out.bytes[*host.lacks], capacity[*host.lacks]);
+  EXPECT_GT(host.point.cost.bytes[*host.lacks], capacity[*host.lacks]);
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ TEST(Bf16State, TakesTwelveBytesForAParameterThatIsTrainedAndTwoForAFrozenOne) {
   const ValueId frozen = add(graph, "frozen", graph::Origin::parameter, {32}, DType::bf16);
   graph.parameters = {w, frozen};
   const ValueId gradient = run(graph, "Mul", {w, frozen}, {64}, DType::bf16);
-  const Source source{.graph = graph, .loss = gradient, .norm = gradient, .gradients = {gradient, ValueId::none}};
+  const LoweringInput source{
+      .graph = graph, .loss = gradient, .norm = gradient, .gradients = {gradient, ValueId::none}};
   plan::Plan plan;
   plan.chunks = {{.parameters = {0, 1}}};
   const State state =
@@ -62,7 +63,7 @@ TEST(Bf16State, AlignsAParameterInEveryArray) {
     graph.parameters.push_back(add(graph, name, graph::Origin::parameter, {5}, DType::bf16));
     gradients.push_back(run(graph, "Neg", {graph.parameters.back()}, {5}, DType::bf16));
   }
-  const Source source{.graph = graph, .loss = gradients[0], .norm = gradients[0], .gradients = gradients};
+  const LoweringInput source{.graph = graph, .loss = gradients[0], .norm = gradients[0], .gradients = gradients};
   plan::Plan plan;
   plan.chunks = {{.parameters = {0, 1, 2}}};
   const State state =

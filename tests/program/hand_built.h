@@ -57,10 +57,10 @@ struct TwoBlocks {
     graph.outputs = {loss, gradients[0], gradients[1], norm};
   }
 
-  Source step() const {
+  LoweringInput step() const {
     return {.graph = graph, .loss = loss, .norm = norm, .gradients = gradients, .squared_norms = squared};
   }
-  Source evaluation() const { return {.graph = graph, .loss = loss, .updates = false}; }
+  LoweringInput evaluation() const { return {.graph = graph, .loss = loss, .updates = false}; }
 
   // One node takes the norms of both gradients.
   void norm_at_once() {
@@ -85,7 +85,7 @@ struct TwoBlocks {
     return plan;
   }
 
-  Program lowered(const Source &source, const plan::Plan &plan) const {
+  Program lowered(const LoweringInput &source, const plan::Plan &plan) const {
     const StateRequest request = {.optimizer = optimizer_arrays(DType::f32, 1), .kept = {false, false}};
     const State state = lay_out_state({step(), evaluation()}, plan, request);
     return lower(source, plan, state, {.nodes = std::vector<std::uint64_t>(graph.node_count(), 0)});

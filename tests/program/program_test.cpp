@@ -33,8 +33,9 @@ struct Example {
   Program lowered(const std::vector<bool> &kept = {false}) { return lowered(plan::resident(graph), kept); }
 
   Program lowered(const plan::Plan &plan, const std::vector<bool> &kept = {false}) {
-    const Source step{.graph = graph, .loss = loss, .norm = norm, .gradients = {gradient}, .squared_norms = {squared}};
-    const Source evaluation{.graph = graph, .loss = loss, .norm = ValueId::none, .updates = false};
+    const LoweringInput step{
+        .graph = graph, .loss = loss, .norm = norm, .gradients = {gradient}, .squared_norms = {squared}};
+    const LoweringInput evaluation{.graph = graph, .loss = loss, .norm = ValueId::none, .updates = false};
     const StateRequest request = {.optimizer = optimizer_arrays(DType::f32, 2), .kept = kept};
     const State state = lay_out_state({step, evaluation}, plan, request);
     Workspace workspace{.nodes = std::vector<std::uint64_t>(graph.node_count(), 0)};

@@ -12,14 +12,14 @@ namespace {
 constexpr Beside kAllBeside = {false, true, true, true, true, true};
 
 // Instructions with the test's own queues, waits and spans; they do nothing.
-class Told {
+class HandMadeStep {
  public:
-  Told &ran(Kind kind, Queue queue, Span span, std::vector<std::size_t> waits = {}) {
+  HandMadeStep &ran(Kind kind, Queue queue, Span span, std::vector<std::size_t> waits = {}) {
     program.instructions.push_back({.kind = kind, .queue = queue, .waits = std::move(waits)});
     spans.push_back(span);
     return *this;
   }
-  Told &computed(Span span, std::vector<std::size_t> waits = {}) {
+  HandMadeStep &computed(Span span, std::vector<std::size_t> waits = {}) {
     return ran(Kind::run, Queue::compute, span, std::move(waits));
   }
   Summary summary(const Beside &beside = kAllBeside, std::int64_t step_ns = 0) const {
@@ -40,7 +40,7 @@ void expect_whole(const Summary &summary) {
 }
 
 TEST(Summary, OfComputeAloneHasNoStallButItsStartAndEnd) {
-  const Summary summary = Told().computed({5, 20}).computed({20, 30}).summary(kAllBeside, 37);
+  const Summary summary = HandMadeStep().computed({5, 20}).computed({20, 30}).summary(kAllBeside, 37);
   EXPECT_EQ(summary.step_ns, 37);
   EXPECT_EQ(busy(summary, Queue::compute), 25);
   EXPECT_EQ(of(summary, Stall::start), 5);
@@ -50,7 +50,7 @@ TEST(Summary, OfComputeAloneHasNoStallButItsStartAndEnd) {
 }
 
 TEST(Summary, GivesAGapToTheKindThatEndedLastAmongWhatWasWaitedFor) {
-  const Summary summary = Told()
+  const Summary summary = HandMadeStep()
                               .computed({0, 10})
                               .ran(Kind::fetch, Queue::upload, {0, 40})
                               .ran(Kind::offload, Queue::download, {5, 30})
@@ -62,7 +62,7 @@ TEST(Summary, GivesAGapToTheKindThatEndedLastAmongWhatWasWaitedFor) {
 }
 
 TEST(Summary, GivesWhatRemainsOfAGapAfterTheWaitToIssue) {
-  const Summary summary = Told()
+  const Summary summary = HandMadeStep()
                               .computed({0, 10})
                               .ran(Kind::fetch, Queue::upload, {0, 25})
                               .computed({28, 50}, {1})
@@ -74,7 +74,7 @@ TEST(Summary, GivesWhatRemainsOfAGapAfterTheWaitToIssue) {
 }
 
 TEST(Summary, FollowsWaitsBackToTheReadBehindAFetch) {
-  const Summary summary = Told()
+  const Summary summary = HandMadeStep()
                               .computed({0, 10})
                               .ran(Kind::read, Queue::disk, {0, 60})
                               .ran(Kind::fetch, Queue::upload, {60, 70}, {1})
@@ -86,7 +86,7 @@ TEST(Summary, FollowsWaitsBackToTheReadBehindAFetch) {
 }
 
 TEST(Summary, FollowsTheQueueBackToWhatKeptItBusy) {
-  const Summary summary = Told()
+  const Summary summary = HandMadeStep()
                               .computed({0, 10})
                               .ran(Kind::swap_in, Queue::upload, {0, 45})
                               .ran(Kind::fetch, Queue::upload, {45, 50})
@@ -98,9 +98,9 @@ TEST(Summary, FollowsTheQueueBackToWhatKeptItBusy) {
 }
 
 TEST(Summary, CountsWhatRunsInComputesPlaceAsAStallOfItsOwn) {
-  Told told;
-  told.computed({0, 10}).ran(Kind::fetch, Queue::upload, {10, 30}).computed({30, 40}, {1});
-  const Summary summary = told.summary({});
+  HandMadeStep step;
+  step.computed({0, 10}).ran(Kind::fetch, Queue::upload, {10, 30}).computed({30, 40}, {1});
+  const Summary summary = step.summary({});
   EXPECT_EQ(of(summary, Stall::inlined), 20);
   EXPECT_EQ(of(summary, Kind::fetch), 0);
   EXPECT_EQ(busy(summary, Queue::upload), 20);
@@ -109,7 +109,7 @@ TEST(Summary, CountsWhatRunsInComputesPlaceAsAStallOfItsOwn) {
 }
 
 TEST(Summary, CallsWhatLiesBeforeAndAfterComputeStartAndEndWhateverRanThen) {
-  const Summary summary = Told()
+  const Summary summary = HandMadeStep()
                               .ran(Kind::fetch, Queue::upload, {0, 8})
                               .computed({9, 20}, {0})
                               .ran(Kind::update, Queue::host, {20, 50}, {1})
@@ -123,7 +123,7 @@ TEST(Summary, CallsWhatLiesBeforeAndAfterComputeStartAndEndWhateverRanThen) {
 TEST(Summary, MeasuresOverlapInTheTimeInWhichAnyOtherQueueIsBusy) {
   // Other queues are busy from 10 to 50 (two of them from 20 to 30) and from 60 to 70; compute from 0 to 25 and from 45
   // to 60.
-  const Summary summary = Told()
+  const Summary summary = HandMadeStep()
                               .computed({0, 25})
                               .ran(Kind::fetch, Queue::upload, {10, 30})
                               .ran(Kind::offload, Queue::download, {20, 50})
@@ -161,11 +161,11 @@ TEST(Summary, OfASimulationIsTheSimulationsOwnFigures) {
 }
 
 TEST(BusySpans, JoinsSpansThatLieCloseTogether) {
-  Told told;
-  told.computed({0, 10}).computed({10, 20}).computed({23, 30}).computed({40, 50});
-  EXPECT_EQ(busy_spans(told.program, told.spans, Queue::compute), (std::vector<Span>{{0, 20}, {23, 30}, {40, 50}}));
-  EXPECT_EQ(busy_spans(told.program, told.spans, Queue::compute, 3), (std::vector<Span>{{0, 30}, {40, 50}}));
-  EXPECT_TRUE(busy_spans(told.program, told.spans, Queue::upload).empty());
+  HandMadeStep step;
+  step.computed({0, 10}).computed({10, 20}).computed({23, 30}).computed({40, 50});
+  EXPECT_EQ(busy_spans(step.program, step.spans, Queue::compute), (std::vector<Span>{{0, 20}, {23, 30}, {40, 50}}));
+  EXPECT_EQ(busy_spans(step.program, step.spans, Queue::compute, 3), (std::vector<Span>{{0, 30}, {40, 50}}));
+  EXPECT_TRUE(busy_spans(step.program, step.spans, Queue::upload).empty());
 }
 
 }  // namespace

@@ -39,16 +39,16 @@ std::uint64_t peak(const Simulation &simulation, Tier tier) {
   return bytes;
 }
 
-std::uint64_t peak(const std::vector<Point> &points) {
+std::uint64_t peak(const std::vector<TimelinePoint> &points) {
   std::uint64_t bytes = 0;
-  for (const Point &point : points) bytes = std::max(bytes, total(point.bytes));
+  for (const TimelinePoint &point : points) bytes = std::max(bytes, total(point.bytes));
   return bytes;
 }
 
 // The most that the owner ever holds in the tier.
 std::uint64_t most(const Timeline &timeline, Tier tier, Owner owner) {
   std::uint64_t bytes = 0;
-  for (const Point &point : timeline[tier]) bytes = std::max(bytes, point.bytes[owner]);
+  for (const TimelinePoint &point : timeline[tier]) bytes = std::max(bytes, point.bytes[owner]);
   return bytes;
 }
 
@@ -77,9 +77,9 @@ TEST(Timeline, PeaksThereWhateverTheSpansSay) {
 TEST(Timeline, RunsForwardInTimeAndHasNoMorePointsThanAskedFor) {
   for (const plan::Plan &plan : plans()) {
     const Program program = model().lowered(plan);
-    for (const std::vector<Point> &points : timeline(program, spans_of(simulated(program)), 8)) {
+    for (const std::vector<TimelinePoint> &points : timeline(program, spans_of(simulated(program)), 8)) {
       EXPECT_LE(points.size(), 8u);
-      EXPECT_TRUE(std::ranges::is_sorted(points, {}, &Point::at_ns));
+      EXPECT_TRUE(std::ranges::is_sorted(points, {}, &TimelinePoint::at_ns));
     }
   }
 }
@@ -134,7 +134,7 @@ TEST(Owners, OfContributionsToATiedParameterAreGradients) {
   TwoBlocks two;
   const graph::ValueId sum =
       run(two.graph, {.op = "Add", .name = "sum", .inputs = {two.gradients[0], two.gradients[1]}}, {16});
-  const Source source{.graph = two.graph, .gradients = {sum}};
+  const LoweringInput source{.graph = two.graph, .gradients = {sum}};
   const std::vector<Owner> of = owners(source, storage_roots(two.graph));
   for (const graph::ValueId id : {sum, two.gradients[0], two.gradients[1]})
     EXPECT_EQ(of[graph::index(id)], Owner::gradients);

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "errors.h"
-#include "plans/bench.h"
-#include "plans/devices.h"
+#include "random_plans/bench.h"
+#include "random_plans/devices.h"
 
 namespace protrain::test::executor_test {
 namespace {
@@ -27,7 +27,7 @@ class Step {
  public:
   explicit Step(plan::OptimizerOrder order)
       : bench(kModel, following(plan_of(training_graph(kModel), order), scratch_),
-              std::make_unique<Watched>([this] { happen(over_++); })) {}
+              std::make_unique<WatchedDevice>([this] { happen(over_++); })) {}
 
   // Loads the session's Program and feeds it. `at` is called with the number of each instruction that ends.
   void prepare(bool workers, std::function<void(std::size_t)> at) {
@@ -147,9 +147,9 @@ TEST(Executor, LeavesTheSameBitsOnAnAsynchronousDevice) {
 }
 
 // A step that an asynchronous device can run and record by itself.
-class Recorded {
+class RecordedStep {
  public:
-  explicit Recorded(
+  explicit RecordedStep(
       const std::string &model, const std::optional<plan::Plan> &plan = std::nullopt,
       std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {})
       : streams(new Streams(std::move(before))),
@@ -172,7 +172,7 @@ class Recorded {
 
 TEST(Executor, LeavesTheSameBitsWhereTheDeviceReplaysWhatTheFirstRunDid) {
   for (const char *model : {kModel, "dropout-gpt"}) {
-    Recorded recorded(model);
+    RecordedStep recorded(model);
     EXPECT_TRUE(recorded.bench.train(4) == unlimited(model, 4)) << model;
     EXPECT_EQ(recorded.streams->recorded_steps, 1);
     EXPECT_EQ(recorded.streams->replayed_steps, 3);
@@ -182,7 +182,7 @@ TEST(Executor, LeavesTheSameBitsWhereTheDeviceReplaysWhatTheFirstRunDid) {
 }
 
 // Events recorded and asked for in each of `steps` steps, of which the first two are timed. Also checks the bits.
-std::vector<std::pair<int, int>> events_of_steps(Recorded &recorded, int steps) {
+std::vector<std::pair<int, int>> events_of_steps(RecordedStep &recorded, int steps) {
   std::vector<std::pair<int, int>> events;
   Trace trace;
   for (int i = 0; i < steps; ++i) {
@@ -198,7 +198,7 @@ std::vector<std::pair<int, int>> events_of_steps(Recorded &recorded, int steps) 
 }
 
 TEST(Executor, RecordsNoEventAndAsksForNoneInARunThatIsNotTimed) {
-  Recorded recorded(kModel);
+  RecordedStep recorded(kModel);
   const auto all = static_cast<int>(recorded.bench.program().instructions.size());
   using Events = std::pair<int, int>;
   EXPECT_EQ(events_of_steps(recorded, 4), (std::vector<Events>{{all, all}, {all, all}, {0, 0}, {0, 0}}));
@@ -214,7 +214,7 @@ TEST(Executor, RecordsOnlyTheEventsThatOthersWaitForInARunThatIsNotTimed) {
   for (const Tier update : {Tier::device, Tier::host}) {  // device: replayed; host: issued
     plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::overlap);
     for (plan::Chunk &chunk : plan.chunks) chunk.update = update;
-    Recorded recorded(kModel, plan);
+    RecordedStep recorded(kModel, plan);
     std::set<std::size_t> awaited;
     for (const program::Instruction &instruction : recorded.bench.program().instructions)
       for (std::size_t wait : instruction.waits)
@@ -228,21 +228,21 @@ TEST(Executor, RecordsOnlyTheEventsThatOthersWaitForInARunThatIsNotTimed) {
 TEST(Executor, ReplaysCopiesThatGoBesideCompute) {
   plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::overlap);
   for (plan::Chunk &chunk : plan.chunks) chunk.update = Tier::device;
-  Recorded recorded(kModel, plan);
+  RecordedStep recorded(kModel, plan);
   ASSERT_TRUE(recorded.uses(Queue::upload) && recorded.uses(Queue::download) && !recorded.uses(Queue::host));
   EXPECT_TRUE(recorded.bench.train(4) == unlimited(kModel, 4));
   EXPECT_EQ(recorded.streams->replayed_steps, 3);
 }
 
 TEST(Executor, IssuesEachRunInWhichThreadsOfTheHostHaveAPart) {
-  Recorded recorded(kModel, plan_of(training_graph(kModel), plan::OptimizerOrder::overlap));
+  RecordedStep recorded(kModel, plan_of(training_graph(kModel), plan::OptimizerOrder::overlap));
   ASSERT_TRUE(recorded.uses(Queue::host));
   EXPECT_TRUE(recorded.bench.train(2) == unlimited(kModel, 2));
   EXPECT_EQ(recorded.streams->recorded_steps, 0);
 }
 
 TEST(Executor, IssuesEachRunOfATrial) {
-  Recorded recorded(kModel);
+  RecordedStep recorded(kModel);
   for (const run::FaultInjection trial : {run::FaultInjection{.delays = true}, run::FaultInjection{.poison = true}}) {
     recorded.bench.load(recorded.bench.program(), false, trial);
     EXPECT_TRUE(recorded.bench.train(2) == unlimited(kModel, 2));
@@ -251,7 +251,7 @@ TEST(Executor, IssuesEachRunOfATrial) {
 }
 
 TEST(Executor, GoesOnIssuingWhereTheDeviceRefusesToRecord) {
-  Recorded recorded(kModel);
+  RecordedStep recorded(kModel);
   recorded.streams->records = false;
   EXPECT_TRUE(recorded.bench.train(3) == unlimited(kModel, 3));
   EXPECT_EQ(recorded.streams->replayed_steps, 0);
@@ -259,7 +259,7 @@ TEST(Executor, GoesOnIssuingWhereTheDeviceRefusesToRecord) {
 }
 
 TEST(Executor, SaysWhyAStepWasNotRecordedAndTriesAgainLater) {
-  Recorded recorded(kModel);
+  RecordedStep recorded(kModel);
   recorded.streams->refuses = true;
   EXPECT_TRUE(recorded.bench.train(65) == unlimited(kModel, 65));
   EXPECT_EQ(recorded.streams->attempts, 1);
@@ -273,7 +273,7 @@ TEST(Executor, SaysWhyAStepWasNotRecordedAndTriesAgainLater) {
 
 TEST(Executor, WarmsUpEachKernelOnceAndLeavesTheStateAsItWas) {
   std::map<const backend::Kernel *, int> launches;
-  Recorded recorded(kModel, std::nullopt, [&](backend::Kernel &kernel) { ++launches[&kernel]; });
+  RecordedStep recorded(kModel, std::nullopt, [&](backend::Kernel &kernel) { ++launches[&kernel]; });
   std::set<const backend::Kernel *> warm;
   recorded.bench.warm_up(warm);
   EXPECT_EQ(launches.size(), warm.size());
@@ -285,7 +285,7 @@ TEST(Executor, WarmsUpEachKernelOnceAndLeavesTheStateAsItWas) {
 }
 
 TEST(Executor, StopsAReplayThatIsCancelledBeforeItBegins) {
-  Recorded recorded(kModel);
+  RecordedStep recorded(kModel);
   recorded.bench.train(1);
   recorded.bench.cancelled = true;
   EXPECT_EQ(error_of([&] { recorded.bench.step(); }).code, Code::cancelled);
@@ -297,7 +297,7 @@ TEST(Executor, StopsAReplayThatIsCancelledBeforeItBegins) {
 
 TEST(Executor, RunsAReplayToItsEndWhenItIsCancelledMeanwhile) {
   std::atomic<bool> *cancelled = nullptr;
-  Recorded recorded(kModel, std::nullopt, [&](backend::Kernel &) {
+  RecordedStep recorded(kModel, std::nullopt, [&](backend::Kernel &) {
     if (cancelled != nullptr) *cancelled = true;
   });
   Trace trace = recorded.bench.train(1);
@@ -313,7 +313,7 @@ TEST(Executor, RunsAReplayToItsEndWhenItIsCancelledMeanwhile) {
 
 TEST(Executor, SaysThatTheDeviceIsGoneWhereAReplayFails) {
   bool fails = false;
-  Recorded recorded(kModel, std::nullopt, [&](backend::Kernel &) {
+  RecordedStep recorded(kModel, std::nullopt, [&](backend::Kernel &) {
     if (fails) fail(Code::device, "adder", "it is gone");
   });
   recorded.bench.train(1);

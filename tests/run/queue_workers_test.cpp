@@ -17,9 +17,9 @@ struct Line {
 };
 
 // A job that notes the order in which instructions begin. `act` is the work of each.
-class Recorded final : public Job {
+class OrderJob final : public Job {
  public:
-  explicit Recorded(
+  explicit OrderJob(
       std::vector<Line> lines, std::function<void(std::size_t)> act = [](std::size_t) {})
       : lines_(std::move(lines)), waits_(lines_.size()), act_(std::move(act)) {
     for (std::size_t i = 0; i < lines_.size(); ++i) {
@@ -89,7 +89,7 @@ void dawdle() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
 TEST(QueueWorkers, RunTheInstructionsOfAQueueInTheirOrder) {
   QueueWorkers workers(kAllBesideCompute);
-  Recorded job(std::vector<Line>(50, {Queue::upload}));
+  OrderJob job(std::vector<Line>(50, {Queue::upload}));
   EXPECT_FALSE(job.run(workers).error);
   EXPECT_TRUE(std::ranges::is_sorted(job.begun()));
   EXPECT_EQ(job.begun().size(), 50u);
@@ -100,7 +100,7 @@ TEST(QueueWorkers, StartAnInstructionWhenItsWaitsAreOver) {
   std::atomic<int> early = 0;
   const std::vector<Line> lines = {
       {Queue::upload}, {Queue::host, {0}}, {Queue::compute, {1}}, {Queue::download, {0, 2}}};
-  Recorded job(lines, [&](std::size_t i) {
+  OrderJob job(lines, [&](std::size_t i) {
     for (std::size_t wait : lines[i].waits) early += !over[wait];
     dawdle();
     over[i] = true;
@@ -117,7 +117,7 @@ TEST(QueueWorkers, StartAnInstructionWhenItsWaitsAreOver) {
 // Neither instruction ends before the other has begun.
 TEST(QueueWorkers, RunQueuesBesideEachOther) {
   std::atomic<int> begun = 0;
-  Recorded job({{Queue::upload}, {Queue::download}}, [&](std::size_t) {
+  OrderJob job({{Queue::upload}, {Queue::download}}, [&](std::size_t) {
     ++begun;
     while (begun < 2) std::this_thread::yield();
   });
@@ -129,14 +129,14 @@ TEST(QueueWorkers, HaveNoWorkerWhereNoneIsAskedFor) {
   QueueWorkers workers({});
   for (const Queue q : kQueues) EXPECT_FALSE(workers.has(q));
   std::vector<std::thread::id> threads;
-  Recorded job({{Queue::upload}, {Queue::compute, {0}}},
+  OrderJob job({{Queue::upload}, {Queue::compute, {0}}},
                [&](std::size_t) { threads.push_back(std::this_thread::get_id()); });
   EXPECT_FALSE(job.run(workers).error);
   EXPECT_EQ(threads, std::vector<std::thread::id>(2, std::this_thread::get_id()));
 }
 
 TEST(QueueWorkers, StopEverythingAtAFailureAndSayWhere) {
-  Recorded job({{Queue::upload}, {Queue::host, {0}}, {Queue::compute, {1}}, {Queue::download, {2}}, {Queue::host}},
+  OrderJob job({{Queue::upload}, {Queue::host, {0}}, {Queue::compute, {1}}, {Queue::download, {2}}, {Queue::host}},
                [](std::size_t i) {
                  if (i == 1) throw std::runtime_error("no more paper");
                });
@@ -148,7 +148,7 @@ TEST(QueueWorkers, StopEverythingAtAFailureAndSayWhere) {
 }
 
 TEST(QueueWorkers, StopAtAFailureOfWhoIssues) {
-  Recorded job({{Queue::compute}, {Queue::upload, {0}}}, [](std::size_t) { throw std::runtime_error("compute"); });
+  OrderJob job({{Queue::compute}, {Queue::upload, {0}}}, [](std::size_t) { throw std::runtime_error("compute"); });
   QueueWorkers workers(kAllBesideCompute);
   const QueueWorkers::Outcome outcome = job.run(workers);
   EXPECT_EQ(outcome.instruction, 0u);
@@ -156,7 +156,7 @@ TEST(QueueWorkers, StopAtAFailureOfWhoIssues) {
 }
 
 TEST(QueueWorkers, KeepTheFirstOfSeveralFailures) {
-  Recorded job({});
+  OrderJob job({});
   QueueWorkers workers(kAllBesideCompute);
   workers.begin(job);
   workers.fail(5, std::make_exception_ptr(std::runtime_error("first")));
@@ -168,7 +168,7 @@ TEST(QueueWorkers, KeepTheFirstOfSeveralFailures) {
 
 TEST(QueueWorkers, RunAgainAfterAFailure) {
   bool fails = true;
-  Recorded job({{Queue::upload}, {Queue::compute, {0}}}, [&](std::size_t) {
+  OrderJob job({{Queue::upload}, {Queue::compute, {0}}}, [&](std::size_t) {
     if (fails) throw std::runtime_error("once");
   });
   QueueWorkers workers(kAllBesideCompute);

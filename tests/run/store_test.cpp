@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "plans/devices.h"
+#include "random_plans/devices.h"
 #include "scratch.h"
 
 namespace protrain::run::store_test {
@@ -133,14 +133,14 @@ TEST_F(Stores, PassThroughTheDiskWithoutRoomInTheArenasAndSpareTheState) {
 
 TEST_F(Stores, SayHowMuchOfTheHostsMemoryCouldNotBePinned) {
   EXPECT_EQ(make(kTierBytes)->unpinned_bytes(), 0u);
-  device_ = std::make_unique<test::Unpinned>();
+  device_ = std::make_unique<test::UnpinnedDevice>();
   EXPECT_EQ(make(kTierBytes)->unpinned_bytes(), 2 * kTierBytes);
-  device_ = std::make_unique<test::Unpinned>(4096);
+  device_ = std::make_unique<test::UnpinnedDevice>(4096);
   auto in_part = make(kTierBytes);
   EXPECT_EQ(in_part->pinned_bytes(), 4096u);
   EXPECT_EQ(in_part->unpinned_bytes(), 2 * kTierBytes - 4096);
   in_part.reset();
-  device_ = std::make_unique<test::Unpinned>();
+  device_ = std::make_unique<test::UnpinnedDevice>();
   const Store without(*device_, {.bytes = {64, 0, 0}, .state_bytes = {64, 0, 0}});
   EXPECT_EQ(without.unpinned_bytes(), 0u);
 }

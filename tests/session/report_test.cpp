@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fixtures.h"
-#include "plans/bench.h"
+#include "random_plans/bench.h"
 
 namespace protrain::session::report_test {
 namespace {

@@ -104,7 +104,7 @@ Figures figures(const Fault &fault, const std::string &model, std::uint32_t numb
   Draw draw(number);
   for (int plans = 0; plans < kPlansPerModel;) {
     const Scratch scratch;
-    Bench bench(model, following(draw.plan(graph), scratch), std::make_unique<Sheltered>());
+    Bench bench(model, following(draw.plan(graph), scratch), std::make_unique<ShelteredDevice>());
     const std::vector<Program> faulty = seed(fault, bench.program(), draw);
     if (faulty.size() < kFaultsPerPlan) continue;  // nothing leaves the device: there is nothing to wait for
     ++plans;

@@ -2,6 +2,7 @@
 // instruction is the use found in memory.
 #include <gtest/gtest.h>
 
+#include "asked.h"
 #include "bench.h"
 #include "devices.h"
 #include "ledger.h"
@@ -13,7 +14,7 @@ namespace {
 using program::Buffer;
 using program::Program;
 
-constexpr int kPlans = 200, kAuditedPlans = 3;
+constexpr int kAuditedPlans = 3;
 // A byte that happens to be written with one pattern differs from the other.
 constexpr int kPatterns[] = {0xA5, 0x5A};
 
@@ -67,8 +68,8 @@ void expect_peak(const Program &program, Tier t, std::uint64_t highest) {
   }
 }
 
-TEST_P(Books, ThePlannedPeakIsTheHighestByteThatAStepTouchesUnderTwoHundredRandomPlans) {
-  for (int i = 0; i < kPlans; ++i) {
+TEST_P(Books, ThePlannedPeakIsTheHighestByteThatAStepTouchesUnderRandomPlans) {
+  for (std::uint64_t i = 0; i < asked("PROTRAIN_PLANS", 32); ++i) {
     const Scratch scratch;
     const plan::Plan plan = draw_.plan(graph_);
     SCOPED_TRACE(plan::to_json(plan));
@@ -84,9 +85,9 @@ bool uses_disk(const Program &program) {
 }
 
 // Bytes in use as an instruction ends, by the simulator's account and without the state's.
-std::vector<Ledger::Held> simulated(const Program &program) {
+std::vector<Ledger::UsedBytes> simulated(const Program &program) {
   const std::vector<std::int64_t> ns(program.instructions.size(), 1);
-  std::vector<Ledger::Held> held;
+  std::vector<Ledger::UsedBytes> held;
   for (const program::Entry &entry : simulate(program, ns, {}).entries) {
     held.push_back(entry.live_bytes);
     for (const Tier t : kTiers) held.back()[t] -= program.state_bytes[t];
@@ -98,7 +99,7 @@ std::vector<Ledger::Held> simulated(const Program &program) {
 class Audit {
  public:
   explicit Audit(const std::string &model, const Pairs &plan)
-      : bench_(model, plan, std::make_unique<Watched>([this] { ledger_->instruction_is_over(); })) {}
+      : bench_(model, plan, std::make_unique<WatchedDevice>([this] { ledger_->instruction_is_over(); })) {}
 
   const Program &program() const { return bench_.program(); }
   Trace run(int pattern) {

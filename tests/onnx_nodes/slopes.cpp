@@ -1,4 +1,4 @@
-#include "operators/slopes.h"
+#include "onnx_nodes/slopes.h"
 
 #include <optional>
 
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "grad/training.h"
-#include "operators/ways.h"
+#include "onnx_nodes/ways.h"
 #include "ops/op.h"
 #include "passes/hand_built.h"
 

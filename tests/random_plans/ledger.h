@@ -10,7 +10,7 @@ namespace protrain::test {
 // each instruction what happened to it. For Programs that do not use the disk.
 class Ledger {
  public:
-  using Held = PerTier<std::uint64_t>;
+  using UsedBytes = PerTier<std::uint64_t>;
 
   Ledger(const program::Program &program, run::Store &store, int pattern)
       : program_(program),
@@ -33,7 +33,7 @@ class Ledger {
   }
 
   // Per instruction: bytes that buffers hold while it runs, without the state's.
-  const std::vector<Held> &history() const { return history_; }
+  const std::vector<UsedBytes> &history() const { return history_; }
   // Per buffer and byte: true if the first instruction that uses it left a value other than the pattern.
   const std::vector<std::vector<bool>> &written() const { return written_; }
   // Bytes that changed although no buffer held them.
@@ -78,8 +78,8 @@ class Ledger {
   std::vector<Life> lives_;
   std::byte pattern_;
   PerTier<std::vector<char>> held_;  // per byte above the state
-  Held held_bytes_{};
-  std::vector<Held> history_;
+  UsedBytes held_bytes_{};
+  std::vector<UsedBytes> history_;
   std::vector<std::vector<bool>> written_;
   std::uint64_t strays_ = 0;
 };

@@ -1,5 +1,5 @@
 // Reads cases. Protobuf's wire format is simple enough to walk by hand; the library reads the tensors.
-#include "operators/case.h"
+#include "onnx_nodes/case.h"
 
 #include <algorithm>
 #include <filesystem>

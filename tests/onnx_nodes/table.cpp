@@ -1,4 +1,4 @@
-#include "operators/table.h"
+#include "onnx_nodes/table.h"
 
 #include <algorithm>
 #include <map>
@@ -88,7 +88,7 @@ std::string gradient_of(const std::string &op, const Row &row) {
 
 const char *const kHead =
     "# Operators\n"
-    "This page lists the operators of ONNX's default domain that the library reads. `test_operators` makes it\n"
+    "This page lists the operators of ONNX's default domain that the library reads. `test_onnx_nodes` makes it\n"
     "from ONNX's node tests and fails if it is out of date.\n"
     "\n"
     "- *Opsets*: the opsets of the files in which the operator is read. After 24 only operators that have not\n"
@@ -97,7 +97,7 @@ const char *const kHead =
     "  means that the operator has no gradient, or that it is zero wherever it is defined. An empty cell means\n"
     "  that the operator is evaluated when a model is opened, and not in a step.\n"
     "- *Cases*: how many of ONNX's own cases give what ONNX expects, up to opset 17 (Debian's libonnx-testdata,\n"
-    "  with functions written out) and of opsets 18 to 24 (`tests/operators/cases-18-24.bin`). In float32 they\n"
+    "  with functions written out) and of opsets 18 to 24 (`tests/onnx_nodes/cases-18-24.bin`). In float32 they\n"
     "  run on the CPU's kernels. Other types, and what depends on constants alone, are evaluated once. Cases of\n"
     "  strings, sequences, float8 and four-bit types, and cases that draw random numbers, are not counted.\n"
     "\n"

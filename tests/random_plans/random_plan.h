@@ -11,7 +11,7 @@
 
 #include "draft/loaded_model.h"
 #include "fixtures.h"
-#include "plans/draw.h"
+#include "random_plans/draw.h"
 #include "scratch.h"
 #include "session/session.h"
 

@@ -1,6 +1,7 @@
 // Losses, norms and weights have the same bits under every plan.
 #include <gtest/gtest.h>
 
+#include "asked.h"
 #include "base/error.h"
 #include "draft/loaded_model.h"
 #include "grad/training.h"
@@ -10,7 +11,9 @@
 namespace protrain::test::same_bits_test {
 namespace {
 
-constexpr int kPlans = 200, kSteps = 3;
+constexpr int kSteps = 3;
+
+int plans() { return static_cast<int>(asked("PROTRAIN_PLANS", 32)); }
 
 class SameBits : public testing::TestWithParam<std::string> {
  protected:
@@ -29,12 +32,12 @@ class SameBits : public testing::TestWithParam<std::string> {
   }
 
   // `settings` hold in all runs; `order` is set if they need one.
-  void compare(int plans, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
+  void compare(int count, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
     const graph::Graph graph = training_graph();
     const Trace expected = run(settings);
     const bool accumulates = std::ranges::find(settings, "accumulation", &Pairs::value_type::first) != settings.end();
     Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFFF);
-    for (int i = 0; i < plans; ++i) {
+    for (int i = 0; i < count; ++i) {
       const Scratch scratch;
       plan::Plan plan = draw.plan(graph, order.value_or(draw.order()));
       if (!accumulates && draw.chance(0.4)) plan = draw.deferring(std::move(plan));
@@ -53,25 +56,25 @@ class SameBits : public testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(SameBits, UnderTwoHundredRandomPlans) { compare(kPlans, {}, std::nullopt); }
+TEST_P(SameBits, UnderRandomPlans) { compare(plans(), {}, std::nullopt); }
 
 const Pairs kBarrier = {{"accumulation", "2"}, {"clip_norm", "0.5"}, {"clip_value", "0.01"}, {"on_nonfinite", "skip"}};
 
-TEST_P(SameBits, WithAccumulationAndClippingToo) { compare(kPlans / 8, kBarrier, plan::OptimizerOrder::barrier); }
+TEST_P(SameBits, WithAccumulationAndClippingToo) { compare(plans() / 8, kBarrier, plan::OptimizerOrder::barrier); }
 
 TEST_P(SameBits, InBfloat16Too) {
-  compare(kPlans / 4, {{"precision", "bf16"}}, std::nullopt);
+  compare(plans() / 4, {{"precision", "bf16"}}, std::nullopt);
   Pairs all = kBarrier;
   all.emplace_back("precision", "bf16");
-  compare(kPlans / 8, all, plan::OptimizerOrder::barrier);
+  compare(plans() / 8, all, plan::OptimizerOrder::barrier);
 }
 
 // Its loss scale needs the barrier.
 TEST_P(SameBits, InFloat16Too) {
-  compare(kPlans / 8, {{"precision", "fp16"}}, plan::OptimizerOrder::barrier);
+  compare(plans() / 8, {{"precision", "fp16"}}, plan::OptimizerOrder::barrier);
   Pairs all = kBarrier;
   all.emplace_back("precision", "fp16");
-  compare(kPlans / 8, all, plan::OptimizerOrder::barrier);
+  compare(plans() / 8, all, plan::OptimizerOrder::barrier);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SameBits, testing::ValuesIn(kModels), model_name);

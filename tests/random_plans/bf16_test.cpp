@@ -26,7 +26,7 @@ struct Paper {
     training = grad::build(std::move(loaded.prepared.graph), loaded.loss, {.accumulate = accumulate});
   }
 
-  program::Source source(bool updates = true) const {
+  program::LoweringInput source(bool updates = true) const {
     return {.graph = training.graph,
             .loss = training.loss,
             .norm = training.norm,

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "operators/case.h"
+#include "onnx_nodes/case.h"
 
 namespace protrain::test {
 

@@ -13,7 +13,7 @@
 
 namespace protrain::passes {
 
-struct Glance {
+struct NodeDescription {
   struct Input {
     std::string name;
     graph::Type type;
@@ -28,6 +28,6 @@ struct Glance {
 };
 
 // Types nodes in order, as fold() does, up to the first that fails or the one at `until`.
-Glance glance(graph::Graph graph, std::size_t until = std::numeric_limits<std::size_t>::max());
+NodeDescription describe_node(graph::Graph graph, std::size_t until = std::numeric_limits<std::size_t>::max());
 
 }  // namespace protrain::passes

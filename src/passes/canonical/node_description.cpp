@@ -1,4 +1,4 @@
-#include "passes/canonical/glance.h"
+#include "passes/canonical/node_description.h"
 
 #include "passes/canonical/canonical.h"
 
@@ -8,15 +8,15 @@ namespace {
 
 constexpr std::int64_t kMostElements = 64;
 
-Glance look_at(const Graph &graph, const Node &node) {
-  Glance seen;
+NodeDescription look_at(const Graph &graph, const Node &node) {
+  NodeDescription seen;
   seen.op = node.op;
   seen.name = node.name.empty() ? node.op : node.name;
   seen.attributes = node.attributes;
   for (ValueId in : node.inputs) {
     if (in == ValueId::none) continue;
     const graph::Value &value = graph.value(in);
-    Glance::Input &input = seen.inputs.emplace_back();
+    NodeDescription::Input &input = seen.inputs.emplace_back();
     input.name = value.name;
     input.type = value.type;
     if (value.origin == graph::Origin::constant && is_integer(value.type.dtype) &&
@@ -28,12 +28,12 @@ Glance look_at(const Graph &graph, const Node &node) {
 
 // Ends the walk; it is no error.
 struct WalkEnd {
-  Glance seen;
+  NodeDescription seen;
 };
 
 }  // namespace
 
-Glance glance(Graph graph, std::size_t until) {
+NodeDescription describe_node(Graph graph, std::size_t until) {
   graph.drop_dead_nodes();
   FoldBudget budget(graph);
   const double work = budget.work;
@@ -59,7 +59,7 @@ Glance glance(Graph graph, std::size_t until) {
     reached.seen.work = work - budget.work;
     return std::move(reached.seen);
   }
-  Glance all_fit;
+  NodeDescription all_fit;
   all_fit.position = position;
   all_fit.work = work - budget.work;
   return all_fit;

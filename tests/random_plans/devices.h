@@ -49,9 +49,9 @@ class Forwarding : public backend::Device {
 };
 
 // Limits the bytes of host memory that can be pinned.
-class Unpinned final : public Forwarding {
+class UnpinnedDevice final : public Forwarding {
  public:
-  explicit Unpinned(std::uint64_t most = 0) : most_(most) {}
+  explicit UnpinnedDevice(std::uint64_t most = 0) : most_(most) {}
   std::uint64_t pin(void *, std::uint64_t bytes) override { return std::min(most_, bytes); }
   void unpin(void *) override { EXPECT_GT(most_, 0u) << "what was not pinned is unpinned"; }
 
@@ -60,9 +60,9 @@ class Unpinned final : public Forwarding {
 };
 
 // Calls `after` when a launch or a copy is over.
-class Watched final : public Forwarding {
+class WatchedDevice final : public Forwarding {
  public:
-  explicit Watched(std::function<void()> after) : after_(std::move(after)) {}
+  explicit WatchedDevice(std::function<void()> after) : after_(std::move(after)) {}
 
   void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
     Forwarding::launch(queue, kernel, launch);
@@ -79,7 +79,7 @@ class Watched final : public Forwarding {
 
 // Gives kernels scratch outside of the arena, where a faulty Program cannot reach it. Matrix products keep addresses in
 // their scratch and follow them wherever they lead.
-class Sheltered final : public Forwarding {
+class ShelteredDevice final : public Forwarding {
  public:
   void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
     if (kernel.scratch_bytes > scratch_.size()) scratch_ = MemoryBlock(kernel.scratch_bytes, "sheltered scratch");

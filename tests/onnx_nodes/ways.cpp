@@ -1,6 +1,6 @@
 // A case goes the way of every model: import, fold, fuse, kernels. Inputs that the model computes shapes from are made
 // constants, first integers, then single numbers, because models store them.
-#include "operators/ways.h"
+#include "onnx_nodes/ways.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "backend/kernel_check.h"
 #include "onnx_import/wire.h"
-#include "operators/slopes.h"
+#include "onnx_nodes/slopes.h"
 #include "passes/canonical/canonical.h"
 #include "passes/passes.h"
 

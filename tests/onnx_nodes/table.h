@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "operators/ways.h"
+#include "onnx_nodes/ways.h"
 
 namespace protrain::test {
 

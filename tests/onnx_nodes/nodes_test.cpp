@@ -4,15 +4,15 @@
 #include <fstream>
 #include <sstream>
 
-#include "operators/table.h"
-#include "operators/ways.h"
+#include "onnx_nodes/table.h"
+#include "onnx_nodes/ways.h"
 
-namespace protrain::test::operators_test {
+namespace protrain::test::nodes_test {
 namespace {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases = installed_cases();
-  for (Case &packed : packed_cases(std::string(PROTRAIN_FIXTURES) + "/../operators/cases-18-24.bin"))
+  for (Case &packed : packed_cases(std::string(PROTRAIN_FIXTURES) + "/../onnx_nodes/cases-18-24.bin"))
     cases.push_back(std::move(packed));
   return cases;
 }
@@ -47,4 +47,4 @@ TEST(Table, IsTheOneInDocs) {
 }
 
 }  // namespace
-}  // namespace protrain::test::operators_test
+}  // namespace protrain::test::nodes_test
