@@ -14,12 +14,12 @@ namespace protrain::bench {
 
 namespace {
 
-// Enough independent sums to hide each instruction's latency, few enough to fit the registers of AVX2.
+// Independent sums: enough to hide an instruction's latency, and few enough for the registers of AVX2.
 constexpr int kSums = 12;
 constexpr std::int64_t kTurns = 4 << 20, kElements = 32 << 20;
 std::atomic<float> sink;  // keeps the compiler from dropping the results
 
-using Work = double (*)(Member &);  // returns what the member did: operations, or bytes
+using Work = double (*)(Member &);  // returns the number of operations that the member did
 
 template <int kBytes>
 struct Vector {
@@ -73,7 +73,7 @@ double dot_bf16(Member &) { return 0; }
 bool has_dot_bf16() { return false; }
 #endif
 
-// The whole team's work per second, in the fastest of a few tries.
+// The work of the whole team per second, in the fastest of a few tries. `act` returns the work of one member.
 template <typename Act>
 double fastest(Team &team, int tries, Act act) {
   double best = 0;

@@ -1,4 +1,4 @@
-// Ceilings: the most that the processor can do with nothing else in the way, as the measure for kernels.
+// Ceilings: the most that the processor can do. The speed of kernels is compared with them.
 #pragma once
 
 #include "base/threads.h"
@@ -6,12 +6,12 @@
 namespace protrain::bench {
 
 struct Ceilings {
-  double fma = 0;        // float32 operations a second: a fused multiply-add counts for 2
-  double bf16_dot = 0;   // the same of bfloat16 pairs summed in float32; 0: the processor has no such instruction
-  double bandwidth = 0;  // bytes a second, read and written, of a sum of two arrays that fit no cache
+  double fma = 0;        // float32 operations per second; a fused multiply-add counts as 2
+  double bf16_dot = 0;   // the same for dot products of bfloat16 pairs; 0: the processor has no such instruction
+  double bandwidth = 0;  // bytes read and written per second, when adding two arrays that fit no cache
 };
 
-// All members of the team work at once; the best of several tries counts, two seconds in all.
+// Measures with all members of the team at once. The best of several tries counts. Takes about two seconds.
 Ceilings measure_ceilings(Team &team);
 
 }  // namespace protrain::bench

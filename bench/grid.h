@@ -1,5 +1,5 @@
-// Grid: searches a space of plans that is too large to lay out whole. It lays out a coarse grid. Then it climbs from
-// the grid's fastest points by every step along one integer, and along two at once, until none is faster.
+// Grid: searches a space of plans that is too large to lay out whole. It first lays out a coarse grid. From the fastest
+// points it then moves to better neighbours, along one integer or two at once, until no neighbour is faster.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace protrain::bench {
 
-// Grid finds a good plan without the search, to compare the search's plan with. The two share nothing but the
-// simulator: here no closed form ranks, and no budget of time ends the climb.
+// Grid finds a good plan without the search, to compare the search's plan with. Both use the simulator. Unlike the
+// search, Grid ranks nothing by the closed form, and has no limit of time.
 class Grid {
  public:
   Grid(const Space &space, unsigned threads) : space_(space), threads_(threads) {}
@@ -30,7 +30,7 @@ class Grid {
   static constexpr std::size_t kStarts = 3;
   using Steps = std::vector<std::function<void(plan::Choice &)>>;
 
-  // Every second chunk size, and about five values of each integer.
+  // The coarse grid: the smallest and the largest chunk size, and up to nine values of each integer.
   std::vector<plan::Choice> points() const {
     std::vector<plan::Choice> all;
     const plan::Outline outline(space_.graph(), space_.durations());
@@ -75,7 +75,7 @@ class Grid {
     }
   }
 
-  // True if the resting weights and states, with the buffers, leave a tenth of the device free.
+  // True if the chunks on the host fit, and those on the device and the buffers leave a tenth of the device free.
   bool can_fit(const plan::Choice &choice) const {
     const auto chunks = static_cast<std::uint64_t>(chunks_of(choice));
     const std::uint64_t weights = weights_bytes() / chunks, rest = resting_bytes() / chunks;
@@ -105,7 +105,8 @@ class Grid {
     return static_cast<int>(plan::cut_chunks(space_.graph(), choice.chunk_bytes).size());
   }
 
-  // Climbs from one point until neither one step nor two together are faster.
+  // Moves from one point to its fastest neighbour until no neighbour is faster. Neighbours by two steps at once are
+  // tried only within 5 % of the best point so far.
   void climb(GridPoint at) {
     for (bool pairs = false;;) {
       lay_out(neighbours(at.choice, pairs));

@@ -1,4 +1,4 @@
-// Measures the CPU's kernels in float32 and in bfloat16 against the most that the processor can do.
+// Measures the CPU's kernels in float32 and in bfloat16, and compares them with the processor's ceilings.
 //   bench_kernels [--benchmark_filter=REGEX] [--benchmark_repetitions=N] [other options of Google Benchmark]
 // The shapes are those of GPT-2 124M and LLaMA, 1024 rows at once, with as many threads as the process may use.
 // Counters give a kernel's work in GFLOP/s if arithmetic bounds it, in GB/s (each operand read or written once) if
@@ -24,7 +24,7 @@ struct Work {
   std::string name;
   graph::Node node;  // with its attributes and outputs
   std::vector<Shape> inputs;
-  double flops = 0;  // 0: memory bounds it
+  double flops = 0;  // 0: memory limits the speed
 };
 
 constexpr std::int64_t kBatch = 4, kSequence = 256, kRows = kBatch * kSequence, kWidth = 768, kClasses = 50257,
@@ -47,7 +47,7 @@ Work product(const std::string &name, const Shape &a, const Shape &b, bool trans
   return {name, node("MatMul", form, 2, 1), {a, b}, 2.0 * static_cast<double>(elements * n)};
 }
 
-// y = x w and its gradients; w is (K, N), or (N, K) for trans_w.
+// Adds the products of a linear layer y = x w and of its gradients. w is (k, n), or (n, k) if trans_w.
 void add_layer(const std::string &name, std::int64_t k, std::int64_t n, bool trans_w, std::vector<Work> &all) {
   const Shape x{kRows, k}, y{kRows, n}, w = trans_w ? Shape{n, k} : Shape{k, n};
   all.push_back(product("product/" + name, x, w, false, trans_w));
@@ -56,7 +56,7 @@ void add_layer(const std::string &name, std::int64_t k, std::int64_t n, bool tra
                         : product("product/" + name + "_dw", x, y, true, false));
 }
 
-// Causal attention over (batch, sequence); each query sees at most `window` keys, 0: all.
+// Adds causal attention over (batch, sequence). A query sees at most `window` keys; 0: all.
 void add_attention(const std::string &name, std::int64_t batch, std::int64_t sequence, std::int64_t window,
                    std::vector<Work> &all) {
   graph::Attributes form{{"scale", 0.125}, {"causal", std::int64_t{1}}};
@@ -80,7 +80,7 @@ void add_loss(std::vector<Work> &all) {
   all.push_back({"loss/linear_grad", node("LinearCrossEntropyGrad", mean, 3, 3), {x, w, {kRows}}, 3 * head});
 }
 
-// Kernels that read and write rows.
+// Adds kernels that read and write rows.
 void add_rows(std::vector<Work> &all) {
   const Shape x{kRows, kWidth}, wide{kRows, 4 * kWidth}, scale{kWidth}, q{kBatch, kSequence, kHeads, kDepth},
       angles{kBatch, kSequence, kDepth / 2}, row{kRows, 1};
@@ -113,7 +113,7 @@ std::vector<Work> all_work() {
   return all;
 }
 
-// Scalars, statistics and angles are float32 whatever the data is; labels are integers.
+// The kernel's request with data of the given type. Statistics are float32 and labels int64 in any case.
 backend::KernelRequest request_of(const Work &work, DType type) {
   backend::KernelRequest request{work.node, {}, {}};
   ops::NodeTypes types{work.node, {}};
@@ -131,7 +131,7 @@ backend::KernelRequest request_of(const Work &work, DType type) {
   return request;
 }
 
-// Numbers between 1 and 2, either sign; labels are 0.
+// Fills an operand with numbers of either sign and a size in [1/8, 1/4). Labels are 0.
 void fill(const graph::Type &type, std::byte *to) {
   const std::uint64_t bytes = byte_count(type.dtype, type.shape);
   std::memset(to, 0, bytes);
@@ -145,7 +145,7 @@ void fill(const graph::Type &type, std::byte *to) {
   }
 }
 
-// The machine that everything runs on.
+// The cpu device, its arena, and the ceilings.
 struct Machine {
   std::unique_ptr<backend::Device> device = backend::open("cpu", 0);
   std::byte *arena = static_cast<std::byte *>(device->allocate_arena(kArenaBytes));
@@ -181,7 +181,7 @@ Bound bind(const Work &work, DType type, Machine &machine) {
   return bound;
 }
 
-// AdamW on as many elements as GPT-2's largest layer has. The state is read and written.
+// An AdamW update of as many elements as GPT-2's largest layer has. State counts twice, as it is read and written.
 Bound bind_update(DType type, Machine &machine) {
   const std::int64_t elements = 4 * kWidth * kWidth;
   Bound bound{machine, machine.device->compile_update({{}, {elements}, type, type})};
@@ -197,7 +197,7 @@ Bound bind_update(DType type, Machine &machine) {
   return bound;
 }
 
-// Iterations run inside one step, where a launch costs what it costs in training.
+// Runs the iterations inside one step, so that a launch costs the same as in training.
 void repeat(benchmark::State &state, Bound bound, double flops, double ceiling) {
   const auto run = [&] {
     bound.launch();

@@ -24,7 +24,7 @@ PLANS = (
        {"n_persist": 0, "n_host": 0, "n_buffer": 2, "n_swap": 1, "n_checkpoint": 11},
        {"n_persist": 12, "n_host": 0, "n_buffer": 4, "optimizer_order": "barrier"},
        {"n_persist": 0, "n_host": 0, "n_buffer": 4, "n_checkpoint": 12, "optimizer_order": "barrier"}])
-# Device and host kept apart: copies are real.
+# Plans in which device and host have separate memories, so that copies are made.
 APART = ({"n_persist": 8, "n_buffer": 4, "n_checkpoint": 4},
          {"n_persist": 4, "n_buffer": 4, "n_host": 8, "n_checkpoint": 6, "update": "device"},
          {"n_persist": 0, "n_buffer": 4, "n_host": 12, "n_checkpoint": 12})

@@ -16,13 +16,13 @@ import tempfile
 
 import support
 
-# The options that are set, and those that are far too small. "apart": two budgets, the host's given; "host": the host's
-# budget is too small.
+# The budgets of a pair, one of which is far too small: "memory" the only one, "apart" the device's, "host" the host's,
+# "disk" the disk's. DEVICE is replaced by an ample budget.
 WAYS = {"memory": ["--memory", "64KiB"], "apart": ["--device-memory", "64KiB", "--host-memory", "1GiB"],
         "host": ["--device-memory", "DEVICE", "--host-memory", "64KiB"],
         "disk": ["--memory", "DEVICE", "--disk-memory", "64KiB"]}
 CLIP, TWICE, THRICE = ["--clip-norm", "1"], ["--accumulation", "2"], ["--accumulation", "3"]
-# model, batch, sequence, what is too small, with a disk, further options
+# model, batch, sequence, the key in WAYS, whether there is a disk, further options
 PAIRS = [
     ("gpt2-static-opset18", 2, 32, "memory", False, []),
     ("gpt2-dynamic-opset18", 1, 8, "memory", False, []),

@@ -1,5 +1,5 @@
-// Compares the plan that the search chooses with the best of its whole space. Every point is laid out and simulated;
-// with `grid`, for spaces that are too large for that, a coarse grid and all that can be reached from its best points.
+// Compares the plan that the search chooses with the best of its whole space. Lays out and simulates every point. With
+// `grid`, for spaces that are too large for that, takes the points that bench/grid.h finds.
 //   bench_search MODEL.onnx HARDWARE [grid] BUDGET... [key=value...]
 // BUDGET: device memory (or memory, if device and host share it); key=value: options of a session. It prints one JSON
 // line per budget.
@@ -20,7 +20,7 @@ using namespace protrain;
 using bench::GridPoint;
 using Json = nlohmann::ordered_json;
 
-// A point with the closed form's estimate of it.
+// A point, its cost, and the closed form's estimate of that cost.
 Json to_json(const bench::Space &space, const GridPoint &laid) {
   const plan::Choice &c = laid.choice;
   const plan::Outline outline(space.graph(), space.durations());
@@ -87,7 +87,7 @@ int measure_search(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   if (argc < 4) {
-    fmt::print(stderr, "usage: bench_search MODEL.onnx HARDWARE BUDGET... [key=value...]\n");
+    fmt::print(stderr, "usage: bench_search MODEL.onnx HARDWARE [grid] BUDGET... [key=value...]\n");
     return 2;
   }
   try {

@@ -1,5 +1,5 @@
-// Space: all plans of a model on a machine, each laid out and simulated as the search would, but without ranking. It
-// serves figures and tests of the search.
+// Space: all plans of a model on a machine. Each can be laid out and simulated as in the search, but without ranking.
+// Benchmarks and tests compare the search with it.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@ struct GridPoint {
 
 using plan::fits;
 
-// Space is given a session's options and a machine that need not be here, and derives from them exactly what the search
-// would be given. Only so are its plans comparable with those of the search: same terms, same durations, same lowering.
+// Space takes a session's settings and a target machine. It derives the same terms, durations and lowering from them as
+// a session does for the search, so that its plans can be compared with those of the search.
 class Space {
  public:
   Space(const draft::Settings &settings, const std::string &model, std::unique_ptr<draft::TargetMachine> machine)
@@ -61,9 +61,9 @@ class Space {
     return plan::smallest(graph(), durations_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
   }
 
-  // Every point of all integers but two. n_host: everything that does not persist if there is a host, else 0.
-  // n_device_update: none, a third, two thirds and all.
-  // `slack`: the search's own if absent.
+  // The points of the space. n_selective is 0 or all blocks that neither swap nor recompute, n_host is 0 or all chunks
+  // that do not persist, and n_device_update is none, a third, two thirds or all of these. Other integers take every
+  // value. `slack`: if given, the slack of every point.
   std::vector<plan::Choice> points(std::optional<int> slack = std::nullopt) const {
     const plan::Outline outline(graph(), durations_);
     const plan::Space space = plan::space_of(graph(), outline, durations_, terms);
@@ -128,10 +128,10 @@ class Space {
   const plan::Durations durations_;
 
  public:
-  plan::Terms terms;  // capacities are those of the options; a caller may try others
+  plan::Terms terms;  // capacities are the session's; a caller may set others
 };
 
-// The fastest plan that fits; nullptr: none does.
+// The fastest plan that fits; nullptr if none does.
 inline const GridPoint *fastest(const std::vector<GridPoint> &laid, const plan::Bytes &capacity) {
   const GridPoint *best = nullptr;
   for (const GridPoint &one : laid)

@@ -1,4 +1,4 @@
-// Taken from ONNX's own list of operators, opsets 13 to 24.
+// The numbers are taken from ONNX's own list of operators, opsets 13 to 24.
 #include "onnx_import/arity.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// An attribute is one of fourteen kinds. Six of them mean something to training.
+// ONNX has fourteen kinds of attributes. This library reads six of them.
 #include "onnx_import/attributes.h"
 
 #include <array>
@@ -19,7 +19,7 @@ namespace {
 // AttributeProto.AttributeType.
 enum Kind : std::int32_t { kFloat = 1, kInt, kString, kTensor, kGraph, kFloats, kInts };
 
-// Limit for tensors in attributes. Tensors of Constant nodes do not come through here.
+// Limit for tensors in attributes. Tensors of Constant nodes are not read here.
 constexpr std::uint64_t kMaxAttributeBytes = 1 << 10;
 
 struct KindName {
@@ -54,13 +54,14 @@ bool has_stray_value(const AttributeProto &attribute) {
   return false;
 }
 
-// These attributes hold element types as ONNX's numbers. The graph holds them by name.
+// True for attributes that hold an element type. ONNX gives the number of the type, the graph holds the name.
 bool is_dtype(const NodeProto &node, const AttributeProto &attribute) {
   return is_default_domain(node.domain()) &&
          (attribute.name() == "dtype" || (attribute.name() == "to" && node.op_type() == "Cast"));
 }
 
-// Subgraphs of control flow are skipped here. The node is refused later, together with all others.
+// True for subgraphs of control flow, which are skipped here. The passes refuse their nodes later, together with all
+// other nodes that cannot be trained.
 bool is_branch(const NodeProto &node, const AttributeProto &attribute) {
   return attribute.type() == kGraph && is_default_domain(node.domain()) && ops::is_control_flow(node.op_type());
 }

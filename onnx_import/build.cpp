@@ -23,7 +23,7 @@ using graph::Array;
 using graph::Origin;
 using graph::ValueId;
 
-// The name of a node in messages, or its operator and first output.
+// Returns the name of a node for errors. A node without a name is called by its operator and first output.
 std::string subject_of(const NodeProto &node) {
   if (!node.name().empty()) return printable(node.name());
   return (node.op_type().empty() ? "node" : printable(node.op_type())) +
@@ -32,8 +32,8 @@ std::string subject_of(const NodeProto &node) {
 
 bool is_constant(const NodeProto &node) { return node.op_type() == "Constant" && is_default_domain(node.domain()); }
 
-// Turns parsed messages into a graph. Everything that can be wrong with a file's graph is checked here, with the node
-// or value at fault as the subject of the error, so that later rooms can rely on what they get.
+// Turns parsed messages into a graph. Checks everything that can be wrong with a file's graph, so that later code can
+// rely on it. The subject of an error is the node or value at fault.
 class GraphBuilder {
  public:
   GraphBuilder(const ModelProto &proto, const Storage &storage)
@@ -92,7 +92,7 @@ ValueId GraphBuilder::add_value(graph::Value value, const std::string &subject) 
   return unbound_.graph.add_value(std::move(value));
 }
 
-// Float initializers may be weights; all others are constants. Unread ones stay out of the graph.
+// Float initializers may be weights; all others are constants. Initializers that nothing reads stay out of the graph.
 void GraphBuilder::add_initializers() {
   for (const TensorProto &proto : graph_.initializer()) {
     const std::string &name = proto.name();
@@ -134,8 +134,8 @@ Input GraphBuilder::read_input(const ValueInfo &info) const {
   return input;
 }
 
-// Files of IR 3 list initializers among the inputs, and later files may, to let them be
-// overridden. Here they are weights.
+// Files of IR 3 list initializers among the inputs. Later files may do so, to let callers override initializers. Here
+// such an input is only an initializer.
 void GraphBuilder::add_inputs() {
   std::set<std::string_view> seen;
   for (const ValueInfo &info : graph_.input()) {
@@ -221,7 +221,7 @@ void GraphBuilder::add_node(const NodeProto &proto) {
   unbound_.graph.add_node(std::move(node));
 }
 
-// False only if the value is a constant bool that is not set.
+// False only if the value is a constant bool that is false.
 bool GraphBuilder::is_true(const std::string &value) const {
   const ValueId id = unbound_.graph.find(value);
   const auto found = unbound_.deferred.find(id);
@@ -233,7 +233,7 @@ bool GraphBuilder::is_true(const std::string &value) const {
   return bit != std::byte{0};
 }
 
-// Upgrades forms of older opsets to the newest one.
+// Upgrades a node's form from older opsets to the newest one. A Dropout that does nothing becomes an Identity.
 void GraphBuilder::upgrade(graph::Node &node, const NodeProto &proto) const {
   const bool sized = node.inputs.size() > 1 && node.inputs[1] != ValueId::none;
   if (node.op == "Split" && !sized && !node.attributes.has("num_outputs"))

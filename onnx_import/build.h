@@ -20,11 +20,11 @@ struct UnboundGraph {
   std::string half;  // an initializer in float16 or bfloat16, if the graph reads one
 };
 
-// `proto` must have no functions and must outlive the result. Code::graph, format, type, shape, limit,
-// version, unsupported, path, io.
+// `proto` must have no functions and must outlive the result. Throws Code::graph, format, type, shape, limit, version,
+// unsupported, path, io.
 UnboundGraph build_unbound(const ModelProto &proto, const Storage &storage);
 
-// The tensor of a Constant node's "value"; nullptr for other nodes and other forms.
+// Returns the tensor of a Constant node's "value"; nullptr for other nodes and other forms.
 const TensorProto *constant_tensor(const NodeProto &node);
 
 }  // namespace protrain::onnx_import

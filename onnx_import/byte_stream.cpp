@@ -1,4 +1,4 @@
-// Buffered reading for the wire walker: 64 KiB at a time, whatever the file's size.
+// Buffered reading: holds at most 64 KiB of the file at a time.
 #include "onnx_import/byte_stream.h"
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 
 namespace protrain::onnx_import {
 
-// Throws Code::format: the file ends inside something that claims to go on.
+// Throws Code::format: the file ends inside a field or message.
 [[noreturn]] void fail_truncated(const File &file);
 // Throws Code::format: the bytes are no wire format. `what` is a phrase like "wire type 7".
 [[noreturn]] void fail_malformed(const File &file, std::uint64_t offset, const std::string &what);
@@ -21,10 +21,10 @@ class ByteStream {
 
   const File &file() const { return file_; }
   std::uint64_t position() const { return position_; }
-  void skip(std::uint64_t count) { position_ += count; }  // the caller has checked that they exist
+  void skip(std::uint64_t count) { position_ += count; }  // the caller has checked that these bytes exist
 
   std::uint64_t varint(std::uint64_t end);           // must end before `end`, at most 10 bytes
-  void copy(std::uint64_t count, std::string &out);  // appends
+  void copy(std::uint64_t count, std::string &out);  // appends `count` bytes to `out`
 
  private:
   std::uint8_t next();

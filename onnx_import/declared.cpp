@@ -1,5 +1,5 @@
-// Metadata is text that nobody has checked. Unknown parts are ignored, and names only serve to
-// find existing initializers.
+// Metadata is text that nobody has checked. Unknown parts are ignored, and names only serve to find existing
+// initializers.
 #include "onnx_import/declared.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace {
 using graph::StoredKind;
 
 constexpr std::string_view kList = "protrain.parameters";
-// Written by PyTorch's exporter: kSignature on a graph holds the signature of the exported program, kKind
-// on a value its line in it.
+// Keys that PyTorch's exporter writes. kSignature, on a graph, has the signature of the exported program. kKind, on a
+// value, has the value's line of that signature. kFoldedFrom, on a value, has names of what it was computed from.
 constexpr std::string_view kSignature = "pkg.torch.export.ExportedProgram.graph_signature";
 constexpr std::string_view kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";

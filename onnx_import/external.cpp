@@ -1,5 +1,5 @@
 // Locations are checked first as text, then by their real path. The file is then opened without following any link, so
-// a link put there in between causes an error and leads nowhere.
+// a link that is created in between causes an error.
 #include "onnx_import/external.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// External data: checks a tensor's external_data, and is the only way to open the file it names.
+// Checks a tensor's external_data, and opens the file that it names. No other code opens such files.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct ExternalData {
   std::string checksum;                 // SHA-1 of the whole file, 40 hexadecimal digits; empty if not given
 };
 
-// Reads the entries. Code::format for malformed ones, Code::path for a location that could lead out of the model's
-// directory. Touches no file and ignores keys that ONNX does not know.
+// Reads the entries of external_data. Code::format for malformed entries, Code::path for a location that could lead out
+// of the model's directory. Opens no file. Ignores keys that ONNX does not know.
 ExternalData parse_external(const TensorProto &tensor, const std::string &subject);
 
-// Opens the file `location` in the first of `roots`. Links are followed if they end in one of the roots. Code::path
-// otherwise and if there are no roots; Code::io if there is no such file (yet).
+// Opens the file `location` in the first of the directories `roots`. It may be a link that ends in one of the roots.
+// Code::path for other links and if there are no roots. Code::io if there is no such file (yet).
 File open_external(const std::vector<std::string> &roots, const std::string &location, const std::string &subject);
 
 }  // namespace protrain::onnx_import

@@ -1,5 +1,5 @@
-// Each call is replaced by a copy of the function's nodes, and so are calls among these nodes. Everything is
-// counted before it is copied.
+// Each call is replaced by a copy of the function's nodes, and so are calls among these nodes. All parts are counted
+// before they are copied.
 #include "onnx_import/functions.h"
 
 #include <fmt/ranges.h>
@@ -25,7 +25,7 @@ namespace {
 struct Function {
   const FunctionProto *proto;
   std::string title;                                                        // for messages
-  std::unordered_map<std::string_view, const AttributeProto *> attributes;  // nullptr: no preset value
+  std::unordered_map<std::string_view, const AttributeProto *> attributes;  // nullptr: no default
 };
 
 // A call of a function that is being expanded.
@@ -49,8 +49,8 @@ std::uint64_t parts_of(const AttributeProto &attribute) {
                                         tensor.external_data_size());
 }
 
-// Replaces all calls of functions in a model, so that nothing after it knows functions. Functions can call each other
-// and grow without limit, so every part is charged before it is made.
+// Replaces all calls of functions in a model, so that no later code sees functions. Functions can call each other and
+// grow without limit, so charge() counts every part before it is made.
 class Inliner {
  public:
   Inliner(ModelProto &model, Messages &messages, const std::string &path)
@@ -125,7 +125,7 @@ std::string Inliner::unique(const std::string &name) {
   }
 }
 
-// Takes over a node of `messages_` without copying it.
+// Adds a node of `messages_` to the graph without copying it. If the node is a call, expands it instead.
 void Inliner::add(NodeProto &node) {
   const auto found = functions_.find(key_of(node, node.op_type()));
   if (found != functions_.end()) return expand(node, found->second);
@@ -151,7 +151,7 @@ void Inliner::expand(const NodeProto &node, const Function &function) {
   open_.push_back(&function);
   for (const NodeProto &body : function.proto->node()) copy(body, call);
   open_.pop_back();
-  // Covers outputs of the function that are its inputs, or are listed twice.
+  // Outputs of the function that are also inputs of it, or are listed twice, need an Identity.
   for (int i = 0; i < node.output_size(); ++i) {
     const std::string &made = call.names.at(function.proto->output(i));
     if (node.output(i).empty() || node.output(i) == made) continue;
@@ -194,8 +194,8 @@ void Inliner::bind_names(Call &call) {
             "no node produces the function's output \"{}\"", printable(output));
 }
 
-// Copies a node of a function into the graph. Values get their names in the graph; references to attributes of
-// the call get their values.
+// Copies a node of a function into the graph. Values get their names in the graph. A reference to an attribute of the
+// call gets the value of that attribute.
 void Inliner::copy(const NodeProto &body, const Call &call) {
   check_text(body.name(), call.function.title);
   check_text(body.op_type(), call.function.title);
@@ -247,7 +247,7 @@ void Inliner::check_operator_of(const NodeProto &body, const Call &call, const s
   if (is_default_domain(body.domain())) check_operator(body.op_type(), *version, subject);
 }
 
-// The flat model imports the domains that its functions imported.
+// Adds the domains that functions import to those that the model imports.
 void Inliner::import_domains() {
   const auto plain = [](const std::string &domain) { return is_default_domain(domain) ? "" : domain; };
   std::set<std::string> known;

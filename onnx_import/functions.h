@@ -1,4 +1,4 @@
-// Functions that a model defines. They are replaced by their nodes before anything else looks at the model.
+// Functions that a model defines. Their calls are replaced by nodes before any other code sees the model.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace protrain::onnx_import {
 
-// Functions that call each other can make 2^30 nodes of a kilobyte. A model with functions
-// must stay below these limits.
+// A file of a kilobyte, with functions that call each other, can define 2^30 nodes. So there are limits for models with
+// functions.
 inline constexpr std::uint64_t kMaxInlinedParts = 1 << 18;  // calls, nodes, their names, attributes and lists
 inline constexpr std::uint64_t kMaxInlinedBytes = 16 << 20;
 inline constexpr std::size_t kMaxCallDepth = 100;

@@ -1,4 +1,5 @@
-// Opens a model: skeleton, messages, checks, unbound graph. Everything later only fills the unbound graph in.
+// Opens a model: reads the skeleton, parses messages, checks them, and builds the unbound graph. A graph() is a copy of
+// that graph with dims and constants filled in.
 #include "onnx_import/model.h"
 
 #include <fmt/ranges.h>
@@ -58,7 +59,7 @@ class OpenModel : public Model {
 
   Storage storage_;
   Messages messages_;
-  const ModelProto &proto_;  // draft_ points into it
+  const ModelProto &proto_;  // unbound_ points into it
   UnboundGraph unbound_;
   graph::FileDeclarations declared_;
 };

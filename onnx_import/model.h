@@ -1,5 +1,5 @@
-// Model: an ONNX file, opened and checked. It gives its graph, streams its weights, and writes itself out with new
-// ones. Weights stay in the file until somebody reads them: a model of 80 GB opens in a few megabytes.
+// Model: an ONNX file, opened and checked. A Model gives the graph, reads weights in parts, and saves the file with new
+// weights. Weights stay in the file until they are read: a model of 80 GB opens in a few megabytes.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ struct Output {
   std::optional<std::vector<Dim>> dims;  // absent: not given; "" for a single dim that is not given
 };
 
-// A model file may not exceed 2 GiB. Above this size its weights go to a second file.
+// Above this size, save() writes large tensors to a second file, because a model file may not exceed 2 GiB.
 inline constexpr std::uint64_t kInlineBytes = 1'900'000'000;
 
 // The source of a model: a file, or bytes in memory.
@@ -61,8 +61,8 @@ class ModelSource {
 
 class Model {
  public:
-  // Reads and validates. Code::io, path, format, limit, version, shape, type, graph, unsupported. Reads no weights;
-  // external data may be missing until somebody reads it.
+  // Reads and checks a model. Throws Code::io, path, format, limit, version, shape, type, graph, unsupported. Reads no
+  // weights, so files of external data may be missing.
   static std::unique_ptr<Model> open(const ModelSource &source);
   virtual ~Model() = default;
 
@@ -71,23 +71,23 @@ class Model {
   virtual std::vector<std::string> symbolic_dims() const = 0;   // in order of appearance
   virtual const graph::FileDeclarations &declared() const = 0;  // what the file itself says about its parameters
 
-  // The graph in file operators. Inputs and initializers are typed, node outputs are not. Float initializers are
-  // Origin::initializer; other initializers and Constant nodes are constants already. Unknown operators are kept,
+  // Returns the graph in file operators. Inputs and initializers have types, node outputs have none. Float initializers
+  // are Origin::initializer; other initializers and Constant nodes are constants already. Unknown operators are kept,
   // because passes report them all at once. Code::shape if a dim is not bound.
   virtual graph::Graph graph(const DimBindings &dims) const = 0;
 
-  // The values of an initializer in its own dtype, element_count * size bytes. Code::arg for an unknown name,
-  // Code::unsupported for float16 and bfloat16.
+  // Returns the values of an initializer in its own dtype. Code::arg for an unknown name, Code::unsupported for float16
+  // and bfloat16.
   virtual graph::Array load(const std::string &initializer) const = 0;
-  // Reads `out.size()` of those bytes from `offset` on.
+  // Reads out.size() bytes of an initializer's values, from byte `offset` on.
   virtual void read(const std::string &initializer, std::uint64_t offset, std::span<std::byte> out) const = 0;
 
   // Fills `out` with the bytes of a trained initializer. Returns false if the file's own bytes are to be copied.
   using Weights = std::function<bool(const std::string &initializer, std::byte *out)>;
-  // Writes the original graph with these weights. It goes to `path` alone, or with `path`.data beside it if the
-  // original has external data or would exceed `inline_bytes`. Each file is written under a temporary name, synced and
-  // renamed, never over a file that the model reads (Code::path). Only one tensor is in memory at a time. Weights are
-  // in the initializer's dtype. Each of `splits` becomes an initializer of its own, and its readers read it.
+  // Writes the original graph with these weights to `path`. Large tensors go to a second file, `path`.data, if the
+  // original has external data or the file would exceed `inline_bytes`. Each file is written under a temporary name,
+  // synced and renamed, never over a file that the model reads (Code::path). Only one tensor is in memory at a time.
+  // Weights are in the initializer's dtype. Each of `splits` is written as an initializer that its readers read.
   virtual void save(const std::string &path, const Weights &weights, std::uint64_t inline_bytes = kInlineBytes,
                     const std::vector<graph::Split> &splits = {}) const = 0;
 };

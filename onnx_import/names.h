@@ -10,7 +10,7 @@ inline constexpr std::size_t kMaxNameBytes = 4096;
 
 // Code::format unless `text` is UTF-8 without control characters and has at most kMaxNameBytes.
 void check_text(const std::string &text, const std::string &subject);
-// The same, and not empty. `what` is the thing with the name: "initializer".
+// As check_text(), and Code::format if `name` is empty. `what` says what has the name, such as "initializer".
 void check_name(const std::string &name, const std::string &subject, const char *what);
 
 }  // namespace protrain::onnx_import

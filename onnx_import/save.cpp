@@ -1,5 +1,5 @@
-// A message with large tensors cannot be serialized in memory. It is written in parts: bytes, and tensors whose bytes
-// are fetched when their turn comes. Lengths are known beforehand, so one pass over the weights is enough.
+// A message with large tensors cannot be serialized in memory. It is written in parts: serialized bytes, and tensors,
+// which are fetched one at a time. All lengths are known beforehand, so one pass over the weights is enough.
 #include "onnx_import/save.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace protrain::onnx_import {
 namespace {
 
 constexpr std::uint64_t kAlignment =
-    4096;  // of external tensors, so that they can be mapped and read past the page cache
+    4096;  // of external tensors, so that they can be mapped, and read without the page cache
 
 // A serialized message with gaps for tensors.
 class MessageParts {
@@ -66,7 +66,7 @@ class MessageParts {
   std::uint64_t size_ = 0;
 };
 
-// The tensor without its values and without their location.
+// Returns the tensor without its values and without their location.
 TensorProto &without_values(const TensorProto &proto, Messages &messages) {
   TensorProto &out = messages.copy(proto);
   out.clear_raw_data();
@@ -153,7 +153,7 @@ void ModelWriter::refuse_own_files() const {
   }
 }
 
-// Small untrained values stay as they are, byte for byte.
+// Returns the parts of an initializer. Small untrained values stay as they are, byte for byte.
 MessageParts ModelWriter::tensor_parts(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
   const bool large = tensor.bytes > kPayloadBytes;
@@ -193,7 +193,7 @@ MessageParts ModelWriter::external_parts(const Tensor &tensor) {
   return as_parts(head.SerializeAsString());
 }
 
-// Constants stay in the model file.
+// Returns the parts of a node. The values of a Constant are always written to the model file.
 MessageParts ModelWriter::node_parts(const NodeProto &node) {
   const TensorProto *proto = constant_tensor(node);
   if (proto == nullptr || (!proto->has_payload_field() && proto->data_location() == 0))

@@ -1,4 +1,4 @@
-// The wire walker: one table of the fields that matter, one loop over the fields of a message.
+// The walker over protobuf's wire format: a table of the fields that matter, and a loop over the fields of a message.
 #include "onnx_import/skeleton.h"
 
 #include <array>
@@ -43,16 +43,16 @@ struct Field {
   std::uint32_t number;
   Rule rule;
   Message child;         // for walk and drop
-  std::uint64_t memory;  // bytes of one once parsed, without its strings and lists
-  bool single;           // protobuf would merge two of them, which nobody intends
+  std::uint64_t memory;  // bytes of one such message once parsed, without its strings and lists
+  bool single;           // may occur only once; protobuf would merge two
   const char *name;
 };
 
-// Bytes of one number in a list, and of one string beside its text. Lists lie in protobuf's arena, which keeps the
-// shorter copies from before each growth. Together these are as long as the last copy.
+// Bytes of one number in a list, and of one string without its text. Lists lie in protobuf's arena. When a list grows,
+// the arena keeps the old, shorter copy. All old copies together are as long as the last copy.
 constexpr std::uint64_t kNumberMemory = 32, kStringMemory = 80;
 
-// An object's size plus allocation, unknown fields, and the pointer to it.
+// Bytes of one parsed object: itself, the allocation's overhead, its unknown fields, and the pointer to it.
 template <typename T>
 constexpr std::uint64_t kMemory = sizeof(T) + 80;
 constexpr auto kNone = Message::model;
@@ -159,7 +159,7 @@ void Walker::charge(std::uint64_t memory) {
           out_.size());
 }
 
-// Checks that the announced bytes lie inside the message.
+// Checks that `count` bytes lie inside the message, which ends at `end`. Returns `count`.
 std::uint64_t Walker::within(std::uint64_t count, std::uint64_t end) {
   if (count <= end - stream_.position()) return count;
   if (count > stream_.file().size() - stream_.position() && count <= kMaxFileBytes) fail_truncated(stream_.file());
@@ -172,7 +172,7 @@ void Walker::scalar(std::uint64_t wire, std::uint64_t end) {
   keep(within(wire == kFixed64 ? 8 : 4, end));
 }
 
-// A group is always unknown and copied. protobuf recurses on groups, so their depth is limited here.
+// Copies a group, which is always an unknown field. protobuf recurses on groups, so their depth is limited here.
 void Walker::group(std::uint64_t number, std::uint64_t end) {
   std::array<std::uint64_t, kMaxGroupDepth> open{number};
   for (std::size_t depth = 1; depth > 0;) {
@@ -207,7 +207,7 @@ void Walker::group(std::uint64_t number, std::uint64_t end) {
   }
 }
 
-// An inner message. Its new length is known only afterwards, so space for a five-byte varint is left before it.
+// Walks an inner message. Leaves room for a five-byte varint, because the copy's length is known only afterwards.
 void Walker::child(const Field &field, std::uint64_t tag, std::uint64_t end, int depth) {
   constexpr std::size_t kLengthBytes = 5;
   const bool subgraph = field.in == Message::attribute && field.child == Message::graph;

@@ -4,9 +4,9 @@
 // tensor data of more than kPayloadBytes in the file and notes the position in TensorProto.payload_*. Parts that are
 // refused or ignored later (subgraphs, the graphs of training_info, sparse tensors) are walked and left empty.
 //
-// Memory: the skeleton has at most kMaxSkeletonBytes, and protobuf makes at most kParseBytes + kParseBytesPerByte *
-// (its size) from it. Both are checked before protobuf sees a byte. This is enough for long texts and for about 150,000
-// nodes, which take twice as much again as a graph.
+// Memory: the skeleton has at most kMaxSkeletonBytes. Parsed, it takes at most kParseBytes + kParseBytesPerByte * (size
+// of the skeleton). Both limits are checked before protobuf parses. They allow long texts and about 150,000 nodes. The
+// graph of these nodes then takes twice as much memory again.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline constexpr std::uint64_t kParseBytesPerByte = 2;
 inline constexpr int kMaxSubgraphDepth = 32;
 inline constexpr int kMaxGroupDepth = 32;
 
-// A serialized ModelProto of onnx_import/model.proto. Code::format, Code::limit; Code::io if the file cannot be read.
+// Returns a serialized ModelProto of onnx_import/model.proto. Code::format, Code::limit; Code::io if reading fails.
 std::string read_skeleton(const File &file);
 
 }  // namespace protrain::onnx_import

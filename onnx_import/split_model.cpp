@@ -1,4 +1,4 @@
-// Works on the skeleton's messages. Values stay in the file, and a copy points to the same position.
+// Works on the skeleton's messages. Large values stay in the file, and a copy points to the original's position.
 #include "onnx_import/split_model.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void SplitModel::add_copy(const graph::Split &split) {
   TensorProto &copy = *graph.add_initializer();
   copy = tensor;
   copy.set_name(split.name);
-  // Files of IR 3 list initializers among the inputs; later files may.
+  // Files of IR 3 list initializers among the inputs; later files may do so.
   const auto input = std::find_if(graph.input().begin(), graph.input().end(), named);
   if (input == graph.input().end()) return;
   const ValueInfo &info = *input;

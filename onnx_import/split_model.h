@@ -1,4 +1,4 @@
-// SplitModel: a model in which single initializers have become several.
+// SplitModel: a copy of a model in which some initializers are replaced by several, each for some of the readers.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace protrain::onnx_import {
 
 class SplitModel {
  public:
-  // Code::internal if the model has no such readers.
+  // Code::internal if the model lacks an initializer or a reader that `splits` names.
   SplitModel(const ModelProto &original, const std::vector<graph::Split> &splits);
 
   const ModelProto &proto() const { return proto_; }

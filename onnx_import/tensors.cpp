@@ -1,4 +1,4 @@
-// Element types, sizes and the six ways in which ONNX stores values.
+// Element types and sizes, and how ONNX stores values: in one of six fields of a tensor, or in external files.
 #include "onnx_import/tensors.h"
 
 #include <algorithm>
@@ -25,12 +25,12 @@ namespace {
 
 constexpr std::int32_t kExternalLocation = 1;
 constexpr std::uint64_t kReadBytes = 1 << 20;       // bytes that a checksum reads at a time
-constexpr std::uint64_t kMostSpare = 32 << 20;      // bytes besides the tensors in a file with a checksum
+constexpr std::uint64_t kMostSpare = 32 << 20;      // bytes besides tensors for which a checksum is still computed
 constexpr std::uint64_t kSummedAtOnce = 256 << 20;  // size of a file up to which loading one constant checks all of it
 constexpr std::size_t kMostFiles = 1 << 16;         // with external data
 constexpr std::uint64_t kAlwaysLoaded = 64 << 20;   // a constant up to this size is loaded whatever memory is left
 
-// ONNX's element types by number: ours, its name, and the typed field that may hold it.
+// ONNX's element types by number: our dtype (none: not supported), ONNX's name, and the typed field for values.
 struct ElementType {
   DType dtype;
   std::string_view name;
@@ -100,7 +100,7 @@ Shape check_dims(const TensorProto &proto, DType dtype, const std::string &subje
   return shape;
 }
 
-// The field that holds the values, or 0 for none. Code::format if several do.
+// Returns the field that holds the values, or 0 if there is none. Code::format if there are several.
 int data_field(const TensorProto &proto, const std::string &subject) {
   const std::array<std::pair<int, bool>, 7> present{{{kRawData, proto.has_raw_data()},
                                                      {kFloatData, proto.float_data_size() > 0},
@@ -207,7 +207,7 @@ void read_payload(const File &model, const Tensor &tensor, std::byte *out) {
   sink.finish();
 }
 
-// The tensor's bytes in the message, or nullptr if it holds them as wider integers.
+// Returns the tensor's bytes in the message, or nullptr if the message holds the values as wider integers.
 const void *inline_bytes(const Tensor &tensor) {
   const TensorProto &proto = *tensor.proto;
   if (proto.has_raw_data()) return proto.raw_data().data();
@@ -288,7 +288,7 @@ void require_room(std::uint64_t bytes, const std::string &subject) {
 Storage::Storage(const ModelSource &source)
     : model_(source.bytes() ? File::in_memory(source.path(), source.bytes()) : File::open(source.path())) {
   if (!source.bytes()) {
-    // Uses the directory of the given name and of the real path: download caches link model and data to one place.
+    // Uses the directories of the given path and of its real path: download caches hold links to model and data files.
     roots_.push_back(directory_of(source.path()));
     roots_.push_back(directory_of(real_path(source.path()).value_or(source.path())));
   } else if (!source.directory().empty()) {
@@ -314,7 +314,7 @@ void Storage::check_range(const Tensor &tensor, std::uint64_t size) const {
           external.offset, printable(external.location), tensor.bytes);
 }
 
-// Nothing if there is no such file (yet). Planning needs no weights, and reading them reports the error.
+// Returns nothing if there is no such file (yet). Planning needs no weights. Reading weights reports the error.
 std::optional<std::uint64_t> Storage::size_of_data(const Tensor &tensor) const {
   try {
     return open_data(tensor).size();
@@ -324,7 +324,7 @@ std::optional<std::uint64_t> Storage::size_of_data(const Tensor &tensor) const {
   }
 }
 
-// Reads the whole file, once.
+// Compares the SHA-1 of a tensor's file with the tensor's checksum, if it has one. Reads each file only once.
 void Storage::check_sum(const Tensor &tensor, const File &file) const {
   const ExternalData &external = *tensor.external;
   if (external.checksum.empty()) return;

@@ -1,4 +1,4 @@
-// Tensors: the checked contents of a TensorProto, and its values wherever they lie.
+// Tensors: the checked contents of TensorProtos. Storage: their values, in the model file or in external files.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace protrain::onnx_import {
 inline constexpr int kMaxRank = 64;
 
 struct Tensor {
-  std::string subject;  // for errors: its name, or the node it belongs to
+  std::string subject;  // for errors: the tensor's name, or the name of its node
   graph::Type type;
   std::uint64_t bytes = 0;
   std::optional<ExternalData> external;
@@ -32,10 +32,10 @@ struct Tensor {
 DType dtype_of(std::int32_t onnx, const std::string &subject);
 std::string_view onnx_type_name(std::int32_t onnx);  // "float8e4m3fn"; "unknown" for unknown numbers
 
-// Checks everything that can be checked without reading large data: Code::type, shape, limit, format, path.
+// Checks all that can be checked without reading large data. Throws Code::type, shape, limit, format, path.
 Tensor parse_tensor(const TensorProto &proto, const std::string &subject);
 
-// Code::limit if constants of so many bytes would take more than half of the memory that is left.
+// Code::limit if `bytes` of constants exceed 64 MiB and half of the memory that is left.
 void require_room(std::uint64_t bytes, const std::string &subject);
 
 // The model file and its external data.
@@ -44,10 +44,10 @@ class Storage {
   explicit Storage(const ModelSource &source);
 
   const File &model() const { return model_; }
-  // Directories in which external data is looked for (the first) and into which its links may lead. Empty:
+  // Directories for external data. Files are looked for in the first one. Links may lead into any of them. Empty:
   // external data is not allowed.
   const std::vector<std::string> &roots() const { return roots_; }
-  // Reads the tensor's bytes: type.dtype, row-major, tensor.bytes of them. Code::format, shape, path, io.
+  // Reads all bytes of the tensor's values, row-major. Throws Code::format, shape, path, io, limit, corrupt.
   void read(const Tensor &tensor, std::byte *out) const;
   // Reads a part of a float32 or float64 tensor. Any thread may call it.
   void read_floats(const Tensor &tensor, std::uint64_t offset, std::span<std::byte> out) const;
@@ -65,7 +65,7 @@ class Storage {
   File model_;
   std::vector<std::string> roots_;
   mutable std::mutex summing_;
-  mutable std::map<std::string, std::string> sums_;  // by location, of files read for it
+  mutable std::map<std::string, std::string> sums_;  // SHA-1s by location, of the files read so far
   mutable std::uint64_t external_bytes_ = 0;         // of all tensors
 };
 

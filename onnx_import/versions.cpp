@@ -34,7 +34,7 @@ constexpr auto kIntroduced =
                           {23, " Attention RMSNormalization RotaryEmbedding "},
                           {24, " Swish TensorScatter "}});
 
-// Operators whose definition changed after kKnownOpset.
+// Operators that were introduced or changed after kKnownOpset.
 constexpr auto kChanged = std::to_array<Opset>(
     {{25,
       " Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad QuantizeLinear "
@@ -45,7 +45,7 @@ constexpr auto kChanged = std::to_array<Opset>(
       " BitShift Celu Compress DepthToSpace Einsum Mod OneHot Optional OptionalGetElement OptionalHasElement "
       "ReduceLogSum ReduceLogSumExp ReverseSequence SpaceToDepth SwiGLU Unique "}});
 
-// The opset whose list has `op`, or 0.
+// Returns the opset whose row has `op`, or 0.
 std::int64_t opset_of(std::span<const Opset> table, const std::string &op) {
   const auto has = [&](const Opset &row) { return row.operators.find(" " + op + " ") != std::string_view::npos; };
   const auto found = std::find_if(table.begin(), table.end(), has);

@@ -16,7 +16,7 @@ std::int64_t check_versions(const ModelProto &model, const std::string &path);
 inline bool is_default_domain(const std::string &domain) { return domain.empty() || domain == "ai.onnx"; }
 
 using OpsetImports = google::protobuf::RepeatedPtrField<OpsetImport>;
-// The version of `domain` among the imports, if it is there. Code::limit if there are too many to look through.
+// Returns the version of `domain` among the imports, if the domain is there. Code::limit if there are too many imports.
 std::optional<std::int64_t> imported(const OpsetImports &imports, const std::string &domain,
                                      const std::string &subject);
 

@@ -75,8 +75,8 @@ using protrain::session::Session;
 constexpr std::size_t kTextLimit = 64 << 10;  // a list of everything that is missing can be long
 constexpr std::size_t kRankLimit = 64;        // no tensor has more dims; a larger dims_len is a mistake
 
-// Errors made without memory: their strings are empty. Their order is that of Aftermath. They exist before any code
-// runs, except with clang 14, which cannot evaluate libstdc++'s strings at compile time.
+// The errors to return when memory is short, one for each value of Aftermath, in order. The empty strings let them
+// exist before any code runs, except with clang 14, which cannot evaluate libstdc++'s strings at compile time.
 #if defined(__clang__) && __clang_major__ < 15
 #define PROTRAIN_CONSTINIT
 #else
@@ -103,7 +103,7 @@ protrain_error *capture(Aftermath aftermath) {
     // Session appends what a lack of memory did to the state, but that text may itself have failed for lack of memory.
     if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
     std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
-    // The sentence must make sense alone, because few programs print both.
+    // The text must make sense alone, because few programs print the subject too.
     if (text.find(subject) == std::string::npos) text = subject + ": " + text;
     return new (std::nothrow)
         protrain_error{static_cast<protrain_code>(error.code), std::move(subject), std::move(text), usable};
@@ -151,7 +151,7 @@ protrain::draft::Log progress_of(const protrain_options &options) {
   };
 }
 
-// One thread's visit to a session.
+// A thread's call into a session. It refuses a second thread, and a child process after fork().
 class Visit {
  public:
   explicit Visit(protrain_session *session) : session_(session) {
@@ -169,7 +169,7 @@ class Visit {
   protrain_session *session_;
 };
 
-// Runs body(Session &) for one thread at a time, and never again once an error has lost the session.
+// Runs body(Session &) for one thread at a time; refuses if an earlier error has lost the session.
 template <typename Body>
 protrain_error *inside(protrain_session *session, Body &&body) noexcept {
   return guard([&] {
@@ -235,7 +235,7 @@ void need_bytes(const char *name, DType dtype, const Shape &shape, std::size_t g
           protrain::name_of(dtype), protrain::to_text(shape), expected, given);
 }
 
-// Lines logged during creation are kept until somebody listens.
+// Creates a session. Lines that it logs meanwhile are kept until the host program sets a log function.
 void create(const protrain_options *options, protrain_session **session, const ModelSource &source) {
   need(options, "options");
   need(session, "session");

@@ -43,8 +43,9 @@ inline void each_field(const std::string &message,
   }
 }
 
-// The model without `input` and all nodes that depend on it. `output`, a ValueInfo, becomes its only output. Exporters
-// read shared dims from any input; nodes that read them from this one now read from `twin`, which has its shape.
+// Returns the model without `input` and all nodes that depend on it. `output`, a ValueInfo, becomes the only output.
+// Exporters read shared dims from any input. Nodes that read them from `input` now read them from `twin`, an input of
+// the same shape.
 inline std::string cut(const std::string &model, const std::string &input, const std::string &twin,
                        const std::string &output) {
   std::set<std::string> gone = {input};

@@ -5,7 +5,7 @@
 
 namespace protrain::test {
 
-// The Error that `call` throws; Code::ok if it throws none.
+// Returns the Error that `call` throws; one with Code::ok if it throws none.
 template <typename Call>
 Error error_of(const Call &call) {
   try {

@@ -134,8 +134,8 @@ inline std::vector<OneNode> every_kernel() {
   return nodes;
 }
 
-// The node without each set of its optional inputs, starting with the node itself. Inputs are left out
-// between others and at the end.
+// Returns the node without each set of its optional inputs, beginning with the node itself. If inputs at the end are
+// absent, the node comes twice: with empty inputs there, and with a shorter list.
 inline std::vector<OneNode> without_inputs(const OneNode &whole) {
   std::vector<std::size_t> optional;
   for (std::size_t i = 0; i < whole.inputs.size(); ++i)
@@ -145,7 +145,7 @@ inline std::vector<OneNode> without_inputs(const OneNode &whole) {
     OneNode node = whole;
     for (std::size_t i = 0; i < optional.size(); ++i)
       if ((set >> i & 1) != 0) node.inputs[optional[i]] = Array();
-    node.outputs.resize(types_of_all_outputs(node).size());  // an output may go with an input
+    node.outputs.resize(types_of_all_outputs(node).size());  // some outputs need an input
     nodes.push_back(node);
     const bool ends_absent = !node.inputs.empty() && node.inputs.back().dtype() == DType::none;
     while (!node.inputs.empty() && node.inputs.back().dtype() == DType::none) node.inputs.pop_back();
@@ -154,7 +154,7 @@ inline std::vector<OneNode> without_inputs(const OneNode &whole) {
   return nodes;
 }
 
-// The node without each set of its outputs, except all of them.
+// Returns the node without each set of its outputs, except the empty set and the set of all.
 inline std::vector<OneNode> without_outputs(const OneNode &whole) {
   std::vector<OneNode> nodes;
   const std::size_t count = whole.outputs.size();

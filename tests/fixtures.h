@@ -18,9 +18,9 @@ inline nlohmann::json golden(const std::string &family) {
   return nlohmann::json::parse(file);
 }
 
-inline constexpr int kSteps = 10, kBatch = 2, kSequence = 32;  // axes of the two arrays
+inline constexpr int kSteps = 10, kBatch = 2, kSequence = 32;  // axes of input_ids.npy and labels.npy
 
-// The int64 values of a version 1 .npy file: (kSteps, kBatch, kSequence).
+// Reads a version 1 .npy file of int64 values (kSteps, kBatch, kSequence).
 inline std::vector<std::int64_t> load_tokens(const std::string &name) {
   std::ifstream file(fixture(name), std::ios::binary);
   char head[10];

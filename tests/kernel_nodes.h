@@ -8,7 +8,7 @@
 
 namespace protrain::test {
 
-// FusedAttention.
+// The sizes of a FusedAttention node.
 struct AttentionSizes {
   std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth;
 };
@@ -23,7 +23,7 @@ inline OneNode forward(const AttentionSizes &sizes, const Attributes &attributes
   return {"FusedAttention", attributes, operands(sizes, seed), {true, true}};
 }
 
-// The gradient of the same node; out and lse come from the reference.
+// The gradient node of a FusedAttention `node`. The outputs of forward that it reads come from the reference.
 inline OneNode backward(const OneNode &node, unsigned seed) {
   const std::vector<Array> results = reference(node);
   OneNode grad{"FusedAttentionGrad", node.attributes, {random_floats(results[0].shape(), seed)}, {true, true, true}};
@@ -37,7 +37,7 @@ inline Attributes form(std::int64_t causal, std::int64_t window = 0, double soft
   return {{"scale", scale}, {"causal", causal}, {"window", window}, {"softcap", softcap}};
 }
 
-// Rotary.
+// The sizes of a Rotary node.
 struct RotaryCase {
   Shape x;               // (B, S, H, D)
   std::int64_t rotated;  // dims that are rotated

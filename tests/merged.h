@@ -1,5 +1,5 @@
-// A fresh model as an exporter for inference writes it: pre-norm residual layers whose norms and biases, all ones or
-// zeros, became one initializer each.
+// An untrained model as an exporter for inference writes it: pre-norm residual layers. The exporter has merged all
+// vectors of ones into one initializer, and all vectors of zeros into another.
 #pragma once
 
 #include <cmath>
@@ -19,8 +19,8 @@ inline std::vector<float> merged_matrix(int layer) {
   return values;
 }
 
-// x (rows, width) -> y, of layers x + norm(x) w + b and a last norm. With `apart`, each norm and
-// bias has its own vectors.
+// A model from x (rows, width) to y: layers that compute x + norm(x) w + b, and a last norm. With `apart`, each norm
+// and bias has vectors of its own.
 inline Wire merged(bool apart = false) {
   Wire wire;
   wire.nodes.clear();

@@ -1,4 +1,4 @@
-// One node and its operands, run on any device, and the reference values to compare its outputs with.
+// Runs one node on any device, and computes the reference values of its outputs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ inline graph::Node node_of(const OneNode &one) {
   return node;
 }
 
-// The type of everything that the node could make, wanted or not.
+// The types of all outputs that the node could have, also of those that are not wanted.
 inline std::vector<Type> types_of_all_outputs(const OneNode &one) {
   const ops::Op *op = ops::find(one.op);
   require(op != nullptr, Code::graph, one.op, "no such operator");
@@ -100,11 +100,12 @@ struct Machine {
 
   std::unique_ptr<backend::Device> device;
   std::uint64_t arena_bytes;  // of address space; only used parts become memory
-  bool reachable;             // by this process, so that a sanitizer can watch it
+  bool reachable;             // this process can access the arena, so a sanitizer can watch it
   std::byte *arena;
 };
 
-// Operands in a device's arena, one bench at a time. Guard bytes follow every operand.
+// A node's kernel, with its operands in a device's arena. Guard bytes follow every operand. An arena holds the operands
+// of one NodeBench at a time.
 class NodeBench {
  public:
   NodeBench(const OneNode &one, Machine &machine, std::size_t shift = 0, int variant = 0)
@@ -120,7 +121,7 @@ class NodeBench {
     for (const Type &type : outputs_) outputs_at_.push_back(place(total, byte_count(type.dtype, type.shape)));
     const std::uint64_t scratch_at = place(total, kernel_->scratch_bytes);
     require(total <= machine.arena_bytes, Code::arg, one.op, "{} bytes are more than a test's arena", total);
-    const std::vector<std::byte> nothing(total, std::byte{0xFF});  // NaN wherever nothing is written
+    const std::vector<std::byte> nothing(total, std::byte{0xFF});  // NaNs until something is written
     device_->write(arena_, nothing.data(), total);
     for (std::size_t i = 0; i < one.inputs.size(); ++i) {
       if (request.inputs[i].dtype != DType::none) put(one.inputs[i], arena_ + inputs_at_[i]);
@@ -159,7 +160,7 @@ class NodeBench {
     }
     return arrays;
   }
-  // Checks that nothing between and behind the operands was touched.
+  // Checks that no guard bytes behind outputs and scratch were written.
   void expect_guards() const {
     for (std::size_t i = 0; i < outputs_.size(); ++i)
       expect_guard(outputs_at_[i] + byte_count(outputs_[i].dtype, outputs_[i].shape));
@@ -190,7 +191,7 @@ class NodeBench {
       ASSERT_EQ(guard[i], std::byte{0xFF}) << "byte " << i << " behind an operand was written";
   }
 
-  // While the node runs, a sanitizer reports accesses between the operands.
+  // Makes a sanitizer report accesses between the operands, or allows them again.
   void watch([[maybe_unused]] bool on) const {
 #if defined(__SANITIZE_ADDRESS__)
     if (!reachable_) return;
@@ -210,7 +211,7 @@ class NodeBench {
   std::vector<void *> inputs_, results_;
   std::byte *arena_;
   bool reachable_;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> gaps_;  // behind operands, bytes
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> gaps_;  // offsets of the guard bytes
   struct {
     void *at = nullptr;
     std::uint64_t end = 0;

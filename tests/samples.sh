@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the build, moves it, builds the C sample against it through pkg-config and CMake, and trains with it.
+# Installs the build and moves the installed tree. Builds the C sample by pkg-config and by CMake, and trains with it.
 # usage: samples.sh SOURCE BUILD
 set -eu
 source=$1

@@ -1,4 +1,4 @@
-// A directory that is removed with the test; on a real disk if there is one.
+// A temporary directory that is removed with the test.
 #pragma once
 
 #include <unistd.h>
@@ -25,7 +25,7 @@ class Scratch {
   std::string file(const std::string &name) const { return *this / name; }
   std::string file(const std::string &name, const std::string &text) const { return put(name, text); }
   std::string put(const std::string &name, const std::string &bytes) const {
-    std::filesystem::remove(*this / name);  // some file systems write a truncated file out at once
+    std::filesystem::remove(*this / name);  // faster: some file systems flush a truncated file
     std::ofstream(*this / name, std::ios::binary) << bytes;
     return *this / name;
   }

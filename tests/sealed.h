@@ -1,4 +1,4 @@
-// Manifests that were edited and yet hold a correct checksum.
+// Gives an edited manifest a correct checksum.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace protrain::test {
 
-// Corrects the manifest's own checksum.
+// Returns the manifest with its own checksum corrected.
 inline std::string sealed(std::string text) {
   const std::size_t digits = text.rfind("\"\n}\n") - 32;
   return text.replace(digits, 32, digest_of(std::string_view(text).substr(0, digits)));

@@ -1,4 +1,4 @@
-// The model says which inputs it has; the data says how large they are.
+// Matches the model's inputs with data files. The files decide the sizes of dimensions that are not bound.
 #include "batches.h"
 
 #include <fmt/format.h>
@@ -24,10 +24,10 @@ const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::s
   return *found;
 }
 
-constexpr std::int64_t kOpen = 0;  // the library will choose the batch
+constexpr std::int64_t kOpen = 0;  // the library chooses the batch
 
-// The size of a dimension of input_ids: from its flag, or fixed by the model or --dim. `may_stay_open`
-// leaves it to the library.
+// The size of a dimension of input_ids: from its flag, the model, or --dim. If none gives it and `may_stay_open` is
+// true, returns kOpen.
 std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant<std::int64_t, std::string> &dim,
                          const Dims &given, bool may_stay_open) {
   if (flag > 0) return flag;
@@ -109,7 +109,7 @@ void Batches::open_arrays(const std::vector<std::string> &pairs, const ModelData
     bind(input, shape, array.file.path());
     array.slice.resize(array.file.slice_bytes());
     std::int64_t count = shape.empty() ? 1 : shape.front();
-    // without tokens, samples are counted
+    // If the model has no tokens, samples are counted instead.
     for (std::size_t i = 1; model.has_tokens && i < shape.size(); ++i) count *= shape[i];
     if (input.name == model.batch_input) tokens_per_step_ = static_cast<double>(count);
     arrays_.push_back(std::move(array));
@@ -117,7 +117,8 @@ void Batches::open_arrays(const std::vector<std::string> &pairs, const ModelData
   require_same_steps();
 }
 
-// Arrays of different lengths would get out of step after the shortest ends, and labels would belong to other samples.
+// Throws if arrays have different numbers of steps: after the shortest has been cycled, labels would belong to other
+// samples.
 void Batches::require_same_steps() const {
   const Array *first = nullptr;
   for (const Array &array : arrays_) {

@@ -16,8 +16,8 @@ namespace tool {
 
 struct ModelInput {
   std::string name, dtype;
-  // Each is a number, the name of a symbolic dimension, or "" for one that depends on others. Absent: all depend on
-  // others.
+  // A dim is a number, the name of a symbolic dimension, or "" for one that depends on others. Absent: the model does
+  // not say how many dims there are.
   std::optional<std::vector<std::variant<std::int64_t, std::string>>> dims;
 };
 
@@ -26,17 +26,17 @@ using Dims = std::map<std::string, std::int64_t>;
 // The data that a model takes, as `check` describes it.
 struct ModelData {
   std::vector<ModelInput> inputs;
-  Dims bound;               // by the option `dim`
+  Dims bound;               // sizes given by the option `dim`
   std::string batch_input;  // the input whose axis 0 counts samples
-  bool has_tokens = false;  // the elements of its other axes are tokens
+  bool has_tokens = false;  // the elements along the other axes are tokens
 };
 ModelData data_of(const Options &options, const std::string &model);
 
-// From the command line.
+// Flags of the command line about data.
 struct DataFlags {
   std::vector<std::string> arrays;  // NAME=FILE.npy
   std::string tokens;               // a file
-  std::string token_type;           // "uint16", "uint32", or "" to go by the file
+  std::string token_type;           // "uint16", "uint32", or "": the file decides
   std::int64_t batch = 0, sequence = 0;
   std::string labels = "same";  // or "next"
 };
@@ -54,7 +54,8 @@ class Batches {
   // to t * batch + batch - 1, cycled.
   void feed(protrain_session *session, std::uint64_t step);
 
-  // Text to add to an error about an input's value: how the present batch's tokens may be the cause. "" without tokens.
+  // A hint to add to an error about an input's value: how the tokens of the present batch may be the cause. "" without
+  // a token file.
   std::string suspicion() const;
 
   double tokens_per_step() const { return tokens_per_step_; }

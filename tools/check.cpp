@@ -1,4 +1,4 @@
-// protrain check: whether a model can be trained, what it lacks, what was found in it.
+// protrain check: says whether a model can be trained, what it lacks, and what was found in it.
 #include <fmt/format.h>
 
 #include <memory>
@@ -20,20 +20,20 @@ struct CheckFlags {
   SessionFlags session;
 };
 
-// Strings without quotes, unknown values as "?", everything else as JSON.
+// The value as text: strings without quotes, null as "?", everything else as JSON.
 std::string plain(const Json &value) {
   if (value.is_null()) return "?";
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// "[batch, 32]"
+// A list as text: "[batch, 32]".
 std::string plain_list(const Json &values) {
   std::string text;
   for (const Json &value : values) text += (text.empty() ? "" : ", ") + plain(value);
   return "[" + text + "]";
 }
 
-// " (inferred from Conv at /conv1, where w is float32[64, 3, 7, 7])"
+// Why a dim has its size: " (inferred from Conv at /conv1, where w is float32[64, 3, 7, 7])".
 std::string origin_of(const Json &dim) {
   if (!dim["default"].get<bool>()) return "";
   const std::string reason = plain(dim["reason"]);
@@ -58,7 +58,7 @@ void print_doubtful(const Json &about, const char *settled_by, const char *what,
     fmt::print("  {} taken as {}: {}\n", row.value("name", ""), row.value("verdict", ""), row.value("doubt", ""));
 }
 
-// Findings that the user may overrule, and declared names that match nothing.
+// Prints findings that the user may overrule, and declared names that match no initializer.
 void print_doubts(const Json &about) {
   const Json unmatched = about.value("unmatched", Json::array());
   print_doubtful(about, "option", "doubtful", "--trainable NAME or --frozen NAME settles each");

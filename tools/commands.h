@@ -1,4 +1,4 @@
-// The subcommands. Each adds itself to the command line and returns its exit status when it runs.
+// The subcommands. Each adds itself to the command line, and sets `status` to the exit status when it runs.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// Owners of the library's objects, and its errors as an exception.
+// Smart pointers for the library's objects, and exceptions for its errors.
 #pragma once
 
 #include <protrain.h>

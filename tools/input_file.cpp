@@ -1,4 +1,4 @@
-// Reads with pread, because a mapped file that is truncated would raise a signal.
+// Reads with pread: if the file were mapped, truncating it would raise a signal.
 #include "input_file.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// A regular file that is read in parts, so that data larger than memory costs nothing.
+// A regular file that is read in parts, so that it may be larger than memory.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace tool {
 
 class InputFile {
  public:
-  explicit InputFile(std::string path);  // Failure with the path and the reason
+  explicit InputFile(std::string path);  // throws Failure with the path and the reason
   ~InputFile();
   InputFile(InputFile &&other) noexcept;
   InputFile &operator=(InputFile &&) = delete;

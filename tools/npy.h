@@ -11,7 +11,7 @@ namespace tool {
 
 class NpyFile {
  public:
-  explicit NpyFile(const std::string &path);  // Failure unless it is a row-major, little-endian array
+  explicit NpyFile(const std::string &path);  // throws Failure unless it is a row-major, little-endian array
 
   const std::string &path() const { return file_.path(); }
   protrain_dtype dtype() const { return dtype_; }

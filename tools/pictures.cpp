@@ -25,7 +25,7 @@ std::string with_spaces(std::string name) {
   return name;
 }
 
-// One tier over the step: rows of seconds and the bytes of each owner.
+// The memory of one tier over the step. A row is a time in seconds, then the bytes of each owner.
 struct Panel {
   std::string tier;
   const Json &rows;
@@ -34,7 +34,7 @@ struct Panel {
 
 double at(const Json &row) { return row[0].get<double>(); }
 
-// The bytes of the first `owners` owners together.
+// The sum of the bytes of the first `owners` owners.
 double sum(const Json &row, std::size_t owners) {
   double bytes = 0;
   for (std::size_t o = 1; o <= owners; ++o) bytes += row[o].get<double>();
@@ -57,7 +57,8 @@ std::vector<Panel> panels_of(const Json &timeline) {
   return panels;
 }
 
-// Paints the top area first, as tall as all areas below it together. Those then cover its lower part.
+// Draws one area per owner, stacked. The top area comes first and reaches down to the axis; the others cover its lower
+// part.
 void draw_areas(Svg &svg, const Plot &plot, const Panel &panel, std::size_t owners) {
   for (std::size_t o = owners; o > 0; --o) {
     const bool held = std::ranges::any_of(panel.rows, [&](const Json &row) { return row[o].get<double>() > 0; });
@@ -97,7 +98,7 @@ double end_of(const std::vector<Panel> &panels) {
   return end > 0 ? end : 1e-3;
 }
 
-// Thins out a curve: keeps the highest and the lowest point of each stretch.
+// Returns a curve with fewer points: the highest and the lowest of each stretch.
 std::vector<Point> thinned(const std::vector<Point> &points) {
   const std::size_t stretch = points.size() / 500 + 1;
   std::vector<Point> kept;

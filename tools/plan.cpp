@@ -1,4 +1,4 @@
-// protrain plan: what training a model would take, here or on a machine that one does not have.
+// protrain plan and profile: what training a model would take, on this machine or on one that is only described.
 #include <fmt/format.h>
 #include <unistd.h>
 

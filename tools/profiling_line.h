@@ -1,4 +1,4 @@
-// A line on the terminal while the library measures the machine. It disappears at the end.
+// Shows a line on the terminal while the library measures the machine, and clears it at the end.
 #pragma once
 
 #include "handles.h"
@@ -7,7 +7,7 @@ namespace tool {
 
 class ProfilingLine {
  public:
-  // Listens to calls with these options as long as it lives. Shows nothing if stderr is not a terminal.
+  // Listens to log lines of calls with these options until it is destroyed. Shows nothing if stderr is not a terminal.
   explicit ProfilingLine(const Options &options);
   ProfilingLine(const ProfilingLine &) = delete;
   ProfilingLine &operator=(const ProfilingLine &) = delete;

@@ -1,4 +1,5 @@
-// A bar is drawn at most ten times a second. A file gets about twenty lines, or one every half minute.
+// On a terminal, draws a bar at most ten times a second. In a file, writes about twenty lines, and one at least every
+// half minute.
 #include "progress.h"
 
 #include <fmt/format.h>
@@ -71,7 +72,7 @@ void Progress::draw_bar(std::uint64_t done, const std::string &text) {
 }
 
 void Progress::step(std::uint64_t done, float loss, double seconds, double tokens) {
-  const double past = done <= 2 ? 0 : kMemory;  // the first step also warms caches
+  const double past = done <= 2 ? 0 : kMemory;  // the first step, which warms caches, does not count
   step_seconds_ = past * step_seconds_ + (1 - past) * seconds;
   tokens_per_second_ = past * tokens_per_second_ + (1 - past) * tokens / std::max(seconds, 1e-9);
   const double since = now() - last_shown_;

@@ -25,7 +25,7 @@ th { border-bottom: 1px solid #222222; } td { border-bottom: 1px solid #e4e4e4; 
 svg { max-width: 100%; height: auto; }
 )";
 
-// A table in HTML. Cells are text; all but the first of a line are numbers.
+// A table in HTML. The first cell of a line is text, the others are numbers.
 class Table {
  public:
   explicit Table(const std::vector<std::string> &head) : text_("<table>\n") { line("th", head); }
@@ -43,7 +43,7 @@ class Table {
   std::string text_;
 };
 
-// The exact number, and one for people.
+// The exact number of bytes, and the same in a larger unit: "2097152 B = 2 MiB".
 std::string exact_bytes_text(const Json &bytes) {
   const auto value = bytes.get<double>();
   return value < 1024 ? bytes.dump() + " B" : fmt::format("{} B = {}", bytes.dump(), byte_unit(value).text(value));
@@ -56,7 +56,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Only for a device with its own memory.
+// Adds rows that are not 0, as on a device with its own memory.
 void add_memory(Table &table, const Json &memory) {
   const auto row = [&](const char *name, const char *key, const char *other) {
     if (memory.at(key) == 0 && memory.at(other) == 0) return;
@@ -111,7 +111,7 @@ std::string cause(const std::string &name) {
   return "compute idle: " + name;
 }
 
-// Costs in columns, predicted beside measured. Lines that are 0 in both are left out.
+// A table of costs with a column for predicted and one for measured. Leaves out lines that are 0 in both.
 class Costs {
  public:
   explicit Costs(const Json &report) {

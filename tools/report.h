@@ -1,4 +1,4 @@
-// The page that `protrain train --report` writes: what was run, what a step cost, and pictures of it.
+// The page that `protrain train --report` writes: what was run, what a step cost, and pictures of the step.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ struct RunRecord {
 // One HTML document that is also well-formed XML and refers to nothing outside itself.
 std::string report_page(const RunRecord &run);
 
-// Failure names the file.
+// Writes the file. Throws Failure with the path if that fails.
 void write_text(const std::string &path, const std::string &text);
 
 }  // namespace tool

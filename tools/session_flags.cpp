@@ -1,4 +1,4 @@
-// One flag per row of protrain_options_help.
+// Makes one flag of each row of protrain_options_help.
 #include "session_flags.h"
 
 #include <fmt/format.h>

@@ -15,14 +15,14 @@ namespace tool {
 class SessionFlags {
  public:
   void add_to(CLI::App &command);
-  Options make_options() const;  // UsageError for values that the library refuses
+  Options make_options() const;  // throws UsageError if the library refuses a value
 
  private:
   struct Flag {
     std::string key;
     std::vector<std::string> values;
   };
-  std::deque<Flag> flags_;  // a deque keeps addresses, and the parser writes to them
+  std::deque<Flag> flags_;  // the parser holds addresses of elements, which a deque keeps
   std::vector<std::string> pairs_;
 };
 

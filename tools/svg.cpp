@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kTick = 5;
 
-// No scientific notation, no trailing zeros.
+// A number as text, without scientific notation or trailing zeros.
 std::string number(double value) {
   std::string text = fmt::format("{:.6f}", value);
   text.erase(text.find_last_not_of('0') + 1);

@@ -1,4 +1,4 @@
-// Scalable drawings as text. Coordinates are pixels from the top left corner.
+// Writes SVG drawings. Coordinates are pixels from the top left corner.
 #pragma once
 
 #include <string>
@@ -31,8 +31,8 @@ class Svg {
   void line(Point from, Point to, std::string_view stroke);
   void curve(const std::vector<Point> &points, std::string_view stroke);
   void dot(Point at, std::string_view fill);
-  // The area between y = `floor` and a line of steps: each point's y holds up to the next point's x. An outline keeps
-  // areas narrower than a pixel visible.
+  // Fills the area between y = `floor` and a step function: the y of a point holds up to the x of the next. An outline
+  // keeps areas visible that are narrower than a pixel.
   void steps(const std::vector<Point> &points, double floor, std::string_view fill);
   void text(Point at, std::string_view text, Anchor anchor = Anchor::start);
   void heading(Point at, std::string_view text);
@@ -43,8 +43,8 @@ class Svg {
   std::string text_;
 };
 
-// Round numbers on an axis from `low` to `high`: multiples of 1, 2 or 5 times a power of ten, about `count` of them, no
-// closer together than `least`.
+// About `count` round numbers for an axis from `low` to `high`: multiples of 1, 2 or 5 times a power of ten. They are
+// at least `least` apart.
 std::vector<double> ticks(double low, double high, int count, double least = 0);
 
 // A unit in which numbers up to `most` are easy to read.
@@ -65,7 +65,7 @@ struct Plot {
   Point at(double x, double y) const;
 };
 
-// Draws lines across the plot, or ticks under it, with numbers in the unit.
+// The y axis has lines across the plot, the x axis ticks under it. Both have numbers in `unit`.
 void draw_y_axis(Svg &svg, const Plot &plot, const Unit &unit);
 void draw_x_axis(Svg &svg, const Plot &plot, const Unit &unit, const std::string &label);
 

@@ -1,4 +1,4 @@
-// llm.c's data files begin with magic, version, count; see its dev/data/data_common.py.
+// llm.c's data files begin with a magic number, a version and the number of tokens (dev/data/data_common.py there).
 #include "tokens.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ constexpr std::uint64_t kHeaderBytes = 256 * 4;
 
 constexpr std::size_t kSampleBytes = 1 << 20;
 constexpr std::size_t kFewestPairs = 8;  // pairs of 16-bit words; fewer prove nothing
-constexpr std::uint16_t kMostUpper = 3;  // upper half of a uint32 id: vocabularies end below 2^18
+constexpr std::uint16_t kMostUpper = 3;  // of the upper half of a uint32 id: no vocabulary has more than 2^18 tokens
 
 std::size_t width_of(const std::string &type) { return type == "uint32" ? 4 : 2; }
 
@@ -60,8 +60,8 @@ bool TokenFile::read_header() {
   return false;
 }
 
-// The upper halves of uint32 ids are nearly zero, while the lower halves take any value. In a file of uint16 ids, the
-// second words are as large as the first.
+// True if every second 16-bit word is nearly zero, as the upper halves of uint32 ids are, and some other words are not.
+// In a file of uint16 ids, both take any value.
 bool TokenFile::looks_like_uint32() const {
   std::vector<std::uint16_t> words(std::min<std::uint64_t>(file_.size(), kSampleBytes) / 4 * 2);
   if (file_.size() % 4 != 0 || words.size() < 2 * kFewestPairs) return false;

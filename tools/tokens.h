@@ -9,8 +9,8 @@ namespace tool {
 
 class TokenFile {
  public:
-  // `type` is "uint16", "uint32", or "" if nobody said. In that case a raw file is uint16, unless it looks like uint32,
-  // which is a Failure. A size or header that does not fit is a Failure too.
+  // `type` is "uint16", "uint32", or "" if the user did not say. A raw file is then uint16. Throws Failure if such a
+  // file looks like uint32, and if a size or header does not fit.
   TokenFile(const std::string &path, const std::string &type);
 
   const std::string &path() const { return file_.path(); }

@@ -35,8 +35,8 @@ struct TrainFlags {
 
 volatile std::sig_atomic_t signal_number = 0;
 
-// The first Ctrl-C (or SIGTERM) ends the run after the present step, and results are still written.
-// The second ends it at once.
+// Makes the first Ctrl-C (or SIGTERM) end the run after the present step; results are still written. The second ends
+// the run at once.
 void stop_after_step_on_signals() {
   struct sigaction action {};
   action.sa_handler = [](int number) { signal_number = number; };
@@ -63,10 +63,11 @@ Json report_of(protrain_session *session) {
   return Json::parse(json);
 }
 
-// One JSON object per line. Each line is flushed, so that it can be followed and survives a kill.
+// The metrics file: one JSON object per line. Each line is flushed, so that a reader can follow the file and a kill
+// loses nothing.
 class Metrics {
  public:
-  // A run that resumes a checkpoint appends its lines.
+  // `goes_on`: the run resumes a checkpoint, so its lines are appended.
   Metrics(const std::string &path, bool goes_on) : path_(path) {
     if (path.empty()) return;
     file_.reset(std::fopen(path.c_str(), goes_on ? "a" : "w"));
@@ -104,14 +105,14 @@ class Metrics {
 
 void warn(const std::string &text) { fmt::print(stderr, "protrain: warning: {}\n", text); }
 
-// Shows the session's warnings, which say what makes it slower. Other log lines are for programs.
+// A log callback that shows the session's warnings. Other log lines are for programs.
 void tell_warning(const char *line, void *) {
   if (std::string_view(line).find("\"event\":\"warning\"") == std::string_view::npos) return;
   warn(Json::parse(line).value("text", ""));
 }
 
-// Returns the session's "created" line, and prints it for people before anything takes long: "0.2 M parameters in 28
-// tensors; 4.1 MiB on cpu, 2 threads".
+// Returns the session's "created" log line. Prints its contents for people: "0.2 M parameters in 28 tensors; 4.1 MiB on
+// cpu, 2 threads".
 Json announce(protrain_session *session, const std::string &model) {
   size_t count = 0, all = 0;
   check(protrain_session_parameter_count(session, &count));
@@ -145,7 +146,7 @@ Json announce(protrain_session *session, const std::string &model) {
   return about;
 }
 
-// Runs one batch. A token beyond the vocabulary is an ARG error of the library, which knows no files, so we add a hint.
+// Runs one batch. To the library's error for a token beyond the vocabulary, adds a hint about the token file.
 void take_batch(protrain_session *session, const Batches &batches, float *loss) {
   const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session, loss));
   if (!error) return;
@@ -153,7 +154,7 @@ void take_batch(protrain_session *session, const Batches &batches, float *loss) 
   throw Failure(protrain_error_text(error.get()) + (value ? batches.suspicion() : std::string()));
 }
 
-// Steps are counted over all runs, so that a resumed run takes the batches that come next.
+// Takes step `number`. Steps are counted over all runs, so that a resumed run goes on with the next batches.
 Step take_step(protrain_session *session, Batches &batches, std::uint64_t number, std::uint64_t accumulation) {
   const auto start = std::chrono::steady_clock::now();
   Step step{.number = number, .tokens = batches.tokens_per_step() * static_cast<double>(accumulation)};
@@ -187,7 +188,7 @@ class Checkpoints {
   std::uint64_t last_;  // the last saved step
 };
 
-// Checks now whatever could make writing the results fail at the end.
+// Checks before the run that the results can be written to their places.
 void require_writable(const TrainFlags &flags) {
   const auto require_directory = [](const std::filesystem::path &path) {
     if (access(path.empty() ? "." : path.c_str(), W_OK | X_OK) != 0)
@@ -201,7 +202,7 @@ void require_writable(const TrainFlags &flags) {
   require_directory(flags.save_path + "/.");
 }
 
-// Writes all results even if one fails; reports the first failure.
+// Writes all results, also after one has failed. Throws the first failure.
 void write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   std::exception_ptr failure;
   const auto attempt = [&](auto write) {

@@ -24,7 +24,7 @@ from onnxruntime.training import api, artifacts  # noqa: E402
 LEAST_VOCABULARY = 30000
 
 
-# Its gradient builder needs outputs that the standard makes optional.
+# Adds outputs that ONNX makes optional, because onnxruntime's gradient builder needs them.
 def complete(model):
     for node in model.graph.node:
         if node.op_type == "SoftmaxCrossEntropyLoss" and len(node.output) == 1:

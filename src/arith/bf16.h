@@ -1,5 +1,5 @@
-// bfloat16: the upper half of a float32. Conversion rounds to nearest, ties to even. A NaN stays a NaN and becomes
-// quiet; on a GPU, whose one instruction does all this, it becomes 0x7FFF.
+// bfloat16: the upper half of a float32. Conversion rounds to nearest, ties to even, and turns a NaN into a quiet NaN.
+// A GPU converts with one instruction, which turns every NaN into 0x7FFF.
 #pragma once
 
 #include <bit>
@@ -39,8 +39,8 @@ PROTRAIN_HD bf16 narrowed<bf16>(float x) {
   return to_bf16(x);
 }
 
-// operand() gives the value to compute with, result() the value to store. Narrow floats are computed in float32, every
-// other type as it is.
+// operand() returns the value to compute with, and result() the value to store. Narrow floats are widened to float32
+// for computing. Values of every other type stay as they are.
 template <typename T>
 PROTRAIN_HD auto operand(T x) {
   if constexpr (std::is_arithmetic_v<T>)

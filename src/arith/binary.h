@@ -8,7 +8,7 @@
 
 namespace protrain::arith::binary {
 
-// Integers wrap around.
+// The type that T is computed in. Integers are computed as unsigned integers, so that they wrap around.
 template <typename T>
 struct Wrapping {
   using type = T;
@@ -45,8 +45,8 @@ struct Div {
   template <typename T>
   PROTRAIN_HD static T of(T a, T b) {
     if constexpr (std::integral<T>) {
-      if (b == 0) return 0;                  // kernels refuse it, or note a fault
-      if (b == -1) return Sub::of(T{0}, a);  // the least number over -1 would trap
+      if (b == 0) return 0;                  // the CPU's kernels refuse it, CUDA's note a fault
+      if (b == -1) return Sub::of(T{0}, a);  // the smallest integer divided by -1 would trap
     }
     return a / b;
   }

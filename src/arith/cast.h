@@ -1,5 +1,5 @@
 // Conversion between all types that can be cast. A float outside an integer's range becomes the nearest integer, and
-// NaN becomes 0. A narrow float is rounded once, from any type.
+// NaN becomes 0. A value of any type is rounded only once on its way to a narrow float.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,8 @@ namespace protrain::arith {
 
 using Bool = std::uint8_t;  // no other uint8 is cast, and a bool read from a file may be any byte
 
-// Rounds to odd, so that bits beyond float32 still decide between two values of a narrower type.
+// Rounds to odd: an inexact result gets an odd last bit. Rounding it again, to a narrower type, then gives the same as
+// rounding `value` once.
 PROTRAIN_HD float rounded_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   auto bits = std::bit_cast<std::uint32_t>(nearest);

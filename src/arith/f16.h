@@ -1,6 +1,7 @@
-// float16: 5 bits of exponent, 10 of mantissa. Conversion rounds to nearest, ties to even. Values past the largest
-// become infinity, subnormals are exact, a NaN stays a NaN and becomes quiet. The code is integer operations and
-// float32 additions without branches, so loops over it are vectorised and every processor gives the same bits.
+// float16: 5 bits of exponent, 10 of mantissa. Conversion from float32 rounds to nearest, ties to even. Values past the
+// largest become infinity, subnormals are not flushed to 0, and a NaN becomes a quiet NaN. The code is integer
+// operations and float32 additions without branches, so loops over it are vectorised and every processor gives the same
+// bits.
 #pragma once
 
 #include "arith/bf16.h"
@@ -15,8 +16,7 @@ PROTRAIN_HD float widened(f16 x) {
   constexpr std::uint32_t kExponent = 0x1Fu << 23, kBias = (127u - 15u) << 23;
   const std::uint32_t magnitude = (x.bits & 0x7FFFu) << 13, exponent = magnitude & kExponent;
   const std::uint32_t normal = magnitude + kBias, infinite = normal + kBias;
-  // Reads the number as if its exponent were 1, with the leading bit that a subnormal lacks. Taking that bit away is
-  // exact.
+  // Reads a subnormal as if its exponent were 1, which adds a leading bit of 2^-14. Subtracting that bit is exact.
   const float subnormal = std::bit_cast<float>(normal + (1u << 23)) - 0x1p-14f;
   const std::uint32_t finite = exponent == 0 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
   return std::bit_cast<float>((exponent == kExponent ? infinite : finite) | (x.bits & 0x8000u) << 16);
@@ -27,7 +27,7 @@ PROTRAIN_HD f16 to_f16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   const std::uint32_t normal = (magnitude - ((127u - 15u) << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
-  // Floats at 0.5 are as far apart as subnormal float16, so adding 0.5 rounds.
+  // Floats in [0.5, 1) are 2^-24 apart, as subnormal float16 are, so adding 0.5 rounds to a subnormal.
   const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0.5f);
   const std::uint32_t finite = magnitude < kNormal ? subnormal : normal;

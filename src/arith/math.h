@@ -1,8 +1,8 @@
 // Elementary functions on float, from one source for every device. There are no branches, so loops over them are
-// vectorised; and no contraction but the fma written here, so every instruction set gives the same bits. Largest errors
-// over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1, tanh 1.4, erf 1.2,
-// log1p 1.3, expm1 1.8, softplus 2, sigmoid 2.4 (tests/arith/math_test.cpp checks them). They include subnormal
-// results, but for the last two. The polynomials are minimax fits of relative error.
+// vectorised. Products are contracted only where the code calls fma, so every instruction set gives the same bits.
+// Largest errors over a fine sample of all floats, in units in the last place of the exact value: exp 1, log 1,
+// tanh 1.4, erf 1.2, log1p 1.3, expm1 1.8, softplus 2, sigmoid 2.4 (tests/arith/math_test.cpp checks them). The bounds
+// of softplus and sigmoid exclude subnormal results. The polynomials are minimax fits of relative error.
 #pragma once
 
 #include <bit>
@@ -21,21 +21,21 @@ PROTRAIN_HD float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c
 PROTRAIN_HD float absolute(float x) { return __builtin_fabsf(x); }
 PROTRAIN_HD float copy_sign(float x, float sign) { return __builtin_copysignf(x, sign); }
 
-// c[0] + c[1] x + c[2] x^2 + ..., coefficients from the highest power down.
+// Returns c[0] + c[1] x + c[2] x^2 + ... The coefficients c are given from the highest power down.
 PROTRAIN_HD float polynomial(float, float c) { return c; }
 template <typename... Rest>
 PROTRAIN_HD float polynomial(float x, float highest, float next, Rest... rest) {
   return polynomial(x, fma(highest, x, next), rest...);
 }
 
-// e^r - 1 - r over r^2, for |r| <= ln 2 / 2
+// Returns (e^r - 1 - r) / r^2, for |r| <= ln 2 / 2.
 PROTRAIN_HD float exp_tail(float r) {
   return polynomial(r, 0x1.6a1a6ep-10f, 0x1.123fc6p-7f, 0x1.555916p-5f, 0x1.55548ap-3f, 0x1.fffffcp-2f);
 }
 
 PROTRAIN_HD float exp(float x) {
   constexpr float kRound = 0x1.8p23f;                                  // adding it leaves an integer in the low bits
-  constexpr float kLn2High = 0x1.62e4p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // ln 2; the high part times 2^8 is exact
+  constexpr float kLn2High = 0x1.62e4p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // ln 2; kLn2High * n is exact for |n| < 2^8
   x = x < -110.0f ? -110.0f : x;                                       // written so that NaN stays NaN
   x = x > 90.0f ? 90.0f : x;
   const float shifted = fma(x, 0x1.715476p+0f, kRound);
@@ -52,7 +52,7 @@ PROTRAIN_HD float exp(float x) {
 PROTRAIN_HD float log(float x) {
   const bool tiny = x < 0x1p-126f;
   const float scaled = tiny ? x * 0x1p23f : x;
-  // scaled = 2^e * m with m in [2/3, 4/3): the exponent is cut at 2/3 instead of 1
+  // scaled = 2^e * m with m in [2/3, 4/3) instead of [1, 2). The variable `e` holds 2^23 times this e.
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled);
   const std::uint32_t shift = (bits - std::bit_cast<std::uint32_t>(0x1.555556p-1f)) & 0xff800000u;
   const auto e = static_cast<std::int32_t>(shift);
@@ -61,7 +61,7 @@ PROTRAIN_HD float log(float x) {
   const float tail = polynomial(f, -0x1.09312ep-3f, 0x1.1ed14ap-3f, -0x1.f25e3p-4f, 0x1.1ebe66p-3f, -0x1.55a75p-3f,
                                 0x1.99d1f2p-3f, -0x1.fffe84p-3f, 0x1.555502p-2f, -0x1p-1f);
   const float finite = fma(exponent, 0x1.62e430p-1f, fma(tail, f * f, f));
-  const float at_edge = x == 0 ? -INFINITY : (x > 0 ? x : NAN);  // 0; infinity; negative or NaN
+  const float at_edge = x == 0 ? -INFINITY : (x > 0 ? x : NAN);  // x is 0; infinity; negative or NaN
   return x > 0 && x < INFINITY ? finite : at_edge;
 }
 

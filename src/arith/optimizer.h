@@ -1,12 +1,12 @@
-// The optimizers' arithmetic for one element, as PyTorch does it, in float32: the same bits on every device. Only a
-// written fma contracts a product; sqrt and division round correctly.
+// The optimizers' arithmetic for one element, as PyTorch does it, in float32. Every device gives the same bits:
+// products are contracted only where the code calls fma, and sqrt and division round correctly.
 #pragma once
 
 #include "arith/math.h"
 
 namespace protrain::arith {
 
-// The numbers of one step, computed once in double.
+// The numbers of step t, computed once in double. The first step is t = 1.
 struct AdamW {
   float decay;             // 1 - learning_rate * weight_decay
   float beta1, rest1;      // beta1, 1 - beta1
@@ -32,7 +32,7 @@ PROTRAIN_HD float treated(const Treatment &t, float g) {
   return g < -t.limit ? -t.limit : g;
 }
 
-// w: weight, m and v: running means of g and g^2.
+// g: the treated gradient, w: weight, m and v: running means of g and g^2.
 PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
   m = fma(c.beta1, m, c.rest1 * g);
   v = fma(c.beta2, v, c.rest2 * g * g);
@@ -40,7 +40,7 @@ PROTRAIN_HD void update(const AdamW &c, float g, float &w, float &m, float &v) {
   w = fma(c.minus_step, m / root, w * c.decay);
 }
 
-// b: momentum's buffer. It is zero before the first step, which makes it g.
+// g: the treated gradient, w: weight, b: the momentum buffer, 0 before the first step.
 PROTRAIN_HD void update(const Sgd &c, float g, float &w, float &b) {
   b = fma(c.momentum, b, fma(c.weight_decay, w, g));
   w = fma(-c.learning_rate, b, w);

@@ -1,6 +1,6 @@
-// Stateless random numbers: Philox4x32-10 (Salmon et al. 2011), a function of where a number is used. The order, the
-// device and repeated use do not change them. A stream belongs to one node in one step of one seed, and a number in it
-// to an element of a sample. Changing these rules changes the results of every training with dropout.
+// Stateless random numbers: Philox4x32-10 (Salmon et al. 2011). A number is a function of its place, so neither order
+// nor device nor repeated use changes it. Each node has a stream of its own in each step of each seed. In a stream each
+// element of a sample has a number of its own. Changing these rules changes the results of every training with dropout.
 #pragma once
 
 #include <cmath>
@@ -21,7 +21,7 @@ struct Stream {
 PROTRAIN_HD std::uint32_t low_half(std::uint64_t x) { return static_cast<std::uint32_t>(x); }
 PROTRAIN_HD std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
 
-// 128 random bits for each of the 2^128 counters of a stream; no two counters give the same.
+// Returns 128 random bits for a counter. No two of a stream's 2^128 counters give the same bits.
 PROTRAIN_HD Words philox(Words counter, Stream stream) {
   std::uint32_t a = counter.word[0], b = counter.word[1], c = counter.word[2], d = counter.word[3];
   std::uint32_t low = stream.low, high = stream.high;
@@ -31,32 +31,33 @@ PROTRAIN_HD Words philox(Words counter, Stream stream) {
     b = low_half(second);
     c = high_half(first) ^ d ^ high;
     d = low_half(first);
-    low += 0x9E3779B9u;   // the golden ratio
-    high += 0xBB67AE85u;  // sqrt(3) - 1
+    low += 0x9E3779B9u;   // from the golden ratio
+    high += 0xBB67AE85u;  // from sqrt(3) - 1
   }
   return {{a, b, c, d}};
 }
 
-// A permutation of the 64-bit numbers that leaves no pattern (the finalizer of SplitMix64).
+// Returns x under a permutation of the 64-bit numbers that leaves no pattern (the finalizer of SplitMix64).
 PROTRAIN_HD std::uint64_t scrambled(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
 }
 
-// Each part passes through a permutation, so two streams that differ in one part only are never the same.
+// Returns the stream of a node in a step. `node` is the attribute `key` of the node. Each part passes through a
+// permutation, so two streams that differ in one part only are never the same.
 PROTRAIN_HD Stream stream_of(std::uint64_t seed, std::uint64_t step, std::uint64_t node) {
   const std::uint64_t key = scrambled(scrambled(scrambled(seed + 0x9E3779B97F4A7C15u) ^ step) ^ node);
   return {low_half(key), high_half(key)};
 }
 
-// The numbers of a sample's elements 4 * quad ... 4 * quad + 3.
+// Returns the numbers of elements 4 * quad to 4 * quad + 3 of a sample.
 PROTRAIN_HD Words numbers(Stream stream, std::uint64_t sample, std::uint64_t quad) {
   return philox({{low_half(quad), high_half(quad), low_half(sample), high_half(sample)}}, stream);
 }
 
-// Dropout keeps an element if its number u satisfies u / 2^32 >= ratio, that is u >= drop_below(ratio). 0 <= ratio < 1;
-// as a float it is at most 1 - 2^-24, so the bound fits.
+// Returns the least number that dropout keeps: an element is kept if its number u satisfies u / 2^32 >= ratio. 0 <=
+// ratio < 1. As a float `ratio` is at most 1 - 2^-24, so the result fits into 32 bits.
 PROTRAIN_HD std::uint32_t drop_below(float ratio) {
   return static_cast<std::uint32_t>(std::ceil(static_cast<double>(ratio) * 4294967296.0));
 }

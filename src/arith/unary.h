@@ -1,5 +1,5 @@
-// Operators on one float, each under its operator's name: value and slope (derivative). Comparisons let a NaN through.
-// At a kink the slope is PyTorch's.
+// Operators on one float, each a struct under its operator's name with its value and its slope (derivative). The value
+// of a NaN is a NaN. Where the derivative does not exist, the slope is PyTorch's.
 #pragma once
 
 #include "arith/math.h"
@@ -63,7 +63,7 @@ PROTRAIN_UNARY(Clip, limited(x, k.a, k.b), one_if(!(x < k.a) && !(x > k.b)));
 PROTRAIN_UNARY(ThresholdedRelu, x <= k.a ? 0.0f : x, one_if(x > k.a));
 PROTRAIN_UNARY(Floor, __builtin_floorf(x), 0.0f);
 PROTRAIN_UNARY(Ceil, __builtin_ceilf(x), 0.0f);
-PROTRAIN_UNARY(Round, __builtin_rintf(x), 0.0f);  // halves to even
+PROTRAIN_UNARY(Round, __builtin_rintf(x), 0.0f);  // ties to even
 PROTRAIN_UNARY(Sign, sign(x), 0.0f);
 #undef PROTRAIN_UNARY
 
@@ -83,7 +83,7 @@ struct Softsign {
   }
 };
 
-// x tanh(ln(1 + e^x)), where with n = e^x (e^x + 2) the tanh is n / (n + 2)
+// x tanh(ln(1 + e^x)). With n = e^x (e^x + 2), the tanh is n / (n + 2).
 struct Mish {
   PROTRAIN_HD static float gate(float x) {
     const float e = exp(x > 20 ? 20.0f : x);  // above 20 the gate is 1
@@ -98,14 +98,14 @@ struct Mish {
 };
 
 struct Gelu {
-  PROTRAIN_HD static float below(float x) { return fma(0.5f, erf(x * kSqrtHalf), 0.5f); }  // the normal distribution
+  PROTRAIN_HD static float below(float x) { return fma(0.5f, erf(x * kSqrtHalf), 0.5f); }  // normal CDF
   PROTRAIN_HD static float value(float x, Coefficients) { return x * below(x); }
   PROTRAIN_HD static float slope(float x, Coefficients) {
     return fma(x * kNormalDensity, exp(-0.5f * x * x), below(x));
   }
 };
 
-// 1/2 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3); as 1 + tanh(u) = 2 sigmoid(2 u): x sigmoid(2 u)
+// 1/2 x (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3), which is x sigmoid(2 u).
 struct GeluTanh {
   PROTRAIN_HD static float twice_u(float x) { return 2 * kGeluScale * x * fma(kGeluCube * x, x, 1.0f); }
   PROTRAIN_HD static float value(float x, Coefficients) { return x * sigmoid(twice_u(x)); }

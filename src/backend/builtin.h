@@ -9,7 +9,7 @@
 namespace protrain::backend {
 
 namespace cpu {
-// Device "cpu" with a team of so many threads. Code::unsupported where `tf32` is asked for.
+// Opens device "cpu" with a team of `threads` threads. Code::unsupported if `tf32` is true.
 std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32);
 }  // namespace cpu
 

@@ -1,4 +1,4 @@
-// Defaults of Device's methods that not every device needs.
+// Default implementations of the Device methods that not every device needs.
 #include "backend/backend.h"
 #include "base/error.h"
 

@@ -1,9 +1,9 @@
 // The operators that every backend has kernels for, each with the factory that makes them: FAMILY(factory,
-// operators...). A backend declares its factories from this table (its kernel.h) and finds them by it (its
-// kernels.cpp). A file that defines factories has the same name in every backend.
+// operators...). A backend declares its factories from this table in its kernel.h, and looks them up in its kernels.cpp
+// or kernels.cu. A file that defines factories has the same name in every backend.
 #pragma once
 
-// A FAMILY for a function that is given the name `op` and returns the factory.
+// A FAMILY for the body of a function that takes an operator's name `op` and returns its factory.
 #define PROTRAIN_RETURN_FACTORY(MAKE, ...) \
   if (one_of(op, {__VA_ARGS__})) return MAKE;
 

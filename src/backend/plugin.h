@@ -1,4 +1,4 @@
-// The two functions that a plugin exports, under C names. Neither throws; everything else goes through Device.
+// The two functions that a plugin exports, under C names. Neither throws. Everything else goes through Device.
 #pragma once
 
 #include "backend/backend.h"
@@ -6,11 +6,12 @@
 
 namespace protrain::backend {
 
-// Says which build the plugin belongs to. Another build may disagree about any type of backend.h.
+// Returns the id of the build that the plugin comes from. Another build may disagree about any type of backend.h.
 using BuildId = const char *();
 inline constexpr const char *kBuildIdSymbol = "protrain_plugin_build_id";
 
-// Makes a device with a team of so many threads. The caller owns it. nullptr: `error` says why there is none.
+// Makes a device with a team of `threads` threads; the caller owns the device. Returns nullptr and sets `error` on
+// failure.
 using OpenDevice = Device *(const std::string &device, int threads, bool tf32, Error &error);
 inline constexpr const char *kOpenSymbol = "protrain_plugin_open";
 

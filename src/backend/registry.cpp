@@ -26,7 +26,7 @@ struct Request {
 };
 
 struct Backend {
-  std::string_view devices;  // the names of its devices: a prefix, and "*" for a number behind it
+  std::string_view devices;  // the names of the devices, as a glob: "*" stands for a number
   std::unique_ptr<Device> (*open)(const Backend &, const Request &);
   const char *plugin = nullptr;  // the plugin's file
   std::string_view vendor = {};  // the plugin's name in errors
@@ -48,15 +48,15 @@ int team_size(int threads) {
   return threads == 0 ? std::min(available_threads(), kMostThreads) : threads;
 }
 
-// The folder that this code was loaded from: that of libprotrain.so, or of the program that it is linked into.
+// Returns the folder of libprotrain.so, or of the program that this code is linked into.
 std::filesystem::path own_folder() {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void *>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
   return std::filesystem::path(info.dli_fname).parent_path();
 }
 
-// The plugin beside the library comes first, for what is installed together belongs together. Without one the system
-// looks in its own folders.
+// Loads the plugin from the library's own folder, because files that are installed together belong together. If it is
+// not there, the system looks in its own folders.
 void *load_plugin(const Backend &backend) {
   std::error_code unreadable;
   const std::filesystem::path beside = own_folder() / backend.plugin;
@@ -68,7 +68,8 @@ void *load_plugin(const Backend &backend) {
        reason != nullptr ? reason : backend.plugin);
 }
 
-// A plugin is loaded once and never closed: its exceptions and kernels may be anywhere. A failure is tried again.
+// Returns the plugin, which the first call loads. A plugin is never closed, because its exceptions and kernels may
+// still be in use. If loading fails, the next call tries again.
 void *plugin_of(const Backend &backend) {
   static std::mutex mutex;
   static std::map<std::string_view, void *> plugins;

@@ -1,4 +1,4 @@
-// Short words for what every kernel asks of its request and of its launch.
+// Short functions that every kernel uses to read its request and its launch.
 #pragma once
 
 #include "backend/backend.h"
@@ -13,7 +13,7 @@ template <typename T>
 T *output(const Launch &launch, std::size_t i) {
   return static_cast<T *>(launch.outputs[i]);
 }
-// Both give nullptr where the operand is absent, or the list ends before it.
+// Both return nullptr if the operand is absent or the list ends before it.
 template <typename T>
 const T *optional_input(const Launch &launch, std::size_t i) {
   return i < launch.inputs.size() ? input<T>(launch, i) : nullptr;

@@ -1,4 +1,4 @@
-// Checksums that find damage, not malice: XXH3.
+// Checksums (XXH3) that find accidental damage, not deliberate changes.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The kinds of devices. Backends say theirs, and descriptions of machines say it too.
+// The kinds of devices. A backend names its device's kind, and a description of a machine names that of its device.
 #pragma once
 
 #include <cstdint>

@@ -40,13 +40,13 @@ enum class Code : int {
   cancelled = 24,    // protrain_session_cancel was called
 };
 
-// Facts about the state that training goes on from. The code that meets a fact states it; session/aftermath.h alone
-// decides what it means for a session.
+// Facts about the state that training goes on from. The code that throws states them; session/aftermath.h alone decides
+// what they mean for a session.
 struct Facts {
   bool sums_touched = false;   // part of a batch is in a step's sums of gradients
   bool state_touched = false;  // some parameters took the step, others did not
   bool state_broken = false;   // parts of the state are neither the old values nor the new ones
-  bool device_gone = false;    // nobody knows how far the device got
+  bool device_gone = false;    // it is unknown how far the device got
   bool operator==(const Facts &) const = default;
 };
 

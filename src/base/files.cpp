@@ -199,8 +199,8 @@ constexpr std::string_view kUnfinished = ".partial";
 
 std::string unfinished_stem(const std::string &path) { return "." + base_name(path) + "."; }
 
-// Says whether the new file is ours alone. It is when we hold its lock, or the file system has no locks, and it still
-// has a name. Otherwise another writer took it for abandoned between its creation and its lock.
+// Locks the new file and returns whether it belongs to this writer. It does if the lock is held or the file system has
+// no locks, and if it still has a name. Otherwise another writer took it for abandoned before it was locked.
 bool claim(int descriptor) {
   struct stat found {};
   if (sys_lock(descriptor) != 0 && errno == EWOULDBLOCK) return false;

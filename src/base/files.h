@@ -54,8 +54,8 @@ class File {
 };
 
 // Writes a file under a temporary name in the same directory and moves it into place once it is complete. The writer
-// locks its temporary file while it lives. An unlocked one was left by a killed process, and the next writer of the
-// same path removes it. It stays on file systems without locks.
+// locks its temporary file while it lives. An unlocked temporary file was left by a killed process, and the next writer
+// of the same path removes it, except on file systems without locks.
 class FileWriter {
  public:
   explicit FileWriter(const std::string &path);  // Code::path where `path` exists and is not a regular file

@@ -111,8 +111,8 @@ struct JsonLimits {
   std::uint64_t values = ~std::uint64_t{0};
 };
 
-// Throws with `subject`: Code::format if it is not JSON, repeats a key or nests too deep;
-// Code::limit for too many values.
+// Errors have the subject `subject`: Code::format if the text is not JSON, repeats a key or nests too deep; Code::limit
+// for too many values.
 Json parse_json(std::string_view text, const std::string &subject, const JsonLimits &limits = {});
 
 }  // namespace protrain

@@ -31,12 +31,13 @@ class MemoryBlock {
   std::uint64_t bytes_ = 0;
 };
 
-// Makes the system back this memory with pages now instead of at the first touch; the contents stay. Several threads
-// that take a part each finish sooner.
+// Makes the system back this memory with pages now instead of at the first touch; the contents stay. Several threads,
+// each with a part of the memory, finish sooner than one.
 void populate(std::byte *memory, std::uint64_t bytes);
 
-// Code::nomem if the system or the heap would refuse that much now. Keeps nothing: the next request gets the memory
-// unless another thread takes it first. Guards calls into libraries that do not check their own allocations.
+// Both throw Code::nomem if the system, or the heap, would refuse that many bytes now. They keep nothing: the next
+// request gets the memory unless another thread takes it first. They guard calls into libraries that do not check their
+// own allocations.
 void require_mappable(std::uint64_t bytes, const std::string &subject);
 void require_heap(std::size_t bytes, const std::string &subject);
 

@@ -9,7 +9,6 @@
 
 namespace protrain {
 
-// Work of one queue runs in the order of issue; between queues only waits order it.
 enum class Queue : std::uint8_t { compute, upload, download, host, disk, comm };
 
 template <typename T>
@@ -17,7 +16,7 @@ using PerQueue = EnumArray<Queue, 6, T>;
 inline constexpr auto kQueues = all_values<Queue, 6>();
 inline constexpr PerQueue<const char *> kQueueNames = {"compute", "upload", "download", "host", "disk", "comm"};
 
-// In bytes. Every address in an arena is a multiple, so bits cannot depend on where a plan put a value.
+// In bytes. The address of every buffer in an arena is a multiple, so bits cannot depend on where a plan put a value.
 inline constexpr std::size_t kAlignment = 64;
 
 }  // namespace protrain

@@ -6,8 +6,8 @@
 
 namespace protrain {
 
-// Blocks all signals for the calling thread while it lives. Threads started meanwhile inherit
-// the mask and never get one.
+// Blocks all signals for the calling thread while the object lives. Threads that are started meanwhile inherit the mask
+// and never get a signal.
 class BlockedSignals {
  public:
   BlockedSignals() {

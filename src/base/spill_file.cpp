@@ -63,7 +63,7 @@ struct SpillFile::Ring {
   }
 
   // Moves up to kDepth parts at once and sets `moved` to the bytes of each. Returns false if the ring did not accept
-  // them all; it cannot be used again. Accepted requests are finished in either case.
+  // all parts; then it cannot be used again. Accepted requests are finished in either case.
   bool move(int descriptor, std::uint64_t offset, std::span<std::byte> memory, bool writes,
             std::array<std::uint64_t, kDepth> &moved) {
     int prepared = 0;
@@ -181,8 +181,8 @@ void SpillFile::transfer_plain(std::uint64_t offset, std::byte *memory, std::uin
   }
 }
 
-// Moves as many parts at a time as the ring holds and waits for all of them. Whatever a request did not move is moved
-// without the ring, which also reports the error.
+// Moves as many parts at a time as the ring holds and waits for all of them. The bytes that a request did not move are
+// moved without the ring; this also reports the error.
 void SpillFile::transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
   for (std::uint64_t begun = 0; begun < bytes && ring_;) {
     std::array<std::uint64_t, kDepth> moved{};

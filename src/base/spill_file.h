@@ -18,18 +18,19 @@ namespace protrain {
 class SpillFile {
  public:
   // Allocates `bytes` in a file in `directory`. Uses io_uring and O_DIRECT where the system and the file system have
-  // them. Code::nospc if the space is not free, Code::path if it is not a directory, Code::io otherwise.
+  // them. Code::nospc if there is too little space, Code::path if `directory` is none, Code::io for other errors.
   SpillFile(const std::string &directory, std::uint64_t bytes);
   SpillFile(const SpillFile &) = delete;
   SpillFile &operator=(const SpillFile &) = delete;
   ~SpillFile();
 
-  // A region is written and read as a whole and starts at a multiple of kDiskAlignment. Regions in use at the same time
-  // do not overlap. The first write of an undeclared region takes a few bytes of memory; nothing else allocates.
+  // Announces a region, which is written and read as a whole and starts at a multiple of kDiskAlignment. Regions in use
+  // at the same time do not overlap. The first write of an undeclared region declares it, and so allocates a few bytes;
+  // no other read or write allocates.
   void declare(std::uint64_t offset, std::uint64_t bytes);
 
-  // Each moves one whole region, one transfer at a time. Memory at a multiple of kDiskAlignment goes straight to the
-  // disk. Code::io, Code::nospc. read(): Code::corrupt if the region was not written or has changed since.
+  // Both move one whole region. Only one of them may run at a time. Memory at a multiple of kDiskAlignment goes to the
+  // disk directly. Code::io, Code::nospc. read(): Code::corrupt if the region was not written or has changed since.
   void write(std::uint64_t offset, std::span<const std::byte> from);
   void read(std::uint64_t offset, std::span<std::byte> to);
 
@@ -46,7 +47,7 @@ class SpillFile {
 
   void open(const std::string &directory, std::uint64_t bytes);
   Region *find(std::uint64_t offset, std::uint64_t bytes);  // nullptr if not declared
-  // These three move bytes both ways; with `writes`, `memory` is the source. Offsets and sizes are
+  // All three copy from `memory` to the file if `writes`, else from the file to `memory`. Offsets and sizes are
   // multiples of kDiskAlignment.
   void transfer(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);
   void transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes);

@@ -47,14 +47,14 @@ class Team {
 
   int size() const;
 
-  // Runs issue(argument) on member 0 and returns when it is done; its exception comes out here. Only one thread may
-  // call at a time. Inside another enter() it is a plain call.
+  // Runs issue(argument) on member 0 and returns when `issue` is done; its exception comes out here. Only one thread
+  // may call enter() at a time. On member 0 itself, inside another enter(), it just calls issue(argument).
   void enter(void (*issue)(void *), void *argument);
-  // Runs work(argument, member) on every member and returns when all are done; call it inside enter(). The exception of
-  // the lowest member comes out here.
+  // Runs work(argument, member) on every member and returns when all are done; call it inside enter(). If members
+  // throw, the exception of the lowest one comes out here.
   void run(void (*work)(void *, Member &), void *argument);
 
-  // The same for any callable, by reference.
+  // Both for any callable, which is taken by reference.
   template <typename Issue>
   void enter(Issue &&issue) {
     enter([](void *self) { (*static_cast<std::remove_reference_t<Issue> *>(self))(); }, &issue);

@@ -1,5 +1,5 @@
-// A std::variant that can be copied when memory is short. If an alternative throws while it is constructed inside a
-// std::variant, g++ 12 destroys one that never existed. Here it is constructed outside and moved in.
+// A std::variant that can be copied when memory is short. If an alternative's constructor throws inside a std::variant,
+// g++ 12 destroys an alternative that never existed. Here the alternative is constructed outside and moved in.
 #pragma once
 
 #include <concepts>

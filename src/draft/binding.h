@@ -14,7 +14,7 @@ struct Binding {
   std::string text() const { return name + "=" + std::to_string(size); }
 };
 
-// Nothing if `text` is not a binding. A name may contain '='; the last one counts.
+// Returns nothing if `text` is not a binding. A name may contain '='; the last '=' comes before the size.
 std::optional<Binding> parse_binding(const std::string &text);
 
 }  // namespace protrain::draft

@@ -10,8 +10,8 @@ namespace protrain::draft {
 
 namespace {
 
-// Leaves a reserve for what a session takes besides its arenas (code, threads, oneDNN's memory, files
-// being read) and for others.
+// Returns `free` without a reserve for what a session takes besides its arenas (code, threads, oneDNN's memory, files
+// that are read) and for other processes.
 std::uint64_t all_but_reserve(std::uint64_t free) {
   constexpr std::uint64_t kLeast = 96ull << 20;
   return free - std::min(free, std::max(kLeast, free / 20));
@@ -49,8 +49,8 @@ Budget budget_of(const Settings &settings, const profile::Profile &profile) {
     device = settings.memory.value_or(free);
     return budget;
   }
-  // Device and host share one memory, but the options set them apart. A budget that is not given
-  // is what the other leaves.
+  // Device and host share one memory, but the options give them separate budgets. A budget that is not given is what
+  // the other one leaves.
   device = settings.device_memory.value_or(free - std::min(free, settings.host_memory.value_or(0)));
   host = settings.host_memory.value_or(free - std::min(free, device));
   return budget;

@@ -80,7 +80,7 @@ void describe_graph(const passes::PreparedModel &prepared, Json &json) {
   json["parameter_elements"] = elements;
 }
 
-// Every key of a complete answer, so that readers need not ask which are there.
+// Returns an answer with every key, so that readers need not ask which keys exist.
 Json empty_answer(const std::string &model_path) {
   return {{"model", model_path},
           {"trainable", false},
@@ -108,7 +108,7 @@ void add_problem(Json &json, const Error &error, const std::string &text, const 
                               {"nodes", nodes}});
 }
 
-// The model, if its file can be read. Returns nullptr and adds a problem if nothing here can train it.
+// Opens the model's file. Returns nullptr and adds a problem if this library does not support something in the file.
 std::unique_ptr<onnx_import::Model> open_model(const std::string &path, Json &json) {
   try {
     return onnx_import::Model::open(path);

@@ -1,4 +1,4 @@
-// Compile: the whole way from settings and a model to a draft that a session can live.
+// Compile: the whole way from settings and a model to a draft that a session can run.
 #pragma once
 
 #include "draft/draft.h"

@@ -9,7 +9,7 @@ namespace protrain::draft {
 namespace {
 
 constexpr std::size_t kPoints = 400;    // of a timeline, at most
-constexpr std::int64_t kPixels = 1000;  // width of a picture; gaps narrower than a pixel are left out
+constexpr std::int64_t kPixels = 1000;  // width of a chart; gaps narrower than a pixel are left out
 
 }  // namespace
 

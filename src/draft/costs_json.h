@@ -1,4 +1,4 @@
-// JSON for the costs of a step and for its pictures, the same for predicted and for measured steps.
+// JSON for the costs of a step and for charts of it, the same for predicted and for measured steps.
 #pragma once
 
 #include <array>
@@ -17,13 +17,12 @@ inline double to_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-
 // The costs of a step: seconds, device_peak_bytes, host_peak_bytes, disk_bytes, overlap, busy_seconds by
 // queue, stall_seconds by cause.
 Json costs_json(const program::Summary &summary, const PerTier<std::uint64_t> &peak_bytes);
-// The costs of a simulated step; `beside` is the one it was simulated with.
+// The costs of a simulated step. `beside`: the queues that ran beside compute in the simulation.
 Json costs_json(const program::Program &program, const program::Simulation &simulation, const program::Beside &beside);
 // {"owners": [names], "device": [[seconds, bytes of each owner...], ...], "host": ..., "disk": ...}: a
 // point holds until the next.
 Json timeline_json(const program::Program &program, const std::vector<program::Span> &spans);
-// {"compute": [[start, end], ...], ...}: seconds in which each queue was busy. Gaps too small
-// for a picture are left out.
+// {"compute": [[start, end], ...], ...}: seconds in which each queue was busy. Gaps too small for a chart are left out.
 Json queues_json(const program::Program &program, const std::vector<program::Span> &spans);
 
 }  // namespace protrain::draft

@@ -1,6 +1,6 @@
-// Works by trial. The graph is typed with guessed sizes. At a node whose inputs do not fit together, we solve for a dim
-// that changes one of their sizes, trying every size that the node's inputs hold. A size that lets typing get further
-// is taken, and the graph is typed again.
+// Finds sizes by trial. The graph's types are inferred with guessed sizes. At the first node whose inputs do not fit
+// together, we solve for a dim that changes one of their sizes, trying every size that the node's inputs hold. A size
+// with which inference gets further is taken, and the types are inferred again.
 #include "draft/dims.h"
 
 #include <algorithm>
@@ -23,14 +23,14 @@ using By = DimSize::By;
 // Large enough for realistic shapes, small enough to cost nothing.
 constexpr std::int64_t kBatch = 2, kDim = 16, kImage = 224;
 constexpr std::int64_t kLargest = 1 << 16;
-// Limits for all typings of the graph together: nodes, and operations on constants.
+// Limits for all inferences of the graph's types together: nodes, and operations on constants.
 constexpr double kMostNodes = 2e6, kMostWork = 1 << 30;
 constexpr int kMostRounds = 16;  // limits how many misfits are mended
 
-// Dims that take one size together: a single dim, or the sides of an image.
+// Dims that get the same size: a single dim, or the sides of an image.
 using DimGroup = std::vector<std::string>;
 
-// A size at a node: a dim of one of its inputs, or the number of elements of one.
+// A size at a node: one axis of an input, or without an axis the input's number of elements.
 struct NodeSize {
   std::size_t input;
   std::optional<std::size_t> axis;
@@ -59,8 +59,8 @@ struct WantedSize {
   std::size_t input;
 };
 
-// Collects dims of the inputs, times the groups of a convolution; and from lists such as a shape their
-// numbers, product and sum.
+// Collects the dims of all inputs, alone and times the groups of a convolution; and from inputs whose values are known,
+// such as a shape, the values, their product and their sum.
 std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   std::vector<WantedSize> sizes;
   std::set<std::int64_t> known;
@@ -102,7 +102,7 @@ struct Candidate {
   std::int64_t low, high;    // sizes that fit
   std::size_t progress = 0;  // nodes that fit with it
   std::size_t input = 0;     // the node's input that asks for it
-  bool stretches = false;    // to one element, which broadcasting accepts for any size, so nobody asked for it
+  bool stretches = false;    // one element: broadcasting accepts it for any size, so the node does not ask for it
   std::int64_t size() const { return roundest(low, high); }
 };
 
@@ -146,7 +146,7 @@ class DimSolver {
   DimBindings bound_;
   std::map<std::string, DimSize> settled_;
   std::vector<DimGroup> groups_;  // groups that may still change
-  double nodes_ = 0, work_ = 0;   // used by typings so far
+  double nodes_ = 0, work_ = 0;   // used by inferences so far
 };
 
 // The sides of an image are the two dims of a 4-d input that are neither batch nor channels. Channels
@@ -212,8 +212,8 @@ bool DimSolver::mend(const NodeDescription &misfit) {
   return true;
 }
 
-// Collects sizes of the group that satisfy the node, but that stop to work when doubled. If the doubled size also
-// works, no particular size was asked for; there was only too little.
+// Adds sizes of the group with which the node works, unless it works with twice the size too. Then the node asks for no
+// particular size, and the present one is only too small.
 void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vector<Candidate> &found) {
   const std::int64_t now = size_of(group);
   const NodeDescription twice = look(with(group, 2 * now), misfit.position);
@@ -236,7 +236,8 @@ void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vec
   }
 }
 
-// The smallest size of the group that brings `place` to at least `size`. Sizes grow with the dims they are made of.
+// The smallest size of the group with which the size `at` is at least `size` at node `until`. A size at a node grows
+// with the dims that it is made of.
 std::int64_t DimSolver::first_of(std::size_t group, const NodeSize &at, std::size_t until, std::int64_t size) {
   const auto enough = [&](std::int64_t dim) {
     const NodeDescription seen = look(with(group, dim), until);
@@ -271,8 +272,8 @@ std::optional<Candidate> DimSolver::reach(const NodeDescription &misfit, std::si
       .group = group, .low = low, .high = std::max(low, first_of(group, at, misfit.position, size + 1) - 1)};
 }
 
-// Used if no size at the node tells how large. Takes the nearest power of two with which the node works, first above
-// the present size, then below.
+// Used if no size that the node's inputs hold makes it work. Doubles a group's size until the node works; if it never
+// does, halves the size.
 bool DimSolver::resize(const NodeDescription &misfit) {
   const auto works = [&](std::size_t group, std::int64_t size) { return is_further(look(with(group, size)), misfit); };
   for (std::size_t group = 0; group < groups_.size(); ++group)

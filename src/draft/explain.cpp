@@ -26,9 +26,8 @@ std::string seconds_text(double seconds) {
 
 double seconds_of(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-// Turns a draft into sentences: memory, weights, activations, time, the bottleneck, and other plans. It only
-// reads the draft, its simulated step and the alternatives, so that `protrain plan` and a session explain the
-// same plan in the same words.
+// Turns a draft into sentences: memory, weights, activations, time, the bottleneck, and other plans. It reads only the
+// draft, with its simulated step, and the alternatives.
 class Explanation {
  public:
   explicit Explanation(const Draft &draft)
@@ -182,7 +181,7 @@ class Explanation {
       say("No part is busy all of the step ({}). The longest wait is {}.", all, longest.front().second);
   }
 
-  // True if a change, in percent, would be printed as none.
+  // True if a change, in percent, would be printed as 0.
   static bool as_long(double change) { return std::abs(change) < 0.5; }
 
   void say_change(const Alternative &other) {

@@ -36,15 +36,15 @@ std::int64_t largest_that_fits(const Settings &settings, const onnx_import::Mode
   for (const std::int64_t batch : divisors_downward(samples)) {
     Settings bound = settings;
     bound.dims[dim] = batch;
-    const Draft draft = run_pipeline(bound, source, profiled);
+    const Draft draft = run_pipeline(bound, source, profiled, IfNothingFits::stop);
     if (within(draft.decision.found.resident->cost.bytes, draft.budget)) return batch;
     if (draft.decision.found.best) any = std::max(any, batch);
   }
   return any;
 }
 
-// The samples per micro-batch that were settled for the checkpoint being resumed. 0 if the options gave them
-// then, or nothing is resumed.
+// The samples per micro-batch in the checkpoint that is resumed. 0 if nothing is resumed, or if options had given the
+// samples.
 std::int64_t samples_of_checkpoint(const std::string &path) {
   if (path.empty()) return 0;
   const state::Checkpoint checkpoint = open_checkpoint(path);

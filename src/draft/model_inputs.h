@@ -10,14 +10,14 @@
 
 namespace protrain::draft {
 
-// A dimension that depends on others in a way the file does not say.
+// A dimension that depends on others in a way that the file does not tell.
 inline const onnx_import::Dim kUnknownDim = std::string();
 
 struct ModelInput : onnx_import::Input {
-  bool has_dims = true;  // false: all dims depend on others
+  bool has_dims = true;  // false: the file does not tell how many dims there are
 };
 
-// As far as the file says.
+// The file's inputs, plus the labels of `loss`, with the dims that the file tells.
 std::vector<ModelInput> inputs_of(const onnx_import::Model &model, const std::optional<passes::Loss> &loss);
 
 // The file's inputs, plus the prepared graph's other inputs, whose dims are numbers.

@@ -1,4 +1,4 @@
-// Options: text pairs from one table, which also feeds help, the command line and the docs.
+// Options: keys and values as text, checked against one table. Help, the command line and the docs use it too.
 #pragma once
 
 #include <cstdint>

@@ -36,11 +36,12 @@ std::vector<bool> kept_gradients(const std::vector<std::string> &patterns, const
   return kept;
 }
 
-// Fills the draft stage by stage, in the order of run(). It is a class because every stage reads what earlier ones put
-// into the draft. After it nothing in the draft changes.
+// Fills the draft in the order of run(). It is a class because every function reads what earlier ones put into the
+// draft. After run() nothing in the draft changes.
 class Pipeline {
  public:
-  Pipeline(const Settings &settings, TargetMachine &machine) : settings_(settings), machine_(machine) {
+  Pipeline(const Settings &settings, TargetMachine &machine, IfNothingFits if_nothing_fits)
+      : settings_(settings), machine_(machine), if_nothing_fits_(if_nothing_fits) {
     draft_.settings = settings;
   }
 
@@ -122,7 +123,8 @@ class Pipeline {
                           .budget = draft_.budget,
                           .barrier = needs_barrier(),
                           .accumulation = draft_.accumulation,
-                          .optimizer = {.state = 0}};
+                          .optimizer = {.state = 0},
+                          .if_nothing_fits = if_nothing_fits_};
     for (const program::OptimizerArray &array : request.optimizer) inputs.optimizer.state += array.element_bytes;
     draft_.decision = choose_plan(inputs);
     draft_.programs = lowering.lower(draft_.decision.plan);
@@ -141,13 +143,15 @@ class Pipeline {
 
   const Settings &settings_;
   TargetMachine &machine_;
+  const IfNothingFits if_nothing_fits_;
   Draft draft_;
 };
 
 }  // namespace
 
-Draft run_pipeline(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine) {
-  return Pipeline(settings, machine).run(source);
+Draft run_pipeline(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
+                   IfNothingFits if_nothing_fits) {
+  return Pipeline(settings, machine, if_nothing_fits).run(source);
 }
 
 }  // namespace protrain::draft

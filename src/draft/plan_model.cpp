@@ -14,7 +14,7 @@ namespace protrain::draft {
 
 namespace {
 
-// `choice` is what the plan was expanded from, or nullptr for a plan from a file, which has no single chunk size.
+// `choice`: the choice that the plan was expanded from; nullptr for a plan from a file, which has no single chunk size.
 Json integers_json(const plan::Plan &plan, const plan::Choice *choice) {
   const auto on_host =
       std::ranges::count_if(plan.chunks, [](const plan::Chunk &chunk) { return chunk.tier == Tier::host; });
@@ -49,8 +49,8 @@ Json point_json(const plan::Point &point, const graph::Graph &graph) {
 // A plan from a file is always followed.
 bool is_feasible(const Draft &draft) { return !draft.settings.plan.empty() || draft.decision.found.best.has_value(); }
 
-// Tries half as much again and a quarter less of the first budget. Also tries twice the batch, but only on paper,
-// because here its kernels would have to be measured.
+// Plans again with 1.5 and 0.75 times the first budget. For a machine that is only described, also plans with twice the
+// batch; on this machine, its kernels would have to be measured.
 std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::ModelSource &source,
                                       TargetMachine &machine, const Draft &draft) {
   std::vector<Alternative> found;
@@ -59,7 +59,7 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
   if (!settings.plan.empty() || !draft.decision.found.best || first > kMost) return found;
   ProfiledMachine profiled(machine, draft.profile);
   const auto add = [&](const std::string &change, const Settings &other) {
-    const Draft changed = estimate(other, source, profiled);
+    const Draft changed = estimate(other, source, profiled, IfNothingFits::stop);
     const auto &best = changed.decision.found.best;
     found.push_back({change, best ? best->cost.seconds : 0, changed.samples()});
   };
@@ -80,7 +80,7 @@ std::vector<Alternative> alternatives(const Settings &settings, const onnx_impor
   return found;
 }
 
-// One object per change, with its text.
+// One object for each change: its options and its text.
 Json changes_json(const std::vector<Change> &changes) {
   Json json = Json::array();
   for (const Change &change : changes) {

@@ -53,8 +53,8 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
   return plan;
 }
 
-// The budgets decide which points are laid out, so the figures of a refusal might not work when all are given together.
-// We try them; if another plan comes out, we take its figures.
+// Checks the figures of a refusal. The budgets decide which points are laid out, so with these figures as budgets the
+// smallest plan may be another one, which does not fit. If so, that plan's figures are taken and checked.
 plan::Smallest verified(plan::Smallest smallest, const plan::Terms &terms,
                         const std::function<plan::Smallest(const plan::Terms &)> &find) {
   constexpr int kTries = 3;
@@ -100,7 +100,7 @@ Decision choose_plan(const PlanningInputs &inputs) {
   decision.plan =
       plan::expand(graph, decision.found.best ? decision.found.best->choice : decision.smallest->point.choice);
   decision.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (decision.found.best) return decision;
+  if (decision.found.best || inputs.if_nothing_fits == IfNothingFits::stop) return decision;
   const auto find = [&](const plan::Terms &other) { return plan::smallest(graph, durations, other, lay_out); };
   decision.smallest = verified(*decision.smallest, terms, find);
   decision.plan = plan::expand(graph, decision.smallest->point.choice);

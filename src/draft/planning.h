@@ -19,6 +19,10 @@ struct Decision {
   double search_seconds = 0;
 };
 
+// A refusal quotes budgets that are tried out, which takes several more searches. A caller that only asks whether a
+// plan fits does without these.
+enum class IfNothingFits : std::uint8_t { find_budgets, stop };
+
 // The inputs of the choice.
 struct PlanningInputs {
   const Settings &settings;
@@ -29,6 +33,7 @@ struct PlanningInputs {
   bool barrier = false;  // the settings need the barrier order
   std::uint64_t accumulation = 1;
   plan::OptimizerBytes optimizer;
+  IfNothingFits if_nothing_fits = IfNothingFits::find_budgets;
 };
 
 // Code::arg, Code::format if the file's plan does not fit.
@@ -37,7 +42,7 @@ Decision choose_plan(const PlanningInputs &inputs);
 // The simulated Programs of a step.
 struct Prediction {
   program::Simulation step, accumulate;
-  double seconds(std::uint64_t accumulation) const;  // of all batches of a step together
+  double seconds(std::uint64_t accumulation) const;  // of all micro-batches of a step together
 };
 Prediction predict(const ProgramSet::Variant &programs, const plan::Durations &durations);
 

@@ -22,7 +22,7 @@ struct ProgramSet {
   program::Program settlement;    // the Updates that the last step deferred to the next; empty if none are deferred
   plan::Bytes bytes{};            // of each tier: the largest that any Program needs
 
-  // Calls act(program) for each one that is not empty.
+  // Calls act(program) for each Program that is not empty.
   template <typename Do>
   void each(Do &&act) const {
     const auto one = [&](const program::Program &program) {
@@ -45,7 +45,7 @@ class PlanLowering {
                program::StateRequest request);
 
   ProgramSet lower(const plan::Plan &plan) const;
-  // Leaves evaluation out, which needs less than the step of the same shapes. For the search.
+  // For the search: leaves evaluation out, which needs less memory than the step of the same shapes.
   ProgramSet lower_training(const plan::Plan &plan) const;
 
  private:

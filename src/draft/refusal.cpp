@@ -20,14 +20,14 @@ std::string key_of(Tier tier, const Budget &budget) {
 
 bool fits(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine) {
   try {
-    return estimate(settings, source, machine).decision.found.best.has_value();
+    return estimate(settings, source, machine, IfNothingFits::stop).decision.found.best.has_value();
   } catch (const Error &error) {  // the model cannot have these shapes
     if (error.code == Code::nomem) throw;
     return false;
   }
 }
 
-// The largest half, quarter, ... of a dimension with which something fits.
+// The largest of a dimension's half, quarter, eighth, ... with which some plan fits.
 std::optional<Binding> smaller(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                                Binding binding) {
   Settings changed = settings;
@@ -52,7 +52,7 @@ Change more_memory(const Draft &draft) {
   return more;
 }
 
-// A disk of with[2] bytes, and the memory that is missing besides.
+// A disk of with[Tier::disk] bytes, and the memory that is missing besides.
 Change with_disk(const plan::Bytes &with, const Draft &draft) {
   const std::string disk = fmt::format("{} ({})", with[Tier::disk], bytes_text(with[Tier::disk]));
   Change change =

@@ -17,7 +17,7 @@ struct Change {
 std::vector<Change> changes_that_fit(const Settings &settings, const onnx_import::ModelSource &source,
                                      TargetMachine &machine, const Draft &draft);
 
-// Code::budget with the smallest budget that works and all of these changes.
+// Throws Code::budget with the smallest budget that works and all changes that fit.
 [[noreturn]] void refuse(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine,
                          const Draft &draft);
 

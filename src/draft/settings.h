@@ -1,4 +1,4 @@
-// Settings: the options of a session as values. Only this file reads the texts of options.
+// Settings: the options of a session as values. Only settings_of() reads the texts of options.
 #pragma once
 
 #include <cstdint>

@@ -52,8 +52,8 @@ class GradientPath {
     return std::ranges::any_of(ids, [&](ValueId id) { return id != ValueId::none && marks[index(id)]; });
   }
 
-  std::vector<bool> wanted_;  // a trained parameter is behind it
-  std::vector<bool> needed_;  // the loss depends on it
+  std::vector<bool> wanted_;  // by value: it depends on a trained parameter
+  std::vector<bool> needed_;  // by value: the loss depends on it
 };
 
 void require_gradients(const Graph &graph, const GradientPath &path) {
@@ -79,9 +79,9 @@ const Node *mean_over_targets(const Graph &graph, ValueId loss) {
   return nullptr;
 }
 
-// Appends the backward nodes to the training graph. It is the GradientBuilder that operators' rules talk to: it hands
-// them the gradients of their outputs, takes theirs for the inputs, and sums up. It also adds what the whole batch
-// needs: weights of micro-batches, norms, the factor that Updates apply.
+// Appends the backward nodes to the training graph. It is the GradientBuilder that operators' rules call: a rule gets
+// the gradients of its node's outputs and contributes gradients of the inputs, which are summed here. The builder also
+// emits the weights of micro-batches, norms, and the factor that Updates apply.
 class TrainingBuilder final : public ops::GradientBuilder {
  public:
   TrainingBuilder(Training &training, const GradientPath &path)
@@ -154,7 +154,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
     }
   }
 
-  // False for nodes behind an operator whose gradient is zero, such as Round: no gradient comes back to them.
+  // True if an output has a gradient. False if only operators with gradient zero, such as Round, follow the node.
   bool reaches(const Node &node) {
     return std::ranges::any_of(node.outputs, [this](ValueId id) { return gradient_of(id) != ValueId::none; });
   }
@@ -165,7 +165,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
     ops::find(node.op)->gradient(*this, current_);
   }
 
-  // Emits the weight of this micro-batch in the gradients of the whole batch. Call it before anything is summed.
+  // Emits the weight that this micro-batch has in the gradients of the whole batch. Must be called before finish().
   void weigh(ValueId loss) {
     begin("weight");
     const Node *mean = mean_over_targets(graph_, loss);
@@ -179,7 +179,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
     training_.weight = emit("CountTargets", {mean->inputs[mean->op == "CrossEntropy" ? 1 : 2]}, attributes);
   }
 
-  // Emits the summed gradient of a parameter and its squared norm.
+  // Emits a parameter's gradient, summed over micro-batches, and its squared norm. Small gradients' norms wait for
+  // finish_waiting().
   void finish(std::size_t parameter) {
     const ValueId id = graph_.parameters[parameter];
     ValueId gradient = gradient_of(id);
@@ -196,7 +197,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
     waiting_.push_back(parameter);
   }
 
-  // Emits one node for the norms of a block's small gradients, at the end of the block.
+  // Emits one node for the norms of the small gradients that wait.
   void finish_waiting() {
     if (waiting_.empty()) return;
     begin(graph_.value(graph_.parameters[waiting_[0]]).name);
@@ -227,8 +228,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
   static constexpr std::size_t kMostTogether = 32;
 
-  // A normalization's gradient node can add the gradient of the residual beside it in the same pass; that
-  // gradient is its last operand.
+  // Returns whether the producer of `gradient` can add the sum so far in its own pass. A normalization's gradient node
+  // can: the sum, the gradient of the residual, becomes its last operand.
   bool is_added(ValueId input, ValueId gradient) const {
     const bool normalizes = current_.op == "LayerNormalization" || current_.op == "RMSNormalization";
     return normalizes && input == current_.inputs[0] &&
@@ -275,7 +276,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
   std::vector<std::size_t> waiting_;  // parameters of that block whose gradients have no norm yet
 };
 
-// For each forward node, the parameters that it reads first. Their gradients are complete once it has been visited.
+// For each forward node, the parameters whose first reader it is. Visiting the node completes their gradients.
 std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) {
   std::vector<std::vector<std::size_t>> first(graph.node_count());
   const auto consumers = graph.consumers();
@@ -307,7 +308,7 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   training.gradients.assign(graph.parameters.size(), ValueId::none);
   training.squared_norms.assign(graph.parameters.size(), ValueId::none);
 
-  const auto completed_by = parameters_first_read(graph);  // indexes forward nodes only
+  const auto completed_by = parameters_first_read(graph);  // by forward node
   if (settings.accumulate) training.accumulators.assign(graph.parameters.size(), ValueId::none);
   TrainingBuilder builder(training, path);
   if (settings.accumulate) builder.weigh(loss);

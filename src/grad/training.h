@@ -24,13 +24,13 @@ struct Training {
 struct TrainingSettings {
   double clip_norm = 0;     // largest global norm; 0: no limit
   bool accumulate = false;  // sum gradients over micro-batches
-  bool scale_loss = false;  // multiply the loss by the step's LossScale, and divide by it what Updates take
+  bool scale_loss = false;  // multiply the loss by the step's LossScale; Updates divide gradients by it
 };
 
 // `forward` is typed and uses core operators; `loss` is one of its values. Code::graph if the loss is not a float
 // scalar or depends on no trained parameter. Code::unsupported lists every operator on the way to the loss that has no
-// gradient. The weight of a micro-batch is its number of targets not ignored if the loss is a mean over targets
-// (CrossEntropy), and 1 otherwise.
+// gradient. If the loss is a mean over targets (CrossEntropy), the weight of a micro-batch is the number of its targets
+// that are not ignored. Otherwise it is 1.
 Training build(graph::Graph forward, graph::ValueId loss, const TrainingSettings &settings = {});
 
 // Replaces unread outputs of nodes by ValueId::none, so that kernels do not compute them.

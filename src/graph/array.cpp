@@ -39,12 +39,12 @@ std::vector<T> all_values(const Array &array) {
 
 bool is_empty(const Shape &shape) { return std::ranges::find(shape, 0) != shape.end(); }
 
-// Runs of axes of two shapes with equal products: axes [old_begin, old_end) become [new_begin, new_end).
+// Axes [old_begin, old_end) of an old shape, and axes [new_begin, new_end) of a new one with as many elements.
 struct AxisGroup {
   std::size_t old_begin, old_end, new_begin, new_end;
 };
 
-// Both shapes must have the same element count, and not 0.
+// Divides the axes of both shapes into the smallest groups that match. Both must have the same element count, not 0.
 std::vector<AxisGroup> matching_groups(const Shape &from, const Shape &to) {
   std::vector<AxisGroup> groups;
   AxisGroup at{0, 0, 0, 0};
@@ -139,7 +139,7 @@ Array Array::compact() const {
   for (std::size_t axis = 0; axis < stored_.size(); ++axis) {
     const std::int64_t length = result.stored_[axis];
     if (length == 1) continue;
-    // As [outer][length][inner]: the axis repeats if each outer step equals itself shifted by one slice.
+    // The data is [outer][length][slice]. The axis repeats if within each outer step every slice equals the next.
     std::int64_t outer = 1;
     for (std::size_t i = 0; i < axis; ++i) outer *= result.stored_[i];
     const std::size_t step = result.stored_bytes() / static_cast<std::size_t>(outer);
@@ -162,7 +162,7 @@ Array Array::reshaped(const Shape &shape) const {
   require(element_count(shape) == element_count(this->shape()), Code::shape, "", "{} elements cannot be seen as {}",
           element_count(this->shape()), to_text(shape));
   if (is_empty(shape)) return filled({dtype(), shape}, 0);
-  // Each group of axes is either repeated as a whole, stored as a whole, or has to be written out.
+  // A group of axes that are all stored once stays so. Any other group is written out in full.
   Shape wanted = stored_, stored(shape.size(), 1);
   for (const AxisGroup &group : matching_groups(this->shape(), shape)) {
     bool once = true;

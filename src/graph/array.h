@@ -52,14 +52,15 @@ class Array {
   // Strides over the stored data for walking type().shape: in elements, 0 along repeated axes.
   std::vector<std::int64_t> strides() const;
 
-  // The same values, with every axis that can be stored once stored once.
+  // Returns the same values. Each axis along which they repeat is stored once.
   Array compact() const;
-  // The same values under another shape of equal element count. Repeated axes are written out only if they join others.
+  // Returns the same values in another shape of equal element count. A repeated axis is written out only if the new
+  // shape joins it with a stored one.
   Array reshaped(const Shape &shape) const;
-  // The values broadcast to `shape`; costs nothing.
+  // Returns the values broadcast to `shape`. Copies no data.
   Array expanded(const Shape &shape) const;
   Array densified() const;
-  // The values with the axes that `stored` gives in full written out. `stored` must include everything stored now.
+  // Returns the same values with the stored shape `stored`. An axis that is stored in full now must stay in full.
   Array stored_as(const Shape &stored) const;
   // Bitwise equality of type and values.
   bool same_as(const Array &other) const;
@@ -77,7 +78,7 @@ double load_double(DType dtype, const std::byte *at);
 std::int64_t load_integer(DType dtype, const std::byte *at);
 void store_double(DType dtype, std::byte *at, double value);
 void store_integer(DType dtype, std::byte *at, std::int64_t value);
-// The same for `count` elements; the ones read lie `step` elements apart.
+// Read and write `count` elements. Those that load() reads lie `step` elements apart.
 void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, double *to);
 void load(DType dtype, const std::byte *at, std::int64_t step, std::int64_t count, std::int64_t *to);
 void store(DType dtype, const double *from, std::int64_t count, std::byte *at);

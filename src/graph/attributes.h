@@ -29,7 +29,7 @@ class Attribute
 class Attributes {
  public:
   using Items =
-      std::map<std::string, Attribute, std::less<>>;  // ordered: printing and hashing must not depend on history
+      std::map<std::string, Attribute, std::less<>>;  // ordered, so that print() does not depend on the order of set()
   struct Item {
     std::string_view key;
     Attribute value;
@@ -48,7 +48,7 @@ class Attributes {
   void erase(std::string_view key);
   const Items &items() const { return items_; }
 
-  // Each returns the value, or the fallback if the key is absent. Code::graph if it has another type.
+  // Each returns the value, or the fallback if the key is absent. Code::graph if the value has another type.
   std::int64_t integer(std::string_view key, std::int64_t fallback) const;
   double real(std::string_view key, double fallback) const;  // an integer is accepted
   std::string text(std::string_view key, std::string_view fallback) const;

@@ -19,7 +19,7 @@ struct Bfloat16 {
   operator double() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-// Rounds to float with a sticky bit first (round to odd), so that the one visible rounding is to nearest even.
+// Rounds to float first, but to odd (with a sticky bit), so that the second rounding gives the nearest bfloat16.
 Bfloat16 bfloat16(double value) {
   if (std::isnan(value)) return {0x7fc0};
   float narrow = static_cast<float>(value);
@@ -31,7 +31,7 @@ Bfloat16 bfloat16(double value) {
   return {static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 
-// Our own type, because clang has one for float16 only where the processor does.
+// A type of our own, because clang has a float16 type only for processors that have one.
 struct Float16 {
   std::uint16_t bits;
   operator double() const {
@@ -43,8 +43,8 @@ struct Float16 {
   }
 };
 
-// Rounds to nearest even, in steps of 2^(exponent - 10); for subnormals the step stays 2^-24. A mantissa rounded up
-// past its end carries into the exponent, and past the largest number into infinity.
+// Rounds to nearest even, in steps of 2^(exponent - 10). The step of subnormals is 2^-24. A mantissa that is rounded up
+// past its end carries into the exponent.
 Float16 float16(double value) {
   constexpr double kPast = 65520;  // the least value that rounds to infinity
   const double magnitude = std::abs(value);
@@ -105,7 +105,7 @@ decltype(auto) with_type(DType dtype, Visit &&visit) {
 template <typename T>
 T to_integer(double value) {
   if (std::isnan(value)) return 0;
-  // The upper limit may be rounded up to a power of two, which is just outside.
+  // With 64 bits the upper limit is rounded up to a power of two, which T cannot hold.
   constexpr auto kLow = static_cast<double>(std::numeric_limits<T>::min());
   constexpr auto kHigh = static_cast<double>(std::numeric_limits<T>::max());
   if (value <= kLow) return std::numeric_limits<T>::min();

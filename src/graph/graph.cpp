@@ -110,7 +110,7 @@ void Graph::sort() {
   set_nodes(std::move(sorted));
 }
 
-// Follows unsorted producers until a node comes up twice.
+// Follows producers that could not be sorted until a node comes up twice. waiting[i] counts those of node i.
 void Graph::fail_cycle(const std::vector<int> &waiting) const {
   std::size_t at = 0;
   while (waiting[at] == 0) ++at;

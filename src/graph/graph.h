@@ -29,8 +29,8 @@ struct Value {
   std::string name;  // unique and not empty
   Type type;
   Origin origin = Origin::node;
-  NodeId producer = NodeId::none;  // origin node
-  Array array;                     // origin constant
+  NodeId producer = NodeId::none;  // of origin node
+  Array array;                     // of origin constant
   bool frozen = false;             // origin parameter: used, but not trained
 };
 
@@ -42,7 +42,7 @@ struct Node {
   std::string name;  // for people; may repeat
   Attributes attributes;
   std::vector<ValueId> inputs;   // ValueId::none: an optional input that is absent
-  std::vector<ValueId> outputs;  // likewise for outputs
+  std::vector<ValueId> outputs;  // ValueId::none: an output that is not computed
   std::int32_t block = -1;       // the repeated layer it belongs to; -1: none
   Phase phase = Phase::forward;
 };
@@ -52,7 +52,7 @@ class Graph {
   // A value keeps its id for the life of the graph. Names are made unique by a suffix.
   ValueId add_value(Value value);
   ValueId add_constant(const std::string &name, Array array);
-  // Appends a node whose outputs are new values named `output_names`, untyped.
+  // Appends a node. Its outputs are new values named `output_names`, which have no types yet.
   NodeId add_node(Node node, const std::vector<std::string> &output_names);
   // Appends a node whose outputs already exist (origin node, no producer).
   NodeId add_node(Node node);
@@ -78,10 +78,10 @@ class Graph {
   void replace_uses(ValueId from, ValueId to);
   // Replaces the node list (by a subset, a new order, or with new nodes in between) and sets producers again.
   void set_nodes(std::vector<Node> nodes);
-  // Drops every node none of whose outputs is needed by an output of the graph. Values stay (ids are
-  // stable) but lose their producer.
+  // Drops every node that no output of the graph depends on. The values of dropped nodes stay, so that ids are stable,
+  // but lose their producer.
   void drop_dead_nodes();
-  // Sorts nodes so that producers come first and keeps their order otherwise. Code::graph names a cycle.
+  // Moves nodes behind the producers of their inputs, and keeps their order otherwise. Code::graph if there is a cycle.
   void sort();
 
   std::string print() const;  // one line per node, as golden tests and `inspect` show it

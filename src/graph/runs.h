@@ -19,8 +19,8 @@ struct Runs {
   Shape shape;
   std::array<Strides, N> strides;
 
-  // Drops axes of one element and joins neighbouring axes that every operand walks as one, to make
-  // runs as long as possible.
+  // Makes runs as long as possible: drops axes of one element, and joins neighbouring axes if the strides of every
+  // operand allow it.
   void simplify() {
     std::size_t kept = 0;
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
@@ -68,7 +68,7 @@ struct Runs {
   }
 };
 
-// The position of elements: the first one and the strides from it.
+// The places of elements in memory: the first one's address, and the strides.
 struct StridedSource {
   const std::byte *at;
   Strides strides;
@@ -78,7 +78,7 @@ struct StridedTarget {
   Strides strides;
 };
 
-// Copies elements of `element` bytes over a walk of `shape`.
+// Copies a tensor of shape `shape` from one layout to another. Each element has `element` bytes.
 void copy_elements(const Shape &shape, std::size_t element, const StridedSource &from, const StridedTarget &to);
 
 }  // namespace protrain::graph

@@ -1,4 +1,4 @@
-// Split: one initializer of a file taken apart into several again.
+// Split: one of several initializers that an exporter merged into one, separate again.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace protrain::graph {
 // A copy of the initializer `original` for some of its readers in the file.
 struct Split {
   struct Reader {
-    std::string output;  // names the node: its first output that has a name
+    std::string output;  // the first output of the node that has a name; identifies the node
     std::size_t input;
   };
   std::string name;

@@ -35,7 +35,8 @@ void write(const std::string &path, const std::string &text) {
 }  // namespace
 
 std::string default_cache_directory() {
-  // Read when a session is created. A program that changes its environment meanwhile races with the whole C library.
+  // Sessions read the environment when they are created. A program that changes it meanwhile races with the whole C
+  // library.
   if (const char *cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
     return fmt::format("{}/protrain", cache);
   if (const char *home = std::getenv("HOME"); home != nullptr && *home == '/')

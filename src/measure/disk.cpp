@@ -24,7 +24,7 @@ constexpr std::uint64_t kComputeBytes = 512ull << 10;  // between caches, so tha
 
 double seconds_since(Time::time_point start) { return std::chrono::duration<double>(Time::now() - start).count(); }
 
-// A file that is written and read as a step does it.
+// A file that is written and read as in a step.
 class Transfers {
  public:
   explicit Transfers(const std::string &directory)

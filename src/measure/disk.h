@@ -8,8 +8,8 @@
 
 namespace protrain::measure {
 
-// Fills disk_read, disk_write and, on shared cores, the shares beside compute. Writes an unnamed file of 256 MiB, or of
-// the disk's free space if that is less. Code::io, Code::nospc, Code::path.
+// Fills disk_read, disk_write and, on shared cores, compute_beside_disk and disk_beside_compute. Writes an unnamed file
+// of 256 MiB. Code::io, Code::nospc, Code::path.
 void measure_disk(backend::Device &device, const std::string &directory, profile::Profile &profile);
 
 }  // namespace protrain::measure

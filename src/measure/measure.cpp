@@ -18,9 +18,9 @@ namespace {
 using graph::Graph;
 using graph::Node;
 
-// Device memory outside of all arenas: kernels and graphs are loaded into it when they first run.
+// Bytes of device memory that plans leave free: kernels and recordings are loaded there when they first run.
 constexpr std::uint64_t kLeastReserve = 768ull << 20;
-constexpr double kWorthAnother = 0.98;  // of the time of the device's default; smaller gains are noise
+constexpr double kWorthAnother = 0.98;  // share of the default algorithm's time; smaller gains are noise
 
 // Measures everything that a profile lacks, for one request. Work is collected first, so that progress can be reported;
 // each distinct kernel signature is timed once. Rates and disk are measured only if the profile does not have them.
@@ -109,7 +109,7 @@ class Measurement {
     return stopwatch_.quickest([&] { launch.on(device_, kernel); });
   }
 
-  // Rates of large products for kernels that were not measured: the best ones seen.
+  // Raises the rates of large products, which price kernels that were not measured, to the best ones seen.
   void derive_flops() {
     for (const auto &[graph, node] : nodes_) {
       const auto found = profile_.kernels.find(ops::signature(*graph, *node));

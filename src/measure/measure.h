@@ -39,11 +39,11 @@ class Cache {
   // "" for `directory` keeps nothing.
   Cache(std::string directory, const backend::DeviceInfo &device, const std::string &disk_directory);
 
-  // True if what is stored can be loaded again, as far as is known.
+  // True if there is a directory, so that what is stored can be loaded again.
   bool keeps() const { return !path_.empty(); }
   void load(profile::Profile &profile) const;
-  // Sessions that share the directory must use the same algorithms. So `profile` gets the stored choices in place of
-  // its own; if its own cannot be stored, it gets only those.
+  // Sessions that share the directory must use the same algorithms. So choices that are stored already replace those of
+  // `profile`, and choices that cannot be stored are removed from it.
   void store(profile::Profile &profile) const;
 
  private:

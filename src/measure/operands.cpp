@@ -14,7 +14,8 @@ namespace {
 using graph::Type;
 using graph::ValueId;
 
-// The bits of 2^-7 in a float format: its exponent, and the masks of mantissa and sign.
+// Of a float format: the bits of 2^-7, and the masks of mantissa and sign. Random mantissas on this exponent give
+// magnitudes in [2^-7, 2^-6).
 struct FloatFormat {
   std::uint64_t exponent, mantissa, sign;
 };
@@ -83,7 +84,8 @@ std::uint64_t Operands::take(std::uint64_t bytes) {
   return at;
 }
 
-// Indices point into tables, which are inputs, or outputs of a table's gradient. So every dimension bounds them.
+// Random indices must lie inside the tables that they point into. Such a table is an input, or in a table's gradient
+// the output. So indices stay below every dimension of inputs and outputs.
 std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
   if (id == ValueId::none) return kAbsent;
   const Type &type = graph.value(id).type;
@@ -92,7 +94,7 @@ std::uint64_t Operands::take(const graph::Graph &graph, ValueId id) {
   return take(byte_count(type.dtype, type.shape));
 }
 
-// Products get numbers of both signs, like weights and activations. All other operators get positive ones, which
+// Products get numbers of both signs, like weights and activations. All other operators get positive numbers, which
 // have logarithms and roots.
 void Operands::fill_input(DeviceMemory &memory, std::size_t input) const {
   const Type &type = graph_.value(node_.inputs[input]).type;

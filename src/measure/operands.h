@@ -52,7 +52,7 @@ class Operands {
   const graph::Node &node_;
   std::vector<std::uint64_t> inputs_, outputs_;  // offsets
   std::uint64_t scratch_ = 0, bytes_ = 0;
-  std::uint64_t smallest_dim_ = 128;  // an index below it fits every table and every integer type
+  std::uint64_t smallest_dim_ = 128;  // an index below this fits every table and every integer type
 };
 
 }  // namespace protrain::measure

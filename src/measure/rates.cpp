@@ -63,9 +63,9 @@ LaunchOperands update_launch(const Optimizer &optimizer, std::uint64_t array_byt
   return launch;
 }
 
-// Measures one machine's rates into a profile. Every rate repeats work until launch overhead no longer shows, within
-// the memory limit. On a device with its own memory the same updates run on both sides, so that both optimizer rates
-// are comparable.
+// Measures one machine's rates into a profile. For each rate the work grows until launch overhead no longer shows,
+// within the memory limit. On a device with its own memory the same updates run on device and host, so that the two
+// optimizer rates are comparable.
 class RateMeasurement {
  public:
   RateMeasurement(backend::Device &device, const Stopwatch &stopwatch, const Optimizer &optimizer, std::uint64_t memory,
@@ -91,7 +91,8 @@ class RateMeasurement {
   }
 
  private:
-  // Bytes per second if `bytes` take `time(bytes)`. The bytes grow until overhead no longer shows.
+  // Returns the bytes per second of work on `bytes` that takes time(bytes). The bytes grow from `first` to at most
+  // `most`, until overhead no longer shows.
   template <typename Time>
   static double largest(std::uint64_t first, std::uint64_t most, Time time) {
     std::uint64_t bytes = std::min(first, std::max<std::uint64_t>(round_up(most, kDiskAlignment), kDiskAlignment));
@@ -144,7 +145,7 @@ class RateMeasurement {
     return stopwatch_.quickest([&] { launch.on(device_, *kernel); });
   }
 
-  // An update without moments is little more than a pass over memory, so its rate is the host memory's.
+  // An update without moments is little more than a pass over memory, so its rate stands for the host's bandwidth.
   double host_update_rate(const Optimizer &optimizer) const {
     const double arrays =
         largest(kFirstArray, memory_ / 8, [&](auto bytes) { return update_on_host(optimizer, bytes); });

@@ -32,7 +32,7 @@ class Stopwatch {
   // Seconds of one undisturbed `launch`: the least of three runs, after a warm-up. A run has as many launches as
   // take a few milliseconds, all in one step of the device.
   double quickest(const std::function<void()> &launch) const;
-  // The same for work that this thread does itself, outside of steps.
+  // The same for `work`, which this thread does itself, outside of steps.
   double quickest_here(const std::function<void()> &work) const;
 
  private:

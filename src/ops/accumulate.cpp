@@ -1,5 +1,5 @@
-// Operators that join the micro-batches of a step into one. They sum gradients, each weighted by its micro-batch, so
-// that the mean over all is the one that a single large batch would give.
+// Operators that make one step of several micro-batches. They sum gradients, each times the weight of its micro-batch,
+// so that the mean gradient is that of one large batch.
 //
 //   Accumulate(sum, x[, weight]) -> sum + weight * x, in place. In the step's first micro-batch it is weight * x, and
 //                                   `sum` is not read. A weight of 0 leaves x out, even if it is NaN. Sums of
@@ -53,7 +53,7 @@ std::vector<Array> evaluate_counted_loss(const Node &, std::span<const Array *co
 
 }  // namespace
 
-// Accumulate has no reference, because its result depends on the micro-batch.
+// Accumulate has no reference evaluation, because its result depends on the micro-batches before.
 Family accumulate_family() {
   return {{.name = "Accumulate", .infer = infer_accumulate, .optional = {2}, .storage = Storage::in_place},
           {.name = "CountTargets", .infer = infer_count, .evaluate = evaluate_count},

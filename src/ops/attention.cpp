@@ -11,7 +11,7 @@ namespace {
 
 using graph::ValueId;
 
-// q (B, Sq, H, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv)
+// The lengths B, Sq, Sk, H, Hk, D, Dv (in this order) of q (B, Sq, H, D), k (B, Sk, Hk, D) and v (B, Sk, Hk, Dv).
 struct Sizes {
   std::int64_t batch, queries, keys, heads, kv_heads, width, value_width;
 };
@@ -54,12 +54,12 @@ std::vector<Type> infer_attention(const NodeTypes &types) {
           {sum_dtype(q.dtype), {q.shape[0], q.shape[2], q.shape[1]}}};
 }
 
-// FusedAttentionGrad(dout, q, k, v, out, lse[, bias]) -> dq, dk, dv
+// FusedAttentionGrad(dout, q, k, v, out, lse[, bias]) -> dq, dk, dv. lse is log(sum of exp(score)) of each query row.
 std::vector<Type> infer_attention_gradient(const NodeTypes &types) {
   return {types.input(1), types.input(2), types.input(3)};
 }
 
-// The scores of one query row; masked keys are -infinity.
+// Computes scores of queries and keys. The score of a masked key is -infinity.
 class Scores {
  public:
   Scores(const Node &node, const Sizes &sizes, const Array *bias)
@@ -147,8 +147,8 @@ std::vector<Array> evaluate_attention(const Node &node, std::span<const Array *c
   return {array_of(out[0], y), array_of(out[1], sums)};
 }
 
-// p = exp(score - lse), dv += p dout, dp = dout . v, dscore = p (dp - dout . out). This is algorithm 4 of
-// FlashAttention (arXiv 2205.14135), row by row.
+// For each query row and key: p = exp(score - lse), dv += p dout, dp = dout . v, dscore = p (dp - dout . out). This is
+// algorithm 4 of FlashAttention (arXiv 2205.14135), row by row.
 std::vector<Array> evaluate_attention_gradient(const Node &node, std::span<const Array *const> in,
                                                std::span<const Type> out) {
   const Shape &qs = in[1]->shape(), &ks = in[2]->shape(), &vs = in[3]->shape(), &os = in[4]->shape();
@@ -195,7 +195,8 @@ void differentiate_attention(GradientBuilder &builder, const Node &node) {
   for (std::size_t i = 0; i < 3; ++i) builder.contribute(node.inputs[i], gradients[i]);
 }
 
-// Forward has two products of (Sq, Sk) by (D or Dv), backward has five. A causal mask halves them.
+// Counts `of_width` products (Sq, Sk) by D and `of_value_width` products (Sq, Sk) by Dv. Input `first` is q. A causal
+// mask halves the count.
 double product_flops(const NodeTypes &types, std::size_t first, double of_width, double of_value_width) {
   const Sizes s = sizes_of(types.input(first).shape, types.input(first + 1).shape, types.input(first + 2).shape);
   const double pairs = static_cast<double>(s.batch * s.heads) * static_cast<double>(s.queries * s.keys);
@@ -207,7 +208,7 @@ double product_flops(const NodeTypes &types, std::size_t first, double of_width,
 double attention_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 0, 1, 1); }
 double gradient_flops(const NodeTypes &types, std::span<const Type>) { return product_flops(types, 1, 3, 2); }
 
-// The shape (B, H, S, D) of an operand that may be given as (B, S, H * D).
+// Returns the shape (B, H, S, D) of an operand. If the operand is (B, S, H * D), attribute `count` gives H.
 Shape heads_of(const NodeTypes &types, std::size_t operand, const char *count) {
   const Shape &shape = types.input(operand).shape;
   if (shape.size() == 4) return shape;
@@ -236,7 +237,7 @@ std::vector<Type> infer_attention_file_form(const NodeTypes &types) {
   return {out, {q.dtype, keys}, {q.dtype, values}, {q.dtype, {queries[0], queries[1], queries[2], keys[2]}}};
 }
 
-// One gradient is summed in float32.
+// An estimate: a float32 number for each element of dout.
 std::uint64_t gradient_scratch(const NodeTypes &types, bool) {
   return static_cast<std::uint64_t>(element_count(types.input(0).shape)) * sizeof(float);
 }

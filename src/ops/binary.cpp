@@ -69,14 +69,14 @@ std::int64_t quotient(std::int64_t a, std::int64_t b) {
   return b == -1 ? wrap(0 - static_cast<std::uint64_t>(a)) : a / b;
 }
 
-std::int64_t floor_mod(std::int64_t a, std::int64_t b) {  // has the divisor's sign
+std::int64_t floor_mod(std::int64_t a, std::int64_t b) {  // the result has the divisor's sign
   require(b != 0, Code::arg, "Mod", "integer division by zero");
   if (b == -1) return 0;
   const std::int64_t rest = a % b;
   return rest == 0 || (rest < 0) == (b < 0) ? rest : rest + b;
 }
 
-std::int64_t trunc_mod(std::int64_t a, std::int64_t b) {  // has the dividend's sign
+std::int64_t trunc_mod(std::int64_t a, std::int64_t b) {  // the result has the dividend's sign
   require(b != 0, Code::arg, "Mod", "integer division by zero");
   return b == -1 ? 0 : a % b;
 }
@@ -84,7 +84,7 @@ std::int64_t trunc_mod(std::int64_t a, std::int64_t b) {  // has the dividend's 
 using Unsigned = std::uint64_t;
 
 std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
-  if (exponent < 0) {  // a fraction, except for a base of 1 or -1
+  if (exponent < 0) {  // a fraction, which becomes 0, unless the base is 1 or -1
     require(base != 0, Code::arg, "Pow", "0 to the power of {}", exponent);
     return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
   }
@@ -121,7 +121,7 @@ const Arithmetic &arithmetic_of(const Node &node) {
   return *std::ranges::find(kArithmetic, name, &Arithmetic::name);
 }
 
-// Works operand by operand, because Max, Min and Sum take any number.
+// Works operand by operand, because Max, Min and Sum take any number of operands.
 std::vector<Array> evaluate_arithmetic(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Arithmetic &arithmetic = arithmetic_of(node);
   Array result = in[0]->expanded(out[0].shape);
@@ -177,7 +177,7 @@ std::vector<Array> evaluate_where(const Node &, std::span<const Array *const> in
                                      [](std::int64_t c, std::int64_t a, std::int64_t b) { return c != 0 ? a : b; })};
 }
 
-// Contributes dL/dx, summed down to the shape of operand i.
+// Contributes `gradient` to operand i, after summing it to that operand's shape.
 void give(GradientBuilder &builder, const Node &node, std::size_t i, ValueId gradient) {
   builder.contribute(node.inputs[i], sum_to(builder, gradient, builder.type(node.inputs[i]).shape));
 }
@@ -207,7 +207,7 @@ void differentiate_div(GradientBuilder &builder, const Node &node) {  // y = a /
     give(builder, node, 1, builder.emit("Neg", {builder.emit("Mul", {scaled, node.outputs[0]})}));
 }
 
-// dL/da = dy b a^(b-1). A constant exponent is folded here, and 2 needs no power at all.
+// For y = a^b: dL/da = dy b a^(b-1). A constant b is folded into the constants emitted; b = 2 needs no Pow.
 void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) {
   const ValueId a = node.inputs[0], b = node.inputs[1];
   const DType dtype = builder.type(a).dtype;
@@ -228,7 +228,7 @@ void differentiate_base(GradientBuilder &builder, const Node &node, ValueId dy) 
   give(builder, node, 0, builder.emit("Mul", {scaled, rest}));
 }
 
-// dL/db = dy y log a, and 0 where a is 0.
+// For y = a^b: dL/db = dy y log a, and 0 where a is 0.
 void differentiate_exponent(GradientBuilder &builder, const Node &node, ValueId dy) {
   const ValueId a = node.inputs[0];
   const ValueId zero = builder.constant({builder.type(a).dtype, {}}, 0);

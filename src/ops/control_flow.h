@@ -1,4 +1,4 @@
-// Operators that hold graphs of their own. Nothing here can run them. Import leaves their graphs out, and the passes
+// Operators that hold graphs of their own. The library cannot run them. Import leaves their graphs out, and the passes
 // refuse the nodes, even dead ones, because an export without the graphs would be another model.
 #pragma once
 

@@ -1,8 +1,7 @@
-// Dropout: y = keep ? x / (1 - ratio) : 0, and the mask `keep`. No mask is stored: it is a function of the node's
-// `key`, the step, the seed and the element's position (arith/random.h), so the gradient draws the same one
-// again. In ONNX the ratio is an input. passes/canonical/random.cpp makes it an attribute, gives each node its
-// key, and sets `samples`, the number of samples that lie one after the other along axis 0. 0 means that the
-// tensor belongs to no sample.
+// Dropout: y = keep ? x / (1 - ratio) : 0, and the mask `keep`. The mask is not stored: it is a function of the node's
+// `key`, the step, the seed and the element's position (arith/random.h), so the gradient draws the same mask again. In
+// ONNX the ratio is an input. passes/canonical/random.cpp makes it an attribute, gives each node a key, and sets
+// `samples`, the number of samples that lie one after the other along axis 0 (0: axis 0 holds no samples).
 #include "ops/families.h"
 
 #include "base/error.h"
@@ -32,7 +31,7 @@ void differentiate_dropout(GradientBuilder &builder, const Node &node) {
 
 }  // namespace
 
-// It has no evaluation, so constants that pass through it are not folded.
+// Dropout has no reference evaluation, so constants that pass through it are not folded.
 Family dropout_family() {
   return {{.name = "Dropout",
            .infer = infer_dropout,

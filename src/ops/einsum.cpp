@@ -10,7 +10,7 @@ namespace protrain::ops {
 
 namespace {
 
-constexpr char32_t kFirstHidden = 0x100;  // labels of axes under an ellipsis, the last axis first
+constexpr char32_t kFirstHidden = 0x100;  // label of the last axis under an ellipsis; axes before it count up
 
 std::string without_spaces(std::string text) {
   std::erase(text, ' ');
@@ -32,7 +32,7 @@ bool is_letter(char character) {
   return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z');
 }
 
-// `hidden` is the number of axes that the term's ellipsis stands for.
+// Returns the labels of a term's axes. `hidden` is the number of axes that the term's ellipsis stands for.
 std::u32string labels_of(const std::string &term, std::size_t hidden, const std::string &subject) {
   std::u32string labels;
   for (std::size_t i = 0; i < term.size(); ++i) {
@@ -47,7 +47,8 @@ std::u32string labels_of(const std::string &term, std::size_t hidden, const std:
   return labels;
 }
 
-// Einsum's output when the equation names none: hidden axes, then the labels that occur once, in alphabetical order.
+// Returns the output's labels if the equation gives none: axes under an ellipsis, then the letters that occur once, in
+// alphabetical order.
 std::u32string implied_output(const std::vector<std::u32string> &operands) {
   std::map<char32_t, int> counts;
   for (const std::u32string &operand : operands)

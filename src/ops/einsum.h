@@ -9,8 +9,8 @@
 
 namespace protrain::ops {
 
-// A label is a letter, or a code above all letters for an axis under an ellipsis. A label repeated within an
-// operand means its diagonal.
+// Labels of the axes of each operand and of the output, and the length of each. A label is a letter, or a code above
+// all letters for an axis under an ellipsis. A label that occurs twice in an operand means the diagonal of those axes.
 struct Einsum {
   std::vector<std::u32string> operands;
   std::u32string output;
@@ -19,7 +19,7 @@ struct Einsum {
   Shape shape_of(const std::u32string &labels) const;
 };
 
-// Code::graph, Code::shape with the node's name.
+// Code::graph if the equation is wrong, Code::shape if the shapes do not fit it. Both errors name the node.
 Einsum resolve_einsum(const Node &node, const std::vector<Shape> &shapes);
 
 }  // namespace protrain::ops

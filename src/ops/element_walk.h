@@ -1,4 +1,4 @@
-// A walk element by element that also knows its position, for evaluations that cannot work in runs.
+// Walks over elements one by one and knows the position of each, for evaluations that cannot work in runs.
 #pragma once
 
 #include <array>

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint64_t kLargest = 1ull << 33;  // bytes of one array
 constexpr std::int64_t kLargestCompacted =
-    1 << 26;  // elements; above it we do not look for repeated axes, because that reads all elements
+    1 << 26;  // elements; larger arrays are not searched for repeated axes, because that reads all elements
 
 }  // namespace
 

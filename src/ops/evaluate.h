@@ -1,5 +1,5 @@
-// Shared by reference evaluations. Arrays stay compact: an axis along which no operand varies is computed once.
-// Arithmetic is in double or int64, and each result is rounded once, to the output's type.
+// Functions that reference evaluations share. Arrays stay compact: along an axis on which no operand varies, one
+// element is computed. Arithmetic is in double or int64, and each result is rounded once, to the output's type.
 #pragma once
 
 #include <algorithm>
@@ -24,18 +24,18 @@ using Types = std::span<const Type>;
 // The node's name for errors.
 inline const std::string &subject_of(const Node &node) { return node.name.empty() ? node.op : node.name; }
 
-// Memory for an array stored as `stored`. Code::limit above 2^33 bytes.
+// Returns memory for the stored data of an array whose stored shape is `stored`. Code::limit above 2^33 bytes.
 std::vector<std::byte> room_for(DType dtype, const Shape &stored);
-// An array of these bytes. Repeated axes are stored once if it is cheap to look for them.
+// Returns an array with these bytes and stored shape. Unless the array is large, repeated axes are then stored once.
 Array make_array(Type type, Shape stored, std::vector<std::byte> bytes);
-// The stored data, converted to T.
+// Returns the stored data, converted to T.
 template <typename T>  // double or std::int64_t
 std::vector<T> stored_values(const Array &array) {
   std::vector<T> values(static_cast<std::size_t>(array.stored_count()));
   graph::load(array.dtype(), array.bytes(), 1, array.stored_count(), values.data());
   return values;
 }
-// `values` is the stored data, in row-major order.
+// Returns an array whose stored data is `values`, in row-major order, converted to the type.
 template <typename T>
 Array array_of(Type type, Shape stored, const std::vector<T> &values) {
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
@@ -48,9 +48,10 @@ Array array_of(Type type, const std::vector<T> &values) {
   return array_of(std::move(type), std::move(stored), values);
 }
 
-// Strides of data stored as `stored` for walking `shape`, to which it broadcasts (right-aligned).
+// Returns the strides over data of shape `stored` for walking `shape`. `stored` broadcasts to it (right-aligned).
 Strides strides_over(const Shape &stored, const Shape &shape);
-// The part of `shape` that must be stored to hold a function of the arrays' elements. All arrays broadcast to `shape`.
+// Returns the stored shape of an elementwise result of shape `shape`: 1 along axes on which no array varies. All arrays
+// broadcast to `shape`.
 Shape stored_union(const Shape &shape, Inputs arrays);
 
 // Applies f(T...) -> T element by element to N operands that broadcast to type.shape.
@@ -84,7 +85,7 @@ Array map_elements(const Type &type, const std::array<const Array *, N> &operand
   return make_array(type, std::move(stored), std::move(bytes));
 }
 
-// nullptr if the node lacks it.
+// Returns nullptr if the node lacks input i.
 inline const Array *optional_input(Inputs in, std::size_t i) { return i < in.size() ? in[i] : nullptr; }
 
 // For inference.

@@ -1,4 +1,4 @@
-// The work of a node that does not exist yet.
+// The work of a node that is not in its graph yet.
 #pragma once
 
 #include <span>

@@ -51,8 +51,8 @@ std::vector<Type> infer_gather(const NodeTypes &types) {
   return {{table.dtype, gathered_shape(table.shape, axis, types.input(1).shape)}};
 }
 
-// Stored data: table (outer, length, inner) read at indices (n) gives (outer, n, inner). If the axis is repeated, every
-// index finds the same values.
+// Works on stored data: a table (outer, length, inner), read at n indices, gives (outer, n, inner). If the table is
+// repeated along the axis, every index reads the same values.
 std::vector<Array> evaluate_gather(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &table = *in[0];
   const std::size_t axis = axis_of(node, table.shape());
@@ -107,7 +107,7 @@ std::vector<Array> evaluate_gather_gradient(const Node &node, std::span<const Ar
   return {array_of(out[0], dx)};
 }
 
-// The gradient of this gradient reads at the indices where it added.
+// A Grad operator adds at indices. Its own gradient reads at the same indices, as the forward operator does.
 void differentiate_gather_gradient(GradientBuilder &builder, const Node &node) {
   const ValueId dy = gradient_for(builder, node);
   if (dy == ValueId::none) return;
@@ -126,7 +126,7 @@ std::vector<Type> infer_gather_elements(const NodeTypes &types) {
   return {{types.input(0).dtype, indices}};
 }
 
-// The element that each index points to, in an array of `shape`.
+// Returns for each index the offset of the element that it points to in an array of `shape`.
 std::vector<std::size_t> element_targets(const Node &node, const Array &indices, const Shape &shape) {
   const std::size_t axis = axis_of(node, shape);
   std::vector<std::int64_t> strides = row_major_strides(shape);
@@ -177,7 +177,8 @@ std::size_t batch_axes_of(const Node &node) {
   return static_cast<std::size_t>(batch);
 }
 
-// x (batch..., addressed..., rest...), indices (batch..., places..., depth) -> (batch..., places..., rest...)
+// x (batch..., addressed..., rest...), indices (batch..., places..., depth) -> (batch..., places..., rest...). `depth`
+// is the number of addressed axes.
 std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   require_indices(types.input(1), types.subject());
   const Shape &x = types.input(0).shape, &indices = types.input(1).shape;
@@ -191,8 +192,8 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// The result varies only where indices or batch axes of x do. The elements that an index
-// addresses are copied as stored.
+// The result is stored in full along an axis only if the indices are, or if the axis is a batch axis and x is. The
+// `rest` axes are stored as those of x.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());

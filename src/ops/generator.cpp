@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kLongestRange = 4294967296.0;  // elements
 
-// The part [start, end) of the axes that Shape returns.
+// Returns the result of the operator Shape: the dims [start, end) of its operand's shape.
 Shape shape_part(const Node &node, const Shape &shape) {
   const auto rank = static_cast<std::int64_t>(shape.size());
   const auto bound = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank); };
@@ -83,7 +83,7 @@ std::vector<Type> infer_cumsum(const NodeTypes &types) {
   return {types.input(0)};
 }
 
-// Sums along one axis: stored data (outer, length, inner).
+// Sums along one axis of stored data (outer, length, inner).
 template <typename T>
 Array cumulate(const Node &node, const Array &x, const Type &type) {
   using Total = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;  // integers wrap
@@ -112,8 +112,8 @@ std::vector<Array> evaluate_cumsum(const Node &node, std::span<const Array *cons
                                  : cumulate<std::int64_t>(node, *in[0], out[0])};
 }
 
-// An element contributes to all sums behind it (or before it if they run backwards), so the
-// gradient sums the other way.
+// An element contributes to its own sum and those after it (before it with `reverse`), so the gradient sums in the
+// other direction.
 void differentiate_cumsum(GradientBuilder &builder, const Node &node) {
   const graph::ValueId dy = gradient_for(builder, node);
   if (dy == graph::ValueId::none) return;
@@ -148,7 +148,7 @@ std::vector<Array> evaluate_constant(const Node &node, std::span<const Array *co
   return {*node.attributes.array("value")};
 }
 
-// x (d0, d1, ...) -> (rank, number of elements that are not 0)
+// x (d0, d1, ...) -> (rank, count): the positions of the `count` elements that are not 0
 std::vector<Array> evaluate_non_zero(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   const std::size_t rank = in[0]->shape().size(), found = static_cast<std::size_t>(out[0].shape[1]);
   const std::vector<double> values = in[0]->doubles();
@@ -171,7 +171,7 @@ std::vector<Type> infer_non_zero(const NodeTypes &types) {
            {static_cast<std::int64_t>(types.input(0).shape.size()), static_cast<std::int64_t>(values.size()) - zeros}}};
 }
 
-// indices (...) -> (..., depth, ...): the second of `values` where the new axis equals the index, else the first.
+// indices (...) -> (..., depth, ...): values[1] where the position on the new axis equals the index, else values[0].
 std::vector<Type> infer_one_hot(const NodeTypes &types) {
   require(element_count(types.input(1).shape) == 1 && types.input(2).shape == Shape{2}, Code::shape, types.subject(),
           "OneHot takes one depth and two values, not {} and {}", to_text(types.input(1)), to_text(types.input(2)));

@@ -12,9 +12,9 @@ class GradientBuilder {
  public:
   virtual ~GradientBuilder() = default;
 
-  // dL/d(output), or ValueId::none if nothing depends on that output.
+  // Returns dL/d(output), or ValueId::none if no gradient comes back to `output`.
   virtual graph::ValueId gradient_of(graph::ValueId output) = 0;
-  // True if dL/d(input) is needed because a trained parameter lies behind it. False for ValueId::none.
+  // True if dL/d(input) is needed, because `input` depends on a trained parameter. False for ValueId::none.
   virtual bool wants(graph::ValueId input) const = 0;
   // Adds a contribution to dL/d(input). Several are summed in the order given.
   virtual void contribute(graph::ValueId input, graph::ValueId gradient) = 0;
@@ -30,8 +30,9 @@ class GradientBuilder {
   virtual const graph::Type &type(graph::ValueId value) const = 0;
   virtual const graph::Value &value(graph::ValueId value) const = 0;
 
-  // For a loss whose gradient also computes it: true if `output` is the graph's loss and nothing else reads it. After
-  // replace_output the forward node is dead, and the step runs its work once.
+  // For a loss whose gradient node computes the loss as well. is_loss() is true if `output` is the graph's loss and no
+  // node reads it. replace_output() replaces that loss, so that nothing needs the forward node and the work is done
+  // once.
   virtual bool is_loss(graph::ValueId output) const = 0;
   virtual void replace_output(graph::ValueId output, graph::ValueId replacement) = 0;
 };

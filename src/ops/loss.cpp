@@ -1,4 +1,4 @@
-// Cross entropy in three forms: ONNX's, our core form over (M, C) logits, and one that computes its
+// Cross entropy in three forms: ONNX's, our core form over logits (M rows, C classes), and one that computes its
 // logits itself, in slices.
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ void require_labels(const NodeTypes &types, const Type &labels, std::int64_t row
           to_text(labels.shape), rows);
 }
 
-// True if a row counts: its label is not the ignored one. Checks the label.
+// True if a row counts: its label is not the ignored one. Code::arg if the label is out of range.
 bool counted(const Node &node, std::int64_t label, std::int64_t classes) {
   if (node.attributes.has("ignore_index") && label == node.attributes.integer("ignore_index", 0)) return false;
   require(label >= 0 && label < classes, Code::arg, node.name, "label {} is outside 0..{}", label, classes - 1);
@@ -69,7 +69,8 @@ std::vector<Array> evaluate_cross_entropy(const Node &node, std::span<const Arra
           array_of(out[1], sums)};
 }
 
-// CrossEntropyGrad(dloss, logits, labels, lse): softmax minus one at the label, times dloss.
+// CrossEntropyGrad(dloss, logits, labels, lse) -> dlogits: softmax minus one at the label, times dloss. A mean divides
+// by the counted rows. lse is log(sum(exp(logits))) of each row.
 std::vector<Type> infer_cross_entropy_gradient(const NodeTypes &types) { return {types.input(1)}; }
 
 std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<const Array *const> in,
@@ -98,7 +99,7 @@ void differentiate_cross_entropy(GradientBuilder &builder, const Node &node) {
       builder.emit("CrossEntropyGrad", {dloss, node.inputs[0], node.inputs[1], node.outputs.at(1)}, node.attributes));
 }
 
-// x (M, D), w (V, D) or (D, V), labels (M)[, bias (V)]
+// Checks the operands x (M, D), w (V, D) or (D, V), labels (M)[, bias (V)]. Returns V, the number of classes.
 std::int64_t vocabulary(const NodeTypes &types) {
   const Type &x = types.input(0), &w = types.input(1);
   const bool rows = types.node.attributes.integer("trans_w", 1) != 0;
@@ -118,8 +119,8 @@ std::vector<Type> infer_linear(const NodeTypes &types) {
   return {{sum_dtype(types.input(0).dtype), {}}};
 }
 
-// LinearCrossEntropyGrad(x, w, labels[, bias][, dloss]) -> loss, dx, dw[, dbias]. An absent dloss is 1. dloss is
-// float32 and is applied before anything is rounded.
+// LinearCrossEntropyGrad(x, w, labels[, bias][, dloss]) -> loss, dx, dw[, dbias]. An absent dloss is 1. dloss has the
+// type of the loss and is applied before anything is rounded.
 std::vector<Type> infer_linear_gradient(const NodeTypes &types) {
   vocabulary(types);
   require(!types.has(4) || types.input(4) == Type({sum_dtype(types.input(0).dtype), {}}), Code::type, types.subject(),
@@ -129,7 +130,7 @@ std::vector<Type> infer_linear_gradient(const NodeTypes &types) {
   return out;
 }
 
-// Logits (M, V) from x (M, D), w and bias, with w seen as (V, D) rows.
+// Computes logits (M, V) from x (M, D), bias (V) and w, which is (V, D) if `transposed`, else (D, V).
 struct Linear {
   Linear(const Node &node, std::span<const Array *const> in)
       : x(in[0]->doubles()),
@@ -235,14 +236,15 @@ std::vector<Type> infer_loss_file_form(const NodeTypes &types) {
   return out;
 }
 
-// float32 bytes of all logits, which no kernel holds at once.
+// Returns the bytes of all logits in float32. No kernel holds all at once.
 std::uint64_t logits_bytes(const NodeTypes &types) {
   const Type &rows = types.input(0), &weights = types.input(1);
   const std::int64_t classes = element_count(weights.shape) / std::max<std::int64_t>(rows.shape.back(), 1);
   return static_cast<std::uint64_t>(rows.shape.front() * classes) * sizeof(float);
 }
 
-// A slice of logits in float32. For a narrow type the gradient adds a slice of gradients and, on a GPU, sums of dw.
+// Scratch holds a slice of float32 logits. With bfloat16 or float16 operands, the gradient's scratch also holds the
+// slice's gradients and, on a GPU, float32 sums of dw.
 std::uint64_t linear_scratch(const NodeTypes &types, bool on_gpu) {
   return std::min<std::uint64_t>(logits_bytes(types), (on_gpu ? 256 : 64) << 20);
 }

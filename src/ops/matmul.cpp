@@ -13,8 +13,8 @@ using Integers = std::vector<std::int64_t>;
 
 bool flag(const Node &node, const char *name) { return node.attributes.integer(name, 0) != 0; }
 
-// y (..., M, N) = alpha op(a) (..., M, K) op(b) (..., K, N). ONNX's MatMul also takes vectors:
-// (K) means (1, K) or (K, 1).
+// y (..., M, N) = alpha op(a) op(b), with op(a) (..., M, K) and op(b) (..., K, N). op transposes the last two axes if
+// its flag is set. ONNX's MatMul also takes vectors: (K) means (1, K) or (K, 1).
 struct Product {
   Product(const Node &node, Shape a_shape, Shape b_shape) : a(std::move(a_shape)), b(std::move(b_shape)) {
     const std::string &subject = node.name;
@@ -53,7 +53,7 @@ std::vector<Type> infer_matmul(const NodeTypes &types) {
   return {{a.dtype, product.shape()}};
 }
 
-// The strides of op(x)'s last two axes.
+// Returns the strides of the last two axes of x, or of x transposed.
 std::pair<std::int64_t, std::int64_t> matrix_strides(const Shape &shape, bool transposed) {
   const std::int64_t row = shape.back();
   return transposed ? std::pair<std::int64_t, std::int64_t>{1, row} : std::pair<std::int64_t, std::int64_t>{row, 1};
@@ -108,7 +108,7 @@ ValueId multiply(GradientBuilder &builder, Operand a, Operand b, double alpha) {
   return builder.emit("MatMul", {a.value, b.value}, attributes);
 }
 
-// With A = op(a), B = op(b): dA = dy B^T, dB = A^T dy, each transposed back where op transposes.
+// With A = op(a), B = op(b): dA = alpha dy B^T, dB = alpha A^T dy. da and db are the transposes where op transposes.
 void differentiate_matmul(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]), a = node.inputs[0], b = node.inputs[1];
   const bool ta = flag(node, "trans_a"), tb = flag(node, "trans_b");
@@ -120,7 +120,7 @@ void differentiate_matmul(GradientBuilder &builder, const Node &node) {
     builder.contribute(a, sum_to(builder, da, a_shape));
   }
   if (builder.wants(b)) {
-    // All rows share the weight: one product over all of them, without a sum over batches afterwards.
+    // If b has no batch axes, one product over all rows of a and dy gives db, without a sum over batches.
     const bool flat = b_shape.size() == 2 && !ta;
     const ValueId rows = flat ? as_matrix(builder, a) : a, drows = flat ? as_matrix(builder, dy) : dy;
     const ValueId db = tb ? multiply(builder, {drows, true}, {rows, ta}, alpha)
@@ -137,7 +137,7 @@ double matmul_flops(const NodeTypes &types, std::span<const Type>) {
          static_cast<double>(p.k);
 }
 
-// Gemm(A, B[, C]): y = alpha A' B' + beta C. ONNX calls the flags transA and transB.
+// Returns the MatMul in Gemm(A, B[, C]) = alpha op(A) op(B) + beta C. ONNX calls the flags of op transA and transB.
 Node as_matmul(const Node &node) {
   Node product = node;
   product.attributes.set("trans_a", node.attributes.integer("transA", 0));
@@ -157,7 +157,7 @@ std::vector<Type> infer_gemm(const NodeTypes &types) {
 }
 
 std::vector<Array> evaluate_gemm(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
-  const Type wide{DType::f64, out[0].shape};  // rounded once, after C is added
+  const Type wide{DType::f64, out[0].shape};  // so that y is rounded once, after C is added
   const Array product = evaluate_matmul(as_matmul(node), in.first(2), {&wide, 1})[0];
   if (in.size() < 3 || in[2] == nullptr) return {array_of(out[0], product.doubles())};
   const double beta = node.attributes.real("beta", 1);

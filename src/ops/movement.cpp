@@ -14,7 +14,8 @@ namespace {
 using graph::ValueId;
 using Integers = std::vector<std::int64_t>;
 
-// Reads the elements of `from` at `offset` and on by `strides` (over its stored data) into an array stored as `stored`.
+// Copies elements of `from` into an array with stored shape `stored`. `offset` is the place of the first element in the
+// stored data of `from`, and `strides` lead from there to the others.
 Array read_at(const Array &from, const Type &type, const Shape &stored, std::int64_t offset, const Strides &strides) {
   const auto element = static_cast<std::int64_t>(size_of(type.dtype));
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
@@ -24,7 +25,8 @@ Array read_at(const Array &from, const Type &type, const Shape &stored, std::int
   return make_array(type, stored, std::move(bytes));
 }
 
-// Puts `piece` into an array of `type` that is `fill` everywhere else. Axes that the piece covers stay stored once.
+// Returns an array of `type` that is `piece` at `where` and `fill` elsewhere. An axis that the piece stores once and
+// covers stays stored once.
 Array placed(const Array &piece, const Type &type, const std::vector<AxisSlice> &where, const Array &fill) {
   const std::size_t element = size_of(type.dtype), rank = type.shape.size();
   Shape stored = type.shape, copied = piece.shape();
@@ -188,7 +190,8 @@ void differentiate_concat(GradientBuilder &builder, const Node &node) {
 
 constexpr std::int64_t kMostPieces = 1 << 16;
 
-// Sizes along the axis: the `split` attribute, or equal parts for `num_outputs` or for the node's outputs.
+// Returns the parts' sizes along the axis: attribute `split`, or `num_outputs` equal parts (the last may be smaller).
+// Without `num_outputs` there is one part for each output of the node.
 Integers split_sizes(const Node &node, std::int64_t length) {
   if (node.attributes.has("split")) return node.attributes.integers("split");
   const std::int64_t pieces = node.attributes.integer("num_outputs", static_cast<std::int64_t>(node.outputs.size()));
@@ -244,7 +247,7 @@ void differentiate_split(GradientBuilder &builder, const Node &node) {
   builder.contribute(node.inputs[0], builder.emit("Concat", parts, attributes));
 }
 
-// Pads before and after each axis, from ONNX's list of all begins, then all ends.
+// Returns the pads before, and the pads after, each axis. ONNX's list has all pads before, then all pads after.
 std::pair<Integers, Integers> pads_of(const Node &node, std::size_t rank) {
   const Integers pads = node.attributes.integers("pads");
   Integers axes = node.attributes.integers("axes");
@@ -320,7 +323,7 @@ std::vector<Array> evaluate_trilu(const Node &node, std::span<const Array *const
   std::vector<std::byte> bytes(x.bytes(), x.bytes() + x.stored_bytes());
   const std::size_t element = size_of(out[0].dtype), row = static_cast<std::size_t>(columns) * element;
   for (std::size_t at = 0, i = 0; at < bytes.size(); at += row, ++i) {
-    // Upper keeps columns from `cut` on, lower the ones before it. All bits zero means 0 in every type.
+    // Upper keeps the columns from `cut` (in bytes) on, lower those before. All bits zero means 0 in every type.
     const std::int64_t diagonal = static_cast<std::int64_t>(i % static_cast<std::size_t>(rows)) + k;
     const std::size_t cut =
         static_cast<std::size_t>(std::clamp<std::int64_t>(upper ? diagonal : diagonal + 1, 0, columns)) * element;
@@ -334,7 +337,7 @@ void differentiate_trilu(GradientBuilder &builder, const Node &node) {
   if (dy != ValueId::none) builder.contribute(node.inputs[0], builder.emit("Trilu", {dy}, node.attributes));
 }
 
-// (N, C, H, W) <-> (N, C b b, H / b, W / b)
+// With blocksize b, SpaceToDepth: (N, C, H, W) -> (N, C b b, H / b, W / b). DepthToSpace is the reverse.
 std::vector<Type> infer_depth_and_space(const NodeTypes &types) {
   Type out = types.input(0);
   const std::int64_t b = types.node.attributes.integer("blocksize", 0);
@@ -349,7 +352,8 @@ std::vector<Type> infer_depth_and_space(const NodeTypes &types) {
   return {out};
 }
 
-// A sequence of equal parts has the type of one of them. Canonicalization turns it and its readers into Split.
+// The type of a sequence of equal parts is that of one part. Canonicalization turns the sequence and its readers into
+// Split.
 std::vector<Type> infer_split_to_sequence(const NodeTypes &types) {
   Type out = types.input(0);
   const std::size_t axis = axis_of_first(types);

@@ -43,15 +43,16 @@ std::vector<Array> evaluate_global(const Node &, std::span<const Array *const> i
   return {array_of(out[0], std::vector<double>{std::sqrt(sum)})};
 }
 
-// ScaledNorm(norm, sum of weights): the norm of a mean, from the norm of its sum.
+// ScaledNorm(norm, factor) -> norm / factor. Gradients are too large by `factor`: the sum of the micro-batches'
+// weights, times the loss scale.
 std::vector<Type> infer_scaled(const NodeTypes &types) { return infer_global(types); }
 
 std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   return {array_of(out[0], std::vector<double>{in[0]->stored_double(0) / in[1]->stored_double(0)})};
 }
 
-// GradientScale(norm[, sum of weights]){max_norm}: the factor that Updates apply to gradients. It divides sums by their
-// weight and scales down to max_norm (0: no limit) with PyTorch's guard of 1e-6.
+// GradientScale(norm[, factor]){max_norm} -> what Updates multiply gradients by: 1 / factor, and less if `norm` exceeds
+// max_norm (0: no limit). As in PyTorch, 1e-6 is added to the norm.
 std::vector<Type> infer_scale(const NodeTypes &types) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i)
     if (types.has(i)) require_norm(types, i);

@@ -15,7 +15,7 @@ using graph::ValueId;
 bool centres(std::string_view op) { return op.starts_with("Layer"); }
 bool centres(const Node &node) { return centres(node.op); }
 
-// x seen as (rows, width): the axes before `axis`, and from it on.
+// x seen as (count, width): the axes before `axis` are one axis of rows, the others one axis of elements.
 struct Rows {
   Rows(const Node &node, const Shape &shape)
       : axis(resolve_axis(node.attributes.integer("axis", -1), shape.size(), node.name)),
@@ -31,7 +31,7 @@ struct Rows {
   std::size_t count, width;
 };
 
-// x, scale[, bias] -> y, mean, inv_std; or y, inv_rms
+// LayerNormalization: x, scale[, bias] -> y, mean, inv_std. RMSNormalization: x, scale -> y, inv_rms.
 std::vector<Type> infer_normalization(const NodeTypes &types) {
   const Type &x = types.input(0);
   require(is_float(x.dtype), Code::type, types.subject(), "{} does not take {}", types.node.op, name_of(x.dtype));
@@ -87,8 +87,8 @@ std::vector<Type> infer_normalization_gradient(const NodeTypes &types) {
                              : std::vector<Type>{x, types.input(2)};
 }
 
-// With n = (x - mean) inv and g = dy scale: dx = inv (g - mean(g) - n mean(g n)), rounded, then + rest. mean(g)
-// only if rows are centred.
+// With n = (x - mean) inv, g = dy scale, and inv for inv_std or inv_rms: dx = inv (g - mean(g) - n mean(g n)). dx is
+// rounded, then `rest` is added if it is given. Rows that are not centred have no mean and no mean(g).
 std::vector<Array> evaluate_normalization_gradient(const Node &node, std::span<const Array *const> in,
                                                    std::span<const Type> out) {
   const Rows rows(node, in[1]->shape());

@@ -1,4 +1,4 @@
-// Op: everything the library knows about an operator, whatever runs it. One entry per operator, one file per family.
+// Op: all that the library knows about an operator on any device. One entry per operator, one file per family.
 //
 // Two vocabularies share the registry. *File operators* are ONNX's, in the newest form. *Core operators* are the ones
 // that gradients, plans and backends see: file operators whose parameters were absorbed into attributes (Reshape's
@@ -22,7 +22,7 @@ using graph::Attributes;
 using graph::Node;
 using graph::Type;
 
-// A node as its rules see it: the types of its inputs, nullptr for absent ones.
+// A node with the types of its inputs (nullptr for absent ones), as the functions of its Op take it.
 struct NodeTypes {
   const Node &node;
   std::vector<const Type *> inputs;
@@ -34,7 +34,7 @@ struct NodeTypes {
   const std::string &subject() const { return node.name.empty() ? node.op : node.name; }  // for errors
 };
 
-// Work and traffic of one execution, for the cost model. Bytes count reading inputs and writing outputs once, no more.
+// Work and memory traffic of one execution, for the cost model. `bytes` counts each input and each output once.
 struct Cost {
   double flops = 0;
   double bytes = 0;
@@ -55,34 +55,34 @@ enum class Storage : std::uint8_t {
 
 struct Op {
   std::string_view name;
-  // Output types from input types and attributes. Throws Code::shape, Code::type, Code::graph with the node's name.
+  // Returns the types of the outputs. Throws Code::shape, Code::type, Code::graph with the node's name.
   std::vector<Type> (*infer)(const NodeTypes &) = nullptr;
-  // Reference values, in double inside, for constant folding and as the yardstick of tests. Float outputs are rounded
-  // to their dtype; with float64 inputs nothing is rounded. nullptr: never folded.
+  // Computes reference values, floats in double, for constant folding and for tests to compare with. Float outputs are
+  // rounded to their dtype. nullptr: never folded.
   std::vector<Array> (*evaluate)(const Node &, std::span<const Array *const>, std::span<const Type>) = nullptr;
   // Emits the gradients of the node's inputs. nullptr: not differentiable (integer results, comparisons, ...).
   void (*gradient)(GradientBuilder &, const Node &) = nullptr;
-  // nullptr: one flop per output element.
+  // Returns the flops of one execution. nullptr: one flop per output element.
   double (*flops)(const NodeTypes &, std::span<const Type> outputs) = nullptr;
   std::vector<AbsorbedInput> absorbed = {};
-  // Inputs that may be absent, besides absorbed ones. Outputs need no such list: a node may lack all but one, because
-  // grad::prune_unread_outputs removes any that nobody reads.
+  // Inputs that may be absent, besides absorbed ones. Outputs need no such list: any may be absent if one is left,
+  // because grad::prune_unread_outputs removes those that no node reads.
   std::vector<std::size_t> optional = {};
   Storage storage = Storage::own;
   // Bytes of scratch to assume for a kernel on a machine that cannot be asked, besides what libraries need
   // for products. nullptr: none.
   std::uint64_t (*scratch)(const NodeTypes &, bool on_gpu) = nullptr;
-  // Passes rewrite it or fold it away, so it has no kernel and no plan sees it.
+  // True: passes rewrite the operator or fold it away, so it has no kernel and is in no plan.
   bool file_only = false;
 
   bool may_lack(std::size_t input) const;
 };
 
-// The type that sums over elements of `dtype` are kept in: losses, statistics, gradients over micro-batches.
+// The type of sums over elements of `dtype`: losses, statistics, gradients over micro-batches.
 inline DType sum_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-// True for gradients of biases and scales, which do less work than a launch costs. Their norms, checks and updates run
-// together with others of their block.
+// True for small gradients (of biases and scales): work on one of them takes less time than a launch. Norms, checks and
+// updates of the small gradients of a block run together.
 inline bool goes_with_others(const Type &gradient) {
   return gradient.shape.size() <= 1 && element_count(gradient.shape) <= std::int64_t{1} << 16;
 }
@@ -96,15 +96,15 @@ inline bool is_alias(const Node &node) { return storage_of(node) == Storage::ali
 inline bool works_in_place(const Node &node) { return storage_of(node) == Storage::in_place; }
 
 std::vector<Type> infer(const graph::Graph &graph, const Node &node);
-// Scratch of a node's kernel, as far as it can be known without the machine: Op::scratch, plus the
-// need of matrix libraries.
+// Returns the scratch to assume for a node's kernel on a machine that cannot be asked: Op::scratch, plus what matrix
+// libraries need.
 std::uint64_t assumed_scratch(const graph::Graph &graph, const Node &node, bool on_gpu);
 // Identifies a kernel: operator, attributes, types. Nodes of equal signature do equal work.
 std::string signature(const graph::Graph &graph, const Node &node);
 Cost cost(const graph::Graph &graph, const Node &node);
 
-// Evaluates every node of the graph in order. `bound` gives inputs, parameters and initializers by value id. Each value
-// stays in memory, so it is for tests and small graphs. Result: one Array per value id (empty if unused).
+// Evaluates every node of the graph in order. `bound` gives inputs, parameters and initializers by value id. Returns
+// one Array per value id (empty if unused). All values stay in memory at once, so the function is for small graphs.
 std::vector<Array> interpret(const graph::Graph &graph, const std::map<graph::ValueId, Array> &bound);
 
 // Each family file defines one of these; registry.cpp lists them.

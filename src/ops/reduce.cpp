@@ -44,7 +44,7 @@ std::vector<Type> infer_reduce(const NodeTypes &types) {
   return {{x.dtype, shape}};
 }
 
-// total = add(total, x) over all elements, beginning with `start`, then finish(total, number of elements).
+// A reduction in steps: total = start, then total = add(total, x) for each element x, then finish(total, count of x).
 template <typename T>
 struct Steps {
   T start;
@@ -96,7 +96,7 @@ const Reduction kReductions[] = {
     {"ReduceLogSum", {0, add, logarithm}, {}},
 };
 
-// Kept axes are walked as stored, reduced ones in full.
+// Walks the kept axes of x as they are stored, and the reduced axes in full.
 template <typename T>
 Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type &type) {
   const std::vector<bool> reduced = reduced_axes(node, x.shape().size());
@@ -184,7 +184,7 @@ std::vector<Array> evaluate_arg(const Node &node, std::span<const Array *const> 
   return {Array::from_integers(out[0], best)};
 }
 
-// dy with the reduced axes restored as 1, so that it broadcasts over x.
+// Returns `value` with the reduced axes restored as 1, so that it broadcasts over x.
 ValueId keep_axes(GradientBuilder &builder, const Node &node, ValueId value) {
   const Shape x = builder.type(node.inputs[0]).shape;
   const Shape kept = kept_shape(x, reduced_axes(node, x.size()));

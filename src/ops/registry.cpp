@@ -1,5 +1,6 @@
-// The registry: every operator by name, and questions about nodes that any operator answers.
+// The registry: finds operators by name, and asks the operator of a node about the node.
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "ops/families.h"
@@ -34,9 +35,9 @@ const Op &require_op(const Node &node) {
   return *op;
 }
 
-// The output types of `op`. Checks inputs, ranks and that every size fits 64 bits.
 constexpr std::size_t kMaxRank = 64;  // the same limit as for tensors in files
 
+// Returns the output types of `op`. Checks inputs and ranks, and that every size fits 64 bits.
 std::vector<Type> checked_types(const Op &op, const NodeTypes &types) {
   try {
     for (std::size_t i = 0; i < types.inputs.size(); ++i)
@@ -84,8 +85,13 @@ bool Op::may_lack(std::size_t input) const {
 }
 
 const Op *find(std::string_view name) {
-  const auto found = std::ranges::lower_bound(all(), name, {}, &Op::name);
-  return found != all().end() && found->name == name ? &*found : nullptr;
+  static const std::unordered_map<std::string_view, const Op *> by_name = [] {
+    std::unordered_map<std::string_view, const Op *> ops;
+    for (const Op &op : all()) ops.emplace(op.name, &op);
+    return ops;
+  }();
+  const auto found = by_name.find(name);
+  return found != by_name.end() ? found->second : nullptr;
 }
 
 Storage storage_of(const Node &node) {

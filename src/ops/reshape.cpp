@@ -10,15 +10,15 @@ namespace {
 
 using graph::ValueId;
 
-// An attribute that was an input. Code::unsupported if that input was not constant.
+// Returns an attribute that was an input in the file. Code::unsupported if that input is not constant.
 std::vector<std::int64_t> absorbed_list(const NodeTypes &types, const char *name) {
   require(types.node.attributes.has(name), Code::unsupported, types.subject(),
           "the {} of {} is computed from data; shapes that depend on data are not supported", name, types.node.op);
   return types.node.attributes.integers(name);
 }
 
-// One -1 takes the remaining elements. A 0 means 0: passes/canonical/fold.cpp has already replaced ONNX's 0 that keeps
-// a dim.
+// One dim may be -1 and takes the remaining elements. A dim of 0 means 0: passes/canonical/fold.cpp has already
+// replaced ONNX's 0, which keeps a dim.
 std::vector<Type> infer_reshape(const NodeTypes &types) {
   const Type &x = types.input(0);
   Shape shape = absorbed_list(types, "shape");

@@ -12,10 +12,10 @@ struct ResizedAxis {
   double scale = 1;
 };
 
-// One entry per axis of x; either scales or sizes is nullptr. Code::graph, Code::shape,
+// Returns one entry per axis of x. One of `scales` and `sizes` is nullptr. Throws Code::graph, Code::shape or
 // Code::unsupported with the node's name.
 std::vector<ResizedAxis> resized_axes(const Node &node, const Shape &x, const Array *scales, const Array *sizes);
-// (to, from), row-major: the weight of each old element in each new one.
+// Returns a matrix (to, from), row-major: the weight of each old element in each new one.
 std::vector<double> resize_weights(const Node &node, const ResizedAxis &axis);
 
 }  // namespace protrain::ops

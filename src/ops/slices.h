@@ -13,9 +13,9 @@ struct AxisSlice {
   std::int64_t count = 0;  // elements taken
 };
 
-// One entry per axis of `shape`, from the attributes starts, ends, axes, steps (ONNX's rules: negative
-// ones count from the end, those out of range are clamped). Code::shape with the node's name for a step of
-// 0 or lists of unequal length.
+// Returns one entry per axis of `shape`, from the attributes starts, ends, axes, steps. As in ONNX, negative bounds
+// count from the end, and bounds out of range are clamped. Code::shape with the node's name for a step of 0 or lists of
+// unequal length.
 std::vector<AxisSlice> resolve_slices(const Node &node, const Shape &shape);
 
 }  // namespace protrain::ops

@@ -24,7 +24,7 @@ std::vector<Type> infer_softmax_gradient(const NodeTypes &types) {
   return infer_softmax(types);
 }
 
-// Calls visit(at) for every line along the axis; at(i) is the index of its element i.
+// Calls visit(at, length) for every line along the axis. at(i) is the index of element i of the line.
 template <typename Visit>
 void for_each_line(const Node &node, const Shape &shape, Visit visit) {
   const std::size_t axis = resolve_axis(node.attributes.integer("axis", -1), shape.size(), node.name);

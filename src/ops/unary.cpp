@@ -11,21 +11,21 @@ namespace {
 
 using graph::ValueId;
 
-// A function's attributes, in the order in which its row names them.
+// The values of a function's attributes `first` and `second`.
 struct Coefficients {
   double a = 0, b = 0;
 };
 
-// An attribute and its value if absent.
+// The name of an attribute, and the value that an absent one has.
 struct AttributeDefault {
   const char *attribute = nullptr;
   double fallback = 0;
 };
 
-// A function and its slope. At a kink the slope is PyTorch's.
+// A function and its derivative, the slope. At a kink the slope is PyTorch's.
 struct Function {
   const char *name;
-  const char *gradient_name;  // nullptr: the slope is 0 wherever it is defined, or nobody asks for it
+  const char *gradient_name;  // nullptr: the slope is 0 wherever it exists, or the operator is file_only
   double (*value)(double x, Coefficients);
   double (*slope)(double x, Coefficients);
   AttributeDefault first = {}, second = {};
@@ -41,7 +41,7 @@ double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 double is(bool holds) { return holds ? 1 : 0; }
 double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }  // NaN stays
 
-// GELU by tanh: x/2 (1 + tanh(u)), u = k (x + c x^3).
+// GELU by tanh: x/2 (1 + tanh(u)), u = k (x + c x^3), with the constants k and c below.
 constexpr double kGeluK = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kGeluC = 0.044715;
 double gelu_tanh(double x) { return 0.5 * x * (1 + std::tanh(kGeluK * (x + kGeluC * x * x * x))); }

@@ -15,7 +15,7 @@ using Integers = std::vector<std::int64_t>;
 
 constexpr std::int64_t kMostIndices = std::int64_t{1} << 27;
 constexpr std::int64_t kLongest = std::int64_t{1}
-                                  << 30;  // limit of an axis, a stride, a pad, so that no product leaves 64 bits
+                                  << 30;  // limit of an axis, a stride, a pad, so that no product overflows 64 bits
 
 // Calls visit(position) for every position of `shape`, in row-major order.
 template <typename Visit>
@@ -67,7 +67,7 @@ std::string auto_pad_of(const Node &node) {
   return name;
 }
 
-// The size of the windows from the weights. kernel_shape must agree if it is there.
+// Returns the windows' size, from the shape of the weights. Attribute kernel_shape must agree if it is there.
 Shape kernel_of(const Node &node, const Shape &weights) {
   const Shape kernel(weights.begin() + 2, weights.end());
   require(!node.attributes.has("kernel_shape") || node.attributes.integers("kernel_shape") == kernel, Code::shape,
@@ -76,7 +76,8 @@ Shape kernel_of(const Node &node, const Shape &weights) {
   return kernel;
 }
 
-// Pads that auto_pad asks for: half in front and half behind, the odd one where the name says.
+// Divides the pads that auto_pad asks for: half in front and half behind. If `total` is odd, `more_behind` says where
+// the larger half goes.
 void pad_evenly(SlidingWindows &w, std::size_t axis, std::int64_t total, bool more_behind) {
   w.before[axis] = more_behind ? total / 2 : total - total / 2;
   w.after[axis] = total - w.before[axis];

@@ -10,23 +10,26 @@ namespace protrain::ops {
 struct SlidingWindows {
   // One entry per spatial axis.
   Shape input, kernel, output;
-  std::vector<std::int64_t> strides, dilations, before, after;  // pads in front and behind, as the node gives them
+  std::vector<std::int64_t> strides, dilations, before, after;  // pads in front and behind, without those of ceil_mode
 
   std::int64_t extent(std::size_t axis) const { return (kernel[axis] - 1) * dilations[axis] + 1; }  // of one window
-  // The axis's length including pads and what rounding up adds behind, so that every window is inside.
+  // Returns the axis's length with pads, and with what ceil_mode adds behind, so that every window is inside.
   std::int64_t padded(std::size_t axis) const;
-  // True if the windows lie side by side and cover the input from its start, without pads.
+  // True if the windows lie side by side from the input's start on, without pads.
   bool tile() const;
 };
 
-// Windows of `kernel` over x, for a convolution or pooling. Code::shape, Code::graph with the node's name.
+// Returns windows of size `kernel` over x, for a convolution or pooling. Code::shape, Code::graph with the node's name.
 SlidingWindows windows_of(const Node &node, const Shape &x, Shape kernel);
-// Windows of ConvTranspose. They slide over the node's output, so `input` is that output, and its own x counts them.
+// Returns the windows of a ConvTranspose. They slide over the node's output, so `input` is the shape of that output,
+// and `output`, the counts of windows, is the shape of x.
 SlidingWindows transposed_windows_of(const Node &node, const Shape &x, Shape kernel);
 
-// Index of element k of window p in the padded spatial axes taken as one: [k][p], or [p][k].
+// Returns the indices of all elements of all windows in the padded spatial axes, seen as one axis. The order is by
+// window, then by element; without `window_first`, by element, then by window.
 std::vector<std::int64_t> window_indices(const SlidingWindows &windows, bool window_first);
-// The number of elements in each window that are not pads. `with_pads` also counts the pads that the node gives.
+// Returns the number of elements in each window that are not pads. `with_pads` also counts pads, but not those of
+// ceil_mode.
 std::vector<double> window_counts(const SlidingWindows &windows, bool with_pads);
 
 }  // namespace protrain::ops

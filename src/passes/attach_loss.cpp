@@ -23,9 +23,9 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-constexpr std::int64_t kIgnored = -100;  // a label to ignore
+constexpr std::int64_t kIgnored = -100;  // the label that is ignored, as in PyTorch
 constexpr double kLeastProbability =
-    1e-7;  // as in Keras: the logarithm has no finite slope at 0, nor that of 1 - p at 1
+    1e-7;  // as in Keras: log(p) has no finite slope at p = 0, and log(1 - p) has none at p = 1
 constexpr std::int64_t kToEnd = std::numeric_limits<std::int64_t>::max();
 
 std::string outputs_of(const Graph &graph) {
@@ -37,7 +37,8 @@ std::string outputs_of(const Graph &graph) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-// The output of that name, or else the first one that may be a prediction: floats with at least one axis.
+// Returns the output called `name`. Without a name, returns the first one that may be a prediction: floats with at
+// least one axis, or a value whose type is not known.
 ValueId find_output(const Graph &graph, const std::string &name) {
   const auto fits = [&](ValueId id) {
     const Type &type = graph.value(id).type;
@@ -52,8 +53,8 @@ ValueId find_output(const Graph &graph, const std::string &name) {
   return *found;
 }
 
-// The axis of `before` whose elements are those of `axis` of `after`, another shape of the same elements. Nothing if
-// no single axis holds them.
+// Reshaping `before` to `after` may keep an axis whole. Returns the axis of `before` that is `axis` of `after`, or
+// nothing if no single axis is.
 std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, std::size_t axis) {
   const auto count = [](const Shape &shape, std::size_t end) {
     return element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(end)));
@@ -63,11 +64,11 @@ std::optional<std::size_t> axis_before(const Shape &before, const Shape &after, 
   return std::nullopt;
 }
 
-// The way back from the output, over nodes that only move elements, to the node that computes them.
+// The nodes before an output that only move elements, and the node before them that computes the elements.
 struct Trail {
   std::optional<Node> maker;
   std::vector<Node> moves;          // the last one first
-  std::optional<std::size_t> axis;  // the axis of the maker's output that becomes the output's last
+  std::optional<std::size_t> axis;  // the axis of the maker's output that becomes the output's last axis
 };
 
 Trail trail_to(const Graph &graph, ValueId output) {
@@ -90,8 +91,8 @@ Trail trail_to(const Graph &graph, ValueId output) {
   return trail;
 }
 
-// Attaches one loss to one output. It finds out what the prediction is (logits or probabilities), makes or finds the
-// input for labels, and emits the nodes in file operators, so that folding treats them like an exporter's.
+// Attaches one loss to one output: finds out whether the prediction is logits or probabilities, makes or finds the
+// input for labels, and emits nodes. The nodes are file operators, so that folding treats them like an exporter's.
 class Attachment {
  public:
   Attachment(Graph &graph, const Loss &loss, ValueId output) : graph_(graph), loss_(loss), prediction_(output) {
@@ -117,8 +118,8 @@ class Attachment {
   }
 
  private:
-  // Finds out what the prediction is, and says so. Logits are taken before a Softmax or Sigmoid, because probabilities
-  // near 0 and 1 lose precision.
+  // Finds out what the prediction is, and returns it in words. If a Softmax or Sigmoid makes the prediction, takes the
+  // logits before that node instead, because probabilities near 0 and 1 lose precision.
   std::string settle_source() {
     if (!classifies() && loss_.kind != Loss::Kind::bce) return "";
     if (loss_.from == Loss::From::logits) return "logits";
@@ -141,7 +142,7 @@ class Attachment {
     return shown ? "the probabilities of " + place : from_probabilities_ ? "probabilities" : "logits";
   }
 
-  // Makes the prediction the input of the node that computes probabilities, moved in the same way.
+  // Makes the logits before the node that computes probabilities the prediction, and moves them as the trail does.
   void move_logits(const Trail &trail) {
     ValueId logits = trail.maker->inputs.at(0);
     for (auto move = trail.moves.rbegin(); move != trail.moves.rend(); ++move) {
@@ -167,7 +168,8 @@ class Attachment {
     return graph_.add_constant("loss/numbers", Array::integers(values));
   }
 
-  // The labels have shape (N, ...) for cross entropy of predictions (N, ..., C), and otherwise the predictions' shape.
+  // Returns the input for labels. `shape` is (N, ...) for cross entropy of predictions (N, ..., C), and otherwise the
+  // predictions' shape.
   ValueId labels_input(const Shape &shape) {
     const Type wanted{classifies() ? DType::i64 : DType::f32, shape};
     const ValueId present = graph_.find(loss_.labels);
@@ -196,7 +198,7 @@ class Attachment {
   }
 
   ValueId logarithm(ValueId x) { return emit("Log", {x}); }
-  // Probabilities clipped so that they have a logarithm.
+  // Returns the probabilities, clipped so that their logarithms are finite.
   ValueId clipped() {
     return emit("Clip", {prediction_}, {{"min", kLeastProbability}, {"max", 1 - kLeastProbability}});
   }
@@ -209,7 +211,7 @@ class Attachment {
                 {{"reduction", std::string("mean")}, {"ignore_index", kIgnored}});
   }
 
-  // The loss per element.
+  // Returns the loss of each element.
   ValueId difference() {
     if (loss_.kind == Loss::Kind::bce) {
       const auto rest = [&](ValueId x) { return emit("Sub", {one(), x}); };
@@ -219,7 +221,7 @@ class Attachment {
             "Neg",
             {emit("Add", {emit("Mul", {labels_, logarithm(p)}), emit("Mul", {rest(labels_), logarithm(rest(p))})})});
       }
-      // (1 - y) x + log(1 + exp(-x)): nothing cancels, whatever the logit x.
+      // (1 - y) x + log(1 + exp(-x)), with label y and logit x. No digits cancel for any x.
       return emit("Add", {emit("Mul", {rest(labels_), prediction_}), emit("Softplus", {emit("Neg", {prediction_})})});
     }
     const ValueId apart = emit("Sub", {prediction_, labels_});

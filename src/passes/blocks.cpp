@@ -1,5 +1,5 @@
-// Finds the repeated layers of a model from its list of nodes alone: the longest stretch in which each node is like the
-// one a period later, cut where the fewest bytes cross.
+// Finds the repeated layers of a model from its list of nodes alone: the longest stretch in which each node has the
+// signature of the node one period later. It is cut into blocks where the fewest bytes cross.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -16,7 +16,7 @@ using graph::ValueId;
 
 constexpr std::size_t kShortestPeriod = 4;  // nodes; shorter repetitions are no layers
 
-// Equal for nodes that do the same to values of the same types, whatever their random keys.
+// Returns a hash of a node's operator, attributes and output types. Random keys and tensors in attributes do not count.
 std::size_t signature(const graph::Graph &graph, const Node &node) {
   std::string text = node.op + "(";
   for (const auto &[key, attribute] : node.attributes.items())
@@ -34,7 +34,7 @@ struct Stretch {
   std::size_t covered() const { return count() * period; }
 };
 
-// The longest run of i with signatures[i] == signatures[i + period], and the period after it.
+// Returns the longest run of nodes i with signatures[i] == signatures[i + period], and the period of nodes after it.
 Stretch longest_with(const std::vector<std::size_t> &signatures, std::size_t period) {
   Stretch best{period, 0, 0};
   std::size_t run = 0;
@@ -54,7 +54,7 @@ Stretch longest(const std::vector<std::size_t> &signatures) {
   return best;
 }
 
-// For each node, the bytes computed before it that it or later nodes read.
+// Returns for each node the bytes of the values that earlier nodes compute and that this or a later node reads.
 std::vector<double> bytes_before(const graph::Graph &graph) {
   std::vector<double> change(graph.node_count() + 1, 0);
   std::vector<std::size_t> last_read(graph.value_count(), 0);
@@ -74,8 +74,8 @@ std::vector<double> bytes_before(const graph::Graph &graph) {
   return change;
 }
 
-// The beginning of the first block. Among the positions that lose no block, it has the fewest
-// bytes crossing its borders.
+// Returns the beginning of the first block: of the positions that leave room for all blocks, the one with the fewest
+// bytes crossing the blocks' borders.
 std::size_t best_begin(const Stretch &stretch, const std::vector<double> &bytes) {
   std::size_t best = stretch.begin;
   double least = -1;

@@ -38,7 +38,7 @@ bool simplify_slice(Rewriter &r, const Node &node) {
 
 bool simplify_single(Rewriter &r, const Node &node) { return node.inputs.size() == 1 && simplify_same_type(r, node); }
 
-// Drops an operator whose operand is its neutral element, on the right or on either side.
+// Drops an operator if the right operand (with `either_side`, any) is the neutral element, as in x + 0.
 bool drop_neutral(Rewriter &r, const Node &node, double neutral, bool either_side) {
   for (std::size_t i = 0; i < (either_side ? 2 : 1); ++i)
     if (uniform(r, node.inputs[1 - i]) == neutral && keeps_type(r, node, i) &&
@@ -56,7 +56,7 @@ bool simplify_where(Rewriter &r, const Node &node) {
   return keeps_type(r, node, chosen) && r.forward(node.outputs[0], node.inputs[chosen]);
 }
 
-// For each axis of `to`, the axes of `from` that it merges; nothing if this is not a merge.
+// Returns for each axis of `to` the axes of `from` that were merged into it; nothing if `to` is no merge of axes.
 std::optional<std::vector<Integers>> merged_axes(const Shape &from, const Shape &to) {
   std::vector<Integers> groups(to.size());
   std::size_t at = 0;
@@ -91,7 +91,7 @@ bool transpose_before_reshape(Rewriter &r, const Node &node, const Node &reshape
   return true;
 }
 
-// A Transpose that moves only axes of one element leaves memory as it is.
+// True if a Transpose moves only axes of one element, so that it leaves memory as it is.
 bool moves_nothing(const Shape &shape, const Integers &perm) {
   std::int64_t last = -1;
   for (std::int64_t axis : perm) {
@@ -163,7 +163,7 @@ class EqualNodes {
   }
 
  private:
-  // True if every output that is read can be read from the twin, which may be gone by now.
+  // True if readers of `outputs` can read `twin` instead. The node of `twin` may have been dropped since it was met.
   static bool stands_for(const Rewriter &r, const std::vector<ValueId> &twin, const std::vector<ValueId> &outputs) {
     for (std::size_t i = 0; i < twin.size(); ++i) {
       const bool unread = outputs[i] == ValueId::none || r.uses(outputs[i]) == 0;

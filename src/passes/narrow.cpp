@@ -1,4 +1,4 @@
-// From float32 to a narrow type. Computed values are rounded once, where they are made; sums stay float32.
+// Turns a float32 graph into a narrow one. A computed value is rounded once, where it is made. Sums stay float32.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -19,10 +19,10 @@ bool any(const std::vector<ValueId> &ids, auto &&matches) {
   return std::ranges::any_of(ids, [&](ValueId id) { return id != ValueId::none && matches(id); });
 }
 
-// The largest finite number.
+// Returns the largest finite number of a narrow type.
 double largest_of(DType dtype) { return dtype == DType::f16 ? 65504 : 0x1.FEp127; }
 
-// The array in the type, with finite values kept finite.
+// Returns the array converted to `dtype`. Finite values stay finite: they are clamped to the largest finite number.
 Array converted(const Array &array, DType dtype) {
   std::vector<double> values(static_cast<std::size_t>(array.stored_count()));
   graph::load(array.dtype(), array.bytes(), 1, array.stored_count(), values.data());
@@ -44,7 +44,7 @@ Marks computed_of_parameters(const Graph &graph) {
   return marks;
 }
 
-// Operands that stay float32 beside narrow data: a bias of float32 scores, an exponent.
+// True for operands that stay float32 if the other operands are narrow: a bias of attention scores, an exponent.
 bool may_be_wide(const Node &node, std::size_t input) {
   return (node.op == "FusedAttention" && input == 3) || (node.op == "Pow" && input == 1);
 }
@@ -85,7 +85,7 @@ class Narrowing {
            index(node.inputs[0]) < of_parameters_.size();
   }
 
-  // The value in another type. It is made once, in the block that reads it first.
+  // Returns the value in type `dtype`. It is converted once, in the block of the first reader.
   ValueId as(ValueId id, DType dtype, const Node &reader) {
     const auto found = converted_.find({id, dtype});
     if (found != converted_.end()) return found->second;
@@ -99,7 +99,8 @@ class Narrowing {
     return converted_[{id, dtype}] = made;
   }
 
-  // Masks hold the lowest float32, which would round to -infinity, and Softmax makes NaN from a row of it.
+  // Clips a value to the finite numbers of the narrow type. Masks hold the lowest float32, which would round to
+  // -infinity, and Softmax makes NaN of a row of -infinity.
   ValueId limited(ValueId id, const Node &reader) {
     const double largest = largest_of(narrow_);
     return keep("Clip", id, {{"min", -largest}, {"max", largest}}, reader);
@@ -125,14 +126,14 @@ class Narrowing {
   std::map<std::pair<ValueId, DType>, ValueId> converted_;
 };
 
-// Nodes that end the way back from the loss: products, nodes with parameters of their own, and nodes of a block.
+// True for nodes at which tail() stops: products, nodes that read a parameter, and nodes of a block.
 bool ends_tail(const Graph &graph, const Node &node) {
   return node.block >= 0 || node.op == "MatMul" || node.op == "FusedAttention" ||
          any(node.inputs, [&](ValueId in) { return graph.value(in).origin == Origin::parameter; });
 }
 
-// The loss, and the values between the last product and the loss that would be narrow. `narrowed` is the
-// graph with these narrow too.
+// Marks the loss, and the values between the last product and the loss that would be narrow. They are to stay float32.
+// `narrowed` is the graph with these values narrow too.
 Marks tail(const Graph &graph, const Graph &narrowed, DType narrow, ValueId loss) {
   Marks wide(graph.value_count(), false);
   std::vector<ValueId> pending = {loss};

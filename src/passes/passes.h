@@ -32,22 +32,22 @@ struct Loss {
   enum class From : std::uint8_t {
     automatic,  // logits, unless a Softmax or a Sigmoid makes the output
     logits,
-    probabilities,  // their logarithm is taken, of at least 1e-7
+    probabilities,  // the loss takes the logarithm of at least 1e-7
   };
   Kind kind = Kind::cross_entropy;
   std::string output;  // of the graph; empty: the first output of floats that is not a single number
   std::string labels;  // the input for labels: one of the graph, or a new one
-  bool shift = false;  // each prediction is for the position after its own
+  bool shift = false;  // compare each prediction with the label of the next position
   From from = From::automatic;
 };
 
 // The user's choices. Patterns are globs over initializer names.
 struct Choices {
-  std::vector<std::string> trainable = {};  // trained parameters, whatever else says otherwise
+  std::vector<std::string> trainable = {};  // trained parameters, even if other evidence says otherwise
   std::vector<std::string> frozen = {};     // parameters that are not trained, unless `trainable` names them too
   std::vector<std::string> ties = {};  // each is several patterns joined by "|"; the parameters they match become one
   std::optional<Loss> loss = std::nullopt;  // nothing: the graph has one
-  graph::FileDeclarations declared = {};    // by the file; the list may be the user's
+  graph::FileDeclarations declared = {};    // what the file says; the list may be the user's
 };
 
 // Facts that the file's own graph shows but the folded graph does not.
@@ -65,13 +65,13 @@ struct Finding {
   std::string initializer;
   bool parameter = false;
   bool frozen = false;
-  // "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]".
+  // Such as "operand of MatMul at /h.0/attn/MatMul", "meets data in Mul at /rotary/Mul with shape [1, 8, 64]".
   std::string reason;
   Evidence evidence = Evidence::rules;
   std::string doubt = "";      // not empty: why the verdict may be wrong
   bool is_initializer = true;  // options can change the verdict; false: a Constant, which only a new export can change
   std::string tied_to = "";    // not empty: tied to this parameter, and exported with its value
-  bool transposed = false;     // or with its transpose
+  bool transposed = false;     // tied to the transpose of `tied_to`
 };
 
 struct PreparedModel {
@@ -96,21 +96,23 @@ struct Problem {
 struct Untrainable : Error {
   Untrainable(std::vector<Problem> problems_, std::size_t behind_);
   std::vector<Problem> problems;  // only causes
-  std::size_t behind;             // nodes that depend on these; nothing is known about them
+  std::size_t behind;             // number of nodes that depend on these; nothing is known about them
 };
 
-// Runs everything below in order. Throws one Untrainable for all unknown operators, subgraphs, operators without a core
-// form, and operators on the way to the loss without a gradient.
+// Runs fold(), find_parameters(), clean_up(), fuse() and find_blocks(), and attaches a loss if `choices` has one.
+// Throws one Untrainable for all unknown operators, subgraphs, operators without a core form, and operators on the way
+// to the loss without a gradient.
 PreparedModel prepare(graph::Graph graph, const LoadInitializer &load, const Choices &choices);
 
 // Types every value, absorbs constants into attributes, turns file operators into core ones, and evaluates what
 // depends on constants alone. Nodes that are unknown or have no core form stay as they are, and values behind
 // unknown operators stay untyped.
 void fold(graph::Graph &graph);
-// One of several folds that share a budget. Returns why nodes have no core form, by their first
-// output, if a rule says so.
+// Runs one of several folds that share a budget. If rules refuse nodes, returns the reasons, by each node's first
+// output.
 std::map<graph::ValueId, std::string> fold(graph::Graph &graph, FoldBudget &budget);
-// Decides what each float initializer is, and loads the constants among them for the next fold().
+// The result of find_parameters(). That pass decides what each float initializer is, and loads those that are constants
+// for the next fold().
 struct Judgement {
   std::vector<Finding> findings;
   std::vector<std::string> unmatched;
@@ -125,10 +127,10 @@ void clean_up(graph::Graph &graph);
 bool fuse(graph::Graph &graph);
 // Turns Dropout off, with masks that are true everywhere, for evaluation. Adds no value.
 void without_randomness(graph::Graph &graph);
-// Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded.
-// Float32 remain: sums inside operators (losses, statistics of rows), the loss and the way to it after the last
-// product, and values computed from inputs and constants alone until they meet the narrow type, where they are clipped
-// to its largest finite number.
+// Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. These
+// stay float32: sums inside operators (losses, statistics of rows), the loss and the values after the last product
+// before it, and values computed from inputs and constants alone. Where the latter meet the narrow type, they are
+// clipped to that type's finite numbers and rounded.
 void to_narrow(graph::Graph &graph, graph::ValueId loss, DType narrow);
 // Finds the repeated layers: sets Node::block and returns their number.
 int find_blocks(graph::Graph &graph);

@@ -15,10 +15,11 @@ inline constexpr double kFormulaTolerance = 1e-6;  // relative, because formulas
 
 bool near(double found, double wanted);
 
-// The value of a constant whose elements are all equal.
+// Returns the value of a constant whose elements are all equal; nothing for other values.
 std::optional<double> uniform(const Rewriter &r, ValueId id);
 
-// The node that makes `id`, if it is an `op`. made_for_one also requires that nobody else reads its first output.
+// Return the node that makes `id` as its first output, if its operator is `op`. made_for_one() also requires that `id`
+// has one reader.
 const Node *made_by(const Rewriter &r, ValueId id, std::string_view op);
 const Node *made_for_one(const Rewriter &r, ValueId id, std::string_view op);
 
@@ -29,7 +30,8 @@ struct PlusConstant {
 };
 std::optional<PlusConstant> plus_constant(const Rewriter &r, ValueId id);
 
-// A product multiplied out: all multiplications, divisions and reciprocals that are made only for it.
+// The factors of a product. A factor that only the product reads, and that is itself a product, a quotient, a
+// reciprocal or a power of 2 or 3, is multiplied out.
 struct Factor {
   ValueId value = ValueId::none;
   bool inverse = false;
@@ -41,7 +43,7 @@ struct Product {
 Product product_of(const Rewriter &r, ValueId id);        // of a value; the value itself if others read it too
 Product product_of(const Rewriter &r, const Node &node);  // of the visited node, a Mul or Div
 
-// Coefficients c with `id` = c[0] + c[1] x + c[2] x^2 + c[3] x^3, if its nodes have one reader each.
+// Coefficients c with `id` = c[0] + c[1] x + c[2] x^2 + c[3] x^3, if each node of the expression has one reader.
 using Polynomial = std::array<double, 4>;
 std::optional<Polynomial> polynomial_in(const Rewriter &r, ValueId id, ValueId x);
 
@@ -53,7 +55,7 @@ struct AxisPart {
 };
 std::optional<AxisPart> axis_part_of(const Rewriter &r, ValueId id);
 
-bool trained(const Rewriter &r, ValueId id);  // it may need a gradient
+bool trained(const Rewriter &r, ValueId id);  // true if the value may need a gradient
 
 std::size_t axis_of(const Rewriter &r, const Node &node, std::int64_t fallback);  // attribute "axis", not negative
 bool is_last_axis(const Rewriter &r, const Node &node);

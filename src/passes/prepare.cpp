@@ -23,7 +23,7 @@ void say_what_was_split(PreparedModel &prepared) {
   }
 }
 
-// Initializers that only BatchNormalization reads, as running mean and variance.
+// Returns the names of initializers that only BatchNormalization reads, as running mean or variance.
 std::set<std::string> statistics_of(const Graph &graph) {
   std::set<std::string> found, others;
   for (const Node &node : graph.nodes())
@@ -66,7 +66,7 @@ PreparedModel prepare(Graph graph, const LoadInitializer &load_from_file, const 
 
   clean_up(graph);
   for (int round = 0; round < kMostFusions && fuse(graph); ++round) {
-    fold(graph, budget);  // fusion computes with constants
+    fold(graph, budget);  // fusion adds nodes that compute with constants
     clean_up(graph);
   }
   order_parameters(graph);

@@ -24,7 +24,7 @@ bool reads_untyped(const Graph &graph, const Node &node) {
   return std::ranges::any_of(node.inputs, [&](ValueId in) { return !is_typed(graph, in); });
 }
 
-// The reason why a node with typed inputs has untyped outputs, from inferring them again.
+// Returns the reason why a node with typed inputs has untyped outputs. Infers the types again to get it.
 std::string why_untyped(const Graph &graph, const Node &node) {
   try {
     return fmt::format(" has {} outputs, of which {} are known here", node.outputs.size(),

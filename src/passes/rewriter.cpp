@@ -44,7 +44,7 @@ void Rewriter::keep(Node node) {
   kept_.push_back({std::move(node)});
 }
 
-// Outputs that the operator has only in files may stay as long as nobody reads them.
+// Infers the types of a node's outputs. Drops outputs that the operator has only in files. No node may read them.
 void Rewriter::infer_outputs(Node &node) {
   try {
     const std::vector<Type> types = ops::infer(graph_, node);
@@ -113,7 +113,7 @@ bool Rewriter::forward(ValueId from, ValueId to) {
   return true;
 }
 
-// The node that makes `from` makes `to` instead, so that an output of the graph keeps its name.
+// Makes the node that computes `from` compute `to` instead, so that an output of the graph keeps its name.
 void Rewriter::take_over(ValueId from, ValueId to) {
   const int maker = made_by_[index(from)];
   std::ranges::replace(kept_[static_cast<std::size_t>(maker)].node.outputs, from, to);

@@ -1,6 +1,6 @@
-// Rewriter: one forward walk over a graph that rebuilds its node list. Every pass is such a walk. A visitor keeps a
-// node, puts others in its place, or forwards its output to another value. Nodes whose results nobody reads any more
-// are removed at once, so uses() is always exact.
+// Rewriter: one forward walk over a graph that rebuilds the list of nodes. Passes consist of such walks. A visitor
+// keeps a node, replaces it by others, or makes the readers of its output read another value. Nodes whose results are
+// no longer read are removed at once, so uses() is always exact.
 #pragma once
 
 #include <deque>
@@ -73,7 +73,7 @@ class Rewriter {
   std::deque<Entry> kept_;
   std::vector<int> uses_;           // per value
   std::vector<int> made_by_;        // per value: index into kept_, or -1
-  std::vector<ValueId> forwarded_;  // per value: where its readers went, or none
+  std::vector<ValueId> forwarded_;  // per value: the value that its readers now read, or none
   std::string base_name_;           // of the visited node
   bool changed_ = false;
 };

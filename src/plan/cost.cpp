@@ -8,8 +8,8 @@ namespace protrain::plan {
 
 namespace {
 
-// In theory compute hides moves completely; in practice a little is lost. The plan that moves less is the better one of
-// two that are equal otherwise.
+// The share of a move's seconds that counts even if compute hides the move. In practice such moves cost a little too,
+// and of two plans that are otherwise equal the one that moves less is better.
 constexpr double kFriction = 1e-3;
 
 double between(const std::vector<double> &sums, std::size_t begin, std::size_t end) {
@@ -25,7 +25,7 @@ CostModel::Load CostModel::Load::operator*(double share) const {
   return {compute * share, up * share, down * share, disk * share, host * share};
 }
 
-// Each block's seconds go to the chunks that hold its parameters, in proportion to their bytes.
+// Divides each block's seconds among the chunks that hold its parameters, in proportion to the bytes of these.
 Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Durations &durations_, const Terms &terms_,
                    std::uint64_t chunk_bytes)
     : outline(outline_), durations(durations_), terms(terms_) {
@@ -53,7 +53,7 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
       const auto elements = static_cast<std::uint64_t>(element_count(graph.value(graph.parameters[p]).type.shape));
       chunk.state += elements * terms.optimizer.state;
       chunk.gradient += bytes_of(p);
-      // Parameters that are updated with others share the launch of those.
+      // A parameter that is updated together with others has no launch of its own.
       const double launch = ops::goes_with_others(graph.value(graph.parameters[p]).type) ? 0 : durations.launch();
       chunk.device_update += launch + durations.update(Tier::device, p, bytes_of(p));
       if (durations.profile().host_optimizer > 0)
@@ -86,8 +86,9 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
   hold();
 }
 
-// Bytes to bring for the optimizer, beside what compute has there. In barrier order compute is done with weights and
-// gradient by then, so both come again; a deferred update finds the weights there.
+// The bytes that are brought for a chunk's update. In overlap order weights and gradient are still in place, so only
+// the state comes. In barrier order compute is done with both by then, so both come too; a deferred update finds the
+// weights in place.
 std::uint64_t CostModel::brought(std::size_t c) const {
   if (base_.order == OptimizerOrder::overlap) return weight(c).state;
   return base_.n_deferred == 0 ? rest(c) : rest(c) - weight(c).weights;
@@ -119,8 +120,7 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   return load;
 }
 
-// The optimizer's moves and compute for a chunk. On the host it cannot fall far behind: gradients it has not taken yet
-// hold memory.
+// The moves and the compute of a chunk's update, averaged over the two places of the optimizer.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
   if (tier == Tier::device) return {.compute = weight(c).device_update};
   return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
@@ -149,7 +149,8 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
   return load;
 }
 
-// Eq. 6: a chunk's gradient leaves in backward. In overlap order the update of its state follows at once.
+// Eq. 6: in backward a chunk's gradient leaves the device, unless the chunk is updated there. In overlap order the
+// update follows at once.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool rests = base_.order != OptimizerOrder::overlap;
   Load load = rests ? Load{} : update(c, tier);
@@ -174,8 +175,8 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   return load;
 }
 
-// Queues run beside each other. On shared cores only the disk runs beside the rest. Copies up and down at once may
-// together be slower than each alone.
+// Returns the seconds of a load. All queues run at the same time; on shared cores only the disk's runs at the same time
+// as the others. Uploads and downloads that run at once may be slower than each alone.
 double CostModel::longest(const Load &load) const {
   if (shares_cores_) return std::max(load.compute + load.up + load.down + load.host, load.disk);
   const profile::Profile &profile = chunking_.durations.profile();
@@ -199,9 +200,9 @@ void CostModel::sum_up(Tier tier) {
     const Load moved = fetch + fetch + settled + after + first + out + in;
     const double host = tier != Tier::device ? (1 - on_device_) * weight(c).host_update : 0;
     const auto add = [&](std::vector<double> &to, double seconds) { to[c + 1] = to[c] + seconds; };
-    // Eq. 3: a chunk's fetch, and the update deferred to it, run beside the compute of the chunk before it.
+    // Eq. 3: a chunk's fetch, and its deferred update, run while the chunk before it computes.
     add(sums.forward, longest(Load{.compute = c > 0 ? weight(c - 1).forward : 0} + fetch + first + out));
-    // Eq. 5: backward and recomputation run beside the fetch of the next chunk and the moves of gradients.
+    // Eq. 5: the fetch of the next chunk and the moves of gradients run during backward and recomputation.
     Load own = Load{.compute = backward_[c]} + settled + in;
     if (spreads_) own.host = 0;
     add(sums.backward, longest(own + before));
@@ -214,14 +215,15 @@ void CostModel::sum_up(Tier tier) {
   }
 }
 
-// Eq. 8 to 10 at the border of every block in backward: the device holds what earlier blocks keep, everything of this
-// block, and the most that its nodes need beside that. Inputs of recomputed blocks stay too; the paper leaves them out.
+// Eq. 8 to 10: the peak of activations over the backward of every block. The device then holds what earlier blocks
+// keep, all that this block saves, and the most that its nodes need besides. Inputs of recomputed blocks stay too; the
+// paper leaves them out.
 void CostModel::hold() {
   std::uint64_t kept = chunking_.outline.outside;
   held_.activations = kept + chunking_.outline.head_transient;
   for (std::size_t b = 0; b < chunking_.outline.blocks.size(); ++b) {
     const Outline::Block &block = chunking_.outline.blocks[b];
-    // A swapped block comes back during the backward of the block after it.
+    // The activations of a swapped block come back during the backward of the block after it.
     const std::uint64_t ahead = b > 0 && modes_[b - 1] == BlockMode::swap ? chunking_.outline.blocks[b - 1].saved : 0;
     held_.activations = std::max(held_.activations, kept + block.border + block.saved + block.transient + ahead);
     kept += block.border;
@@ -261,15 +263,15 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   };
   const double last_forward = n > 0 ? weight(n - 1).forward : 0;
   const double forward = parts(&Sums::forward, 0, n) + last_forward;  // eq. 3, i = N_chunk + 1
-  // The first cached chunk runs beside the fetch of the chunk before it, which is not cached.
+  // During the backward of the first cached chunk, the chunk before it is fetched, because that one is not cached.
   const std::size_t first = cached > persist ? std::min(cached + 1, n) : cached;
   double backward = parts(&Sums::backward, 0, first) + parts(&Sums::cached, first, n);
   if (buffers < 2) backward += parts(&Sums::fetch, 0, n);
   const double on_cpu = parts(&Sums::host, 0, n), on_disk = parts(&Sums::disk, 0, n);
   const bool barrier = base_.order == OptimizerOrder::barrier && base_.n_deferred == 0;
   Estimate estimate;
-  // Eq. 2. In barrier order the optimizers wait for the norm of all gradients. On shared cores the host's optimizer
-  // runs in turn with compute.
+  // Eq. 2. In barrier order updates wait for the norm of all gradients. On shared cores the host's optimizer and
+  // compute take turns.
   if (barrier || shares_cores_)
     estimate.seconds = outside_ + forward + backward + parts(&Sums::after, 0, n);
   else if (spreads_)
@@ -284,7 +286,7 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   estimate.bytes[Tier::device] =
       held_.activations + rest_[persist] +
       (persist < n ? held_.in_flight + chunking_.in_a_row[persist][std::min(buffers, n - persist)]
-                   : 0);  // eq. 11, alpha 1
+                   : 0);  // eq. 11 with alpha = 1
   estimate.bytes[Tier::host] = rest_[host_end] - rest_[persist];
   estimate.bytes[Tier::disk] = rest_[n] - rest_[host_end];
   estimate.bytes[chunking_.terms.shared_memory ? Tier::disk : Tier::host] += held_.swapped;

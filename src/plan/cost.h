@@ -1,6 +1,6 @@
 // The closed form: seconds and bytes of a step under a choice, by the equations of ProTrain (arXiv 2406.08334, sections
-// 3.2 and 3.3; numbers are the paper's) and terms that later work added. It only ranks: the laid-out Program
-// decides what fits, the simulator how long it takes.
+// 3.2 and 3.3, whose numbers we use) and terms that later work added. It only ranks choices: whether one fits is
+// decided by the laid-out Program, how long a step takes by the simulator.
 #pragma once
 
 #include <array>
@@ -18,29 +18,29 @@ using Bytes = PerTier<std::uint64_t>;
 // Facts that are fixed before a plan is chosen.
 struct Terms {
   bool shared_memory = false;  // device and host are one memory
-  bool barrier_only = false;   // the options need the norm before the first update
+  bool barrier_only = false;   // the options need the norm of all gradients before the first update
   bool accumulates = false;    // gradients are summed over batches
   std::vector<bool> trained;   // per parameter
   OptimizerBytes optimizer;
-  Bytes capacity{};  // of each tier; 0 for the disk: there is none
+  Bytes capacity{};  // of each tier; the disk's is 0 if there is none
 
-  // True if updates may run in the next step's forward. On shared memory they would take compute's time there.
+  // True if updates may be deferred to the next step's forward. On shared memory they would take that forward's time.
   bool defer() const { return !shared_memory && !accumulates; }
 };
 
 struct Estimate {
   double seconds = 0;
-  int n_deferred = 0;  // overlap order: updates on the host that backward has no time for
+  int n_deferred = 0;  // overlap order: updates on the host that do not finish during backward
   Bytes bytes{};
 };
 
-// The model cut into chunks of one size, with the bytes of each and its seconds of compute.
+// The model's parameters cut into chunks for one value of chunk_bytes, with each chunk's bytes and seconds of compute.
 struct Chunking {
   struct Weight {
-    std::uint64_t weights = 0, state = 0, gradient = 0;  // state: the optimizer's; gradient: as backward makes it
+    std::uint64_t weights = 0, state = 0, gradient = 0;  // bytes; state: the optimizer's
     double forward = 0, backward = 0;
     double device_update = 0, host_update = 0;
-    std::vector<std::pair<std::size_t, double>> blocks;  // whose parameters it holds, with the share of each
+    std::vector<std::pair<std::size_t, double>> blocks;  // a block, and the share of its parameters' bytes in the chunk
   };
   Chunking(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms,
            std::uint64_t chunk_bytes);
@@ -49,19 +49,20 @@ struct Chunking {
   const Durations &durations;
   const Terms &terms;
   std::vector<Weight> chunks;
-  // in_a_row[from][count]: the most that `count` consecutive chunks weigh, among the chunks from `from` on.
+  // in_a_row[from][count]: the most bytes of weights in `count` consecutive chunks, of all such runs of chunks that
+  // begin with chunk `from` or a later one.
   std::vector<std::vector<std::uint64_t>> in_a_row;
 };
 
-// A CostModel holds for one chunking, one set of block modes, one order of the optimizer and one mix of its places.
-// Everything that then depends on n_persist, n_host and n_buffer is a difference of prefix sums, so an estimate
-// is cheap.
+// A CostModel is made for one chunking, one set of block modes, one order of updates and one share of updates on the
+// device. Whatever then depends on n_persist, n_host and n_buffer is a difference of prefix sums, so an estimate is
+// cheap.
 class CostModel {
  public:
-  // `base` gives n_swap, n_checkpoint, n_selective and order, for no more blocks than there are. In barrier order it
-  // also says whether n_deferred is 0; in overlap order the estimate finds n_deferred. `on_device`, 0 to 1: the share
-  // of non-persistent chunks whose optimizer runs on the device. Each chunk weighs as their mean does, since the two
-  // kinds are spread evenly.
+  // `base` gives n_swap, n_checkpoint and n_selective (together at most the number of blocks) and order. In barrier
+  // order it also says whether n_deferred is 0; in overlap order the estimate finds n_deferred. `on_device`, 0 to 1:
+  // the share of non-persistent chunks that are updated on the device. Every such chunk is priced as the mean of an
+  // update on the device and one on the host, weighted by this share, since the two kinds are spread evenly.
   CostModel(const Chunking &chunking, const Choice &base, double on_device);
 
   std::size_t chunks() const { return chunking_.chunks.size(); }
@@ -78,12 +79,12 @@ class CostModel {
     Load operator+(const Load &other) const;
     Load operator*(double share) const;
   };
-  // Prefix sums over the chunks, as if all rested in one tier.
+  // Prefix sums over the chunks, in seconds, as if all chunks rested in the same tier.
   struct Sums {
-    std::vector<double> forward, backward, cached;  // terms of the equations; cached: without the second fetch
-    std::vector<double> fetch;                      // added by a single buffer: nothing is fetched while it is in use
-    std::vector<double> after;                      // barrier order: the optimizer's part
-    std::vector<double> ways, disk, host;  // seconds of all moves, of the disk's moves, of the host's optimizer
+    std::vector<double> forward, backward, cached;  // eq. 3 and 5; cached: backward without the second fetch
+    std::vector<double> fetch;                      // added if there is one buffer: no fetch runs while it is in use
+    std::vector<double> after;                      // barrier order: updates that run after backward
+    std::vector<double> ways, disk, host;           // all moves, the disk's moves, the host's optimizer
   };
 
   const Chunking::Weight &weight(std::size_t chunk) const { return chunking_.chunks[chunk]; }
@@ -100,18 +101,18 @@ class CostModel {
   std::uint64_t brought(std::size_t chunk) const;
   double longest(const Load &load) const;
 
-  // Bytes that do not depend on the tiers of chunks.
+  // Bytes that do not depend on where chunks rest.
   struct Held {
-    std::uint64_t activations = 0, swapped = 0;  // on the device; in the tier that swaps go to
-    std::uint64_t in_flight = 0;                 // on the device, of the chunk that is being updated
+    std::uint64_t activations = 0, swapped = 0;  // activations: on the device; swapped: in the tier that swaps go to
+    std::uint64_t in_flight = 0;                 // on the device, for the chunk that is being updated
   };
 
   const Chunking &chunking_;
   const Choice base_;
   const double on_device_;
   const bool shares_cores_;
-  const bool spreads_;             // host updates that backward has no time for run beside the next forward
-  const double lost_beside_disk_;  // share of compute's speed
+  const bool spreads_;             // host updates that do not finish during backward run during the next forward
+  const double lost_beside_disk_;  // share of compute's speed that is lost while the disk works
   const std::vector<BlockMode> modes_;
   std::vector<double> backward_;     // seconds of each chunk, recomputation included
   std::vector<std::uint64_t> rest_;  // prefix sums of rest()

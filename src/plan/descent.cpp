@@ -22,8 +22,8 @@ Descent::Descent(const graph::Graph &graph, const Space &space, const Terms &ter
   }
 }
 
-// The first faster neighbour is the next start. Neighbours along the integer that changed last come first: a change
-// that helped once mostly helps again.
+// The first faster neighbour is the next start. From there, the kind of step that helped last is tried first, because
+// it usually helps again.
 void Descent::from(const Choice &start) {
   const Trial *best = trials_.find(start);
   for (std::size_t kind = 0; best != nullptr;) {
@@ -54,8 +54,8 @@ const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choic
   return nullptr;
 }
 
-// Chunks that may persist in addition where `left` bytes of the device are free; negative where `lacking` bytes are
-// missing.
+// Returns how many more chunks may persist if `left` bytes of the device are free; if `lacking` bytes are missing, the
+// number is negative: so many fewer must persist.
 int Descent::chunks_that_fit(const Choice &choice, std::uint64_t left, std::uint64_t lacking) const {
   const auto chunk = static_cast<double>(resting_) / chunks_of(choice);
   const double chunks =
@@ -106,7 +106,8 @@ std::vector<Choice> Descent::steps(Choice from, std::size_t kind) const {
       for (const std::uint64_t bytes : space_.chunk_bytes) to.push_back(with_chunks_of(from, bytes));
       break;
     default:
-      // The host takes updates from the device and defers them, if it has no time for them beside backward.
+      // Moves updates from the device to the host and defers them, because the host may have no time for them during
+      // backward; or the other way round.
       if (!terms_.defer() || from.n_deferred < 0) break;
       for (const int by : {chunks_of(from) / 8 + 1, 2, 1, -1, -2, -chunks_of(from) / 8 - 1}) {
         to.push_back(from);
@@ -122,7 +123,7 @@ int Descent::chunks_of(const Choice &choice) const {
   return chunks_[static_cast<std::size_t>(at)];
 }
 
-// Each integer keeps its share of the model.
+// Returns `from` with another chunk size. Each number of chunks keeps its share of the model.
 Choice Descent::with_chunks_of(const Choice &from, std::uint64_t bytes) const {
   Choice to = from;
   to.chunk_bytes = bytes;
@@ -133,7 +134,7 @@ Choice Descent::with_chunks_of(const Choice &from, std::uint64_t bytes) const {
   return to;
 }
 
-// Brings the integers into the form that the search gives them; false: the space has no such point.
+// Brings the integers into the form that the search uses, such as -1 for all; false: the space has no such point.
 bool Descent::settle(Choice &choice) const {
   const int left = chunks_of(choice) - choice.n_persist;
   if (choice.n_persist < 0 || left < 1 || choice.n_deferred < -1 || choice.n_buffer < 1 || choice.n_buffer > left)

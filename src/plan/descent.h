@@ -1,6 +1,6 @@
-// Descent: starts from a plan that was laid out and steps to neighbours that the simulator finds faster, until there is
-// none. The closed form assumes that every queue is busy all the time. It errs by half when copies, the host's
-// optimizer and compute wait for each other's memory. Only the laid-out Program knows.
+// Descent: starts from a plan that was laid out and steps to neighbours that the simulator finds faster, until no
+// neighbour is. The closed form assumes that every queue is busy all the time. It errs by half when copies, the host's
+// optimizer and compute wait for each other's memory. Only simulating the laid-out Program shows such waits.
 #pragma once
 
 #include "plan/space.h"
@@ -20,12 +20,12 @@ class Descent {
   // Kinds of steps: along each integer, along the chunk size, and one that moves two integers at once.
   static constexpr std::size_t kKinds = 11;
 
-  // The first step that fits and is faster; nullptr: there is none. Each step is tried alone, then with more persistent
-  // chunks if it frees memory or fewer if it needs memory.
+  // Returns the first of `choices` that fits and is faster than `than`; nullptr: there is none. Each is tried as it is,
+  // then once more: with more persistent chunks if device memory is left, with fewer if too much is used.
   const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
   std::vector<Choice> steps(Choice from, std::size_t kind) const;
   Choice with_chunks_of(const Choice &from, std::uint64_t bytes) const;
-  // Brings the integers into the form that the search gives them; false: the space has no such point.
+  // Brings the integers into the form that the search uses, such as -1 for all; false: the space has no such point.
   bool settle(Choice &choice) const;
   int chunks_of(const Choice &choice) const;
   int chunks_that_fit(const Choice &choice, std::uint64_t left, std::uint64_t lacking) const;

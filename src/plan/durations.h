@@ -1,5 +1,5 @@
-// Durations: how long each kind of work takes on a machine when it runs alone. The closed form and the simulator ask
-// the same one.
+// Durations: how long each kind of work takes on a machine when it runs alone. The closed form and the simulator use
+// the same Durations.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,23 @@
 
 namespace protrain::plan {
 
-// Bytes of optimizer state beside each element of a parameter.
+// Bytes of optimizer state for each element of a parameter.
 struct OptimizerBytes {
   std::uint64_t state = 8;  // AdamW in float32: two moments
 };
 
 class Durations {
  public:
-  // Prices all nodes of the graph: as measured if the profile has the kernel, else derived from its rates.
+  // Finds the time of every node: as measured if the profile has the node's kernel, else from the profile's rates.
   Durations(const profile::Profile &profile, const graph::Graph &graph, const OptimizerBytes &optimizer);
 
   // All times are in seconds.
   double run(graph::NodeId node) const { return nodes_[index(node)]; }
   double launch() const { return profile_.launch_seconds; }
-  // A copy of `bytes`. Tiers that do not meet have two ways between them; these overlap, so the slower one counts.
+  // A copy of `bytes`. A copy between device and disk goes through the host unless they share memory; its two parts
+  // overlap, so the slower one counts.
   double move(Tier from, Tier to, std::uint64_t bytes) const;
-  // The optimizer on `bytes` of a parameter's weights, without its launch.
+  // The update of `bytes` of a parameter's weights, without its launch.
   double update(Tier place, std::size_t parameter, std::uint64_t bytes) const;
 
   const profile::Profile &profile() const { return profile_; }

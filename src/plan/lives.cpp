@@ -16,7 +16,7 @@ using graph::ValueId;
 
 constexpr int kUnset = -2, kShared = -1;
 
-// A value is cheap to recompute if its node takes at most this many flops, and reads and writes at most this many
+// A value is cheap to recompute if its node takes at most kCheapFlops flops, and reads and writes at most kCheapTraffic
 // bytes, for each byte that it makes.
 constexpr double kCheapFlops = 8, kCheapTraffic = 8;
 
@@ -32,7 +32,7 @@ Lives::Lives(const Graph &graph)
       cheap_(graph.value_count(), false) {
   for (std::size_t v = 0; v < root_.size(); ++v) root_[v] = v;
   for (std::size_t n = 0; n < graph.node_count(); ++n) visit(n);
-  for (const Node &node : graph.nodes())  // in order: a cheap value may be made of others
+  for (const Node &node : graph.nodes())
     if (node.phase == Phase::forward && node.block >= 0 && makes_cheap(node))
       for (ValueId out : node.outputs)
         if (out != ValueId::none) cheap_[index(out)] = saved(index(out)) && owner_[index(out)] == node.block;
@@ -52,7 +52,8 @@ bool Lives::saved(std::size_t v) const {
   return computed(v) && graph_.node(graph_.values()[v].producer).phase == Phase::forward && backward_[v];
 }
 
-// Inputs that are cheap themselves pass the test too, because they are saved.
+// True if the node's saved outputs are cheap to recompute. Its inputs may be cheap themselves, since cheap values count
+// as saved.
 bool Lives::makes_cheap(const Node &node) const {
   const bool inputs_stay = std::ranges::all_of(node.inputs, [&](ValueId in) {
     return in == ValueId::none || !computed(root_[index(in)]) || saved(root_[index(in)]);

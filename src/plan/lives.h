@@ -1,5 +1,5 @@
 // Lives: which node makes each value of a step, which node touches it last, and whether backward needs it. An alias of
-// other bytes (Reshape) counts as the value that owns them.
+// another value (the output of Reshape) counts as that value.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ class Lives {
   bool computed(std::size_t value) const;
   // Made by a forward node, read by a backward one.
   bool saved(std::size_t value) const;
-  // Saved, and cheap to recompute: one pass over values that backward reads anyway makes it. Activations and
-  // normalizations are cheap; products are only when they are too thin to matter. (Selective activation recomputation:
-  // Korthikanti et al., arXiv 2205.05198.)
+  // Saved by one block, and cheap to recompute: one pass over values that backward reads anyway makes it. The outputs
+  // of activation functions and normalizations are cheap; a matrix product is only if it takes few operations for each
+  // byte of its output. (Selective activation recomputation: Korthikanti et al., arXiv 2205.05198.)
   bool cheap(std::size_t value) const { return cheap_[value]; }
   int owner(std::size_t value) const { return owner_[value]; }  // the one block whose forward touches it, else negative
   std::size_t made(std::size_t value) const { return made_[value]; }  // the node that makes it

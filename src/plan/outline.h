@@ -1,4 +1,4 @@
-// Outline: the sums over blocks that the cost model needs of a graph. It is made once and serves every choice.
+// Outline: what the cost model needs to know of a graph's blocks. It is made once and serves every choice.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ struct Outline {
     std::uint64_t saved = 0;           // bytes that only its own backward needs: kept, swapped or recomputed
     std::uint64_t cheap = 0;           // part of `saved`: bytes that little work recomputes (lives.h)
     double again = 0;                  // seconds of that work
-    std::uint64_t border = 0;          // bytes that it makes or reads first and that stay in every mode
-    std::uint64_t transient = 0;       // the most its backward holds beside the bytes saved by it and by earlier blocks
+    std::uint64_t border = 0;          // bytes it makes for backward that others read too: they stay in every mode
+    std::uint64_t transient = 0;       // the most its nodes hold beyond what it, earlier blocks and `outside` keep
   };
   Outline(const graph::Graph &graph, const Durations &durations);
 
   std::vector<Block> blocks;
   double forward = 0, backward = 0;     // seconds of nodes outside of blocks
   std::uint64_t outside = 0;            // bytes kept for backward outside of blocks
-  std::uint64_t head_transient = 0;     // the most that nodes outside of blocks hold beside all of that
+  std::uint64_t head_transient = 0;     // the most that nodes outside of blocks hold beyond all that is kept
   std::vector<int> block_of_parameter;  // block of its first use; -1: outside
 };
 

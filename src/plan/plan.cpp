@@ -15,8 +15,8 @@ bool is_among(std::size_t some, std::size_t position, std::size_t all) {
 
 int cut(int wanted, std::size_t most) { return std::clamp(wanted, 0, static_cast<int>(most)); }
 
-// Defers all updates for -1. Otherwise defers `wanted` of the host's updates, spread evenly: backward hides the others,
-// the next forward hides these.
+// Defers `wanted` of the host's updates, spread evenly, or all updates if `wanted` is -1. The next forward hides the
+// deferred updates, backward hides the others.
 void defer(Plan &plan, int wanted) {
   const auto on_host = [](const Chunk &chunk) { return chunk.tier != Tier::device && chunk.update == Tier::host; };
   const auto all = static_cast<std::size_t>(std::ranges::count_if(plan.chunks, on_host));
@@ -63,7 +63,7 @@ std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_byt
     const graph::Value &value = graph.value(graph.parameters[p]);
     const std::uint64_t bytes = byte_count(value.type.dtype, value.type.shape);
     const int block = blocks[index(graph.parameters[p])];
-    // A chunk that is at least half full closes at a block border, so that the next block starts its own.
+    // A chunk that is at least half full closes at a block border, so that the next block starts a new chunk.
     const bool border = block != open_block && !chunks.empty() && chunks.back().bytes * 2 >= chunk_bytes;
     if (chunks.empty() || border || chunks.back().bytes + bytes > chunk_bytes) chunks.emplace_back();
     chunks.back().parameters.push_back(p);

@@ -1,6 +1,6 @@
 // Plan: the choices behind a step. It says where each chunk of parameters rests, what each block does with its
-// activations, and in which order the optimizer runs. It is a plain value: compare it, print it, store it. Times and
-// addresses belong to the Program.
+// activations, and in which order the optimizer runs. It is a plain value: compare it, print it, store it. Instructions
+// and addresses belong to the Program.
 #pragma once
 
 #include <cstdint>
@@ -13,45 +13,44 @@
 
 namespace protrain::plan {
 
-// The way a block treats the values that it makes for its own backward. selective: values that take one pass over what
-// is kept (Lives::cheap) are recomputed, the others are kept.
+// The treatment of the values that a block makes for its own backward. selective: cheap values (Lives::cheap) are
+// recomputed, the others are kept.
 enum class BlockMode : std::uint8_t { keep, recompute, swap, selective };
 enum class OptimizerOrder : std::uint8_t {
-  overlap,  // an update follows its gradient, beside the backward of earlier chunks
+  overlap,  // an update runs as soon as its gradient is complete, while backward goes on
   barrier,  // updates run after the norm of all gradients is known
 };
 inline constexpr const char *kOrderNames[] = {"overlap", "barrier"};
 
 inline constexpr std::uint64_t kPieceBytes = 16ull << 20;
 
-// A run of parameters in execution order that moves as one.
+// Parameters that follow each other in order of first use and move as one.
 struct Chunk {
   std::vector<std::size_t> parameters;  // positions in graph.parameters
   std::uint64_t bytes = 0;              // of the weights alone
   Tier tier = Tier::device;             // where weights and optimizer state rest
-  Tier update = Tier::device;           // where the optimizer runs: on the device, or beside it on the host
-  bool deferred = false;                // it runs in the forward of the next step, before the chunk is used
+  Tier update = Tier::device;           // where the optimizer runs: on the device or on the host
+  bool deferred = false;                // the optimizer runs in the next step's forward, before the chunk is used
   bool operator==(const Chunk &) const = default;
 };
 
-// The paper's four integers (ProTrain, section 3), n_selective, and their expansion.
+// The paper's four integers (ProTrain, section 3), n_selective, and the chunks and blocks that these expand into.
 struct Plan {
   int n_persist = 0;     // chunks that stay on the device
-  int n_buffer = 0;      // buffers that the others pass through
+  int n_buffer = 0;      // device buffers for the weights of the other chunks
   int n_swap = 0;        // blocks that swap
   int n_checkpoint = 0;  // blocks that recompute
   int n_selective = 0;   // blocks that recompute cheap values and keep the rest
-  // Device and host share one memory. Chunks of the host rest in the device arena and are used in place; swapped
-  // activations go to the disk.
+  // Device and host share one memory. Chunks whose tier is the host rest in the device arena and are used in place;
+  // swapped activations go to the disk.
   bool shared_memory = false;
   OptimizerOrder order = OptimizerOrder::overlap;
-  // Stages (a block's forward or backward) for which bytes are left alone after a queue other than compute has used
-  // them. An optimizer on the host, or a copy, may fall behind by that much before compute waits for it. 0: bytes are
-  // reused at once, and their next user waits.
+  // A buffer whose last user is on another queue than compute is not reused until this many whole stages (a block's
+  // forward or backward) have followed the stage of that use. A copy, or an optimizer on the host, may fall behind by
+  // that much before compute waits for it. 0: a buffer is reused at once, and its next user waits.
   int slack = 0;
-  // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. A parameter that is larger is a
-  // chunk of its own, and the optimizer goes through it some rows at a time: a table's moments are never in memory as a
-  // whole.
+  // The disk is read and written in pieces of this size, a multiple of kDiskAlignment. A chunk on host or disk that is
+  // one parameter larger than a piece is also updated piece by piece, so that a table's moments never move as a whole.
   std::uint64_t piece_bytes = kPieceBytes;
   std::vector<Chunk> chunks;
   std::vector<BlockMode> blocks;
@@ -61,11 +60,11 @@ struct Plan {
 // The arguments of expand().
 struct Choice {
   int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0, n_selective = 0;
-  int n_host = -1;  // chunks after the persistent ones that rest on the host, the others on disk; -1: all
+  int n_host = -1;  // chunks after the persistent ones that rest on the host (-1: all); later chunks rest on the disk
   // Non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those whose
   // optimizer runs on the host, so that both work at once.
   int n_device_update = 0;
-  // Deferred updates on the host, spread evenly; -1: all updates, those on the device too.
+  // Updates on the host that are deferred, spread evenly; -1: all updates, those on the device too.
   int n_deferred = 0;
   int slack = 0;
   std::uint64_t chunk_bytes = 64ull << 20;  // the middle of the grid of the paper's appendix B.1
@@ -75,40 +74,42 @@ struct Choice {
 };
 
 // Expands the integers into the paper's layout (section 2.1, figure 2). The first chunks persist. Swapped blocks are
-// spread among those that recompute. The last blocks keep, the first n_selective of these selectively. Numbers beyond
-// what the graph has are cut.
+// spread among those that recompute. The last blocks keep their activations, the first n_selective of these
+// selectively. A number larger than the graph's chunks or blocks allow is reduced to what they allow.
 Plan expand(const graph::Graph &graph, const Choice &choice);
 
 // The plan with everything on the device: every chunk persists, every block keeps its activations.
 Plan resident(const graph::Graph &graph, OptimizerOrder order = OptimizerOrder::overlap);
 
-// True if some update runs in the step after its own.
+// True if some update is deferred to the next step.
 bool defers(const Plan &plan);
 
 // Cuts the graph's parameters, in order of first use, into chunks of at most `chunk_bytes`, at block borders where
 // possible. A larger parameter is a chunk of its own.
 std::vector<Chunk> cut_chunks(const graph::Graph &graph, std::uint64_t chunk_bytes);
 
-// Swaps come early and as far apart as possible, each hidden behind the recomputation of the blocks after it. Blocks
-// that keep come last, because backward frees them first (figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6
-// recompute). Blocks that keep selectively come before those that keep all.
+// Returns the mode of each block. Blocks that swap come early and as far apart as possible, so that the recomputation
+// of other blocks hides their copies. Blocks that keep come last, because backward frees their activations first.
+// Blocks that keep selectively come before those that keep all. (Figure 2: of eight blocks 1 and 4 swap, 2, 3, 5 and 6
+// recompute.)
 std::vector<BlockMode> interleave(std::size_t blocks, std::size_t swaps, std::size_t checkpoints,
                                   std::size_t selective);
 
 int count_blocks(const graph::Graph &graph);
 
-// The block of the first node that reads each value; -1: it is outside of blocks, or nothing reads the value.
+// For each value, the block of the first node that reads it; -1: that node is outside of blocks, or there is none.
 std::vector<int> block_of_first_use(const graph::Graph &graph);
 
-// Throws Code::arg if the plan does not fit the graph: a parameter in no chunk or in two, or another number of blocks.
+// Throws Code::arg if the plan does not fit the graph: a parameter in no chunk or in two, a wrong number of blocks, an
+// optimizer where none can run.
 void check(const Plan &plan, const graph::Graph &graph);
 
 Json as_json(const Plan &plan);
 std::string to_json(const Plan &plan);
 // Reads what to_json writes, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
-// "n_host", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update", a tier, is n_device_update
-// in a word: none of the chunks or all. `base` supplies what is absent. The plan is checked against the graph. Throws
-// Code::format for text that is no plan, Code::arg for a plan that does not fit.
+// "n_host", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update" may take the place of
+// n_device_update: "host" means none of the chunks, "device" all. `base` supplies what is absent. The plan is checked
+// against the graph. Throws Code::format for text that is no plan, Code::arg for a plan that does not fit.
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base);
 
 }  // namespace protrain::plan

@@ -8,11 +8,11 @@ namespace protrain::plan {
 
 namespace {
 
-constexpr std::size_t kShortlist = 1500;  // points whose times are corrected again after each trial
-constexpr int kSteps = 10;                // values of an integer that are ranked before their neighbours
-constexpr int kShares = 8;                // parts in which the device's share of updates is ranked, likewise
+constexpr std::size_t kShortlist = 1500;  // most choices kept; a search goes through all of them after each trial
+constexpr int kSteps = 10;                // rank() tries about this many values of each integer
+constexpr int kShares = 8;                // rank() tries shares of updates on the device in steps of 1 / kShares
 
-// 0, 1, 2, ... `last`, or about kSteps values between; `last` is always among them.
+// Returns 0, 1, 2, ... `last`, or for a large `last` only about kSteps of these, with 0 and `last`.
 std::vector<int> spread(int last) {
   const int step = std::max(1, last / kSteps);
   std::vector<int> values;
@@ -48,7 +48,8 @@ void Ranking::rank(const Choice &all, double margin) {
   keep_best();
 }
 
-// Values of n_selective: the blocks that neither swap nor recompute all keep everything, or all keep selectively.
+// Returns the values of n_selective to rank if `leaving` blocks swap or recompute: the other blocks all keep
+// everything, or all keep selectively.
 std::vector<int> Ranking::selections(int leaving) const {
   if (leaving == space_.blocks) return {0};
   return {0, space_.blocks - leaving};
@@ -71,7 +72,7 @@ void Ranking::add_neighbours(const Choice &around) {
     }
 }
 
-// Shares of updates on the device: the choice's own, and those of one chunk fewer and one more.
+// Returns shares of updates on the device: the share of `around`, and those with one chunk fewer and one more.
 std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunks) const {
   const int left = static_cast<int>(chunks) - around.n_persist;
   if (!space_.host_updates || left == 0) return {1};
@@ -82,8 +83,8 @@ std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunk
   return shares;
 }
 
-// Ranks all values of n_persist, n_host and n_buffer. n_host is the most that fits: the host is never slower than the
-// disk. n_buffer takes the largest values that fit, and the fewest.
+// Adds choices with different n_persist, n_host and n_buffer to the shortlist. n_host is the most that fits: the host
+// is never slower than the disk. n_buffer takes the three largest values that fit, 3 and 1.
 // `share`: the part of the non-persistent chunks that the device updates. `around`: n_persist stays near this value.
 void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around) {
   const CostModel model(chunking, choice, share);
@@ -115,8 +116,8 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
   }
 }
 
-// The values of n_persist to rank: from the fewest that leave the host no more than it holds to the most that leave
-// room for a buffer; and all.
+// Returns the values of n_persist to rank. The smallest leaves the host no more chunks than it holds, the largest
+// leaves room for a buffer on the device. If all chunks fit the device, their number is one more value.
 std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
   const std::size_t n = model.chunks();
   std::vector<std::size_t> found;
@@ -133,7 +134,7 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
       found.clear();
       for (std::size_t p = at - std::min<std::size_t>(at, 3); p <= at + 3; ++p)
         if (p >= first && p < end) found.push_back(p);
-      // The most that fit now count too: modes that hold less make room for chunks.
+      // The largest values that fit count too: block modes that hold less make room for more chunks.
       for (std::size_t p = end - std::min<std::size_t>(end, 3); p < end; ++p)
         if (p > at + 3) found.push_back(p);
     }
@@ -142,8 +143,8 @@ std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &
   return found;
 }
 
-// Keeps equally many of each n_swap and of each place of the optimizer, because the closed form says little about one
-// kind beside another.
+// Keeps at most the same number of candidates of each kind, the fastest first. A kind is a pair of n_swap and the
+// optimizer's place. The closed form says little about how one kind compares with another.
 void Ranking::keep_best() {
   const auto kind = [](const Candidate &candidate) {
     return std::pair(candidate.choice.n_swap, mix_of(candidate.choice));
@@ -158,7 +159,7 @@ void Ranking::keep_best() {
   std::erase_if(shortlist_, [&](const Candidate &candidate) { return ++kept[kind(candidate)] > each; });
 }
 
-// The most that the closed form may estimate in each tier if a plan like this is to fit in truth.
+// Returns the largest estimate of the closed form, in bytes of each tier, at which a plan like `choice` may really fit.
 Bytes Ranking::room_near(const Choice &choice) const {
   const Trial *near = trials_.nearest(choice, mode_distance);
   Bytes room = terms_.capacity;

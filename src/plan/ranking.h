@@ -1,4 +1,4 @@
-// Ranking: orders every choice that a search may take by the closed form, corrected by choices laid out nearby.
+// Ranking: orders every choice that a search may take by the closed form, corrected by the trials nearby.
 #pragma once
 
 #include <vector>
@@ -11,23 +11,23 @@
 namespace protrain::plan {
 
 // The closed form takes a microsecond for a choice, so all of them can be ranked; laying one out takes a million times
-// as long. The search lays out the best-ranked choices, and ranks again: the closed form's error about memory and time
-// at a choice that was laid out is taken off its neighbours.
+// as long. The search lays out the best-ranked choices and ranks again. A choice that was laid out shows the closed
+// form's errors in memory and time, and these correct the estimates of its neighbours.
 class Ranking {
  public:
   Ranking(const graph::Graph &graph, const Outline &outline, const Space &space, const Durations &durations,
           const Terms &terms, const Trials &trials);
 
-  // Ranks every choice that has the order, the deferred updates and the slack of `base`. `margin`: the closed form may
-  // exceed each memory by this factor where no trial corrects it.
+  // Ranks every choice that has the order, the deferred updates and the slack of `base`. Where no trial corrects the
+  // closed form, its estimate may be `margin` times the memory of a tier.
   void rank(const Choice &base, double margin);
   // Adds the choices around this one that rank() left out.
   void add_neighbours(const Choice &around);
 
-  // Choices that look like fitting: equally many of each kind, the fastest first.
+  // Choices that seem to fit: at most the same number of each kind (keep_best), the fastest of a kind first.
   const std::vector<Candidate> &shortlist() const { return shortlist_; }
-  std::size_t ranked() const { return ranked_; }                               // choices so far
-  std::size_t most_chunks() const { return chunkings_.back().chunks.size(); }  // of the largest chunk_bytes
+  std::size_t ranked() const { return ranked_; }                                 // choices so far
+  std::size_t fewest_chunks() const { return chunkings_.back().chunks.size(); }  // with the largest chunk_bytes
 
  private:
   std::vector<int> selections(int leaving) const;

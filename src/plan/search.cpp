@@ -10,25 +10,25 @@ namespace protrain::plan {
 
 namespace {
 
-constexpr std::size_t kInstructions = 30'000;           // instructions laid out in one search, about
-constexpr std::size_t kDescent = 1'000'000;             // instructions beyond those where memories are apart, about
-constexpr double kFarBehind = 1.25;                     // times the best plan's seconds: no descent begins beyond
-constexpr std::size_t kFewest = 5, kMost = 200;         // points that are laid out
-constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // around the best, where the closed form may miss most
-constexpr int kSiblings = 2;                            // points laid out that differ in their buffers alone
-// The closed form may exceed each memory by these factors as long as no trial corrects it. The search takes the first
-// margin that leaves something to lay out.
+constexpr std::size_t kInstructions = 30'000;    // instructions laid out for one ordering and slack, about
+constexpr std::size_t kDescent = 1'000'000;      // instructions that descents lay out in addition, about
+constexpr double kFarBehind = 1.25;              // no descent starts from a plan this many times as slow as the best
+constexpr std::size_t kFewest = 5, kMost = 200;  // points laid out for one ordering and slack
+constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // hope (kHope) for points within kNeighbour of the best
+constexpr int kSiblings = 2;                            // points laid out that differ in n_buffer alone
+// While no trial corrects the closed form, its estimate may be this many times the memory of a tier. The search takes
+// the first margin that leaves something to lay out.
 constexpr double kMargins[] = {1, 1.1, 1.5};
 constexpr double kHope = 1.05;  // a point that looks slower than the best by more than this factor is not laid out
 constexpr double kAny = std::numeric_limits<double>::max();
-constexpr int kTries = 3;  // attempts to find a plan that fits for one place of the optimizer
-// Everything fits: kMostGiven is the share of a step's time that may be given for memory, less than other processes
-// cost it. The share of memory that it saves must be kLeastWorth times as large.
+constexpr int kTries = 3;  // attempts with slack, and then without, to find a plan that fits for one optimizer place
+// If the resident plan fits: kMostGiven is the share of a step's time that its selective form may cost, less than other
+// processes cost. The share of memory that it saves must be at least kLeastWorth times as large.
 constexpr double kMostGiven = 0.02, kLeastWorth = 4;
 
 // Search runs one search from start to end. The closed form is fast but rough, and a laid-out Program is exact but a
-// million times slower. Each round therefore lays out what ranks best and ranks again with the result. Rounds count
-// instructions and not seconds, so that the same question always has the same answer.
+// million times slower. Each round therefore lays out what ranks best and ranks again with the result. The limits are
+// numbers of instructions and not seconds, so that the same question always has the same answer.
 class Search {
  public:
   Search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out)
@@ -41,8 +41,8 @@ class Search {
         ranking_(graph, outline_, space_, durations, terms, trials_),
         base_(with_terms({}, terms)) {}
 
-  // Tries one ordering after another until something fits. Without slack bytes are reused at once, and in barrier order
-  // updates wait for the norm of all gradients: both hold less and take longer.
+  // Tries one ordering after another, each with slack and then without, until something fits. Without slack bytes are
+  // reused at once, and in barrier order updates wait for the norm of all gradients: both hold less and take longer.
   SearchResult run() {
     if (try_resident()) return found();
     const int usual = base_.slack;
@@ -58,8 +58,8 @@ class Search {
   }
 
  private:
-  // Ranks, lays out the best-looking points, and ranks again: with what the first point teaches about memory, and
-  // around each new best point.
+  // Ranks, and lays out the best-looking points. Also ranks the neighbours of each new best point. When no point looks
+  // good enough, ranks once more with what the trials have shown about memory.
   void try_points() {
     const std::size_t before = trials_.all().size(), instructions = trials_.instructions();
     const auto enough = [&] {
@@ -89,13 +89,12 @@ class Search {
     if (space_.host_updates) descend();
   }
 
-  // A plan in which nothing moves and nothing is recomputed is taken if it fits, although an optimizer on the host,
-  // beside backward, could save a little more. Values that are recomputed for next to nothing need not be kept even
-  // then.
+  // Takes the resident plan if it fits, although updates on the host during backward could save a little time. Takes
+  // its selective form instead if that is worth it: cheap values need not be kept even if everything fits.
   bool try_resident() {
     Choice choice = with_terms({}, terms_);
     choice.chunk_bytes = space_.chunk_bytes.back();
-    choice.n_persist = static_cast<int>(ranking_.most_chunks());
+    choice.n_persist = static_cast<int>(ranking_.fewest_chunks());
     choice.n_host = 0;
     resident_ = {choice, lay_out_(expand(graph_, choice))};
     if (!fits(resident_.cost.bytes)) return false;
@@ -119,9 +118,9 @@ class Search {
 
   void rank() { ranking_.rank(base_, margin_); }
 
-  // Finds one plan that fits for each place of the optimizer, because the closed form says little about one place
-  // beside another. Plans that turn out too large teach the ranking how much memory is left. The last tries allow no
-  // slack.
+  // Finds one plan that fits for each place of the optimizer, because the closed form says little about how one place
+  // compares with another. Plans that turn out too large correct the ranking's estimates of memory. The last kTries
+  // tries allow no slack.
   void try_each_place() {
     const int usual = base_.slack;
     for (const Mix mix : {Mix::both, Mix::host, Mix::device})
@@ -135,8 +134,8 @@ class Search {
     rank();
   }
 
-  // Descends from the best plan, and from the best of each other place of the optimizer that is not far behind: each
-  // place is a valley of its own.
+  // Descends from the best plan of each place of the optimizer, unless that plan is far slower than the best of all. A
+  // descent seldom gets from one place to another, because each has a local minimum of its own.
   void descend() {
     std::vector<Point> starts;
     for (const Mix mix : {Mix::host, Mix::device, Mix::both})
@@ -148,8 +147,8 @@ class Search {
       Descent(graph_, space_, terms_, trials_, trials_.instructions() + kDescent / starts.size()).from(start.choice);
   }
 
-  // The cost of swapping is what the closed form knows worst. If the first point swaps, the second does not, however
-  // slow it looks.
+  // Returns the next point to lay out. The closed form estimates the cost of swaps worst. So if the first point swaps,
+  // the second does not, however slow it looks.
   const Candidate *best_hope() const {
     if (trials_.all().size() == 1 && trials_.all()[0].candidate.choice.n_swap > 0)
       if (const Candidate *pick = best_hope({.most_swap = 0, .hope = kAny}); pick != nullptr) return pick;
@@ -158,12 +157,12 @@ class Search {
 
   struct Wanted {
     int most_swap = 0;
-    double hope = 1;         // may look this many times as slow as the best
+    double hope = 1;         // a point may look this many times as slow as the best
     std::optional<Mix> mix;  // none: any
   };
 
-  // The point of the shortlist that looks fastest, is wanted and looks like fitting. Its nearest laid-out neighbour
-  // corrects each estimate.
+  // Returns the wanted point of the shortlist that seems to fit and looks fastest; nullptr: there is none. The nearest
+  // trial corrects the estimate of each point.
   const Candidate *best_hope(const Wanted &wanted) const {
     const Candidate *pick = nullptr;
     const std::optional<Point> first = best();

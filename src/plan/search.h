@@ -1,7 +1,7 @@
 // The search for a plan (ProTrain, section 3.3). The closed form ranks every point of the space. The best-looking
-// points are laid out and simulated, and their results correct the ranking of their neighbours. If everything fits,
-// values that are recomputed in next to no time are dropped, provided that this saves much memory. The result is a
-// function of graph, profile and budgets alone: no clock decides when the search ends.
+// points are laid out and simulated, and their results correct the ranking of their neighbours. If the resident plan
+// fits, it is taken, or its selective form if that saves much memory for little time. The result is a function of
+// graph, profile and budgets alone: no clock decides when the search ends.
 #pragma once
 
 #include <optional>
@@ -20,16 +20,17 @@ struct SearchResult {
   std::optional<Point> best;      // none: nothing that was laid out fits
   std::optional<Point> next;      // the second best
   std::optional<Point> resident;  // the plan in which nothing moves and nothing is recomputed, whether or not it fits
-  bool all_fits = false;          // `resident` fits; `best` keeps all, or selectively
+  bool all_fits = false;          // `resident` fits; `best` is `resident` or its selective form
   std::size_t ranked = 0, laid_out = 0;
 };
 
 SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
 
-// The fallback plan. Its candidates are small by nature: nothing persists, or as much as must; all blocks recompute,
-// all but the last, or swap; blocks that keep do so selectively. The winner lacks the least memory, first of the
-// device, then of the other tiers; among equals it needs the least of the disk, then of the device. A budget that it
-// does not fit is refused. `lacks`: the first tier that is too small for it; none: it fits.
+// The plan for a budget in which the search finds none. Its candidates need little memory: no chunk persists, or all
+// do, or as many as the host has no room for; blocks recompute or swap; blocks that keep do so selectively. The winner
+// lacks the least memory, first of the device, then of the other tiers; among equals it needs the least of the disk,
+// then of the device. A budget that the winner does not fit is refused. `lacks`: the first tier that is too small for
+// the winner; none: it fits.
 struct Smallest {
   Point point;
   std::optional<Tier> lacks;

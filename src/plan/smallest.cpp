@@ -9,12 +9,12 @@ namespace protrain::plan {
 
 namespace {
 
-// Instructions to lay out, about: the first number in any case, the second as long as something looks smaller than all
-// before.
+// About kFewInstructions are laid out in any case, and up to kMostInstructions as long as some candidate looks smaller
+// than all before.
 constexpr std::size_t kFewInstructions = 30'000, kMostInstructions = 300'000;
 
-// Fallback lays out a few plans that are small by nature and picks the one that lacks the least memory. A refusal
-// quotes its bytes, so times play no part in the choice: the same session must always be told the same figures.
+// Fallback lays out a few plans that need little memory and picks the one that lacks the least. A refusal quotes this
+// plan's bytes, so times play no part in the choice: the same session must always be told the same figures.
 class Fallback {
  public:
   Fallback(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out)
@@ -25,8 +25,8 @@ class Fallback {
     for (std::uint64_t bytes : space_.chunk_bytes) chunkings_.emplace_back(graph, outline_, durations, terms, bytes);
   }
 
-  // Lays out the candidate that looks smallest, one after another. The nearest laid-out neighbour corrects each
-  // estimate.
+  // Lays out one candidate after another, always the one that looks smallest. The nearest trial corrects each
+  // candidate's estimate.
   Smallest run() {
     gather();
     while (!candidates_.empty() && trials_.instructions() < kMostInstructions) {
@@ -48,9 +48,9 @@ class Fallback {
     return bytes[tier] - std::min(bytes[tier], terms_.capacity[tier]);
   }
 
-  // The device's lack counts first, then that of the other tiers: so the figure of one tier does not depend on how much
-  // another is short of. Among plans that lack equally little, the one that needs the least of the disk wins, then of
-  // the device.
+  // True if a plan with the bytes `a` is the better one. The bytes that the device lacks count first, then those that
+  // host and disk lack: so the device's figure does not depend on what the other tiers lack. Among plans that lack the
+  // same, the one that needs less of the disk wins, then of the device.
   bool smaller(const Bytes &a, const Bytes &b) const {
     const auto order = [&](const Bytes &bytes) {
       return std::tuple(excess(bytes, Tier::device), excess(bytes, Tier::host) + excess(bytes, Tier::disk),
@@ -71,9 +71,9 @@ class Fallback {
     return bytes;
   }
 
-  // Gathers plans that are small by nature. They have one buffer or two. All blocks recompute, all but the last (what
-  // it drops it needs again at once), or none; none swap, or half, or all; blocks that keep do so selectively. Their
-  // times do not matter: the figure of a refusal must not depend on times.
+  // Gathers candidates that need little memory. They have one buffer or two. No blocks swap, or half, or all. The
+  // others recompute or keep selectively; without swaps a third kind recomputes all but the last block, whose values
+  // backward needs at once. Times play no part: the figures of a refusal must not depend on times.
   void gather() {
     for (const Chunking &chunking : chunkings_)
       for (int updates : space_.host_updates ? std::vector{0, -1} : std::vector{-1})
@@ -98,7 +98,8 @@ class Fallback {
             }
   }
 
-  // Nothing persists, or all does; the host holds what fits, or nothing.
+  // Adds up to three candidates: all chunks persist; all rest on the disk; the host holds as many as fit, or without a
+  // disk all.
   void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();
@@ -119,8 +120,9 @@ class Fallback {
     candidates_.push_back({choice, model.estimate(persist, on_host, persist == model.chunks() ? 0 : buffers)});
   }
 
-  // If the host is too small and the device is not, the disk takes what the host cannot hold. Without a disk, chunks
-  // persist instead: as many as the host lacks room for, or as the device has room for.
+  // If the host is too small and the device is not, adds a plan that relieves the host. With a disk, the disk takes
+  // what the host cannot hold. Without one, chunks persist until the others fit the host or the next chunk no longer
+  // fits the device.
   void relieve_host(const Trial &trial) {
     const Choice choice = trial.candidate.choice;
     if (terms_.shared_memory || excess(trial.cost.bytes, Tier::device) > 0 || excess(trial.cost.bytes, Tier::host) == 0)

@@ -7,7 +7,8 @@ namespace protrain::plan {
 
 namespace {
 
-// Stages by which the disk may fall behind; on separate memories also copies and the host.
+// The slack of plans in stages: on shared memory, where only the disk can fall behind, and on separate memories, where
+// copies and the host's optimizer can too.
 constexpr int kSlackShared = 1, kSlackApart = 4;
 
 }  // namespace

@@ -8,23 +8,25 @@
 
 namespace protrain::plan {
 
-// The timing of updates: their order, and n_deferred to begin with.
+// The order of updates, and the n_deferred that a search starts from.
 struct Ordering {
   OptimizerOrder order = OptimizerOrder::overlap;
   int n_deferred = 0;
 };
 
-// The values that the search may give to all but n_persist, n_buffer, n_host, n_device_update and n_deferred.
+// The values that the search may give to the fields of a Choice other than n_persist, n_buffer, n_host, n_device_update
+// and n_deferred.
 struct Space {
-  std::vector<std::uint64_t> chunk_bytes;  // about half a block, one, two (appendix B.1 in units of blocks)
+  std::vector<std::uint64_t> chunk_bytes;  // about half a block, one block, two (appendix B.1, in units of blocks)
   bool host_updates = false;               // an optimizer may run on the host
   std::vector<Ordering> orderings;
   int blocks = 0;
-  int most_swap = 0;  // the most swaps that compute can hide (the paper's N_interval)
+  int most_swap = 0;  // the most swaps that compute can hide: `blocks` over the paper's N_interval
 };
 Space space_of(const graph::Graph &graph, const Outline &outline, const Durations &durations, const Terms &terms);
 
-// Adds to `choice` what the terms decide.
+// Returns `choice` with the fields that the terms decide: shared_memory and slack, in some cases order and
+// n_device_update.
 Choice with_terms(Choice choice, const Terms &terms);
 
 }  // namespace protrain::plan

@@ -18,7 +18,7 @@ using LayOut = std::function<PlanCost(const Plan &)>;
 
 struct Candidate {
   Choice choice;
-  Estimate estimate;  // seconds 0: the closed form was not asked
+  Estimate estimate;  // seconds is 0 if the closed form was not used
 };
 
 struct Trial {
@@ -31,10 +31,10 @@ struct Trial {
 enum class Mix : std::uint8_t { host, device, both };
 Mix mix_of(const Choice &choice);
 
-// The distance between two sets of block modes and kinds of chunks. It is infinite where order, slack or n_deferred -1
-// differ, since these change what each plan holds.
+// The distance between two choices in block modes, chunk_bytes and place of the optimizer. It is infinite if order or
+// slack differ, or if only one of them defers all updates (n_deferred -1), since these change what each plan holds.
 double mode_distance(const Choice &a, const Choice &b);
-// The distance between two choices.
+// The distance between two choices in these and in all other integers.
 double distance(const Choice &a, const Choice &b);
 bool same_integers(const Choice &a, const Choice &b);
 
@@ -43,12 +43,12 @@ class Trials {
   Trials(const graph::Graph &graph, const LayOut &lay_out) : graph_(graph), lay_out_(lay_out) {}
 
   const Trial &add(const Candidate &candidate);
-  const std::deque<Trial> &all() const { return all_; }  // adding a trial moves none of the others
-  // nullptr: it was not laid out.
+  const std::deque<Trial> &all() const { return all_; }  // references stay valid when a trial is added
+  // nullptr: the choice was not laid out.
   const Trial *find(const Choice &choice) const;
   std::size_t instructions() const { return instructions_; }  // laid out so far
 
-  // nullptr: there is none yet.
+  // Returns the nearest trial that has an estimate, by the distance `away`; nullptr: there is none.
   const Trial *nearest(const Choice &choice, double (*away)(const Choice &, const Choice &) = distance) const;
 
  private:

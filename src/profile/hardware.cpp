@@ -1,5 +1,5 @@
-// Machines that can be planned for without owning them. Rates are what programs sustain, not what data sheets promise;
-// the buses are those of the ProTrain paper's testbeds (section 5.1).
+// Machines that can be planned for by name. Rates are what programs sustain, not what data sheets promise; the buses
+// are those of the ProTrain paper's testbeds (section 5.1).
 #include <fmt/ranges.h>
 
 #include "base/error.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kGiB = 1ull << 30;
 
-// A GPU with a host of its own. 2 GiB of the host are left to the system, half a GiB of the device to its driver.
+// A GPU with its own memory. 2 GiB of the host are left to the system, half a GiB of the device to the driver.
 Profile gpu(const std::string &name, std::uint64_t device_memory, std::uint64_t host_memory) {
   Profile profile;
   profile.name = name;
@@ -58,7 +58,7 @@ Profile a100() {
   return profile;
 }
 
-// 141 GB, PCIe 5, a host of its generation.
+// 141 GB, PCIe 5, a host of the same generation.
 Profile h200() {
   Profile profile = gpu("h200", 139 * kGiB, 2048 * kGiB);
   profile.fp32_flops = 50e12;   // of a nominal 67

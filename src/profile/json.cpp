@@ -100,7 +100,7 @@ std::string name_in(const Json &json) {
   return *item->text();
 }
 
-// A description without a kind is of a GPU; one whose cores are the host's is of a CPU.
+// A description without a kind is of a CPU if device and host share cores, else of a GPU.
 DeviceKind kind_in(const Json &json, bool shares_cores) {
   const Json *item = json.find("kind");
   if (item == nullptr) return shares_cores ? DeviceKind::cpu : DeviceKind::gpu;

@@ -1,5 +1,5 @@
 // Profile: what a machine can hold and how fast it is, as plain data. It is measured on the machine at hand, or written
-// down for a machine that nobody here has. Predictions take all times from it.
+// down for another machine. Predictions take all times from it.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Profile {
   // Compute.
   double fp32_flops = 0, bf16_flops = 0;  // per second, as large matrix products sustain
   double device_bandwidth = 0;            // bytes per second, of the device's memory
-  double launch_seconds = 0;              // from one kernel to the next
+  double launch_seconds = 0;              // of a kernel's launch
   // The optimizer: bytes per second that it reads and writes.
   double device_optimizer = 0, host_optimizer = 0;
   // Copies between memories, in bytes per second: each direction alone, both together, and the host memory's total.
@@ -36,11 +36,11 @@ struct Profile {
   // On shared cores: the share of speed that compute keeps while the disk works, and the other way round.
   double compute_beside_disk = 1, disk_beside_compute = 1;
 
-  // Measured times of single kernels, in seconds, by ops::signature. Others are derived from the rates above.
+  // Measured times of single kernels, in seconds, by ops::signature. The times of other kernels follow from the rates.
   std::map<std::string, double> kernels;
-  // The fastest algorithm of single kernels, by ops::signature. It is number 0 for others.
+  // The number of the fastest algorithm of single kernels, by ops::signature. Other kernels use number 0.
   std::map<std::string, std::uint64_t> variants;
-  // Bytes of scratch that single kernels need, by ops::signature. It is assumed for others.
+  // Bytes of scratch that single kernels need, by ops::signature. For other kernels the operators' estimate counts.
   std::map<std::string, std::uint64_t> scratch;
 
   double matrix_flops(DType dtype) const { return dtype == DType::bf16 ? bf16_flops : fp32_flops; }
@@ -49,14 +49,14 @@ struct Profile {
   bool operator==(const Profile &) const = default;
 };
 
-// The share of its speed that each queue keeps while another one works too, by queue and by the other. Copies in both
-// directions share the bus, copies and the host's optimizer share host memory, disk and compute share the cores.
+// shares[a][b]: the share of its speed that queue `a` keeps while queue `b` works too. Copies in both directions share
+// the bus, copies and the host's optimizer share host memory, disk and compute share the cores.
 using Shares = PerQueue<PerQueue<double>>;
 Shares shares(const Profile &profile);
 
 std::string to_json(const Profile &profile);
 // Keys are the members of the struct; memories may be text ("24GiB"). Code::format if the text is no profile. Code::arg
-// for an unknown key (the nearest is named) and for rates that make no machine.
+// for an unknown key (the nearest is named) and for rates that no machine can have.
 Profile from_json(const std::string &text);
 
 // Machines that can be planned for by name: "rtx3090", "a100-80gb", "h200".

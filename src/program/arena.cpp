@@ -44,10 +44,10 @@ class TakenRanges {
   std::vector<ByteRange> ranges_;
 };
 
-// Timetable knows which bytes are taken at each time. It is a tree: the leaves are short runs of instructions, and
-// nodes are twice as long on each level. An interval is listed in the leaves that hold its two ends. The fewest nodes
-// that cover the leaves between them count it as `throughout`, and every node that shares an instruction with it as
-// `somewhere`.
+// Timetable knows which bytes are taken at each time. It is a binary tree over the instructions: a leaf covers a short
+// run of them, any other node what its two children cover. An interval is listed in the leaves of its two ends. The
+// fewest nodes that cover the leaves between these two have it in `throughout_`. These nodes have it in `somewhere_`
+// too, and so do the two leaves and all nodes above them.
 class Timetable {
  public:
   explicit Timetable(std::size_t instructions)
@@ -111,7 +111,7 @@ class Timetable {
   std::vector<TakenRanges> throughout_, somewhere_;
 };
 
-// The start of the tightest gap for `bytes` between what is taken, from `base` on.
+// Returns the start of the smallest gap between taken ranges, from `base` on, that holds `bytes`.
 std::uint64_t tightest_gap(const TakenRanges &taken, std::uint64_t bytes, std::uint64_t alignment, std::uint64_t base) {
   std::uint64_t best = kNoOffset, best_slack = kNoOffset, end = base;
   for (const ByteRange &range : taken) {
@@ -134,7 +134,8 @@ std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t bas
   std::ranges::stable_sort(order,
                            [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
 
-  // Two intervals that overlap do so where one of them begins, so nothing after the last beginning matters.
+  // Two intervals that overlap in time do so at the instruction where the later one begins. So the instructions after
+  // the last beginning do not matter.
   const std::size_t last_begin = std::ranges::max(intervals, {}, &Interval::first).first;
   Timetable timetable(last_begin + 1);
   std::uint64_t used = base;

@@ -16,8 +16,8 @@ struct Interval {
 };
 
 // Assigns offsets so that intervals that overlap in time do not overlap in bytes. Offsets are multiples of each
-// interval's alignment, from `base` on. The largest comes first, each goes into the tightest gap that fits. Returns the
-// highest byte used, plus one; `base` for no intervals.
+// interval's alignment, from `base` on. The largest interval is placed first, and each goes into the tightest gap that
+// fits. Returns the highest byte used, plus one; `base` for no intervals.
 std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t base);
 
 }  // namespace protrain::program

@@ -1,5 +1,5 @@
-// Builder: a Program in the making, with instructions in the order in which one queue alone could run them, and the
-// buffers they use. finish() gives every buffer its lifetime and its place, and every instruction its waits.
+// Builder: a Program in the making, with its buffers and its instructions. The instructions are in an order in which a
+// single queue could run them. finish() gives every buffer its lifetime and place, and every instruction its waits.
 #pragma once
 
 #include <string>
@@ -22,15 +22,16 @@ class Builder {
   void emit(Instruction instruction);
   // Marks the instructions that follow as work of the step before, or ends that.
   void set_earlier(bool earlier) { earlier_ = earlier; }
-  // Copies between tiers or within one, on the queue that serves them. `swaps`: the bytes are an activation.
+  // Emits a copy of `bytes`, between tiers or within one. `swaps`: the bytes are a swapped activation.
   void move(Operand from, Operand to, std::uint64_t bytes, bool swaps = false);
-  // Copies `bytes` at `home` to another tier, through the host where device and disk do not meet. Returns the copy.
+  // Copies `bytes` at `home` to the tier `to`; between disk and device through the host, unless they share memory.
+  // Returns the copy; `home` if that lies there already.
   Operand bring(Operand home, std::uint64_t bytes, Tier to);
-  // Copies `from` back to `home` on the same way.
+  // Copies `bytes` at `from` to `home`, through the same tiers.
   void store(Operand from, Operand home, std::uint64_t bytes);
 
-  // Begins the next stage. Buffers that a queue other than compute used last are left alone for as many stages after
-  // their own as the plan's slack.
+  // Begins the next stage. A buffer whose last user is on another queue than compute is not reused until `slack` whole
+  // stages (the plan's) have followed the stage of that use. With slack 0 it is free at once.
   void begin_stage() { stage_begins_.push_back(program.instructions.size()); }
   void keep_to_end(BufferId id);
   Program finish();

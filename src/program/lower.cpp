@@ -1,4 +1,4 @@
-// Plan + graph -> Program: walks the order of computation once and writes down all moves before, beside and after it.
+// Plan + graph -> Program: walks the order of computation once and emits each node with the moves that belong to it.
 #include <algorithm>
 
 #include "base/error.h"
@@ -24,12 +24,12 @@ using plan::BlockMode;
 // Facts about each storage root.
 struct Roots {
   std::vector<Owner> owner;
-  std::vector<std::size_t> parameter;  // kNoParameter: it holds none
-  std::vector<bool> rests_on_disk;     // true: a gradient that goes there
+  std::vector<std::size_t> parameter;  // kNoParameter: the root is no parameter
+  std::vector<bool> rests_on_disk;     // true: the root is a gradient that rests on the disk
 };
 
-// Lowering walks the sequence once. Everything beside compute's own work is planned before: what moves at which item
-// (Transfers), and what becomes of gradients (Updates). The walk then emits everything in one order, so the Program is
+// Lowering walks the sequence once. Everything but the nodes is planned before the walk: what moves at which item
+// (Transfers), and what happens to gradients (Updates). The walk then emits everything in one order, so the Program is
 // a function of graph and plan alone.
 class Lowering {
  public:
@@ -73,8 +73,8 @@ class Lowering {
     return builder_.finish();
   }
 
-  // Updates change state that outlives the step, and so does adding to sums of gradients. Work left by the step before
-  // is done in any case.
+  // Returns the first instruction that changes state which outlives the step: an Update, or an addition to a sum of
+  // gradients. Work that the step before deferred does not count, because it is done in any case.
   std::size_t first_commit() const {
     const auto &instructions = builder_.program.instructions;
     const auto commits = [&](const Instruction &i) {
@@ -95,7 +95,7 @@ class Lowering {
       values.insert(values.end(), source_.squared_norms.begin(), source_.squared_norms.end());
       values.insert(values.end(), {source_.norm, source_.scale});
     }
-    // The count of targets is a sum too, but no parameter's gradient.
+    // Sums that are no parameter's gradient are wanted too, such as the count of targets.
     for (const Node &node : graph_.nodes())
       if (ops::works_in_place(node)) values.push_back(node.outputs[0]);
     return values;
@@ -158,10 +158,10 @@ class Lowering {
     return operand;
   }
 
-  // The place that the item writes the value to: a new buffer, unless the value has a place from step to step or is
-  // added to in place. A node that runs again makes dropped values anew; the others are still there, and their new
-  // copies are not used. (If a node makes values that are cheap to recompute, all values that its block keeps to itself
-  // are made anew.)
+  // Returns the place that the item writes the value to: a new buffer, unless the value has a place that outlives the
+  // step, or the node works in place. If the node runs again, readers switch to the new buffers of those values that
+  // belong to its block alone, dropped or not. The node's other values are still in memory, and their new copies are
+  // not used.
   Operand output(const Item &item, ValueId id) {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];
@@ -199,7 +199,7 @@ class Lowering {
                    .outputs = {{state_.status, 0}}});
   }
 
-  // Activations leave for the host, or for the disk if host and device share their memory.
+  // Moves an activation to the host, or to the disk if host and device share their memory.
   void swap_out(ValueId root) {
     const Tier tier = plan_.shared_memory ? Tier::disk : Tier::host;
     const Operand from = where_.of_root[index(root)];

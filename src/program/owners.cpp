@@ -8,7 +8,7 @@ namespace {
 
 using graph::ValueId;
 
-// The node that sums contributions to a parameter's gradient into `id`; nullptr: `id` is no sum.
+// Returns the node that adds two parts of a parameter's gradient into `id`; nullptr: `id` is no sum.
 const graph::Node *sum_into(const graph::Graph &graph, ValueId id) {
   const graph::NodeId producer = graph.value(id).producer;
   if (producer == graph::NodeId::none) return nullptr;

@@ -7,7 +7,7 @@
 
 namespace protrain::program {
 
-// Per value that is a storage root: the owner of the buffer that a node makes for it.
+// Returns for each storage root that a node makes the owner of its buffer.
 std::vector<Owner> owners(const LoweringInput &source, const std::vector<graph::ValueId> &roots);
 
 }  // namespace protrain::program

@@ -9,7 +9,7 @@ namespace protrain::program {
 
 namespace {
 
-// `bytes`: the part of the buffer that is meant; 0: all from the operand on.
+// `bytes`: of the operand; 0: as many as the buffer has from the operand's offset on.
 void append_buffer(std::string &out, const Program &program, const Operand &operand, std::uint64_t bytes = 0) {
   if (operand.buffer == BufferId::none) {
     out += " -";

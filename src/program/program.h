@@ -1,5 +1,5 @@
 // Program: the exact list of what one step does, with its bytes and addresses. The executor runs it, the simulator
-// predicts from it, verify() proves it; nothing else decides anything about a step.
+// predicts its time, verify() proves it safe; nothing else decides anything about a step.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace protrain::program {
 enum class BufferId : std::int32_t { none = -1 };
 inline std::size_t index(BufferId id) { return static_cast<std::size_t>(id); }
 
-inline constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();  // the position of what does not come
+inline constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();  // a position that is never reached
 
 // The purpose of a buffer's bytes, in the order in which charts stack them. A copy has the owner of its original.
 enum class Owner : std::uint8_t {
@@ -59,8 +59,7 @@ struct Operand {
 
 enum class Kind : std::uint8_t {
   run,       // a node
-  check,     // status = the word of the first scalar that is not finite; outputs {status, a copy of it as it stands
-             // then}
+  check,     // status = the word of the first scalar that is not finite; outputs {status[, a copy of it]}
   update,    // the optimizer on parameters, or on a piece of one: inputs {gradients..., status[, scale]}, outputs
              // {weights, state...} of each
   fetch,     // weights, optimizer state or a sum of gradients: host -> device
@@ -94,7 +93,7 @@ constexpr bool moves(Kind kind) {
   return false;
 }
 
-// The parameter that an update changes, whole or a piece of it; bytes of weights.
+// A parameter, or a piece of one, that an update changes. `bytes`: of its weights.
 struct Target {
   std::size_t parameter = 0;
   std::uint64_t bytes = 0;
@@ -106,35 +105,35 @@ struct Instruction {
   Queue queue = Queue::compute;
   graph::NodeId node = graph::NodeId::none;  // run
   bool again = false;                        // run: a forward node runs a second time
-  bool earlier = false;                      // belongs to the step before: done even if this one fails
+  bool earlier = false;                      // belongs to the step before: done even if this step fails
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
-  std::uint64_t bytes = 0;                   // moves: of the copy; update: of all weights
+  std::uint64_t bytes = 0;                   // moves: of the copy; update: of all targets' weights
   std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
   std::vector<Operand> inputs = {}, outputs = {};
   BufferId scratch = BufferId::none;
-  std::vector<BufferId> releases = {};  // buffers that nobody needs once it is over
+  std::vector<BufferId> releases = {};  // buffers that nothing needs once this instruction is over
   bool operator==(const Instruction &) const = default;
 };
 
-// An array that the optimizer keeps beside the weights, one element for each of a trained parameter.
+// An array that the optimizer keeps for trained parameters. It has one element for each element of the weights.
 struct OptimizerArray {
   std::string name;
   std::uint64_t element_bytes = sizeof(float);
   bool operator==(const OptimizerArray &) const = default;
 };
 
-// AdamW has 2 moments. Narrow weights are the upper plane of the masters (arith/planes.h). Their lower plane comes
-// first; in float16 it is the whole master.
+// Returns the optimizer's arrays for weights of this type. For bfloat16 the first one is the lower plane of the masters
+// (the weights are the upper one; arith/planes.h), for float16 the whole masters. Then come the moments; AdamW has 2.
 std::vector<OptimizerArray> optimizer_arrays(DType weights, std::size_t moments);
 
-// The lower parts of the arenas, common to every Program of a session.
+// The buffers that outlive a step. They begin each arena, and every Program of a session shares them.
 struct State {
   struct Chunk {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;     // one for each of optimizer_arrays; empty where nothing is trained
-    BufferId gradient = BufferId::none;  // outlives backward: barrier order, accumulation, deferred updates
+    BufferId gradient = BufferId::none;  // for barrier order, accumulation and deferred updates; else none
   };
   struct Parameter {
     std::size_t chunk = 0;
@@ -150,10 +149,10 @@ struct State {
   std::vector<std::map<graph::ValueId, BufferId>> of_value;  // per binding of shapes: inputs, constants, accumulators
   std::vector<BufferId> kept;                                // per parameter: its kept gradient, or none
   BufferId status = BufferId::none;                          // a StatusWord
-  // Status and scale for Updates on the host of gradients that outlive backward.
+  // The host's copies of status and scale, for Updates on the host that come after backward.
   BufferId host_status = BufferId::none, host_scale = BufferId::none;
-  // Status and scale for deferred Updates, which a step leaves to the next. `held`: uint32, 0: there is such a step.
-  // The host's copies are the two above.
+  // Status and scale for deferred Updates, which a step leaves to the next. `held` is a StatusWord. It is finite if the
+  // last step left Updates; else they do nothing. Deferred Updates on the host use the two copies above.
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
 
@@ -173,22 +172,22 @@ struct Program {
   PerTier<std::uint64_t> state_bytes{};
   PerTier<std::uint64_t> arena_bytes{};  // the peaks: the highest byte that a step touches, plus one
   std::size_t commit = 0;                // before this instruction a step can be stopped as if it had never begun
-  bool shares_memory = false;            // the processor that computes uses the host's memory as its own
+  bool shares_memory = false;            // device and host are one memory
   bool operator==(const Program &) const = default;
 };
 
-// The input of lowering: a graph and, for training, what its updates need.
+// The input of lower(): a graph and, for training, the values that updates need.
 struct LoweringInput {
   const graph::Graph &graph;
   graph::ValueId loss = graph::ValueId::none;
   graph::ValueId norm = graph::ValueId::none;      // none: evaluation
   std::vector<graph::ValueId> gradients = {};      // per parameter, none: not trained; empty: evaluation
-  std::vector<graph::ValueId> squared_norms = {};  // likewise
-  std::vector<graph::ValueId> accumulators = {};   // likewise; empty: gradients are not summed over micro-batches
+  std::vector<graph::ValueId> squared_norms = {};  // per parameter, likewise
+  std::vector<graph::ValueId> accumulators = {};   // per parameter; empty: gradients are not summed over micro-batches
   graph::ValueId weight = graph::ValueId::none;    // accumulation: weight of this micro-batch
   graph::ValueId scale = graph::ValueId::none;     // factor that Updates apply to gradients; none: 1
   bool updates = true;                             // false: a micro-batch before the last
-  bool settles = false;                            // deferred order: only the Updates that the last step left
+  bool settles = false;                            // the Program is only the Updates that the last step deferred
   std::size_t binding = 0;                         // index of one of the session's bindings of shapes
 };
 
@@ -197,14 +196,15 @@ struct Workspace {
   std::vector<std::uint64_t> nodes;  // per node of the graph
 };
 
-// Arrays to lay out beside the plan's chunks.
+// The arrays to lay out besides the weights of the plan's chunks.
 struct StateRequest {
-  std::vector<OptimizerArray> optimizer;  // beside the weights of every chunk that is trained
+  std::vector<OptimizerArray> optimizer;  // for every chunk with trained parameters
   bool accumulates = false;               // gradients outlive a micro-batch
   std::vector<bool> kept;                 // per parameter: its gradient can be read after a step
 };
 
-// A LoweringInput of nothing but the Updates that a step left to the next, for reading the parameters before that step.
+// Returns the input of a Program that only runs the Updates which the last step deferred. It is run when parameters are
+// read before the next step.
 inline LoweringInput settlement(LoweringInput training) {
   training.settles = true;
   return training;
@@ -217,14 +217,14 @@ State lay_out_state(const std::vector<LoweringInput> &sources, const plan::Plan 
 // bytes with the budget.
 Program lower(const LoweringInput &source, const plan::Plan &plan, const State &state, const Workspace &workspace);
 
-// Adds to each instruction the waits that its operands and bytes need, except those that others imply.
+// Adds to each instruction the waits that its operands and bytes need, except those that other waits imply.
 void add_waits(Program &program);
 
 // Throws Code::internal, naming the first instruction that reads what is not there, touches bytes that another
 // instruction may be using, or leaves the arena.
 void verify(const Program &program);
 
-// One line an instruction: queue, kind, subject, buffers with offset and bytes.
+// Returns one line for each instruction: queue, kind, subject, buffers with offset and bytes.
 std::string print(const Program &program, const graph::Graph &graph);
 // "12 run MatMul (h.0/mlp)" for errors.
 std::string describe(const Program &program, const graph::Graph &graph, std::size_t instruction);

@@ -18,9 +18,9 @@ using graph::Phase;
 using graph::ValueId;
 using plan::BlockMode;
 
-// Sequencer orders the nodes of a step. A block that recomputes drops what only its own backward reads; the nodes that
-// make it run a second time just before that backward. A block may need only some of its nodes again, so the sequence
-// is worked out from the values that are read.
+// Sequencer orders the nodes of a step. A block that recomputes drops the values that only its own backward reads; the
+// nodes that make these values run a second time just before that backward. A block may need only some of its nodes
+// again, so the sequence is worked out from the values that backward reads.
 class Sequencer {
  public:
   Sequencer(const Graph &graph, const std::vector<ValueId> &roots, const std::vector<BlockMode> &blocks)
@@ -68,8 +68,9 @@ class Sequencer {
     }
   }
 
-  // A value leaves the device between forward and backward if its block says so, backward reads it, and no other
-  // block's forward does. Values that cross the border between blocks stay, because recomputation starts from them.
+  // A value is dropped or swapped between forward and backward if its block's mode says so, backward reads it, and no
+  // other block's forward touches it. Values that cross the border between blocks stay, because recomputation starts
+  // from them.
   void find_leaving() {
     constexpr int kUnset = -2, kShared = -1;
     std::vector<int> &owner = sequence_.block;
@@ -116,7 +117,7 @@ class Sequencer {
     return found;
   }
 
-  // Repeats the block's forward nodes that its dropped values need, back to values that are still there.
+  // Repeats the forward nodes that make the block's dropped values, starting from values that are still in memory.
   void recompute(int block) {
     std::vector<Item> items;
     const std::vector<NodeId> &forward = forward_[static_cast<std::size_t>(block)];
@@ -126,7 +127,7 @@ class Sequencer {
       each(node.outputs, [&](ValueId out) { makes |= dropped_[index(out)]; });
       if (!makes) continue;
       items.push_back({.node = *id, .again = true});
-      if (blocks_[static_cast<std::size_t>(block)] == BlockMode::selective) continue;  // the rest is still there
+      if (blocks_[static_cast<std::size_t>(block)] == BlockMode::selective) continue;  // inputs are kept or cheap
       each(node.inputs, [&](ValueId in) {  // values that only this block uses were dropped too
         if (sequence_.block[index(in)] == block) dropped_[index(in)] = true;
       });
@@ -134,7 +135,7 @@ class Sequencer {
     sequence_.items.insert(sequence_.items.end(), items.rbegin(), items.rend());
   }
 
-  // Nodes of no block, such as the norm of a gradient, do not end a block's stage.
+  // Nodes outside of blocks, such as the norm of a gradient, do not end a block's stage.
   void number_stages() {
     std::size_t stage = 0;
     int block = -1;

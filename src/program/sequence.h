@@ -1,4 +1,4 @@
-// The order in which a step computes: the graph's nodes, and once more those whose results were dropped.
+// The order in which a step computes: the graph's nodes, and a second time those whose results were dropped.
 #pragma once
 
 #include <vector>
@@ -9,14 +9,14 @@ namespace protrain::program {
 
 struct Item {
   graph::NodeId node;
-  bool again = false;     // a forward node of a block that recomputes, all or selectively, before its backward
-  std::size_t stage = 0;  // a block's forward or backward, with what lies between its items
+  bool again = false;     // the second run of a forward node, in a block that recomputes all or selectively
+  std::size_t stage = 0;  // number of the stage that the item belongs to
 };
 
 // The order of nodes, and the treatment of values that a block makes for its own backward.
 struct Sequence {
   std::vector<Item> items;
-  std::vector<int> block;             // per storage root: the one block whose forward touches it, -1: none or several
+  std::vector<int> block;             // per storage root: the only block whose forward touches it; negative: none
   std::vector<plan::BlockMode> mode;  // per storage root: recompute, swap; keep for everything else, never selective
 };
 

@@ -43,8 +43,8 @@ class LiveBytes {
   Entry now_;
 };
 
-// Moves time from one start or end of an instruction to the next. In between every queue works at a constant speed: its
-// own, less what the other busy queues take from it.
+// Advances the time from one start or end of an instruction to the next. In between every queue works at a constant
+// speed: full speed times the shares (profile::Shares) that the other busy queues leave it.
 class Time {
  public:
   Time(const Program &program, const std::vector<std::int64_t> &ns, const Queues &queues)
@@ -59,13 +59,13 @@ class Time {
   }
 
  private:
-  // A worker is named after its queue. Compute's also runs the queues that have none.
+  // A worker is named after its queue. Compute's worker also runs the queues that have no worker of their own.
   Queue worker_of(std::size_t i) const {
     const Queue queue = program_.instructions[i].queue;
     return queues_.beside[queue] ? queue : Queue::compute;
   }
 
-  // The worker's first instruction that is not over; kNoInstruction: there is none.
+  // Returns the worker's first instruction that is not over; kNoInstruction: there is none.
   std::size_t head(Queue worker) const {
     return next_[worker] < lists_[worker].size() ? lists_[worker][next_[worker]] : kNoInstruction;
   }
@@ -85,19 +85,15 @@ class Time {
     }
   }
 
-  // The queue of the worker's next instruction. Work in compute's place is slowed, and slows others, like work on its
-  // own queue.
-  Queue queue_at(Queue worker) const { return program_.instructions[head(worker)].queue; }
-
+  // Work in compute's place is slowed, and slows others, as compute does.
   double speed(Queue worker) const {
     double speed = 1;
     for (const Queue other : kQueues)
-      if (other != worker && running_[other])
-        speed *= queues_.shares[worker == Queue::compute ? Queue::compute : queue_at(worker)][other];
+      if (other != worker && running_[other]) speed *= queues_.shares[worker][other];
     return speed;
   }
 
-  // Goes on to the next end; false: nothing runs.
+  // Advances the time to the next end of an instruction; false: nothing runs.
   bool finish(std::vector<Entry> &entries) {
     PerQueue<double> speeds{};
     double step = std::numeric_limits<double>::infinity();

@@ -1,4 +1,5 @@
-// The simulator: runs the executor's Program with books in place of memory and a clock in place of work.
+// The simulator: runs the executor's Program, but counts bytes instead of using memory and advances a clock instead of
+// working.
 #pragma once
 
 #include <array>
@@ -11,25 +12,26 @@
 
 namespace protrain::program {
 
-// True for queues that run beside compute. Instructions of the others run on compute, in the Program's order.
+// True for queues that run at the same time as compute. Instructions of the other queues run in compute's place, in the
+// Program's order.
 using Beside = PerQueue<bool>;
 
 // The way a machine runs queues.
 struct Queues {
   Beside beside{};
-  // The thread that issues also computes: an instruction of another queue starts once all compute before it in the list
-  // is over.
+  // The thread that issues also computes: an instruction of another queue starts once all compute instructions before
+  // it in the list are over.
   bool issued_in_turn = false;
-  profile::Shares shares;  // the speed left to each queue beside the others
+  profile::Shares shares;  // the share of its speed that each queue keeps while another one works
 
-  Queues(const Beside &own = {});  // nothing slows anything; without `own` everything runs on compute
+  Queues(const Beside &own = {});  // no queue slows another; without `own` everything runs on compute
 };
 Queues queues_of(const profile::Profile &profile);
 
-// The books' entry for an instruction once it and all before it in the list are over.
+// The record of one instruction: when it ran, and the bytes in use meanwhile if instructions run in the list's order.
 struct Entry {
   std::int64_t start_ns = 0, end_ns = 0;
-  PerTier<std::uint64_t> live_bytes{};  // of buffers that are not released, persistent ones included
+  PerTier<std::uint64_t> live_bytes{};  // of buffers in use and not yet released, persistent ones included
   PerTier<std::uint64_t> high_bytes{};  // the highest byte touched so far, plus one
 };
 
@@ -39,7 +41,7 @@ struct Simulation {
   PerQueue<std::int64_t> busy_ns{};  // per queue
 };
 
-// The time of each instruction when it runs alone.
+// Returns the time in ns of each instruction when it runs alone.
 std::vector<std::int64_t> price(const Program &program, const plan::Durations &durations);
 
 // `ns`: the result of price().

@@ -1,4 +1,4 @@
-// Lays out what outlives a step: the lower part of each arena.
+// Lays out the buffers that outlive a step: the first part of each arena.
 #include <algorithm>
 
 #include "base/error.h"
@@ -153,7 +153,8 @@ class Layout {
       }
   }
 
-  // Micro-batches of one step may have several bindings, but they add to the same sums.
+  // Returns the accumulator of this name. Micro-batches of one step may have several bindings, but they add to the same
+  // accumulators.
   BufferId sum_named(const std::string &name, std::uint64_t bytes) {
     const auto found = sums_.find(name);
     return found != sums_.end() ? found->second : sums_[name] = add(name, bytes, Tier::device);

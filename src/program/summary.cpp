@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-// Sorts the spans and joins those that touch; the result is disjoint.
+// Sorts the spans and joins those at most `join_ns` apart; the result is disjoint.
 std::vector<Span> joined(std::vector<Span> spans, std::int64_t join_ns) {
   std::ranges::sort(spans, {}, &Span::start_ns);
   std::vector<Span> all;
@@ -39,7 +39,7 @@ std::int64_t common(const std::vector<Span> &a, const std::vector<Span> &b) {
   return ns;
 }
 
-// Walks what ran on compute, in order, and explains each gap.
+// Goes through the instructions that ran on compute, in order, and finds the reason for each gap between them.
 class Stalls {
  public:
   Stalls(const Program &program, const std::vector<Span> &spans, const Beside &beside)
@@ -77,7 +77,7 @@ class Stalls {
   Queue queue(std::size_t i) const { return program_.instructions[i].queue; }
   bool apart(std::size_t i) const { return queue(i) != Queue::compute && beside_[queue(i)]; }
 
-  // The predecessor of the instruction that ended last.
+  // Returns the instruction that ended last of those that instruction `i` had to wait for; kNone: there is none.
   std::size_t held_up_by(std::size_t i) const {
     std::size_t latest = before_[i];
     for (std::size_t wait : program_.instructions[i].waits)
@@ -85,7 +85,7 @@ class Stalls {
     return latest;
   }
 
-  // Explains a stall: the instruction started at `until`, and compute was idle since `from`.
+  // Adds a stall to its reasons: instruction `i` started at `until`, and compute was idle since `from`.
   void explain(std::size_t i, std::int64_t from, std::int64_t until) {
     while (until > from) {
       i = held_up_by(i);
@@ -101,7 +101,7 @@ class Stalls {
   const Program &program_;
   const std::vector<Span> &spans_;
   const Beside &beside_;
-  std::vector<std::size_t> before_;  // per instruction of a queue beside compute: the one before it on that queue
+  std::vector<std::size_t> before_;  // per instruction that ran apart from compute: the one before it on its queue
   std::size_t last_computed_ = kNone;
   PerStall<std::int64_t> stall_ns_{};
 };

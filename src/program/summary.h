@@ -1,4 +1,4 @@
-// A step's use of its time, with the same figures for the simulator's prediction and the executor's record.
+// The figures of how a step uses its time, the same for the simulator's prediction and the executor's record.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Span {
 
 std::vector<Span> spans_of(const Simulation &simulation);
 
-// The reason why the compute queue ran nothing. It waited for an instruction of another queue, of one of these kinds:
+// The reason why the compute queue ran nothing. The first seven: it waited for such an instruction of another queue.
 enum class Stall : std::uint8_t {
   update,
   fetch,
@@ -43,17 +43,17 @@ struct Summary {
   std::int64_t step_ns = 0;
   PerQueue<std::int64_t> busy_ns{};  // time in which one of the queue's instructions ran
   PerStall<std::int64_t> stall_ns{};
-  // The share of the time with a queue other than compute busy in which compute was busy too; 0: no other queue ever
-  // was. Work in compute's place never counts as overlapped.
+  // Of the time in which any queue other than compute was busy, the share in which compute was busy too. 0 if no other
+  // queue was ever busy. Work that ran in compute's place counts as busy, but not as overlapped.
   double overlap = 0;
 };
 
 // `spans`: one per instruction; `beside`: the queues that did not run in compute's place; `step_ns`: the whole step, at
 // least to the end of its last instruction.
-//   Stalls follow the chain of waits. An instruction starts late because something ended late: an instruction that it
-// waits for, or the one before it on its queue. The latest of these has the stall for as long as it ran. The time
-// before belongs to what held that one up, and so on, back to when compute fell idle. So if compute waits for a fetch
-// that waits for a read, both have a stall.
+//   Stalls follow the chain of waits. An instruction starts late because another ended late: one that it waits for, or
+// the one before it on its queue. The stall goes to the one of these that ended last, for as long as this one ran. The
+// time before goes in the same way to whatever delayed this one, and so on, back to when compute fell idle. So if
+// compute waits for a fetch that waits for a read, both have a stall.
 Summary summarize(const Program &program, const std::vector<Span> &spans, const Beside &beside, std::int64_t step_ns);
 
 // The spans in which the queue was busy, in order. Spans no further than `join_ns` apart are joined.

@@ -40,7 +40,7 @@ class BytesByOwner {
   PerTier<Holdings> now_{};
 };
 
-// The time at which each instruction is drawn: never before the instruction in front of it.
+// Returns the time at which each instruction is drawn. No instruction is drawn before the one that precedes it.
 std::vector<std::int64_t> places(const Program &program, const std::vector<Span> &spans) {
   std::size_t tail = spans.size();
   while (tail > 0 && program.instructions[tail - 1].queue != Queue::compute) --tail;
@@ -53,7 +53,7 @@ std::vector<std::int64_t> places(const Program &program, const std::vector<Span>
   return at_ns;
 }
 
-// A point is needed only if something changes.
+// Adds the point if its bytes differ from the last point's.
 void add(std::vector<TimelinePoint> &points, const TimelinePoint &point) {
   if (!points.empty() && points.back().bytes == point.bytes) return;
   points.push_back(point);

@@ -21,13 +21,13 @@ struct TimelinePoint {
 // Points per tier. The last point is the step's end; a tier that is never used has none.
 using Timeline = PerTier<std::vector<TimelinePoint>>;
 
-// The bytes that are live while each instruction runs, in the Program's order: the simulator's books, told apart by
-// owner. The largest total of a tier is therefore the largest live_bytes of a Simulation, for any spans. Padding
-// between persistent buffers counts as workspace.
-//   An instruction is drawn at the time at which compute reached it in the list: at its own start if it is compute's
-// own or no compute instruction follows it, else together with the one before it.
-//   A tier with more than `most` points (at least 4) is thinned: points between which little happens are left out, and
-// the highest of each stretch stays.
+// Returns the bytes of each owner that are live while each instruction runs, in the Program's order. The simulator
+// counts the same bytes, so for any spans the largest total of a tier is the largest live_bytes of a Simulation.
+// Padding between persistent buffers counts as workspace.
+//   A point's time is when compute reached the instruction in the list. For an instruction of compute, or one that no
+// compute instruction follows, this is its start. Any other instruction has the time of the instruction before it.
+//   A tier with more than `most` points (at least 4) is thinned: of each stretch of time only the highest and the last
+// point stay.
 Timeline timeline(const Program &program, const std::vector<Span> &spans, std::size_t most);
 
 }  // namespace protrain::program

@@ -1,5 +1,5 @@
-// Transfers: the moves to and from the device beside the items of a sequence: weights, updates that the last step left,
-// swapped activations.
+// Transfers: at which items of a sequence weights and swapped activations move to and from the device, and at which
+// items a chunk is settled: its deferred updates, which the last step left, run.
 #pragma once
 
 #include <limits>
@@ -15,18 +15,18 @@ inline constexpr std::size_t kNoParameter = std::numeric_limits<std::size_t>::ma
 // Per item of the sequence: the moves to emit before it and after it.
 struct Transfers {
   std::vector<std::vector<std::size_t>> fetches;                 // before: chunks whose weights come to the device
-  std::vector<std::vector<std::size_t>> settles;                 // before: chunks that the item is the first to use
-  std::size_t settled_by = 0;                                    // the item by which all of them are settled
+  std::vector<std::vector<std::size_t>> settles;                 // before: chunks to settle, since the item uses them
+  std::size_t settled_by = 0;                                    // the first item by which all chunks are settled
   std::vector<std::vector<graph::ValueId>> swaps_in, swaps_out;  // before, after: storage roots
 };
 
-// The inputs that a plan of transfers follows from.
+// The arguments of transfers().
 struct TransferInputs {
   const graph::Graph &graph;
   const plan::Plan &plan;
   const State &state;
-  const std::vector<graph::ValueId> &roots;   // of each value
-  const std::vector<std::size_t> &parameter;  // of each root
+  const std::vector<graph::ValueId> &roots;   // per value
+  const std::vector<std::size_t> &parameter;  // per root: the parameter that it is, or kNoParameter
   const Sequence &sequence;
   const Updates &updates;
 };

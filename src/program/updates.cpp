@@ -49,8 +49,8 @@ std::uint64_t Updates::elements_of(std::size_t p) const {
   return static_cast<std::uint64_t>(element_count(source_.graph.value(source_.graph.parameters[p]).type.shape));
 }
 
-// A gradient is complete once its norm is known (before the last micro-batch: once it is made). If the optimizer
-// follows at once, it also waits until nothing reads the weight any more: a tied head waits for its table.
+// A gradient is complete once its norm is known (before the last micro-batch: once it is made). If the update follows
+// at once, no node may read the weight any more either: a weight that head and embedding share must wait for both.
 void Updates::schedule(const Sequence &sequence) {
   schedule_.after.resize(sequence.items.size());
   schedule_.before.resize(sequence.items.size());
@@ -127,7 +127,7 @@ void Updates::after_item(std::size_t item) {
   if (!schedule_.after[item].empty()) complete(schedule_.after[item]);
 }
 
-// Brings the chunk's arrays to the optimizer. Weights that compute has on the device already are not brought again.
+// Brings the chunk's arrays to the optimizer. Weights that are on the device for compute are not brought again.
 Updates::Working Updates::bring_chunk(std::size_t chunk) {
   const State::Chunk &home = state_.chunks[chunk];
   const Tier place = optimizer_place(chunk);
@@ -151,7 +151,7 @@ void Updates::store_chunk(std::size_t chunk, const Working &working) {
   for (std::size_t i = 0; i < home.optimizer.size(); ++i) store(working.optimizer[i], home.optimizer[i]);
 }
 
-// The gradients of `parameters` are final for this step.
+// Checks the gradients of `parameters`, which are final for this Program, then keeps, stores or applies them.
 void Updates::complete(const std::vector<std::size_t> &parameters) {
   const BufferId verdict = source_.updates ? check(parameters) : BufferId::none;
   for (std::size_t p : parameters) keep(p);
@@ -167,7 +167,8 @@ void Updates::complete(const std::vector<std::size_t> &parameters) {
   if (!at_once.empty()) update_at_once(at_once, verdict);
 }
 
-// Returns a copy of the status right after the check. Host Updates go by it, however late they run.
+// Emits the check of the gradients' norms. If one of them is applied at once on the host, returns a copy of the status
+// right after the check: such Updates go by the copy, however late they run.
 BufferId Updates::check(const std::vector<std::size_t> &parameters) {
   Instruction check{.kind = Kind::check, .element = DType::f64, .outputs = {{state_.status, 0}}};
   BufferId copy = BufferId::none;
@@ -256,7 +257,8 @@ bool Updates::by_pieces(std::size_t chunk) const {
          elements_of(parameters[0]) > piece_elements(parameters[0]);
 }
 
-// The smallest elements fill one piece of the disk, so a piece is whole pieces of the disk in every array.
+// Returns the number of elements that fill one piece of the disk in the array with the smallest elements. In any other
+// array the same number of elements fills several whole pieces.
 std::uint64_t Updates::piece_elements(std::size_t p) const {
   std::uint64_t smallest = size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
   for (const OptimizerArray &array : state_.optimizer_arrays) smallest = std::min(smallest, array.element_bytes);
@@ -284,8 +286,8 @@ Updates::ByteRange Updates::range_of_array(const Piece &piece, std::size_t which
   return range_of(piece, state_.optimizer_arrays[which].element_bytes, end);
 }
 
-// Brings the piece to the optimizer. The gradient is exactly as large as the parameter; the other arrays move with the
-// padding that ends them at rest.
+// Brings the piece to the optimizer. The gradient has exactly the parameter's elements; the last piece of any other
+// array includes the padding at the array's end.
 Updates::Arrays Updates::bring_piece(const Arrays &whole, const Piece &piece) {
   const Tier place = optimizer_place(chunk_of(piece.parameter));
   const auto bring = [&](Operand at, const ByteRange &run) {
@@ -311,8 +313,8 @@ void Updates::store_piece(const Arrays &near, const Piece &piece, bool weights) 
     store(near.optimizer[i], home.optimizer[i], range_of_array(piece, i));
 }
 
-// The next piece is brought while the optimizer works on one. `whole`: the places of the whole arrays. Weights that
-// were fetched for compute go back at the end.
+// Emits the update of one large parameter. The next piece is brought while the optimizer works on one. `whole`: the
+// places of the whole arrays. Weights that were fetched for compute are stored at the end.
 void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::vector<Operand> &verdict) {
   const std::uint64_t elements = elements_of(p), step = piece_elements(p);
   const std::uint64_t element_bytes = bytes_of_parameter(p) / elements;
@@ -364,7 +366,7 @@ std::vector<Operand> Updates::verdict(std::size_t chunk) const {
   return operands;
 }
 
-// Leaves the chunk's arrays where the optimizer ran; working_ names them.
+// Updates a chunk. Its arrays stay where the optimizer ran (working_) until store_settled().
 void Updates::update_chunk(std::size_t chunk) {
   const std::vector<std::size_t> &parameters = plan_.chunks[chunk].parameters;
   if (by_pieces(chunk)) {
@@ -387,8 +389,8 @@ void Updates::update_chunk(std::size_t chunk) {
   if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
 }
 
-// After deferred Updates a chunk goes home once the arrays of the next chunk are on their way, so that copies and
-// optimizer overlap.
+// Stores updated chunks where they rest. After deferred Updates this happens once the arrays of the next chunk are on
+// the way, so that copies and the optimizer overlap.
 void Updates::store_settled() {
   for (std::size_t chunk : unstored_) store_chunk(chunk, working_[chunk]);
   unstored_.clear();

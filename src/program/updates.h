@@ -11,18 +11,18 @@
 
 namespace protrain::program {
 
-// The present place of each value, and of each chunk's weights, on the device; by storage root.
+// The current place of each value, by storage root, and of each chunk's weights on the device.
 struct Whereabouts {
   std::vector<graph::ValueId> roots;
   std::vector<Operand> of_root;
-  std::vector<BufferId> of_chunk;  // weights that were fetched; none: not there
+  std::vector<BufferId> of_chunk;  // the fetched weights; none: they are not on the device
 
   Operand of(graph::ValueId id) const { return of_root[index(roots[index(id)])]; }
 };
 
-// Updates emits everything that happens to gradients after backward made them: in either order, with the optimizer in
-// either place, by chunk or piece by piece, in this step or deferred to the next. The walk in lower.cpp knows nothing
-// of that and only calls in at each item.
+// Updates emits everything that happens to gradients after backward made them, in overlap or barrier order, with the
+// optimizer on device or host, by chunk or piece by piece, in this step or deferred to the next. The walk in lower.cpp
+// only calls Updates at each item.
 class Updates {
  public:
   Updates(const LoweringInput &source, const plan::Plan &plan, const State &state, Builder &builder,
@@ -33,22 +33,23 @@ class Updates {
   // The items that need a chunk's weights on the device because its optimizer runs there, ascending.
   std::vector<std::size_t> device_uses(std::size_t chunk) const;
 
-  // Binds gradients that backward makes right where they rest; called before the walk.
+  // Lets backward write gradients straight to the place where they rest, where that is on the device. Called before the
+  // walk.
   void bind();
-  // Makes sure that a sum of gradients is there before `node` adds to it.
+  // Brings a sum of gradients to the device before `node` adds to it.
   void before(const graph::Node &node);
   void begin_item(std::size_t item);
   void after_item(std::size_t item);
   void finish();  // barrier order: the Updates that are not deferred
 
-  // Begins the chunk's deferred Updates, which the last step left, and returns the place of its weights after that. An
-  // optimizer on the host runs now. One on the device has its arrays brought now, and runs when compute comes to the
-  // chunk.
+  // To settle a chunk is to run its deferred Updates, which the last step left. begin_settling() returns the place of
+  // the weights after that. If the optimizer runs on the host, it emits the Updates; if on the device, it only brings
+  // the chunk's arrays, and settle() emits the Updates when compute comes to the chunk.
   BufferId begin_settling(std::size_t chunk);
-  void settle(std::size_t chunk);  // the rest of that
+  void settle(std::size_t chunk);  // emits the Updates unless that is done
   void end_settling();
 
-  // True if the chunk's Updates come from the step before.
+  // True if the chunk's Updates run in the next step.
   bool defers(std::size_t chunk) const {
     return plan_.chunks[chunk].deferred && source_.updates && !schedule_.due[chunk].empty();
   }
@@ -58,7 +59,7 @@ class Updates {
   struct Working {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;
-    std::vector<Operand> gradients;  // of the trained parameters, in order; empty: they do not rest
+    std::vector<Operand> gradients;  // of the trained parameters, in order; empty if gradients do not outlive backward
   };
 
   // The items of the sequence at which gradients are handled.
@@ -82,7 +83,7 @@ class Updates {
     Operand gradient, weights;
     std::vector<Operand> optimizer;
   };
-  // A parameter's elements from `begin`: piece_elements() of them or what is left. Every array has the same ones.
+  // A run of a parameter's elements, the same in every array: piece_elements() from `begin` on, or as many as are left.
   struct Piece {
     std::size_t parameter;
     std::uint64_t begin;
@@ -92,15 +93,15 @@ class Updates {
     std::uint64_t begin, bytes;
   };
 
-  // True for a chunk of one parameter that is larger than a piece. The optimizer goes through it piece by piece; arrays
-  // that rest elsewhere are brought and stored for each piece.
+  // True for a chunk of one parameter that is larger than a piece. The optimizer goes through it piece by piece; each
+  // piece of arrays that rest in another tier is brought and stored.
   bool by_pieces(std::size_t chunk) const;
   std::uint64_t elements_of(std::size_t parameter) const;
   std::uint64_t piece_elements(std::size_t parameter) const;
   ByteRange range_of(const Piece &piece, std::uint64_t element_bytes,
-                     std::uint64_t end) const;  // `end`: of the array, bytes
+                     std::uint64_t end) const;  // `end`: bytes of the array
   ByteRange range_of_weights(const Piece &piece) const;
-  ByteRange range_of_array(const Piece &piece, std::size_t which) const;  // of the optimizer's
+  ByteRange range_of_array(const Piece &piece, std::size_t which) const;  // `which`: of the optimizer's arrays
   Arrays at_rest(std::size_t parameter) const;
   Arrays bring_piece(const Arrays &whole, const Piece &piece);
   void store_piece(const Arrays &near, const Piece &piece, bool weights);
@@ -108,15 +109,15 @@ class Updates {
 
   Working bring_chunk(std::size_t chunk);
   void store_chunk(std::size_t chunk, const Working &working);
-  // Parameters that one update changes, with their arrays where the optimizer runs.
+  // The parameters that one update changes, and the places of their arrays in the tier where the optimizer runs.
   struct UpdateGroup {
     std::vector<Target> targets;
     std::vector<Arrays> arrays;
   };
-  // One group for each update: the optimizer in one place, gradients of one type.
+  // One group for each update, by the optimizer's place and the type of gradients.
   using UpdateGroups = std::map<std::pair<Tier, DType>, UpdateGroup>;
 
-  // The parameters' gradients are complete after the same item.
+  // Handles the gradients of `parameters`, which are complete after the same item.
   void complete(const std::vector<std::size_t> &parameters);
   BufferId check(const std::vector<std::size_t> &parameters);
   void update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict);
@@ -139,8 +140,8 @@ class Updates {
   Schedule schedule_;
   std::vector<std::size_t> left_;      // per chunk: gradients to come
   std::vector<Working> working_;       // per chunk
-  std::vector<bool> unsettled_;        // per chunk: the last step left Updates
-  std::vector<std::size_t> unstored_;  // settled chunks that are not home yet: one at most
+  std::vector<bool> unsettled_;        // per chunk: its deferred Updates are still to run
+  std::vector<std::size_t> unstored_;  // updated chunks that are not stored yet where they rest: one at most
 };
 
 }  // namespace protrain::program

@@ -1,5 +1,5 @@
-// Vector clocks: what is certainly over when an instruction starts, through queue order and waits; one clock an
-// instruction.
+// Vector clocks, one for each instruction: which other instructions are certainly over when it starts, because of queue
+// order and waits.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@ class VectorClocks {
  public:
   explicit VectorClocks(std::size_t instructions) : clocks_(instructions) {}
 
-  // Instruction `i` comes after the one before it on its queue.
+  // Notes that instruction `i` comes after the one before it on its queue.
   void begin(std::size_t i, Queue queue) {
     if (const std::size_t last = last_[queue]; last > 0) join(i, last - 1, queue);
   }
-  // Instruction `i` also comes after `earlier` and all that `earlier` came after.
+  // Notes that `i` also comes after instruction `earlier` of `queue`, and after all that `earlier` came after.
   void join(std::size_t i, std::size_t earlier, Queue queue) {
     for (const Queue q : kQueues) clocks_[i][q] = std::max(clocks_[i][q], clocks_[earlier][q]);
     std::size_t &own = clocks_[i][queue];

@@ -1,6 +1,7 @@
 // Verifier: proves that a Program is safe to run. It walks the Program once and keeps for each byte of each arena the
-// buffer that owns it, and for each buffer who wrote, who reads and whether it was released. An instruction that takes
-// bytes over must come after all of them, through queue order and waits, never through list order alone.
+// buffer that owns it, and for each buffer its writers, its readers and whether it was released. An instruction that
+// reuses bytes must come after all writers and readers of their last buffer, because of queue order and waits. The
+// order of the list alone is not enough.
 #include <algorithm>
 #include <map>
 
@@ -17,7 +18,7 @@ struct Usage {
   VectorClock writers{}, readers{};  // per queue: the last one, plus one
 };
 
-// Verifier shares only VectorClocks with the code that lays Programs out, so a mistake there cannot hide itself here. A
+// Verifier shares only VectorClocks with the code that lays Programs out, so it does not repeat that code's mistakes. A
 // failure is a bug of the library, never of its user.
 class Verifier {
  public:
@@ -75,8 +76,8 @@ class Verifier {
             buffer.offset, buffer.bytes, kTierNames[tier]);
   }
 
-  // Compute reads and writes the device; an optimizer on the host reads and writes the host. A move must fit on both
-  // sides.
+  // Compute may only read and write the device, an optimizer on the host only the host. The bytes of a move must lie
+  // inside both of its buffers.
   void check_places(std::size_t now) const {
     const Instruction &instruction = program_.instructions[now];
     const bool moving = moves(instruction.kind);

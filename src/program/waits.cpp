@@ -1,6 +1,6 @@
 // The waits of a Program. A reader comes after the writer; a writer comes after all users of the same bytes; a release
-// comes after the buffer's last user. Within a queue its order already says so. Between queues a wait does, unless
-// others imply it.
+// comes after the buffer's last user. Within a queue, the queue's order ensures this. Between queues a wait ensures it,
+// unless other waits imply it.
 #include <algorithm>
 #include <functional>
 
@@ -11,7 +11,8 @@ namespace protrain::program {
 
 namespace {
 
-// The last instruction of each queue that did something, plus one. Earlier ones on the same queue are over with it.
+// Per queue: the last instruction that did one thing, such as reading a buffer, plus one; 0: none did. When that one is
+// over, all earlier instructions of the queue are over too.
 using Last = VectorClock;
 
 void note(Last &last, Queue queue, std::size_t instruction) {
@@ -19,7 +20,7 @@ void note(Last &last, Queue queue, std::size_t instruction) {
   one = std::max(one, instruction + 1);
 }
 
-// Releases knows which instruction last gave back each byte of a tier's arena.
+// Releases knows which instruction last released each byte of a tier's arena.
 class Releases {
  public:
   template <typename Do>
@@ -89,7 +90,7 @@ class Orderer {
     released_[buffer.tier].each(buffer, [&](std::size_t i) { note(wanted_, program_.instructions[i].queue, i); });
   }
 
-  // The latest come first: waits that they imply are not needed.
+  // Goes through the wanted instructions from the latest to the earliest: waits that later ones imply are left out.
   void add_waits(std::size_t i) {
     Instruction &instruction = program_.instructions[i];
     clocks_.begin(i, instruction.queue);
@@ -123,7 +124,7 @@ class Orderer {
   std::vector<Last> written_, read_;  // per buffer
   std::vector<bool> begun_;           // per buffer: written once
   PerTier<Releases> released_;
-  Last wanted_{};  // what the current instruction must come after
+  Last wanted_{};  // instructions that the current one must come after
 };
 
 }  // namespace

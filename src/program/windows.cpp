@@ -8,7 +8,7 @@ namespace protrain::program {
 
 namespace {
 
-constexpr std::size_t kAhead = 2;  // fetches under way beside the chunk in use: more would only hold memory
+constexpr std::size_t kAhead = 2;  // chunks that are fetched ahead of the one in use: more would only hold memory
 
 class Buffers {
  public:
@@ -36,7 +36,7 @@ class Buffers {
     while (resident_.size() >= std::max<std::size_t>(count_, 1)) {
       const std::size_t victim = farthest(item);
       if (victim == kNever)
-        break;  // `item` itself needs every chunk that is there, so there is one more than there should be
+        break;  // `item` itself needs every chunk on the device, so there is one chunk more than there are buffers
       room_since = std::max(room_since, windows_[open_[victim]].last_use + 1);
       open_[victim] = kNever;
       std::erase(resident_, victim);
@@ -53,8 +53,9 @@ class Buffers {
     return next_[chunk] < uses_[chunk].size() ? uses_[chunk][next_[chunk]] : kNever;
   }
 
-  // The chunk that is used again last (Belady's rule: the uses to come are known), except those that `item` needs. Ties
-  // of chunks that are never used again go to the one left alone first, so that its room is free early.
+  // Returns the chunk whose next use is farthest away (Belady's rule: the uses to come are known) and that `item` does
+  // not need; kNever: there is none. Of chunks that are never used again, the one whose last use came first is taken,
+  // because its buffer is free earliest.
   std::size_t farthest(std::size_t item) const {
     std::size_t found = kNever;
     for (std::size_t chunk : resident_) {

@@ -1,4 +1,4 @@
-// Windows: when each chunk that does not rest on the device is there.
+// Windows: from when to when each chunk that does not rest on the device has its weights there.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ struct Window {
   std::size_t first_use = 0, last_use = 0;  // items
 };
 
-// `uses`: per chunk the items that read it, ascending; empty for chunks that rest on the device. At most `buffers`
-// chunks are there at once, or as many as one item reads. The chunk that is used again last makes room; backward never
-// needs it next. A fetch is issued as soon as there is room, up to two ahead. The windows are ordered by fetch.
+// Returns the windows, ordered by fetch. `uses`: per chunk the items that read it, ascending; empty for chunks that
+// rest on the device. At most `buffers` chunks have windows at the same time, or as many as one item reads. The chunk
+// whose next use is farthest away makes room. A fetch is issued as soon as there is room, at most two chunks ahead.
 std::vector<Window> windows(const std::vector<std::vector<std::size_t>> &uses, std::size_t buffers);
 
 }  // namespace protrain::program

@@ -14,14 +14,14 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-constexpr std::uint64_t kRunsToRetry = 64;  // after the device refused to record: the reason may be gone by then
+constexpr std::uint64_t kRunsToRetry = 64;  // from a device's refusal to record until it is asked again
 constexpr int kPoison = 0xFF;               // a NaN in every float type, -1 in integers
 
 std::int64_t nanoseconds_since(Time::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Time::now() - start).count();
 }
 
-// One instruction in eight sleeps up to a third of a millisecond, and each run picks others (splitmix64).
+// One instruction in eight sleeps up to a third of a millisecond; each run picks other instructions (splitmix64).
 void sleep_now_and_then(std::uint64_t run, std::size_t instruction) {
   std::uint64_t z = run * 0x9E3779B97F4A7C15ull + instruction * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -165,8 +165,8 @@ void Executor::append() {
   for (std::size_t i = 0; i < issues_.size(); ++i) perform(i, false);
 }
 
-// Finishes the work of the step before when this one ended early. The Program's order suits a single queue, so one
-// thread can do it.
+// Finishes the work of the step before, when this step ended early. A single queue could run the Program's instructions
+// in their order, so one thread can do this.
 void Executor::finish_earlier() {
   for (std::size_t i = 0; i < issues_.size(); ++i) {
     if (!issues_[i].earlier || issues_[i].over) continue;
@@ -195,8 +195,8 @@ void Executor::issue() {
   }
 }
 
-// Events tell only when work of an asynchronous device ended. Its start is taken to be the moment when nothing was left
-// to wait for.
+// Events tell only when an instruction of an asynchronous device ended. Its start is assumed to be the moment when all
+// that it had to wait for was over.
 void Executor::note_spans() {
   std::vector<program::Span> &spans = report_.timed.spans;
   PerQueue<std::int64_t> free{};
@@ -212,13 +212,13 @@ void Executor::note_spans() {
   }
 }
 
-// Adds to the error what the run had done, and the instruction to its text. If memory is short, the text stays as it
-// is.
+// Adds to the error's facts what the run had done, and to the error's text the instruction. If memory is short, the
+// text stays as it is.
 void Executor::state_facts(Error &error, std::size_t instruction) const {
   if (error.code == Code::cancelled) return;
   Facts &facts = error.facts;
-  // An asynchronous device found values that it cannot take. It went on and spoilt the step, but no Update did
-  // anything.
+  // An asynchronous device found input values that it cannot use. The step went on with useless results, but no Update
+  // changed anything.
   if (error.code == Code::arg && device_.info().asynchronous) {
     facts.sums_touched = program_.weight != program::BufferId::none;
     return;
@@ -226,8 +226,8 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   const program::Instruction &failed = program_.instructions[instruction];
   const bool updates = program_.norm != program::BufferId::none;
   facts.sums_touched = run_.committed && !updates;
-  // Updates that had begun on other queues ran to their end or did not begin. A failing disk tells nothing about data
-  // on its way, and an instruction of the step before does not tell how far that step came.
+  // Each Update on another queue ran to its end or did not begin, so the state is half applied but not broken. It is
+  // broken if the disk failed, because data may be lost on the way, or if an instruction of the step before failed.
   facts.state_touched = run_.committed && updates;
   facts.state_broken |= failed.earlier || (facts.state_touched && failed.queue == Queue::disk);
   if (facts.device_gone) return;
@@ -237,7 +237,7 @@ void Executor::state_facts(Error &error, std::size_t instruction) const {
   }
 }
 
-// This step ended early, but the step before must not.
+// Finishes the work of the step before, because only this step may end early. An error there becomes the outcome.
 void Executor::settle(QueueWorkers::Outcome &outcome) {
   if (issues_[outcome.instruction].earlier && !run_.stopped) return;
   try {
@@ -304,7 +304,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   if (recordings_.from_run == 0) recordings_.from_run = report_.runs + 1;
 }
 
-// Makes the recording that the run is to replay, if one is possible and missing. Without a recording the run is issued.
+// Makes the recording for this run to replay, if one is possible and missing. Without a recording the run is issued.
 void Executor::record() {
   if (!recordings_.possible || recordings_.of[run_.timed] || recordings_.from_run == 0 ||
       report_.runs < recordings_.from_run)

@@ -1,9 +1,9 @@
-// Executor: runs one Program. Everything it needs is resolved by bind(), so a run is one loop over a list of
+// Executor: runs one Program. bind() looks up all kernels and addresses, so a run is one loop over a list of
 // instructions. The loop hands instructions of queues with a worker to that worker and runs the others itself. On an
 // asynchronous device the loop appends instructions to the device's queues and does not wait; events there keep the
-// order. Timing such a device costs an event per instruction, so only timed runs pay for it. If the device alone has a
-// part in the step, every run repeats the first one: the device records it, if it can, once with times and once
-// without, and later runs are one call that replays it.
+// order. Timing such a device costs an event per instruction, so only timed runs pay for it. If no queue has a worker,
+// every run repeats the first one: the device records the step, if it can, once with times and once without, and later
+// runs are one call that replays a recording.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ struct Report {
     double seconds = 0;
     std::vector<program::Span> spans;  // per instruction of the Program; 0 to 0: it did not run
   } timed;
-  program::Beside beside{};  // the queues that have a worker
-  bool replayed = false;     // from the device's recording
+  program::Beside beside{};  // the queues that do not run in compute's place
+  bool replayed = false;     // the run was a replay of the device's recording
   std::string not_recorded;  // the device's reason for its last refusal to record the step; "": none
 };
 
@@ -52,13 +52,14 @@ class Executor final : public Job {
   // Resolves kernels and addresses of every instruction.
   void bind(Kernels &kernels, const backend::Optimizer &optimizer, const FaultInjection &faults = {});
 
-  // Launches each kernel of the device's queues that is not yet in `warm` once, on any content of memory, so that the
-  // device has done all that it does at a first launch. The status word must not be 0, so that updates change nothing.
+  // Launches each kernel of the device's queues once, unless it is in `warm`, and adds it to `warm`. After that the
+  // device has done all that it does at first launches. The content of memory is arbitrary. The status word must not be
+  // 0, so that updates change nothing.
   void warm_up(std::set<const backend::Kernel *> &warm);
 
   // Errors name the instruction, and their facts tell what the run had done. A cancel stops the run only before the
-  // Program's point of commitment; a replay sees none once it has begun. `timed`: the report gets the spans of this
-  // run. A device whose times cost nothing always reports them.
+  // instruction Program::commit, and a replay only before it begins. `timed`: the report gets the spans of this run.
+  // Runs on a device that is not asynchronous are always timed.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
 
   const Report &report() const { return report_; }
@@ -72,12 +73,12 @@ class Executor final : public Job {
     void *scratch = nullptr;
     std::uint64_t bytes = 0, disk_offset = 0;
     Tier from = Tier::device, to = Tier::device;
-    bool commits = false;             // once it has begun, the step leaves traces
+    bool commits = false;             // once this instruction has begun, the step may have changed state
     bool earlier = false;             // belongs to the step before
     bool over = false;                // in this run; only noted for `earlier`
     bool awaited = false;             // others wait for its event
-    std::vector<Wait> waits;          // for instructions that threads run
-    std::vector<std::size_t> events;  // for instructions that the device's queues run: instructions to wait for
+    std::vector<Wait> waits;          // waits for instructions that threads run
+    std::vector<std::size_t> events;  // waits for instructions that the device's queues run
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
   };
 
@@ -101,7 +102,7 @@ class Executor final : public Job {
   const std::vector<std::size_t> &list(Queue queue) const override { return lists_[queue]; }
   const std::vector<Wait> &waits(std::size_t instruction) const override { return issues_[instruction].waits; }
   void execute(std::size_t instruction) override;
-  // True if the device runs the queue by itself, some time after the issuing thread appended to it.
+  // True if the device runs the queue's instructions itself, some time after the issuing thread appended them.
   bool runs_ahead(Queue queue) const { return device_.info().asynchronous && !workers_.has(queue); }
 
   Issue resolve(const program::Instruction &instruction, Kernels &kernels, const backend::Optimizer &optimizer,

@@ -1,6 +1,6 @@
-// QueueWorkers: one worker thread for each queue that runs beside the issuing thread, and the state that they share.
-// Workers sleep between runs. A run is a list of instructions per queue. They start in the order of their list, each
-// once it was issued and its waits are over.
+// QueueWorkers: one worker thread for each queue that the issuing thread does not run itself, and the state that they
+// share. Workers sleep between runs. A run is a list of instructions for each queue. A worker starts them in the order
+// of the list, each once it was issued and its waits are over.
 #pragma once
 
 #include <array>
@@ -39,9 +39,9 @@ class QueueWorkers {
   bool has(Queue queue) const { return own_worker_[queue]; }
 
   void begin(Job &job);
-  void issue(std::size_t instruction);              // workers may run it, and all before it
+  void issue(std::size_t instruction);              // workers may run this instruction and all before it
   bool wait(const std::vector<Wait> &waits);        // false: the run has failed, and nothing more is to be done
-  void over(std::size_t instruction, Queue queue);  // an instruction of the issuing thread
+  void over(std::size_t instruction, Queue queue);  // the issuing thread has run this instruction itself
   void fail(std::size_t instruction, std::exception_ptr error);
   // Waits for all workers. Returns the first failure, if any, and its instruction.
   struct Outcome {
@@ -62,7 +62,7 @@ class QueueWorkers {
   std::condition_variable changed_;
   Job *job_ = nullptr;
   std::uint64_t run_ = 0;         // counts runs, so that a worker takes part in each once
-  std::size_t issued_ = 0;        // instructions below may start
+  std::size_t issued_ = 0;        // instructions with lower numbers may start
   PerQueue<std::size_t> over_{};  // per queue: its last instruction that is over, plus one
   std::size_t working_ = 0;       // workers that still work on the run
   bool closed_ = false, failed_ = false;

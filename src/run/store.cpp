@@ -100,8 +100,8 @@ std::byte *Store::place(std::size_t which) {
   return staging(held_.size() * room_.piece_bytes) + which * room_.piece_bytes;
 }
 
-// Brings the piece to staging memory in place of the older of the two. `overwritten`: its content is not needed, so it
-// is not read.
+// Returns the index in held_ of the piece. Unless a sweep keeps it already, the piece takes the place of the older of
+// the two. `overwritten`: the caller overwrites all of it, so it is not read from the disk.
 std::size_t Store::hold(const Piece &piece, bool overwritten) {
   for (std::size_t which = 0; which < held_.size(); ++which)
     if (sweeping_ && held_[which].piece == piece) return latest_ = which;
@@ -112,7 +112,7 @@ std::size_t Store::hold(const Piece &piece, bool overwritten) {
   return latest_;
 }
 
-// Gives the held piece up, after writing it if it changed.
+// Gives up the held piece. If it changed, writes it to the disk first.
 void Store::write_back(std::size_t which) {
   const auto [piece, changed] = std::exchange(held_[which], Held{});
   if (!changed) return;

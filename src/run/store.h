@@ -19,7 +19,7 @@ class Store {
 
   struct Room {
     Bytes bytes{};        // of each tier, allocated at once
-    Bytes state_bytes{};  // part of them that holds from step to step
+    Bytes state_bytes{};  // the part of `bytes` that outlives a step
     // On disk every array is a row of pieces of this size, a multiple of kDiskAlignment; the last may be shorter. Each
     // piece has a checksum and is read and written whole.
     std::uint64_t piece_bytes = 16 << 20;
@@ -40,13 +40,13 @@ class Store {
 
   // Announces an array on disk, or whole pieces of one, before the first write, so that the write takes no memory.
   void declare_disk(std::uint64_t offset, std::uint64_t bytes);
-  // Copy between a declared place on disk and memory, on the calling thread, one at a time.
+  // Both copy between a declared place on disk and memory, on the calling thread. Only one call may run at a time.
   void read_disk(std::uint64_t offset, std::byte *to, std::uint64_t bytes);
   void write_disk(std::uint64_t offset, const std::byte *from, std::uint64_t bytes);
   void clear_disk(std::uint64_t offset, std::uint64_t bytes);  // fills with zeros; outside of steps
 
-  // Memory for bytes between the disk and the caller, outside of steps. Its content lasts until the next call. It is
-  // memory that only steps use; more is allocated only if that is too small.
+  // Returns memory for data on its way between disk and caller, outside of steps. The content lasts until the next
+  // call. The memory is a part of an arena that only steps use; more is allocated only if no such part is large enough.
   std::byte *staging(std::uint64_t bytes);
 
   // Copies `bytes` from `offset` of a buffer that holds from step to step, in any tier, to the caller's memory or back.
@@ -54,9 +54,9 @@ class Store {
   void read(const program::Buffer &buffer, std::uint64_t offset, void *out, std::uint64_t bytes);
   void write(const program::Buffer &buffer, std::uint64_t offset, const void *from, std::uint64_t bytes);
 
-  // Sweep: for reading or writing everything part by part. While a sweep lives, staging memory keeps one piece of each
-  // of two arrays on disk (weights in two planes are such). A piece is then moved once, however many of its parts are
-  // asked for in a row. Nothing else may use staging memory meanwhile.
+  // Sweep: for reading or writing everything part by part. While a sweep lives, staging memory keeps the two pieces on
+  // disk that were used last (such as one of each plane of the weights). So a piece is moved once, however many of its
+  // parts are asked for in a row. Nothing else may use staging memory meanwhile.
   class Sweep {
    public:
     explicit Sweep(Store &store) : store_(store), outermost_(!store.sweeping_) {
@@ -68,7 +68,7 @@ class Store {
     ~Sweep() {
       if (outermost_) store_.sweeping_ = false;
     }
-    // Puts the last written pieces on disk; without it they are lost.
+    // Writes the kept pieces that changed to the disk; without this call the changes are lost.
     void finish() {
       if (outermost_) store_.write_back_all();
     }

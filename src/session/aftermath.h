@@ -1,5 +1,5 @@
-// Aftermath: the state of a session after a failed call. Lower rooms state facts (base/error.h); only this
-// file decides what they mean.
+// Aftermath: the state of a session after a failed call. Lower rooms state facts (base/error.h); only this file decides
+// what these facts mean for the session.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ inline Aftermath aftermath_of(const Facts &facts) {
   return facts.state_touched || facts.sums_touched ? Aftermath::half_applied : Aftermath::unchanged;
 }
 
-// The aftermath of the exception being handled. A lack of memory alone leaves everything unchanged. Nobody knows what
-// other foreign exceptions leave.
+// The aftermath of the exception being handled. std::bad_alloc leaves everything unchanged. After any other foreign
+// exception the state is unknown, so the session is lost.
 inline Aftermath aftermath_of_exception() noexcept {
   try {
     throw;

@@ -32,8 +32,8 @@ state::Description describe(const draft::Draft &draft) {
   return description;
 }
 
-// Only float16 has a loss scale. Training may go on in another precision; float16 starts with the
-// first scale if there is none.
+// Returns the checkpoint's loss scale, or the first one if there is none. Only training in float16 saves a loss scale,
+// and it may go on in another precision.
 LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   if (!checkpoint.description().counters.contains(kLossScale)) return {};
   const LossScale scale(counter(checkpoint, kLossScale), counter(checkpoint, kApplied));

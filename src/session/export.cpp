@@ -15,7 +15,7 @@ void transpose(std::span<const std::byte> from, const Shape &shape, std::byte *t
       std::memcpy(to + (j * rows + i) * kSize, &from[(i * columns + j) * kSize], kSize);
 }
 
-// False if the initializer is neither a parameter nor tied to one.
+// Writes an initializer's values to `out`. Returns false if it is neither a parameter nor tied to one.
 bool export_initializer(const draft::Draft &draft, Parameters &parameters, const std::string &name, std::byte *out) {
   const auto tie = draft.ties.find(name);
   const bool tied = tie != draft.ties.end();

@@ -1,4 +1,4 @@
-// Export: the file that the session was created from, with the present parameters.
+// Export: writes the file that the session was created from, with the current parameters.
 #pragma once
 
 #include <string>

@@ -8,9 +8,9 @@ namespace protrain::session {
 
 namespace {
 
-// Only consumers of a disk read wait for it, so the disk queue has its own worker. If device and host share
-// their cores, everything else runs on the team, in the Program's order. Tests ask for a worker per queue, as a
-// device of its own would have.
+// Returns the queues that have a worker. The disk queue has one, so that only the users of a disk read wait for it. If
+// device and host share their cores, all other queues run on the team, in the Program's order. Tests can ask for a
+// worker per queue all the same.
 PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
   PerQueue<bool> own{};
   // An asynchronous device runs its own queues, but not the host's.
@@ -49,7 +49,8 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
   parameters_->fill(device().threads, device().shares_memory);
 }
 
-// A chunk's arrays can be on the disk even if no Program moves them. All other regions come from the Programs.
+// A chunk's arrays can be on the disk even if no Program moves them. All other regions on the disk are operands of
+// Programs.
 void Machine::declare_disk() {
   const auto declare = [&](const program::Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
     if (buffer.tier == Tier::disk) store_->declare_disk(buffer.offset + offset, bytes);

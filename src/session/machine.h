@@ -1,5 +1,5 @@
-// Machine: a draft made real: the device, its kernels, the memory of all tiers with the state in it, the workers, and
-// an executor for each Program.
+// Machine: all that it takes to run a draft: the device, its kernels, the memory of all tiers with the state in it, the
+// workers, and an executor for each Program.
 #pragma once
 
 #include <atomic>
@@ -33,11 +33,11 @@ class Machine {
   MemoryOutsideArena memory() const;
 
   void write_input(program::BufferId buffer, const void *data, std::uint64_t bytes);
-  // Reads a result of the Program, which lies behind the state's buffers.
+  // Reads a result of the Program from the Program's buffer `id`.
   void read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes);
   program::StatusWord status();
   void set_status(program::StatusWord status);
-  // Deferred order: sets whether the last step left its Updates to the Program that runs next.
+  // For plans that defer Updates: sets whether the last step left Updates to the Program that runs next.
   void set_held(bool held);
 
   Parameters &parameters() { return *parameters_; }

@@ -116,8 +116,8 @@ void Parameters::fill(int threads, bool reachable) {
   if (!in_place.empty()) fill_in_place(in_place, threads);
 }
 
-// The chunks are shared out among threads, because the first touch of new memory takes longer than copying a
-// file out of the page cache.
+// Divides the chunks among threads, because the first touch of new memory takes longer than copying a file out of the
+// page cache.
 void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threads) {
   const auto most = static_cast<int>(std::min<std::size_t>(chunks.size(), std::numeric_limits<int>::max()));
   Team readers(std::clamp(threads, 1, most), "protrain-read");
@@ -133,7 +133,8 @@ void Parameters::fill_in_place(const std::vector<std::size_t> &chunks, int threa
   });
 }
 
-// The disk's regions must be written before they are read, so zeros are written too.
+// Fills a chunk that the host cannot write to directly. Regions on the disk must be written before they are read, so
+// zeros are written too.
 void Parameters::fill_through_memory(std::size_t c) {
   const program::State::Chunk &chunk = state().chunks[c];
   const program::Buffer &weights = buffer(chunk.weights), *low = low_plane(c);
@@ -171,7 +172,7 @@ void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
   }
 }
 
-// The file holds float32.
+// Reads a parameter's masters from the file, which holds float32, and splits them into planes.
 void Parameters::read_masters(std::size_t p, const Planes &to) const {
   const program::State::Parameter &parameter = state().parameters[p];
   const std::string &name = draft_.in_file(value(p).name);
@@ -198,7 +199,8 @@ void Parameters::write_at(const program::Operand &at, std::uint64_t offset, std:
   store_.write(buffer(at.buffer), at.offset + offset, in.data(), in.size());
 }
 
-// Calls act(buffer, first, count) for part after part of a split parameter; `bytes` counts its float32.
+// Calls act(buffer, first, count) for each part of `bytes` bytes of a split parameter's float32 masters: for `count`
+// elements, the first being number `first`.
 template <typename Act>
 void Parameters::each_part(std::size_t p, std::uint64_t bytes, Act &&act) {
   const std::size_t elements = bytes / sizeof(float);
@@ -233,8 +235,8 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
   });
 }
 
-// A gradient on the disk is an array of its own. A narrow one is read into the upper half of
-// `out` and widened from there.
+// A gradient on the disk is an array of its own. A narrow gradient is read into the second half of `out` and widened
+// from there.
 void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;

@@ -22,8 +22,8 @@ class Parameters {
   std::size_t elements() const;  // of all parameters
   std::optional<std::size_t> find(const std::string &name) const;
 
-  // Fills weights from the file and optimizer state with zeros, on up to `threads` threads. `reachable` means that the
-  // host can write to the device's memory.
+  // Fills weights from the file, and arrays on the disk with zeros, on up to `threads` threads. `reachable` means that
+  // the host can write to the device's memory.
   void fill(int threads, bool reachable);
 
   // Array 0 is the weights; 1 and up are the optimizer's moments. Each call transfers whole
@@ -49,7 +49,7 @@ class Parameters {
   bool is_split(std::size_t parameter) const {
     return value(parameter).type.dtype == DType::bf16 || value(parameter).type.dtype == DType::f16;
   }
-  // The number of optimizer arrays that are not moments: the low plane.
+  // The number of optimizer arrays before the moments: 1 if there is a low plane, else 0.
   std::size_t planes_below() const;
   const program::Buffer *low_plane(std::size_t chunk) const;
 

@@ -50,7 +50,7 @@ Json memory_json(const MemoryOutsideArena &memory) {
           {"unpinned_bytes", memory.unpinned}};
 }
 
-// The first names, for a line that people read.
+// Returns the first kMostNamed names, for a line that people read.
 std::vector<std::string> some_of(const std::vector<std::string> &names) {
   constexpr std::size_t kMostNamed = 20;
   return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kMostNamed, names.size()))};

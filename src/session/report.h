@@ -11,7 +11,7 @@
 
 namespace protrain::session {
 
-// Memory that the plan's bytes do not cover, on a device with its own memory; otherwise all 0.
+// Figures that the plan's bytes do not tell, for a device with its own memory; otherwise all 0.
 struct MemoryOutsideArena {
   std::uint64_t device_free_before = 0, device_free = 0;  // when the device was opened, and now
   std::uint64_t pinned = 0, unpinned = 0;                 // of the host's memory

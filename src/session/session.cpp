@@ -1,5 +1,5 @@
-// Step: pick the Program that fits the inputs, run it, read a few numbers, and decide what a number
-// that is not finite means.
+// Session's calls. step() picks the Program that fits the inputs, runs it, reads a few numbers, and decides what a
+// number that is not finite means.
 #include "session/session.h"
 
 #include <bit>
@@ -20,9 +20,9 @@ constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
 constexpr const char *kHalfApplied = "; some parameters took the step and others did not";
 constexpr const char *kAnew = "; the step begins anew with its first batch";
 
-// True for the runs of a Program (from 1 on) in which a GPU reports when each instruction finished. This
-// costs a percent or two of the step. The first run is cold and the second is the first replay; a few later
-// ones are enough for a report.
+// True for the runs of a Program (counted from 1) in which a GPU reports when each instruction finished. This costs a
+// percent or two of the step. The first run is cold and the second is the first replay; a few later runs are enough for
+// a report.
 bool is_timed(std::uint64_t run) { return std::has_single_bit(run) || run % 64 == 0; }
 
 StepAccount::Terms terms_of(const draft::Draft &draft) {
@@ -215,7 +215,7 @@ void Session::log_step(const StepResult &result, std::uint64_t scale) const {
   }
 }
 
-// Warns once per session: training goes on, but slower.
+// Warns once per session that a step could not be recorded. Training goes on, but slower.
 void Session::warn_of_recording(const run::Report &report) {
   if (!log_ || report.not_recorded.empty() || std::exchange(warned_, true)) return;
   try {

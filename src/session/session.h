@@ -1,6 +1,6 @@
-// Session: trains by a draft. Creating one makes real what the draft decided; a step is a loop over it. This class
-// checks calls, keeps the order of micro-batches and steps, and alone decides whether an error has lost the session.
-// Machine owns the memory, StepAccount the counting.
+// Session: trains a model as its draft decided. The constructor compiles kernels and fills memory; a step runs one of
+// the draft's Programs. This class checks calls, keeps the order of micro-batches and steps, and alone notes whether an
+// error has lost the session. Machine owns the memory, StepAccount the counters.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace protrain::session {
 
 class Session {
  public:
-  // `progress` hears how far the measuring of the machine is.
+  // `progress` gets lines about how far the measuring of the machine is.
   static std::unique_ptr<Session> create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress = nullptr);
   Session(const draft::Settings &settings, const onnx_import::ModelSource &source, draft::Log log,
@@ -45,7 +45,7 @@ class Session {
   std::uint64_t step_count() const { return account_.counters().steps; }
   double grad_norm() const { return account_.grad_norm(); }  // of the last complete step; Code::state before the first
 
-  std::size_t input_count() const { return inputs_.count(); }  // those that set_input takes, in the file's order
+  std::size_t input_count() const { return inputs_.count(); }  // inputs that set_input takes, in the file's order
   const std::string &input_name(std::size_t i) const { return inputs_.name(i); }
   DType input_dtype(std::size_t i) const { return inputs_.value(i).type.dtype; }
   const Shape &input_shape(std::size_t i) const { return inputs_.value(i).type.shape; }

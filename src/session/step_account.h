@@ -1,7 +1,7 @@
-// StepAccount: counts a session's steps. A step may have several micro-batches: their losses are averaged by
-// weight, a number that is not finite in one of them holds for the whole step, and after an error the step begins
-// anew. The numbers that the next micro-batch gets depend on this account alone, and so do its bits. It holds plain
-// numbers: no device, no names.
+// StepAccount: counts a session's steps. A step may have several micro-batches: their losses are averaged by weight, a
+// number that is not finite in one of them counts for the whole step, and after an error the step begins anew. The
+// scalars that the next micro-batch gets depend on this account and the optimizer's settings alone. An account holds
+// plain numbers: no device, no names.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct StepResult {
 struct BatchNumbers {
   program::StatusWord status;
   float loss = 0;
-  double weight = 1;          // number of targets that the loss averages over
+  double weight = 1;          // the number of targets that `loss` is the mean of
   double norm = 0;            // only in the step's last micro-batch
   std::uint64_t samples = 1;  // in this micro-batch
 };
@@ -54,10 +54,10 @@ class StepAccount {
   program::StatusWord status() const { return spoilt_; }
   backend::StepScalars scalars(const backend::Optimizer &optimizer, double learning_rate) const;
 
-  // The micro-batch starts and overwrites the gradients of the last step.
+  // Notes that the next micro-batch starts. It overwrites the gradients of the last step.
   void begin_batch() { gradients_hold_ = false; }
-  // Accounts for a finished micro-batch. Returns nothing if a number is not finite and the step is not to be skipped.
-  // Then the step begins anew, and no parameter has changed (except in the overlap order).
+  // Accounts for a finished micro-batch. Returns nothing if a number is not finite, unless the loss scale shrinks or
+  // such steps are skipped. Then the step begins anew, and no parameter has changed (except in the overlap order).
   std::optional<StepResult> add(const BatchNumbers &numbers, double seconds);
   // Starts the step again at its first micro-batch, because its sums are useless.
   void begin_anew();
@@ -88,7 +88,7 @@ class StepAccount {
   double seconds_ = 0;
   std::optional<double> norm_;   // of the last complete step
   bool gradients_hold_ = false;  // the gradients of the last complete step still exist
-  double last_weight_ = 1;       // the factor by which they are too large
+  double last_weight_ = 1;       // the factor by which these gradients are too large
 };
 
 }  // namespace protrain::session

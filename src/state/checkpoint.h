@@ -52,10 +52,10 @@ std::string save(const std::string &parent_dir, const Description &description, 
 // when they are replaced later.
 class Checkpoint {
  public:
-  // `path` is a checkpoint's folder, or the directory it was saved into; then the largest step that has a
-  // manifest is opened. Code::format if there is none or it is malformed, corrupt if something was damaged or is
-  // missing, version if a later library wrote it, path for links. A damaged checkpoint is never passed over: the
-  // error names the one before it.
+  // `path` is a checkpoint's folder, or the directory that save() was given. From a directory, the checkpoint of the
+  // largest step that has a manifest is opened. Code::format if there is none or it is malformed, corrupt if something
+  // was damaged or is missing, version if a later library wrote it, path for links. A damaged checkpoint is never
+  // passed over: the error names the checkpoint before it.
   static Checkpoint open(const std::string &path);
   Checkpoint(Checkpoint &&) noexcept;
   ~Checkpoint();
@@ -63,10 +63,10 @@ class Checkpoint {
   const std::string &path() const;
   const Description &description() const;  // parameters in the order of the file
 
-  // Gives all tensors to `write`. They must match `wanted` in optimizer, names, shapes and arrays; counters are
-  // ignored. Code::mismatch lists the first five differences. Code::corrupt if a checksum does not match. Both
-  // are found before anything is written, because the files are read twice. A failure in the second reading
-  // sets Facts::state_broken.
+  // Gives all tensors to `write`. The checkpoint must match `wanted` in optimizer, names, shapes and arrays; counters
+  // are ignored. Code::mismatch lists the first five differences. Code::corrupt if a checksum does not match. Both
+  // errors are found before anything is written, because the files are read twice. A failure in the second reading sets
+  // Facts::state_broken.
   void load(const Description &wanted, const Write &write) const;
 
  private:

@@ -1,4 +1,5 @@
-// Nothing that a file says is used before its checksum has matched, and no tensor is handed over before all have.
+// Loading: nothing in a file is used before its checksum has matched, and no tensor is given to the caller before all
+// checksums have.
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -85,7 +86,7 @@ std::vector<Parameter> parameters_of(const DataFile &weights, const DataFile &op
   return parameters;
 }
 
-// Folders with a manifest, or links in place of one, the newest first.
+// Returns the names of folders with a manifest, and of links that are called like checkpoints; the newest first.
 std::vector<std::string> candidates(const std::string &parent, const std::vector<DirectoryEntry> &entries) {
   std::vector<std::pair<Folder, DirectoryEntry>> found;
   for (const DirectoryEntry &entry : entries)
@@ -101,15 +102,15 @@ std::vector<std::string> candidates(const std::string &parent, const std::vector
   return names;
 }
 
-// The step in a folder's name, if it is a name that save() gives. A copy may be called otherwise.
+// The step in a folder's name, if save() gives such names. A copy of a folder may have another name.
 std::optional<std::uint64_t> named_step(std::string_view path) {
   path = path.substr(0, path.find_last_not_of('/') + 1);
   const auto folder = parse_folder(path.substr(path.rfind('/') + 1));
   return folder ? std::optional(folder->step) : std::nullopt;
 }
 
-// Runs `body`. If it finds fault with a checkpoint, the error also names the earlier one to go
-// on from, if there is one.
+// Runs `body`, which reads a checkpoint. If it throws an Error, adds to the text the name of the earlier checkpoint, if
+// there is one.
 template <typename Body>
 auto naming(const std::string &earlier, const Body &body) {
   try {
@@ -120,7 +121,7 @@ auto naming(const std::string &earlier, const Body &body) {
   }
 }
 
-// Says where the bytes of a tensor go.
+// The bytes of a tensor in the file, and the array that they belong to.
 struct TensorRange {
   std::uint64_t begin = 0, end = 0;  // in the file
   std::size_t parameter = 0, array = 0;

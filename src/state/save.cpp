@@ -1,5 +1,5 @@
-// Order of a save: tensors, manifest, sync, rename, sync. No earlier checkpoint is touched before the new one is whole,
-// and no sync is tried twice.
+// Saving: tensors, manifest, sync, rename, sync, in this order. No earlier checkpoint is touched before the new one is
+// whole, and no sync is tried twice.
 #include <algorithm>
 
 #include "base/error.h"
@@ -40,7 +40,7 @@ struct ArrayId {
   std::size_t parameter, array;
 };
 
-// Writes the tensors one after the other, each from its source.
+// Writes the tensors one after the other. `arrays_of_tensors`: the array that each tensor is read from.
 FileRecord write_tensors(const std::string &path, const std::vector<Tensor> &tensors,
                          const std::vector<ArrayId> &arrays_of_tensors, const Read &read, std::span<std::byte> buffer) {
   PieceWriter writer(path, buffer);
@@ -68,7 +68,7 @@ void fill(const std::string &folder, const Description &description, const Read 
     of_weights.push_back({p, 0});
     most = std::max(most, parameters[p].arrays.size());
   }
-  // The same array of all parameters, then the next array: the optimizer state lies in memory in this order.
+  // First one array of all parameters, then the next array: the optimizer state lies in memory in this order.
   for (std::size_t a = 0; a < most; ++a) {
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       if (a >= parameters[p].arrays.size()) continue;
@@ -86,7 +86,8 @@ void fill(const std::string &folder, const Description &description, const Read 
   file.commit();
 }
 
-// Removes what killed saves left behind and says whether a checkpoint of the same name exists.
+// Returns whether a checkpoint called `name` exists. If `alone` (the directory is locked), also removes what killed
+// saves left behind.
 bool tidy(const std::string &parent, const std::string &name, bool alone) {
   const std::vector<DirectoryEntry> entries = list_directory(parent);
   const auto find = [&](const std::string &wanted) {
@@ -111,7 +112,7 @@ std::string put_in_place(const std::string &fresh, const std::string &target, co
     return aside;  // left by a save that was killed between its two renames
   }
   if (exchange_names(fresh, target)) return fresh;
-  rename_directory(target, aside);  // load() still finds it under that name
+  rename_directory(target, aside);  // Checkpoint::open() still finds it under this name
   rename_directory(fresh, target);
   return aside;
 }

@@ -1,5 +1,5 @@
-// Counts every allocation during a step: ours must be none, a library's none above 1 KiB. This program replaces malloc
-// and operator new for the whole process and tells callers apart by return address.
+// Counts allocations during steps. libprotrain may make none, and other libraries none above 1 KiB. This program
+// replaces malloc and operator new for the whole process. It recognizes the caller by the return address.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -30,7 +30,7 @@ std::atomic<bool> counting{false};
 std::atomic<int> ours{0}, libraries{0}, libraries_large{0};
 std::atomic<std::size_t> largest{0};
 
-// This library is linked into the program, so any caller outside the program is another library.
+// libprotrain is linked into the program, so a caller outside the program belongs to another library.
 void count(std::size_t bytes, const void *caller) {
   if (!counting.load(std::memory_order_relaxed)) return;
   static const void *self = [] {
@@ -99,7 +99,7 @@ namespace protrain::allocation_test {
 namespace {
 
 struct Case {
-  const char *name, *model, *plan;  // "": none
+  const char *name, *model, *plan;  // plan "": none is given
   std::vector<std::pair<std::string, std::string>> options = {};
 };
 

@@ -1,4 +1,4 @@
-/* The shared pieces of the C tests. */
+/* Functions that the C tests share. */
 #include "check.h"
 
 void expect(protrain_error *error, protrain_code code, const char *subject, const char *file, int line) {

@@ -1,4 +1,4 @@
-/* What the C tests share: a check that prints its line and fails the program, and the options of the small GPT-2. */
+/* Shared by the C tests: a check that prints its line and fails the program, and sessions of the small GPT-2. */
 #ifndef PROTRAIN_TESTS_API_CHECK_H
 #define PROTRAIN_TESTS_API_CHECK_H
 
@@ -15,9 +15,9 @@
     }                                                                               \
   } while (0)
 
-/* The call succeeds. */
+/* Checks that the call succeeds. */
 #define OK(call) expect((call), PROTRAIN_OK, NULL, __FILE__, __LINE__)
-/* The call fails with this code, about this subject (NULL: about anything). */
+/* Checks that the call fails with this code and this subject (NULL: with any subject). */
 #define FAILS(call, code, subject) expect((call), (code), (subject), __FILE__, __LINE__)
 
 void expect(protrain_error *error, protrain_code code, const char *subject, const char *file, int line);
@@ -25,12 +25,12 @@ void expect(protrain_error *error, protrain_code code, const char *subject, cons
 enum { kBatch = 2, kSequence = 32, kTokens = kBatch * kSequence };
 
 protrain_options *gpt2_options(void);
-protrain_session *gpt2_session(protrain_options *options); /* takes the options */
+protrain_session *gpt2_session(protrain_options *options); /* destroys the options */
 void set_inputs(protrain_session *session);
 const char *gpt2_path(void);
-void remember(const char *json_line, void *user); /* a log: keeps the last line in the 256 characters at `user` */
+void remember(const char *json_line, void *user); /* a log callback: copies each line to the 256 characters at `user` */
 
-/* One program each of `api_test NAME`. */
+/* The tests, each run by `api_test NAME`. */
 void test_life(void);
 void test_parameters(void);
 void test_save(void);

@@ -1,4 +1,4 @@
-/* Wrong values, by code and subject. What can be reached without a broken model file. */
+/* Wrong values: the code and subject of each error that needs no broken model file. */
 #include <math.h>
 
 #include "check.h"
@@ -98,7 +98,7 @@ static void rates_are_checked(protrain_session *session) {
   FAILS(protrain_session_set_learning_rate(session, INFINITY), PROTRAIN_ERROR_ARG, "rate");
 }
 
-/* The session survives data that cannot be trained on. */
+/* A step with invalid data fails, and the session goes on. */
 static void tokens_beyond_the_vocabulary_are_refused(protrain_session *session) {
   const int64_t dims[2] = {kBatch, kSequence};
   int64_t tokens[kTokens] = {0};

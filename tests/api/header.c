@@ -1,4 +1,4 @@
-/* protrain.h alone, in the dialect it is compiled with. */
+/* Compiles protrain.h alone. CMakeLists.txt names the dialects. */
 #include <protrain.h>
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* A session from create to destroy: the loss falls, and everything that can be asked has an answer. */
+/* A session from create to destroy: the loss falls, and every query has an answer. */
 #include <math.h>
 
 #include "check.h"
@@ -28,7 +28,7 @@ static void loss_falls(protrain_session *session) {
   set_inputs(session);
   OK(protrain_eval(session, &before));
   OK(protrain_step(session, &first));
-  CHECK(first > 3 && first < 12); /* a fresh model over 512 tokens: near log 512 = 6.2 */
+  CHECK(first > 3 && first < 12); /* a fresh model with a vocabulary of 512: near log 512 = 6.2 */
   CHECK(fabsf(first - before) < 1e-5f * first);
   OK(protrain_session_grad_norm(session, &norm));
   CHECK(norm > 0);
@@ -66,7 +66,8 @@ static void export_trains_on(protrain_session *session) {
   CHECK(remove(path) == 0);
 }
 
-/* The same bits as from the file, though the bytes are gone; what is no model is refused. */
+/* A session from bytes gives the loss of one from the file, bit for bit, also once the bytes are overwritten. Bytes
+ * that are no model are refused. */
 static void a_model_in_memory_trains(protrain_session *from_file) {
   protrain_options *options = gpt2_options();
   protrain_session *session = NULL;

@@ -1,4 +1,4 @@
-/* api_test NAME: one test of the C ABI. Every file of this folder includes protrain.h for itself. */
+/* api_test NAME: runs one test of the C ABI. */
 #include "check.h"
 
 int main(int argc, char **argv) {

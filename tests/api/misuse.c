@@ -1,4 +1,4 @@
-/* Each pointer argument of each function NULL in turn: an error that names the argument, never a crash. */
+/* Passes NULL for each pointer argument of each function in turn: an error must name the argument. */
 #include "check.h"
 
 #define IS_NULL(call, argument) FAILS(call, PROTRAIN_ERROR_ARG, argument)
@@ -128,7 +128,7 @@ void test_misuse(void) {
   null_is_fine_where_the_header_says_so(session);
   null_sessions();
   null_arguments(session);
-  set_inputs(session); /* and after all of this the session works */
+  set_inputs(session); /* the session still works after these errors */
   OK(protrain_step(session, &loss));
   protrain_session_destroy(session);
 }

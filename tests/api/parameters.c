@@ -33,7 +33,7 @@ static float *read_values(protrain_session *session, const char *name, size_t *e
   return values;
 }
 
-/* Whether the parameter's values differ from `before`. */
+/* Returns 1 if the parameter's values differ from `before`. */
 static int changed(protrain_session *session, const char *name, const float *before) {
   size_t elements;
   float *now = read_values(session, name, &elements);

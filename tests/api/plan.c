@@ -1,7 +1,7 @@
-/* Plans, profiles and the log of what is measured for them. */
+/* Plans, profiles, and the log lines of the measurements for them. */
 #include "check.h"
 
-/* A log: counts its calls, each of which must be another event of the same measuring. */
+/* A log callback: counts its calls. Each must be the next event of one measurement. */
 static void count_event(const char *json_line, void *user) {
   size_t *count = user;
   char start[64];
@@ -20,7 +20,7 @@ static void a_log_hears_what_is_measured(protrain_options *options) {
   CHECK(heard > 10);
   OK(protrain_options_set_log(options, NULL, NULL));
   heard = 0;
-  OK(protrain_model_profile(options, gpt2_path(), &json)); /* nobody listens */
+  OK(protrain_model_profile(options, gpt2_path(), &json)); /* no log is set */
   CHECK(heard == 0);
 }
 
@@ -46,7 +46,7 @@ static void a_plan_for_another_machine_is_told_but_not_followed(protrain_options
   FAILS(protrain_session_create(options, gpt2_path(), &session), PROTRAIN_ERROR_ARG, "hardware");
   FAILS(protrain_model_profile(options, gpt2_path(), &json), PROTRAIN_ERROR_ARG, "hardware");
   OK(protrain_options_set(options, "device_memory", "64KiB"));
-  OK(protrain_model_plan(options, gpt2_path(), &json)); /* too little is an answer, not an error */
+  OK(protrain_model_plan(options, gpt2_path(), &json)); /* a budget that is too small is no error here */
   CHECK(strstr(json, "\"feasible\": false") != NULL);
   OK(protrain_options_set(options, "hardware", "abacus"));
   FAILS(protrain_model_plan(options, gpt2_path(), &json), PROTRAIN_ERROR_ARG, "hardware");

@@ -1,4 +1,4 @@
-/* A session is saved, and another goes on from it with the same bits. */
+/* A session is saved, and another resumes from the checkpoint with the same bits. */
 #include "check.h"
 
 static char directory[] = "api_test_saved-XXXXXX";

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The library exports the functions of protrain.h, all of them and nothing else.
+# The library must export all functions of protrain.h and nothing else.
 # usage: symbols.sh LIBRARY HEADER
 set -eu
 declared=$(grep -oE '^PROTRAIN_(API|CHECKED) .*[ *](protrain_[a-z0-9_]+)\(' "$2" | grep -oE 'protrain_[a-z0-9_]+\(' | tr -d '(' | sort)

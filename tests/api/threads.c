@@ -1,4 +1,4 @@
-/* Who may be inside a session: one thread at a time, no child process; and who may cancel: everyone. */
+/* One thread at a time may call a session, and no child process. Any thread may cancel. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <sys/wait.h>
@@ -13,7 +13,7 @@ static void *ask_while_busy(void *session) {
   return NULL;
 }
 
-/* While this runs, a step is under way. */
+/* A log callback that runs during a step: other calls must fail as busy. */
 static void reenter(const char *json_line, void *user) {
   pthread_t other;
   float loss;
@@ -70,7 +70,7 @@ static void children_are_refused(protrain_session *session) {
   CHECK(child >= 0);
   if (child == 0) {
     FAILS(protrain_step(session, &loss), PROTRAIN_ERROR_FORKED, "session");
-    protrain_session_destroy(session); /* does nothing here */
+    protrain_session_destroy(session); /* does nothing in a child */
     _exit(0);
   }
   CHECK(waitpid(child, &status, 0) == child);

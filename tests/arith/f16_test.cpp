@@ -1,4 +1,5 @@
-// float16 against the compiler's own type: every pattern one way, and every kind of float the other way.
+// float16: all patterns are widened, and checked against the definition. Floats of every kind are narrowed, and checked
+// against the compiler's own type.
 #include "arith/f16.h"
 
 #include <gtest/gtest.h>

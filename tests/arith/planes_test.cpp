@@ -1,4 +1,4 @@
-// Master weights in two planes.
+// Master weights split into two planes.
 #include "arith/planes.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ std::uint32_t there_and_back(std::uint32_t bits) {
   return std::bit_cast<std::uint32_t>(arith::joined(planes.high, planes.low));
 }
 
-// Visits bit patterns at an odd stride, and every pattern near the places where the upper plane changes.
+// Checks every 251st bit pattern, and all patterns near those where the upper plane changes.
 TEST(Planes, LoseNothing) {
   for (std::uint64_t bits = 0; bits < 1ull << 32; bits += 251) {
     const auto b = static_cast<std::uint32_t>(bits);

@@ -1,4 +1,4 @@
-// Accumulate, CountTargets, CountedLoss; what becomes of gradients' norm; scales and limits of an Update.
+// The kernels of Accumulate, CountedLoss and GradientScale.
 #include <cmath>
 
 #include "backend/kernel_check.h"
@@ -19,7 +19,7 @@ TEST(GradientScaleKernel, LeavesSmallNormsAlone) {
   EXPECT_EQ(run_on_cpu({"GradientScale", {{"max_norm", 5.0}}, {norm}}, 1)[0].doubles()[0], 1);
 }
 
-// The sums of three micro-batches, in place.
+// Adds up as many micro-batches as there are weights, each times its weight, in place. Returns the sums.
 std::vector<float> accumulated(int threads, const std::vector<double> &weights) {
   const auto device = backend::open("cpu", threads);
   constexpr std::int64_t kElements = 1001;

@@ -6,7 +6,7 @@ namespace protrain::test::attention_test {
 namespace {
 
 TEST(FusedAttentionKernel, RowsWithoutKeysAreZeroAndTheirLseIsMinusInfinity) {
-  const OneNode node = forward({1, 5, 2, 1, 1, 4, 4}, form(1), 1);  // queries 0, 1, 2 stand before the first key
+  const OneNode node = forward({1, 5, 2, 1, 1, 4, 4}, form(1), 1);  // queries 0, 1 and 2 come before the first key
   const std::vector<Array> results = run_on_cpu(node, 2);
   const std::vector<double> out = results[0].doubles(), lse = results[1].doubles();
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(lse[i], -HUGE_VAL);

@@ -1,4 +1,4 @@
-// Dropout has no reference values; what it must keep to is checked on its masks.
+// Dropout has no reference values. The tests check properties that its masks must have.
 #include <cstring>
 #include <numeric>
 #include <set>
@@ -24,7 +24,7 @@ std::vector<bool> mask_of(const Array &y) {
   return mask;
 }
 
-// {y, mask} for x.
+// Returns Dropout's outputs {y, mask} for x.
 std::vector<Array> dropped(const Draw &draw, const Array &x, std::vector<bool> outputs = {true, true}) {
   const OneNode one{"Dropout",
                     {{"key", draw.key}, {"ratio", static_cast<double>(draw.ratio)}, {"samples", draw.samples}},
@@ -56,7 +56,7 @@ TEST(DropoutKernel, KeepsItsShareAndScalesIt) {
     sum += y[i];
     if (i > 0) neighbours += (y[i] - 3) * (y[i - 1] - 3);
   }
-  const double count = 1e6, variance = 9 * kRatio / (1 - kRatio);  // of one element about its mean of 3
+  const double count = 1e6, variance = 9 * kRatio / (1 - kRatio);  // of one element, whose mean is 3
   EXPECT_NEAR(sum / count, 3, 5 * std::sqrt(variance / count));
   EXPECT_NEAR(neighbours / count, 0, 5 * variance / std::sqrt(count));
 }
@@ -126,7 +126,7 @@ TEST(DropoutKernel, OtherSeedsStepsKeysAndSamplesGiveOtherMasks) {
 }
 
 TEST(DropoutKernel, MicroBatchesDrawWhatTheWholeBatchDraws) {
-  for (std::int64_t rows : {1, 5}) {  // of axis 0, per sample
+  for (std::int64_t rows : {1, 5}) {  // of axis 0 that belong to one sample
     Draw whole;
     whole.shape = {6 * rows, 1031};
     const std::vector<bool> all = mask_of(whole);

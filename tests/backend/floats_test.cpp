@@ -1,4 +1,4 @@
-// Kernels in bfloat16 and in float16: what float32 makes of the same numbers, rounded once.
+// Kernels in bfloat16 and float16 must give float32's results for the same numbers, rounded once.
 #include <bit>
 #include <limits>
 
@@ -32,7 +32,8 @@ void expect_float32_rounded_once(OneNode narrow, const std::vector<std::size_t> 
   }
 }
 
-// The node with its float32 operands rounded, but for those that `wide` lists, gives the bits of the float32 node.
+// Expects of the node with rounded operands the results of the float32 node on the same numbers, rounded once. Operands
+// that `wide` lists by index stay float32.
 void expect_float32_rounded_once(const OneNode &node, const std::vector<std::size_t> &wide = {}) {
   for (DType dtype : {DType::bf16, DType::f16}) expect_float32_rounded_once(node, wide, dtype);
 }
@@ -73,7 +74,7 @@ TEST(NarrowKernels, KeepSumsInFloat32) {
   expect_float32_rounded_once({"ReduceSum", {{"axes", Axes{0}}}, {random_floats({9001, 3}, 10, 0, 1)}});
   expect_float32_rounded_once({"CumSum", {{"axis", std::int64_t{1}}}, {kX}});
   expect_float32_rounded_once({"SquaredNorm", {}, {kX}});
-  const Array few = random_integers({37}, 11, 0, 3);  // each named many times
+  const Array few = random_integers({37}, 11, 0, 3);  // each index occurs many times
   expect_float32_rounded_once({"GatherGrad", {{"shape", Shape{4, 1031}}}, {kX, few}});
   expect_float32_rounded_once({"GatherElementsGrad",
                                {{"axis", std::int64_t{1}}, {"shape", Shape{37, 7}}},
@@ -115,11 +116,11 @@ TEST(BFloat16, TiesGoToEvenAndNotANumberStaysOne) {
   EXPECT_EQ(bits(0x3F808000), 0x3F80);  // half-way: down to even
   EXPECT_EQ(bits(0x3F818000), 0x3F82);  // half-way: up to even
   EXPECT_EQ(bits(0x3F808001), 0x3F81);
-  EXPECT_EQ(bits(0x7F7FFFFF), 0x7F80);  // past the largest
-  EXPECT_EQ(bits(0x80000001), 0x8000);  // past the smallest
+  EXPECT_EQ(bits(0x7F7FFFFF), 0x7F80);  // above the largest number
+  EXPECT_EQ(bits(0x80000001), 0x8000);  // below half of the smallest
   EXPECT_EQ(bits(0x00008001), 0x0001);  // the smallest
   EXPECT_EQ(bits(0x7FFFFFFF), 0x7FFF);
-  EXPECT_EQ(bits(0xFF800001), 0xFFC0);  // becomes quiet
+  EXPECT_EQ(bits(0xFF800001), 0xFFC0);  // a signalling NaN becomes quiet
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Product, Gemm and WidenedProduct against sums in double; bits; what oneDNN chose.
+// Compares Product, Gemm and WidenedProduct with sums in double. Also checks that bits do not change, and which
+// implementations oneDNN chooses.
 #include "backend/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +87,8 @@ std::vector<double> expected(const GemmShape &s) {
   return c;
 }
 
-// What float32 sums lose, and half a step between two results: rounded once.
+// Expects c to equal `right` but for the rounding of float32 sums. Results of a 16-bit type are rounded once more, so
+// they may be off by half the distance of neighbouring numbers.
 void expect_close(const std::vector<double> &c, const std::vector<double> &right, const GemmShape &shape) {
   double worst = 0;
   for (std::size_t i = 0; i < c.size(); ++i) {
@@ -116,7 +118,7 @@ constexpr Types kTypes[] = {{DType::f32, DType::f32},
                             {DType::f16, DType::f16},
                             {DType::f16, DType::f32}};
 
-// The shape with either type, transposed and not, and with all that may be done to a sum.
+// The shape with all types, each operand transposed or not; accumulated, with a bias, scaled by alpha, or with both.
 std::vector<GemmShape> forms(const GemmShape &shape) {
   std::vector<GemmShape> all;
   for (const auto &[in, out] : kTypes)
@@ -187,7 +189,7 @@ TEST(Gemm, AlphaOfOneChangesNoBit) {
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(2 * plain[i], twice[i]);
 }
 
-// Whether the processor has it and oneDNN may use it.
+// True if the processor has AVX-512 and oneDNN may use it.
 bool has_avx512() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512bw") && std::getenv("ONEDNN_MAX_CPU_ISA") == nullptr;
@@ -208,7 +210,7 @@ TEST(Gemm, NeverMeetsTheImplementationThatAllocates) {
   omp_set_num_threads(1);
   for (const GemmShape &shape : kShapes)
     for (const GemmShape &form : forms(shape)) {
-      if (form.trans_a) continue;  // Gemm lays panels out
+      if (form.trans_a) continue;  // Gemm packs a transposed a into panels
       const char *narrow = has_bf16() && form.in == DType::bf16 ? "brg:avx512_core_bf16" : "widened";
       EXPECT_EQ(Product(form, 1).implementation(), form.in != DType::f32 ? narrow : "brg:avx512_core")
           << shape.m << " " << shape.n << " " << shape.k;
@@ -218,7 +220,7 @@ TEST(Gemm, NeverMeetsTheImplementationThatAllocates) {
 TEST(WidenedProduct, IsTheProductInEveryForm) {
   omp_set_num_threads(1);
   std::vector<GemmShape> shapes = kShapes;
-  shapes.push_back({.m = 300, .n = 520, .k = 700});  // several panels each way, none of them full
+  shapes.push_back({.m = 300, .n = 520, .k = 700});  // several panels along each axis, the last not full
   for (const GemmShape &shape : shapes)
     for (const GemmShape &form : forms(shape)) {
       if (form.in == DType::f32) continue;

@@ -24,7 +24,7 @@ inline std::vector<Array> run_on_cpu(const OneNode &one, int threads, std::size_
   return bench.results();
 }
 
-// The code of the protrain::Error that running the node raises; Code::ok where it raises none.
+// Runs the node. Returns the code of the protrain::Error that it throws, or Code::ok.
 inline Code code_of_run(const OneNode &one, int threads) {
   CpuBench bench(one, threads);
   try {

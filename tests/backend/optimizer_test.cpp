@@ -1,4 +1,4 @@
-// Updates against the same formulas in double, and the check for finite scalars.
+// Compares updates with the same formulas in double, and tests the check for finite scalars.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void run(Device &device, Kernel &kernel, const Launch &launch) {
       &job);
 }
 
-// Steps 1 .. steps with gradients that change from step to step.
+// Runs updates 1 to `steps`, each with another gradient. Returns weights and moments.
 State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t status = 0,
               const float *scale = nullptr) {
   const auto device = open("cpu", threads);
@@ -60,7 +60,7 @@ State trained(const Optimizer &optimizer, int steps, int threads, std::uint32_t 
   return s;
 }
 
-// What PyTorch computes, in double.
+// The weights after `steps` updates by PyTorch's formulas, in double.
 std::vector<double> expected(const Optimizer &o, int steps) {
   const std::vector<float> start = wave(0.7);
   std::vector<double> weights(start.begin(), start.end()), m(kElements), v(kElements);
@@ -133,7 +133,7 @@ TEST(Update, ScalesGradientsAndThenCutsThem) {
   EXPECT_EQ(trained(never, 3, 2, 0, &one).weights, trained(plain, 3, 2).weights);
 }
 
-// Weights in two planes take the step that their masters would: with gradients in either type.
+// Expects that an update of weights in two planes gives the same bits as one of the float32 masters.
 template <typename T, typename Gradient>
 void expect_masters_step(const Optimizer &optimizer, DType weights_type, DType gradient_type) {
   const auto device = open("cpu", 2);

@@ -246,7 +246,7 @@ TEST_F(Files, DirectoryIsRemovedWithItsFilesAndNothingElse) {
   put("kept", "text");
   put("a/x", "");
   fs::create_symlink(directory_ + "/kept", directory_ + "/a/link");
-  EXPECT_FALSE(remove_directory(directory_ + "/a"));  // because of the directory in it
+  EXPECT_FALSE(remove_directory(directory_ + "/a"));  // it holds a directory
   EXPECT_FALSE(fs::exists(directory_ + "/a/x"));
   fs::remove(directory_ + "/a/below");
   EXPECT_TRUE(remove_directory(directory_ + "/a"));

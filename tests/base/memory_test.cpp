@@ -1,4 +1,4 @@
-// MemoryBlock, and the counting of available memory.
+// MemoryBlock, and how much memory counts as available.
 #include "base/memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Spill file: data comes back as written, and changed data is noticed.
+// SpillFile returns data as it was written, and detects data that changed.
 #include "base/spill_file.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Text: what parses and what does not, nearest words, globs, and that no foreign text reaches a terminal unescaped.
+// Text: parsing of numbers and sizes, nearest words, globs, and escapes for JSON and for a terminal.
 #include "base/text.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Team and the counting of threads.
+// Team, and how many threads the process may use.
 #include "base/threads.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(Team, SideBySideTeamsDoNotDisturbEachOther) {
   EXPECT_EQ(total, 3 * 200 * 5 * 3);
 }
 
-// This process's threads whose name begins with `name`: how many there are, and how many sleep.
+// The number of this process's threads whose name begins with `name`, and how many of them sleep.
 struct Threads {
   int all = 0, asleep = 0;
 };
@@ -109,7 +109,7 @@ TEST(Team, AllOfItSleepsOnceItsWorkIsDone) {
       for (int i = 0; i < 100; ++i) team.run([](Member &member) { member.barrier(); });
     });
   Threads found;
-  for (int tries = 0; tries < 1000 && found.asleep < 4; ++tries) {  // they stay awake for a moment
+  for (int tries = 0; tries < 1000 && found.asleep < 4; ++tries) {  // idle members spin for a moment before they sleep
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     found = threads_called("idle/");
   }

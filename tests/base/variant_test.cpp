@@ -8,7 +8,7 @@
 namespace protrain::variant_test {
 namespace {
 
-// Can only be moved; notes when somebody tries to copy it.
+// Throws when it is copied. It may be moved.
 struct Fragile {
   Fragile() = default;
   Fragile(const Fragile &) { throw 1; }

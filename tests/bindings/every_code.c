@@ -1,6 +1,7 @@
-/* Preloaded before libprotrain, this lets a test see every code as an error, also those that no test can provoke:
- * protrain_options_set(options, "every_code", "17") fails with code 17, text "text of 17", subject "subject of 17", and
- * is usable where the code is odd. protrain_options_get(options, "every_code", &value) tells how many of them live. */
+/* Preloaded before libprotrain, this library makes errors of every code, also those that no test can provoke:
+ * protrain_options_set(options, "every_code", "17") fails with code 17, text "text of 17" and subject "subject of 17".
+ * protrain_error_usable() is 1 for odd codes. protrain_options_get(options, "every_code", &value) returns how many of
+ * these errors are not destroyed yet. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <protrain.h>
@@ -14,7 +15,7 @@ struct fake {
   int code;
   char text[32], subject[32];
 };
-static struct fake *fakes[64]; /* those that live */
+static struct fake *fakes[64]; /* not destroyed yet */
 
 static struct fake **find(const void *error) {
   for (int i = 0; i < 64; ++i)
@@ -27,7 +28,7 @@ static const struct fake *fake_of(const protrain_error *error) { return error &&
 protrain_error *protrain_options_set(protrain_options *options, const char *key, const char *value) {
   if (strcmp(key, "every_code") != 0) return REAL(protrain_options_set)(options, key, value);
   struct fake **place = find(NULL);
-  if (place == NULL) abort(); /* 64 errors that nobody destroyed */
+  if (place == NULL) abort(); /* 64 errors were not destroyed */
   *place = malloc(sizeof **place);
   (*place)->code = atoi(value);
   snprintf((*place)->text, sizeof(*place)->text, "text of %s", value);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Generates the bindings anew and compares with what is committed; then asks that nothing of the library is left out:
-# every exported function is in the generated layer of each language, and is called by the one above it.
+# Generates the bindings anew and compares them with the committed ones. Then checks that each language has every
+# exported function in its generated layer, and calls the function in the layer above.
 # usage: generated.sh SOURCE BUILD [LANGUAGES]
 set -eu
 source=$1
@@ -28,7 +28,8 @@ test -n "$symbols"
 for symbol in $symbols; do
   name=${symbol#protrain_}
   case $symbol in
-    # What Go and Java call: errors are read in the wrapper of the call that failed, protrain.i has logs of its own.
+    # `crossed` is the name that Go and Java call. The wrapper of a failed call reads the error, so nothing calls
+    # protrain_error_*. protrain.i has log functions of its own.
     protrain_error_*) crossed= ;;
     protrain_*_set_log) crossed=${name%set_log}log ;;
     *) crossed=$name ;;

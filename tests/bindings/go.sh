@@ -8,12 +8,12 @@ build=$(cd "$2" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/first" >/dev/null
-mv "$work/first" "$work/prefix"  # what is installed can be moved
+mv "$work/first" "$work/prefix"  # an installed tree can be moved
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
 export PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
-export CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache looks at flags, but not at what pkg-config says or at headers
+export CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache depends on these flags, but not on headers
 export PROTRAIN_FIXTURES="$source/tests/fixtures"
 
 cd "$source/bindings/go"

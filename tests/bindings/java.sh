@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the Java binding against the installed build and tests it under -Xcheck:jni; then the ways to load it,
-# and docs/java.md as it is written. samples.sh runs the sample.
+# Builds the Java binding against the installed build and tests it under -Xcheck:jni. Then tests each way to load the
+# native library, and runs the commands of docs/java.md. samples.sh runs the sample.
 # usage: java.sh SOURCE BUILD
 set -eu
 source=$(cd "$1" && pwd)
@@ -18,7 +18,7 @@ fail() {
 command -v javac >/dev/null || fail "needs a JDK; apt-get install openjdk-17-jdk-headless"
 [ -e $jars/junit-platform-console.jar ] || fail "needs JUnit 5; apt-get install junit5"
 
-XDG_CACHE_HOME=$build/cache # as the other tests have it: kernels are measured once
+XDG_CACHE_HOME=$build/cache # shared with the other tests, so kernels are measured once
 export XDG_CACHE_HOME
 make_jar() { # PREFIX
   PKG_CONFIG_PATH=$(dirname "$(find "$1" -name protrain.pc)")
@@ -28,14 +28,14 @@ make_jar() { # PREFIX
 }
 cmake --install "$build" --prefix "$work/first" >/dev/null
 make_jar "$work/first"
-mv "$work/first" "$work/prefix"  # what is installed can be moved, and the jar be made for where it went
+mv "$work/first" "$work/prefix"  # an installed tree can be moved, and the jar made again there
 make_jar "$work/prefix"
 cd "$work"
 libdir=$(pkg-config --variable=libdir protrain)
 jar=$work/java/protrain.jar
 
-# JUnit's own tests; a warning of -Xcheck:jni is a failure. every_code.c makes errors that cannot be provoked.
-# The JVM opens the native half for itself alone, so the library must be there for every_code.c by its own doing.
+# Runs the JUnit tests; a warning of -Xcheck:jni is a failure. every_code.c makes errors that no call can provoke. It is
+# linked to libprotrain itself, because the JVM loads the native library without making its symbols global.
 # shellcheck disable=SC2046
 cc -shared -fPIC "$source/tests/bindings/every_code.c" -Wl,--no-as-needed $(pkg-config --cflags --libs protrain) \
   -Wl,-rpath,"$libdir" -o "$work/every_code.so"
@@ -53,7 +53,7 @@ if grep -q -E 'WARNING|FATAL' "$work/log"; then
 fi
 grep -q '[1-9][0-9]* tests successful' "$work/log" || fail "no test was run"
 
-# The native half is found by a property, in the jar, and on the library path.
+# The native library is found in the jar, by the property protrain.library, and on the library path.
 cat >"$work/Version.java" <<'JAVA'
 class Version {
   public static void main(String[] arguments) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a page of docs/ as it is written: every block that is marked sh, one after the other, in a folder that looks like
-# the repository's root, with a home of its own. The first block installs packages and builds, which has been done.
+# Runs the blocks marked sh of a page of docs/ in order, with a fresh home folder, in a copy of the repository. Leaves
+# out the first block, which installs packages and builds: both have been done.
 # usage: page.sh SOURCE BUILD PAGE
 set -eu
 source=$(cd "$1" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the Rust crates against the installed build, with Debian's own cargo and no network, and tests them; then runs
-# docs/rust.md as it is written. (samples.sh runs the sample, generated.sh generates anew.)
+# Builds the Rust crates against the installed build, with Debian's cargo and no network, and tests them. Then runs the
+# commands of docs/rust.md. samples.sh runs the sample; generated.sh checks the generated files.
 # usage: rust.sh SOURCE BUILD
 set -eu
 source=$(cd "$1" && pwd)
@@ -14,7 +14,7 @@ fail() {
   exit 1
 }
 
-PATH=/usr/bin:$PATH # Debian's, whatever else there is
+PATH=/usr/bin:$PATH # Debian's tools first
 for tool in cargo cargo-clippy bindgen; do
   command -v $tool >/dev/null || fail "needs $tool; apt-get install cargo rust-clippy bindgen"
 done
@@ -26,7 +26,7 @@ export PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$build/cache}" CARGO_HOME="$work/cargo" CARGO_TARGET_DIR="$work/target"
 export CARGO_NET_OFFLINE=true CARGO_TERM_QUIET=true
 
-# The declarations are what bindgen makes of the header, and the safe crate uses each.
+# The declarations must be those that bindgen generates from the header, and the safe crate must use each.
 bindings=$crates/protrain-sys/src/bindings.rs
 bindgen "$source/include/protrain.h" --allowlist-file '.*/protrain\.h' --size_t-is-usize --no-prepend-enum-name \
   --no-layout-tests --no-doc-comments --enable-function-attribute-detection -o "$work/bindgen.rs" -- -std=c11
@@ -46,7 +46,7 @@ for other in samples/rust bench/bindings/rust; do
   cargo clippy --locked -- -D warnings
 done
 
-# Statically, where the library was built so: the program starts where no libprotrain.so is to be found.
+# Links the sample statically, if there is a static library. The program must start without libprotrain.so.
 if [ -e "$LD_LIBRARY_PATH/libprotrain.a" ]; then
   cd "$source/samples/rust"
   PROTRAIN_STATIC=1 cargo build --locked --target-dir "$work/static"
@@ -55,8 +55,8 @@ if [ -e "$LD_LIBRARY_PATH/libprotrain.a" ]; then
   grep -q '^usage' "$work/log" && test $code = 2 || { cat "$work/log"; fail "PROTRAIN_STATIC does not link statically"; }
 fi
 
-# The page as it is written, in a home of its own and a tree that looks like a fresh one. Only what installs packages
-# and compiles the library does nothing: the build is there.
+# Runs the blocks marked sh of docs/rust.md with a fresh home folder, in a tree that links to the repository's files.
+# apt-get and make do nothing there, because the packages and the build exist.
 mkdir -p "$work/home" "$work/tree/build" "$work/idle"
 for entry in "$source"/*; do
   test "${entry##*/}" = build || ln -s "$entry" "$work/tree"

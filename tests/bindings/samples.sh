@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the four samples against an installed libprotrain and runs each in less memory than the model needs to stay
-# there: all must write the same run.jsonl and the same trained model, byte for byte.
+# Builds the four samples against an installed libprotrain and runs each with a budget below the resident plan's memory.
+# All must write the same run.jsonl and the same trained model, byte for byte.
 # usage: samples.sh SOURCE BUILD [LANGUAGES]
 set -eu
 source=$(cd "$1" && pwd)
@@ -9,13 +9,13 @@ languages=${3:-c go rust java}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/first" >/dev/null
-mv "$work/first" "$work/prefix"  # what is installed can be moved
+mv "$work/first" "$work/prefix"  # an installed tree can be moved
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name protrain.pc)")
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name libprotrain.so.0)")
-PATH=/usr/bin:$PATH # Debian's own cargo and rustc, whatever else is there
+PATH=/usr/bin:$PATH # Debian's cargo and rustc first
 export PATH PKG_CONFIG_PATH LD_LIBRARY_PATH
 export XDG_CACHE_HOME="$build/cache" GOCACHE="$build/cache/go" GOPATH="$work/go" GOPROXY=off
-export CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache looks at flags, but not at what pkg-config says or at headers
+export CGO_CXXFLAGS="-O2 -DWORK=$work" # Go's cache depends on these flags, but not on headers
 mkdir "$work/root"
 cp -r "$source/bindings" "$source/samples" "$work/root"
 cd "$work/root"
@@ -39,7 +39,7 @@ text=/usr/share/common-licenses/GPL-3
 memory=6MiB
 steps=20
 
-# 6 MiB hold the model with a disk beside them, and do not hold it whole.
+# 6 MiB of memory must be enough with a disk, and too little for the resident plan.
 "$work/prefix/bin/protrain" plan "$model" --dim batch=8 --dim sequence=64 --memory $memory --offload-dir . --json |
   python3 -c 'import json, sys; plan = json.load(sys.stdin)
 whole = plan["resident"]["device_peak_bytes"]
@@ -50,10 +50,10 @@ for language in $languages; do
   out=$work/$language
   mkdir "$out-run" "$out-refused"
   "build_$language"
-  "run_$language" "$model" "$text" $((steps + 4)) $memory "$out-run" >"$out-log" # its checkpoint is not to be taken
+  "run_$language" "$model" "$text" $((steps + 4)) $memory "$out-run" >"$out-log" # the next run must not resume it
   "run_$language" "$model" "$text" $steps $memory "$out-run" >"$out-log"
 
-  # What each owes by itself: progress, a loss that falls, a model that can be trained, manners when it fails.
+  # Each sample must report progress, lower the loss, write a model that can be trained, and fail with a clear error.
   test "$(cut -d ' ' -f 1,2 "$out-log" | tr '\n' ' ')" = 'step 1 step 10 step 20 ' || fail "$language tells no progress"
   awk '{loss = $4} NR == 1 {first = loss} END {exit !(loss < first)}' "$out-log" || fail "$language does not learn"
   "$work/prefix/bin/protrain" check "$out-run/trained.onnx" >/dev/null

@@ -19,15 +19,15 @@ namespace {
 using grad::Training;
 using graph::Graph;
 
-// Rounding noise of float32 with a wide margin: kernels also round inside, and approximate functions to a
-// few units in the last place.
+// The noise is wider than float32's rounding: kernels also round intermediate results, and approximate some functions
+// to a few units in the last place.
 constexpr double kNoise = 0x1p-20, kNoiseFactor = 16;
 constexpr int kNoisyRuns = 3;
 constexpr double kLeastMargin = 1e-4;        // to the next kink, so that float32 stays on the same side
 constexpr double kStep = 1e-4;               // of finite differences
-constexpr std::uint64_t kLoweredOfEach = 4;  // models
+constexpr std::uint64_t kLoweredOfEach = 4;  // one model in 4 is also lowered
 constexpr double kLargest = 1e5;             // of a number that is compared
-constexpr double kUndecided = 10;  // noise that moves a result by this many times its size leaves it undecided
+constexpr double kUndecided = 10;            // a result that noise moves by more than 10 times its size proves nothing
 
 struct Refusal {
   std::string text;
@@ -47,7 +47,7 @@ Graph plain(Graph graph) {
   return graph;
 }
 
-// Continues as prepare() does once it knows the parameters.
+// Applies the passes that prepare() applies once it knows the parameters.
 Graph fused(Graph graph) {
   constexpr int kMostFusions = 5;
   passes::clean_up(graph);
@@ -73,7 +73,7 @@ double distance(const std::vector<double> &a, const std::vector<double> &b) {
   return most;
 }
 
-// Lowers it under a random plan; lower() proves the result.
+// Lowers the training graph under a random plan, and verifies the Program.
 void lower(const Training &training, KernelRun &kernels, std::uint64_t seed) {
   Draw draw(static_cast<std::uint32_t>(seed));
   const plan::Plan plan = draw.plan(training.graph);
@@ -89,7 +89,7 @@ void lower(const Training &training, KernelRun &kernels, std::uint64_t seed) {
 }
 
 // Builds a model twice from one recipe: in float64, to differentiate it and to compute the reference, and in float32,
-// to run it on kernels. Both have the same values, so what differs beyond rounding is an error of a pass or a kernel.
+// to run it on kernels. Both have the same values, so a difference beyond rounding is an error of a pass or a kernel.
 class Check {
  public:
   Check(const Recipe &recipe, KernelRun &kernels)
@@ -109,7 +109,7 @@ class Check {
       const ValueId loss = graph.outputs.at(0);
       trained = grad::build(std::move(graph), loss);
     } catch (const Error &error) {
-      // Passes may find that no gradient comes through, if everything trained was overwritten.
+      // If nothing in the result depends on a trained parameter, passes may find that no gradient exists.
       if (error.code == Code::graph && largest_gradient() == 0) throw Refusal{error.text};
       return wrong("trains in float64, but not after all passes in float32: {}: {}", error.subject, error.text);
     }
@@ -158,7 +158,8 @@ class Check {
       if (id != ValueId::none) most = std::max(most, largest(values_[index(id)]));
     return most;
   }
-  // Terms that cancel in float64 leave a remainder of rounding size in float32.
+  // The largest number in backward, gradients of inner values included. Their terms may cancel in float64; in float32
+  // the rounding of such terms remains.
   double largest_in_backward() const {
     double most = largest_gradient();
     for (const graph::Node &node : training_.graph.nodes())
@@ -176,7 +177,7 @@ class Check {
     return true;
   }
 
-  // Compares float32 with float64. They may differ by no more than noise in every computed number causes.
+  // Compares float32 with float64. Allows the difference that noise in every computed number makes in float64.
   Verdict compare(const Training &trained, const std::map<ValueId, Array> &found) const {
     std::vector<Values> noisy;
     for (int i = 0; i < kNoisyRuns; ++i)
@@ -190,7 +191,7 @@ class Check {
       const std::vector<double> zeros(expected.size(), 0.0);
       const std::vector<double> got = id == ValueId::none ? zeros : found.at(id).doubles();
       if (got.size() != expected.size()) return wrong("{} has {} elements, not {}", what, got.size(), expected.size());
-      // Zero divided by zero, except for rounding: numbers that noise moves by many times their size prove nothing.
+      // If noise moves a result by many times its size, as in 0 / 0 but for rounding, the result proves nothing.
       const double size = distance(expected, zeros);
       const bool undecided = size > 0 && allowed > kUndecided * size;
       for (std::size_t i = 0; i < got.size(); ++i)

@@ -13,7 +13,7 @@ struct Verdict {
   enum class Kind : std::uint8_t {
     right,
     refused,    // it cannot be trained, and an error says so
-    unsettled,  // not finite, or so near a kink that float32 may be on the other side; the kernels did run
+    unsettled,  // the kernels ran, but numbers are not finite, or rounding may decide on which side of a kink they are
     wrong,
   } kind = Kind::right;
   std::string text;    // refused, wrong: why
@@ -22,10 +22,10 @@ struct Verdict {
 
 Verdict check(const Recipe &recipe, KernelRun &kernels);
 
-// The recipe without all the steps that it does not need to be wrong.
+// Skips steps of a wrong recipe as long as its verdict stays wrong. Returns what is left.
 Recipe shrunk(Recipe recipe, KernelRun &kernels);
 
-// The model's nodes.
+// The nodes of the recipe's model, as text.
 std::string print(const Recipe &recipe);
 
 }  // namespace protrain::test

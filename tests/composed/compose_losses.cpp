@@ -8,7 +8,7 @@ namespace {
 const Attributes kScalar = {{"keepdims", std::int64_t{0}}};
 }
 
-// Logits (rows, classes): by Gemm, by MatMul and Add, or without a bias.
+// Returns logits (rows, classes), computed by Gemm, by MatMul and Add, or by MatMul without a bias.
 ValueId Composer::head(ValueId rows, std::int64_t classes) {
   const std::int64_t width = shape(rows).back();
   switch (dice_.below(3)) {

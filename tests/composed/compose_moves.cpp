@@ -161,7 +161,7 @@ void Composer::softmax() {
 void Composer::gather() {
   const bool from_data = dice_.chance(0.5);
   switch (dice_.below(3)) {
-    case 0: {  // an embedding table, or any axis of a value
+    case 0: {  // rows of an embedding table, or slices of a value along any axis
       const ValueId table = dice_.chance(0.5) ? parameter({dim() + 1, dim()}) : any();
       const std::int64_t axis = axis_of(table);
       const Shape places = random_shape(static_cast<std::size_t>(dice_.between(0, 2)));
@@ -190,7 +190,7 @@ void Composer::scatter() {
   const ValueId x = any();
   const bool from_data = dice_.chance(0.5);
   const std::string reduction = dice_.of<const char *>({"none", "add", "add"});
-  // The order of colliding writes is undefined, so each element is written once.
+  // The order of writes to one element is undefined, so without a reduction each element is written at most once.
   if (dice_.chance(0.5)) {
     const std::int64_t axis = axis_of(x), d = shape(x)[static_cast<std::size_t>(axis)];
     Shape places = shape(x);

@@ -1,5 +1,5 @@
-// Models composed at random: many small ones, each through passes, gradients and kernels. PROTRAIN_COMPOSED=COUNT sets
-// their number, PROTRAIN_COMPOSED_SEED=N the first seed. A seed determines a model.
+// Many small models composed at random go through passes, gradients and kernels. PROTRAIN_COMPOSED=COUNT sets their
+// number, PROTRAIN_COMPOSED_SEED=N the first seed. A seed determines a model.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ constexpr int kMostFailures = 5;
 // Every tenth model has axes without elements.
 Recipe recipe_of(std::uint64_t seed) { return {.seed = seed, .skipped = {}, .empty_axes = seed % 10 == 0}; }
 
-// Says which model crashed.
+// A signal handler that prints which model crashed.
 char crash_note[80];
 void say_which(int signal) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, crash_note, std::strlen(crash_note));

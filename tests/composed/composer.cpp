@@ -1,4 +1,4 @@
-// The parts of which steps are made, and the model around them.
+// Composes the model: its inputs, steps and loss. Also has the parts that steps are made of.
 #include "composed/composer.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Composition Composer::compose() {
     if (recipe_.skipped.contains(step)) continue;
     try {
       (this->*dice_.of(steps()))();
-    } catch (const Error &error) {  // shapes do not fit; nothing without a type was added
+    } catch (const Error &error) {  // the step's shapes do not fit; nodes added before are complete
       if (error.code == Code::internal) throw;
     }
   }
@@ -160,7 +160,7 @@ Shape Composer::random_shape(std::size_t rank) {
   return shape;
 }
 
-// Scalars take part as operands of others.
+// A scalar is reshaped to one element.
 ValueId Composer::any() {
   const auto late = std::min<std::int64_t>(3, static_cast<std::int64_t>(pool_.size()));
   const ValueId id =

@@ -1,8 +1,8 @@
 // Composes small models of ONNX's operators at random: parameters that are shared, frozen, broadcast or of one element,
 // unread outputs, several losses in one, repeated layers, patterns that the passes fuse.
 //
-// A model is a number of steps. Each step has its own dice, so a step hardly changes when another is left out; that is
-// how a failure is made small. The same seed gives the same model in float32 and in float64.
+// A model is a number of steps. Each step has its own dice, so a step hardly changes when another is skipped. A failing
+// model is therefore reduced by skipping steps. The same seed gives the same model in float32 and in float64.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ struct Recipe {
 
 struct Composition {
   graph::Graph
-      graph;  // file operators, typed; axes and shapes are attributes here, though a file may have them as inputs
+      graph;  // typed file operators; axes and shapes are attributes here, also where a file has them as inputs
   ValueId loss = ValueId::none;
   std::map<ValueId, Array> data;  // of inputs and parameters
   int steps = 0;
@@ -44,7 +44,7 @@ class Composer {
   using Step = void (Composer::*)();
   static const std::vector<Step> &steps();
 
-  // The parts of steps. Each adds a node and returns its output, typed.
+  // The parts of steps. Most add nodes and return their typed output.
   std::vector<ValueId> add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                std::size_t outputs);
   ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
@@ -65,12 +65,12 @@ class Composer {
   Shape random_shape(std::size_t rank);
   std::int64_t dim();
 
-  ValueId any();                      // a float value, more likely a late one
+  ValueId any();                      // a float value; the last ones are more likely
   ValueId of_rank(std::size_t rank);  // reshaped if necessary
-  ValueId fitting(ValueId x);         // broadcasts with x, or x with it
+  ValueId fitting(ValueId x);         // a value that can be broadcast with x
   void keep(ValueId id) { pool_.push_back(id); }
 
-  // The steps: compose_*.cpp.
+  // The steps. compose_*.cpp implements them.
   void unary();
   void unary_in_domain();
   void flat();

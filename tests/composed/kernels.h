@@ -1,5 +1,5 @@
-// Runs a graph's kernels one after the other. Every operand has memory of exactly its size, so that a sanitizer
-// sees accesses outside of it.
+// Runs a graph's kernels one after the other. Every operand has an allocation of exactly its size, so that a sanitizer
+// detects accesses outside of the operand.
 #pragma once
 
 #include <map>

@@ -14,7 +14,7 @@ using graph::Array;
 using graph::Node;
 using graph::ValueId;
 
-// The magnitudes in the operands, sorted. A result among them was copied.
+// The sorted magnitudes of all numbers in the operands, and 0 and 1. A result with one of these counts as copied.
 std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   std::vector<double> all = {0, 1};
   for (const Array *input : inputs)
@@ -24,8 +24,8 @@ std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   return all;
 }
 
-// Operators whose kernels round on the way even if a result happens to equal an operand, such as the mean of equal
-// numbers.
+// True if the operator adds up numbers: its kernels then round on the way, even if a result equals an operand, as the
+// mean of equal numbers does. `first` is the first operand, `result` the first output's type.
 bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   for (const char *begin : {"MatMul", "FusedAttention", "LayerNormalization", "RMSNormalization"})
     if (node.op.starts_with(begin)) return true;
@@ -33,8 +33,8 @@ bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   return sums && element_count(first->shape()) > element_count(result.shape);
 }
 
-// The factor by which an operator rounds more than others. Attention's backward recomputes exp(score - log of their
-// sum): rounding moves it in proportion to the scores.
+// The factor by which an operator rounds more than others. Attention's backward recomputes each probability as
+// exp(score - log of the sum of all exp(score)). Rounding of the scores moves it in proportion to their size.
 double coarseness(const Node &node, const Array *first) {
   if (node.op != "Softmax") return 1;
   double most = 1;
@@ -50,7 +50,7 @@ Array disturbed(const Array &array, const std::vector<double> &copied, double no
   return Array::from_doubles(array.type(), values);
 }
 
-// Records the sides of kinks and the distances to them, relative to `size`.
+// Records for a number at `distance` from a kink on which side it is, and the distance relative to `size`.
 struct Notes {
   Reference::Branches &branches;
   void add(double distance, double size) {
@@ -60,7 +60,7 @@ struct Notes {
   }
 };
 
-// The kinks of a function of one operand.
+// The numbers at which an operator of one operand has kinks.
 std::vector<double> kinks(const Node &node) {
   const graph::Attributes &a = node.attributes;
   if (node.op == "Clip") return {a.real("min", -INFINITY), a.real("max", INFINITY)};
@@ -100,7 +100,7 @@ void note_pairs(const Node &, const Array &a, const Array &b, Notes &notes) {
     if (std::isfinite(x[i]) && std::isfinite(y[i])) notes.add(x[i] - y[i], x[i]);
 }
 
-// Records the order of all elements along the axes that an operator chooses from.
+// Records how all elements compare along the axes in which an operator looks for the largest or smallest.
 void note_order(const Node &node, const Array &x, Notes &notes) {
   const std::size_t rank = x.shape().size();
   std::vector<bool> among(rank, false);
@@ -163,8 +163,8 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
     const Node &node = graph_.nodes()[n];
     std::vector<const Array *> inputs;
     for (ValueId in : node.inputs) inputs.push_back(in == ValueId::none ? nullptr : &values[index(in)]);
-    // A rounded sum is the exact sum of slightly wrong terms. If terms cancel, mostly the errors remain, and rounded
-    // equal numbers are no longer their own mean.
+    // A rounded sum is the exact sum of slightly wrong terms, so the noise goes to the terms. The sum of terms that
+    // cancel then shows mostly noise, and the mean of equal numbers differs from them.
     const Array *first = inputs.empty() ? nullptr : inputs[0];
     const bool sums = noise > 0 && adds_up(node, first, types_[n].at(0));
     Array shaken;

@@ -1,5 +1,5 @@
-// A graph in float64: its values, the branches that its operators take, and how far rounding to
-// float32 would move its results.
+// Computes a graph in float64. Tells the branches that operators take, and how far rounding to float32 would move the
+// results.
 #pragma once
 
 #include <map>
@@ -19,10 +19,11 @@ class Reference {
   explicit Reference(graph::Graph graph);
 
   const graph::Graph &graph() const { return graph_; }
-  // `noise` moves every computed (not copied) number by up to this part of itself; `seed` chooses how.
+  // Computes all values. Each number that is computed, not copied, is multiplied by a random factor between 1 - noise
+  // and 1 + noise. `seed` determines the factors.
   Values run(const Data &data, double noise = 0, std::uint64_t seed = 0) const;
 
-  // For operators with kinks or jumps: the side of each element, and the smallest distance to the next kink. An element
+  // For operators with kinks or jumps: on which side each element is, and the smallest distance to a kink. An element
   // exactly on a kink is on neither side and does not count for the distance.
   struct Branches {
     std::vector<signed char> sides;

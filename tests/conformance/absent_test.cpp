@@ -1,5 +1,5 @@
-// Absent operands: every operator's kernel without each set of its optional inputs, and without each set of its
-// outputs, whoever would have read them.
+// Absent operands: runs every operator's kernel without each set of its optional inputs, and without each set of its
+// outputs.
 #include "conformance/contest.h"
 #include "every_kernel.h"
 
@@ -37,7 +37,7 @@ TEST(EveryOperator, HasAKernelOrIsAnAliasOrOnlyOccursInFiles) {
   }
 }
 
-// A sample without an optional input or an output could not test its absence.
+// Every sample must have all optional inputs and all outputs, or their absence could not be tested.
 TEST(EveryKernel, HasASampleWithAllItsOperands) {
   for (const OneNode &node : every_kernel()) {
     for (std::size_t i : ops::find(node.op)->optional) EXPECT_LT(i, node.inputs.size()) << node.op;

@@ -57,7 +57,7 @@ TEST_P(ArgKernel, AmongMoreThanABlockHolds) {
     }
 }
 
-// The reference's rule: nothing exceeds a NaN that comes first, and no other NaN exceeds anything.
+// As in the reference, a NaN wins if it is the first element, and never otherwise.
 TEST_P(ArgKernel, PassesOverNaNsButTheFirstElement) {
   for (const char *op : {"ArgMax", "ArgMin"})
     for (std::int64_t last : {0, 1}) {
@@ -83,7 +83,10 @@ TEST_P(ReduceIntegers, SumsAndExtremes) {
   for (const char *op : {"ReduceSum", "ReduceMax", "ReduceMin"})
     for (const Axes &axes : {Axes{}, Axes{0}, Axes{1}, Axes{2}, Axes{0, 2}})
       for (DType dtype : {DType::i64, DType::i32})
-        expect_reference({op, {{"axes", axes}}, {random_integers({4, 9, 5}, 8, -1000, 1000, dtype)}});
+        for (std::int64_t none_means_none : {0, 1})
+          expect_reference({op,
+                            {{"axes", axes}, {"noop_with_empty_axes", none_means_none}},
+                            {random_integers({4, 9, 5}, 8, -1000, 1000, dtype)}});
 }
 
 }  // namespace

@@ -32,10 +32,10 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForAllSizesAndMasks) {
       for (std::int64_t window : {0, 1, 7, 80}) expect_both(*this, forward(sizes, form(causal, window), seed += 3));
 }
 
-// The cpu uses larger tiles if a query sees many keys. The first size has some queries at the end of the keys, the
-// second all.
+// The cpu uses larger tiles if a query sees many keys. The first size has queries for the last 200 of the keys'
+// positions, the second for all of them.
 TEST_P(FusedAttentionKernel, IsTheReferenceForManyKeys) {
-  if (GetParam()->name == "emulated") return;  // its tiles are those of the other tests, and it is slow
+  if (GetParam()->name == "emulated") return;  // it has no larger tiles, and is slow
   unsigned seed = 0;
   for (const AttentionSizes &sizes :
        {AttentionSizes{1, 200, 1100, 2, 1, 8, 16}, AttentionSizes{1, 1030, 1030, 1, 1, 8, 8}})
@@ -46,7 +46,7 @@ TEST_P(FusedAttentionKernel, IsTheReferenceForManyKeys) {
   expect_both(*this, node);
 }
 
-// Deep heads, in multiples of 8 for bfloat16. Each size is padded and cut differently.
+// Deep heads. Depths are multiples of 8, as bfloat16 needs. Each size is padded and tiled differently.
 const std::vector<AttentionSizes> kDeepSizes = {{2, 33, 33, 2, 1, 40, 48},    {1, 70, 150, 2, 1, 64, 64},
                                                 {1, 150, 70, 2, 2, 64, 24},   {1, 65, 65, 1, 1, 96, 96},
                                                 {1, 66, 130, 2, 1, 128, 128}, {1, 40, 70, 1, 1, 112, 128},
@@ -81,7 +81,7 @@ TEST_P(FusedAttentionKernel, GradientsOfHeads128DeepHaveTheSameBitsWhereABlockHa
   for (std::size_t i = 0; i < much.size(); ++i) EXPECT_EQ(much[i].doubles(), little[i].doubles()) << "output " << i;
 }
 
-// The refusal comes when the kernel is made, not in a step.
+// Compiling the kernel fails, not a step.
 TEST_P(FusedAttentionKernel, WhoseHeadsNoMemoryOfABlockHoldsIsRefused) {
   if (GetParam()->name != "emulated") return;
   const OneNode node = backward(forward({1, 20, 20, 1, 1, 512, 512}, form(1), 3), 77);
@@ -144,7 +144,8 @@ TEST_P(FusedAttentionKernel, KeysHiddenByTheBiasCountForNothing) {
   expect_both(*this, node);  // rows 0 to 65 and 40 see no key at all
 }
 
-// A single key gets all the attention, whatever its score. The gradient gets the outputs of the forward kernel.
+// If a query sees a single key, the probability is 1 whatever the score. The gradient kernel reads the outputs of the
+// forward kernel, not of the reference.
 TEST_P(FusedAttentionKernel, ScoresOfASingleKeyHaveNoGradient) {
   struct Case {
     AttentionSizes sizes;

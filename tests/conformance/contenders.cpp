@@ -1,4 +1,4 @@
-// Who takes part, and what each cannot do.
+// The contenders (contest.h), and what each does not support.
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,7 +9,7 @@
 namespace protrain::test {
 
 namespace {
-// Kept for all tests, and for the threads that some of them have.
+// A machine that all tests share. It is never destroyed.
 Machine *machine(std::unique_ptr<backend::Device> device, std::uint64_t bytes = 1 << 30, bool reachable = true) {
   return new Machine(std::move(device), bytes, reachable);  // NOLINT: lives as long as the program
 }
@@ -19,7 +19,7 @@ Contender cpu() {
                       .ways = {},
                       .unsupported = {},
                       .expected_failures = {},
-                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"}};  // cut by the team
+                      .other_bits = {"MatMul", "LinearCrossEntropy", "LinearCrossEntropyGrad"}};  // by team size
   for (int threads : {1, 2, 3})
     contender.ways.push_back({fmt::format("{} threads", threads), machine(backend::open("cpu", threads)), nullptr});
   return contender;
@@ -36,8 +36,8 @@ Contender emulated() {
           .other_bits = {}};
 }
 
-// A GPU, through the plugin, where there is one. It must be there where the environment names it, so that a plugin
-// that does not load fails a check of a GPU.
+// A GPU, opened through the plugin, if there is one. If PROTRAIN_REQUIRED_DEVICE names a device, it must open, so that
+// a plugin that does not load fails the check of a GPU.
 std::vector<Contender> gpus() {
   const char *required = std::getenv("PROTRAIN_REQUIRED_DEVICE");
   try {

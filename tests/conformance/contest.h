@@ -1,8 +1,8 @@
-// The conformance suite: what every backend must do, written once. A test is run by every contender: the cpu, a GPU
-// where there is one, and the CUDA kernels on the host's processor (tests/cuda).
+// The conformance suite: the tests that every backend must pass, written once. Each test runs on every contender: the
+// cpu, a GPU if there is one, and the CUDA kernels emulated on the host (tests/cuda).
 //
-// Each node is run as it stands, and once more with its float32 operands in each narrow type of the contender. What a
-// contender cannot do is in its lists, with the reason; what is listed and goes well all the same is a failure.
+// Each node runs in float32, and once more with its float32 operands in each narrow type of the contender. A contender
+// lists what it does not support, with the reason. A test fails if something listed works after all.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,25 +16,25 @@
 
 namespace protrain::test {
 
-// Some operator's kernels, in one precision or in any.
+// An operator whose kernels do not work in a precision.
 struct Exception {
-  std::string_view op;  // "*": all
-  std::string_view precision;
+  std::string_view op;         // "*": all
+  std::string_view precision;  // "*": all
   std::string_view reason;
 };
 
 struct Contender {
   std::string name;
-  // The same kernels under other circumstances, which may not change a bit: thread orders, addresses.
+  // A way to run the same kernels: with another team or order of threads. No way may change a bit.
   struct Way {
     std::string name;
     Machine *machine;
-    void (*prepare)();  // nullptr: nothing to be done
+    void (*prepare)();  // called before each run; may be nullptr
   };
   std::vector<Way> ways;
   std::vector<Exception> unsupported, expected_failures;
-  std::vector<std::string_view> other_bits;  // operators whose bits may differ from way to way
-  std::vector<DType> narrow() const;         // the device's precisions beside float32
+  std::vector<std::string_view> other_bits;  // operators whose bits may differ between ways
+  std::vector<DType> narrow() const;         // the device's precisions other than float32
   bool computes_in(DType dtype) const;
 };
 
@@ -42,16 +42,16 @@ const std::vector<Contender> &contenders();
 
 class Conformance : public testing::TestWithParam<const Contender *> {
  public:
-  // Outputs are the reference's within `tolerance` (|error| over the larger of 1 and |value|; integers and bools
-  // exactly), the same bits in every way, and nothing beside them is touched.
+  // Expects that the outputs are the reference's within `tolerance` (|error| over the larger of 1 and |value|; integers
+  // and bools exactly), have the same bits in every way, and that no memory around them changes.
   void expect_reference(const OneNode &one, double tolerance = 1e-5) const;
-  // Where some of its outputs are absent, the others have the same bits.
+  // Expects that the bits of an output do not depend on which other outputs are absent.
   void expect_outputs_apart(const OneNode &one) const;
-  // Running the node raises Code::arg with this text.
+  // Expects that running the node throws an Error with Code::arg and this text.
   void expect_error(const OneNode &one, const std::string &text) const;
 
  private:
-  // The node as it stands, and with its float32 operands in each narrow type, with the name of the precision.
+  // The node in float32 and in each narrow type, each with the name of the precision.
   std::vector<std::pair<OneNode, std::string_view>> in_each_precision(const OneNode &one) const;
   void expect_in(const OneNode &one, std::string_view precision, double tolerance) const;
 };
@@ -59,7 +59,7 @@ class Conformance : public testing::TestWithParam<const Contender *> {
 std::vector<const Contender *> entered();
 std::string name_of_contender(const testing::TestParamInfo<const Contender *> &info);
 
-// Tests `TEST_P(NAME, ...)` of every contender.
+// Makes every TEST_P(NAME, ...) run on every contender.
 #define PROTRAIN_FAMILY(NAME) \
   using NAME = Conformance;   \
   INSTANTIATE_TEST_SUITE_P(, NAME, testing::ValuesIn(entered()), name_of_contender)

@@ -57,7 +57,7 @@ struct Form {
   DType weights, gradient;
 };
 
-// The arrays before an update: weights (narrow ones in both planes) and the zeros of the optimizer's state.
+// The arrays before an update: weights (narrow ones as two planes) and the optimizer's state, all zeros.
 std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
   std::vector<Bytes> arrays = {bytes_of(wave(0.7))};
   if (form.weights == DType::bf16) arrays = planes_of<arith::bf16>(wave(0.7));
@@ -66,7 +66,7 @@ std::vector<Bytes> untrained(const Optimizer &optimizer, const Form &form) {
   return arrays;
 }
 
-// The arrays after three steps. `alone`: the calling thread computes, in the host's memory.
+// The arrays after three steps. `alone`: by launch_alone(), on the calling thread and in the host's memory.
 std::vector<Bytes> trained(const Machine &machine, const Optimizer &optimizer, const Form &form, std::uint32_t status,
                            bool alone) {
   Device &device = *machine.device;
@@ -243,7 +243,7 @@ TEST_P(AccumulateKernel, StartsAnewAddsWithWeightsAndLeavesOutWhatWeighsNothing)
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], 3 * first[i] + 0.5 * second[i], 1e-6);
 }
 
-// One queue brings x up, another doubles it, a third brings it back. Only events keep them in order.
+// One queue uploads x, another doubles it, a third downloads the result. Only events keep them in order.
 TEST_P(Queues, EventsOrderWhatRunsBesideEachOther) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;
@@ -289,7 +289,7 @@ TEST_P(Queues, EventsOrderWhatRunsBesideEachOther) {
     for (std::size_t j = 0; j < kElements; ++j) ASSERT_EQ(back[i][j], 2 * there[i][j]) << "round " << i;
 }
 
-// Only the emulator can test this: nothing runs, and no memory is touched.
+// Tested on the emulated device only, where no such memory is needed: the launch fails before it runs.
 TEST(CudaGrid, OfMoreBlocksThanADeviceCountsIsRefused) {
   Device &device = *contenders()[1].ways[0].machine->device;
   const Type lines{DType::f32, {std::int64_t{1} << 31, 1}};
@@ -305,7 +305,7 @@ TEST(CudaGrid, OfMoreBlocksThanADeviceCountsIsRefused) {
   }
 }
 
-// y = x + x, in any memory.
+// A kernel for y = x + x on any memory.
 struct Doubling {
   explicit Doubling(Device &device) : kernel(device.compile({node, {type, type}, {type}})) {}
   std::vector<float> run(Device &device, void *x, void *y) const {
@@ -353,7 +353,7 @@ TEST_P(Queues, KernelsThatAreGivenMemoryOfTheHostAreRefused) {
   EXPECT_EQ(doubling.run(device, x, y), twos) << "and the device goes on";
 }
 
-// Only the emulator can test this.
+// Only the emulated device can limit its memory.
 TEST(CudaMemory, ThatIsFullRefusesWhatItIsAskedForAndFirstLaunches) {
   Device &device = *contenders()[1].ways[0].machine->device;
   const Doubling doubling(device);
@@ -429,7 +429,7 @@ TEST_P(Queues, AnErrorOfTheDeviceComesOutWhereSomebodyWaits) {
       EXPECT_EQ(error.subject, "tokens");
       EXPECT_EQ(error.text, "index 9 is outside 0..3");
     }
-  });  // and is not told again
+  });  // run_step() does not throw it again
   const std::vector<float> found = arena.take(to, 16);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(found[i], 1);
   for (std::size_t i = 8; i < 16; ++i) EXPECT_TRUE(std::isnan(found[i]));

@@ -33,7 +33,7 @@ TEST_P(CrossEntropyKernel, IsTheReferenceAndSoIsItsGradient) {
       }
 }
 
-// A logit of -inf rules its class out. A row may begin with many.
+// A logit of -inf excludes its class. Here each row begins with 400 of them.
 TEST_P(CrossEntropyKernel, ClassesThatCannotBeCountForNothing) {
   std::vector<double> logits = random_floats({5, 700}, 1, -8, 8).doubles();
   for (std::size_t i = 0; i < logits.size(); ++i)
@@ -89,7 +89,7 @@ TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
       node.inputs.push_back(floats({}, {dloss}));
       expect_reference(node);
     }
-  OneNode tiny = linear({37, 16, 50}, true, "mean", true, false);  // it would vanish if the factor came after rounding
+  OneNode tiny = linear({37, 16, 50}, true, "mean", true, false);  // gradients vanish if they are rounded first
   for (Array *operand : {&tiny.inputs[0], &tiny.inputs[1]}) {
     std::vector<double> values = operand->doubles();
     for (double &value : values) value *= 1e-7;
@@ -101,7 +101,8 @@ TEST_P(LinearCrossEntropyKernel, MultipliesByTheGradientOfTheLoss) {
 }
 
 TEST_P(LinearCrossEntropyKernel, SlicesAddUpToTheWhole) {
-  // Four slices, the last short; narrow types two blocks, of 3 and of 1. The emulated device cuts smaller ones.
+  // The cpu computes the logits in four slices, the last with fewer rows. In narrow types three slices make a block,
+  // and the last slice another. The emulated device has smaller slices.
   const std::int64_t classes = GetParam()->name == "emulated" ? 1'001 : 270'001;
   for (bool trans_w : {true, false}) expect_reference(linear({200, 2, classes}, trans_w, "mean", true, true));
 }
@@ -114,7 +115,7 @@ TEST_P(LinearCrossEntropyKernel, FrozenWeightsCostNoGradient) {
   expect_reference(node);
 }
 
-// If a loss is scaled or joined with a penalty, the forward node makes it, and only its gradients are wanted here.
+// If a loss is scaled or a penalty is added, another node computes the loss, and this one only its gradients.
 TEST_P(LinearCrossEntropyKernel, ALossThatNobodyReadsIsNotWritten) {
   for (const char *reduction : {"mean", "sum"})
     for (bool bias : {false, true}) {

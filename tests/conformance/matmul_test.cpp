@@ -66,7 +66,8 @@ TEST_P(MatMulKernel, IsTheReferenceByEachOfItsAlgorithmsAndHasTheBitsOfEachTwice
   }
 }
 
-// The sums meet the bias in float32 and are rounded once, like those of a product that has the bias inside.
+// An odd depth makes the library refuse the bias, so it is added in float32 to the product's sums. These are rounded
+// once, like those of a product with the bias inside.
 TEST(CudaMatMul, AddsItsBiasApartWhereTheLibraryCannot) {
   const auto product = [](std::size_t depth) {
     std::vector<double> x(6 * depth), w(depth * 4);  // values beyond a depth of 8 are 0
@@ -97,7 +98,7 @@ TEST(CudaMatMul, PromisesAllTheAlignmentThatItsOperandsHave) {
   EXPECT_EQ(promised({5, 7}, {7, 9}), 64U);
   EXPECT_EQ(promised({2, 5, 7}, {7, 9}), 64U);
   EXPECT_EQ(promised({3, 4, 8}, {3, 8, 16}), 64U);
-  EXPECT_EQ(promised({3, 4, 8}, {1, 8, 2}), 32U);  // results are 8 floats apart
+  EXPECT_EQ(promised({3, 4, 8}, {1, 8, 2}), 32U);  // the results of a batch are 8 floats apart
   EXPECT_EQ(promised({3, 5, 7}, {3, 7, 16}), 4U);
 }
 

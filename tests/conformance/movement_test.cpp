@@ -15,7 +15,7 @@ PROTRAIN_FAMILY(TriluKernel);
 using Integers = std::vector<std::int64_t>;
 const DType kTypes[] = {DType::f32, DType::i64, DType::i32, DType::boolean};
 
-// Elements of any type: bools 0 and 1, others small integers.
+// Random elements: floats, bools that are 0 or 1, integers from 0 to 99.
 Array elements(DType dtype, const Shape &shape, unsigned seed) {
   if (dtype == DType::f32) return random_floats(shape, seed);
   return random_integers(shape, seed, 0, dtype == DType::boolean ? 2 : 100, dtype);
@@ -79,7 +79,7 @@ Attributes slice_attributes(const Cut &cut) {
   return {{"starts", cut.starts}, {"ends", cut.ends}, {"axes", cut.axes}, {"steps", cut.steps}};
 }
 
-// Runs with lengths and starts that are whole units of 16, 8, 4 and 2 bytes, and others.
+// Copies runs of elements whose start and length are multiples of 16, 8, 4 or 2 bytes, or of none of these.
 TEST_P(SliceKernel, RunsOfEveryWidth) {
   for (std::int64_t unit : {1, 2, 3, 4, 8, 16})
     for (std::int64_t first : {0, 1, 2, 4, 8, 16})

@@ -1,4 +1,4 @@
-// A replayed step does what the issued step does, bit for bit, with its own numbers.
+// A replayed step does the same as an issued step, bit for bit, with the scalars of its own step.
 #include <cmath>
 
 #include "conformance/arena.h"
@@ -12,8 +12,8 @@ PROTRAIN_FAMILY(Recordings);
 
 using backend::Device;
 
-// A small step: weights come up, dropout thins a wave, the result is added to a sum, an update takes the sum for a
-// gradient, and the weights go down again. Only events keep the queues in order.
+// A small step: weights are uploaded, dropout is applied to a wave, the result is added to a sum, an update takes the
+// sum as the gradient, and the weights are downloaded. Only events keep the queues in order.
 class SmallStep {
  public:
   explicit SmallStep(const Machine &machine) : device_(*machine.device) {
@@ -38,7 +38,7 @@ class SmallStep {
     step(device_, [this] { append(); });
   }
   std::unique_ptr<backend::Recording> record(bool timed = true) {
-    scalars_ = of_step(77);  // numbers of no real step
+    scalars_ = of_step(77);  // the scalars of a step that never runs
     return device_.record_step([](void *self) { static_cast<SmallStep *>(self)->append(); }, this, timed);
   }
   void replay(backend::Recording &recording, int t) { device_.replay_step(recording, of_step(t)); }
@@ -61,7 +61,7 @@ class SmallStep {
     work_.push_back({device_.compile({node, std::vector<Type>(operands, type), {type}}), inputs, outputs});
   }
 
-  // Odd steps begin new sums.
+  // The scalars of step t. Odd steps begin a new sum.
   backend::StepScalars of_step(int t) const {
     backend::StepScalars scalars = numbers(optimizer_, t);
     scalars.micro_batch = static_cast<std::uint64_t>(t + 1) % 2;
@@ -89,7 +89,7 @@ class SmallStep {
   backend::StepScalars scalars_;
 };
 
-// The weights after steps 1 to 5. `recorded`: steps after the first are replayed.
+// The weights after steps 1 to 5. If `recorded`, steps 2 to 5 replay a recording.
 std::vector<float> trained(const Machine &machine, bool recorded) {
   SmallStep small(machine);
   small.issue(1);
@@ -142,7 +142,7 @@ TEST_P(Recordings, TellWhenTheirEventsWereOverInEachReplay) {
   }
 }
 
-// An untimed replay does the same step, and its events keep the times of the step before.
+// An untimed replay does the same work, and the events keep the times of the last timed step.
 TEST_P(Recordings, RecordNoTimesThatNobodyWants) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;
@@ -168,7 +168,7 @@ TEST_P(Recordings, RecordNoTimesThatNobodyWants) {
   EXPECT_EQ(small.weights, issued);
 }
 
-// Steps of two recordings and issued steps in turn: each has its own numbers.
+// Replays two recordings and issues steps in turn. Each step must use its own scalars.
 TEST_P(Recordings, StandBesideEachOtherAndBesideStepsThatAreIssued) {
   const Machine &machine = *GetParam()->ways[0].machine;
   if (!machine.device->info().asynchronous) return;
@@ -184,7 +184,7 @@ TEST_P(Recordings, StandBesideEachOtherAndBesideStepsThatAreIssued) {
   EXPECT_EQ(small.weights, issued);
 }
 
-// The device gives a reason and goes on.
+// A refused recording gives a reason, and the device works on.
 TEST_P(Recordings, AreRefusedWithoutHarm) {
   const Machine &machine = *GetParam()->ways[0].machine;
   Device &device = *machine.device;

@@ -34,9 +34,9 @@ const Case kCases[] = {
     {{2, 9001}, {1}},      // rows of several segments
     {{70001}, {0}},        // several blocks of segments
     {{20011, 5}, {0}},     // blocks of more than the least length
-    {{4, 2053}, {0}},      // few rows, several pieces
+    {{4, 2053}, {0}},      // few long rows
     {{3, 67, 1031}, {1}},  // two blocks for each result
-    {{1037, 96}, {0}},     // gradient of a bias, by packs
+    {{1037, 96}, {0}},     // like the gradient of a bias
     {{70, 3, 520}, {0, 1}},
     {{2, 72}, {0}},
 };
@@ -51,7 +51,7 @@ TEST_P(ReduceKernel, AnyAxesOfAnyShape) {
       }
 }
 
-TEST_P(ReduceKernel, LongSumsStayAccurate) {  // within some units in the last place of the exact sum
+TEST_P(ReduceKernel, LongSumsStayAccurate) {  // a few units in the last place
   for (const Shape &shape : {Shape{1000003}, Shape{250007, 4}})
     expect_reference({"ReduceSum", {{"axes", Axes{0}}}, {random_floats(shape, 2, 0, 1)}}, 1e-6);
 }
@@ -82,7 +82,7 @@ TEST(CudaReduce, TakesScratchOnlyForResultsThatAreMadeInParts) {
   };
   EXPECT_EQ(scratch({4, 100}, 0, {1, 100}), 0U);
   EXPECT_EQ(scratch({4, 100}, 1, {4, 1}), 0U);
-  EXPECT_EQ(scratch({10, 100}, 0, {1, 100}), 0U);  // columns
+  EXPECT_EQ(scratch({10, 100}, 0, {1, 100}), 0U);  // sums of columns
   EXPECT_EQ(scratch({40, 100}, 0, {1, 100}), 2 * 100 * sizeof(double));
 }
 

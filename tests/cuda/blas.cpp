@@ -1,5 +1,5 @@
-// The twin of src/backend/cuda/blas.cu for machines without a GPU: plain loops. Where cuBLASLt has nothing, neither has
-// it, and its algorithms differ in the order of their sums and in what they work in, as the library's do.
+// Replaces src/backend/cuda/blas.cu on machines without a GPU: plain loops. Products for which cuBLASLt has no
+// algorithm have none here either. Algorithms differ in the order of their sums and in their workspace, as cuBLASLt's.
 #include "backend/cuda/blas.h"
 
 #include <bit>
@@ -17,10 +17,10 @@ using arith::bf16;
 
 GemmShape last;
 
-// Terms are added from the first, from the last, or in two halves.
+// An algorithm adds the terms of a sum from the first on, from the last on, or in two halves.
 enum Order : std::uint64_t { forwards, backwards, halves, kOrders };
-constexpr std::uint64_t kWorkspace[kOrders] = {256, 0, 1024};  // so that somebody notices when it is not there
-constexpr std::byte kLoaded[kOrders] = {};                     // stand for the kernels that are loaded
+constexpr std::uint64_t kWorkspace[kOrders] = {256, 0, 1024};  // written, so a missing one is noticed
+constexpr std::byte kLoaded[kOrders] = {};                     // the addresses name the kernels
 
 std::uint64_t mark_of(const GemmShape &s) { return static_cast<std::uint64_t>(s.m * 31 * 31 + s.n * 31 + s.k); }
 
@@ -35,7 +35,7 @@ float sum_of(Order order, std::int64_t begin, std::int64_t end, Term term) {
   return sum;
 }
 
-// A factor in TensorFloat32: 10 bits behind the point, ties away from 0.
+// A float32 factor that is rounded to TensorFloat32: to 10 bits of mantissa, ties away from 0.
 struct Tf32 {
   std::uint32_t bits;
 };

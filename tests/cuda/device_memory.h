@@ -1,5 +1,5 @@
-// The emulated device's memory: pages that nobody but its own work may touch. A host that follows a device's address
-// faults, as it does where the memory is a GPU's.
+// The emulated device's memory: pages that only work of the device may access. Host code that accesses them faults, as
+// with a GPU's memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ void *take_device_memory(std::uint64_t bytes);  // zeroed, page aligned
 void give_device_memory(void *memory);
 std::uint64_t taken_device_memory();  // bytes
 
-// Work of the device: while one lives, all device memory can be read and written, by any thread.
+// While one of these exists, the device is at work: any thread can read and write all device memory.
 class DeviceAtWork {
  public:
   DeviceAtWork();

@@ -13,7 +13,7 @@
 #endif
 
 #if defined(__x86_64__)
-// Saves what a function must keep, changes stacks, and goes on where the other one stopped.
+// Saves the registers that a function must preserve, changes to the other stack, and returns to where that one stopped.
 asm(R"(
 .pushsection .text
 .type protrain_switch_stack, @function
@@ -53,7 +53,7 @@ constexpr std::size_t kStackBytes = 64 << 10;
 
 enum class Waits : std::uint8_t { nothing, block, warp, over };
 
-// One stack that a thread's work runs on; it serves another thread of the block once that is over.
+// A stack on which a thread of the block runs. Once the thread has ended, another thread may use the stack.
 class Fiber {
  public:
   Fiber() : stack_(new std::byte[kStackBytes]) {}
@@ -67,7 +67,7 @@ class Fiber {
 #if defined(__x86_64__)
     auto top = reinterpret_cast<std::uintptr_t>(stack_.get() + kStackBytes) & ~std::uintptr_t{15};
     auto *place = reinterpret_cast<void **>(top);
-    *--place = nullptr;  // keeps the alignment that a call would leave
+    *--place = nullptr;  // aligns the stack as a call would
     *--place = reinterpret_cast<void *>(&Fiber::enter);
     for (int i = 0; i < 6; ++i) *--place = nullptr;
     at_ = place;
@@ -79,7 +79,7 @@ class Fiber {
 #endif
   }
 
-  // Until the thread waits or is over.
+  // Runs the thread until it waits or ends.
   void go_on() {
     current = this;
     threadIdx.x = static_cast<unsigned>(thread_);
@@ -143,8 +143,8 @@ class Fiber {
 #endif
 };
 
-std::vector<std::unique_ptr<Fiber>> fibers;  // one a thread of the block; those that never waited share the first
-std::vector<std::byte> exchanged_bytes;      // kExchangeBytes a thread
+std::vector<std::unique_ptr<Fiber>> fibers;  // one for each thread; threads that do not wait share one
+std::vector<std::byte> exchanged_bytes;      // kExchangeBytes for each thread
 std::unique_ptr<std::byte[]> shared;
 const std::function<void()> *work = nullptr;
 bool backwards = false;
@@ -154,18 +154,19 @@ struct Copy {
   const void *from;  // nullptr: zeros
   std::size_t bytes;
 };
-std::vector<std::vector<Copy>> copies;  // that a thread has not waited for
+std::vector<std::vector<Copy>> copies;  // by thread: those that it has not waited for yet
 
 void run_thread() { (*work)(); }
 
-// Threads that wait for the same, all of them, go on.
+// If all threads of the group wait for `reason`, lets them go on and returns true.
 bool let_go(const std::vector<Fiber *> &group, Waits reason) {
   if (group.empty() || !std::ranges::all_of(group, [&](Fiber *f) { return f->waits == reason; })) return false;
   for (Fiber *fiber : group) fiber->waits = Waits::nothing;
   return true;
 }
 
-// Some threads are over: only whole warps may be, and nobody may wait for the block.
+// Checks the threads that still wait after others have ended: no warp may have ended in part, and no thread may wait
+// for the whole block.
 void check_left(const std::vector<Fiber *> &waiting) {
   for (const Fiber *fiber : waiting)
     if (fiber->waits == Waits::block) stop("some threads wait that others have left behind");
@@ -216,7 +217,7 @@ void run(const Grid &grid, const std::function<void()> &thread) {
   for (std::int64_t block = 0; block < grid.blocks; ++block) {
     blockIdx.x = static_cast<unsigned>(block);
     shared.reset(new std::byte[grid.shared_bytes]);
-    std::memset(shared.get(), 0xFF, grid.shared_bytes);  // not a number
+    std::memset(shared.get(), 0xFF, grid.shared_bytes);  // NaNs
     run_block(grid.threads);
     if (!std::ranges::all_of(copies, [](const std::vector<Copy> &own) { return own.empty(); }))
       stop("nobody has waited for a copy");

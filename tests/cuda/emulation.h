@@ -1,7 +1,7 @@
-// CUDA's words for the host's compiler. A block's threads are fibers on one thread of the system: each runs until it
-// waits for the others, so that __syncthreads and shuffles meet where they would meet on a GPU. Blocks run one after
-// another. What a GPU would leave undefined ends the test: threads that wait at different places, or that leave while
-// others wait.
+// CUDA's keywords and functions, emulated for the host's compiler. A block's threads are fibers on one thread of the
+// system: each runs until it waits for the others, so that __syncthreads and shuffles meet where they would meet on a
+// GPU. Blocks run one after another. The test ends where a GPU's behaviour would be undefined: if threads wait at
+// different places, or leave while others wait.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct Grid {
   std::size_t shared_bytes;
 };
 
-// Appends work to a stream; it is done when somebody waits for it (tests/cuda/runtime.cpp).
+// Appends work to a stream. The work runs only when the host waits for it (tests/cuda/runtime.cpp).
 void append(CUstream_st *stream, std::function<void()> work);
 
 // Runs `thread` for every thread of the grid.
@@ -39,10 +39,10 @@ void *shared_memory();
 void meet_block();
 void meet_warp();
 inline constexpr std::size_t kExchangeBytes = 24;
-void *exchange_place(int lane);  // kExchangeBytes of a lane of this thread's warp; -1: its own
+void *exchange_place(int lane);  // the kExchangeBytes of a lane of this warp; -1: of this thread
 
-// read(value_of), where value_of(lane) is what that lane of this thread's warp brings; all its threads call it
-// together, and none goes on before all have read.
+// Exchanges values in a warp. Calls read(value_of), where value_of(lane) is the `value` that this lane passed. All
+// threads of the warp must call it together, and none goes on before all have read.
 template <typename T, typename Read>
 void exchange(const T &value, Read read) {
   static_assert(sizeof(T) <= kExchangeBytes);
@@ -61,30 +61,30 @@ T exchanged(T value, int lane) {
   return value;
 }
 
-// Copies `bytes`, or that many zeros where `from` is nullptr, some time before the thread has waited: at once where
-// threads run in ascending order, only when waited for where in descending.
+// Copies `bytes` from `from`, or writes as many zeros if it is nullptr. The copy is made at once if threads run in
+// ascending order, else in wait_for_copies().
 void copy_async(void *to, const void *from, std::size_t bytes);
 void wait_for_copies();
 
-// Threads of a block run in ascending order, or in descending: what depends on it is a race.
+// Makes the threads of a block run in descending or in ascending order. A result that depends on the order is a race.
 void run_backwards(bool backwards);
 
-// A launch of a kernel: the first one takes memory of the device for it, as a driver that loads lazily does. Throws
-// where there is none left, or where it would be loaded while a stream is captured.
+// Loads a kernel at its first launch, which takes memory of the device, as with a driver that loads lazily. Throws if
+// no memory is left, or if the stream is captured and the kernel is not loaded.
 void load(CUstream_st *stream, const void *kernel);
-// Memory of the device in all; kernels that were loaded before stay.
+// Sets the size of the device's memory. Loaded kernels stay loaded.
 inline constexpr std::uint64_t kDeviceMemory = std::uint64_t{8} << 30;
 void limit_memory(std::uint64_t bytes);
-void unload_kernels();  // each takes its memory anew
+void unload_kernels();  // the next launch of each loads it again
 
-// Registrations of more bytes than `each` are refused, and those that would make it more than `all`.
+// Makes pin() refuse more bytes than `each` at once, and more than `all` together.
 void limit_pinning(std::uint64_t each, std::uint64_t all);
 inline constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 
-// Captures of streams fail, once they are to end.
+// Makes every capture of a stream fail when it ends.
 void refuse_captures(bool refuse);
 
-// Dynamic shared memory of a block, bytes: a server's GPU, and what those of desktops have.
+// The most dynamic shared memory of a block, in bytes, on a server's GPU and on a desktop's.
 inline constexpr std::size_t kMostShared = 227 << 10, kDesktopShared = 99 << 10;
 void limit_shared(std::size_t bytes);
 
@@ -94,7 +94,7 @@ extern protrain::emulation::Coordinate threadIdx, blockIdx, blockDim, gridDim;
 
 inline void __syncthreads() { protrain::emulation::meet_block(); }
 inline void __syncwarp() { protrain::emulation::meet_warp(); }
-inline void __threadfence_system() {}  // one thread of the system does it all
+inline void __threadfence_system() {}  // one thread runs everything
 
 template <typename T>
 T atomicCAS(T *at, T expected, T desired) {

@@ -1,5 +1,5 @@
-// The words for tensor cores, as they are emulated, against plain loops over matrices whose elements all differ: the
-// places of elements in a warp's lanes are those that PTX documents.
+// Compares the emulated tensor core functions with plain loops over matrices. The elements all differ, so each must be
+// in the lane in which PTX documents it.
 #include "backend/cuda/mma.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ void run_warp(bool backwards, Thread thread) {
   emulation::run_backwards(false);
 }
 
-bf16 number(int i) { return narrowed<bf16>(static_cast<float>(i)); }  // up to 256 exactly
+bf16 number(int i) { return narrowed<bf16>(static_cast<float>(i)); }  // exact up to 256
 Pair pair_of(int first, int second) { return static_cast<Pair>(number(second).bits) << 16 | number(first).bits; }
 
 int a_at(int row, int k) { return row * kDepth + k; }
@@ -65,7 +65,7 @@ TEST(TensorCores, AddTheProductOfEveryRowAndColumn) {
 TEST(TensorCores, LoadMatricesAsTheyLieAndTurned) {
   for (bool backwards : {false, true})
     run_warp(backwards, [&] {
-      auto *memory = shared_memory<bf16>();  // a (16, 16), then b (16, 8) twice: rows are k; rows are columns
+      auto *memory = shared_memory<bf16>();  // a (16, 16), b (16, 8), b transposed (8, 16)
       for (int i = lane_index(); i < 256; i += kWarp) memory[i] = number(a_at(i / 16, i % 16));
       bf16 *b = memory + 256, *b_turned = b + 128;
       for (int i = lane_index(); i < 128; i += kWarp) {
@@ -75,7 +75,7 @@ TEST(TensorCores, LoadMatricesAsTheyLieAndTurned) {
       __syncthreads();
       const int l = lane_index();
       const Quad left = load_matrices<false>(memory + l % 16 * 16 + l / 16 * 8);
-      const Quad right = load_matrices<true>(b + l % 16 * 8);  // twice
+      const Quad right = load_matrices<true>(b + l % 16 * 8);  // both halves are b
       const Quad turned = load_matrices<false>(b_turned + l % 8 * 16 + l / 8 % 2 * 8);
       for (int i = 0; i < 4; ++i) {
         EXPECT_EQ(left.at[i], a_of_lane().at[i]) << "lane " << l << ", pair " << i;

@@ -1,5 +1,5 @@
-// What the twin of blas.cu was asked for. A promise that is smaller than it could be changes no bit, only what cuBLASLt
-// may choose from, and shows here alone.
+// The shape of the last product that the emulated blas was asked for. Its promises, such as the alignment, decide which
+// algorithms cuBLASLt may choose from. A promise that is too small changes no bits, so tests must look at it here.
 #pragma once
 
 #include "backend/cuda/blas.h"

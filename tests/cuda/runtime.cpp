@@ -1,5 +1,5 @@
-// The twin of src/backend/cuda/runtime.cu for machines without a GPU. What is appended to a stream is done only when
-// somebody waits for it, and then streams take turns at random: whoever forgets to wait reads what is not there yet.
+// Replaces src/backend/cuda/runtime.cu on machines without a GPU. Work that is appended to a stream runs only when the
+// host waits for it, and then streams take turns at random. Code that forgets to wait therefore reads old data.
 #include "backend/cuda/runtime.h"
 
 #include <algorithm>
@@ -17,33 +17,33 @@
 #include "cuda/device_memory.h"
 #include "cuda/emulation.h"
 
-// An event is over up to the number of its records that were passed.
+// An event counts how often it was recorded, and how many of these records its stream has passed.
 struct CUevent_st {
   std::uint64_t recorded = 0, passed = 0;
-  std::chrono::steady_clock::time_point at;  // of the last pass
+  std::chrono::steady_clock::time_point at;  // when the last record was passed
 };
 
 struct CUstream_st {
   struct Item {
-    std::function<void()> work;  // or:
+    std::function<void()> work;  // if empty, the item is a record of `event` or a wait for it
     CUevent_st *event = nullptr;
     std::uint64_t record = 0;
-    bool waits = false;  // else passes
+    bool waits = false;  // waits for `record` of the event; else passes it
   };
   std::deque<Item> items;
-  CUgraphExec_st *capture = nullptr;  // that it is part of
+  CUgraphExec_st *capture = nullptr;  // the capture that this stream is part of
 };
 
-// What was captured, as calls that append it to streams of its own: a launch makes them all.
+// Captured work: calls that append the work to streams of the graph's own. A launch makes all these calls.
 struct CUgraphExec_st {
   struct Part {
     CUstream_st *own;
-    std::size_t kept = 0, met = 0;  // calls, and how many of them the first stream has waited for
+    std::size_t kept = 0, met = 0;  // calls captured from the stream; how many of them `first` has waited for
   };
   struct Link {
     CUevent_st *own;
-    CUstream_st *of;   // recorded in this stream of the caller's last,
-    std::size_t kept;  // after so many calls
+    CUstream_st *of;   // the caller's stream in which the event was last recorded
+    std::size_t kept;  // calls captured from that stream by then
   };
   CUstream_st *first;
   std::map<CUstream_st *, Part> parts;  // by the caller's streams
@@ -58,20 +58,20 @@ namespace {
 std::recursive_mutex mutex;
 std::set<Stream> streams;
 std::uint64_t turns = 1;
-CapturedGraph capture = nullptr;  // under way
+CapturedGraph capture = nullptr;  // the one in progress
 bool captures_refused = std::getenv("PROTRAIN_EMULATED_NO_CAPTURES") != nullptr;
 std::size_t shared_limit = protrain::emulation::kMostShared;
 
-constexpr std::uint64_t kLoadedBytes = 64 << 10;  // that one kernel takes
+constexpr std::uint64_t kLoadedBytes = 64 << 10;  // device memory that a loaded kernel takes
 std::uint64_t most_pinned_at_once = emulation::kUnlimited, most_pinned = emulation::kUnlimited;  // bytes
-std::uint64_t device_memory = [] {  // that a plugin has is named by the environment
+std::uint64_t device_memory = [] {  // a test of the plugin sets it by the environment
   const char *bytes = std::getenv("PROTRAIN_EMULATED_MEMORY");
   return bytes != nullptr ? std::strtoull(bytes, nullptr, 10) : emulation::kDeviceMemory;
 }();
 std::set<const void *> loaded;
-std::map<const std::byte *, std::uint64_t> pinned;  // bytes, by the first one
+std::map<const std::byte *, std::uint64_t> pinned;  // sizes in bytes, by first byte
 
-// A copy that leaves the pinned memory it begins in, or enters some, is refused, as CUDA does.
+// Refuses a copy that begins in pinned memory and ends outside of it, or the reverse, as CUDA does.
 void require_one_registration(const void *at, std::uint64_t bytes) {
   const std::lock_guard lock(mutex);
   const auto *begin = static_cast<const std::byte *>(at), *end = begin + bytes;
@@ -85,7 +85,7 @@ void require_one_registration(const void *at, std::uint64_t bytes) {
           "a copy could not be issued: it leaves memory that is pinned");
 }
 
-// The first item of the stream, where nothing holds it up.
+// Runs the first item of the stream, unless it waits for an event. Returns whether it ran.
 bool step(Stream stream) {
   if (stream->items.empty()) return false;
   CUstream_st::Item &item = stream->items.front();
@@ -116,7 +116,8 @@ void require_no_capture(Stream stream) {
   require(stream->capture == nullptr, Code::device, "stream", "is captured: nobody can wait for it");
 }
 
-// False where the stream is not captured; else the call is kept, with the stream that will stand for this one.
+// If the stream is captured, keeps the call, to be made with the graph's own stream in place of this one. Returns false
+// if the stream is not captured.
 template <typename Call>
 bool keep(Stream stream, Call call) {
   if (stream->capture == nullptr) return false;

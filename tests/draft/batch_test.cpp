@@ -1,4 +1,4 @@
-// The choice of a model's batch among its inputs.
+// The input and the dim that count as a model's batch.
 #include "draft/batch.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST(Batch, IsReportedByCheckAsTheModelIsLoaded) {
   EXPECT_EQ(batch.tokens_per_sample, 16);
 }
 
-// Features are no tokens, but labels that are classes are: one per sample.
+// The input x has features, not tokens. The attached loss's labels are classes, and count as one token per sample.
 TEST(Batch, CountsTheLabelsOfAnAttachedLoss) {
   const test::Scratch scratch;
   test::Wire wire;

@@ -33,7 +33,7 @@ Budget budget(const profile::Profile &machine, const Pairs &pairs) {
   return budget_of(settings_of(options_with(pairs)), machine);
 }
 
-// A session may take 95 of 100 free GiB: a twentieth stays free.
+// A twentieth of the free memory stays free, so a session may take 95 of 100 GiB.
 constexpr std::uint64_t kFree = 95 * kGiB;
 
 TEST(Budget, IsOneForAllWhereDeviceAndHostShareTheirMemory) {

@@ -1,4 +1,5 @@
-// Dims that nobody bound: those that shapes in the model determine are found, with the reason; the rest is assumed.
+// Dims that no option binds. A dim is inferred, with the reason, if shapes in the model determine it. The others are
+// assumed.
 #include "draft/dims.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +72,8 @@ TEST(Dims, OfFeaturesAreTheRowsOfTheMatrix) {
   expect(dims.at("batch"), 2, By::assumption);
 }
 
-// (batch, 4, 8, 8) flattened meets 256 rows: the image is 64 x 64. Sizes up to 71 fit.
+// The matrix has 256 rows, so the flattened features (batch, 4, h, w) must be 8 x 8. With stride 8, sizes 57 to 64 give
+// that; 64, the roundest, is taken.
 TEST(Dims, OfAnImageAreThoseThatItsFeaturesMeetAMatrixWith) {
   const auto dims = settled({kImage,
                              {node("Conv", {"x", "w"}, {"c"}, {ints("strides", {8, 8})}), node("Flatten", {"c"}, {"f"}),
@@ -82,7 +84,7 @@ TEST(Dims, OfAnImageAreThoseThatItsFeaturesMeetAMatrixWith) {
   expect(dims.at("width"), 64, By::inference);
 }
 
-// Patches of 16, and one position for each of 14 x 14.
+// The table p has 36 positions, one for each of 6 x 6 patches. A patch is 16 x 16, so the image is 96 x 96.
 TEST(Dims, OfAnImageAreThoseThatHaveAsManyPatchesAsPositions) {
   const auto dims = settled(
       {{"batch", "channels", "height", "width"},
@@ -93,7 +95,7 @@ TEST(Dims, OfAnImageAreThoseThatHaveAsManyPatchesAsPositions) {
   expect(dims.at("width"), 96, By::inference);
 }
 
-// Every second frame has a position: 99 and 100 frames have 50 positions. The rounder number is taken.
+// The stride is 2, so 99 or 100 frames match the 50 positions of p. 100, the rounder number, is taken.
 TEST(Dims, OfAudioAreThoseThatHaveAsManyFramesAsPositions) {
   const auto dims =
       settled({{"batch", "mel", "frames"},
@@ -109,7 +111,7 @@ TEST(Dims, ThatAnExportBakedInAreFound) {
   EXPECT_EQ(dims.at("batch").value * dims.at("sequence").value, 32);
 }
 
-// Positions are counted along x and looked up in a table of 6.
+// A model that looks up positions 0 to sequence - 1 in a table of 6.
 Case positions() {
   const auto scalar = [](const std::string &name, std::int64_t value) { return test::integer(name, value); };
   return {{"batch", "sequence", "4"},
@@ -139,7 +141,8 @@ TEST(Dims, BeyondATableOfPositionsAreRefusedBeforeAnyStep) {
   EXPECT_EQ(error.text, "index 6 is outside 0..5");
 }
 
-// A kernel longer than 16 samples: no size is asked for, only more.
+// The convolution's kernel has 100 elements, more than the samples assumed first. No shape says how many samples there
+// are, so the assumption is doubled until the model accepts it.
 TEST(Dims, AreLargerWhereTheAssumedOnesAreTooFew) {
   const auto dims = settled({{"batch", "samples"},
                              {node("Unsqueeze", {"x", "one"}, {"u"}), node("Conv", {"u", "w"}, {"y"})},

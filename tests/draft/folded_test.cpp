@@ -1,5 +1,5 @@
-// Files in which PyTorch's exporter computed a parameter away (optimize=True), with and without the exporter's
-// metadata. They train, but not as PyTorch's model would: check says so for each.
+// Files in which PyTorch's exporter (optimize=True) folded a parameter into a constant, with and without the exporter's
+// metadata. They train, but not as PyTorch's model would. `check` must say so for each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 struct FoldedFile {
   const char *model, *parameter;  // no longer in the file
-  const char *computed;           // computed by the exporter from it
+  const char *computed;           // the constant that the exporter computed from it
 };
 
 class FoldedFiles : public testing::TestWithParam<FoldedFile> {

@@ -26,13 +26,13 @@ inline std::string ints(const std::string &name, const Integers &values) {
 
 struct HostileGraph {
   const char *name;
-  std::function<void(Wire &)> change;  // of y = x w, float32[2, 4]; its result from y is z
+  std::function<void(Wire &)> change;  // of the model y = x w, float32[2, 4]; the result becomes z
   Code code;
   const char *subject;
   const char *text;  // part of the message
 };
 
-// Adds nodes after y, the last of which makes z, and the initializers that they read.
+// Adds nodes after y, and the initializers that these nodes read. The last node must output z.
 inline std::function<void(Wire &)> after(const Names &nodes, const Names &initializers = {}) {
   return [=](Wire &wire) {
     wire.nodes.insert(wire.nodes.end(), nodes.begin(), nodes.end());
@@ -90,7 +90,7 @@ inline std::vector<HostileGraph> shape_cases() {
   };
 }
 
-// y is (2, 4): two of four channels.
+// y is (2, 4): two samples with four channels.
 inline std::vector<HostileGraph> channel_cases() {
   const auto all = [](const std::string &op, const std::string &x, const std::string &scale) {
     const Names inputs = op == "BatchNormalization" ? Names{x, scale, "v", "v", "v"} : Names{x, scale, "v"};
@@ -128,7 +128,7 @@ inline std::vector<HostileGraph> class_cases() {
   };
 }
 
-// y is one image of four channels, eight by eight. w holds weights for windows of three by three.
+// x is one image of 8 x 8 with four channels. w holds weights for windows of 3 x 3.
 inline std::vector<HostileGraph> window_cases() {
   const std::int64_t huge = std::int64_t{1} << 62;
   const auto window = [](const std::string &op, const Names &attributes, const Dims &weights = {4, 4, 3, 3}) {
@@ -250,7 +250,7 @@ inline std::vector<HostileGraph> constant_cases() {
   };
 }
 
-// y after a BatchNormalization with these attributes, and with these outputs after the first.
+// Adds a BatchNormalization of y with these attributes. Its outputs are z and those in `more`.
 inline std::function<void(Wire &)> normalized(const Names &attributes, Names more) {
   more.insert(more.begin(), "z");
   Names statistics;
@@ -286,7 +286,8 @@ inline std::vector<HostileGraph> meaning_cases() {
 
 inline std::vector<HostileGraph> hostile_graphs() {
   std::vector<HostileGraph> all;
-  for (const auto &cases : {shape_cases(), window_cases(), attribute_cases(), constant_cases(), meaning_cases()})
+  for (const auto &cases : {shape_cases(), channel_cases(), class_cases(), window_cases(), attribute_cases(),
+                            constant_cases(), meaning_cases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

@@ -1,4 +1,4 @@
-// The options table: values it takes, values it refuses with which words, and that every row can be used.
+// The options table: the values that it takes, the values that it refuses with their errors, and use of every row.
 #include "draft/options.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ Error refusal(const std::string &key, const std::string &value) {
   return {Code::ok, "", "taken"};
 }
 
-// A value of the right type and range for a row, also for rows that are not available yet.
+// A value in a row's range. Rows that are not available yet have one too.
 std::string sample(const OptionRow &row) {
   if (row.key == "dim" || row.key == "shapes") return "batch=2";
   if (row.key == "trial") return "poison";

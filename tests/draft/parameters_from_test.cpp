@@ -1,4 +1,5 @@
-// A list from outside replaces the model's own. A file that is no list is refused.
+// The option parameters_from: a list of parameters in a file replaces the model's own. A file that is no list is
+// refused.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -83,7 +84,7 @@ TEST_F(ParametersFrom, RefusesWhatIsNoList) {
   EXPECT_EQ(refusal(scratch_.put("cut.safetensors", std::string("\xff\xff\xff\0\0\0\0\0{", 9))), Code::format);
 }
 
-// No option reaches a Constant, whatever its values.
+// An option can make an initializer a parameter, but not a Constant.
 TEST(Doubts, SayWhatSettlesThem) {
   Wire wire;
   const std::vector<float> folded = {.1f, -.2f, .3f, .5f, .4f, -.6f, .7f, .2f, -.3f, .9f, .8f, -.1f};

@@ -31,7 +31,7 @@ std::string profiled(const Pairs &more, const Log &log = nullptr) {
   return profile_model(test::options_with(pairs), test::fixture(kModel + ".onnx"), log);
 }
 
-// Options with half of the memory that can be spared, so that there is something to choose.
+// Adds a budget half way between the smallest plan's and the resident plan's, so that the search has a choice.
 Pairs tightened(Pairs options, const char *key) {
   const auto most = planned(options)["resident"]["device_peak_bytes"].get<std::uint64_t>();
   options.emplace_back(key, "4096");
@@ -131,7 +131,7 @@ bool mentions(const Json &plan, const std::string &words) {
 
 TEST(Explanation, MentionsWhatBinds) {
   EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "busiest part: compute"));
-  // A machine with one slow direction, for a plan that uses it.
+  // One rate of the machine is slow, and the plan depends on it.
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   for (const auto &[rate, words] :
@@ -148,12 +148,12 @@ TEST(Explanation, MentionsWhatBinds) {
   }
 }
 
-// "-0 %" and "0.0 % longer" would make a reader stop.
+// The text must not say "-0 %" or "0.0 % longer".
 TEST(Explanation, SaysInWordsThatNothingChanges) {
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   machine["upload"] = machine["download"] = 1e15;
-  machine["host_optimizer"] = 1e6;  // so that it runs on the device, as it does if nothing moves
+  machine["host_optimizer"] = 1e6;  // slow, so that updates run on the device, as in a resident plan
   const Json plan = planned(tightened({{"hardware", scratch.file("swift.json", machine.dump())}}, "device_memory"));
   EXPECT_TRUE(mentions(plan, "takes as long as this one.")) << plan["explanation"].dump(1);
   EXPECT_TRUE(mentions(plan, "a step (as now).")) << plan["explanation"].dump(1);
@@ -223,7 +223,7 @@ TEST(ProfileModel, GivesAMachineThatHardwareTakesWithTheSamePlan) {
   for (const char *key : {"device_peak_bytes", "host_peak_bytes", "resident"}) EXPECT_EQ(there[key], here[key]) << key;
 }
 
-// A model without tokens is compared per sample.
+// If a model has no tokens, the text compares times per sample.
 TEST(PlanModel, OffersTwiceTheBatchWhateverItsInputsHold) {
   for (const auto &[model, unit] :
        {std::pair("root", "a sample would"), std::pair("gpt2-dynamic-opset18", "a token would")}) {

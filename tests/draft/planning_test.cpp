@@ -1,4 +1,4 @@
-// Sessions that choose their own plan: whatever the budget, the bits are those of the resident plan.
+// Sessions that choose their plan for a budget. The bits must be those of the resident plan.
 #include "draft/planning.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::uint64_t device_peak(session::Session &session) {
   return Json::parse(session.report_json())["device_peak_bytes"].get<std::uint64_t>();
 }
 
-// A budget between the least that works and the resident plan's.
+// A budget above the least that works, by this share of the distance to the resident plan's memory.
 std::uint64_t between(const std::string &model, const Pairs &more, std::uint64_t resident, double share) {
   Pairs pairs = more;
   pairs.emplace_back("memory", "4096");

@@ -1,4 +1,5 @@
-// Refusals of budgets that are too small: their figures work to the byte, and so do the other changes they name.
+// Refusals of budgets that are too small. The figure that a refusal names must be exact to the byte, and every other
+// change that it names must work.
 #include "draft/refusal.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ class BudgetedSessions {
   Pairs options_;
 };
 
-// "... the smallest needs 1234 bytes ..."
+// Returns 1234 for "... the smallest needs 1234 bytes ...".
 std::uint64_t figure_in(const Error &error) {
   const std::string mark = "smallest needs ";
   const std::size_t at = error.text.find(mark);
@@ -95,7 +96,7 @@ TEST(Refusal, NamesTheSmallestMemoryThatWorksWhateverElseIsAskedFor) {
 }
 
 TEST(Refusal, NamesHostMemoryWhereThatIsWhatLacks) {
-  // The device cannot take everything, and the rest does not fit on the host.
+  // The device's budget is the least that works with a large host. Then the host's is far too small.
   const BudgetedSessions sessions("gpt2-dynamic-opset18");
   const std::uint64_t device = figure_in(sessions.refusal({{"host_memory", "1GiB"}, {"device_memory", "4096"}}));
   const Error error = sessions.refusal({{"host_memory", "4096"}, {"device_memory", std::to_string(device)}});
@@ -124,7 +125,7 @@ TEST(Refusal, ListsChangesEachOfWhichMakesAPlanFeasible) {
       Pairs changed = budgets;
       for (const auto &[key, value] : change["options"].items())
         changed.emplace_back(key, key == "offload_dir" ? scratch.path() : value.get<std::string>());
-      if (change["options"].contains("dim")) continue;  // a list: see NamesADimensionThatWorks
+      if (change["options"].contains("dim")) continue;  // tested by NamesADimensionThatWorks
       EXPECT_TRUE(sessions.planned(changed)["feasible"].get<bool>()) << change.dump();
     }
   }

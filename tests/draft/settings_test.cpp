@@ -1,4 +1,4 @@
-// The meaning of options, as values.
+// The settings that options become.
 #include "draft/settings.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The precisions that a device computes in, and the device that a precision is refused on.
+// The precisions that a device computes in, and the error for any other precision.
 #include "draft/target_machine.h"
 
 #include <gtest/gtest.h>

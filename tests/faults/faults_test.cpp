@@ -184,7 +184,9 @@ class Faults : public testing::TestWithParam<Model> {
     if (comes_before_those_asked_for()) return;
     const char *modes = std::getenv("PROTRAIN_FAULTS_MODES");
     for (const bool from_then_on : {false, true}) {
-      if (modes != nullptr && std::string(modes).find(from_then_on ? "on" : "once") == std::string::npos) continue;
+      if (modes != nullptr &&
+          ("," + std::string(modes) + ",").find(from_then_on ? ",on," : ",once,") == std::string::npos)
+        continue;
       Tally tally;
       for (const std::uint64_t n : chosen) {
         const int status = run_apart(part, {kind, n, from_then_on}, nullptr);

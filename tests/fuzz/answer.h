@@ -1,4 +1,4 @@
-// The way a target calls the library: errors are valid answers, a fault inside the library is a find.
+// Calls of the library by a target. An Error is a valid answer. A fault inside the library is a find.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-// Each target's one function. libFuzzer's main, or that of replay.cpp, gives it inputs.
+// The one function of a target. The main of libFuzzer or of replay.cpp calls it with each input.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
 
 namespace protrain::fuzz {
@@ -26,8 +26,8 @@ inline void expect(bool holds, const char *what) {
   if (!holds) find(what);
 }
 
-// The Error that `body` ends in, if any. Internal errors and other exceptions are not accepted. PROTRAIN_FUZZ_SAY in
-// the environment prints each Error.
+// Calls `body` and returns the Error that it throws, if any. An internal error or another exception is a find. If
+// PROTRAIN_FUZZ_SAY is in the environment, prints each Error.
 template <typename Body>
 std::optional<Error> answer(const Body &body) {
   static const bool says = std::getenv("PROTRAIN_FUZZ_SAY") != nullptr;

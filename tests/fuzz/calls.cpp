@@ -27,7 +27,7 @@ const protrain::test::Scratch &scratch() {
   return folder;
 }
 
-// Choices read from the input; zeros after its end.
+// Reads choices from the fuzzer's input. After the end of the input every choice is 0.
 class Bytes {
  public:
   Bytes(const std::uint8_t *data, std::size_t size) : at_(data), end_(data + size) {}
@@ -46,7 +46,7 @@ class Bytes {
   const std::uint8_t *at_, *end_;
 };
 
-// The result of a call; true if it succeeded.
+// Checks and destroys the result of a call. Returns true if the call succeeded.
 bool succeeds(protrain_error *error) {
   const protrain_code code = protrain_error_code(error);
   expect(code != PROTRAIN_ERROR_INTERNAL, protrain_error_text(error));
@@ -59,7 +59,7 @@ bool succeeds(protrain_error *error) {
 
 void read_all_of(const char *text) { expect(text != nullptr && std::strlen(text) > 0, "a text that is not there"); }
 
-// Calls back into the session that logs, which is busy.
+// A log callback that calls the session that logs. The session must say that it is busy.
 void log_line(const char *line, void *user) {
   read_all_of(line);
   std::uint64_t count = 0;
@@ -178,7 +178,7 @@ class Calls {
   static std::string saved() { return scratch() / "saved"; }
   static std::string exported() { return scratch() / "exported.onnx"; }
 
-  // Sometimes NULL, for arguments that need an object or a place for an answer.
+  // Returns `pointer` or, seldom, NULL.
   template <typename T>
   T *or_null(T *pointer) {
     return bytes_.seldom() ? nullptr : pointer;
@@ -219,7 +219,7 @@ class Calls {
     const char *text = nullptr;
     if (succeeds(protrain_options_help(or_null(options_), or_null(&text)))) read_all_of(text);
   }
-  // The chosen model, and a file of it.
+  // The bytes of the chosen model, and below, the path of a file with them.
   const std::string &model() const {
     static const std::string layers = protrain::fuzz::layered_model(2), tokens = protrain::fuzz::token_model();
     return tokens_ ? tokens : layers;
@@ -235,7 +235,8 @@ class Calls {
     const char *path = bytes_.seldom() ? "/nothing" : model_file().c_str();
     if (succeeds(protrain_model_check(or_null(options_), or_null(path), or_null(&text)))) read_all_of(text);
   }
-  // Makes the next session follow a plan: the session's or the options', unchanged or with other digits.
+  // Makes the next session follow the present session's plan, or the plan made for the options. Up to three digits of
+  // the plan may change.
   void follow_plan() {
     const char *text = nullptr;
     if (bytes_.below(2) == 0) {
@@ -254,7 +255,7 @@ class Calls {
   void create() {
     const std::string &model = this->model();
     destroy_session();
-    if (created_++ == 4) return;  // the most expensive call
+    if (created_++ == 4) return;  // creating is the most expensive call
     const std::size_t length = bytes_.seldom() ? bytes_.byte() % model.size() : model.size();
     const bool made = succeeds(protrain_session_create_from_bytes(or_null(options_), or_null(model.data()), length,
                                                                   nullptr, or_null(&session_)));
@@ -281,7 +282,7 @@ class Calls {
     succeeds(protrain_session_input_dtype(session(), i, or_null(&dtype)));
     succeeds(protrain_session_input_shape(session(), i, room == 0 ? nullptr : dims.data(), room, or_null(&rank)));
   }
-  // Sets inputs as the session wants them.
+  // Sets all inputs with the right type and shape.
   void set_inputs_rightly() {
     std::size_t count = 0;
     if (!succeeds(protrain_session_input_count(session_, &count))) return;
@@ -346,7 +347,7 @@ class Calls {
     succeeds(protrain_session_parameter_shape(session(), i, dims.data(), dims.size(), or_null(&rank)));
     succeeds(protrain_session_parameter_elements(session(), i, or_null(&elements)));
   }
-  // Memory for numbers: as many as there could be, or any number.
+  // Memory for numbers. The size may be right for a parameter or wrong.
   std::vector<float> room() {
     constexpr std::size_t kSizes[] = {0, 1, 16, 20, 40, 64, 100};
     return std::vector<float>(kSizes[bytes_.below(std::size(kSizes))], 0.25f);
@@ -392,7 +393,7 @@ class Calls {
     if (succeeds(protrain_session_report(session(), or_null(&text)))) read_all_of(text);
   }
 
-  // Append new ones at the end, so that the corpus keeps its meaning.
+  // Append new calls at the end, because the corpus refers to calls by number.
   static constexpr void (Calls::*kCalls[])() = {&Calls::set_usual,
                                                 &Calls::create,
                                                 &Calls::set_inputs_rightly,
@@ -424,7 +425,7 @@ class Calls {
   Bytes bytes_;
   protrain_options *options_ = nullptr;
   protrain_session *session_ = nullptr;
-  bool tokens_ = false;  // which model
+  bool tokens_ = false;  // the model is token_model(), not layered_model()
   int created_ = 0;
 };
 

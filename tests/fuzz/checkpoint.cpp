@@ -1,5 +1,5 @@
-// Checkpoints with correct checksums and any contents: the manifest and the JSON headers of both tensor files come from
-// the input. In the manifest "@w" and "@o" stand for the sizes of the two files, @W and @O for their checksums.
+// Checkpoints with any contents but correct checksums. The manifest and the JSON headers of both tensor files come from
+// the input. In the manifest "@w" and "@o" are replaced by the sizes of the two files, @W and @O by their checksums.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,14 +17,14 @@ using namespace protrain;
 
 namespace {
 
-// The state that a session expects: five float32 in `weight` and `bias`, and two moments of the former.
+// The state that a session expects: `weight` with four float32 and two moments, and `bias` with one float32.
 const state::Description kWanted = {
     .optimizer = "adamw",
     .counters = {{state::kStep, 10}},
     .parameters = {{.name = "weight", .shape = {2, 2}, .arrays = {"moment1", "moment2"}},
                    {.name = "bias", .shape = {1}, .arrays = {}}}};
 
-// The parts of an input, each up to a NUL.
+// The parts of an input, separated by NUL.
 struct Parts {
   std::string manifest, weights, optimizer;
 };
@@ -39,7 +39,7 @@ Parts parts_of(std::string_view input) {
   return {parts[0], parts[1], parts[2]};
 }
 
-// A length, a header, and numbers that tell their position.
+// A tensor file: the header's length, the header, and the numbers first, first + 1, ...
 std::string tensor_file(const std::string &header, std::size_t elements, float first) {
   const std::uint64_t length = header.size();
   std::string file(sizeof length, '\0');
@@ -58,7 +58,7 @@ void replace_all(std::string &text, const std::string &from, const std::string &
     text.replace(at, from.size(), to);
 }
 
-// The manifest with its own checksum as its last member.
+// The manifest with sizes and checksums filled in, and with its own checksum as the last member.
 std::string sealed(const std::string &manifest, const std::string &weights, const std::string &optimizer) {
   std::string body = manifest.substr(0, manifest.rfind('}'));
   replace_all(body, "\"@w\"", std::to_string(weights.size()));
@@ -69,8 +69,8 @@ std::string sealed(const std::string &manifest, const std::string &weights, cons
   return body + digest_of(body) + "\"\n}\n";
 }
 
-// Checks that every array is whole, front to back, from consecutive float32 of its file, and
-// that no byte is read twice.
+// Loads the checkpoint. Checks that each array arrives whole and in order, and that its numbers are consecutive in its
+// file.
 void load(const state::Checkpoint &checkpoint) {
   std::map<std::pair<std::size_t, std::size_t>, std::string> arrays;
   checkpoint.load(kWanted, [&](std::size_t parameter, std::size_t array, std::uint64_t offset, auto bytes) {

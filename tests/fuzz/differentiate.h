@@ -1,4 +1,4 @@
-// From the bytes of a model to its training graph, in the way of `protrain check`.
+// Makes the training graph of a model's bytes, as `protrain check` does.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace protrain::fuzz {
 
-// A folder for external data: a file `data` of 4 KiB and a folder.
+// A directory for external data, which holds a file `data` of 4 KiB and a directory `folder`.
 inline const std::string &external_folder() {
   static const test::Scratch scratch;
   static const std::string path = [] {
@@ -32,7 +32,7 @@ inline onnx_import::DimBindings all_bound(const onnx_import::Model &model) {
 
 struct GradientResult {
   std::optional<grad::Training> training;  // nothing if the model is refused
-  bool attached = false;                   // an mse was attached, because it has no loss of its own
+  bool attached = false;                   // an mse loss was attached, because the model has none
 };
 
 // The first scalar among the outputs; none if there is none.

@@ -1,4 +1,4 @@
-// A draft for a machine on paper: nothing is measured and nothing runs.
+// A draft for a machine that is only described. Nothing is measured and nothing runs.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ struct PaperDraft {
   const graph::Graph &graph() const { return draft.first().training.graph; }
 };
 
-// `layers` of models.h on the machine of this name.
+// A draft of layered_model(layers) for the known machine of this name.
 inline PaperDraft draft_of_layers(int layers, const char *machine) {
   draft::Options options;
   options.set("loss", "mse");

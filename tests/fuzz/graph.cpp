@@ -1,5 +1,5 @@
-// Well-formed models: mutated by message, joined with nodes of ONNX's own cases. Small accepted ones are trained for a
-// step on the CPU, and exported.
+// Well-formed models. The mutator changes protobuf messages, or adds nodes of ONNX's own test cases. Small models that
+// are accepted train for a step on the CPU, and are exported.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -36,7 +36,7 @@ bool is_small(const graph::Graph &graph) {
   return flops <= kMostFlops;
 }
 
-// Writes times for every kernel, so that a session measures none.
+// Writes a profile with a time for every kernel, so that a session measures none.
 void write_times(const graph::Graph &graph, const std::string &directory) {
   static const backend::DeviceInfo info = backend::open("cpu", 1)->info();
   profile::Profile profile = profile::known_machine("rtx3090");
@@ -46,7 +46,7 @@ void write_times(const graph::Graph &graph, const std::string &directory) {
   measure::Cache(directory, info, "").store(profile);
 }
 
-// Numbers that suit most models: small, and mostly in range as indices.
+// Sets every input to small numbers; integers are 0 and 1, so that most are valid indices.
 void set_inputs(session::Session &session) {
   for (std::size_t i = 0; i < session.input_count(); ++i) {
     const DType dtype = session.input_dtype(i);
@@ -61,7 +61,7 @@ void set_inputs(session::Session &session) {
   }
 }
 
-// A session, a step, an evaluation, and an export that opens again.
+// Creates a session, evaluates, takes a step, exports the model and opens the export.
 void train(const std::string &bytes, draft::Options options, const test::Scratch &scratch) {
   constexpr const char *kPrecisions[] = {"fp32", "fp32", "bf16", "fp16"};
   options.set("threads", "1");
@@ -103,7 +103,7 @@ const std::vector<test::Case> &cases() {
   return all;
 }
 
-// A value that a node at this place can read without making a cycle.
+// The name of a value that the node with index `place` can read without making a cycle.
 std::string value_before(GraphProto &graph, int place, test::Mutation &chance) {
   if (place > 0 && chance.below(3) != 0) {
     const NodeProto &node = graph.node(static_cast<int>(chance.below(static_cast<std::size_t>(place))));
@@ -181,8 +181,7 @@ void nudge(NodeProto &node, test::Mutation &chance) {
   attribute.set_ints(at, moved(attribute.ints(at)));
 }
 
-// One change after which each node still has as many inputs and outputs as its operator wants.
-// Most results can be trained.
+// Makes one change that keeps the number of inputs and outputs that each operator needs. Most results can be trained.
 void change_gently(ModelProto &model, test::Mutation &chance) {
   auto &graph = *model.mutable_graph();
   if (graph.node_size() == 0) return splice(model, chance);
@@ -215,7 +214,7 @@ void change_gently(ModelProto &model, test::Mutation &chance) {
 
 }  // namespace
 
-// libFuzzer's own mutator of bytes seldom gives something that parses.
+// Replaces libFuzzer's mutator, which changes bytes and seldom gives a model that parses.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t size, std::size_t most, unsigned seed) {
   static const std::string simplest = fuzz::layered_model(1);
   test::Mutation chance(seed);

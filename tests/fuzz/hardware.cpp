@@ -1,5 +1,5 @@
-// Descriptions of machines: an accepted one is unchanged when written and read again, and a
-// step can be predicted on it.
+// Hardware descriptions. An accepted one must be unchanged when it is written and read again, and a step must be
+// predictable on it.
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"
 

@@ -1,5 +1,5 @@
-// A mutator for JSON that stays JSON: values are exchanged, repeated, left out and moved between inputs. An input is
-// one text, or several separated by NUL.
+// A mutator whose results mostly stay JSON: it exchanges, repeats and removes values, and copies values from another
+// input. An input is one JSON text, or several separated by NUL.
 #include <algorithm>
 #include <iterator>
 #include <random>
@@ -44,7 +44,7 @@ Json object_of(const Json::Object &members) {
   return made;
 }
 
-// `value` with `fresh` in the place of `old`, which is inside it.
+// A copy of `value` in which `fresh` replaces `old`. `old` points into `value`.
 Json replaced(const Json &value, const Json *old, const Json &fresh) {
   if (&value == old) return fresh;
   if (const auto *items = value.items()) {
@@ -66,7 +66,7 @@ class Mutation {
 
   std::size_t below(std::size_t count) { return std::uniform_int_distribution<std::size_t>(0, count - 1)(random_); }
 
-  // Makes one to three changes. Values come from `donor`, which may be the text itself.
+  // Makes one to three changes to `text`. New values come from `donor`, which may be the same text.
   std::string of(const std::string &text, const std::string &donor) {
     if (below(16) == 0) return with_other_byte(text);
     try {
@@ -92,7 +92,7 @@ class Mutation {
   const Json *any_in(const Json &value) {
     std::vector<const Json *> all;
     list(value, all);
-    // Half of the choices are near the root, where most of a reader's keys are.
+    // Half of the choices are near the root, where most keys are that a reader knows.
     return all[below(2) == 0 ? below(all.size()) : below(std::min<std::size_t>(all.size(), 4))];
   }
 

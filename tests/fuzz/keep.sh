@@ -1,6 +1,6 @@
 #!/bin/sh
-# Adds to corpus/TARGET, as reached-N, the few inputs that scripts/fuzz.sh has learnt and that reach most code beyond
-# the committed ones. Former reached-* are removed. usage: keep.sh TARGET [COUNT]
+# Adds inputs that scripts/fuzz.sh found to corpus/TARGET as reached-N: the few that reach the most code that committed
+# inputs do not reach. Removes the former reached-*. usage: keep.sh TARGET [COUNT]
 set -eu
 cd "$(dirname "$0")/../.."
 target=$1 count=${2:-16} corpus=tests/fuzz/corpus/$1
@@ -9,7 +9,7 @@ chosen=$(mktemp -d)
 trap 'rm -rf "$chosen"' EXIT
 cp "$corpus"/* "$chosen"
 rm -f "$chosen"/reached-* "$corpus"/reached-*
-# The merge chooses greedily and writes the input that adds most first. Each file is named by its hash.
+# libFuzzer's merge chooses greedily. The input that adds most is written first. Each file is named by its hash.
 build/fuzz/tests/fuzz/fuzz_"$target" -set_cover_merge=1 -use_counters=0 -max_len=2000 -timeout=30 \
   "$chosen" "build/fuzz/corpus/$target" 2>"build/fuzz/$target-merge.log"
 n=0

@@ -229,7 +229,7 @@ def write_calls():
     step = [INPUTS, 1, 1, 1, 1, STEP, 0, 0]  # two inputs, two choices for each
     orders = {"train": begin + 3 * step, "layers": [USUAL, 1, 1, CREATE, 0, 0, 0, 0] + 2 * step + [EVAL, 0, 0],
               "without-inputs": begin + [STEP, 0, 0, EVAL, 0, 0], "nothing": [], "null": [15] * 40}
-    # Plans of the session, plans of the options, and plans with other digits.
+    # The session's plan, the options' plan, and a plan with changed digits.
     for i, follow in enumerate(([0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 3, 40, 7, 90, 1, 160, 9])):
         orders[f"plan-{i}"] = begin + step + [FOLLOW, *follow, CREATE, 0, 0, 0, 0] + 2 * step
     for number in range(5, 27):

@@ -1,4 +1,4 @@
-// A file in memory, under a path that can be opened.
+// A file in memory, with a path by which it can be opened.
 #pragma once
 
 #include <sys/mman.h>

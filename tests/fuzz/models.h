@@ -11,13 +11,13 @@
 
 namespace protrain::fuzz {
 
-// `external` is the directory of external data; empty: none.
+// The source of a model in memory. `external` is the directory of its external data; empty: none.
 inline onnx_import::ModelSource in_memory(const std::string &bytes, const std::string &external = "") {
   const auto *begin = reinterpret_cast<const std::byte *>(bytes.data());
   return {std::make_shared<const std::vector<std::byte>>(begin, begin + bytes.size()), external};
 }
 
-// x (batch, 4) through equal layers, x + tanh(x a) b each, to y: for the loss mse.
+// A model from x (batch, 4) to y for the loss mse. Each layer computes x + tanh(x a) b.
 inline std::string layered_model(int layers) {
   using namespace test;
   Wire wire;
@@ -39,7 +39,7 @@ inline std::string layered_model(int layers) {
   return wire.bytes();
 }
 
-// ids (batch, 3) from a vocabulary of 5, to logits (batch, 3, 5): for the loss cross_entropy.
+// A model from ids (batch, 3) with a vocabulary of 5 to logits (batch, 3, 5), for the loss cross_entropy.
 inline std::string token_model() {
   using namespace test;
   Wire wire;

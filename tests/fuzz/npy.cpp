@@ -1,4 +1,4 @@
-// .npy files: an accepted one can be read slice by slice, and its slices are its bytes.
+// .npy files. An accepted one must be readable slice by slice, and its slices must be the file's bytes.
 #include "npy.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     const auto slices = static_cast<std::uint64_t>(array.shape().at(0));
     expect(slices == 0 || array.slice_bytes() <= size / slices, "slices take more than the file has");
     std::vector<std::byte> slice(slices == 0 ? 0 : array.slice_bytes());
-    constexpr std::uint64_t kMost = 1000;  // empty slices may be 2^63 in number
+    constexpr std::uint64_t kMost = 1000;  // there may be 2^63 empty slices
     for (std::uint64_t i = 0; i < std::min(slices, kMost); ++i) array.read_slice(i, slice.data());
     if (slices == 0 || slice.empty()) return 0;
     array.read_slice(slices - 1, slice.data());

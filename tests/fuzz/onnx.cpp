@@ -1,4 +1,4 @@
-// Bytes that may be an ONNX file. They are opened, prepared and differentiated, with external data in reach.
+// Bytes that may be an ONNX file. The target opens, prepares and differentiates them. External data is available.
 #include "fuzz/differentiate.h"
 
 using namespace protrain;

@@ -1,4 +1,4 @@
-// Plans: an accepted one is unchanged when written and read again, and gives Programs that are proven.
+// Plans. An accepted one must be unchanged when it is written and read again, and give Programs that pass verify().
 #include "plan/plan.h"
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"
@@ -7,7 +7,7 @@ using namespace protrain;
 
 namespace {
 
-// Everything to lower a plan with, made once: five layers, with AdamW.
+// Made once to lower every plan: a draft of five layers with AdamW.
 struct Layers {
   fuzz::PaperDraft paper = fuzz::draft_of_layers(5, "rtx3090");
   draft::PlanLowering lowering{

@@ -1,4 +1,4 @@
-// A main in place of libFuzzer's: gives a target every file in the given folders and files, once.
+// Replaces libFuzzer's main: calls the target once with each given file and each file in the given folders.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Token files of each type that a user may name: an accepted one can be read to its end, at once and in windows.
+// Token files of each type that a user may name. An accepted one must be readable to its end, at once and in windows.
 #include "tokens.h"
 
 #include <algorithm>

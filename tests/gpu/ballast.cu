@@ -1,13 +1,13 @@
-// Holds a device's memory but for so many bytes until a line comes in: gpu_ballast cuda:0 BYTES
-// The context of the process that is tested is no memory of its plan: kContext is left for it as well.
+// Holds all of a device's memory except BYTES until it reads a line: gpu_ballast cuda:0 BYTES
+// Also leaves kContext, because the context of the tested process does not count as memory of its plan.
 #include <cuda_runtime.h>
 
 #include <cstdio>
 #include <cstdlib>
 
 namespace {
-constexpr std::size_t kPage = std::size_t{2} << 20;       // what the driver hands out
-constexpr std::size_t kContext = std::size_t{768} << 20;  // of another process: its context, cuBLAS and its workspace
+constexpr std::size_t kPage = std::size_t{2} << 20;       // the driver's unit of allocation
+constexpr std::size_t kContext = std::size_t{768} << 20;  // the tested process's context, cuBLAS and its workspace
 
 void check(cudaError_t error) {
   if (error == cudaSuccess) return;

@@ -1,3 +1,3 @@
 #!/bin/sh
-# All checks that need a GPU, or the parts that are named: tests/gpu/check.sh BUILD [PART ...]. check.py says more.
+# Runs all checks that need a GPU, or only the named parts: tests/gpu/check.sh BUILD [PART ...]. See check.py.
 exec python3 "$(dirname "$0")/check.py" "$@"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The kit for a bare machine, packed with the emulated plugin and run from a folder that has nothing else. $1: the build.
+# Packs the kit for a bare machine with the emulated plugin, and runs it from a folder of its own. $1: the build.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd) build=$(cd "$1" && pwd)
 folder=$(mktemp -d)
@@ -13,7 +13,7 @@ for part in correct speed offload; do
   grep '^==' "$folder/said"
   grep -q 'nothing failed' "$folder/said" || { cat "$folder/said"; exit 1; }
 done
-# What was to be tested was: kernels through the plugin, replays, and a plan that uses both memories.
+# Checks that the kit tested kernels through the plugin, replays, and a plan that uses both memories.
 grep -q '[1-9][0-9]* tests ran\|PASSED.*[1-9]' "$folder/out/conformance.txt" || { cat "$folder/out/conformance.txt"; exit 1; }
 grep -q 'replayed.: True' "$folder/out/correct.log"
 grep -q 'replayed True' "$folder/out/speed.log"

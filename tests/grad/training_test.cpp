@@ -18,7 +18,7 @@ using graph::Origin;
 using graph::ValueId;
 using test::error_of;
 
-// A float64 graph built line by line. Parameters hold seeded random values.
+// Builds a float64 graph node by node. Parameters hold seeded random values.
 class Sketch {
  public:
   ValueId parameter(const std::string &name, Shape shape, bool frozen = false) {
@@ -114,7 +114,8 @@ TEST(Training, SumsTheBranchesOfAResidual) {
   expect_true_gradients(s, s.sum(s.run("Mul", {s.run("Add", {a, s.run("Exp", {a})}), a})));
 }
 
-// The gradient of a residual needs no Add of its own if a normalization runs beside it.
+// If a normalization reads the residual stream, its gradient node also adds the stream's other gradient. No Add node is
+// needed for that.
 TEST(Training, NormalizationsAddTheGradientsOfTheirResiduals) {
   for (const char *op : {"LayerNormalization", "RMSNormalization"}) {
     Sketch s;
@@ -168,7 +169,7 @@ TEST(Training, TakesTheNormsOfABlocksSmallGradientsAtOnce) {
   for (const Node &node : training.graph.nodes())
     if (node.op == "SquaredNorm") tensors.push_back(node.inputs.size());
   EXPECT_EQ(tensors,
-            (std::vector<std::size_t>{1, 2, 1, 1, 2}));  // w1, the others of block 1; w0, x, the others of block 0
+            (std::vector<std::size_t>{1, 2, 1, 1, 2}));  // of w1; of scale1 and bias1; of w0; of x; of scale0 and bias0
   for (ValueId norm : training.squared_norms) EXPECT_NE(norm, ValueId::none);
 }
 
@@ -201,7 +202,7 @@ TEST(Training, GivesNoGradientToAParameterTheLossDoesNotSee) {
   EXPECT_EQ(training.gradients[1], ValueId::none);
 }
 
-// A third of a loss over logits, in the given type.
+// A cross entropy loss times 1/3, on operands of the given type.
 Sketch scaled_loss(DType dtype, ValueId &loss) {
   Sketch s;
   const ValueId x = s.rounded(s.parameter("x", {3, 4}), dtype), w = s.rounded(s.parameter("w", {5, 4}), dtype);
@@ -211,7 +212,7 @@ Sketch scaled_loss(DType dtype, ValueId &loss) {
   return s;
 }
 
-// Parameters behind Round, whose gradient is zero, get none; the others get theirs.
+// The gradient of Round is zero, so parameters that reach the loss only through Round get no gradient. The others do.
 TEST(Training, GoesOnBesideWhatHasNoGradient) {
   const auto loss_behind_round = [](Sketch &sketch) {
     const ValueId w = sketch.parameter("w", {2, 3}), m = sketch.parameter("m", {3, 3});
@@ -257,7 +258,7 @@ TEST(Training, SumsShortGradientsOverMicroBatchesInFloat32) {
   }
 }
 
-// Outside a step the scale is 1, so multiplying and dividing by it cancel.
+// The loss is multiplied by the loss scale, and the norm is divided by it. Outside a step the scale is 1.
 TEST(Training, MultipliesTheLossByItsScaleAndTellsTheNormWithoutIt) {
   for (const bool accumulate : {false, true}) {
     ValueId loss = ValueId::none;

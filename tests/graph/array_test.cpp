@@ -31,7 +31,7 @@ TEST(Array, RoundsHalvesToNearestEven) {
   const auto stored = [](DType dtype, double value) { return Array::scalar(dtype, value).doubles()[0]; };
   EXPECT_EQ(stored(DType::bf16, 1 + 1.0 / 256), 1);                      // half way: down to even
   EXPECT_EQ(stored(DType::bf16, 1 + 3.0 / 256), 1 + 1.0 / 64);           // half way: up to even
-  EXPECT_EQ(stored(DType::bf16, 1 + 1.0 / 256 + 1e-12), 1 + 1.0 / 128);  // above half, lost by a rounding to float
+  EXPECT_EQ(stored(DType::bf16, 1 + 1.0 / 256 + 1e-12), 1 + 1.0 / 128);  // above half; half in float32
   EXPECT_EQ(stored(DType::bf16, -(1 + 1.0 / 256 + 1e-12)), -1 - 1.0 / 128);
   EXPECT_EQ(stored(DType::bf16, 1 + 3.0 / 256 - 1e-12), 1 + 1.0 / 128);
   EXPECT_EQ(stored(DType::f16, 1 + 1.0 / 2048), 1);
@@ -40,7 +40,7 @@ TEST(Array, RoundsHalvesToNearestEven) {
   EXPECT_TRUE(std::isnan(stored(DType::bf16, NAN)));
 }
 
-// Every float16 by its definition, and the values half way between neighbours.
+// Checks every float16 against the definition, and the values half way between neighbours.
 TEST(Array, HoldsEveryFloat16) {
   const auto number = [](int bits) {
     const int exponent = bits >> 10, mantissa = bits & 0x3FF;
@@ -106,7 +106,7 @@ TEST(Array, ReshapesWithoutWritingRepeatedAxesOut) {
     EXPECT_EQ(seen.stored_count(), 12) << to_text(shape);
     EXPECT_EQ(seen.integers(), mask.integers()) << to_text(shape);
   }
-  // A repeated axis joins one that is not repeated: only these two are written out.
+  // The reshape joins a repeated axis with one that is not repeated. Only these two are written out.
   const Array joined = counting({1, 3, 1, 2}).expanded({5, 3, 7, 2}).reshaped({15, 7, 2});
   EXPECT_EQ(joined.stored(), (Shape{15, 1, 2}));
   EXPECT_EQ(joined.integers(), counting({1, 3, 1, 2}).expanded({5, 3, 7, 2}).integers());
@@ -119,7 +119,7 @@ TEST(Array, RefusesAReshapeThatLosesElements) {
 }
 
 TEST(Array, RefusesSizesAboveItsLimit) {
-  const Array large = Array::filled({DType::f64, {1ll << 40}}, 1);  // costs 8 bytes
+  const Array large = Array::filled({DType::f64, {1ll << 40}}, 1);  // stored as one number
   EXPECT_EQ(large.stored_bytes(), 8u);
   try {
     large.densified();

@@ -13,7 +13,7 @@ ValueId input(Graph &graph, const std::string &name) {
   return id;
 }
 
-// Appends op(inputs) -> one value of float32[2].
+// Appends a node of `op` with one output of type float32[2]. Returns the output.
 ValueId add(Graph &graph, const std::string &op, std::vector<ValueId> inputs) {
   const NodeId id = graph.add_node({.op = op, .name = op, .inputs = std::move(inputs)}, {op + "_out"});
   const ValueId out = graph.node(id).outputs[0];

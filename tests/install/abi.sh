@@ -1,11 +1,11 @@
 #!/bin/sh
-# Compares the binary interface with the one that protrain.abi holds. Every change fails, additions too, until it is
-# announced: with --announce protrain.abi becomes what there is now, and goes into the commit that makes the change.
+# Compares the binary interface with the one stored in protrain.abi. Every change fails, additions too. --announce
+# stores the present interface in protrain.abi, which goes into the commit that makes the change.
 # usage: abi.sh SOURCE BUILD [--announce]
 #
-# Signatures, types and enumerators are those of protrain.h, which the compiler holds the library to: of the header a
-# library of empty functions is made, whose debug information is the interface and nothing else. Its symbols, their
-# versions and its SONAME must be those of the library that was built.
+# The compiler ensures that the library has the signatures, types and enumerators of protrain.h. So the interface is
+# read from the debug information of a library of empty functions that is made from the header. Its symbols, their
+# versions and its SONAME must be those of the built library.
 set -eu
 source=$(cd "$1" && pwd)
 build=$(cd "$2" && pwd)
@@ -18,7 +18,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-# One declaration a line; functions are what is marked as visible. No signature has a protrain_dtype: one is given one.
+# Puts each declaration on a line. Visible ones are functions, and get an empty body. No function of the header has a
+# protrain_dtype in its signature, so one more function is added that does.
 {
   ${CC:-cc} -E -P "$source/include/protrain.h" | tr '\n' ' ' | sed 's/;/;\n/g' |
     sed '/visibility("default")/s/;$/ {__builtin_trap();}/'

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the Debian packages of a build in a root that has nothing but Debian 12 and a C compiler, and uses them
-# there: the command, the shared library, the static one; then removes them.
-# usage: clean_root.sh SOURCE BUILD    as root, with debootstrap and Debian's archive within reach
-# The root is kept as a file, BUILD/clean-root.tar: making it takes a minute, using it seconds.
+# Installs the Debian packages of a build in a root that has only Debian 12 and a C compiler, and uses the command, the
+# shared library and the static one there. Then removes the packages.
+# usage: clean_root.sh SOURCE BUILD    as root, with debootstrap and access to Debian's archive
+# Keeps the root in BUILD/clean-root.tar, because making it takes a minute.
 set -eu
 source=$1
 build=$2

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The manual page lists the options that the command has, and bash completes them.
+# Checks that the manual page lists the command's options, and that bash completes them.
 # usage: command.sh SOURCE COMMAND
 set -eu
 source=$1
@@ -17,7 +17,7 @@ fi
 
 PATH=$(dirname "$command"):$PATH
 . "$source/packaging/completions/protrain.bash"
-# completes EXPECTED WORD...: what the last word, as far as it was typed, can become.
+# completes EXPECTED WORD...: checks that EXPECTED lists the completions of the last WORD.
 completes() {
   local expected=$1
   shift
@@ -34,5 +34,5 @@ completes "same next" protrain train model.onnx --labels ""
 completes "bf16" protrain plan --precision b
 completes "cross_entropy mse l1 bce" protrain train --loss ""
 completes "--tie" protrain train --ti
-completes "" protrain train ""      # a file
+completes "" protrain train ""      # bash completes files itself
 [ "$(complete -p protrain)" = "complete -o default -F _protrain protrain" ] || fail "files are not completed"

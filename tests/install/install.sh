@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-# DESTDIR goes before any prefix and changes nothing else: no file knows where it lies.
+# Another prefix and DESTDIR must give the same files, so no file may hold the path where it is installed.
 cmake --install "$build" --prefix "$work/first" >/dev/null
 DESTDIR=$work/root cmake --install "$build" --prefix /opt/protrain >/dev/null
 diff -r "$work/first" "$work/root/opt/protrain" || fail "the prefix is in a file"
@@ -27,7 +27,7 @@ for file in bin/protrain include/protrain.h share/man/man1/protrain.1 share/bash
   [ -f "$prefix/$file" ] || fail "$file was not installed"
 done
 
-# One name for the loader, and the functions of protrain.h alone, in both libraries.
+# The library has one SONAME, and both libraries export only the functions of protrain.h.
 readelf -d "$libraries/libprotrain.so" | grep -q 'SONAME.*\[libprotrain\.so\.0\]' || fail "another SONAME"
 (cd "$work" && sh "$source/tests/api/symbols.sh" "$libraries/libprotrain.so" "$prefix/include/protrain.h")
 nm -D --defined-only "$libraries/libprotrain.so" | sed -n 's/.* T \(.*\)@@PROTRAIN_0$/\1/p' | sort >"$work/exported"
@@ -59,7 +59,7 @@ sed 's/(protrain 0.1/(protrain 0.2/' "$source/tests/install/consumers/CMakeLists
 ! cmake -S "$work" -B "$work/newer" -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 || fail "0.1 was taken for 0.2"
 grep -q 'compatible with requested version' "$work/log" || fail "$(cat "$work/log")"
 
-# CMake and Meson tell their programs where the library is; a program that Make built is told.
+# Programs built by CMake and Meson find the library by themselves. The one built by Make needs LD_LIBRARY_PATH.
 model=$source/tests/fixtures/gpt2-dynamic-opset18.onnx
 expected=$(LD_LIBRARY_PATH=$libraries "$work/shared" "$model")
 for program in static cmake/shared cmake/static meson/shared meson/static; do

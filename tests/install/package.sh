@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the Debian packages of a build and asks lintian about them.
-# usage: package.sh BUILD [FOLDER]    FOLDER: where the packages are left; without it they are thrown away
+# Makes the Debian packages of a build and checks them with lintian.
+# usage: package.sh BUILD [FOLDER]    leaves the packages in FOLDER; without it they are deleted
 set -eu
 build=$1
 command -v dpkg-shlibdeps >/dev/null && command -v lintian >/dev/null || {

@@ -1,5 +1,5 @@
-// Kernels with absent operands are timed like others: without each set of optional inputs, and
-// without each set of outputs.
+// Kernels with absent operands are timed like others: without each set of optional inputs, and without each set of
+// outputs.
 #include <gtest/gtest.h>
 
 #include "every_kernel.h"
@@ -11,7 +11,7 @@ namespace {
 
 using test::OneNode;
 
-// A graph of only this node.
+// A graph with only this node.
 graph::Graph graph_of(const OneNode &one) {
   graph::Graph graph;
   graph::Node node{.op = one.op, .name = one.op, .attributes = one.attributes, .inputs = {}, .outputs = {}};

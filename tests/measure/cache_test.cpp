@@ -26,7 +26,7 @@ Profile measured() {
   return profile;
 }
 
-// The profile that a new process finds.
+// The profile that a new process loads from the cache.
 Profile found(const Cache &cache, const backend::DeviceInfo &device = kDevice) {
   Profile profile = describe(device);
   cache.load(profile);
@@ -88,7 +88,7 @@ TEST(Cache, KnowsNothingWhereNothingWasKept) {
   EXPECT_EQ(found(Cache(scratch.file("none"), kDevice, "")), describe(kDevice));
 }
 
-// Two processes measure at the same time, each before the other has stored; one of them has a disk.
+// Two processes measure before either has stored its profile. One of them has a disk.
 TEST(Cache, GivesAllSessionsOfADeviceTheAlgorithmsThatTheFirstOneStored) {
   const Scratch scratch;
   const Cache cache(scratch.path(), kDevice, ""), with_disk(scratch.path(), kDevice, scratch.path());

@@ -1,4 +1,4 @@
-// A device that takes the time its description says, by its own clock, and computes nothing. Its memory is only address
+// A device that computes nothing. Its own clock advances by the times that a profile gives. Its memory is only address
 // space, so it can be as large as a real device's.
 #pragma once
 
@@ -30,7 +30,7 @@ class DescribedDevice final : public backend::Device {
               .shares_cores = machine.shares_cores,
               .threads = 1} {}
 
-  Code failure = Code::ok;             // of every launch of a kernel
+  Code failure = Code::ok;             // every launch of a kernel fails with it
   std::vector<double> variants = {1};  // times of a product's algorithms, relative to the first
 
   double now() const { return now_; }
@@ -51,8 +51,8 @@ class DescribedDevice final : public backend::Device {
     if (flops > 0) kernel->variants = variants;
     return kernel;
   }
-  // An update reads the gradient, and reads and writes weights and moments. Without moments it
-  // is bound by memory alone.
+  // An update reads the gradient, and reads and writes weights and moments. On the host, an update without moments is
+  // limited by memory bandwidth alone.
   std::unique_ptr<backend::Kernel> compile_update(const backend::UpdateRequest &request) override {
     const double bytes = 4.0 * static_cast<double>(request.elements.at(0)) * (3 + 2 * request.optimizer.state_count());
     const bool moments = request.optimizer.state_count() > 0;
@@ -146,7 +146,7 @@ class DescribedDevice final : public backend::Device {
   const backend::DeviceInfo info_;
   std::map<std::uintptr_t, std::uint64_t> blocks_;  // bytes, by first address
   std::set<const void *> pinned_;
-  std::uintptr_t next_ = std::uintptr_t{1} << 52;  // the host's processes have no such addresses
+  std::uintptr_t next_ = std::uintptr_t{1} << 52;  // no process on the host has such addresses
   std::uint64_t allocated_ = 0;
   double now_ = 0, crossed_ = 0;
   PerQueue<double> busy_{};

@@ -1,4 +1,4 @@
-// Measures the machine at hand. No test asks how long anything took, only that it was timed.
+// Measures this machine. Tests check that something was timed, but not how long it took.
 #include "measure/measure.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using test::Scratch;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// A device with its kernels, and what a session would measure of them.
+// A device, its kernels, and the request that a session would make to measure them.
 class MeasuredKernels {
  public:
   explicit MeasuredKernels(std::vector<const Graph *> graphs, const std::string &disk = "",
@@ -41,7 +41,7 @@ class MeasuredKernels {
   Profile profile;
 };
 
-// Measures one product on a device whose algorithms take the given times.
+// Measures one product on a described device. `variants` are the times of its algorithms. `choose`: may choose one.
 Profile measured_product(const std::vector<double> &variants, bool choose) {
   test::DescribedDevice device(profile::known_machine("h200"));
   device.variants = variants;
@@ -85,7 +85,7 @@ std::set<std::string> signatures(const Graph &graph) {
   return all;
 }
 
-// The fixture's whole profile, measured once for all tests that only read it.
+// The whole profile of the fixture. It is measured once, for all tests that only read it.
 const Profile &whole_profile() {
   static const Profile profile = [] {
     MeasuredKernels measured({&training()});
@@ -209,7 +209,7 @@ TEST(Measure, SaysWhichDirectoryTheDiskCannotBeMeasuredIn) {
   EXPECT_NE(test::code_of([&] { measured.run(); }), Code::ok);
 }
 
-// A graph of one node, typed by its operator.
+// A graph of one node. The operator infers the output's type.
 Graph one_node(const std::string &op, const std::vector<graph::Type> &inputs, graph::Attributes attributes = {}) {
   Graph graph;
   std::vector<graph::ValueId> ids;
@@ -232,7 +232,7 @@ TEST(Measure, ReadsTablesThatAreShorterThanEverythingElse) {
   const graph::Type indices{DType::i64, {8, 16}};
   expect_measured(one_node("Gather", {{DType::f32, {2, 32}}, indices}));
   expect_measured(one_node("Gather", {{DType::f32, {1, 32}}, indices}));
-  // The gradient of a table has the table only among its outputs.
+  // Of GatherGrad, the table's shape is only that of the output.
   expect_measured(one_node("GatherGrad", {{DType::f32, {8, 16, 32}}, indices},
                            {{"axis", 0l}, {"shape", std::vector<std::int64_t>{2, 32}}}));
 }

@@ -1,4 +1,4 @@
-// Rates of described machines: the measurement must find what the description says.
+// Measures described machines. The measured rates must be those of the description.
 #include "measure/rates.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(Rates, AreThoseOfTheDescribedMachine) {
 TEST(Rates, AreFoundInLittleMemoryToo) {
   const Profile machine = profile::known_machine("rtx3090");
   DescribedDevice device(machine);
-  expect_rates(measured_on(device, {}, 256 << 20), machine, 0.35);  // launch overhead shows when so little is moved
+  expect_rates(measured_on(device, {}, 256 << 20), machine, 0.35);  // launches take a large share for so few bytes
 }
 
 TEST(Rates, LeaveThingsOutOfTheArenaRoom) {

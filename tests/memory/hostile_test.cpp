@@ -1,4 +1,4 @@
-// The cost of a hostile file: its error must come before 256 MiB are taken, in a process that lives to report it.
+// The cost of a hostile file. `protrain check` must report the error and exit normally, with less than 256 MiB.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ struct Cost {
   double megabytes = 0, seconds = 0;
 };
 
-// The cost of `protrain check` on these bytes.
+// Runs `protrain check` on these bytes and returns the cost.
 Cost check(const std::string &bytes) {
   const Scratch scratch;
   const std::string model = scratch.put("model.onnx", bytes);
@@ -73,7 +73,7 @@ TEST_F(Hostile, GraphsCostLittle) {
   }
 }
 
-// The last of many nodes is unknown.
+// A long chain of nodes. The last operator is unknown.
 TEST_F(Hostile, LongChainsCostLittle) {
   Wire wire;
   wire.nodes = {node("MatMul", {"x", "w"}, {"0"})};
@@ -83,7 +83,7 @@ TEST_F(Hostile, LongChainsCostLittle) {
   expect_cheap("chain", wire.bytes());
 }
 
-// The most parts that a file of `bytes(n)` may have, and the size of its skeleton then.
+// The most parts that a file may have, and the size of its skeleton then. bytes(n) is a file with n parts.
 struct Most {
   std::size_t parts = 1;
   std::size_t skeleton_bytes = 0;
@@ -108,7 +108,7 @@ Most most_accepted(const std::function<std::string(std::size_t)> &bytes) {
   return {most, skeleton(most)};
 }
 
-// As many of one part as the limits allow: protobuf's memory must stay below the computed bound.
+// Files with as many parts of one kind as the limits allow. Protobuf's memory must stay below the computed bound.
 TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
   struct Parts {
     const char *name;
@@ -156,7 +156,7 @@ TEST_F(Hostile, PartsTakeWhatTheFormulaSays) {
     std::printf("[ figures  ] %zu %s: %.0f MiB of skeleton, %.0f MiB more than nothing, formula %.0f MiB\n", most.parts,
                 kind.name, size, cost.megabytes - nothing, formula);
     EXPECT_TRUE(WIFEXITED(cost.status) && WEXITSTATUS(cost.status) == 1) << kind.name;
-    EXPECT_LT(cost.megabytes - nothing, size + formula + 8) << kind.name;  // the skeleton itself is still there
+    EXPECT_LT(cost.megabytes - nothing, size + formula + 8) << kind.name;  // `size`: the skeleton itself
     EXPECT_LT(cost.megabytes, 256) << kind.name;
   }
 }

@@ -1,5 +1,5 @@
-// A process takes no more than planned: its resident size, and a control group of that size that never kills it. Each
-// case has its own process, because a process cannot reset its peak.
+// A process takes no more memory than planned: its resident size stays below that, and a control group of that size
+// does not kill it. Each case runs in a process of its own, because a process cannot reset its peak.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -19,14 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kAllowance = 192ull << 20;  // for code, stacks, libraries: one figure for all models
+constexpr std::uint64_t kAllowance = 192ull << 20;  // for code, stacks and libraries of any model
 
 struct Case {
   const char *name, *model, *plan;
   std::vector<std::string> flags;
 };
 
-// Large batches on small models: hundreds of MiB, nearly all of it activations.
+// Small models with large batches take hundreds of MiB, nearly all of them activations.
 const std::vector<Case> kCases = {
     {"resident", "llama-dynamic-opset23", R"({"n_persist": 99})", {}},
     {"recompute", "llama-dynamic-opset23", R"({"n_persist": 99, "n_checkpoint": 99})", {}},
@@ -42,7 +42,7 @@ const std::vector<Case> kCases = {
      {"--device-memory", "2GiB", "--host-memory", "2GiB"}},
 };
 
-// A control group of the memory controller, either version; absent if this process may not create one.
+// A control group that limits memory, of version 1 or 2. made() is false if this process may not create one.
 class MemoryGroup {
  public:
   explicit MemoryGroup(std::uint64_t limit) {
@@ -100,7 +100,7 @@ class ResidentSize : public testing::TestWithParam<Case> {
     return words;
   }
 
-  // `group` is the control group to run in; "" for none.
+  // Runs the command. `group` is the control group's file of members; "" for no group.
   Outcome run(const std::string &group) const {
     const std::vector<std::string> words = command();
     std::vector<char *> arguments;

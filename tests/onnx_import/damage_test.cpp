@@ -1,4 +1,4 @@
-// Every prefix and every single flipped bit of a small model gives an answer or an Error, never a crash.
+// Opens every prefix of a small model, and the model with each single bit flipped. No damage may crash the library.
 #include "onnx_import/wire.h"
 
 namespace protrain::onnx_import::damage_test {
@@ -9,7 +9,8 @@ using test::node;
 using test::Scratch;
 using test::Wire;
 
-// One of everything: constants of two kinds, attributes, symbolic dims, typed data, a payload left in the file.
+// A model with one of each part: constants of two kinds, attributes, symbolic dims, typed data, a payload that stays in
+// the file.
 std::string sample() {
   Wire wire;
   wire.inputs = {test::value("x", test::kFloat, {"n", "3"})};
@@ -22,7 +23,7 @@ std::string sample() {
   return wire.bytes();
 }
 
-// Reads everything there is to read; true if it could be read.
+// Reads everything in the model. Returns false if that ends in an Error.
 bool reads(const Scratch &scratch, const std::string &bytes) {
   try {
     const auto model = test::open_bytes(scratch, bytes);
@@ -66,8 +67,8 @@ TEST(Damage, EveryFlippedBitIsSurvived) {
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
     (reads(scratch, flipped) ? accepted : refused) += 1;
   }
-  EXPECT_GT(refused, 8 * 100u);    // structure
-  EXPECT_GT(accepted, 8 * 1200u);  // weights carry no checksum
+  EXPECT_GT(refused, 8 * 100u);    // bits of the structure
+  EXPECT_GT(accepted, 8 * 1200u);  // bits of weights, which have no checksum
 }
 
 }  // namespace

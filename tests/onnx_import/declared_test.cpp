@@ -1,4 +1,4 @@
-// A file's declarations about its initializers are read as its makers write them. Malformed ones do no harm.
+// A file's declarations about its initializers, as exporters write them. Malformed ones do no harm.
 #include <gtest/gtest.h>
 
 #include "onnx_import/wire.h"
@@ -52,7 +52,7 @@ TEST(FileDeclarations, KindsAndOriginsOfInitializersAlone) {
   EXPECT_EQ(declared(wire).folded_from.at("w").size(), 0u);
 }
 
-// One signature of later versions, and the printed objects of earlier ones.
+// Later versions of PyTorch write a signature as lines of text, earlier ones as printed objects.
 TEST(FileDeclarations, SignaturesOfBothForms) {
   const std::map<std::string, StoredKind> kinds = {{"lin.weight", StoredKind::parameter},
                                                    {"bn.running_var", StoredKind::buffer}};
@@ -98,7 +98,7 @@ TEST(FileDeclarations, ExportKeepsTheMetadataAndLeavesTheTrainingOut) {
   EXPECT_FALSE(found.updated);
 }
 
-// Two bytes each in the file, a hundred once parsed.
+// A note takes two bytes in the file, but about a hundred once parsed.
 TEST(FileDeclarations, ManyNotesAreCountedBeforeTheyAreParsed) {
   std::string notes;
   for (int i = 0; i < 2'000'000; ++i) notes += field(13, "");

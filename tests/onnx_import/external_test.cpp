@@ -1,4 +1,4 @@
-// External data: what may be read, and every known way out of the model's directory.
+// External data: the files that may be read, and every known way out of the model's directory.
 #include <sys/stat.h>
 
 #include <atomic>
@@ -114,7 +114,8 @@ TEST_F(External, DownloadCachesThatLinkBothFilesToOnePlaceWork) {
   EXPECT_EQ(opened->load("w").doubles()[11], 12);
 }
 
-// The values may stand beside the model, in it, or in it and so large that they stay in the file.
+// Values in an external file, small values in the model, and values in the model that are so large that they stay in
+// the file.
 TEST_F(External, PartsOfWeightsAreReadByThemselves) {
   std::vector<float> many(70'000);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);
@@ -137,7 +138,7 @@ TEST_F(External, PartsOfWeightsAreReadByThemselves) {
   EXPECT_EQ(part, std::vector<float>(many.begin() + 50'000, many.end()));
 }
 
-// Bytes in memory: external data lies in the directory that comes with them, and nowhere else.
+// The external data of a model in memory is read only from the directory that is given with the bytes.
 TEST_F(External, ModelInMemoryReadsOnlyTheDirectoryItIsGiven) {
   const auto from = [&](const std::string &data, const std::string &directory) {
     const std::string bytes = model(data);
@@ -183,7 +184,7 @@ TEST_F(External, OnlyRegularFilesOtherThanTheModel) {
   ASSERT_EQ(::mkfifo((scratch_ / "m/fifo").c_str(), 0600), 0);
   for (const char *location : {"fifo", "sub", "model.onnx"})
     EXPECT_EQ(error(external(location, "0", "48")).code, Code::path) << location;
-  fs::create_hard_link(scratch_ / "secret", scratch_ / "m/hard");  // a hard link cannot be told from a file of its own
+  fs::create_hard_link(scratch_ / "secret", scratch_ / "m/hard");  // a hard link looks like any other file
   expect_loads(external("hard", "0", "48"));
 }
 
@@ -216,7 +217,7 @@ TEST_F(External, ChecksumsAreCompared) {
   EXPECT_EQ(test::error_of([&] { open(with(sum))->read("w", 0, out); }).code, Code::limit);
 }
 
-// While somebody keeps swapping file and link, we read the file or nothing.
+// While another thread keeps replacing the file by a link and back, a load reads the file or fails.
 TEST_F(External, SwappedLinksAreNeverFollowed) {
   scratch_.put("secret", raw(std::vector<float>(12, -1)));
   fs::create_symlink("../secret", scratch_ / "m/link");
@@ -251,7 +252,7 @@ TEST_F(External, FilesThatShrinkAreAnError) {
   EXPECT_EQ(test::error_of([&] { opened->load("w"); }).code, Code::shape);
 }
 
-// Terabytes of holes: the declared data exists, but no constant of that size is loaded.
+// The declared data exists, as a sparse file of terabytes. A constant of that size must not be loaded.
 TEST_F(External, HugeConstantsAreNotLoaded) {
   const std::int64_t elements = std::int64_t{1} << 40;
   std::ofstream(scratch_ / "m/huge").close();
@@ -265,7 +266,7 @@ TEST_F(External, HugeConstantsAreNotLoaded) {
   EXPECT_EQ(found.subject, scratch_ / "m/model.onnx");
 }
 
-// Each of them is small, and together they share one file.
+// Many constants share one file. Each is below the limit, so their sizes must be added up.
 TEST_F(External, ConstantsThatShareAFileAreCountedEach) {
   fs::resize_file(scratch_ / "m/w", 60 << 20);
   Wire wire;

@@ -64,7 +64,7 @@ TEST_P(Fixture, HasTheParametersOfTheGoldenRun) {
       EXPECT_EQ(graph.value(id).origin, Origin::initializer) << item.key();
     }
   }
-  // Tied tables go by the name of the head.
+  // A table that is tied to the head has the head's name in the file.
   EXPECT_LE(missing.size(), 1u);
   if (!missing.empty()) {
     EXPECT_NE(graph.find("m.lm_head.weight"), graph::ValueId::none) << missing[0];

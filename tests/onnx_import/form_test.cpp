@@ -1,4 +1,4 @@
-// The form of the graph: constants, attributes, older forms, dims.
+// The graph that a file becomes: constants, attributes, older forms, dims.
 #include <limits>
 
 #include "onnx_import/wire.h"

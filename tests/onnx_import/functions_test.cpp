@@ -1,4 +1,4 @@
-// Functions in a model: the result of a call, and calls without end.
+// Functions in a model: inlined calls, and calls that must be refused.
 #include <fstream>
 
 #include "fixtures.h"
@@ -14,7 +14,7 @@ using test::node;
 using test::Scratch;
 using test::Wire;
 
-// A FunctionProto of the domain "own". `rest` holds further fields.
+// A model's field with a FunctionProto of the domain "own". `rest` holds further fields of it.
 std::string function(const std::string &name, const Names &inputs, const Names &outputs, const Names &nodes,
                      const std::string &rest = "") {
   std::string out = field(1, name) + field(10, "own") + field(9, field(2, 18));
@@ -32,7 +32,7 @@ std::string reference(const std::string &name, const std::string &to) {
 
 class Functions : public testing::Test {
  protected:
-  // y = x * w, followed by these nodes.
+  // Imports a model of y = x * w, these nodes and these functions.
   graph::Graph graph(const Names &nodes, const std::string &functions) {
     Wire wire;
     wire.nodes.insert(wire.nodes.end(), nodes.begin(), nodes.end());
@@ -60,7 +60,7 @@ TEST_F(Functions, NamesOfTwoCallsDoNotMeet) {
   const graph::Node &inner = found.nodes()[5];
   EXPECT_EQ(inner.name, "make_q/make_b");
   EXPECT_EQ(found.value(inner.inputs[0]).name, "p");
-  EXPECT_EQ(found.value(inner.outputs[0]).name, "make_q/b_1");  // the other name is taken by a value of the file
+  EXPECT_EQ(found.value(inner.outputs[0]).name, "make_q/b_1");  // make_q/b is a value of the file
   EXPECT_EQ(found.value(found.nodes()[6].outputs[0]).name, "q");
 }
 
@@ -96,7 +96,7 @@ TEST_F(Functions, FoundByDomainAndOverload) {
   expect(Code::graph, "own::F", "duplicate function", error({}, two + two));
 }
 
-// Relu is not in this opset. A function's own operators belong to the opset that it imports.
+// A function's operators are those of the opset that the function imports. HardSwish is not in opset 13.
 TEST_F(Functions, OperatorsAreThoseOfTheFunctionsOpset) {
   const auto with = [&](const std::string &opset, const std::string &op) {
     const std::string body = node(op, {"a"}, {"b"});
@@ -124,7 +124,7 @@ TEST_F(Functions, CallsInACircleAreRefused) {
   expect(Code::limit, "own::F100", "deeper than 100", error(start, chain));
 }
 
-// Thirty functions, each calling the previous one twice; also with nothing in the innermost.
+// Thirty functions, each of which calls the previous one twice. The innermost has one node, or none.
 TEST_F(Functions, WhatGrowsWithoutBoundIsRefused) {
   for (const bool empty : {false, true}) {
     std::string all =
@@ -135,7 +135,7 @@ TEST_F(Functions, WhatGrowsWithoutBoundIsRefused) {
     }
     expect(Code::limit, scratch_ / "model.onnx", "inlined nodes", error({call("F30", {"y"}, {"z"})}, all));
   }
-  // One long list that many nodes refer to.
+  // One long attribute that many nodes refer to.
   Names nodes;
   for (int i = 0; i < 1000; ++i)
     nodes.push_back(node("Odd", {"a"}, {"b" + std::to_string(i)}, {field(1, "list") + field(20, 7) + field(21, "l")}));
@@ -174,7 +174,7 @@ TEST_F(Functions, ExternalDataInsideIsCheckedLikewise) {
          error({call("F", {"y"}, {"z"})}, function("F", {"a"}, {"b"}, {constant, node("Add", {"a", "c"}, {"b"})})));
 }
 
-// ONNX's own inliner made the flat file.
+// ONNX's inliner made functions-flat.onnx from functions.onnx. Our inliner must give the same nodes.
 TEST_F(Functions, FixtureIsItsFlatTwin) {
   const auto nodes = [](const char *name) {
     std::vector<std::string> out;

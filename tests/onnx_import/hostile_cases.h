@@ -18,7 +18,7 @@ struct HostileFile {
   const char *subject = nullptr;  // nullptr: the file
 };
 
-// The legal model with one change.
+// The bytes of the legal model after `change`.
 inline std::function<std::string()> changed(const std::function<void(Wire &)> &change) {
   return [=] {
     Wire wire;
@@ -26,11 +26,11 @@ inline std::function<std::string()> changed(const std::function<void(Wire &)> &c
     return wire.bytes();
   };
 }
-// ... with this tensor as weight.
+// The bytes of the legal model with this tensor as its weight.
 inline std::function<std::string()> weight(const std::string &proto) {
   return changed([=](Wire &wire) { wire.initializers = {proto}; });
 }
-// ... with one more node, which reads x and makes z.
+// The bytes of the legal model with this node added.
 inline std::function<std::string()> extra(const std::string &proto) {
   return changed([=](Wire &wire) { wire.nodes.push_back(proto); });
 }
@@ -87,7 +87,7 @@ inline std::vector<HostileFile> format_cases() {
   };
 }
 
-// Models with too much of one thing, or with things that nothing here trains.
+// Models with too many parts of one kind, or with parts that the library does not support.
 inline std::vector<HostileFile> limit_cases() {
   return {
       {"ManyNodes", changed([](Wire &w) { w.graph_extra = repeated(field(1, ""), 2'000'000); }), Code::limit,

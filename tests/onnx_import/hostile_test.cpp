@@ -1,4 +1,4 @@
-// Malformed and malicious model files: each is refused with its code, and the message names the fault.
+// Malformed and malicious model files. Each must be refused with its code, and the message must name the fault.
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -62,7 +62,7 @@ TEST(HostileFile, WhatIsNoFileIsNotOpened) {
   EXPECT_EQ(test::error_of([&] { Model::open(scratch.path()); }).code, Code::io);
 }
 
-// The file is read, never mapped: a mapping would end the process.
+// Files are read, not mapped: reading beyond the end of a mapped file would end the process.
 TEST(HostileFile, ThatShrinksWhileItIsOpenIsAnError) {
   const Scratch scratch;
   const std::string bytes = test::weight(tensor("w", kFloat, {500}, raw_data(std::string(2000, '\0'))))();

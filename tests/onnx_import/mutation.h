@@ -31,7 +31,7 @@ class Mutation {
     return list->Mutable(static_cast<int>(below(static_cast<std::size_t>(list->size()))));
   }
 
-  // Makes one to four changes: of bytes, which may break the wire format, or of messages' contents.
+  // Makes one to four changes, either to bytes, which may break the wire format, or to the contents of messages.
   std::string of(const std::string &model) {
     if (below(4) != 0) return of_messages(model);
     std::string bytes = model;
@@ -39,7 +39,7 @@ class Mutation {
     return bytes;
   }
 
-  // Makes one to four changes of messages' contents.
+  // Makes one to four changes to the contents of messages.
   std::string of_messages(const std::string &model) {
     ModelProto proto;
     if (!proto.ParseFromString(model)) throw std::runtime_error("a model that does not parse");
@@ -105,7 +105,7 @@ class Mutation {
       case 3:
         if (below(4) == 0) change_external(tensor);
         break;
-      default:  // as int64, like most small constants
+      default:  // another value in the raw data, as int64, because most small constants have that type
         if (tensor.raw_data().size() >= sizeof(std::int64_t)) {
           const std::int64_t value = telling();
           std::string &raw = *tensor.mutable_raw_data();
@@ -114,7 +114,7 @@ class Mutation {
     }
   }
 
-  // Moves its values to a file, which may exist.
+  // Declares that the tensor's values are in an external file, which may exist.
   void change_external(TensorProto &tensor) {
     constexpr const char *kLocations[] = {"data", "./data", "../data", "missing", "/dev/zero", "", "folder"};
     const auto add = [&](const char *key, const std::string &value) {
@@ -173,7 +173,7 @@ class Mutation {
     if (nodes->size() > 0 && graph.node_size() > 0) change(*any(nodes), graph);
   }
 
-  // Repeats a node between a value and one of its readers.
+  // Inserts a copy of a random node between a value and one of the value's readers.
   void repeat_node(GraphProto &graph) {
     NodeProto copy = *any(graph.mutable_node());
     NodeProto &reader = *any(graph.mutable_node());

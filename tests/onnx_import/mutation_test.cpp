@@ -1,5 +1,5 @@
-// Real models, mutated: the result is a legal graph or an Error, never a crash. PROTRAIN_MUTATIONS asks for more
-// mutations than a test run makes.
+// Random changes to real models. Each must give a legal graph or an Error, never a crash. PROTRAIN_MUTATIONS sets the
+// number of changed models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace protrain::test::mutation_test {
 namespace {
 
-// True if the result is a training graph.
+// Makes a training graph of the model. Returns false if that ends in an Error.
 bool trains(const Scratch &scratch, const std::string &bytes) {
   try {
     const auto file = open_bytes(scratch, bytes);

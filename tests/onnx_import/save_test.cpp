@@ -1,4 +1,4 @@
-// Saving: the same graph, the new weights, complete files, and never over a file being read.
+// Saving: the graph stays, weights are replaced, files are complete, and no file is overwritten that is being read.
 #include <algorithm>
 
 #include "fixtures.h"
@@ -26,7 +26,7 @@ void expect_same_weights(const Model &a, const Model &b) {
   EXPECT_GT(compared, 0u);
 }
 
-// A model with weights on both sides of every threshold: a large and a small one, and a large constant.
+// A model with a large and a small weight, so that one is above and one below each size limit, and a large constant.
 Wire mixed() {
   std::vector<float> large(3 * 400), constant(2 * 400);
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);
@@ -55,12 +55,12 @@ TEST_F(Save, UntouchedModelKeepsGraphAndWeights) {
   }
 }
 
-// One initializer with two readers becomes two, wherever its values lie.
+// An initializer with two readers is saved as two, with its values in the model file or outside.
 TEST_F(Save, SplitInitializersAreTwo) {
   Wire wire = mixed();
   wire.nodes[3] = node("Add", {"s", "c"}, {"t"});
   wire.nodes.push_back(node("Add", {"t", "b"}, {"y"}));
-  wire.inputs.push_back(test::value("b", test::kFloat, {"1"}));  // listed as in IR 3
+  wire.inputs.push_back(test::value("b", test::kFloat, {"1"}));  // IR 3 lists initializers as inputs
   const auto model = test::open_bytes(scratch_, wire.bytes());
   const Model::Weights weights = [](const std::string &name, std::byte *out) {
     const float value = name == "b" ? 5 : 6;
@@ -86,7 +86,7 @@ TEST_F(Save, SplitInitializersAreTwo) {
             Code::internal);
 }
 
-// The reader may read an Identity of it: PyTorch's older exporter writes equal initializers that way.
+// A reader may read the initializer through an Identity: PyTorch's older exporter writes equal initializers that way.
 TEST_F(Save, ReadersOfIdentitiesReadTheSplitInitializerItself) {
   Wire wire = mixed();
   wire.nodes[3] = node("Add", {"s", "c"}, {"t"});

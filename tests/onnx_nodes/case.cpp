@@ -1,4 +1,4 @@
-// Reads cases. Protobuf's wire format is simple enough to walk by hand; the library reads the tensors.
+// Reads cases. Protobuf's wire format is parsed here, and tensors by the library.
 #include "onnx_nodes/case.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace protrain::test {
 namespace {
 
 constexpr const char *kInstalled = "/usr/share/libonnx-testdata/data/node";
-constexpr const char *kLeftOver = "test_unsqueeze_axis_3";  // of opset 11, whose axes were an attribute
+constexpr const char *kLeftOver = "test_unsqueeze_axis_3";  // of opset 11, in which the axes are an attribute
 constexpr std::int64_t kOldestOpset = 13;
 
 std::string contents(const std::filesystem::path &path) {
@@ -49,8 +49,9 @@ bool is_tensor(std::string_view value_info) {
   return type.size() == 1 && type[0].number == 1;
 }
 
-// Reads what the model says about itself. An operator older than the opsets we read has not changed until they begin:
-// these cases are in the newest form of their time, except kLeftOver.
+// Reads operator, opset and inputs of the model. A case of an opset that is too old to be read gets kOldestOpset:
+// Debian's package has each case in its newest form, so the operator did not change in between. kLeftOver is the
+// exception.
 void read_model(std::string bytes, Case &made) {
   for (const Field &field : fields(bytes)) {
     if (field.number == 8 && only_field(field.bytes, 1).empty())
@@ -142,7 +143,7 @@ std::vector<Case> packed_cases(const std::string &path) {
 std::vector<graph::Array> arrays_of(const std::vector<std::string> &tensors) {
   std::vector<graph::Array> arrays;
   if (tensors.empty()) return arrays;
-  Wire wire;  // a model that stores them
+  Wire wire;  // a model with the tensors as initializers
   wire.initializers.clear();
   wire.inputs.clear();
   wire.nodes = {node("Identity", {"t0"}, {"y"})};

@@ -13,15 +13,15 @@ namespace protrain::test {
 struct Case {
   std::string name;                          // "test_softmax_axis_0"
   std::string op;                            // the model's operator; "domain::Op" outside the default domain
-  std::size_t node_count = 0;                // more than 1: a function written out, or operators beneath another
+  std::size_t node_count = 0;                // more than 1: a function written out, or several operators
   std::int64_t opset = 0;                    // of the default domain, as the file says
   std::string model;                         // an ONNX file
   std::vector<std::string> inputs, outputs;  // TensorProtos
   std::vector<std::string> names;            // of the model's inputs
-  bool only_tensors = true;                  // no sequence and no optional among inputs and outputs
+  bool only_tensors = true;                  // no input or output is a sequence or an optional
 };
 
-// A field of a protobuf message; `bytes` if it is length-delimited.
+// A field of a protobuf message. `bytes` is set if the field is length-delimited, else `value`.
 struct Field {
   int number = 0;
   std::uint64_t value = 0;

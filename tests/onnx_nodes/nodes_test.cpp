@@ -1,4 +1,4 @@
-// Every operator against ONNX's own cases. docs/operators.md is the result.
+// Runs ONNX's own cases of every operator. docs/operators.md must list the results.
 #include <gtest/gtest.h>
 
 #include <fstream>

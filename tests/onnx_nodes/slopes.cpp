@@ -21,9 +21,9 @@ using graph::Node;
 using graph::Type;
 using Values = std::map<ValueId, Array>;
 
-constexpr double kStep = 1e-5, kTolerance = 2e-6;  // of float64; relative to the larger of 1 and the slope
-constexpr double kKink = 1e-3;                     // a larger difference between the two sides is a kink, not curvature
-constexpr std::int64_t kMostElements = 5;          // moved of each input
+constexpr double kStep = 1e-5, kTolerance = 2e-6;  // the tolerance is relative to the larger of 1 and the slope
+constexpr double kKink = 1e-3;                     // if the slopes on both sides differ more, there is a kink
+constexpr std::int64_t kMostElements = 5;          // of each input are checked
 
 // Appends nodes to a typed graph.
 class Appender {
@@ -41,7 +41,8 @@ class Appender {
   Graph &graph_;
 };
 
-// The weighted sum of outputs; none if none is computed from floats.
+// Adds a loss: the weighted sum of all elements of the first outputs. Returns none if no output is computed from
+// floats.
 ValueId add_loss(Graph &graph, std::size_t most_outputs) {
   Appender appender(graph);
   ValueId loss = ValueId::none;
@@ -59,7 +60,7 @@ ValueId add_loss(Graph &graph, std::size_t most_outputs) {
   return loss;
 }
 
-// Returns "" if the gradient agrees with moving the elements of `input`, else where it does not.
+// Compares the gradient of `input` with finite differences. Returns "" if they agree, else the first difference.
 std::string compare(const Graph &graph, ValueId loss, Values at, ValueId input, const std::vector<double> &gradient) {
   const Array array = at.at(input);
   const std::vector<double> values = array.doubles();
@@ -151,7 +152,7 @@ Slope check_slopes(const std::function<Bound()> &make, std::string &reason) {
     }
   };
   Slope slope = Slope::refused;
-  for (std::size_t most_outputs : {std::size_t{64}, std::size_t{1}})  // statistics have no gradient
+  for (std::size_t most_outputs : {std::size_t{64}, std::size_t{1}})  // without statistics, which have no gradient
     if (slope == Slope::refused) slope = checked({.most_outputs = most_outputs});
   if (slope != Slope::refused) return slope;
   const Bound bound = make();

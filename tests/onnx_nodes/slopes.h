@@ -17,11 +17,11 @@ struct Bound {
   std::map<graph::ValueId, graph::Array> values;
 };
 
-// Brings the graph, of file operators, to float64.
+// Changes a graph of file operators from float32 to float64.
 void widen(Bound &bound);
 
-// Checks randomly weighted sums over the outputs of the graph from `make`. Each float input is differentiated at some
-// of its elements. `reason` says what was refused or is wrong; if it is checked, which inputs have no gradient.
+// Checks the gradient of a randomly weighted sum of the outputs, at some elements of each float input. `make` makes the
+// graph. `reason` says what was refused or is wrong. If the result is `checked`, it lists inputs without a gradient.
 Slope check_slopes(const std::function<Bound()> &make, std::string &reason);
 
 }  // namespace protrain::test

@@ -21,14 +21,14 @@ struct Count {
 };
 
 struct Row {
-  Count until, after;  // cases of opsets up to kOldCases, and after
+  Count until, after;  // cases of opsets up to kOldCases, and of later ones
   bool checked = false, refused = false, computed = false;
   std::set<std::string> without;  // inputs without a gradient
   std::string opsets;
   std::map<std::string, std::set<std::string>> missing;  // reason -> cases
 };
 
-// "13-24, 26": the opsets under which the importer takes the case's model.
+// The opsets under which the importer accepts the case's model, as "13 to 24, 26".
 std::string opsets_of(const Case &given) {
   const Scratch scratch;
   std::string text;
@@ -49,7 +49,7 @@ std::string opsets_of(const Case &given) {
   return text;
 }
 
-// Cases with a function written out count for the operator whose case they were made from.
+// The operator of each case. A case with a function written out counts for the operator of the case it was made from.
 std::map<std::string, std::string> operators_by_case(const std::vector<CaseResult> &results) {
   std::map<std::string, std::string> found;
   for (const CaseResult &one : results)
@@ -77,7 +77,8 @@ void count(const CaseResult &one, Row &row) {
   row.refused |= result.slope == Slope::refused;
 }
 
-// The registry answers for operators without a case of floats; tests/ops checks those.
+// The text of the column "gradient". If no case checked the gradient, the registry says whether there is one; tests/ops
+// then checks it.
 std::string gradient_of(const std::string &op, const Row &row) {
   const ops::Op *known = ops::find(op);
   const bool listed = known != nullptr && known->gradient != nullptr;

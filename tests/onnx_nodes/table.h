@@ -1,4 +1,4 @@
-// docs/operators.md, made from the results of the cases.
+// Makes docs/operators.md from the results of the cases.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
-// A case goes the way of every model: import, fold, fuse, kernels. Inputs that the model computes shapes from are made
-// constants, first integers, then single numbers, because models store them.
+// A case goes through the steps of every model: import, fold, fuse, kernels. Models store the numbers from which they
+// compute shapes, while cases have them as inputs. So if a case is refused, integer inputs are made constants, and then
+// also inputs with one or two elements.
 #include "onnx_nodes/ways.h"
 
 #include <algorithm>
@@ -46,7 +47,7 @@ void require_core(const Graph &graph) {
   }
 }
 
-// Computes values by kernels, node by node. `bound` gives the graph's inputs.
+// Computes every value of the graph with the CPU's kernels, node by node. `values` gives those of the graph's inputs.
 std::map<ValueId, Array> compute(const Graph &graph, std::map<ValueId, Array> values) {
   for (const Node &node : graph.nodes()) {
     OneNode one{.op = node.op, .attributes = node.attributes, .inputs = {}, .outputs = {}};
@@ -66,13 +67,14 @@ std::map<ValueId, Array> compute(const Graph &graph, std::map<ValueId, Array> va
   return values;
 }
 
-// Debian's files hold bfloat16 as uint16.
+// Debian's files store bfloat16 as uint16. Returns the array with the same bits as bfloat16.
 Array as_bfloat16(const Array &array) {
   const Array dense = array.densified();
   return Array::dense({DType::bf16, array.shape()}, {dense.bytes(), dense.bytes() + dense.stored_bytes()});
 }
 
-// The difference between found and expected, or "". The tolerance is ONNX's own, 1e-3.
+// Describes the first output that differs from the expected one; "" if none does. Integers must be equal. The tolerance
+// is 1e-4, and 1e-2 in 16-bit types.
 std::string difference(const Arrays &found, Arrays expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (found.at(i).dtype() == DType::bf16 && expected[i].dtype() == DType::u16) expected[i] = as_bfloat16(expected[i]);
@@ -97,7 +99,7 @@ class Trial {
         inputs_[i] = as_bfloat16(inputs_[i]);
   }
 
-  // The graph with these inputs as constants, in core operators.
+  // The graph in core operators. Inputs for which `is_constant` is true are constants. `wide`: in float64.
   Bound prepared(const std::function<bool(const Array &)> &is_constant, bool wide) const {
     Bound bound{.graph = model_->graph(bindings_of(*model_, inputs_)), .values = {}};
     Graph &graph = bound.graph;
@@ -130,7 +132,8 @@ class Trial {
     return bound;
   }
 
-  // Empty, or what is wrong. Nothing if no node is left to compute. Throws what the library refuses.
+  // Runs the graph on kernels. Returns "" or what is wrong, and nothing if no node is left to compute. Throws an Error
+  // for a graph that the library refuses.
   std::optional<std::string> computed(const std::function<bool(const Array &)> &is_constant) const {
     const Bound bound = prepared(is_constant, false);
     const bool random = std::ranges::any_of(bound.graph.nodes(), [](const Node &n) { return n.op == "Dropout"; });
@@ -158,7 +161,7 @@ class Trial {
   Arrays inputs_, expected_;
 };
 
-// The inputs that are made constants, beginning with none.
+// The choices of inputs to make constants, in the order in which they are tried.
 const std::vector<std::function<bool(const Array &)>> &known_inputs() {
   static const std::vector<std::function<bool(const Array &)>> ways = {
       [](const Array &) { return false; },
@@ -185,7 +188,7 @@ Result run_forwards(const Trial &trial) {
   return {.outcome = Outcome::refused, .reason = refusal};
 }
 
-// Uses the fewest constants that leave something to compute. In float64, so without kernels.
+// Checks gradients in float64, by reference values. Makes as few inputs constants as the library accepts.
 void check_slopes_of(const Trial &trial, Result &result) {
   if (result.outcome != Outcome::computed && result.outcome != Outcome::folded) return;
   for (const auto &is_constant : known_inputs()) {

@@ -1,4 +1,4 @@
-// The ways to run one case: by the CPU's kernels, by folding, and backwards.
+// Runs one case in three ways: on the CPU's kernels, by folding, and through its gradient.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 namespace protrain::test {
 
 enum class Outcome {
-  computed,      // kernels gave the expected result from unknown inputs
-  folded,        // reference evaluation did; on data it is refused
-  inapplicable,  // element types or kinds of values that no model here can have, or random
-  refused,       // an error said why
+  computed,      // kernels gave the expected result
+  folded,        // folding gave the expected result; the operator is refused on inputs that are not constant
+  inapplicable,  // the case has types or kinds of values that the library does not support, or random numbers
+  refused,       // an Error says why
   wrong,         // neither an error nor the expected result
 };
 
 enum class Slope {
-  none,     // not a function of floats
-  checked,  // equals finite differences
-  refused,  // the operator has none
+  none,     // the case is no function of floats, or the gradient is zero
+  checked,  // the gradient equals finite differences
+  refused,  // the operator has no gradient
   wrong,
 };
 
@@ -31,6 +31,6 @@ struct Result {
   std::string without;  // float inputs without a gradient
 };
 
-Result run(const Case &given);  // any exception except an Error is wrong
+Result run(const Case &given);  // any exception but an Error makes the outcome `wrong`
 
 }  // namespace protrain::test

@@ -1,6 +1,5 @@
-// Compares an operator's gradient rule with finite differences, in float64.
-// The loss is the sum of every float output times fixed random weights. The rule's gradient must match central
-// differences of the reference values.
+// Compares an operator's gradient rule with central differences of the reference values, in float64. The loss is the
+// sum of outputs times fixed random weights.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -53,7 +52,7 @@ struct GradientCase {
   double step = 1e-5;
 };
 
-// A graph of one node, and the GradientBuilder that its rule talks to.
+// A graph of one node, which is also the GradientBuilder that the node's gradient rule calls.
 class OneNodeGraph final : public ops::GradientBuilder {
  public:
   explicit OneNodeGraph(const GradientCase &given) : given_(given) {
@@ -83,7 +82,7 @@ class OneNodeGraph final : public ops::GradientBuilder {
     }
   }
 
-  // Emits the gradients and returns them per input; ValueId::none if there is none.
+  // Emits the gradient nodes. Returns the gradient of each input; ValueId::none for an input without one.
   std::vector<ValueId> differentiate() {
     for (const auto &[output, weights] : weights_) gradients_[output] = graph.add_constant("dy", weights);
     const Node node = forward();  // a copy, because emitting moves the node list
@@ -109,7 +108,7 @@ class OneNodeGraph final : public ops::GradientBuilder {
 
   Graph graph;
   std::map<ValueId, Array> bound;
-  ValueId replacement = ValueId::none;  // the loss's new value
+  ValueId replacement = ValueId::none;  // if the rule replaced the loss, its new value
 
  private:
   ValueId gradient_of(ValueId output) override {
@@ -175,7 +174,7 @@ inline void expect_gradient(const GradientCase &given) {
   }
 }
 
-// Outputs of one operator for the given inputs.
+// Evaluates one operator on the given inputs and returns its outputs.
 inline std::vector<Array> evaluate(const std::string &op, const Attributes &attributes,
                                    const std::vector<Array> &inputs, std::size_t outputs = 1) {
   Graph graph;
@@ -189,7 +188,7 @@ inline std::vector<Array> evaluate(const std::string &op, const Attributes &attr
   return results;
 }
 
-// The code of the error thrown; Code::ok if none is.
+// The code of the Error that `call` throws; Code::ok if it throws none.
 template <typename Call>
 Code code_of(Call call) {
   try {

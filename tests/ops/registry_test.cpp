@@ -66,7 +66,7 @@ TEST(Interpret, RefusesAnInputWithoutAValue) {
   EXPECT_EQ(code_of([&] { ops::interpret(graph, {}); }), Code::arg);
 }
 
-// A causal mask as an exporter writes it: positions, comparison, padding, -inf. The batch costs nothing.
+// A causal mask as an exporter writes it: positions, comparison, padding, -inf. Its cost must not grow with the batch.
 TEST(Evaluate, FoldsACausalMaskAtAnyBatch) {
   const std::int64_t batch = 1 << 16, s = 257;
   const Array scalar = Array::from_integers({DType::i64, {}}, {0});

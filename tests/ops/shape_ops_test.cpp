@@ -1,4 +1,4 @@
-// Cast, and the operators that only show elements under another shape.
+// Cast, and the operators that change only the shape.
 #include <gtest/gtest.h>
 
 #include "ops/gradient_check.h"

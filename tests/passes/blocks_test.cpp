@@ -7,7 +7,7 @@ namespace protrain::test::blocks_test {
 
 namespace {
 
-// A layer: normalization, a wide product, an activation, a product back, a residual.
+// A layer: normalization, a product to a larger width, an activation, a product back to the width, a residual.
 ValueId layer(HandBuilt &b, ValueId x, int number) {
   const std::string name = "layer" + std::to_string(number);
   const ValueId norm =

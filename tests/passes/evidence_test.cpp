@@ -1,4 +1,5 @@
-// Declarations outweigh the rules, in an order. If evidence is missing, the verdict says that it is a guess.
+// The evidence for parameters. Declarations outweigh the rules, some more than others. If evidence is missing, a
+// finding has a doubt.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +39,7 @@ bool is_frozen(const Finding &finding) { return finding.parameter && finding.fro
 bool is_constant(const Finding &finding) { return !finding.parameter; }
 bool is_sure(const Finding &finding) { return finding.doubt.empty(); }
 
-// x * base + a vector, scaled by one number.
+// (x base.weight + base.bias) times the number m.scale.
 Graph two_layers() {
   HandBuilt b;
   const ValueId x = b.add("MatMul", {b.input("x", {2, 4}), b.initializer("m.base.weight", {4, 4})});
@@ -241,7 +242,7 @@ TEST(Evidence, FrequenciesOfFeaturesAreConstantAndDoubtful) {
   EXPECT_TRUE(is_trained(judged(b.graph).at("m.frequencies"))) << "a layer whose activation is a sine";
 }
 
-// A penalty on the distance of weights from older ones.
+// The loss has a penalty on the distance of the weights from older weights.
 TEST(Evidence, WhatAPenaltyIsMadeOfIsConstant) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4});
@@ -272,7 +273,8 @@ TEST(Evidence, ScalesBesideAVarianceThatNothingNormalizesWithAreFrozen) {
   }
 }
 
-// The remains of such a penalty if the exporter took the weights for constants: it shifts the loss and trains nothing.
+// If the exporter takes the weights of a penalty for constants, it computes the penalty. What is left adds a constant
+// to the loss and trains nothing.
 TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4});
@@ -308,7 +310,7 @@ TEST(Evidence, ProductsNamedAsNormalizationsHaveOneFoldedIn) {
   }
 }
 
-// tf2onnx drops biases that are zero. Only names tell who wrote the file.
+// tf2onnx drops biases that are zero, so a layer without one is doubtful. Only names show that tf2onnx wrote the file.
 TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
   HandBuilt b;
   const ValueId w = b.initializer("m/dense/MatMul/ReadVariableOp:0", {4, 4}), bias = b.initializer("m.b", {4});
@@ -323,8 +325,8 @@ TEST(Evidence, LayersOfTensorFlowWithoutABiasAreDoubtful) {
   EXPECT_TRUE(is_sure(found.at("m.w")));
 }
 
-// PyTorch's exporter gives every convolution a bias, and optimizers of files make an initializer of it.
-// A fresh model's tokens and bias tables are all zeros, and the exporter stores them once.
+// In a new model, all tokens and bias tables are zeros, and the exporter stores equal ones once. So an initializer of
+// zeros with several readers may stand for several parameters.
 TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
   HandBuilt b;
   const ValueId token = b.initializer("m.token", {1, 1, 4}), table = b.initializer("m.table", {5, 4});
@@ -341,6 +343,7 @@ TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
   }
 }
 
+// PyTorch's exporter gives every convolution a bias. Optimizers of model files make an initializer of it.
 TEST(Evidence, BiasesOfZerosThatTheExporterWroteDownAreConstants) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4, 3, 3}), zeros = b.initializer("val_3", {4});
@@ -413,7 +416,7 @@ TEST(Formula, KnowsTablesThatProgramsWrite) {
   EXPECT_NE(passes::formula_of(Array::from_doubles(type, kernels), false), "");
   EXPECT_NE(passes::formula_of(Array::from_doubles(type, banks), false), "");
   EXPECT_EQ(passes::formula_of(Array::from_doubles(type, random), true), "");
-  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // the row without waves
+  const std::vector<double> hann(kernels.begin(), kernels.begin() + 32);  // row k = 0, the window alone
   EXPECT_NE(passes::formula_of(Array::from_doubles({DType::f32, {32}}, hann), false), "");
   EXPECT_EQ(passes::formula_of(Array::from_doubles({DType::f32, {6}}, {1, 0.9999, 1.0002, 1.0001, 0.9998, 1}), false),
             "");

@@ -1,4 +1,5 @@
-// Real exports end as short graphs: every parameter found and nothing else, every pattern fused, one block per layer.
+// Passes turn real exports into short graphs. They must find the parameters and nothing else, fuse every pattern, and
+// make one block of each layer.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -25,7 +26,7 @@ passes::PreparedModel prepared(const std::string &name) {
   return prepared(*onnx_import::Model::open(fixture(name + ".onnx")));
 }
 
-// Without Reshapes, which cost nothing.
+// Counts operators, except Reshapes, which cost nothing.
 Histogram without_reshapes(const Graph &graph) {
   Histogram counts = histogram(graph);
   counts.erase("Reshape");
@@ -98,7 +99,7 @@ TEST_P(Fixture, HasPyTorchsParametersAndNoOthers) {
   for (const auto &[name, norm] : norms.items()) wanted.insert(name);
   const passes::PreparedModel result = prepared(GetParam());
   for (ValueId id : result.graph.parameters) found.insert(result.graph.value(id).name);
-  // A table tied to the head has one of the two names.
+  // A table that is tied to the head has one of two names in the file.
   if (!wanted.contains("m.lm_head.weight") && found.erase("m.lm_head.weight") > 0)
     found.insert(family_of(GetParam()) == "gpt2" ? "m.transformer.wte.weight" : "m.model.decoder.embed_tokens.weight");
   EXPECT_EQ(found, wanted);

@@ -1,4 +1,4 @@
-// The walk from file operators to typed core operators and constants.
+// fold() turns file operators into typed core operators and constants.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -11,7 +11,7 @@ namespace {
 
 using Histogram = std::map<std::string, int>;
 
-// Folds a graph that was built typed. The numbers must not change.
+// Folds a graph that has all types. The results must not change.
 Graph folded(const Graph &before) {
   Graph graph = before;
   passes::fold(graph);
@@ -141,8 +141,8 @@ TEST(Canonical, NormalizationsGiveTheirStatistics) {
   EXPECT_EQ(only(graph, "RMSNormalization").outputs.size(), 2u);
 }
 
-// These operators have no reference values of their own. `file` uses them and `plain` expresses the same without
-// them, over the same inputs.
+// Tests file operators that have no reference values. Folds `file`, which uses such an operator, and compares the
+// results with those of `plain`, which computes the same without it from the same inputs.
 Graph folded_like(const HandBuilt &file, const HandBuilt &plain) {
   Graph graph = file.graph;
   passes::fold(graph);

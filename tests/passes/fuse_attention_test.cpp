@@ -1,4 +1,4 @@
-// Attention and rotary embeddings as single operators, the way exporters write them.
+// Fusion of attention and rotary embeddings that exporters wrote as several operators.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,8 @@ Graph fused(const Graph &before) {
   return graph;
 }
 
-// A mask that hides key j from query i: everything later, and everything `window` or more before.
+// A causal mask. Visible keys have 0. Later keys have `hidden`, and so have those `window` or more positions before the
+// query if `window` is not 0.
 Array causal_mask(double hidden, std::int64_t window = 0, std::int64_t keys = kQueries) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < kQueries; ++i)
@@ -43,7 +44,7 @@ Attributes last_axis() { return {{"axis", std::int64_t{-1}}}; }
 
 struct Form {
   std::int64_t kv_heads = kHeads;
-  bool prescaled = false;       // q and k each carry the square root of the scale
+  bool prescaled = false;       // q and k are each multiplied by the square root of the scale
   bool flat_transpose = false;  // k is transposed as (B * H, S, D)
   bool guard = false;
 };
@@ -53,7 +54,7 @@ struct AttentionInputs {
   ValueId q, k, v;
 };
 
-// q, k, v in (B, H, S, D), as a model has them after its projections.
+// q, k and v of shape (B, H, S, D), made as after a model's projections.
 AttentionInputs heads(Form form) {
   AttentionInputs p;
   const auto head = [&](const char *name, std::int64_t count) {
@@ -145,7 +146,8 @@ TEST(FuseAttention, TakesMasksThatArriveAtRunTime) {
   expect_attention(fused(finish(p, p.b.add("Add", {scores(p, {}), mask}), {})), 0, 0, 4);
 }
 
-// The constant part leaves the bias, and the rest of a padding mask is one row per sample.
+// A causal mask is joined with a padding mask. The fusion takes the constant part out of the bias, so that only one row
+// per sample is left.
 TEST(FuseAttention, KeepsOnlyThePaddingOfJoinedMasks) {
   for (const double hidden : {-kInfinity, kLowest})
     for (const std::int64_t window : {0, 3}) {

@@ -1,4 +1,5 @@
-// Each fusion: the pattern becomes the fused operator and the numbers stay the same. Near misses stay as they are.
+// Each fusion must replace its pattern by the fused operator without changing results. Graphs that almost have the
+// pattern must stay as they are.
 #include <gtest/gtest.h>
 
 #include "passes/hand_built.h"
@@ -10,7 +11,7 @@ namespace {
 
 using Histogram = std::map<std::string, int>;
 
-// Fuses as prepare() does. The numbers must not change.
+// Fuses as prepare() does. The results must not change.
 Graph fused(const Graph &before) {
   Graph graph = before;
   passes::clean_up(graph);
@@ -156,7 +157,7 @@ TEST(FuseSilu, FindsItAndLeavesAGateThatOthersRead) {
 
 namespace {
 
-// u times the result of `op` on g, in either order.
+// A graph for op(g) * u, or u * op(g).
 Graph gated(const std::string &op, Attributes attributes, bool activation_first) {
   HandBuilt b;
   const ValueId g = b.input("g", {3, 5}), u = b.input("u", {3, 5}), f = b.add(op, {g}, std::move(attributes));
@@ -230,7 +231,7 @@ TEST(FuseLinear, BiasGoesIntoTheProductThroughAReshape) {
   const ValueId product = b.reshape(b.add("MatMul", {x, w}), {2, 3, 5});
   b.graph.outputs = {b.add("Add", {bias, product})};
   EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"MatMul", 1}, {"Reshape", 1}}));
-  b.graph.outputs.push_back(product);  // somebody else reads the product
+  b.graph.outputs.push_back(product);  // the product has another reader
   EXPECT_EQ(histogram(fused(b.graph)), (Histogram{{"Add", 1}, {"MatMul", 1}, {"Reshape", 1}}));
 }
 

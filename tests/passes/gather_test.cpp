@@ -1,4 +1,4 @@
-// Reading data at constant indices.
+// Gathers with constant indices become cheaper operators where possible.
 #include "passes/hand_built.h"
 #include "passes/passes.h"
 
@@ -29,7 +29,7 @@ TEST(Gather, OfAllIndicesIsAReshape) {
   EXPECT_EQ(histogram(read_at(indices, {6, 3})), (std::map<std::string, int>{{"Reshape", 1}}));
 }
 
-// Masks are indexed by (sample, key), again for each query.
+// Exporters read masks at (sample, key) for each query, so the indices repeat.
 TEST(Gather, OfRepeatedIndicesReadsOnce) {
   const Array indices = Array::from_integers({DType::i64, {2, 1, 3}}, {0, 1, 2, 3, 4, 5}).expanded({2, 7, 3});
   const Graph graph = read_at(indices, {6});

@@ -1,4 +1,5 @@
-// Small graphs built by hand, typed as they grow, and the yardstick of every pass: the same outputs in float64.
+// Builds small graphs by hand and infers their types. Also compares the outputs of two graphs in float64, which no pass
+// may change.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -49,7 +50,7 @@ class HandBuilt {
     const graph::NodeId id = graph.add_node(node, std::vector<std::string>(outputs, op + "_out"));
     const std::vector<ValueId> made = graph.node(id).outputs;
     for (ValueId in : graph.node(id).inputs)
-      if (graph.value(in).type.dtype == DType::none) return made;  // after an unknown operator
+      if (graph.value(in).type.dtype == DType::none) return made;  // an unknown operator made it
     if (ops::find(op) == nullptr) return made;
     const std::vector<graph::Type> types = ops::infer(graph, graph.node(id));
     for (std::size_t i = 0; i < made.size(); ++i) graph.value(made[i]).type = types.at(i);
@@ -78,7 +79,7 @@ class HandBuilt {
   }
 };
 
-// Numbers in (-1, 1) that depend only on the seed; integers are 0 to 3.
+// An array of numbers that depend only on the seed: floats in [-1, 1), integers from 0 to 3.
 inline Array some_values(const graph::Type &type, std::uint64_t seed) {
   std::vector<double> values;
   std::uint64_t state = seed * 2862933555777941757ULL + 3037000493ULL;

@@ -1,4 +1,5 @@
-// A float32 graph in bfloat16 or float16: what is rounded, what stays float32, and that its meaning stays.
+// to_narrow() turns a float32 graph into bfloat16 or float16. Tests what is rounded, what stays float32, and that the
+// graph computes the same otherwise.
 #include <gtest/gtest.h>
 
 #include "errors.h"
@@ -42,7 +43,7 @@ TEST_P(Narrow, RoundsParametersAndWhatIsComputedOfThem) {
   g.narrow(g.mean(g.add("MatMul", {y, g.weight("v", {4, 4})})));
   EXPECT_EQ(g.dtype(w), GetParam());
   EXPECT_EQ(g.dtype(y), GetParam());
-  EXPECT_EQ(g.dtype(x), kWide);  // as the user sets it; rounded where it meets the weight
+  EXPECT_EQ(g.dtype(x), kWide);  // inputs stay as they are, and are cast for the product
   EXPECT_EQ(histogram(g.graph).at("Cast"), 2);
 }
 
@@ -87,7 +88,7 @@ TEST_P(Narrow, KeepsTheLowestFloatOfAMaskFinite) {
   }
 }
 
-// A large number between the last product and the loss is no mask.
+// Numbers between the last product and the loss stay float32, so a large one is not limited.
 TEST_P(Narrow, LeavesNumbersThatStayFloat32AsTheyAre) {
   Float32 g(GetParam());
   const ValueId y = g.add("MatMul", {g.data("x", {4, 3}), g.weight("w", {3, 8})});
@@ -122,7 +123,7 @@ TEST_P(Narrow, AsksTheOperatorsWhatTheySumInFloat32) {
   EXPECT_EQ(g.dtype(normal[2]), kWide);
   EXPECT_EQ(g.dtype(loss[0]), kWide);
   EXPECT_EQ(g.dtype(loss[1]), kWide);
-  EXPECT_EQ(histogram(g.graph).at("Cast"), 1);  // for x; the loss reads the norm's result as it is
+  EXPECT_EQ(histogram(g.graph).at("Cast"), 1);  // for x; the loss reads the norm's narrow result
 }
 
 TEST_P(Narrow, LetsABiasOfAttentionStayFloat32) {
@@ -166,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Narrow, testing::Values(DType::bf16, DType::f16)
 
 class NarrowFixture : public testing::TestWithParam<std::tuple<std::string, DType>> {};
 
-// Output 0 is the operator's result (for losses it stays float32); the others are statistics.
+// True for losses, and for the statistics of an operator: its outputs after the first.
 bool stays_float32(const graph::Node &node, std::size_t output) {
   const bool has_statistics = node.op == "FusedAttention" || node.op.ends_with("Normalization");
   return node.op == "LinearCrossEntropy" || (has_statistics && output > 0);

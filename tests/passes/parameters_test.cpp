@@ -1,4 +1,4 @@
-// Trainable initializers are found without naming them.
+// Finds the trainable initializers of models that do not declare them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -210,7 +210,6 @@ TEST(Parameters, TiesOfNothingAndOfOtherShapesAreRefused) {
   EXPECT_EQ(code_of([&] { find(b.graph, {.ties = {"c*"}}); }), Code::arg);
 }
 
-// T5's biases by distance reach scores through a choice by data. BEiT's token stands where data hides others.
 TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
   HandBuilt b;
   const ValueId sum = b.add("Add", {b.input("x", {}), b.initializer("m.bias", {1})});
@@ -221,6 +220,8 @@ TEST(Parameters, OneNumberIsAddedToWhatHasNoShape) {
                   .weights);
 }
 
+// A Where chooses by data: T5's relative position biases reach the scores through one, and BEiT's mask token replaces
+// hidden patches.
 TEST(Parameters, ChosenByData) {
   HandBuilt b;
   const ValueId x = b.input("x", {2, 3, 4}), shown = b.input("shown", {2, 3, 1}, DType::boolean);
@@ -265,7 +266,7 @@ TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
   x = b.add("Add", {x, b.initializer("row", {1, 4})});
   x = b.add("Add", {x, b.initializer("full_row", {1, 4})});
   b.graph.outputs = {b.add("Add", {x, b.initializer("zeros", {4})})};
-  std::vector<double> halves(20, 0.0), turns(20, 0.0);  // the first row is padding
+  std::vector<double> halves(20, 0.0), turns(20, 0.0);  // row 0 stays zero, for padding
   for (std::size_t row = 1; row < 5; ++row)
     for (std::size_t i = 0; i < 2; ++i) {
       const double angle = static_cast<double>(row) / (i == 0 ? 1 : 7);
@@ -280,7 +281,8 @@ TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
   EXPECT_EQ(find(b.graph, {}, values).parameters(), (Names{"learned", "full_row", "zeros"}));
 }
 
-// Rows that a padding mask multiplies are embeddings. Cosines are multiplied by computed values.
+// Rows of a table that are multiplied by an input, such as a padding mask, are embeddings. Cosines are multiplied by
+// computed values.
 TEST(Parameters, ATableMultipliedByAMaskIsLearned) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {2, 3}, DType::i64), mask = b.input("mask", {2, 3, 1});

@@ -1,4 +1,4 @@
-// Dropout on its way from the file to training, and out of evaluation.
+// Dropout: from the file's operator to the core operator, and its removal for evaluation.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -23,7 +23,7 @@ struct Form {
   Attributes attributes = {};
 };
 
-// The node as in files: {result, mask}.
+// Adds a Dropout node in the form of files. Returns {result, mask}.
 std::vector<ValueId> file_dropout(HandBuilt &b, ValueId x, const Form &form = {}) {
   const ValueId ratio = form.ratio ? b.number(*form.ratio, DType::f32) : kNone;
   const ValueId training = form.training ? b.number(*form.training ? 1 : 0, DType::boolean) : kNone;
@@ -33,7 +33,7 @@ std::vector<ValueId> file_dropout(HandBuilt &b, ValueId x, const Form &form = {}
   return b.graph.node(b.graph.add_node(node, {"dropped", "mask"})).outputs;
 }
 
-// exp(dropout(x)) for an x of this shape, folded.
+// The graph exp(dropout(x)) after folding, for an x of this shape.
 Graph folded(const Form &form, const Shape &shape = {4, 3}) {
   HandBuilt b;
   b.input("ids", {4, 7}, DType::i64);

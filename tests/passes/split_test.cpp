@@ -1,4 +1,5 @@
-// Vectors that an exporter merged become one per place again; those of shared layers stay one.
+// Splits vectors that an exporter merged, so that each reader has its own again. The vectors of a layer that is applied
+// several times stay one.
 #include "passes/parameters/split.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The names of the new vectors. Values are given by name, ones by default.
+// Splits the graph's merged vectors and returns the names of the new ones. `values` gives values by name; others are 1.
 Names split(Graph &graph, const std::map<std::string, Array> &values = {}) {
   const auto load = [&](const std::string &name) {
     const auto found = values.find(name);
@@ -105,7 +106,7 @@ TEST_F(MergedVectors, MasksAreNoWeights) {
   EXPECT_EQ(split(b.graph), Names{});
 }
 
-// A split must hold enough to be repeated on the file.
+// A split must name its readers, so that it can be repeated on the file.
 TEST_F(MergedVectors, ReadersAreNamedByTheirOutput) {
   const ValueId h = sum(x, product(norm(x), "w0")), y = norm(h);
   b.graph.outputs = {product(y, "w1")};

@@ -1,5 +1,6 @@
-// The equations, with figures worked out by hand; numbers of equations are the paper's. Layers take 3 s forward and 5 s
-// backward, a weight 1 s up and 2 s down, its update 1 s on the host and half a second on the device.
+// The cost model's equations, with figures worked out by hand. Equation numbers are the paper's. A layer takes 3 s
+// forward and 5 s backward. A weight is uploaded in 1 s, downloaded in 2 s, and updated in 1 s on the host or half a
+// second on the device.
 #include "plan/cost.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@ namespace protrain::plan::cost_test {
 namespace {
 
 constexpr double kOutside = 2 * Layers::kHead;
-constexpr double kSlack = 5e-3;  // relative; the closed form may favour plans that move less by this much
+constexpr double kSlack = 5e-3;  // relative: the closed form adds a little for moves that compute hides
 
 // A model of three layers, one chunk each.
 class PricedModel {
@@ -80,22 +81,22 @@ TEST(CostModel, CountsComputeAndTheDevicesOptimizerWhereAllPersists) {
 }
 
 TEST(CostModel, HidesTransfersBehindComputeInForward) {
-  // Eq. 3: nothing hides the first fetch (1); each other fetch runs beside the 3 s of the chunk before it; the last
-  // chunk's own 3 s follow. Eq. 5: every chunk is still there, and 5 s hide the 2 s of a gradient.
+  // Eq. 3: nothing hides the first fetch, 1 s. The 3 s of a chunk hide the fetch of the next. Eq. 5: every chunk is
+  // still on the device, and the 5 s of a layer hide the 2 s in which its gradient is downloaded.
   expect_seconds(PricedModel().seconds(0, 3, 3), kOutside + (1 + 3 + 3 + 3) + 15);
 }
 
 TEST(CostModel, CountsTransfersThatComputeCannotHide) {
-  // A fetch takes 8 s, so eq. 3 is 8 + 8 + 8 + 3. In eq. 5 three buffers need no fetch; two need only the first
-  // chunk's, beside the backward of the second.
+  // A fetch takes 8 s, so eq. 3 is 8 + 8 + 8 + 3. In eq. 5 nothing is fetched with three buffers. With two, only the
+  // first chunk is fetched, while the second is in backward.
   const PricedModel priced({}, kSlowUpload);
   expect_seconds(priced.seconds(0, 3, 3), kOutside + 27 + 15);
   expect_seconds(priced.seconds(0, 3, 2), kOutside + 27 + 5 + 8 + 5);
 }
 
 TEST(CostModel, FetchesNothingThatPersists) {
-  // Chunk 0 stays, with its update in its own backward. Chunks 1 and 2 have one buffer more than they need, so nothing
-  // comes twice.
+  // Chunk 0 persists, and its update is part of its backward. Chunks 1 and 2 have a buffer each, so neither is fetched
+  // twice.
   const PricedModel priced({}, kSlowUpload);
   expect_seconds(priced.seconds(1, 2, 2), kOutside + (0 + 8 + 8 + 3) + (5.5 + 5 + 5));
 }
@@ -108,7 +109,7 @@ TEST(CostModel, WaitsForTheHostsOptimizerWhereItIsSlower) {
 }
 
 TEST(CostModel, HidesTheHostsOptimizerBehindBackwardAloneWhereNoUpdateCanBeDeferred) {
-  // Eq. 2: 60 s against 15 of backward.
+  // Eq. 2: updates take 60 s, backward 15 s.
   const PricedModel priced({}, [](profile::Profile &machine, Terms &terms) {
     machine.host_optimizer /= 20;
     terms.accumulates = true;
@@ -118,7 +119,7 @@ TEST(CostModel, HidesTheHostsOptimizerBehindBackwardAloneWhereNoUpdateCanBeDefer
 }
 
 TEST(CostModel, HidesNothingWithOneBuffer) {
-  // Forward and backward fetch each chunk while nothing is computed: six fetches in addition to compute.
+  // With one buffer, no fetch runs beside compute. Forward and backward make six fetches, which add to compute's time.
   for (const double upload : {1.0, 1 / 8.0}) {
     const PricedModel priced({},
                              [&](profile::Profile &machine, Terms &) { machine.upload = upload * Layers::kWeight; });
@@ -133,7 +134,7 @@ TEST(CostModel, ComputesForwardAgainInTheBackwardOfBlocksThatRecompute) {
 }
 
 TEST(CostModel, MovesStateWhereTheDeviceUpdatesWhatTheHostHolds) {
-  // Two moments go up in 2 s. Weight and moments go down in 6 s, longer than a layer's backward of 5.5 s.
+  // Two moments are uploaded in 2 s. Weight and moments are downloaded in 6 s, longer than a layer's backward of 5.5 s.
   expect_seconds(PricedModel({.n_device_update = -1}).seconds(0, 3, 3), kOutside + 10 + 3 * 6);
 }
 
@@ -158,10 +159,11 @@ TEST(CostModel, RunsEverythingButTheDiskInTurnWhereCoresAreShared) {
   const auto shared = [](profile::Profile &machine, Terms &terms) {
     machine.shares_cores = machine.shares_memory = terms.shared_memory = true;
   };
-  // Memory is shared, so nothing moves either: compute and the optimizer remain.
+  // Memory is shared too, so nothing moves: only compute and the optimizer take time.
   expect_seconds(PricedModel({.n_device_update = -1}, shared).seconds(3, 0, 0), kOutside + 25.5);
   const auto apart = [](profile::Profile &machine, Terms &) { machine.shares_cores = true; };
-  // Everything runs in compute's place: fetch 1 s each, gradient down 2 s, update 1 s: 9 + 3 and 3 x (5 + 2 + 1).
+  // Everything runs in compute's place: a fetch 1 s, a gradient's download 2 s, an update 1 s. Forward takes 9 + 3 s,
+  // backward 3 x (5 + 2 + 1) s.
   expect_seconds(PricedModel({}, apart).seconds(0, 3, 3), kOutside + 12 + 24);
 }
 
@@ -213,29 +215,30 @@ TEST(CostModel, IsNeverFasterOnDiskThanOnTheHost) {
 }
 
 TEST(CostModel, HoldsActivationsWeightsAndBuffersOnTheDevice) {
-  // Eq. 8 to 11. The last layer's backward holds what three layers save and pass on, and its own transients.
+  // Eq. 8 to 11. Memory is highest in the last layer's backward: the activations that three layers save and pass on,
+  // and the transients of that backward.
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream), transient = Layers::kWeight + Layers::kStream;
-  const std::uint64_t state = 3 * Layers::kWeight;  // of one chunk, weights included
+  const std::uint64_t state = 3 * Layers::kWeight;  // of one chunk: weights and two moments
   EXPECT_EQ(PricedModel().bytes(3, 0, 0), (Bytes{kept + transient + 3 * state, 0, 0}));
-  // The device also holds a gradient on its way to the host, and two buffers.
+  // The device also holds two buffers, and a gradient that is being downloaded.
   EXPECT_EQ(PricedModel().bytes(1, 2, 2),
             (Bytes{kept + transient + state + Layers::kWeight + 2 * Layers::kWeight, 2 * state, 0}));
   EXPECT_EQ(PricedModel().bytes(1, 1, 2)[Tier::host], state);
   EXPECT_EQ(PricedModel().bytes(1, 1, 2)[Tier::disk], state);
-  // The device's optimizer adds moments there.
+  // If the device updates, its buffers also hold two moments.
   EXPECT_EQ(PricedModel({.n_device_update = -1}).bytes(1, 2, 2)[Tier::device],
             PricedModel().bytes(1, 2, 2)[Tier::device] + 2 * Layers::kWeight);
-  // In barrier order gradients rest with their chunk.
+  // In barrier order the host also holds the gradients of its chunks.
   EXPECT_EQ(PricedModel({.order = OptimizerOrder::barrier}).bytes(1, 2, 2)[Tier::host], 2 * (state + Layers::kWeight));
 }
 
 TEST(CostModel, HoldsLessOfBlocksThatRecomputeOrSwap) {
   const std::uint64_t kept = 3 * (Layers::kInner + Layers::kStream);
   const std::uint64_t all = PricedModel().bytes(3, 0, 0)[Tier::device];
-  // The last block's own values are back in its backward, and so are the streams between blocks.
+  // In its backward the last block has its recomputed values again. The values between blocks are always kept.
   EXPECT_EQ(PricedModel({.n_checkpoint = 2}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
   EXPECT_EQ(PricedModel({.n_checkpoint = 3}).bytes(3, 0, 0)[Tier::device], all - 2 * Layers::kInner);
-  // Swapped values go to the host. The second block's are back while the third is in backward.
+  // Swapped values go to the host. The second block's are on the device again while the third is in backward.
   EXPECT_EQ(PricedModel({.n_swap = 2}).bytes(3, 0, 0), (Bytes{all - Layers::kInner, 2 * Layers::kInner, 0}));
   EXPECT_GT(all, kept);
 }
@@ -251,7 +254,7 @@ TEST(CostModel, HoldsLessAndComputesMoreOfBlocksThatRecomputeSelectively) {
   for (int selective = 1; selective <= 3; ++selective) {
     const Estimate less = CostModel(chunking, {.n_selective = selective}, 0).estimate(3, 0, 0);
     expect_seconds(less.seconds, all.seconds + 0.25 * selective);
-    // The last block's cheap values are back in its backward.
+    // In its backward the last block has its cheap values again.
     const auto gone = static_cast<std::uint64_t>(std::min(selective, 2)) * (Layers::kInner / 4);
     EXPECT_EQ(less.bytes[Tier::device], all.bytes[Tier::device] - gone);
   }

@@ -57,7 +57,7 @@ TEST(Durations, TakesProductsInBfloat16AtTheirOwnRateAndHalfTheTraffic) {
   profile.device_bandwidth = 10;
   EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {}).run(kMatMul), 2 * Product::kElements / 10 + 0.5);
   profile = machine();
-  profile.bf16_flops = 0;  // unknown: no slower than float32
+  profile.bf16_flops = 0;  // unknown: taken to be as fast as float32
   EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {}).run(kMatMul), Product::kFlops / 1000 + 0.5);
 }
 
@@ -97,13 +97,13 @@ TEST(Durations, MovesBetweenDeviceAndDiskAtTheRateOfTheSlowerWay) {
   profile.disk_read = profile.disk_write = 1000;
   EXPECT_DOUBLE_EQ(Durations(profile, graph, {}).move(Tier::disk, Tier::device, 100), 1);
   EXPECT_DOUBLE_EQ(Durations(profile, graph, {}).move(Tier::device, Tier::disk, 100), 2);
-  profile.shares_memory = true;  // only the disk's time
+  profile.shares_memory = true;  // only the disk takes time
   EXPECT_DOUBLE_EQ(Durations(profile, graph, {}).move(Tier::disk, Tier::device, 100), 0.1);
   EXPECT_DOUBLE_EQ(Durations(profile, graph, {}).move(Tier::device, Tier::disk, 100), 0.1);
 }
 
 TEST(Durations, CountsTwentyEightBytesForEachElementThatAdamwUpdatesInFloat32) {
-  // The gradient comes in; weight and two moments go in and out.
+  // An update reads the gradient, and reads and writes the weight and two moments.
   const Product product;
   const profile::Profile profile = machine();
   const Durations durations(profile, product.graph, {.state = 8});
@@ -114,7 +114,7 @@ TEST(Durations, CountsTwentyEightBytesForEachElementThatAdamwUpdatesInFloat32) {
 }
 
 TEST(Durations, CountsTwentySixBytesForEachElementThatAdamwUpdatesInBfloat16) {
-  // The gradient comes in; both planes of the weight and two moments go in and out.
+  // An update reads the gradient, and reads and writes both planes of the weight and two moments.
   const Product product(DType::bf16);
   const profile::Profile profile = machine();
   EXPECT_DOUBLE_EQ(Durations(profile, product.graph, {.state = 10}).update(Tier::device, 0, 2 * 25), 26 * 25 / 100.0);

@@ -1,4 +1,4 @@
-// The text form of plans, and the expansion of the four integers.
+// The text form of plans, and the expansion of a choice into a plan.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -11,7 +11,7 @@ namespace {
 
 using enum BlockMode;
 
-// Blocks of one parameter of 16 elements each.
+// A graph of blocks with one parameter of 16 elements each.
 graph::Graph graph_of(int blocks) {
   graph::Graph graph;
   for (int b = 0; b < blocks; ++b) {
@@ -58,7 +58,7 @@ TEST(PlanText, ComesBackAsThePlanItWasMadeOf) {
   std::mt19937 random(3);
   for (int i = 0; i < 200; ++i) {
     const Plan plan = random_plan(graph, random);
-    // The base supplies what is absent, and everything may be absent.
+    // Absent keys come from the base. Here the base is another plan, so the text must have all keys.
     const Choice other{.n_persist = 2, .n_buffer = 9, .n_swap = 1, .n_device_update = -1, .shared_memory = i % 2 == 0};
     EXPECT_EQ(from_json(to_json(plan), graph, other), plan) << to_json(plan);
   }
@@ -179,7 +179,7 @@ TEST(PlanText, ThatDoesNotFitTheModelIsRefusedAsWrong) {
 
 TEST(Expansion, SpreadsSwapsAmongRecomputationsAsThePaperDoes) {
   const Plan plan = expand(graph_of(8), {.n_swap = 2, .n_checkpoint = 4});
-  // Eight blocks, counted from 1: the first and the fourth swap; 2, 3, 5 and 6 recompute.
+  // Of eight blocks, counted from 1, blocks 1 and 4 swap, and blocks 2, 3, 5 and 6 recompute.
   EXPECT_EQ(plan.blocks, (std::vector<BlockMode>{swap, recompute, recompute, swap, recompute, recompute, keep, keep}));
 }
 

@@ -1,5 +1,5 @@
-// A training graph of equal layers with round times and bytes, for figures worked out by hand. Nothing of it is ever
-// computed: operators are mere names, and the machine's profile has their seconds.
+// A training graph of equal layers with round times and bytes, for figures worked out by hand. The graph is never
+// computed: its operators are only names, and the machine's profile has a time for each.
 #pragma once
 
 #include <string>
@@ -10,8 +10,9 @@
 
 namespace protrain::plan {
 
-// Each layer is a block with one weight: h' = layer(h, w), and `inner` for its own backward. Layers take 3 s forward
-// and 5 s backward; nodes outside of them take 1 s forward and 1 s backward.
+// Each layer is a block with one weight w. It computes (h', inner) = layer(h, w), where h' goes to the next layer and
+// `inner` is saved for the layer's backward. A layer takes 3 s forward and 5 s backward. Outside of layers, forward and
+// backward take 1 s each.
 class Layers {
  public:
   static constexpr std::uint64_t kWeight = 4096, kStream = 512, kInner = 1024;  // bytes
@@ -43,10 +44,10 @@ class Layers {
     terms.capacity = {1ull << 40, 1ull << 40, 1ull << 40};
   }
 
-  // A weight moves up in 1 s and down in 2 s, off the disk in 4 s and onto it in 8 s. The optimizer takes 1 s per
-  // weight on the host and half of that on the device. Everything may overlap.
+  // A weight is uploaded in 1 s, downloaded in 2 s, read from disk in 4 s and written to disk in 8 s. Its update takes
+  // 1 s on the host or half a second on the device. All queues run in parallel.
   profile::Profile machine() const {
-    const double weight = kWeight, traffic = weight * 7;  // the gradient, the weight twice, two moments twice
+    const double weight = kWeight, traffic = weight * 7;  // bytes of an update: 1 gradient, 2 weights, 4 moments
     return {.fp32_flops = 1,
             .device_bandwidth = 1,
             .device_optimizer = 2 * traffic,

@@ -18,7 +18,7 @@ TEST(Outline, IsWhatAHandBuiltGraphHas) {
     EXPECT_EQ(block.backward, Layers::kBackward);
     EXPECT_EQ(block.saved, Layers::kInner) << "what no other block reads";
     EXPECT_EQ(block.border, Layers::kStream) << "what the next one reads";
-    // Backward no longer needs the next layer's input; it needs the upstream, the downstream and the weight's gradient.
+    // A layer's backward holds two gradients of activations and one of the weight, but no longer the layer's output.
     EXPECT_EQ(block.transient, 2 * Layers::kStream + Layers::kWeight - Layers::kStream);
   }
   EXPECT_EQ(outline.forward, Layers::kHead);
@@ -29,7 +29,8 @@ TEST(Outline, IsWhatAHandBuiltGraphHas) {
 }
 
 TEST(Outline, CountsWhatIsKeptOutsideOfBlocksAndWhatHasAnotherName) {
-  // x -> (tanh, outside) -> Reshape, block 0 -> (exp, block 0); backward reads both, under either name.
+  // A Tanh outside of blocks, then a Reshape and an Exp in block 0. Backward reads the results of Exp and Reshape. The
+  // Reshape's is the Tanh's under another name.
   graph::Graph graph;
   const auto value = [&](const char *name, std::int64_t elements) {
     return graph.add_value({.name = name, .type = {DType::f32, {elements}}});
@@ -76,7 +77,7 @@ TEST(Outline, HasEveryNodesSecondsInOneOfItsSums) {
 }
 
 TEST(Outline, KeepsWhatTheProgramOfTheResidentPlanKeeps) {
-  // Equal blocks save equally much, and together they save what is held where backward begins.
+  // Equal blocks save the same number of bytes. All blocks together save what is held when backward begins.
   const graph::Graph graph = test::training_graph("gpt2-dynamic-opset18");
   const profile::Profile machine = profile::known_machine("rtx3090");
   const Outline outline(graph, Durations(machine, graph, {}));

@@ -9,7 +9,7 @@ using graph::Graph;
 using graph::Origin;
 using graph::ValueId;
 
-// Parameters with the given element counts, each read by one node of the given block.
+// A graph of parameters. Parameter i has elements[i] elements, and one node of block blocks[i] reads it.
 Graph graph_with(const std::vector<std::int64_t> &elements, const std::vector<int> &blocks) {
   Graph graph;
   for (std::size_t i = 0; i < elements.size(); ++i) {

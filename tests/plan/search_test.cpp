@@ -1,4 +1,4 @@
-// What the search chooses, against every point of its space laid out and simulated.
+// Compares the plan that the search chooses with every point of the space, laid out and simulated.
 #include "plan/search.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using test::Pairs;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-// A machine on which the fixtures are large: copies and the disk bind.
+// A machine that is small for the fixtures, so that copies and the disk limit the speed.
 profile::Profile small_machine(bool shared) {
   return {.name = "small",
           .device_memory = 64 * kMiB,
@@ -41,7 +41,7 @@ profile::Profile small_machine(bool shared) {
           .disk_beside_compute = shared ? 0.9 : 1};
 }
 
-// Its kernels need no scratch: that of real ones is more than all else that a fixture has.
+// Kernels need no scratch here. Real kernels need more of it than all other memory of a fixture.
 class SmallMachine final : public draft::TargetMachine {
  public:
   explicit SmallMachine(profile::Profile profile) : profile_(std::move(profile)) {}
@@ -63,15 +63,15 @@ class Case {
   Case(const std::string &model, const profile::Profile &machine, const Pairs &more = {})
       : space(settings(model, more), test::fixture(model + ".onnx"), std::make_unique<SmallMachine>(machine)) {}
 
-  // Device memory of the plan that keeps everything there.
+  // The device memory of the resident plan.
   std::uint64_t resident_bytes() const { return space.search().resident.value().cost.bytes[Tier::device]; }
   const std::vector<GridPoint> &laid() {
     if (laid_.empty()) laid_ = space.lay_out(space.points(), 2);
     return laid_;
   }
-  // The least device memory of all points, as far as other memories hold them.
+  // The least device memory of all points that the host and the disk can hold.
   std::uint64_t least() { return least_of(laid()); }
-  // Likewise where nothing may fall behind.
+  // The same, of all points with slack 0.
   std::uint64_t least_without_slack() { return least_of(space.lay_out(space.points(0), 2)); }
 
  private:
@@ -86,7 +86,7 @@ class Case {
 
   static draft::Settings settings(const std::string &model, const Pairs &more) {
     Pairs pairs = test::base_options(model);
-    pairs.emplace_back("hardware", "small");  // for the disk to be the profile's
+    pairs.emplace_back("hardware", "small");  // the disk is then the profile's
     pairs.insert(pairs.end(), more.begin(), more.end());
     draft::Options options = options_with(pairs);
     if (model == "root") options.clear("dim"), options.set("dim", "batch=8");
@@ -110,9 +110,9 @@ void expect_near_best(Case &it) {
     ASSERT_NE(best, nullptr);
     const Found found = it.space.search();
     ASSERT_TRUE(found.best);
-    // Of models of two to four blocks a step is a few milliseconds, and one instruction a per cent of it.
+    // The models have two to four blocks. A step takes a few milliseconds, of which one instruction may be a per cent.
     EXPECT_LE(found.best->cost.seconds, 1.05 * best->out.seconds);
-    // As laid out once more, it fits.
+    // Laid out again, the plan has the same cost and fits.
     const PlanCost again = it.space.lay_out(expand(it.space.graph(), found.best->choice));
     EXPECT_EQ(again.bytes, found.best->cost.bytes);
     EXPECT_EQ(again.seconds, found.best->cost.seconds);
@@ -147,7 +147,7 @@ TEST(Search, DefersUpdatesThatWaitForTheNormWhereMemoriesAreApart) {
   EXPECT_EQ(deferred(true, "1"), 0);
 }
 
-// Backward alone cannot hide so slow an optimizer, forward and backward can hide more of it.
+// The optimizer is too slow for backward alone to hide. Forward and backward together hide more of the updates.
 TEST(Search, DefersSomeUpdatesToTheNextForwardWhereBackwardIsTooShortForThem) {
   profile::Profile machine = small_machine(false);
   machine.host_optimizer = 4e9;
@@ -182,7 +182,7 @@ TEST(Search, SharesTheOptimizerBetweenHostAndDeviceWhereNeitherIsFastEnough) {
 }
 
 TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
-  for (const bool shared : {true}) {  // a host with an optimizer of its own may be faster yet
+  for (const bool shared : {true}) {  // if not shared, updates on the host may be faster
     Case it("gpt2-dynamic-opset18", shared);
     Bytes &capacity = it.space.terms.capacity;
     capacity[Tier::device] = it.resident_bytes();
@@ -203,7 +203,8 @@ TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
   }
 }
 
-// `bandwidth`, in bytes per second, is all that values that are cheap to recompute cost. Launches cost nothing.
+// Searches with this device bandwidth, in bytes per second. Recomputing a cheap value costs only its memory traffic,
+// because launches cost nothing here.
 Found found_where_memory_moves(double bandwidth) {
   profile::Profile machine = small_machine(true);
   machine.device_bandwidth = bandwidth;
@@ -271,7 +272,7 @@ TEST(Search, TakesBudgetsWithoutEndForWhatTheyAre) {
     }
 }
 
-// Nothing of the whole space fits where less is given.
+// Checks that the smallest plan fits its own memory, and that with a byte less nothing in the whole space fits.
 void expect_smallest(Case &it) {
   Bytes &capacity = it.space.terms.capacity;
   const Bytes there = capacity;

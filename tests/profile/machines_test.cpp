@@ -37,7 +37,7 @@ TEST(KnownMachines, AreNoFasterThanTheirParts) {
   }
 }
 
-// ProTrain, section 5.1.
+// The testbeds of the ProTrain paper, section 5.1.
 TEST(KnownMachines, HaveTheCapacitiesOfThePapersTestbeds) {
   const Profile rtx3090 = known_machine("rtx3090"), a100 = known_machine("a100-80gb");
   EXPECT_EQ(rtx3090.device_memory, 24 * kGiB);
@@ -51,7 +51,7 @@ TEST(KnownMachines, HaveTheCapacitiesOfThePapersTestbeds) {
 }
 
 TEST(KnownMachines, HoldWhatAnH200Tells) {
-  // 141 GB on the label; its driver counts a little more than 139 GiB.
+  // An H200 is sold with 141 GB. The driver reports a little more than 139 GiB.
   const Profile h200 = known_machine("h200");
   EXPECT_EQ(h200.device_memory, 139 * kGiB);
   EXPECT_GT(h200.upload, known_machine("a100-80gb").upload);

@@ -1,4 +1,4 @@
-// A machine small enough to be read at a glance.
+// A machine with small numbers, for tests.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@ namespace protrain::profile {
 
 using Json = nlohmann::ordered_json;
 
-// It has a device, a host and a disk, each with everything it needs.
+// Has a device, a host and a disk, with all their rates.
 inline Profile small() {
   return {.name = "small",
           .device_memory = 1ull << 30,

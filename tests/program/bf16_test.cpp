@@ -1,4 +1,4 @@
-// State and pieces with bfloat16 weights: two planes of a master weight, arrays of several element sizes.
+// State and pieces with bfloat16 weights: a master weight has two planes, and arrays have several element sizes.
 #include <algorithm>
 
 #include "hand_built.h"
@@ -13,7 +13,7 @@ using plan::OptimizerOrder;
 
 constexpr std::uint64_t kHalf = 2;  // bytes of a bfloat16
 
-// AdamW with everything but the loss in bfloat16.
+// The two blocks with all values except the loss in bfloat16.
 struct InBf16 : TwoBlocks {
   InBf16() {
     for (std::size_t i = 0; i < graph.value_count(); ++i)

@@ -1,5 +1,5 @@
-// Golden Programs of two small blocks, one for each thing that a plan can ask for, in the text form that a reader sees:
-// tests/fixtures/programs.
+// Golden Programs of two small blocks, one for each thing that a plan can ask for. tests/fixtures/programs has them as
+// text.
 #include "hand_built.h"
 
 namespace protrain::program::goldens_test {
@@ -77,7 +77,7 @@ TEST(Goldens, DeferredUpdatesCanRunAlone) {
   expect_sound_golden("settlement", model, model.lowered(settlement(model.step()), plan));
 }
 
-// One node makes both gradients' norms, so one check follows, and one update for each place.
+// One node computes both gradients' norms. One check follows, and one update on each side, device and host.
 TEST(Goldens, ParametersWhoseNormsAreMadeAtOnceAreUpdatedTogether) {
   TwoBlocks model;
   model.norm_at_once();

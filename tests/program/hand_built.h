@@ -1,4 +1,4 @@
-// Hand-made graphs and the Programs made of them. Nothing here is ever computed: operators are mere names.
+// Hand-made graphs, and Programs that are lowered from them. They are never run: operators are only names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,8 +41,8 @@ inline void expect_golden(const std::string &name, const std::string &text) {
   EXPECT_EQ(text, golden.str());
 }
 
-// Two blocks with one weight each: h = h + tanh(h * w). A block makes tanh for its own backward; h crosses the border
-// between blocks.
+// Two blocks with one weight each. A block computes h + tanh(h * w) from its input h. Its backward reads the tanh. The
+// next block reads the result.
 struct TwoBlocks {
   TwoBlocks() {
     const graph::ValueId x = add(graph, "x", graph::Origin::input, {kElements});
@@ -62,7 +62,7 @@ struct TwoBlocks {
   }
   LoweringInput evaluation() const { return {.graph = graph, .loss = loss, .updates = false}; }
 
-  // One node takes the norms of both gradients.
+  // Changes the graph so that one node computes the norms of both gradients.
   void norm_at_once() {
     std::vector<graph::Node> nodes = graph.nodes();
     std::erase_if(nodes, [](const graph::Node &node) { return node.op == "SquaredNorm"; });

@@ -13,7 +13,8 @@ using graph::Graph;
 using graph::Origin;
 using graph::ValueId;
 
-// y = reshape(x) * w, loss = sum(y), with hand-made gradients: small, but with an alias, a tied weight and an Update.
+// A small training graph, made by hand: y = reshape(x) * w and loss = sum(y). It has an alias, a tied weight and an
+// Update.
 struct Example {
   Example() {
     const ValueId x = add(graph, "x", Origin::input, {4, 8});
@@ -113,7 +114,7 @@ TEST(Verify, FindsAWriteOverTheState) {
 TEST(Verify, DemandsAWaitBetweenQueues) {
   Example example;
   Program program = example.lowered();
-  program.instructions[1].queue = Queue::comm;  // it reads what the compute queue wrote, without a wait
+  program.instructions[1].queue = Queue::comm;  // reads what compute wrote, without a wait
   EXPECT_EQ(code_of([&] { verify(program); }), Code::internal);
   program.instructions[1].waits = {0};
   program.instructions[2].waits = {1};
@@ -127,7 +128,7 @@ TEST(Verify, SeesOrderThroughAChainOfWaits) {
   program.instructions[1].waits = {0};
   program.instructions[2].queue = Queue::download;
   program.instructions[2].waits = {1};
-  program.instructions[3].waits = {2};  // implies 1
+  program.instructions[3].waits = {2};  // a wait for 2 implies 1
   EXPECT_NO_THROW(verify(program));
   program.instructions[3].waits = {};
   EXPECT_EQ(code_of([&] { verify(program); }), Code::internal);

@@ -62,7 +62,7 @@ TEST(Sequences, LetGoOfWhatABlockMakesForItsBackwardAndOfNothingElse) {
   EXPECT_EQ(order.mode[index(model.graph.find("mul0"))], BlockMode::keep);  // backward does not read it
 }
 
-// One block: p = x * w, g = Relu(p), s = g * v, t = -s. Backward reads p, g and t.
+// One block computes p = x * w, g = Relu(p), s = g * v and t = -s. Backward reads p, g and t.
 TEST(Sequences, RunSelectivelyAgainWhatOnePassMakesOfWhatIsKept) {
   graph::Graph graph;
   const ValueId x = add(graph, "x", graph::Origin::input, {16});
@@ -86,7 +86,8 @@ TEST(Sequences, RunSelectivelyAgainWhatOnePassMakesOfWhatIsKept) {
   const Sequence order = sequence(graph, storage_roots(graph), {BlockMode::selective}, wanted);
   std::vector<std::string> names;
   for (const Item &item : order.items) names.push_back(graph.node(item.node).name + (item.again ? " again" : ""));
-  // t takes one pass over s, which is gone. p is made from x and w, which stay, and g from p.
+  // t is kept, because it would be recomputed from s, which is freed. p is recomputed from x and w, which are kept, and
+  // g from p.
   EXPECT_EQ(names, (Names{"p", "g", "s", "t", "loss", "d_s", "p again", "g again", "d_v", "d_p"}));
   EXPECT_EQ(order.mode[index(g)], BlockMode::recompute);
   EXPECT_EQ(order.mode[index(t)], BlockMode::keep);
@@ -98,7 +99,7 @@ TEST(Sequences, CountAsOneStageWhatRunsOfOneBlockInOneDirection) {
   const Sequence order = sequence_of(model, {BlockMode::recompute, BlockMode::keep});
   std::vector<std::size_t> stages;
   for (const Item &item : order.items) stages.push_back(item.stage);
-  // mul0 tanh0 h1 | mul1 tanh1 h2 loss | d_h2 | backward of 1 with its norm | recomputation and backward of 0, norms
+  // mul0 tanh0 h1 | mul1 tanh1 h2 loss | d_h2 | backward of block 1, its norm | block 0: recomputation, backward, norms
   EXPECT_EQ(stages, (std::vector<std::size_t>{0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4}));
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr Beside kAllBeside = {false, true, true, true, true, true};
 
-// Instructions with the test's own queues, waits and spans; they do nothing.
+// A step whose instructions do nothing. The test gives their queues, waits and spans.
 class HandMadeStep {
  public:
   HandMadeStep &ran(Kind kind, Queue queue, Span span, std::vector<std::size_t> waits = {}) {

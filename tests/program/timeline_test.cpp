@@ -45,7 +45,7 @@ std::uint64_t peak(const std::vector<TimelinePoint> &points) {
   return bytes;
 }
 
-// The most that the owner ever holds in the tier.
+// The most bytes that the owner holds in the tier at any time.
 std::uint64_t most(const Timeline &timeline, Tier tier, Owner owner) {
   std::uint64_t bytes = 0;
   for (const TimelinePoint &point : timeline[tier]) bytes = std::max(bytes, point.bytes[owner]);

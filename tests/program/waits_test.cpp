@@ -6,7 +6,8 @@ namespace {
 
 using Waits = std::vector<std::size_t>;
 
-// Instructions on given queues over buffers of 64 bytes, each at its own place unless a test moves it.
+// A Program of instructions on given queues, over buffers of 64 bytes. Buffer `slot` begins at byte 64 * slot; buffers
+// with the same slot share memory.
 class Bare {
  public:
   BufferId buffer(std::uint64_t slot) {
@@ -63,7 +64,7 @@ TEST(Waits, AreLeftOutWhereAnotherImpliesThem) {
   const BufferId a = bare.buffer(0), b = bare.buffer(1), c = bare.buffer(2);
   bare.emit(Queue::upload, {}, {a});
   bare.emit(Queue::compute, {a}, {b});
-  bare.emit(Queue::download, {a, b}, {c});  // implies 0
+  bare.emit(Queue::download, {a, b}, {c});  // a wait for 1 implies 0
   EXPECT_EQ(bare.waits(), (std::vector<Waits>{{}, {0}, {1}}));
 }
 

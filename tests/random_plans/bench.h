@@ -1,4 +1,4 @@
-// A workbench: a session's state and memory, and an executor that runs any Program on it.
+// Bench: a session's state and memory, and an executor that runs any Program on them.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,8 @@ class Bench {
   const program::Program &program() const { return draft().programs.variants[0].step; }
   run::Store &store() { return machine_.store(); }
 
-  // Loads `program` in place of the session's. `workers` gives each queue beside compute a worker. Queues that an
-  // asynchronous device does not run have one anyway.
+  // Loads `program` in place of the session's, and resets the state. `workers`: every queue but compute has a worker.
+  // On an asynchronous device only the queues host and disk have workers, always.
   void load(const program::Program &program, bool workers, const run::FaultInjection &trial = {}) {
     executor_.reset();
     program_ = program;
@@ -39,8 +39,8 @@ class Bench {
     reset();
   }
 
-  // Resets weights and optimizer state to a new session's, in whole chunks, because single parts that a faulty Program
-  // spoilt on disk could not be replaced.
+  // Resets weights and optimizer state to those of a new session. Writes whole arrays, because a piece on disk that a
+  // faulty Program has spoilt cannot be changed in part.
   void reset() {
     const program::State &state = draft().programs.state;
     for (const program::State::Chunk &chunk : state.chunks)
@@ -67,7 +67,7 @@ class Bench {
     executor_->warm_up(warm);
   }
 
-  // A step on the inputs that were set.
+  // Runs a step on the inputs that were set.
   void step(bool timed = true) {
     backend::StepScalars scalars = {
         .update = backend::numbers_of(draft().settings.optimizer, 1e-2, static_cast<double>(++steps_))};
@@ -97,7 +97,8 @@ class Bench {
     }
   }
 
-  // The trace of `steps` steps. The last step's numbers are missing if it was not finite.
+  // Runs `steps` steps and returns their trace. At a step that is not finite, the trace ends before it and has no
+  // weights.
   Trace train(int steps) {
     Trace trace;
     for (int i = 0; i < steps; ++i) {
@@ -129,14 +130,14 @@ class Bench {
   int steps_ = 0;
 };
 
-// The training graph that a session makes from a model, to draw plans for.
+// The training graph that a session makes from a model. Plans are drawn for it.
 inline graph::Graph training_graph(const std::string &model) {
   draft::LoadedModel loaded =
       draft::load_model(draft::settings_of(options_with(base_options(model))), fixture(model + ".onnx"));
   return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
 }
 
-// The trace of the Program without any limit.
+// The trace of a session without a plan or a budget.
 inline Trace unlimited(const std::string &model, int steps) {
   Bench bench(model, {});
   bench.load(bench.program(), false);

@@ -1,5 +1,5 @@
-// Programs in bfloat16 without a device: any plan lowers, is proved and simulated; and how much memory it takes
-// compared with the same plan in float32.
+// Programs in bfloat16, without a device. Every plan must lower to a Program that passes verify() and can be simulated.
+// Also compares the memory with that of the same plan in float32.
 #include "draft/loaded_model.h"
 #include "grad/training.h"
 #include "program/simulate.h"
@@ -16,7 +16,7 @@ constexpr int kPlans = 100;
 const Pairs kSmall = {{"dim", "batch=2"}, {"dim", "sequence=32"}};
 const Pairs kLarge = {{"dim", "batch=16"}, {"dim", "sequence=64"}};
 
-// A model in one precision, as far as a plan needs it.
+// A model's training graph in one precision, and its lowering under a plan.
 struct Paper {
   Paper(const std::string &model, const std::string &precision, bool accumulate, const Pairs &dims = kSmall) {
     Pairs pairs = dims;
@@ -58,7 +58,7 @@ program::Simulation simulated(const Program &program) {
   return program::simulate(program, std::vector<std::int64_t>(program.instructions.size(), 1), beside);
 }
 
-// The most that is in use on the device at once, besides the state.
+// The most bytes that are in use on the device at once, without the state.
 std::uint64_t transient_peak(const Program &program) {
   std::uint64_t most = 0;
   for (const program::Entry &entry : simulated(program).entries) most = std::max(most, entry.live_bytes[Tier::device]);
@@ -110,7 +110,8 @@ TEST_P(Bf16Plans, RestInTwelveBytesForEachTrainedParameterAndPadding) {
   }
 }
 
-// The same plan in both precisions gives the same instructions, on buffers with the same number of elements.
+// The same plan gives the same kernels, updates and checks in both precisions. Their output buffers have the same
+// number of elements.
 TEST_P(Bf16Plans, TakeBetweenHalfAndAllOfEachBufferThatFloat32Takes) {
   const Paper half(GetParam(), "bf16", false), full(GetParam(), "fp32", false);
   Draw draw(13);
@@ -122,7 +123,7 @@ TEST_P(Bf16Plans, TakeBetweenHalfAndAllOfEachBufferThatFloat32Takes) {
     const auto kinds = [](const Program &program) {
       std::vector<program::Kind> kinds;
       for (const auto &instruction : program.instructions)
-        // The optimizer's state is one array more.
+        // Other instructions differ: the optimizer's state has one array more in bfloat16.
         if (instruction.kind == program::Kind::run || instruction.kind == program::Kind::update ||
             instruction.kind == program::Kind::check)
           kinds.push_back(instruction.kind);

@@ -1,5 +1,5 @@
-// Memory accounting is right: the planned peak is the highest byte that a step touches, and the simulated use at each
-// instruction is the use found in memory.
+// Memory accounting: the planned peak must be the highest byte that a step touches, and the simulated use at each
+// instruction must be the use that is found in memory.
 #include <gtest/gtest.h>
 
 #include "asked.h"
@@ -15,7 +15,7 @@ using program::Buffer;
 using program::Program;
 
 constexpr int kAuditedPlans = 3;
-// A byte that happens to be written with one pattern differs from the other.
+// If a step happens to write one pattern to a byte, that byte differs from the other pattern.
 constexpr int kPatterns[] = {0xA5, 0x5A};
 
 class Books : public testing::TestWithParam<std::string> {
@@ -29,7 +29,7 @@ std::span<std::byte> transient_bytes(Bench &bench, Tier t) {
   return {bench.store().arena(t) + begin, end - begin};
 }
 
-// The highest byte of device and host that a step leaves changed, plus one, from the arena's start.
+// One more than the offset of the highest byte that a step changes, on the device and on the host.
 PerTier<std::uint64_t> highest_touched(Bench &bench, bool workers) {
   PerTier<std::uint64_t> highest{};
   for (const int pattern : kPatterns) {
@@ -48,8 +48,9 @@ PerTier<std::uint64_t> highest_touched(Bench &bench, bool workers) {
   return highest;
 }
 
-// Exact if a value ends at the peak. If only scratch does, a kernel may leave the end of its scratch alone; then every
-// value must have been touched to its last byte, with the scratch above all of them.
+// Compares the highest touched byte with the planned peak. They must be equal if a value ends at the peak. If only
+// scratch ends there, its kernel may not use the end. Then some of that scratch must be touched, and every value must
+// be touched to its last byte.
 void expect_peak(const Program &program, Tier t, std::uint64_t highest) {
   const std::vector<Life> lives = lives_of(program);
   std::uint64_t values_end = program.state_bytes[t], scratch_begin = program.arena_bytes[t];
@@ -79,12 +80,12 @@ TEST_P(Books, ThePlannedPeakIsTheHighestByteThatAStepTouchesUnderRandomPlans) {
   }
 }
 
-// Bytes on the disk cannot be watched from here.
+// True if the Program uses the disk, whose bytes the test cannot watch.
 bool uses_disk(const Program &program) {
   return std::ranges::any_of(program.instructions, [](const auto &i) { return i.queue == Queue::disk; });
 }
 
-// Bytes in use as an instruction ends, by the simulator's account and without the state's.
+// The simulator's account: for each instruction, the bytes in use when it ends, without the state.
 std::vector<Ledger::UsedBytes> simulated(const Program &program) {
   const std::vector<std::int64_t> ns(program.instructions.size(), 1);
   std::vector<Ledger::UsedBytes> held;
@@ -95,7 +96,7 @@ std::vector<Ledger::UsedBytes> simulated(const Program &program) {
   return held;
 }
 
-// One step under a plan, with a ledger of it.
+// Runs one step under a plan with a ledger.
 class Audit {
  public:
   explicit Audit(const std::string &model, const Pairs &plan)
@@ -119,7 +120,8 @@ class Audit {
   Bench bench_;
 };
 
-// Both runs are one account: a byte counts as written if either saw it change.
+// The number of bytes of values that no run has written. `a` is the ledger of one run, `b` the written bytes of another
+// run with the other pattern.
 std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std::vector<std::vector<bool>> &b) {
   std::uint64_t count = 0;
   for (std::size_t buffer = 0; buffer < program.buffers.size(); ++buffer)
@@ -128,9 +130,9 @@ std::uint64_t unwritten_bytes(const Program &program, const Ledger &a, const std
   return count;
 }
 
-// After each instruction, the bytes in memory that differ from the pattern are exactly those of the buffers in use (of
-// a kernel's scratch: none outside it). Unused memory is overwritten with the pattern and the step's bits stay the
-// same, so no instruction reads memory that the books do not hold.
+// After each instruction, exactly the bytes of the buffers in use differ from the pattern (bytes of scratch may or may
+// not). The ledger overwrites unused memory with the pattern. The step's bits do not change by that, so no instruction
+// reads memory that is not accounted for.
 TEST_P(Books, SimulatedMemoryIsExecutedMemoryInstructionByInstruction) {
   const Trace expected = unlimited(GetParam(), 1);
   for (int audited = 0; audited < kAuditedPlans;) {

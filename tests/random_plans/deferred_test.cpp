@@ -1,5 +1,5 @@
-// Updates that run in the next step's forward. Whoever asks for the parameters between the two steps, or fails there,
-// sees the results of a session without a plan.
+// Updates that are deferred to the next step's forward. Reading parameters or failing between the two steps must give
+// the results of a session without a plan.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -48,7 +48,7 @@ std::vector<float> parameters(session::Session &session) {
   return values;
 }
 
-// A host program's calls to a session, and all numbers that it sees.
+// Makes a host program's calls to a session, and returns all numbers that the program sees.
 class Life {
  public:
   explicit Life(session::Session &session) : session_(session) {}
@@ -124,7 +124,7 @@ class Life {
     session_.step();
   }
 
-  // Consumes a cancel that came after the step.
+  // Takes the error of a cancel that came after the step had ended.
   void swallow() {
     try {
       session_.evaluate();
@@ -164,7 +164,7 @@ TEST_P(Deferred, UpdatesAreInACheckpoint) {
   EXPECT_TRUE(same_bits(parameters(*other), parameters(*session)));
 }
 
-// The gradients of a skipped step stay where they are and have no effect.
+// The gradients of a skipped step stay in memory, but are never applied.
 TEST_P(Deferred, UpdatesOfASkippedStepNeverRun) {
   const Scratch scratch;
   Draw draw(static_cast<std::uint32_t>(GetParam()) + 200);

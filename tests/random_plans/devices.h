@@ -1,4 +1,4 @@
-// Devices that compute like the CPU and do a little more around it.
+// Devices that forward all work to the CPU device, and change or watch some of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class Forwarding : public backend::Device {
   std::unique_ptr<backend::Device> device_ = backend::open("cpu", 2);
 };
 
-// Limits the bytes of host memory that can be pinned.
+// Pins at most `most` bytes of host memory.
 class UnpinnedDevice final : public Forwarding {
  public:
   explicit UnpinnedDevice(std::uint64_t most = 0) : most_(most) {}
@@ -59,7 +59,7 @@ class UnpinnedDevice final : public Forwarding {
   const std::uint64_t most_;
 };
 
-// Calls `after` when a launch or a copy is over.
+// Calls `after` when a launch or a copy has ended.
 class WatchedDevice final : public Forwarding {
  public:
   explicit WatchedDevice(std::function<void()> after) : after_(std::move(after)) {}
@@ -77,8 +77,8 @@ class WatchedDevice final : public Forwarding {
   std::function<void()> after_;
 };
 
-// Gives kernels scratch outside of the arena, where a faulty Program cannot reach it. Matrix products keep addresses in
-// their scratch and follow them wherever they lead.
+// Gives kernels scratch outside of the arena, where a faulty Program cannot overwrite it. Matrix products store
+// addresses in their scratch, and would follow overwritten ones.
 class ShelteredDevice final : public Forwarding {
  public:
   void launch(Queue queue, backend::Kernel &kernel, const backend::Launch &launch) override {
@@ -92,9 +92,9 @@ class ShelteredDevice final : public Forwarding {
   MemoryBlock scratch_;
 };
 
-// An asynchronous device: a thread per queue takes appended work in order. It sleeps now and then, so that
-// results nobody waited for are missing. `before` is called with each kernel, on the queue's thread. It
-// records steps on request.
+// An asynchronous device: each queue has a thread that runs appended work in order. The threads sleep now and then, so
+// that results are missing where a wait is. `before` is called with each kernel on the queue's thread. If `records` is
+// true, the device records steps.
 class Streams final : public Forwarding {
  public:
   explicit Streams(std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {})
@@ -117,7 +117,7 @@ class Streams final : public Forwarding {
     settle();
   }
 
-  // Recorded calls, to be made again.
+  // The calls of a recorded step. A replay makes them again.
   struct Calls final : backend::Recording {
     std::vector<std::function<void(const backend::StepScalars &)>> calls;
     bool timed = false;
@@ -125,7 +125,7 @@ class Streams final : public Forwarding {
   bool records = false, refuses = false;
   int attempts = 0;
   int recorded_steps = 0, replayed_steps = 0;
-  int events_recorded = 0, events_asked = 0;  // in completed steps
+  int events_recorded = 0, events_asked = 0;  // calls of record() and event_ns()
   std::unique_ptr<backend::Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     if (!records) return nullptr;
     ++attempts;
@@ -187,7 +187,7 @@ class Streams final : public Forwarding {
 
  private:
   struct Event {
-    std::uint64_t recorded = 0, reached = 0;  // times
+    std::uint64_t recorded = 0, reached = 0;  // how often
   };
 
   void settle() {

@@ -23,7 +23,7 @@ class Draw {
 
   plan::OptimizerOrder order() { return chance(0.5) ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap; }
 
-  // A plan whose updates run in their own step's Program.
+  // Draws a plan that defers no updates.
   plan::Plan plan(const graph::Graph &graph, std::optional<plan::OptimizerOrder> order = std::nullopt) {
     const std::uint64_t sizes[] = {1 << 10, 16 << 10, 64 << 10, 256 << 10, 64 << 20};
     plan::Plan plan;
@@ -52,7 +52,7 @@ class Draw {
     return plan;
   }
 
-  // Defers some or all of its updates to the next step.
+  // Returns the plan with some or all updates deferred to the next step.
   plan::Plan deferring(plan::Plan plan) {
     const int some = below(3);
     for (plan::Chunk &chunk : plan.chunks) chunk.deferred = some == 0 || chance(0.5);

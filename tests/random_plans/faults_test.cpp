@@ -1,4 +1,5 @@
-// Faults seeded into sound Programs: the proof finds every one, and running the Programs shows that they are faults.
+// Seeds faults into sound Programs. verify() must find every one. Some of the Programs are run, to show that faults
+// change results.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,7 +18,7 @@ using program::Program;
 constexpr int kPlansPerModel = 10, kFaultsPerPlan = 12, kRunPerPlan = 3, kFaultSteps = 2;
 constexpr int kMostDraws = 1000;
 
-// Puts one fault into a copy of a sound Program; nothing if the draw found no place for it.
+// Puts one fault into a copy of a sound Program. Returns nothing if the draw found no place for the fault.
 using Fault = std::function<std::optional<Program>(const Program &, const std::vector<Life> &, Draw &)>;
 
 std::optional<Program> remove_wait(const Program &sound, const std::vector<Life> &, Draw &draw) {
@@ -75,7 +76,7 @@ bool proof_fails(const Program &program) {
   return false;
 }
 
-// True for other bits, numbers that are not finite, or an index out of range.
+// Runs the Program. Returns true if it gives other bits than `expected`, numbers that are not finite, or an error.
 bool run_differs(Bench &bench, const Program &program, const Trace &expected) {
   bench.load(program, true, {.delays = true, .poison = true});
   try {
@@ -106,7 +107,7 @@ Figures figures(const Fault &fault, const std::string &model, std::uint32_t numb
     const Scratch scratch;
     Bench bench(model, following(draw.plan(graph), scratch), std::make_unique<ShelteredDevice>());
     const std::vector<Program> faulty = seed(fault, bench.program(), draw);
-    if (faulty.size() < kFaultsPerPlan) continue;  // nothing leaves the device: there is nothing to wait for
+    if (faulty.size() < kFaultsPerPlan) continue;  // too few places, as when nothing leaves the device
     ++plans;
     EXPECT_FALSE(run_differs(bench, bench.program(), expected)) << "without a fault";
     for (std::size_t i = 0; i < faulty.size(); ++i) {

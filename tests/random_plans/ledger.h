@@ -1,4 +1,4 @@
-// A ledger that compares the memory that a Program says it uses with the memory that it does use.
+// Compares the memory that a Program declares to use with the memory that it uses.
 #pragma once
 
 #include "lives.h"
@@ -6,8 +6,8 @@
 
 namespace protrain::test {
 
-// Fills every byte of the device's arena and the host's memory that no buffer holds with a pattern, and checks after
-// each instruction what happened to it. For Programs that do not use the disk.
+// Fills all memory of device and host that no buffer holds with a pattern. After each instruction, looks at which bytes
+// no longer have the pattern. For Programs that do not use the disk.
 class Ledger {
  public:
   using UsedBytes = PerTier<std::uint64_t>;
@@ -32,7 +32,7 @@ class Ledger {
     each_transient([&](std::size_t b) { return lives_[b].last == i; }, [&](std::size_t b) { give_back(b); });
   }
 
-  // Per instruction: bytes that buffers hold while it runs, without the state's.
+  // Per instruction: the bytes that buffers hold while it runs, without the state.
   const std::vector<UsedBytes> &history() const { return history_; }
   // Per buffer and byte: true if the first instruction that uses it left a value other than the pattern.
   const std::vector<std::vector<bool>> &written() const { return written_; }
@@ -77,7 +77,7 @@ class Ledger {
   run::Store &store_;
   std::vector<Life> lives_;
   std::byte pattern_;
-  PerTier<std::vector<char>> held_;  // per byte above the state
+  PerTier<std::vector<char>> held_;  // per byte after the state
   UsedBytes held_bytes_{};
   std::vector<UsedBytes> history_;
   std::vector<std::vector<bool>> written_;

@@ -1,4 +1,4 @@
-// The lives of a Program's buffers, found from operands alone, independently of `releases`.
+// The lives of a Program's buffers: from first to last use as an operand. `releases` are not looked at.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace protrain::test {
 inline constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
 struct Life {
-  std::size_t first = kNever;      // instruction that uses it first; kNever: none does
-  std::size_t last = 0;            // ... and last; kNever: it is read after the step
-  std::size_t last_read = kNever;  // kNever: none reads it
+  std::size_t first = kNever;      // the first instruction that uses the buffer; kNever: there is none
+  std::size_t last = 0;            // the last instruction that uses it; kNever: it is read after the step
+  std::size_t last_read = kNever;  // the last instruction that reads it; kNever: there is none
   bool scratch = false;
 
   bool meets(const Life &other) const { return first <= other.last && other.first <= last; }
@@ -42,7 +42,7 @@ inline std::vector<Life> lives_of(const program::Program &program) {
   return lives;
 }
 
-// True if `earlier` is certainly over when `now` starts.
+// True if the order of queues and the waits ensure that instruction `earlier` has ended when `now` starts.
 inline bool implied(const program::Program &program, std::size_t earlier, std::size_t now) {
   program::VectorClocks clocks(program.instructions.size());
   for (std::size_t i = 0; i <= now; ++i) {

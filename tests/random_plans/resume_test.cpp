@@ -1,4 +1,5 @@
-// A run saved under one plan goes on under any other, in another process, like the run that never stopped: every byte.
+// A run that is saved under one plan is resumed under another, in another process. Every byte must be that of the run
+// that never stopped.
 #include <gtest/gtest.h>
 
 #include <iterator>
@@ -19,7 +20,7 @@ std::string bytes_of(const std::string &path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Loss and norm of a step as the command prints them.
+// The bits of a step's loss and norm, as the command writes them.
 std::string bits_of(const session::StepResult &result) {
   return fmt::format("{:08x} {:08x}", std::bit_cast<std::uint32_t>(result.loss),
                      std::bit_cast<std::uint32_t>(static_cast<float>(result.grad_norm)));
@@ -42,7 +43,7 @@ class Resume : public testing::TestWithParam<Case> {
     return pairs;
   }
 
-  // Options of a run under a plan of its own.
+  // Options of a run under a plan that is drawn for it.
   Pairs drawn(Draw &draw, const Scratch &scratch) const {
     Pairs pairs = options();
     const auto order = GetParam().precision == "fp16" ? std::optional(plan::OptimizerOrder::barrier) : std::nullopt;
@@ -57,7 +58,7 @@ class Resume : public testing::TestWithParam<Case> {
     return session::Session::create(options_with(pairs), model_, nullptr);
   }
 
-  // The run that never stops, saved after each of its steps.
+  // Runs all steps without a stop, and saves after each.
   void run_whole() {
     const auto session = session_of(options());
     for (int i = 0; i < kLongest; ++i) {
@@ -67,7 +68,7 @@ class Resume : public testing::TestWithParam<Case> {
     }
   }
 
-  // Resumes from `scratch` for `steps` in a process of its own; returns the bits of each step.
+  // Resumes from `scratch` in another process and runs `steps` steps. Returns the bits of each step.
   std::vector<std::string> run_on(const Pairs &pairs, const Scratch &scratch, int steps) const {
     std::string command =
         fmt::format("{} train {} --steps {} --input input_ids={} --input labels={} --metrics {} --resume {} --save {}",

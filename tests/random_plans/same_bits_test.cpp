@@ -31,7 +31,8 @@ class SameBits : public testing::TestWithParam<std::string> {
     return train(*session, kSteps);
   }
 
-  // `settings` hold in all runs; `order` is set if they need one.
+  // Compares runs under `count` random plans with a run without one. All runs have the options `settings`. `order` is
+  // the optimizer order that these options need, if any.
   void compare(int count, const Pairs &settings, std::optional<plan::OptimizerOrder> order) const {
     const graph::Graph graph = training_graph();
     const Trace expected = run(settings);
@@ -69,7 +70,7 @@ TEST_P(SameBits, InBfloat16Too) {
   compare(plans() / 8, all, plan::OptimizerOrder::barrier);
 }
 
-// Its loss scale needs the barrier.
+// The loss scale of float16 needs the barrier order.
 TEST_P(SameBits, InFloat16Too) {
   compare(plans() / 8, {{"precision", "fp16"}}, plan::OptimizerOrder::barrier);
   Pairs all = kBarrier;

@@ -1,4 +1,4 @@
-// Steps that do not reach their end: the state they leave and the errors they report.
+// The executor: steps that fail or are cancelled, and steps on asynchronous devices, issued or replayed.
 #include "run/executor.h"
 
 #include <gtest/gtest.h>
@@ -15,14 +15,14 @@ using program::Program;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// A plan with every kind of instruction but those of the disk: half of the chunks rest on the host, one block
-// recomputes.
+// A plan that needs every kind of instruction except those of the disk: some chunks rest on the host, one block swaps,
+// one recomputes.
 plan::Plan plan_of(const graph::Graph &graph, plan::OptimizerOrder order) {
   return plan::expand(
       graph, {.n_persist = 2, .n_buffer = 1, .n_swap = 1, .n_checkpoint = 1, .chunk_bytes = 16 << 10, .order = order});
 }
 
-// A step that calls a function of the test as each instruction ends.
+// A step that calls a function of the test when an instruction ends.
 class Step {
  public:
   explicit Step(plan::OptimizerOrder order)
@@ -42,7 +42,7 @@ class Step {
     return error_of([&] { bench.step(); });
   }
 
-  // All bytes that hold from step to step in memory.
+  // All bytes of the state in memory.
   std::vector<std::byte> state() {
     std::vector<std::byte> bytes;
     for (const Tier tier : {Tier::device, Tier::host}) {
@@ -131,7 +131,7 @@ TEST(Executor, ChangesNothingThatHoldsWhenItFailsBeforeTheCommit) {
   EXPECT_EQ(step.state(), before);
 }
 
-// Only events and workers keep instructions in order here.
+// On an asynchronous device, only events and workers keep instructions in order.
 TEST(Executor, LeavesTheSameBitsOnAnAsynchronousDevice) {
   const Trace expected = unlimited(kModel, 2);
   Draw draw(11);
@@ -146,7 +146,7 @@ TEST(Executor, LeavesTheSameBitsOnAnAsynchronousDevice) {
   }
 }
 
-// A step that an asynchronous device can run and record by itself.
+// A step on an asynchronous device that records steps.
 class RecordedStep {
  public:
   explicit RecordedStep(
@@ -181,7 +181,8 @@ TEST(Executor, LeavesTheSameBitsWhereTheDeviceReplaysWhatTheFirstRunDid) {
   }
 }
 
-// Events recorded and asked for in each of `steps` steps, of which the first two are timed. Also checks the bits.
+// Runs `steps` steps, of which the first two are timed. Returns for each the number of events that were recorded, and
+// of those whose time was asked for. Also checks the bits.
 std::vector<std::pair<int, int>> events_of_steps(RecordedStep &recorded, int steps) {
   std::vector<std::pair<int, int>> events;
   Trace trace;
@@ -211,7 +212,7 @@ TEST(Executor, RecordsNoEventAndAsksForNoneInARunThatIsNotTimed) {
 }
 
 TEST(Executor, RecordsOnlyTheEventsThatOthersWaitForInARunThatIsNotTimed) {
-  for (const Tier update : {Tier::device, Tier::host}) {  // device: replayed; host: issued
+  for (const Tier update : {Tier::device, Tier::host}) {  // steps are replayed with device, issued with host
     plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::overlap);
     for (plan::Chunk &chunk : plan.chunks) chunk.update = update;
     RecordedStep recorded(kModel, plan);
@@ -324,7 +325,7 @@ TEST(Executor, SaysThatTheDeviceIsGoneWhereAReplayFails) {
   EXPECT_TRUE(error.facts.device_gone);
 }
 
-// An asynchronous device reports a failure some time later.
+// An asynchronous device reports a failure some time after it happened.
 TEST(Executor, SaysThatAnAsynchronousDeviceThatFailsIsGone) {
   Bench bench(kModel, {},
               std::make_unique<Streams>([](backend::Kernel &) { fail(Code::device, "adder", "it is gone"); }));
@@ -335,7 +336,7 @@ TEST(Executor, SaysThatAnAsynchronousDeviceThatFailsIsGone) {
   EXPECT_TRUE(error.facts.device_gone);
 }
 
-// Every launch fails, and the end of the step fails too.
+// A device on which every launch fails, and the end of the step too.
 class Gone final : public Forwarding {
  public:
   void run_step(void (*issue)(void *), void *argument) override {
@@ -357,7 +358,7 @@ TEST(Executor, SaysThatADeviceIsGoneThatFailedWithinTheStepAndAtItsEnd) {
   }
 }
 
-// Copies beside compute fail.
+// A device on which copies of other queues than compute fail.
 class Broken final : public Forwarding {
  public:
   void copy_alone(const backend::Copy &) override { fail(Code::device, "bus", "it is gone"); }

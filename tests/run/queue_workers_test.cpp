@@ -16,7 +16,7 @@ struct Line {
   std::vector<std::size_t> waits = {};
 };
 
-// A job that notes the order in which instructions begin. `act` is the work of each.
+// A job that notes the order in which instructions begin. Each instruction calls `act`.
 class OrderJob final : public Job {
  public:
   explicit OrderJob(
@@ -38,7 +38,7 @@ class OrderJob final : public Job {
     act_(instruction);
   }
 
-  // Issues like an executor: workers get their instructions, the others run here.
+  // Issues instructions as an executor does: to the worker of the queue, or here if the queue has none.
   QueueWorkers::Outcome run(QueueWorkers &workers) {
     begun_.clear();
     workers.begin(*this);
@@ -84,7 +84,7 @@ std::string text_of(const std::exception_ptr &error) {
   return "";
 }
 
-// Sleeps long enough for others to overtake if nothing holds them.
+// Sleeps long enough for other queues to overtake, unless they wait.
 void dawdle() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
 TEST(QueueWorkers, RunTheInstructionsOfAQueueInTheirOrder) {

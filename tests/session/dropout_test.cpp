@@ -32,7 +32,7 @@ void set_batch(Session &session, int step) {
   session.set_input("labels", DType::i64, {kBatch, kSequence}, test::batch(labels, step));
 }
 
-// The losses of ten steps, then every parameter.
+// Trains ten steps. Returns their losses and then all parameters.
 std::vector<float> trained(const std::string &seed) {
   const auto session = session_of(kModel, {{"seed", seed}});
   std::vector<float> bits;
@@ -48,7 +48,7 @@ std::vector<float> trained(const std::string &seed) {
   return bits;
 }
 
-// The model with every ratio of 0.1 made 0.
+// A copy of the model in which every ratio of 0.1 is 0.
 class WithoutDropout {
  public:
   WithoutDropout() {
@@ -101,11 +101,12 @@ TEST(DropoutSession, EvaluatesWithoutIt) {
   const float loss = session->evaluate();
   EXPECT_EQ(session->evaluate(), loss);
   EXPECT_EQ(other->evaluate(), loss);
-  EXPECT_NEAR(expected->evaluate(), loss, 1e-5);  // there attention is fused
+  EXPECT_NEAR(expected->evaluate(), loss, 1e-5);  // its attention is fused
   EXPECT_GT(std::abs(session->step().loss - loss), 1e-4);
 }
 
-// Along its own direction, the gradient of the first step is the change of that step's loss, masks included.
+// A central difference of the first step's loss along its own gradient must equal the gradient's norm. This holds only
+// if backward uses forward's masks.
 TEST(DropoutSession, TheBackwardPassUsesTheMasksOfTheForwardPass) {
   const auto at = [](double distance, std::vector<std::vector<float>> *gradients) {
     const auto session = session_of(kModel, {{"seed", "4"}, {"keep_gradients", "*"}});

@@ -1,5 +1,5 @@
-// An exported model is the present model: one more step of it is, bit for bit, the step that the session would have
-// taken, under SGD without momentum, which keeps no other state.
+// A step of an exported model must be, bit for bit, the next step of the session. The optimizer is SGD without
+// momentum, because it has no state beside the weights.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, ExportedModel,
                          testing::Values("gpt2-dynamic-opset18", "mistral-dynamic-opset23", "torchscript-gpt2-opset13"),
                          [](const auto &info) { return test::family_of(info.param); });
 
-// The older exporter writes a tied head as a second tensor: the transpose of the table.
+// PyTorch's older exporter writes a head that is tied to the table as a second tensor, the table's transpose.
 TEST(TiedHead, IsWrittenIntoBothTensors) {
   const test::Scratch scratch;
   const auto session = Session::create(options_of(kLanguage), test::fixture("torchscript-gpt2-opset13.onnx"), nullptr);
@@ -89,7 +89,7 @@ TEST(TiedHead, IsWrittenIntoBothTensors) {
   EXPECT_FALSE(after->load(table).same_as(before->load(table)));
 }
 
-// The gradient of tied weights is the sum of the gradients of two equal weights.
+// The gradient of two tied weights must be the sum of their gradients without the tie.
 TEST(TiedByOption, AreTrainedAndExportedAsOne) {
   const std::string model = test::fixture("llama-dynamic-opset18.onnx"), table = "m.model.embed_tokens.weight",
                     head = "m.lm_head.weight";

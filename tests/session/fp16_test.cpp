@@ -17,8 +17,8 @@ using test::error_of;
 using Json = nlohmann::json;
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-// y = x w, with two rows and four columns. The loss is the mean square of y - labels, so dL/dy
-// is a quarter of y - labels.
+// A model y = x w with two rows and four columns. The loss is the mean square of y - labels, so dL/dy is a quarter of
+// y - labels.
 class Fp16 : public testing::Test {
  protected:
   std::unique_ptr<Session> session_of(const Pairs &more) {
@@ -72,7 +72,7 @@ TEST_F(Fp16, SkipsStepsAndHalvesTheScaleUntilGradientsFit) {
   const auto session = session_of({{"keep_gradients", "w"}}), wide = session_of({{"precision", "fp32"}});
   StepResult result;
   const int skipped = step_until_applied(*session, far, result);
-  EXPECT_EQ(skipped, 9);  // 890 / 4 * 65536 / 2^8 fits, but not twice as much: w's gradient is up to 2 of it
+  EXPECT_EQ(skipped, 9);  // w's gradient, up to 2 * 890 / 4 * scale, fits at scale 65536 / 2^9, not at 2^8
   EXPECT_EQ(session->step_count(), static_cast<std::uint64_t>(skipped) + 1);
   for (int i = 0; i < 30; ++i) {
     const StepResult expected = step(*wide, far);
@@ -114,7 +114,7 @@ TEST_F(Fp16, TrainsByGradientsThatFloat16DoesNotHold) {
   EXPECT_NEAR(result.grad_norm, std::sqrt(square), 2e-3 * std::sqrt(square));
 }
 
-// A limit far below the scaled gradients and far above the true ones.
+// The limit is far below the scaled gradients and far above the true ones.
 TEST_F(Fp16, ClipsGradientsAsTheyAreWithoutTheScale) {
   const auto limited = session_of({{"clip_norm", "1000"}, {"clip_value", "1000"}}), plain = session_of({});
   StepResult result;
@@ -128,7 +128,7 @@ TEST_F(Fp16, ClipsGradientsAsTheyAreWithoutTheScale) {
   const std::vector<float> after = weights(*cut);
   double square = 0;
   for (std::size_t i = 0; i < after.size(); ++i) square += std::pow(static_cast<double>(after[i]) - before[i], 2);
-  EXPECT_NEAR(std::sqrt(square), 0.01, 1e-5);  // the learning rate times the limit
+  EXPECT_NEAR(std::sqrt(square), 0.01, 1e-5);  // learning rate times clip_norm
 }
 
 TEST_F(Fp16, MeansGradientsOverMicroBatches) {
@@ -148,7 +148,7 @@ TEST_F(Fp16, MeansGradientsOverMicroBatches) {
   }
 }
 
-// The slope is too large for float16 under any scale.
+// The gradient is too large for float16 under any scale.
 TEST_F(Fp16, LeavesToThePolicyWhatTheLeastScaleDoesNotCure) {
   const std::vector<float> labels(8, 3e5f);
   for (const char *policy : {"stop", "rollback", "skip"}) {

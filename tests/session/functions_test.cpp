@@ -1,4 +1,4 @@
-// A model of functions trains to the same bits as its flat form from ONNX's inliner.
+// A model with functions trains to the same bits as the flat model that ONNX's inliner makes of it.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Well-formed graphs that are malicious or meaningless: each is refused with its code, about its node, before much
-// memory is taken. Faults of the file itself are in tests/onnx_import/hostile_test.cpp.
+// Well-formed graphs that are malicious or meaningless. Each must be refused with its code and the node's name, before
+// much memory is taken. tests/onnx_import/hostile_test.cpp has the files that are malformed.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Attribute, Hostile, testing::ValuesIn(test::attribute_c
 INSTANTIATE_TEST_SUITE_P(Constant, Hostile, testing::ValuesIn(test::constant_cases()), kCaseName);
 INSTANTIATE_TEST_SUITE_P(Meaning, Hostile, testing::ValuesIn(test::meaning_cases()), kCaseName);
 
-// ONNX's LayerNormalization also has a mean and a deviation.
+// ONNX's LayerNormalization has two more outputs, which are not supported. That matters only if something reads them.
 TEST(UnreadOutputs, AreNoMatter) {
   Wire wire;
   const auto normalized = [&](const test::Names &more) {
@@ -85,7 +85,7 @@ TEST(Check, HasAllKeysWhereverItGivesUp) {
   }
 }
 
-// A subgraph is refused even if nothing reads it, because an export would lose it.
+// A subgraph is refused even if nothing reads its node, because an export would lose the subgraph.
 TEST(Check, NamesSubgraphsBesideWhateverElseIsWrong) {
   Wire wire;
   const test::Names branch = {test::attribute("then_branch", 5, test::field(6, ""))};
@@ -100,7 +100,7 @@ TEST(Check, NamesSubgraphsBesideWhateverElseIsWrong) {
   EXPECT_EQ(about["unseen_nodes"], 4);  // Exp, Shape, Reshape, Add
 }
 
-// A model larger than any machine is a matter of the budget, found before any memory is taken.
+// A model that is larger than any machine must be refused for the budget, before memory is taken.
 TEST(Planets, AreOverEveryBudget) {
   const test::Scratch scratch;
   Wire wire;
@@ -112,7 +112,7 @@ TEST(Planets, AreOverEveryBudget) {
   EXPECT_EQ(error.code, Code::budget) << error.text;
 }
 
-// The time to read a long model grows linearly.
+// A long model is accepted. The time to read one grows linearly.
 TEST(LongModels, AreRead) {
   Wire wire;
   wire.initializers.push_back(test::floats("one", {1, 4}, {1, 1, 1, 1}));

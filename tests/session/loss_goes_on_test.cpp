@@ -1,5 +1,5 @@
-// A linear head with cross entropy whose loss goes on: times a number, beside another head, beside penalties. Loss and
-// weights after one plain step of rate 1 follow the formulas in double.
+// Models whose cross entropy is not the loss itself: it is scaled, or added to another head's or to penalties. The loss
+// and the weights after one step of plain SGD with rate 1 must follow the formulas in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,8 @@ std::vector<float> numbers(std::size_t count, double seed) {
   return values;
 }
 
-// The parameters of every model here, its inputs, and the formulas' results.
+// Builds one model per test, with its parameters and inputs, and adds up what one step must give: the loss and the
+// slope of each parameter, in double.
 class LossGoesOn : public testing::Test {
  protected:
   LossGoesOn() {
@@ -40,7 +41,7 @@ class LossGoesOn : public testing::Test {
     slopes[name].assign(count, 0);
   }
 
-  // Gemm(x, w, b), and its mean cross entropy.
+  // Adds a linear head Gemm(x, w, b), and the mean cross entropy of its logits.
   void head(const std::string &name, double seed) {
     initializer("w" + name, {kClasses, kDepth}, std::size_t{kClasses} * kDepth, seed);
     initializer("b" + name, {kClasses}, kClasses, seed + 1);
@@ -58,7 +59,7 @@ class LossGoesOn : public testing::Test {
     add("Constant", {}, name, {test::tensor_attribute("value", test::floats("", {}, {value}))});
     return name;
   }
-  // The sum over all its elements.
+  // Adds the sum of all elements of a value. Returns the name of the sum.
   std::string sum(const std::string &name) {
     add("ReduceSum", {name}, "sum_" + name, {test::int_attribute("keepdims", 0)});
     return "sum_" + name;
@@ -144,7 +145,7 @@ TEST_F(LossGoesOn, BesideThePenaltiesOfItsWeights) {
   expect_step();
 }
 
-// The logits have two readers: no fused loss, and the plain one's gradient meets the penalty's.
+// The logits have two readers, so the loss is not fused with the head. The gradients of loss and penalty are added.
 TEST_F(LossGoesOn, BesideAPenaltyOfItsLogits) {
   head("", 1);
   add("Mul", {"logits", "logits"}, "squares");
@@ -160,7 +161,8 @@ TEST_F(LossGoesOn, BesideAPenaltyOfItsLogits) {
   expect_step();
 }
 
-// The state before the first step of weights that are tied to their initial values.
+// A penalty on the distance of the weights from their initial values. Before the first step that distance is 0, and its
+// gradient must be 0 there.
 TEST_F(LossGoesOn, BesideAPenaltyOfALengthThatIsZero) {
   head("", 1);
   const std::vector<float> weights(before["w"].begin(), before["w"].end());
@@ -173,7 +175,7 @@ TEST_F(LossGoesOn, BesideAPenaltyOfALengthThatIsZero) {
   expect_step();
 }
 
-// The normalization of a single number is 0.
+// A number that is normalized by its own mean and deviation gives 0, and its gradient must be 0.
 TEST_F(LossGoesOn, BesideNormalizedNumbersOfTheirOwnDeviation) {
   head("", 1);
   const std::vector<std::int64_t> shape = {1, kClasses, 1, 1};
@@ -185,7 +187,7 @@ TEST_F(LossGoesOn, BesideNormalizedNumbersOfTheirOwnDeviation) {
   expect_step();
 }
 
-// A mean over targets, times a number, in micro-batches: each one counts for itself.
+// The loss of a micro-batch must be the mean over the micro-batch's own targets, times the number.
 TEST_F(LossGoesOn, InMicroBatches) {
   head("", 1);
   add("Mul", {"entropy", number(0.5f)}, "loss");

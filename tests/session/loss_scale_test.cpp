@@ -1,4 +1,4 @@
-// The way the loss scale follows the gradients.
+// The loss scale shrinks when gradients overflow, and grows after many steps without.
 #include "session/loss_scale.h"
 
 #include <gtest/gtest.h>

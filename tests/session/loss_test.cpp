@@ -1,5 +1,5 @@
-// Losses that options attach. A model whose loss was cut off trains, bit for bit, like the model with the loss inside.
-// The others follow their formulas.
+// Losses that options attach. A model whose loss was cut off must train, bit for bit, like the model with the loss.
+// Other losses must follow their formulas.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ Pairs operator+(Pairs left, const Pairs &right) {
   return left;
 }
 
-// Losses and norms of three steps, and an evaluation after them.
+// Trains three steps. Returns their losses and norms, and the loss of an evaluation after them.
 std::vector<double> trained(const std::string &model, const Pairs &pairs,
                             const std::vector<std::string> &inputs = {"input_ids", "labels"}) {
   const auto session = Session::create(options_with(pairs), model, nullptr);
@@ -100,7 +100,7 @@ TEST_F(Gpt2, MayHaveItsOwnInputAsLabels) {
   EXPECT_LT(numbers.back(), numbers[0]);
 }
 
-// Labels moved by hand to the position before theirs: the last position does not count.
+// The test moves each label to the position before its own. The last position has no label and does not count.
 TEST_F(Gpt2, WithoutShiftComparesPositionWithPosition) {
   const auto session = Session::create(options_with(kDims + Pairs{{"loss", "cross_entropy"}}), model, nullptr);
   const std::vector<std::int64_t> labels = test::load_tokens("labels.npy");
@@ -183,10 +183,10 @@ TEST_F(Gpt2, RefusesWhatDoesNotFit) {
   }
 }
 
-// y = x w, with two rows and four columns.
+// A model y = x w with two rows and four columns, and its losses.
 class Product : public testing::Test {
  protected:
-  // Loss, and w after one plain step of rate 1.
+  // Takes a step of plain SGD with rate 1. Returns the loss, and w after the step.
   std::pair<float, std::vector<float>> step(const Pairs &pairs, const std::vector<float> &labels, const Shape &shape) {
     const auto session =
         Session::create(options_with(Pairs{{"optimizer", "sgd"}, {"learning_rate", "1"}} + pairs), model, nullptr);
@@ -204,7 +204,8 @@ class Product : public testing::Test {
     return sum;
   }
 
-  // The mean of `of(y, label)`, whose slopes are `slope(y, label)`.
+  // Compares a step's result with the formulas: the loss is the mean of of(y, label), and slope(y, label) is the
+  // derivative of `of` by y.
   void expect(const std::pair<float, std::vector<float>> &got, const std::vector<float> &labels,
               double (*of)(double, double), double (*slope)(double, double)) {
     double loss = 0;
@@ -255,7 +256,7 @@ TEST_F(Product, ShiftsAlongTheSecondAxis) {
   EXPECT_NEAR(loss, expected, 1e-6 * expected);
 }
 
-// For a large logit of the right sign the entropy is tiny, but neither zero nor noise.
+// The entropy of a large logit of the right sign is tiny. It must not be rounded to zero or lost in noise.
 TEST_F(Product, KeepsSmallEntropies) {
   const std::vector<float> labels = {1, 1, 1, 1, 1, 1, 1, 1};
   const auto [loss, w] = step({{"loss", "bce"}}, labels, {2, 4});
@@ -265,7 +266,7 @@ TEST_F(Product, KeepsSmallEntropies) {
   EXPECT_NEAR(loss, expected, 1e-5 * expected);
 }
 
-// y = x w, followed by nodes that end in p, with two rows and four columns unless `shape` says otherwise.
+// A model y = x w, followed by nodes that compute p. y has two rows and four columns.
 class Probabilities : public testing::Test {
  protected:
   std::string after(const test::Names &nodes, const test::Names &initializers = {}) const {
@@ -277,7 +278,7 @@ class Probabilities : public testing::Test {
     return scratch.put("p.onnx", wire.bytes());
   }
 
-  // Loss, and w after one plain step of rate 1.
+  // Takes a step of plain SGD with rate 1. Returns the loss, and then w after the step.
   template <typename Label>
   std::vector<float> step(const std::string &model, const Pairs &pairs, const std::vector<Label> &labels) {
     std::string created;
@@ -340,7 +341,7 @@ TEST_F(Probabilities, OfASigmoidAreLeftForItsLogits) {
   EXPECT_EQ(said, "the logits before Sigmoid at make_p");
 }
 
-// PyTorch's functional.cross_entropy of a Softmax's result, if that is what the user means.
+// With loss_from=logits the loss is PyTorch's functional.cross_entropy of the Softmax's result.
 TEST_F(Probabilities, AreLogitsWhereTheOptionSaysSo) {
   const std::string model = after({test::node("Softmax", {"y"}, {"p"})});
   const float loss = step(model, classes + Pairs{{"loss_from", "logits"}}, picked)[0];
@@ -354,7 +355,7 @@ TEST_F(Probabilities, AreLogitsWhereTheOptionSaysSo) {
   EXPECT_NEAR(loss, expected, 1e-6);
 }
 
-// A sigmoid halved, which nothing shows to be probabilities.
+// The output is half a sigmoid. Nothing in the graph shows that it is a probability, so the option must say so.
 TEST_F(Probabilities, ThatNothingShowsAreTakenAtTheOptionsWord) {
   const std::string model = after({test::node("Sigmoid", {"y"}, {"s"}), test::node("Mul", {"s", "half"}, {"p"})},
                                   {test::floats("half", {}, {0.5f})});
@@ -377,7 +378,7 @@ TEST_F(Probabilities, ThatNothingShowsAreTakenAtTheOptionsWord) {
   EXPECT_NEAR(step(model, classes + from, picked)[0], classes_loss, 1e-6);
 }
 
-// bce of a Softmax uses its probabilities, because its logits mean something else. Probabilities of 0 and 1
+// bce of a Softmax uses its probabilities, because bce of its logits would be another loss. Probabilities of 0 and 1
 // count as 1e-7 and 1 - 1e-7.
 TEST_F(Probabilities, OfASoftmaxStandForYesAndNoToo) {
   const std::string model = after({test::node("Mul", {"y", "many"}, {"m"}), test::node("Softmax", {"m"}, {"p"})},

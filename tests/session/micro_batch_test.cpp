@@ -1,4 +1,4 @@
-// The size of a micro-batch if a step's tokens are given and the batch is left open.
+// The size of a micro-batch that a session chooses if tokens_per_step is given and the batch is not bound.
 #include <gtest/gtest.h>
 
 #include "errors.h"

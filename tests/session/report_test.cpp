@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char *kModel = "gpt2-dynamic-opset18";
 
-// A step with every kind of instruction, on workers, and its report.
+// Runs a step that has every kind of instruction, with workers or without, and gives its report.
 class ReportedStep {
  public:
   explicit ReportedStep(bool workers)
@@ -133,7 +133,7 @@ TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
   EXPECT_TRUE(json["queues"]["comm"].empty());
 }
 
-// One sentence: what was refused, what it costs, what to do.
+// The warning is one sentence: what was refused, what it costs, and what to do.
 TEST(Created, WarnsOfMemoryThatCouldNotBePinned) {
   Bench bench(kModel, {});
   const backend::DeviceInfo device = {.name = "cuda:0"};

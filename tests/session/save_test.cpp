@@ -1,4 +1,4 @@
-// A saved session goes on in another: with which options it does, and when it cannot.
+// Resuming a saved session: the options with which it works, and those with which it is refused.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ void feed(Session &session, int batch, int rows = kBatch) {
   session.set_input("labels", DType::i64, {rows, kSequence}, test::batch(labels, batch));
 }
 
-// The losses of some steps and all parameters after them.
+// Trains `steps` steps from batch `first` on. Returns their losses and then all parameters.
 std::vector<float> train(Session &session, int first, int steps) {
   std::vector<float> bits;
   for (int i = first; i < first + steps; ++i) {
@@ -69,7 +69,7 @@ class Save : public testing::Test {
     return session_of(more, model);
   }
 
-  // Compares a run of five steps with three, a save, and two in another session.
+  // Compares a run of five steps with a run of three steps that is saved and resumed for two more.
   void expect_to_go_on(const Pairs &options, const std::string &model = "gpt2-dynamic-opset18") const {
     const auto whole = session_of(options, model), first = session_of(options, model);
     train(*whole, 0, 3);
@@ -90,7 +90,7 @@ TEST_F(Save, GoesOnWithPlainSgd) { expect_to_go_on({{"optimizer", "sgd"}}); }
 TEST_F(Save, GoesOnWithFrozenParameters) { expect_to_go_on({{"frozen", "*.bias"}}); }
 TEST_F(Save, GoesOnWithDropout) { expect_to_go_on({{"seed", "5"}}, "dropout-gpt"); }
 
-// A manifest's checksum can be right and its contents wrong: nothing in it is left out or misread.
+// Contents of a manifest may be wrong although its checksum is right. Every counter must be checked.
 TEST_F(Save, ACounterThatNoRunCouldHaveIsRefused) {
   const auto session = session_of({{"precision", "fp16"}});
   train(*session, 0, 2);
@@ -127,7 +127,7 @@ TEST_F(Save, TheSeedIsTheCheckpointsAndNoOtherIsTaken) {
   EXPECT_NE(error.text.find("the seed is 6 and that of"), std::string::npos) << error.text;
 }
 
-// After a step that changed nothing, the optimizer's own count is behind the count of steps.
+// The optimizer does not count a skipped step, so its count is lower than the session's.
 TEST_F(Save, RemembersTheStepsThatWereSkipped) {
   const Pairs options = {{"on_nonfinite", "skip"}};
   const auto first = session_of(options);

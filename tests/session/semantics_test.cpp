@@ -1,5 +1,5 @@
-// The meaning of a step beyond one batch: several batches in one, clipped gradients, numbers that are not finite, and
-// batches of several shapes.
+// Steps beyond the plain one: several batches in one step, clipped gradients, numbers that are not finite, batches of
+// several shapes, and a full disk.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -37,7 +37,7 @@ std::unique_ptr<Session> gpt2(int batch, Pairs more) {
   return session_of("gpt2-dynamic-opset18", more);
 }
 
-// Rows of the fixture's tokens. The last `ignored` labels of each row do not count.
+// Sets `rows` rows of the fixture's tokens, from row `first` on. The last ignored[r] labels of row r do not count.
 void feed(Session &session, int first, int rows, std::vector<int> ignored) {
   static const std::vector<std::int64_t> ids = test::load_tokens("input_ids.npy");
   static const std::vector<std::int64_t> labels = test::load_tokens("labels.npy");
@@ -123,7 +123,7 @@ TEST(Accumulation, RefusesAStepInWhichNothingCounts) {
     }
 }
 
-// The second call is cancelled, or has an invalid token; then it is repeated.
+// The second call is cancelled, then fails for an invalid token, and then succeeds.
 TEST(Accumulation, ABatchThatFailedIsRepeatedAndThoseBeforeItStand) {
   const auto plain = gpt2(2, {{"accumulation", "2"}}), troubled = gpt2(2, {{"accumulation", "2"}});
   for (int half = 0; half < 2; ++half)
@@ -210,7 +210,7 @@ TEST(Accumulation, KeepsTheGradientOfTheWholeStep) {
   }
 }
 
-// The length of the step over all parameters together.
+// The distance between two states of all parameters, which is the length of a step.
 double distance(const Bits &a, const Bits &b) {
   double squares = 0;
   for (std::size_t p = 0; p < a.size(); ++p)
@@ -246,7 +246,7 @@ TEST(Clipping, ByValueCutsEveryElement) {
   EXPECT_EQ(parameters(*wide), parameters(*free));
 }
 
-// tests/fixtures/make_root.py: with x = 0 the loss is finite and the gradient of W is NaN.
+// A session of the model of tests/fixtures/make_root.py. With x = 0 the loss is finite and the gradient of W is NaN.
 struct Root {
   explicit Root(const std::string &policy, const std::string &optimizer = "adamw")
       : session(session_of(
@@ -304,7 +304,7 @@ TEST(NonfiniteGradient, SkipsTheStepAndCountsIt) {
   EXPECT_EQ(parameters(*root.session), parameters(*other.session)) << "the optimizer does not count what it skipped";
 }
 
-// Simulates a full disk: while it lives, no file of this process can grow.
+// Simulates a full disk: while an object of this class exists, no file of this process can grow.
 class NoRoomInFiles {
  public:
   NoRoomInFiles() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -322,7 +322,7 @@ class NoRoomInFiles {
   void (*handler_)(int);
 };
 
-// Everything on disk, in a directory that is removed with the test.
+// A session with all chunks on disk, in a directory that is removed with the test.
 struct OnDisk {
   OnDisk()
       : session(gpt2(2, {{"plan", scratch.file("plan.json", R"({"n_persist": 0, "n_host": 0, "n_buffer": 2})")},

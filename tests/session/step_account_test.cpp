@@ -1,4 +1,4 @@
-// The accounting of a step: what counts, what is averaged, and what begins anew.
+// The accounting of a step: weights of micro-batches, losses, norms, counters, and the start of the next step.
 #include "session/step_account.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 using test::error_of;
 
 constexpr program::StatusWord kLoss = program::StatusWord::loss();
-constexpr program::StatusWord kGradient = program::StatusWord::gradient(3);  // of some parameter
+constexpr program::StatusWord kGradient = program::StatusWord::gradient(3);  // parameter 3's
 
 StepAccount account(const StepAccount::Terms &terms, const Counters &counters = {}) { return {terms, counters}; }
 

@@ -1,4 +1,5 @@
-// Damaged or foreign files and files of another version are refused with their code before any byte is handed over.
+// Damaged files, files of other programs and files of another version must be refused with their code before any byte
+// is loaded.
 #include "sealed.h"
 #include "small.h"
 
@@ -11,7 +12,7 @@ class DamagedCheckpoint : public SavedCheckpoint {
 
   std::string file(const std::string &name) const { return path_ + "/" + name; }
   std::string manifest() const { return get(file("manifest.json")); }
-  // The error of a load that must fail without handing over anything.
+  // Loads the checkpoint and returns the error. A load that fails must not have passed on any bytes.
   Error refusal(const Description &wanted = small(10)) const {
     std::size_t writes = 0;
     const Error error =
@@ -19,7 +20,7 @@ class DamagedCheckpoint : public SavedCheckpoint {
     EXPECT_TRUE(writes == 0 || error.code == Code::ok);
     return error;
   }
-  // The error for a manifest in which `from` is replaced by `to`, with a correct checksum.
+  // The error for a manifest in which `to` replaces `from`. The manifest's checksum is correct.
   Error refusal_of(const std::string &from, const std::string &to) const {
     const std::string whole = manifest();
     std::string text = whole;
@@ -131,7 +132,8 @@ TEST_F(DamagedCheckpoint, AManifestThatSaysSomethingImpossibleIsRefused) {
   EXPECT_EQ(refusal_of("\"bytes\": ", "\"bytes\": 1").code, Code::corrupt);
 }
 
-// The check holds however the folder was named to open(). Only a copy under another name says nothing about its step.
+// The step in the manifest must be that in the folder's name, however the path to open() is written. A copy of the
+// folder whose name has no step is not checked.
 TEST_F(DamagedCheckpoint, AStepThatIsNotThatOfTheFolderIsRefused) {
   fs::copy(path_, directory_ + "/best", fs::copy_options::recursive);
   std::string text = manifest();

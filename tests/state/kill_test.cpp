@@ -13,14 +13,14 @@ namespace {
 
 constexpr int kKills = 50;
 
-// Large enough for kills to hit all parts of a save.
+// A checkpoint that takes long enough to save for kills to hit all parts of a save.
 Description medium(std::uint64_t step) {
   Description description = small(step);
   description.parameters[0].shape = {300'000};
   return description;
 }
 
-// Saves one step after the other, each twice so that replacing is covered too, and reports each through `out`.
+// Saves one step after the other, each twice so that replacing is covered too. Writes each saved step to `out`.
 [[noreturn]] void save_until_killed(const std::string &directory, std::uint64_t step, int out) {
   for (;; ++step)
     for (int again = 0; again < 2; ++again) {
@@ -29,7 +29,8 @@ Description medium(std::uint64_t step) {
     }
 }
 
-// Kills a process that saves from `first` on. Returns the last step that it reported, or `first` - 1.
+// Starts a process that saves from step `first` on, and kills it after `microseconds`. Returns the last step that the
+// process reported, or `first` - 1.
 std::uint64_t save_and_kill(const std::string &directory, std::uint64_t first, std::uint32_t microseconds) {
   int ends[2];
   if (pipe(ends) != 0) return 0;

@@ -1,4 +1,4 @@
-// Saved data is loaded, the newest first. A save that fails leaves everything as it was.
+// Loading takes the newest saved checkpoint. A save that fails must change nothing.
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ TEST_F(SavedCheckpoint, WhatAKilledSaveLeftIsPassedOverAndRemoved) {
   EXPECT_EQ(entries(), 2u);
 }
 
-// The state between the two renames on a file system that cannot swap names.
+// On a file system that cannot swap two names, a save replaces a folder by two renames. This is the state between them.
 TEST_F(SavedCheckpoint, OneThatWasPutAsideIsFoundAndGivesWay) {
   save_step(3);
   fs::rename(directory_ + "/step-0000000003", directory_ + "/step-0000000003.old");

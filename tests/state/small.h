@@ -1,4 +1,4 @@
-// A small checkpoint of known bytes, in a directory that is removed with the test.
+// A small checkpoint with known bytes, in a directory that is removed with the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace protrain::state {
 
 namespace fs = std::filesystem;
 
-// Byte `at` of an array after `step` steps.
+// Byte `at` of an array in the checkpoint of step `step`.
 inline std::byte byte_of(std::uint64_t step, std::size_t parameter, std::size_t array, std::uint64_t at) {
   std::uint64_t mixed =
       (step + 1) * 0x9E3779B97F4A7C15u + parameter * 0xC2B2AE3D27D4EB4Fu + array * 0x165667B19E3779F9u;
@@ -37,7 +37,7 @@ inline Read reader(std::uint64_t step) {
   };
 }
 
-// Counts written bytes, and fails if one is not that of `step`.
+// Receives loaded bytes: counts them, and fails if one is not that of `step`.
 class Comparison {
  public:
   explicit Comparison(std::uint64_t step) : step_(step) {}
@@ -59,7 +59,7 @@ inline std::uint64_t bytes_in(const Description &description) {
   return bytes;
 }
 
-// Opens and loads a checkpoint, and compares all bytes with those of its step.
+// Opens and loads a checkpoint, and compares all bytes with those of its step. Returns the step.
 inline std::uint64_t load_all(const std::string &path, const Description &wanted) {
   const Checkpoint checkpoint = Checkpoint::open(path);
   const std::uint64_t step = checkpoint.description().counters.at(kStep);

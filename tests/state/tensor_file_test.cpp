@@ -1,4 +1,4 @@
-// The safetensors header: ours is read back, and a header that lies is refused.
+// The safetensors header. The header that we write can be read back. One that contradicts its data is refused.
 #include "state/tensor_file.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(TensorFile, HeadersThatLieAreRefused) {
   EXPECT_EQ(refusal(a + tensor("[2]", "[0,8]") + "}"), Code::ok);
   EXPECT_EQ(refusal(a + tensor("[3]", "[0,8]") + "}"), Code::format);
   EXPECT_EQ(refusal(a + tensor("[1]", "[4,8]") + "}"), Code::format);                               // a gap
-  EXPECT_EQ(refusal(a + tensor("[1]", "[0,4]") + "}"), Code::format);                               // a rest
+  EXPECT_EQ(refusal(a + tensor("[1]", "[0,4]") + "}"), Code::format);                               // bytes are left
   EXPECT_EQ(refusal(a + tensor("[2]", "[0,8]") + b + tensor("[1]", "[4,8]") + "}"), Code::format);  // an overlap
   EXPECT_EQ(refusal(a + tensor("[2]", "[0,8]") + R"(,"a":)" + tensor("[0]", "[8,8]") + "}"), Code::format);  // twice
   EXPECT_EQ(refusal(a + tensor("[2]", "[8,0]") + "}"), Code::format);

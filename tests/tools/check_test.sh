@@ -1,5 +1,5 @@
 #!/bin/sh
-# protrain check and inspect on a model that trains, --help and --version.
+# Tests protrain check and inspect on a model that trains, --help and --version.
 . "$(dirname "$0")/expect.sh"
 
 run check "$model"
@@ -15,7 +15,8 @@ run check no-such.onnx
 leaves_with 1
 complains 'no-such.onnx'
 
-# y = x folded m.scale, where `folded` is a Constant: each doubt under what settles it.
+# A model y = x folded m.scale, where `folded` is a Constant and m.scale an initializer. check must list each doubtful
+# one with what settles it.
 python3 - <<'END_OF_PYTHON' || wrong "no model could be written"
 import struct
 

@@ -1,5 +1,5 @@
-# Sourced by the tests of the command. `run ARGS` keeps status, stdout and stderr; the others complain and leave.
-# Arguments of each test: the command, the folder of fixtures.
+# Sourced by the tests of the command. `run ARGS` runs it and keeps status, stdout and stderr. The other functions check
+# these, and end the test with a message if they are wrong. Arguments of each test: the command, the folder of fixtures.
 set -u
 command=$1
 fixtures=$2
@@ -29,7 +29,7 @@ prints() { grep -qe "$1" out || wrong "expected '$1' on stdout"; }
 complains() { grep -qe "$1" err || wrong "expected '$1' on stderr"; }
 quiet() { [ ! -s err ] || wrong "expected nothing on stderr"; }
 
-# refused STATUS SENTENCE ARGS...: leaves with it, says the sentence on stderr, and nothing on stdout.
+# refused STATUS SENTENCE ARGS...: the command must exit with STATUS, print SENTENCE to stderr and nothing to stdout.
 refused() {
   expected=$1
   sentence=$2

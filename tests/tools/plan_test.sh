@@ -1,5 +1,5 @@
 #!/bin/sh
-# protrain plan and profile: for people, as JSON, as a picture, and as files that other commands take.
+# Tests protrain plan and profile: output for people, JSON, a picture, and files that other commands take.
 . "$(dirname "$0")/expect.sh"
 
 dims='--dim batch=2 --dim sequence=32'
@@ -13,7 +13,7 @@ prints 'step [0-9.]* ms, [0-9]* tokens/s; device [0-9.]* MiB, host 0 B, disk 0 B
 prints 'chunks [0-9]*: persist [0-9]*, buffers [0-9]*'
 prints 'The bottleneck is'
 
-# Dimensions that nobody binds are said to be assumed; this machine, which is measured.
+# Without --hardware this machine is measured. The command says that dimensions without --dim are assumed.
 run plan "$model"
 leaves_with 0
 complains 'dim batch=2 is assumed'
@@ -46,7 +46,7 @@ else
   echo "no python3: JSON and picture are not read back"
 fi
 
-# A plan that was saved is one that training follows.
+# Training can follow a saved plan.
 # shellcheck disable=SC2086
 run plan "$model" $dims --save-plan here.json
 leaves_with 0
@@ -56,7 +56,7 @@ leaves_with 0
 quiet
 prints 'step 2/2 '
 
-# Nothing fits: said, with what would, and told by the status; in JSON too.
+# If nothing fits, the command says what would, and exits with 1; with --json too.
 # shellcheck disable=SC2086
 run plan "$model" $dims --hardware rtx3090 --device-memory 64KiB
 leaves_with 1
@@ -68,7 +68,7 @@ run plan "$model" $dims --hardware rtx3090 --device-memory 64KiB --json
 leaves_with 1
 prints '"feasible": false'
 
-# What was measured here is a machine elsewhere.
+# The output of profile is a file for --hardware.
 # shellcheck disable=SC2086
 run profile "$model" $dims
 leaves_with 0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the command refuses, with which status and in which words.
+# Tests what the command refuses: exit status and message.
 . "$(dirname "$0")/expect.sh"
 
 data="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
@@ -10,7 +10,7 @@ train() { # STATUS SENTENCE ARGS...
   refused "$expected" "$sentence" train "$model" --steps 2 $data "$@"
 }
 
-# Known, but not available yet: refused by name, never ignored.
+# An option that is known but not available yet is refused by name, not ignored.
 train 2 'trace step is not available yet' --trace step
 
 # Wrong command lines.
@@ -64,7 +64,7 @@ leaves_with 1
 complains 'index 65535 is outside 0..511'
 complains 'large.bin was read as uint16, and the largest token id of this batch is 65535'
 complains 'another tokenizer, or --token-type'
-# Inputs that would part after the shorter one's end.
+# Inputs with different numbers of steps, which would no longer match after the end of the shorter one.
 { head -c 128 "$fixtures/labels.npy" | LC_ALL=C sed 's/(10, /(4,  /' && tail -c +129 "$fixtures/labels.npy" | head -c 2048; } >four.npy
 refused 1 'four.npy has 4 steps, .*input_ids.npy has 10: ' train "$model" --steps 1 \
   --input input_ids="$fixtures/input_ids.npy" --input labels=four.npy

@@ -1,10 +1,10 @@
 #!/bin/sh
-# protrain train --report: one well-formed page that needs nothing else, with the numbers of the run.
+# Tests protrain train --report: one well-formed page that refers to no other file, with the numbers of the run.
 . "$(dirname "$0")/expect.sh"
 
 python3 -c '' 2>/dev/null || { echo "no python3: the page cannot be read back"; exit 0; }
 
-# Everything beside compute is there: chunks on the host and on the disk, a block that swaps and one that recomputes.
+# The plan uses every queue: chunks on the host and on the disk, a block that swaps and one that recomputes.
 echo '{"n_persist": 1, "n_buffer": 2, "n_host": 2, "n_swap": 1, "n_checkpoint": 1, "chunk_bytes": 65536}' >plan.json
 data="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
 # shellcheck disable=SC2086

@@ -1,5 +1,5 @@
 #!/bin/sh
-# protrain train --save, --save-every, --resume: what was saved goes on as the run that never stopped.
+# Tests protrain train --save, --save-every and --resume: a resumed run must give the files of one that never stopped.
 . "$(dirname "$0")/expect.sh"
 
 train() { # ARGS...
@@ -26,7 +26,7 @@ cat first.jsonl second.jsonl >parts.jsonl
 [ "$(bits whole.jsonl)" = "$(bits parts.jsonl)" ] || wrong "the steps after the checkpoint are others"
 same_files whole/step-0000000013 parts/step-0000000013
 
-# From an older one that is named; several batches a step; the saved seed where none is given.
+# Resumes from an older checkpoint, given by name. Then saves and resumes a run with several batches in a step.
 train --steps 10 --save older --resume parts/step-0000000003
 same_files whole/step-0000000013 older/step-0000000013
 train --steps 5 --accumulation 3 --save accumulated

@@ -1,5 +1,5 @@
 #!/bin/sh
-# protrain train: arrays and tokens in, metrics and a model out, and a loss that falls.
+# Tests protrain train: input from arrays and token files, metrics, an exported model, and a loss that falls.
 . "$(dirname "$0")/expect.sh"
 
 field() { sed "$2!d;s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/" metrics.jsonl; } # NAME LINE
@@ -21,20 +21,20 @@ echo "$(field loss_bits 1)$(field grad_norm_bits 1)" | grep -qxE '[0-9a-f]{16}' 
 falls 10
 cut -d, -f1-3,8- metrics.jsonl | sed 's/"[a-z]*_peak_bytes":[0-9]*,//g' >first.txt
 
-# The same run has the same bits; several inputs may follow one --input; the model may come last.
+# The same run again gives the same bits. Here one --input has several inputs, and the model comes last.
 run train --steps 10 --metrics metrics.jsonl --seed 1 --input input_ids="$fixtures/input_ids.npy" \
   labels="$fixtures/labels.npy" "$model"
 leaves_with 0
 cut -d, -f1-3,8- metrics.jsonl | sed 's/"[a-z]*_peak_bytes":[0-9]*,//g' >second.txt
 cmp -s first.txt second.txt || wrong "the second run has other losses"
 
-# What was exported starts where the first run ended.
+# Training of the exported model starts with a lower loss, because the first run has trained it.
 run train trained.onnx --steps 1 --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" \
   --metrics metrics.jsonl
 leaves_with 0
 awk -v a="$(field loss 1)" 'BEGIN {exit !(a < 6)}' || wrong "the exported model has not been trained"
 
-# Tokens, raw and with llm.c's header: the same windows, the same losses.
+# A raw token file and one with llm.c's header must give the same losses.
 iconv -f ISO-8859-1 -t UTF-16LE /usr/share/common-licenses/GPL-3 >raw.bin
 count=$(($(wc -c <raw.bin) / 2))
 bytes4() { for shift in 0 8 16 24; do printf "\\$(printf %03o $((($1 >> shift) & 255)))"; done; }
@@ -51,7 +51,7 @@ run train "$model" --steps 2 --tokens raw.bin --dim batch=4 --dim sequence=32 --
 leaves_with 0
 [ "$(field loss_bits 1)" != "$(head -1 raw.bin.bits)" ] || wrong "--labels next makes no difference"
 
-# The same tokens as uint32, named by the flag or by llm.c's header.
+# The same tokens as uint32, raw and with llm.c's header.
 iconv -f ISO-8859-1 -t UTF-32LE /usr/share/common-licenses/GPL-3 >wide.bin
 { bytes4 20240801 && bytes4 7 && bytes4 $count && head -c 1012 /dev/zero && cat wide.bin; } >llmc32.bin
 for file in wide.bin llmc32.bin; do

@@ -1,4 +1,4 @@
-// Runs `protrain train` on the fixtures' inputs, and compares with PyTorch.
+// Runs `protrain train` on the fixtures' inputs, and compares results with PyTorch's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace protrain::test {
 
 using Json = nlohmann::json;
 
-// The metrics lines of ten steps.
+// Trains ten steps with the command and returns the lines of its metrics file.
 inline std::vector<Json> train(const std::string &model, const std::string &precision = "fp32") {
   const std::filesystem::path metrics =
       std::filesystem::temp_directory_path() / ("protrain-golden-" + std::to_string(getpid()) + ".jsonl");
@@ -41,7 +41,7 @@ inline void expect_losses(const std::vector<Json> &lines, const Json &golden) {
   }
 }
 
-// The norms of the session's last gradients, sorted, for those that keep_gradients names.
+// The sorted norms of the session's last gradients, of all parameters whose gradients are kept.
 template <typename Session>
 std::vector<double> sorted_gradient_norms(Session &session) {
   std::vector<double> norms;
@@ -52,7 +52,7 @@ std::vector<double> sorted_gradient_norms(Session &session) {
     try {
       session.read_grad(session.parameter_name(p), gradient.data(), count);
     } catch (const std::exception &) {
-      continue;  // frozen parameters have no gradient; callers count the others
+      continue;  // a frozen parameter; callers check the number of the others
     }
     double sum = 0;
     for (float g : gradient) sum += static_cast<double>(g) * g;
@@ -62,7 +62,7 @@ std::vector<double> sorted_gradient_norms(Session &session) {
   return norms;
 }
 
-// For exports with renamed parameters: there must be as many, with gradients of the same norms.
+// Compares sorted gradient norms with PyTorch's, for exports with renamed parameters. Also compares their number.
 inline void expect_norms(const std::vector<double> &found, const Json &golden) {
   const double global = golden["grad_norms"][0];
   std::vector<double> expected;

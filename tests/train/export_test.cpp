@@ -1,4 +1,5 @@
-// An exported trained model gives ONNX Runtime the loss that it gives us. Skipped without PyPI's onnxruntime.
+// ONNX Runtime must compute the same loss as the library from a trained and exported model. Skipped without PyPI's
+// onnxruntime.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -25,7 +26,7 @@ bool has_onnxruntime() {
   return std::system((python() + " -c 'import onnxruntime, numpy' > /dev/null 2>&1").c_str()) == 0;
 }
 
-// ONNX Runtime's loss of the model on the fixtures' first batch.
+// The loss that ONNX Runtime computes from the model and the fixtures' first batch.
 double runtime_loss(const fs::path &model) {
   const fs::path script = model.string() + ".py", out = model.string() + ".loss";
   std::ofstream(script) << "import numpy, onnxruntime, sys\n"

@@ -1,6 +1,6 @@
-// Families beyond the four. Models that fixtures/export_families.py exported, each with its loss inside, follow
-// PyTorch's losses for ten AdamW steps, and their parameters are PyTorch's: as many, with gradients of the same norms.
-// Exporters rename parameters, so norms are compared as sorted lists.
+// More families than the four of the other fixtures: the models that fixtures/export_families.py exported, each with
+// its loss inside. They must follow PyTorch's losses for ten AdamW steps. They must also have PyTorch's number of
+// parameters and gradient norms, compared as sorted lists because exporters rename parameters.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -22,13 +22,13 @@ std::vector<std::string> exports() {
   return names;
 }
 
-// "t5.dynamo18" -> "t5"
+// The golden file of a family: that of "t5" for "t5.dynamo18".
 Json golden_of(const std::string &name) {
   std::ifstream file(test::fixture("families/" + name.substr(0, name.find('.')) + ".json"));
   return Json::parse(file);
 }
 
-// One input of all steps: integers as they are, floats in units of 1/256.
+// One input for all steps. The JSON has integers; a float is stored in units of 1/256.
 struct Values {
   explicit Values(const Json &json) : shape(json["shape"].get<Shape>()), dtype(DType::i64) {
     integers = json["values"].get<std::vector<std::int64_t>>();

@@ -1,5 +1,5 @@
-// The fixtures' models as other exporters wrote them: with the exporter's own optimizer, with weights transposed and
-// renamed, and by the older exporter. fixtures/restored holds them without their weights, which other fixtures have.
+// The fixtures' models as PyTorch's exporter with its own optimizer and as the older exporter write them: weights may
+// be transposed and renamed. fixtures/restored has these files without weights, which are taken from other fixtures.
 #include <gtest/gtest.h>
 
 #include "onnx_import/model.h"

@@ -1,5 +1,5 @@
-// Calls measures what a call through the Go layer costs over the same call in C: as JSON, in nanoseconds, the smallest
-// of many short rounds of each.
+// Calls measures how much longer a call through the Go layer takes than the same call in C. It prints nanoseconds as
+// JSON. The fastest of many short rounds of each counts.
 //
 //	calls MODEL.onnx    with inputs input_ids and labels of batch x sequence
 package main

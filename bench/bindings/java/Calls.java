@@ -5,14 +5,14 @@ import java.nio.ByteOrder;
 import java.nio.LongBuffer;
 import java.nio.file.Path;
 
-/** What a call costs through the Java binding: the same calls as calls.c makes. usage: Calls MODEL.onnx */
+/** Measures the same calls through the Java binding that calls.c measures in C. usage: Calls MODEL.onnx */
 public final class Calls {
   private static final int CALLS = 1000;
   private static final int ROUNDS = 1000;
 
   private Calls() {}
 
-  /** The quietest round, in nanoseconds a call; short ones, for the sake of machines that others use as well. */
+  /** Prints the time of the fastest round, in nanoseconds per call. Rounds are short, as others may use the machine. */
   private static void measure(String name, Runnable call) {
     long best = Long.MAX_VALUE;
     for (int round = 0; round < ROUNDS; ++round) {

@@ -1,4 +1,4 @@
-/* What a call costs in C: the same calls as Calls.java makes. usage: calls MODEL.onnx */
+/* Measures the same calls in C that Calls.java measures in Java. usage: calls MODEL.onnx */
 #include <protrain.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void set_input(void) {
   check(protrain_session_set_input(session, "labels", PROTRAIN_INT64, dims, 2, tokens, sizeof tokens));
 }
 
-/* The quietest round, in nanoseconds a call. */
+/* Prints the time of the fastest round, in nanoseconds per call. */
 static void measure(const char *name, void (*call)(void)) {
   double best = 1e30;
   for (int round = 0; round < kRounds; ++round) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures what a call through the Java layer costs over the same call in C: as JSON, in nanoseconds, the quietest of
-# many rounds of each.
+# Measures how much longer a call through the Java layer takes than the same call in C. Prints nanoseconds as JSON. The
+# fastest of many rounds of each counts.
 # usage: run.sh    needs an installed libprotrain: PKG_CONFIG_PATH=/the/prefix/lib/pkgconfig
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,4 +1,5 @@
-// CumSum, ArgMax, ArgMin and TopK on one line along the node's axis. Each backend shares the lines out in its own way.
+// CumSum, ArgMax, ArgMin and TopK on one line along the node's axis. Each backend divides the lines among threads in
+// its own way.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,8 @@ struct TopKLine {
         k(request.node.attributes.integer("k", 0)),
         largest(request.node.attributes.integer("largest", 1) != 0) {}
 
-  // Whether element a of the line at x comes before element b. Among equal elements the first comes first.
+  // Returns true if element a of the line at x comes before element b. Of equal elements the one with the lower index
+  // comes first.
   template <typename T>
   PROTRAIN_HD bool precedes(const T *x, std::int64_t a, std::int64_t b) const {
     const auto left = arith::operand(x[a * lines.inner]), right = arith::operand(x[b * lines.inner]);

@@ -27,7 +27,7 @@ AttentionShape::AttentionShape(const KernelRequest &request, std::size_t first, 
 }
 
 Range AttentionShape::visible_keys(std::int64_t first_query, std::int64_t end_query) const {
-  const std::int64_t ahead = keys - queries;  // query i stands at key i + ahead
+  const std::int64_t ahead = keys - queries;  // query i is at the position of key i + ahead
   const std::int64_t end = causal ? std::clamp<std::int64_t>(end_query + ahead, 0, keys) : keys;
   const std::int64_t begin = window > 0 ? std::clamp<std::int64_t>(first_query + ahead - window + 1, 0, end) : 0;
   return {begin, end};

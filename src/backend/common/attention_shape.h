@@ -1,4 +1,5 @@
-// The shapes of FusedAttention and of its gradient: q (B, Sq, H, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv).
+// The shapes of FusedAttention and of its gradient: q (B, Sq, H, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv). B is the
+// batch, Sq the queries, Sk the keys, H the heads, Hk the key heads, D the depth of q and k, and Dv that of v.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +10,17 @@
 namespace protrain::backend {
 
 struct AttentionShape {
-  // `first` is the index of q among the inputs; k and v follow it. `bias` is the index of the bias.
+  // `first` is the index of q among the inputs; k and v follow q. `bias` is the index of the bias.
   AttentionShape(const KernelRequest &request, std::size_t first, std::size_t bias);
 
-  // The keys that some query of [first_query, end_query) sees.
+  // Returns the range of keys that at least one query of [first_query, end_query) sees.
   Range visible_keys(std::int64_t first_query, std::int64_t end_query) const;
 
   std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth;
   float scale, softcap;
   bool causal;
   std::int64_t window;
-  std::int64_t bias_b = 0, bias_h = 0, bias_q = 0, bias_k = 0;  // strides; 0 where the bias repeats
+  std::int64_t bias_b = 0, bias_h = 0, bias_q = 0, bias_k = 0;  // strides of the bias; 0 where it repeats
 };
 
 }  // namespace protrain::backend

@@ -1,4 +1,4 @@
-// A tensor as a kernel sees it that works along one axis, or along some.
+// Views of a tensor for kernels that work along one axis, or along several.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace protrain::backend {
 
-// The lines along the node's axis. Any shape is (outer, length, inner) around it: there are outer * inner lines, and
-// the elements of a line are `inner` apart.
+// The lines along the node's axis. Around that axis any shape is (outer, length, inner): there are outer * inner lines,
+// and neighbouring elements of a line are `inner` apart.
 struct AxisLines {
   AxisLines(const KernelRequest &request, const Shape &shape, std::int64_t default_axis) {
     const std::size_t axis =
@@ -23,18 +23,18 @@ struct AxisLines {
     inner = element_count({at + 1, shape.end()});
     count = length == 0 ? 0 : outer * inner;
   }
-  // The first element of a line, in an array that is `of_length` long along the axis.
+  // Returns the position of a line's first element, in an array that is `of_length` long along the axis.
   PROTRAIN_HD std::int64_t begin(std::int64_t line, std::int64_t of_length) const {
     return line / inner * of_length * inner + line % inner;
   }
   PROTRAIN_HD std::int64_t begin(std::int64_t line) const { return begin(line, length); }
 
   std::int64_t outer, length, inner;
-  std::int64_t count;  // of lines; 0 where a line has no elements
+  std::int64_t count;  // number of lines; 0 if a line has no elements
 };
 
-// The lines along the node's axis that GatherElements and its gradient walk: each is a line of the indices and a line
-// of the tensor that they point into. The indices may cover a part of that tensor.
+// The lines along the node's axis that GatherElements and its gradient walk. Each line of the indices belongs to a line
+// of the indexed tensor. Along the other axes the indices may be shorter than the tensor.
 struct IndexedLines {
   IndexedLines(const KernelRequest &request, const Shape &tensor) {
     const Shape &indices = request.inputs.at(1).shape;
@@ -52,14 +52,14 @@ struct IndexedLines {
     begins = merged(all, subject(request));
   }
 
-  Layout<2> begins;                   // from line to line: in the indices, in the tensor
-  std::int64_t count;                 // of lines; 0 where a line has no indices
-  std::int64_t length;                // of a line, in indices
-  std::int64_t extent;                // of the tensor along the axis
-  std::int64_t index_stride, stride;  // from one element of a line to the next: of the indices, of the tensor
+  Layout<2> begins;                   // from one line's begin to the next: in the indices, in the tensor
+  std::int64_t count;                 // number of lines; 0 if a line has no indices
+  std::int64_t length;                // indices in a line
+  std::int64_t extent;                // length of the tensor along the axis
+  std::int64_t index_stride, stride;  // from one element of a line to the next: in the indices, in the tensor
 };
 
-// The rows that are normalized: all axes from the node's on are one row.
+// The rows that are normalized. The node's axis and all later axes form one row.
 struct NormalizedRows {
   NormalizedRows(const KernelRequest &request, const Shape &shape) {
     const std::size_t axis = resolve_axis(request.node.attributes.integer("axis", -1), shape.size(), subject(request));
@@ -71,7 +71,7 @@ struct NormalizedRows {
   std::int64_t rows, width;
 };
 
-// Flags of the axes that a reduction joins.
+// Returns for each axis of input 0 whether the node reduces it.
 inline std::vector<bool> reduced_axes(const KernelRequest &request) {
   const std::size_t rank = request.inputs.at(0).shape.size();
   const std::vector<std::int64_t> axes = request.node.attributes.integers("axes");

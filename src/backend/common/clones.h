@@ -1,7 +1,7 @@
 // PROTRAIN_CLONES compiles a hot function for AVX-512, AVX2 and the baseline; the loader picks one. All three give the
-// same bits: products are contracted only where std::fma says so. Function templates cannot have clones; static members
-// of class templates can. PROTRAIN_INLINE marks the functions that a clone calls: only inlined they are compiled for
-// the same processor.
+// same bits, because products are contracted only where the code calls fma. Function templates cannot have clones;
+// static members of class templates can. PROTRAIN_INLINE marks the functions that a clone calls: they must be inlined
+// to be compiled for the clone's processor.
 #pragma once
 
 #if defined(__x86_64__) && !defined(PROTRAIN_NO_CLONES)

@@ -19,7 +19,7 @@ PROTRAIN_INLINE void update_range(const Step &step, const arith::Treatment &trea
   const Step s = step;
   const arith::Treatment t = treatment;
   const At at = arrays;
-#pragma GCC ivdep  // the arrays lie apart
+#pragma GCC ivdep  // the arrays do not overlap
   for (std::int64_t i = range.begin; i < range.end; ++i) update(s, t, at, i);
 }
 

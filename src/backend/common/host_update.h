@@ -1,5 +1,5 @@
 // The optimizer's update of arrays in the host's memory, by any number of threads. The CPU makes all its updates this
-// way, and a GPU those of parameters that rest with the host.
+// way. A GPU makes the updates of parameters that rest in host memory this way.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ namespace protrain::backend {
 class HostUpdate {
  public:
   virtual ~HostUpdate() = default;
-  // Updates the member's share; no barrier. The launch is that of Device::compile_update.
+  // Updates this member's share and waits for nobody. `launch` has the operands described at Device::compile_update.
   virtual void run(const Member &member, const Launch &launch) const = 0;
 };
 
-// Code::unsupported where there is no update of such weights by such gradients.
+// Makes the update of a request. Code::unsupported if weights of this type cannot be updated by gradients of this type.
 std::unique_ptr<HostUpdate> make_host_update(const UpdateRequest &request);
 
 }  // namespace protrain::backend

@@ -1,5 +1,5 @@
-// Operands of the same dims and different strides, walked together. Broadcasting, slicing, transposing and batches of
-// products are all such walks.
+// Walks: visits of the elements of several operands together. The operands have the same dims, and each has strides of
+// its own. Broadcasting, slicing, transposing and batches of products are all such walks.
 #pragma once
 
 #include <array>
@@ -13,9 +13,9 @@
 namespace protrain::backend {
 
 using Strides = std::vector<std::int64_t>;    // in elements
-inline constexpr std::size_t kMostDims = 16;  // at most this many may be left when neighbours are merged
+inline constexpr std::size_t kMostDims = 16;  // the most dims that a walk may have after merging
 
-// N operands walked together, outermost dim first.
+// A walk over N operands, outermost dim first.
 template <std::size_t N>
 struct Layout {
   Shape dims;
@@ -25,8 +25,8 @@ struct Layout {
   std::int64_t inner_stride(std::size_t operand) const { return strides[operand].back(); }
 };
 
-// Gives the same walk in as few dims as possible, at least one. Dims of 1 go. Neighbouring dims become one where every
-// operand lays them end to end.
+// Returns the same walk with as few dims as possible, but at least one. Dims of 1 are dropped. Two neighbouring dims
+// become one if every operand can walk both with one stride.
 template <std::size_t N>
 Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   Layout<N> out;
@@ -53,9 +53,9 @@ Layout<N> merged(const Layout<N> &layout, const std::string &subject) {
   return out;
 }
 
-// Says how many neighbours of the innermost dim can be taken at once, at most `most` (a power of two). Every operand
-// has these neighbours end to end, or one element for them all. Packs of them begin at multiples of their size
-// everywhere.
+// Returns how many neighbours along the innermost dim can be loaded as one pack: `most` or a smaller power of two.
+// `most` is a power of two. In every operand the elements of a pack are contiguous and begin at a multiple of the
+// pack's size, or they are one element that repeats.
 template <std::size_t N>
 std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
   auto fits = [&](std::int64_t count) {
@@ -71,7 +71,8 @@ std::int64_t neighbours(const Layout<N> &layout, std::int64_t most) {
   return most;
 }
 
-// Gives the walk from pack to pack of so many neighbours. Strides are still counted in elements.
+// Returns the walk from pack to pack, where a pack is `count` neighbours along the innermost dim. Strides still count
+// elements.
 template <std::size_t N>
 Layout<N> in_packs(Layout<N> layout, std::int64_t count) {
   layout.dims.back() /= count;
@@ -79,7 +80,7 @@ Layout<N> in_packs(Layout<N> layout, std::int64_t count) {
   return layout;
 }
 
-// Gives every position of the walk: where each operand has its element.
+// Returns for every position of the walk the offset of each operand's element.
 template <std::size_t N>
 std::vector<std::array<std::int64_t, N>> positions(const Layout<N> &layout) {
   std::vector<std::array<std::int64_t, N>> all(static_cast<std::size_t>(layout.count()));
@@ -91,7 +92,8 @@ std::vector<std::array<std::int64_t, N>> positions(const Layout<N> &layout) {
   return all;
 }
 
-// Gives the strides of an operand of `shape` in a walk over `target`, which it broadcasts to: 0 where it is stretched.
+// Returns the strides of an operand of `shape` in a walk over `target`, to which the operand broadcasts. The stride is
+// 0 where the operand is stretched.
 inline Strides broadcast_strides(const Shape &shape, const Shape &target, const std::string &subject) {
   require(shape.size() <= target.size(), Code::shape, subject, "{} does not broadcast to {}", to_text(shape),
           to_text(target));

@@ -1,4 +1,4 @@
-// The attributes and sizes of LinearCrossEntropy and its gradient, whose kernels never hold all logits.
+// The attributes and sizes of LinearCrossEntropy and of its gradient. Their kernels never hold all logits at once.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace protrain::backend {
 
-// How a backend cuts the logits into slices of rows.
+// A backend's rule for cutting the logits into slices of rows.
 struct SliceRule {
-  std::int64_t bytes;       // of float32 logits, at most
-  std::int64_t least_rows;  // but never fewer rows, because then products are too thin
-  std::int64_t row_grain;   // rows of a slice are a multiple of it
+  std::int64_t bytes;       // most bytes of a slice's float32 logits
+  std::int64_t least_rows;  // but at least this many rows, because thinner products are slow
+  std::int64_t row_grain;   // a slice has a multiple of this many rows
 };
 
-// x (rows, depth) times w, which is (classes, depth) where trans_w and (depth, classes) elsewhere.
+// The logits are x (rows, depth) times w. w is (classes, depth) if trans_w, else (depth, classes).
 struct LinearLossShape {
-  // Code::unsupported for reduction none.
+  // Code::unsupported if the reduction is none.
   LinearLossShape(const KernelRequest &request, const SliceRule &rule);
 
   bool gradient, trans_w;

@@ -1,4 +1,5 @@
-// The products of a MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions.
+// The products of a MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. op() is the transpose
+// where trans_a or trans_b says so.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,10 @@
 
 namespace protrain::backend {
 
-// Every product is (m, k) x (k, n). All rows of `a` are one product where b is one matrix; else there is a product for
-// each of the leading dimensions.
+// Every product is (m, k) x (k, n). If b is one matrix and a is not transposed, all rows of a are one product. Else
+// there is a product for each position of the leading dimensions.
 struct MatMulShape {
-  // Code::unsupported where an operand is no matrix, or where the operands' element types differ.
+  // Code::unsupported if an operand is no matrix, or if the operands' element types differ.
   explicit MatMulShape(const KernelRequest &request);
 
   DType dtype;
@@ -19,7 +20,7 @@ struct MatMulShape {
   bool trans_a, trans_b;
   bool bias;
   float alpha;
-  Layout<3> batch;  // from product to product: strides of a, b and y; merged
+  Layout<3> batch;  // from product to product, merged: strides of a, b and y
 };
 
 }  // namespace protrain::backend

@@ -7,7 +7,7 @@
 namespace protrain::backend {
 
 namespace {
-// A regular part of a tensor of `shape`: its first element, and how far apart its neighbours are.
+// A strided part of a tensor of `shape`: the offset of its first element, and its strides.
 struct Part {
   std::int64_t offset = 0;
   Strides strides;
@@ -16,7 +16,7 @@ struct Part {
   void begin_at(std::size_t axis, std::int64_t position) { offset += position * strides[axis]; }
 };
 
-// Gives the part that Slice's attributes cut out of `whole`. `cut` is its inferred shape.
+// Returns the part that Slice's attributes cut out of a tensor of shape `whole`. `cut` is the part's inferred shape.
 Part sliced(const KernelRequest &request, const Shape &whole, const Shape &cut) {
   const auto starts = request.node.attributes.integers("starts"), steps = request.node.attributes.integers("steps");
   auto axes = request.node.attributes.integers("axes");
@@ -106,7 +106,7 @@ Moves expand(const KernelRequest &request) {
   return {{{.layout = {target, {from, row_major_strides(target)}}}}};
 }
 
-// Gives Pad's value. The attribute is a number, or a list of one integer where an integer constant was absorbed.
+// Returns Pad's value. The attribute is a number, or a list of one integer if it was made from an integer constant.
 Element fill_value(const KernelRequest &request) {
   const graph::Attributes &attributes = request.node.attributes;
   const DType dtype = request.outputs[0].dtype;
@@ -126,7 +126,7 @@ Moves pad(const KernelRequest &request) {
     for (std::size_t i = 0; i < from.size(); ++i) axes.push_back(static_cast<std::int64_t>(i));
   Part source(from), target(to);
   Shape kept = from;
-  for (std::size_t i = 0; i < axes.size(); ++i) {  // negative pads cut off
+  for (std::size_t i = 0; i < axes.size(); ++i) {  // negative pads remove elements
     const std::size_t axis = resolve_axis(axes[i], from.size(), subject(request));
     const std::int64_t before = pads.at(i), after = pads.at(i + axes.size());
     source.begin_at(axis, std::max<std::int64_t>(-before, 0));

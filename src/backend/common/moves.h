@@ -13,7 +13,7 @@ namespace protrain::backend {
 // One strided copy from an input to an output. Offsets and strides are in elements.
 struct Move {
   std::size_t from = 0, to = 0;  // indices of the input and of the output
-  Layout<2> layout = {};         // merged; strides of the input, strides of the output
+  Layout<2> layout = {};         // merged; strides of the input, then of the output
   std::int64_t from_offset = 0, to_offset = 0;
 };
 

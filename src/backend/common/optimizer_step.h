@@ -8,7 +8,8 @@
 
 namespace protrain::backend {
 
-// `scale` is what gradients are multiplied by; nullptr means 1.
+// Returns the treatment of gradients: they are multiplied by *scale (nullptr: by 1), then cut to clip_value (0: not
+// cut).
 PROTRAIN_HD arith::Treatment treatment_of(double clip_value, const float *scale) {
   arith::Treatment treatment;
   if (scale != nullptr) treatment.scale = *scale;
@@ -21,7 +22,7 @@ struct WholeWeights {
   float *__restrict at;
   static WholeWeights of(const Launch &launch, std::size_t first) { return {output<float>(launch, first)}; }
 
-  static constexpr std::size_t kState = 1;  // outputs before those of the optimizer's state
+  static constexpr std::size_t kState = 1;  // outputs of a parameter before its optimizer state
   PROTRAIN_HD float get(std::int64_t i) const { return at[i]; }
   PROTRAIN_HD void set(std::int64_t i, float w) const { at[i] = w; }
 };
@@ -48,7 +49,7 @@ struct SplitWeights {
 // The arrays that an update works on. State that the optimizer does not have is nullptr.
 template <typename Weights, typename Gradient>
 struct UpdateArrays {
-  // The arrays of a launch's i-th parameter. `state` is how many arrays the optimizer has beside the weights.
+  // Returns the arrays of a launch's i-th parameter. `state` is Optimizer::state_count().
   static UpdateArrays of(const Launch &launch, std::size_t i, int state) {
     const std::size_t first = i * (Weights::kState + static_cast<std::size_t>(state)),
                       moments = first + Weights::kState;

@@ -1,4 +1,4 @@
-// The attributes of the losses of classes.
+// The attribute `reduction` of CrossEntropy and LinearCrossEntropy.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Accumulate, CountTargets and CountedLoss. Sums are made element by element, so that no bit depends on the team.
+// Accumulate, CountTargets and CountedLoss. Each element of a sum is computed by itself, so that no bit depends on the
+// team.
 #include <algorithm>
 #include <type_traits>
 

@@ -38,7 +38,7 @@ class ArgKernel : public CpuKernel {
   const ArgLine best_;
 };
 
-// Scratch: each member's indices of a line, which are sorted as far as k.
+// Scratch holds the indices of one line for each member. The first k of them are sorted.
 template <typename T>
 class TopKKernel : public CpuKernel {
  public:

@@ -1,5 +1,5 @@
-// FusedAttention: softmax(scale q k^T + masks) v. A tile of queries meets one key tile after the other, with a running
-// maximum and sum. The whole (Sq, Sk) is never in memory.
+// FusedAttention: softmax(scale q k^T + masks) v. A tile of queries takes one key tile after the other, with a running
+// maximum and sum (online softmax). The (Sq, Sk) scores are never in memory as a whole.
 #include "backend/cpu/attention.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// The state of the softmax of a tile's queries while keys pass by, one vector lane a query.
+// The running softmax of a tile's queries. Each query has a vector lane. Dv is the depth of values.
 struct RunningSoftmax {
   float *most;  // (queries) the largest score so far
   float *sum;   // (queries) the sum of exp(score - most)
@@ -26,8 +26,8 @@ void begin(const RunningSoftmax &r) {
 
 template <typename T>
 struct Loops {
-  // Turns scores (keys, queries) into exp(score - most). p gets them in the type that they are stored in; it is the
-  // same memory, or narrower. Earlier sums are brought to the new maxima.
+  // Turns scores (keys, queries) into weights exp(score - most), where `most` already includes these keys. Writes the
+  // weights to p in type T; for float32 p is the scores' memory. Rescales earlier sums and outputs to the new maxima.
   PROTRAIN_CLONES static void accumulate(const RunningSoftmax &r, float *__restrict scores, std::int64_t keys, T *p) {
     const std::int64_t lanes = r.lanes;
     float most[kMostEdge], shift[kMostEdge], keep[kMostEdge], sum[kMostEdge];
@@ -36,7 +36,7 @@ struct Loops {
       for (std::int64_t i = 0; i < lanes; ++i)
         most[i] = scores[j * lanes + i] > most[i] ? scores[j * lanes + i] : most[i];
     for (std::int64_t i = 0; i < lanes; ++i) {
-      shift[i] = most[i] == -HUGE_VALF ? 0 : most[i];  // no key was seen yet: exp(-inf - 0) gives the 0 that is wanted
+      shift[i] = most[i] == -HUGE_VALF ? 0 : most[i];  // no key was seen yet: exp(-inf - 0) is 0, as it must be
       keep[i] = arith::exp(r.most[i] - shift[i]);
       sum[i] = r.sum[i] * keep[i];
       r.most[i] = most[i];
@@ -59,15 +59,15 @@ struct Loops {
 
 PROTRAIN_CLONES
 void end(const RunningSoftmax &r) {
-  float divisor[kMostEdge];  // a division rounds once, a product with the reciprocal twice
+  float divisor[kMostEdge];  // dividing rounds once, multiplying by the reciprocal twice
   for (std::int64_t i = 0; i < r.lanes; ++i) divisor[i] = r.sum[i] == 0 ? 1 : r.sum[i];
   for (std::int64_t d = 0; d < r.value_depth; ++d)
     for (std::int64_t i = 0; i < r.lanes; ++i) r.out[d * r.lanes + i] /= divisor[i];
 }
 
-// Attention without its (Sq, Sk) scores, which would outgrow memory and caches. A member takes a tile of queries at a
-// time and keeps all that belongs to it in its own scratch, so that tiles need no barrier. Products are oneDNN's, one
-// for each size of tile; masks and the softmax work on the tile between two products.
+// Attention without its (Sq, Sk) scores, which would be too large for memory and caches. A member takes a tile of
+// queries at a time and keeps all data of the tile in its own scratch, so that tiles need no barrier. oneDNN computes
+// the products, with one Product for each size of tile. Masks and softmax work on the tile between two products.
 template <typename T>
 class Attention : public CpuKernel {
  public:
@@ -103,14 +103,14 @@ class Attention : public CpuKernel {
     const Range own = share(a.batch * a.heads * tiles, 1, member);
     std::int64_t packed = -1;
     for (std::int64_t i = own.begin; i < own.end; ++i) {
-      const std::int64_t head = i / tiles;  // b * H + h
+      const std::int64_t head = i / tiles;  // index of (b, h): b * H + h
       if (const std::int64_t kv = head / group; kv != packed) pack(member, launch, packed = kv);
       run_tile(member, launch, head, a.query_tile(i % tiles));
     }
   }
 
  private:
-  struct Offsets {                        // of the parts of a member's scratch
+  struct Offsets {                        // offsets of the parts of a member's scratch
     std::uint64_t keys;                   // (Sk, D)
     std::uint64_t values;                 // key tiles of (Dv, keys)
     std::uint64_t query;                  // (D, queries)
@@ -125,7 +125,7 @@ class Attention : public CpuKernel {
                                  static_cast<std::uint64_t>(member.index) * member_bytes_ + offset);
   }
 
-  // Copies the keys and values of one head (b * Hk + kv head), so that they are dense.
+  // Copies the keys of one key head, number b * Hk + h, to dense rows, and the values to transposed tiles.
   void pack(const Member &member, const Launch &launch, std::int64_t head) const {
     const TiledAttention &a = shape_;
     const std::int64_t b = head / a.kv_heads, h = head % a.kv_heads;

@@ -1,8 +1,8 @@
 // Sizes, masks, tiles and products that attention and its gradient have in common.
 //
-// A tile is as many keys as queries; the last tiles have fewer. Scores are transposed, (keys, queries), so that the
-// scores of one query lie in one vector lane. Maxima and sums over keys are then plain vector operations in key order.
-// Scores, sums and running results are float32. The operands of products are as narrow as the inputs: packed keys,
+// A tile has `edge` queries and `edge` keys; the last tiles have fewer. Scores are transposed, (keys, queries), so that
+// the scores of one query lie in one vector lane. Maxima and sums over keys are then plain vector operations in key
+// order. Scores, sums and running results are float32. The operands of products have the inputs' type: packed keys,
 // queries and values, probabilities, and the gradients of scores.
 #pragma once
 
@@ -17,27 +17,27 @@ namespace protrain::backend::cpu {
 inline constexpr std::int64_t kMostEdge = 128;
 
 struct TiledAttention : AttentionShape {
-  // The bias is float32, or of the operands' type.
+  // `first` and `bias` are those of AttentionShape. The bias is float32 or of the operands' type.
   TiledAttention(const KernelRequest &request, std::size_t first, std::size_t bias);
 
-  // The bias of one head; nullptr: there is none.
+  // Returns the bias of one head; nullptr if there is none.
   const std::byte *bias_of(const Launch &launch, std::int64_t b, std::int64_t h) const;
-  // Counts the tiles of a row of queries, and gives the queries or keys of tile number `tile`.
+  // query_tiles() returns the number of tiles of a head's queries. The others return the queries or the keys of a tile.
   std::int64_t query_tiles() const { return (queries + edge - 1) / edge; }
   Range query_tile(std::int64_t tile) const { return {tile * edge, std::min(queries, (tile + 1) * edge)}; }
   Range key_tile(std::int64_t tile) const { return {tile * edge, std::min(keys, (tile + 1) * edge)}; }
-  // The key tiles that some query of the tile sees.
+  // Returns the key tiles that at least one query of `tile` sees.
   Range visible_key_tiles(Range tile) const;
 
-  std::int64_t edge;  // queries in a tile, and keys in a tile; shapes alone fix it
+  std::int64_t edge;  // queries in a tile, and keys in a tile; depends on shapes alone
   std::size_t bias_input;
   DType bias_type = DType::none;
 };
 
-// The product of a tile, for each combination of full and last tiles.
+// The products of a tile, one for each combination of a full or last tile of queries and of keys.
 class TileProducts {
  public:
-  // `shape` gives the product of a tile of (queries, keys).
+  // shape(queries, keys) returns the GemmShape for a tile of that many queries and keys.
   template <typename ShapeOf>
   TileProducts(const TiledAttention &a, int seats, ShapeOf &&shape) {
     for (std::int64_t queries : {std::min(a.queries, a.edge), a.queries % a.edge})
@@ -65,10 +65,10 @@ struct ScoreTile {
   const std::byte *bias;  // of this batch and head; nullptr: there is none
   float *slope;           // derivative of the softcap, (keys, queries); nullptr: not wanted
 };
-// Scales the scores, caps them, adds the bias, and sets those of hidden pairs to -inf.
+// Scales the scores, caps them, adds the bias, and sets the scores of hidden pairs to -inf. Writes the slope if wanted.
 void finish_scores(const TiledAttention &shape, const ScoreTile &tile);
 
-// Gives float32 results in the type that they are stored in: where they lie, or rounded into `room`.
+// Returns float32 results in the type that they are stored in: the results themselves, or a rounded copy in `room`.
 inline const float *stored(const float *results, std::int64_t, float *) { return results; }
 template <typename T>
 const T *stored(const float *results, std::int64_t count, T *room) {
@@ -76,14 +76,14 @@ const T *stored(const float *results, std::int64_t count, T *room) {
   return room;
 }
 
-// Hands out parts of a member's scratch. Each begins on a cache line of its own.
+// Divides a member's scratch into parts. Each part begins on a cache line of its own.
 class ScratchLayout {
  public:
   template <typename E>
   std::uint64_t take(std::int64_t count) {
     return bytes(static_cast<std::uint64_t>(count) * sizeof(E));
   }
-  // Takes room for rounded float32 results; none where they are stored as float32.
+  // Takes memory for `count` float32 results rounded to T; none if T is float32.
   template <typename T>
   std::uint64_t room(std::int64_t count) {
     return take<T>(std::is_same_v<T, float> ? 0 : count);

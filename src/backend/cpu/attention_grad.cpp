@@ -1,5 +1,5 @@
-// FusedAttentionGrad. The saved lse gives the probabilities of scores that are computed again, tile by tile. A member
-// works on a whole key head, so that the gradients of its keys and values are summed in one order.
+// FusedAttentionGrad. Scores are computed again, tile by tile, and the saved lse turns them into probabilities. A
+// member works on a whole key head, so that the gradients of its keys and values are summed in a fixed order.
 #include <algorithm>
 #include <cmath>
 
@@ -10,13 +10,13 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// The operands that turn a tile of scores into their gradients. Tiles are (keys, queries); lse and delta are (queries).
+// The operands that turn a tile of scores into gradients. Tiles are (keys, queries). delta is dout . out of a query.
 template <typename T>
 struct GradientTile {
   float *s, *dp;             // in: scores, and gradients of probabilities
-  T *p, *ds;                 // out: probabilities, and gradients of raw scores; the same memory, or narrower
-  const float *lse, *delta;  // of the queries
-  const float *slope;        // of the softcap; nullptr: there is none
+  T *p, *ds;                 // out: probabilities, and gradients of raw scores; s and dp themselves if T is float32
+  const float *lse, *delta;  // (queries)
+  const float *slope;        // derivative of the softcap; nullptr: there is none
 };
 
 template <typename T>
@@ -53,9 +53,9 @@ struct Loops {
   }
 };
 
-// The gradient of attention without its (Sq, Sk) scores. A member takes a whole key head: dk and dv are then summed by
-// one thread, in an order that shapes alone fix, and need no second pass. Scores are computed again, tile by tile, for
-// keeping them would take memory that grows with the square of the sequence.
+// The gradient of attention without its (Sq, Sk) scores. A member takes a whole key head. So one thread sums dk and dv,
+// in an order that depends on shapes alone, and no second pass is needed. Scores are computed again, because keeping
+// them would take memory that grows with the square of the sequence.
 template <typename T>
 class AttentionGrad : public CpuKernel {
  public:
@@ -97,7 +97,7 @@ class AttentionGrad : public CpuKernel {
  private:
   static constexpr DType kType = kDTypeOf<T>;
 
-  struct Offsets {                      // of the parts of a member's scratch
+  struct Offsets {                      // offsets of the parts of a member's scratch
     std::uint64_t k, kt, v;             // (Sk, D), key tiles of (D, keys), (Sk, Dv)
     std::uint64_t dk, dv;               // (Sk, D), (Sk, Dv)
     std::uint64_t q, qt, dqt;           // (queries, D), (D, queries), (D, queries)
@@ -143,7 +143,8 @@ class AttentionGrad : public CpuKernel {
     std::fill_n(m.floats(at_.dv), a.keys * a.value_depth, 0.0F);
     for (std::int64_t g = 0; g < group; ++g)
       for (std::int64_t t = 0; t < a.query_tiles(); ++t) run_tile(m, b, h * group + g, a.query_tile(t));
-    // The stored gradients of keys and values are put where the keys and values lay, which are not needed any more.
+    // The keys and values are not needed any more. If their gradients must be rounded, the rounded copies overwrite
+    // them.
     if (T *dk = optional_output<T>(m.launch, 1))
       copy_rows<T>({stored(m.floats(at_.dk), a.keys * a.depth, m.elements(at_.k)), a.depth}, a.keys, a.depth,
                    {dk + first * a.depth, ld});
@@ -167,7 +168,7 @@ class AttentionGrad : public CpuKernel {
     const float *lse = input<float>(m.launch, 5) + (b * a.heads + h) * a.queries + tile.begin;
     for (std::int64_t i = 0; i < lanes; ++i) {
       m.floats(at_.delta)[i] = Loops<T>::dot(dout.at + i * dout.ld, out.at + i * out.ld, a.value_depth);
-      m.floats(at_.lse)[i] = lse[i] == -HUGE_VALF ? 0 : lse[i];  // no key was seen: scores are -inf, their exp 0
+      m.floats(at_.lse)[i] = lse[i] == -HUGE_VALF ? 0 : lse[i];  // the query saw no key: exp(-inf - 0) is 0
     }
   }
 

@@ -9,7 +9,8 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// Larger tiles are quicker, but masks hide more of what lies in them. They pay where a query sees many keys.
+// Returns the edge of tiles. Larger tiles are faster, but more of their pairs are hidden by masks. They pay off where a
+// query sees many keys.
 std::int64_t edge_of(const AttentionShape &a) {
   const std::int64_t seen = a.window > 0 ? std::min(a.window, a.keys) : a.keys;
   return seen >= 1024 ? kMostEdge : kMostEdge / 2;
@@ -66,8 +67,8 @@ void add_bias(const TiledAttention &a, const ScoreTile &tile) {
   }
 }
 
-// Hides every pair that the masks exclude. A run of queries sees key j: from the first that has reached it to the last
-// that has it in its window.
+// Sets the scores of hidden pairs to -inf. In the row of key j, queries [first, last) of the tile see the key. The
+// causal mask hides the key from queries before `first`, and the window hides it from queries from `last` on.
 void hide(const TiledAttention &a, const ScoreTile &tile) {
   const std::int64_t ahead = a.keys - a.queries, columns = tile.queries.size();
   for (std::int64_t j = tile.keys.begin; j < tile.keys.end; ++j) {

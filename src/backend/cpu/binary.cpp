@@ -45,7 +45,8 @@ PROTRAIN_INLINE void vectorised_loop(const T *a, std::int64_t a_stride, const T 
   }
 }
 
-// Only arithmetic of floats is compiled for several processors: steps spend no time on the rest.
+// Only float arithmetic gets PROTRAIN_CLONES (one version per instruction set). Steps spend next to no time on the
+// rest.
 template <typename Op, typename T>
 struct Arithmetic {
   PROTRAIN_CLONES static void run(const void *a, std::int64_t a_stride, const void *b, std::int64_t b_stride, void *y,
@@ -69,7 +70,7 @@ struct Arithmetic<Op, f16> {
     });
   }
 
-  // With stride 0 only the first of `to` is written.
+  // Widens `count` elements that lie `stride` apart. With stride 0 it writes only to[0].
   static void widen_strided(const f16 *from, std::int64_t stride, float *to, std::int64_t count) {
     if (stride == 0 || stride == 1) return widen(from, to, stride == 0 ? 1 : count);
     for (std::int64_t i = 0; i < count; ++i) to[i] = widened(from[i * stride]);
@@ -84,7 +85,8 @@ void run_strided(const void *a, std::int64_t a_stride, const void *b, std::int64
                    count);
 }
 
-// Computes x^2 and x^3, the exponents that models use, without the cost of pow. The exponent is the same along the run.
+// Computes x^e for a run. If e is 2 or 3 for the whole run, as it usually is in models, multiplies instead of calling
+// pow.
 template <typename T, typename E>
 struct Powers {
   PROTRAIN_CLONES static void known(const T *x, bool cubed, T *y, std::int64_t count) {
@@ -103,7 +105,7 @@ struct Powers {
   }
 };
 
-// The loops of an operator for each type of operands; nullptr: it does not take them.
+// Each returns an operator's loop for operands of types a and b, or nullptr if the operator does not take them.
 template <typename Op>
 Loop integers(DType a, DType b) {
   if (a != b) return nullptr;
@@ -216,7 +218,7 @@ struct Choice {  // one run of Where
   void *y;
 };
 
-// AS and BS are the strides of a and b, as constants for the compiler.
+// AS and BS are the strides of a and b, known to the compiler.
 template <typename T, std::int64_t AS, std::int64_t BS>
 void choose_known(const Choice &run, std::int64_t count) {
   const T *a = static_cast<const T *>(run.a), *b = static_cast<const T *>(run.b);

@@ -24,7 +24,7 @@ struct Loops {
   }
 };
 
-// The types, in the order of their names and of the table's columns and rows.
+// The types, in the order of the rows and columns of kConverts.
 constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i64, DType::i32, DType::boolean};
 template <typename From, typename... To>
 constexpr std::array<Convert, sizeof...(To)> kRow = {Loops<From, To>::convert...};

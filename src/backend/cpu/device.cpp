@@ -16,7 +16,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kPage = 4096;  // copies are shared out in whole pages
+constexpr std::int64_t kPage = 4096;  // members copy whole pages
 
 std::string processor_name() {
   for (const std::string &line : split(cgroup::text_of("/proc/cpuinfo"), '\n'))
@@ -43,9 +43,10 @@ const char *instruction_set() {
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads) : team_(threads, "protrain") {
-    // oneDNN asks OpenMP how many threads to use, when it creates a primitive and when it runs one. With one thread it
-    // starts no OpenMP team; libgomp would end the process where it cannot start one. The call itself allocates some
-    // hundred bytes for each thread and ends the process without them. So the library asks for a page beforehand.
+    // oneDNN asks OpenMP how many threads to use, both when it creates a primitive and when it runs one. With one
+    // thread oneDNN starts no OpenMP team; libgomp would end the process if it could not start one. omp_set_num_threads
+    // itself allocates some hundred bytes for each thread, and ends the process if they are refused. So the library
+    // asks for a page beforehand.
     team_.enter([&] {
       team_.run([](Member &) {
         require_heap(4 << 10, "OpenMP");
@@ -118,7 +119,7 @@ class CpuDevice : public Device {
   Team team_;
   DeviceInfo info_;
   MemoryBlock arena_;
-  std::map<std::byte *, MemoryBlock> blocks_;  // by their first byte
+  std::map<std::byte *, MemoryBlock> blocks_;  // the key is the first byte
 };
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Dropout, and its gradient, which is the same operator on dy. The random numbers depend only on an element's position
-// in its sample: neither the team's size nor a cut into micro-batches changes a bit.
+// Dropout, and its gradient, which is the same operator on dy. In a step the random number of an element depends only
+// on its position in its sample. So neither the team's size nor a cut into micro-batches changes a bit.
 #include <algorithm>
 
 #include "arith/random.h"

@@ -1,4 +1,4 @@
-// Walks over operands of the same dims and different strides, cut into runs along the innermost dim.
+// Walks (common/layout.h) that are cut into runs along the innermost dim.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,13 @@
 
 namespace protrain::backend::cpu {
 
-inline constexpr std::int64_t kElementGrain = 1024;  // elements worth a member's while; whole cache lines
+inline constexpr std::int64_t kElementGrain = 1024;  // members' shares are cut at multiples of this; whole cache lines
 
 inline std::int64_t element_bytes(const graph::Type &type) { return static_cast<std::int64_t>(size_of(type.dtype)); }
 
 // Calls body(first, offsets, count) for each run along the innermost dim, over elements [range.begin, range.end) of the
-// walk. `first` is the run's first element in walk order; `offsets` say where each operand has it.
+// walk. `first` is the number of the run's first element in walk order, `offsets` are the offsets of this element in
+// each operand.
 template <std::size_t N, typename Body>
 void for_each_run(const Layout<N> &layout, Range range, Body &&body) {
   if (range.begin >= range.end) return;

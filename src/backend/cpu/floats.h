@@ -1,7 +1,7 @@
-// Floats as operands store them: float32, bfloat16 or float16. The narrow ones are computed in float32.
+// Floats as operands store them: float32, bfloat16 or float16. Kernels widen the narrow types and compute in float32.
 //
 // A kernel is a template over the stored element T. It computes with `widened` elements and stores results that are
-// `narrowed` once. Its hot loops are static members of a class template, for only those can be compiled in clones
+// `narrowed` once. Its hot loops are static members of a class template, because function templates cannot have clones
 // (clones.h). A sum that outlives a block, a row or a micro-batch is float32 whatever T is.
 #pragma once
 
@@ -31,7 +31,7 @@ inline constexpr DType kDTypeOf<bf16> = DType::bf16;
 template <>
 inline constexpr DType kDTypeOf<f16> = DType::f16;
 
-// Calls act(T{}) with the float type T of a dtype that is one of the three.
+// Calls act(T{}) with the C++ type T of `dtype`, which is float32, bfloat16 or float16.
 template <typename Act>
 auto with_float(DType dtype, Act act) {
   if (dtype == DType::bf16) return act(bf16{});
@@ -39,10 +39,10 @@ auto with_float(DType dtype, Act act) {
   return act(float{});
 }
 
-// The types that kernels of floats take.
+// Returns true for the types that kernels of floats take.
 inline bool is_computed(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
-// Calls make(T{}) with the float type T that `type` stores; Code::unsupported where it stores none.
+// Calls make(T{}) with the float type T that `type` stores. Code::unsupported if it stores no such float.
 template <typename Make>
 auto by_float(const KernelRequest &request, const graph::Type &type, Make make) {
   require(is_computed(type.dtype), Code::unsupported, subject(request),
@@ -65,8 +65,8 @@ void widen(const T *from, float *to, std::int64_t count);
 template <typename T>
 void narrow(const float *from, T *to, std::int64_t count);
 
-// Elementwise loops take float16 through float32, a piece at a time. Converted inside of each loop instead, it would be
-// a third of the library's code. Calls act(first, count) for every piece.
+// Calls act(first, count) for every piece of a loop. Elementwise loops convert float16 to float32 and back a piece at a
+// time. Conversions inside each loop instead would be a third of the library's code.
 inline constexpr std::int64_t kPiece = 1024;
 template <typename Act>
 void for_each_piece(std::int64_t count, Act act) {
@@ -74,7 +74,7 @@ void for_each_piece(std::int64_t count, Act act) {
 }
 
 // Rows of `length` elements that lie `stride` apart, as contiguous float32. Rows that are contiguous float32 are used
-// where they lie. Others are copied to rooms in scratch and back; every member has `rooms` of them.
+// where they lie. Others are converted in a buffer in scratch (a room), and back; each member has `rooms` such buffers.
 template <typename T>
 class FloatRows {
  public:
@@ -88,7 +88,7 @@ class FloatRows {
   std::uint64_t scratch_bytes(int team_size) const {
     return in_place_ ? 0 : checked_multiply(room_bytes_, static_cast<std::uint64_t>(rooms_ * team_size));
   }
-  // The member's room of that number; nullptr where no rooms are needed.
+  // Returns the member's buffer `number`; nullptr if rows are used where they lie.
   float *room(void *scratch, const Member &member, int number) const {
     if (in_place_) return nullptr;
     const auto index = static_cast<std::uint64_t>(member.index * rooms_ + number);
@@ -103,7 +103,7 @@ class FloatRows {
       for (std::int64_t i = 0; i < length_; ++i) room[i] = widened(row[i * stride_]);
     return room;
   }
-  // The memory that a row is computed in: the row itself, or the room that `write` takes it from.
+  // Returns where to compute a result row: in the row itself, or in `room`, from which write() stores it.
   float *place(T *row, float *room) const {
     if constexpr (std::is_same_v<T, float>)
       if (in_place_) return row;

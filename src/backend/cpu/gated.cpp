@@ -1,4 +1,4 @@
-// Gated multiplies an activation by another value, f(g) u. Its gradients are dg = dy u f'(g) and du = dy f(g).
+// Gated: y = f(g) u, where f is an activation. Its gradients are dg = dy u f'(g) and du = dy f(g).
 #include <algorithm>
 
 #include "backend/common/activation.h"
@@ -64,7 +64,8 @@ class GatedGradKernel : public CpuKernel {
  public:
   explicit GatedGradKernel(const KernelRequest &request) : count_(element_count(request.inputs[0].shape)) {}
 
-  // Both gradients are made grain by grain, so that the second finds its operands in the nearest cache.
+  // Computes both gradients for kElementGrain elements at a time, so that the second finds its operands in the nearest
+  // cache.
   void run(Member &member, const Launch &launch) override {
     const T *dy = input<T>(launch, 0), *g = input<T>(launch, 1), *u = input<T>(launch, 2);
     T *dg = output<T>(launch, 0), *du = output<T>(launch, 1);

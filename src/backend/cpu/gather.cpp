@@ -1,5 +1,5 @@
 // Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients are added in float32,
-// in the order of the indices. Members own parts of the result, so that the order does not depend on them.
+// in the order of the indices. Each member owns a part of the result, so the order does not depend on the team.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// The indices, input 1, which count into an axis of `extent`.
+// Input 1: indices into an axis of length `extent`.
 class Indices {
  public:
   Indices(const KernelRequest &request, std::int64_t extent)
@@ -23,7 +23,7 @@ class Indices {
   }
 
   std::int64_t count() const { return count_; }
-  // An index in [0, extent), whatever the memory holds; Code::arg where it is none.
+  // Returns index i, in [0, extent); a negative index counts from the end. Code::arg if the index is out of range.
   std::int64_t at(const Launch &launch, std::int64_t i) const {
     const std::int64_t given =
         dtype_ == DType::i64 ? input<std::int64_t>(launch, 1)[i] : input<std::int32_t>(launch, 1)[i];
@@ -69,8 +69,8 @@ struct Loops {
   }
 };
 
-// Scratch holds for each row of the table the first index that names it, and for each index the next one that names the
-// same row.
+// Scratch holds for each row of the table the first index that names the row, and for each index the next index that
+// names the same row.
 template <typename T>
 class GatherGradKernel : public CpuKernel {
  public:
@@ -83,7 +83,7 @@ class GatherGradKernel : public CpuKernel {
   void run(Member &member, const Launch &launch) override {
     if (member.index == 0) chain(launch);
     member.barrier();
-    // Members own columns where there are enough for all of them; else they own rows of the table.
+    // Members own columns if there are enough for all members; else they own rows of the table.
     const bool by_columns = table_.inner >= kLine * member.size;
     const Range rows = by_columns ? Range{0, table_.length} : share(table_.length, 1, member);
     const Range columns = by_columns ? share(table_.inner, kLine, member) : Range{0, table_.inner};
@@ -96,7 +96,7 @@ class GatherGradKernel : public CpuKernel {
  private:
   static constexpr std::int64_t kNone = -1;
   static constexpr std::int64_t kLine = 64 / sizeof(T);  // elements in a cache line
-  static constexpr std::int64_t kColumnsAtOnce = 1024;   // summed on the stack
+  static constexpr std::int64_t kColumnsAtOnce = 1024;   // columns that are summed at once, on the stack
 
   void chain(const Launch &launch) const {
     auto *first = static_cast<std::int64_t *>(launch.scratch), *next = first + table_.length;
@@ -127,7 +127,7 @@ class GatherGradKernel : public CpuKernel {
   const Indices indices_;
 };
 
-// Calls body(i, at) for each of the member's lines: where it begins in the indices, and in the tensor.
+// Calls body(i, at) for each of the member's lines. The line begins at i in the indices, and at `at` in the tensor.
 template <typename Body>
 void for_each_line(const IndexedLines &lines, const Member &member, Body &&body) {
   for_each_run(lines.begins, share(lines.count, 1, member), [&](std::int64_t, const auto &offsets, std::int64_t count) {
@@ -156,7 +156,7 @@ class GatherElementsKernel : public CpuKernel {
   const Indices indices_;
 };
 
-// Sums of a line are float32, in the member's part of scratch. Only elements that an index names are touched.
+// The sums of a line are float32, in the member's part of scratch. Only the sums that an index names are set and read.
 template <typename T>
 class GatherElementsGradKernel : public CpuKernel {
  public:

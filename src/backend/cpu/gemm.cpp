@@ -37,8 +37,9 @@ dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, b
           transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
 
-// Gives the elements of K in a panel, by the shape alone. oneDNN 2.6 reads a b that is not transposed where it lies.
-// Its speed then falls from 0.95 to 0.5 of the processor's as K grows from 1000 to 50000 (float32; bfloat16: to 0.7).
+// Returns the K of a panel, which depends on the shape alone. oneDNN 2.6 reads b in place if b is not transposed. As K
+// grows from 1000 to 50000, the speed then falls from 0.95 of the processor's peak to 0.5 in float32, and to 0.7 in
+// bfloat16.
 std::int64_t panel_depth(const GemmShape &s) {
   struct Depths {
     std::int64_t whole, panel;
@@ -49,21 +50,22 @@ std::int64_t panel_depth(const GemmShape &s) {
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
 
-// oneDNN 2.6 does not check whether it was given memory: without memory it makes its objects, and writes its code, at
-// address 0. So the library asks beforehand for as much as one product takes. Objects take some tens of KiB, less than
-// the freed memory that the C library keeps at hand. Code takes up to 36 buffers of 256 KiB, mapped one by one.
+// oneDNN 2.6 does not check whether memory was refused: it then makes its objects, and writes its code, at address 0.
+// So the library asks beforehand for as much as one product takes. Objects take some tens of KiB, less than the freed
+// memory that the C library keeps. Code takes up to 36 buffers of 256 KiB, mapped one by one.
 void require_room_for_product() {
   require_mappable(12 << 20, "oneDNN");
   require_heap(96 << 10, "oneDNN");
 }
 
-// oneDNN scales its own bias with the sum. A bias that alpha must not scale is added afterwards.
+// Returns true if the bias is added after the product (by a post-op). oneDNN multiplies its own bias by alpha too, so
+// if alpha is not 1, the bias is added afterwards.
 bool adds_bias_behind(const GemmShape &s) { return s.bias && s.alpha != 1; }
 
 dnnl::matmul::primitive_desc describe(const GemmShape &s) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);  // whatever ONEDNN_DEFAULT_FPMATH_MODE says
+  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);  // ignores ONEDNN_DEFAULT_FPMATH_MODE
   if (s.alpha != 1) attributes.set_output_scales(0, {s.alpha});
   const auto a = matrix(s.in, s.m, s.k, s.trans_a), b = matrix(s.in, s.k, s.n, s.trans_b);
   const auto c = matrix(s.out, s.m, s.n), bias = matrix(s.in, 1, s.n);
@@ -75,8 +77,8 @@ dnnl::matmul::primitive_desc describe(const GemmShape &s) {
   return {own_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes, engine()};
 }
 
-// Finds oneDNN's implementation of a shape. It has none for float16. For bfloat16 only brgemm is taken: every other one
-// allocates, or is slower than float32.
+// Finds oneDNN's implementation of a shape. oneDNN has none for float16. For bfloat16 only brgemm is taken, because
+// every other implementation allocates, or is slower than float32.
 std::optional<dnnl::matmul::primitive_desc> find_implementation(const GemmShape &shape) {
   if (shape.in == DType::f16) return std::nullopt;
   if (shape.in == DType::f32) return describe(shape);
@@ -101,8 +103,8 @@ struct Product::State {
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
   std::uint64_t scratch_bytes = 0;
-  std::vector<Seat> seats;                  // none where the product has no terms, or
-  std::unique_ptr<WidenedProduct> widened;  // where oneDNN does not compute it
+  std::vector<Seat> seats;                  // empty if K = 0 or c has no elements, or if `widened` is set
+  std::unique_ptr<WidenedProduct> widened;  // set if oneDNN does not compute the product
 };
 
 Product::Product(const GemmShape &shape, int seats) : state_(std::make_unique<State>()) {
@@ -153,7 +155,7 @@ std::string Product::implementation() const {
 }
 
 namespace {
-// Fills c where the product has no terms: with the bias, with zeros, or not at all where c is added to.
+// Fills c if K = 0: with the bias, or with zeros. Leaves c as it is if the product is added to it.
 void fill_rows(const GemmShape &s, const GemmOperands &operands) {
   if (s.accumulate) return;
   const std::size_t row_bytes = static_cast<std::size_t>(s.n) * size_of(s.out);

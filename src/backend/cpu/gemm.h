@@ -12,9 +12,9 @@
 
 namespace protrain::backend::cpu {
 
-// c (M, N) = alpha * op(a) op(b), all dense. a is (M, K), or (K, M) where trans_a. b is (K, N), or (N, K) where
-// trans_b. Matrices are dense because oneDNN 2.6 computes strided ones with an implementation that allocates megabytes
-// in every run. Sums are float32 and rounded once to c's type.
+// c (M, N) = alpha * op(a) op(b). a is (M, K), or (K, M) if trans_a. b is (K, N), or (N, K) if trans_b. All matrices
+// are dense, because oneDNN 2.6 computes strided ones with an implementation that allocates megabytes in every run.
+// Sums are float32 and rounded once to c's type.
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
@@ -32,7 +32,8 @@ struct GemmOperands {
   const void *bias = nullptr;
 };
 
-// One product by one thread. Each seat has its own operands: as many threads as there are seats may run it at once.
+// A product that one thread computes. Each seat has its own operands, so as many threads as there are seats may run the
+// product at once.
 class Product {
  public:
   Product(const GemmShape &shape, int seats);
@@ -42,16 +43,16 @@ class Product {
   std::uint64_t scratch_bytes() const;  // for one run; a multiple of 64
   void run(int seat, const GemmOperands &operands, void *scratch);
   const GemmShape &shape() const;
-  std::string implementation() const;  // oneDNN's name of its choice, "brg:avx512_core"; or "widened"
+  std::string implementation() const;  // oneDNN's name, such as "brg:avx512_core"; or "widened"
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// One product by the whole team. Each member makes its own rows of c, a panel at a time. oneDNN loses its speed where K
-// is deep, so a deep K is cut and the parts are summed in float32. Panels of `a` that are no rows in memory are copied
-// to rows first: columns of a transposed `a`, or parts of its rows.
+// A product that the whole team computes. Each member computes its own rows of c, a panel at a time. oneDNN is slow if
+// K is large, so a large K is cut and the parts are summed in float32. A panel of `a` that is not dense rows in memory
+// is first copied to dense rows: columns of a transposed `a`, or parts of its rows.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);
@@ -59,7 +60,8 @@ class Gemm {
   std::uint64_t scratch_bytes() const {  // for one member; a multiple of 64
     return panel_bytes_ + sums_bytes_ + product_bytes_;
   }
-  // Makes the member's rows; no barrier. `scratch` is the member's own, for others may still be in the product before.
+  // Computes the member's rows, without a barrier. `scratch` is the member's own, because others may still compute the
+  // product before.
   void run(const Member &member, const GemmOperands &operands, void *scratch);
 
  private:
@@ -69,7 +71,7 @@ class Gemm {
   };
   struct Part {  // a member's share
     std::vector<Panel> panels;
-    std::vector<Product> products;  // one for all panels of equal shape
+    std::vector<Product> products;  // one for all panels of the same shape
   };
   Part cut(Range rows, std::int64_t grain) const;
   bool lays_out() const { return shape_.trans_a || depth_ < shape_.k; }
@@ -79,7 +81,7 @@ class Gemm {
   const void *lay_out_rows(const Panel &panel, const GemmShape &of_panel, const T *a, T *rows) const;
 
   GemmShape shape_;
-  std::int64_t depth_;  // K of a panel; all of K where it is not cut
+  std::int64_t depth_;  // K of a panel; the whole K if K is not cut
   std::vector<Part> members_;
   std::uint64_t panel_bytes_ = 0, sums_bytes_ = 0, product_bytes_ = 0;
 };

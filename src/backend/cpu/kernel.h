@@ -1,9 +1,9 @@
 // CpuKernel, and the factories of all CPU kernels.
 //
 // The device calls run() on every member of the team at once. A member takes its share of the work by member.index, and
-// meets the others at member.barrier(). The team's size may change bits, timing may not: work is cut by index alone.
-// run() allocates nothing. Its memory beside inputs and outputs is launch.scratch: `scratch_bytes` of arena, which the
-// constructor sets.
+// meets the others at member.barrier(). Work is cut by index alone, so bits may depend on the team's size but never on
+// timing. run() allocates nothing. Besides inputs and outputs it uses only launch.scratch, which has `scratch_bytes`
+// bytes. The constructor sets `scratch_bytes`.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ using KernelPtr = std::unique_ptr<CpuKernel>;
 using Factory = KernelPtr (*)(const KernelRequest &request, int team_size);
 Factory find_kernel(std::string_view op);  // nullptr: no kernel
 
-// Code::unsupported where the operand's type is not the one that the kernel was written for.
+// Code::unsupported if the operand's type is not `expected`.
 inline void require_dtype(const KernelRequest &request, const graph::Type &type, DType expected) {
   require(type.dtype == expected, Code::unsupported, subject(request), "{} on the cpu takes {}, this operand is {}",
           request.node.op, name_of(expected), name_of(type.dtype));
 }
 
-// The factories of all operators; of reductions of integers (reduce_integers.cpp), which make_reduce asks for; and of
-// the device's own kernels (optimizer.cpp).
+// The factories of all operators; of reductions of integers (reduce_integers.cpp), which make_reduce calls; and of the
+// device's own kernels (optimizer.cpp).
 #define PROTRAIN_DECLARE(MAKE, ...) KernelPtr MAKE(const KernelRequest &request, int team_size);
 PROTRAIN_KERNELS(PROTRAIN_DECLARE)
 #undef PROTRAIN_DECLARE

@@ -11,7 +11,7 @@ namespace protrain::backend::cpu {
 
 inline constexpr std::int64_t kLanes = 32;
 
-// Joins term(0) .. term(count - 1). Join::kStart changes nothing that it is joined to.
+// Returns the join of term(0) .. term(count - 1). Join::kStart is the value that leaves the other operand as it is.
 template <typename Join, typename Term>
 PROTRAIN_INLINE float fold_lanes(std::int64_t count, Join join, Term term) {
   float lanes[kLanes];
@@ -29,11 +29,11 @@ struct Plus {
   static constexpr float kStart = 0;
   PROTRAIN_INLINE float operator()(float a, float b) const { return a + b; }
 };
-struct Larger {  // a NaN wins
+struct Larger {  // a NaN on either side is the result
   static constexpr float kStart = -std::numeric_limits<float>::infinity();
   PROTRAIN_INLINE float operator()(float a, float b) const { return b > a || b != b ? b : a; }
 };
-struct Smaller {  // likewise
+struct Smaller {  // a NaN on either side is the result
   static constexpr float kStart = std::numeric_limits<float>::infinity();
   PROTRAIN_INLINE float operator()(float a, float b) const { return b < a || b != b ? b : a; }
 };

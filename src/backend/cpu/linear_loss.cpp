@@ -1,8 +1,8 @@
-// LinearCrossEntropy. The logits of a few rows, a slice, are made at a time, so that (M, V) is never in memory. The
-// gradient form turns each slice of logits into its gradient and multiplies it on: dx row by row, dw summed over blocks
-// of slices in order. Logits and sums are float32 whatever the operands are. A float32 gradient overwrites its logits,
-// and a block is one slice. A narrow gradient lies beside its logits, and a block is as many slices as there is room
-// for, often all.
+// LinearCrossEntropy and its gradient. The logits are computed for a slice of a few rows at a time, so that the (M, V)
+// logits (M rows, V classes) are never in memory as a whole. The gradient kernel turns each slice of logits into
+// gradients and multiplies these by w for dx and by x for dw. dw is summed over blocks of slices in order. Logits and
+// sums are float32 whatever the operands are. float32 gradients overwrite the logits, and a block is one slice. Narrow
+// gradients have memory of their own, and a block is as many slices as fit into kBlockBytes, often all.
 #include <algorithm>
 
 #include "backend/common/linear_loss_shape.h"
@@ -14,7 +14,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kBlockBytes = 128 << 20;  // of the gradients in a block, where they are narrow
+constexpr std::int64_t kBlockBytes = 128 << 20;  // most bytes of a block's gradients, if they are narrow
 constexpr std::int64_t kRowGrain = 16;
 constexpr SliceRule kSlices{.bytes = 64 << 20, .least_rows = 64, .row_grain = kRowGrain};
 
@@ -35,8 +35,8 @@ struct Loops {
 };
 
 // Loss and gradients of a product whose result is too large to be kept: for a large vocabulary the (M, V) logits are
-// the largest activation of a model. One kernel makes them slice by slice and uses each slice at once. The gradient
-// form makes the logits again, for keeping them would cost the memory that the fusion saves.
+// the largest activation of a model. One kernel computes them slice by slice and uses each slice at once. The gradient
+// kernel computes the logits again, because keeping them would cost the memory that the fusion saves.
 template <typename T>
 class LinearCrossEntropy : public CpuKernel {
  public:
@@ -46,7 +46,7 @@ class LinearCrossEntropy : public CpuKernel {
         block_rows_(shape_.slice_rows * slices_of_a_block()) {
     require_dtype(request, request.inputs[1], request.inputs[0].dtype);
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
-    // The last slice and the last block may have fewer rows. The first block starts dw, the others add to it.
+    // The last slice and the last block may have fewer rows. The first block sets dw, the others add to it.
     for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
       const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);
       if (first == 0 || rows != shape_.slice_rows) logits_.emplace_back(logits_shape(rows), team_size);
@@ -71,7 +71,7 @@ class LinearCrossEntropy : public CpuKernel {
       member.barrier();
     }
     if (shape_.gradient) finish_gradients(member, launch);
-    auto *loss = optional_output<float>(launch, 0);  // absent where only gradients are wanted
+    auto *loss = optional_output<float>(launch, 0);  // absent if only gradients are wanted
     if (member.index != 0 || loss == nullptr) return;
     double total = 0;
     for (std::int64_t i = 0; i < shape_.rows; ++i) total += losses[i];
@@ -88,7 +88,7 @@ class LinearCrossEntropy : public CpuKernel {
   };
   struct Rows {  // of a slice or a block
     std::int64_t first, count;
-    std::size_t products;  // which of logits_, or of products_
+    std::size_t products;  // index into logits_ or products_
   };
 
   std::int64_t slices_of_a_block() const {
@@ -113,11 +113,11 @@ class LinearCrossEntropy : public CpuKernel {
                        .out = sums_apart() ? DType::f32 : kType};
     return {Gemm(dx, team_size), Gemm(dw, team_size)};
   }
-  // Whether dw is summed over blocks in memory of its own.
+  // Returns true if dw is summed in scratch, in float32: dw is narrow, and there are several blocks.
   bool sums_apart() const { return kNarrow && shape_.rows > block_rows_; }
 
-  // Lays out scratch: the logits of a slice, the gradients of a block, and sums that have another type than their
-  // output.
+  // Lays out scratch: the logits of a slice, the narrow gradients of a block of slices, float32 sums of narrow outputs,
+  // the losses of rows, and the products' scratch.
   void lay_out(const KernelRequest &request, int team_size) {
     std::uint64_t total = 0;
     const auto place = [&](std::int64_t rows, std::int64_t columns, std::size_t size) {
@@ -172,7 +172,7 @@ class LinearCrossEntropy : public CpuKernel {
                             block.first > 0, kNarrow ? at<float>(launch, at_.dbias) : static_cast<float *>(dbias));
   }
 
-  // Computes the losses of the member's rows. Where gradients are wanted, they replace the logits.
+  // Computes the losses of the member's rows. If gradients are wanted, they replace the logits.
   void finish_rows(Member &member, const Launch &launch, const Rows &slice, float factor) {
     auto *losses = at<double>(launch, at_.losses);
     const Range own = share(slice.count, 1, member);
@@ -195,7 +195,7 @@ class LinearCrossEntropy : public CpuKernel {
     }
   }
 
-  // Rounds sums of another type, once, and zeroes the sums of no rows.
+  // Rounds float32 sums to narrow outputs. If there are no rows, sets the outputs to 0.
   void finish_gradients(const Member &member, const Launch &launch) const {
     finish_sums(member, optional_output<T>(launch, 2), shape_.classes * shape_.depth,
                 sums_apart() ? at<float>(launch, at_.dw) : nullptr);

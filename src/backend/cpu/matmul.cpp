@@ -1,5 +1,5 @@
-// MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. Where there are enough products for the
-// whole team, each member makes whole ones; else the team shares every product.
+// MatMul: y = alpha * op(a) op(b) + bias, with broadcast leading dimensions. If there are enough products for the whole
+// team, each member computes whole products; else the team shares every product.
 #include "backend/common/matmul_shape.h"
 #include "backend/cpu/floats.h"
 #include "backend/cpu/gemm.h"
@@ -47,8 +47,8 @@ class MatMul : public CpuKernel {
   }
 
  private:
-  std::vector<std::array<std::int64_t, 3>> products_;  // positions of a, b and y
-  std::vector<Gemm> gemms_;                            // one that the team shares, or a whole one for each member
+  std::vector<std::array<std::int64_t, 3>> products_;  // offsets of a, b and y
+  std::vector<Gemm> gemms_;                            // one that the team shares, or one for each member
   bool whole_ = false;
 };
 }  // namespace

@@ -1,4 +1,4 @@
-// Operators that only move elements, of any type: lists of strided copies, transposes of the innermost dim, Trilu.
+// Operators that only move elements, of any type: lists of strided copies, transposes of the innermost dim, and Trilu.
 #include <cstring>
 
 #include "backend/common/moves.h"
@@ -52,7 +52,7 @@ class MovesKernel : public CpuKernel {
   std::int64_t filled_ = 0;
 };
 
-// A copy whose innermost dims differ on its two sides, made tile by tile.
+// A copy whose input and output are contiguous along different dims, made tile by tile.
 template <typename T>
 class TiledTranspose : public CpuKernel {
  public:
@@ -119,7 +119,7 @@ class TriluKernel : public CpuKernel {
     rows_ = shape[shape.size() - 2];
     columns_ = shape.back();
     all_rows_ = columns_ == 0 ? 0 : element_count(shape) / columns_;
-    k_ = std::clamp(k_, -rows_, columns_);  // beyond, nothing changes
+    k_ = std::clamp(k_, -rows_, columns_);  // a k beyond these bounds changes nothing more
   }
 
   void run(Member &member, const Launch &launch) override {

@@ -1,5 +1,5 @@
-// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, over parts of fixed
-// length and then over the parts in a fixed tree. The bits depend on the number of elements alone.
+// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, first in parts of
+// fixed length, then over the parts in a fixed tree. The bits depend on the number of elements alone.
 #include <algorithm>
 #include <cmath>
 
@@ -60,7 +60,7 @@ class SquaredNorm : public CpuKernel {
 
  private:
   struct Tensor {
-    std::int64_t elements, first, parts;  // first: the number of its first part, among those of all tensors
+    std::int64_t elements, first, parts;  // first: number of its first part among the parts of all tensors
   };
 
   static double joined(double *sums, std::int64_t parts) {

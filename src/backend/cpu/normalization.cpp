@@ -1,5 +1,6 @@
 // LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). Members share the rows.
-// Gradients of scale and bias are summed over blocks of rows that the shape fixes, then over the blocks in order.
+// Gradients of scale and bias are summed in blocks of rows, then over the blocks in order. The shape alone fixes the
+// blocks.
 #include <algorithm>
 #include <cmath>
 
@@ -60,11 +61,11 @@ struct GradOperands {
   const float *dy = nullptr, *x = nullptr, *scale = nullptr;
   Moments moments = {};
   float *dx = nullptr, *dscale = nullptr,
-        *dbias = nullptr;  // any may be nullptr; dx may be dy; the last two are added to
+        *dbias = nullptr;  // any may be nullptr; dx may be dy; dscale and dbias are added to
 };
 
-// With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)), dscale += dy * n,
-// dbias += dy. Without centering there is no mean(g).
+// With n = (x - mean) * inverse and g = dy * scale, computes dx = inverse * (g - mean(g) - n * mean(g n)), adds dy * n
+// to dscale, and adds dy to dbias. mean() is over the row. RMSNormalization has no mean(g).
 template <bool centered>
 PROTRAIN_INLINE void normalize_grad(const GradOperands &row, std::int64_t width) {
   const float *const dy = row.dy, *const x = row.x, *const scale = row.scale;
@@ -193,7 +194,7 @@ class NormalizationGradKernel : public CpuKernel {
     return {rows_.room(rooms, member, 0), rows_.room(rooms, member, 1), rows_.room(rooms, member, 2)};
   }
 
-  // `all` holds the operands that are the same for each row.
+  // Computes the gradients of some rows. `all` holds the operands that all rows share.
   void run_rows(Range rows, const Launch &launch, const GradOperands &all, const Rooms &rooms) const {
     const float *mean = centered_ ? input<float>(launch, 3) : nullptr, *inverse = input<float>(launch, rest_ - 1);
     const T *rest = optional_input<T>(launch, rest_);
@@ -207,7 +208,7 @@ class NormalizationGradKernel : public CpuKernel {
       if (dx) row.dx = rows_.place(dx + at, rooms.dy);
       (centered_ ? layer_row_grad : rms_row_grad)(row, dims_.width);
       if (dx) rows_.write(row.dx, dx + at);
-      if (dx && rest) {  // dx is rounded before, as it would be if there were no rest
+      if (dx && rest) {  // dx is rounded first, as it is without `rest`
         rows_.read(dx + at, row.dx);
         add(rows_.read(rest + at, rooms.x), row.dx, dims_.width);
         rows_.write(row.dx, dx + at);
@@ -215,7 +216,7 @@ class NormalizationGradKernel : public CpuKernel {
     }
   }
 
-  // Joins the blocks' sums in their order, into the first.
+  // Adds the blocks' sums in order, into the first block's, and writes the total to `to`.
   void sum_blocks(float *partial, Range columns, T *to) const {
     float *total = partial + columns.begin;
     for (std::int64_t b = 1; b < blocks_; ++b) add(total + b * sums_ * dims_.width, total, columns.size());
@@ -223,12 +224,12 @@ class NormalizationGradKernel : public CpuKernel {
   }
 
   const bool centered_;
-  const std::size_t rest_;  // the input that dx is added to
+  const std::size_t rest_;  // index of the input that is added to dx
   const NormalizedRows dims_;
   const std::int64_t block_, blocks_;  // rows in a block; number of blocks
-  std::int64_t sums_ = 0;              // dscale and dbias, as far as they are wanted
+  std::int64_t sums_ = 0;              // how many of dscale and dbias are wanted
   const FloatRows<T> rows_;
-  std::uint64_t rooms_at_;  // in scratch, behind the blocks' sums
+  std::uint64_t rooms_at_;  // offset in scratch, behind the blocks' sums
 };
 }  // namespace
 

@@ -1,8 +1,9 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in float32 and in an order that depends on shapes alone.
 //
-// Neighbouring axes that are both kept or both reduced are merged. The innermost of the merged axes is the row. Kept
-// rows are joined element by element; reduced rows are folded along vector lanes, in segments. The rows or segments of
-// one result are cut into blocks. Members take blocks, and the blocks' results are joined in order.
+// Neighbouring axes that are both kept or both reduced are merged. The innermost merged axis is called the row. If the
+// row is kept, rows are joined element by element. If it is reduced, each row is cut into segments, and a segment is
+// folded along vector lanes. The rows or segments of one result are grouped into blocks. Members take blocks, and the
+// blocks' results are joined in order.
 #include <algorithm>
 
 #include "backend/common/axes.h"
@@ -13,7 +14,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kMostBlocks = 128;  // for one result
+constexpr std::int64_t kMostBlocks = 128;  // most blocks of one result
 constexpr std::int64_t kStrip = 1024;      // elements of a kept row in one task; they stay in the first cache
 constexpr std::int64_t kSegment = 4096;    // elements of a reduced row that are folded at once
 
@@ -33,7 +34,7 @@ struct Loops {
   }
 };
 
-// Says where element `index` of a walk lies.
+// Returns the offset of element `index` of a walk.
 std::int64_t offset_of(const Layout<1> &layout, std::int64_t index) {
   std::int64_t offset = 0;
   for (std::size_t axis = layout.dims.size(); axis-- > 0; index /= layout.dims[axis])
@@ -81,11 +82,11 @@ class ReduceKernel : public CpuKernel {
   }
 
  private:
-  // Merges the axes and sorts them: the innermost is the row, the others go to kept_ or reduced_.
+  // Merges the axes. The innermost becomes the row, the others go to kept_ or reduced_.
   void lay_out(const Shape &shape, const std::vector<bool> &reduced) {
     const Strides strides = row_major_strides(shape);
     bool row_known = false, last_kept = true;
-    Layout<1> *outer = nullptr;  // where the last axis went, unless it is the row
+    Layout<1> *outer = nullptr;  // the layout that the last axis went to; nullptr: the row
     for (std::size_t axis = shape.size(); axis-- > 0;) {
       if (shape[axis] == 1) continue;
       const bool keeps = !reduced[axis];
@@ -120,7 +121,7 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  // Joins the blocks of results [range.begin, range.end) in their order, into the first block.
+  // Joins the blocks of results [range.begin, range.end) in order, into the first block, and writes the results to y.
   void join_blocks(Range range, float *partial, T *y) const {
     for (std::int64_t at = range.begin; at < range.end;) {
       const std::int64_t column = at % width_, count = std::min(width_ - column, range.end - at);
@@ -132,13 +133,13 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  Layout<1> kept_, reduced_;  // all axes but the row
+  Layout<1> kept_, reduced_;  // all axes except the row
   std::int64_t row_ = 1;
   bool row_kept_ = true;
   float divisor_ = 1;
-  std::int64_t results_, rows_;  // products of kept_ and reduced_
-  std::int64_t width_;           // results in a row
-  std::int64_t segments_;        // of a row
+  std::int64_t results_, rows_;  // element counts of kept_ and of reduced_
+  std::int64_t width_;           // results that a row gives: its length if it is kept, else 1
+  std::int64_t segments_;        // segments of a row
   std::int64_t block_, blocks_;  // rows (row_kept_) or segments in a block; blocks of one result
 };
 }  // namespace

@@ -1,8 +1,9 @@
-// ReduceSum, ReduceMax, ReduceMin of int64 and int32. They count labels and lengths of masks, so they are small and go
-// element by element. Sums wrap.
+// ReduceSum, ReduceMax, ReduceMin of int64 and int32. Models use them for counts of labels and lengths of masks, which
+// are small, so loops go element by element. Sums wrap around.
 #include <algorithm>
 #include <limits>
 
+#include "backend/common/axes.h"
 #include "backend/cpu/elementwise.h"
 
 namespace protrain::backend::cpu {
@@ -17,9 +18,7 @@ class ReduceIntegers : public CpuKernel {
                                                : Kind::smallest) {
     const Shape &shape = request.inputs.at(0).shape;
     const Strides strides = row_major_strides(shape);
-    const std::vector<std::int64_t> axes = request.node.attributes.integers("axes");
-    std::vector<bool> reduced(shape.size(), axes.empty());
-    for (std::int64_t axis : axes) reduced[resolve_axis(axis, shape.size(), subject(request))] = true;
+    const std::vector<bool> reduced = reduced_axes(request);
     for (std::size_t i = 0; i < shape.size(); ++i) {
       Layout<1> &layout = reduced[i] ? reduced_ : kept_;
       layout.dims.push_back(shape[i]);

@@ -8,7 +8,7 @@
 namespace protrain::backend::cpu {
 
 namespace {
-// Rotates `half` pairs of one head at one position. sign is 1, or -1 to rotate back.
+// Both rotate `half` pairs of one head at one position. sign is 1, or -1 to rotate back.
 template <typename T>
 struct Turns {
   PROTRAIN_CLONES static void halves(const T *x, const T *cosine, const T *sine, float sign, T *y, std::int64_t half) {
@@ -58,7 +58,7 @@ class RotaryKernel : public CpuKernel {
     T *y = output<T>(launch, 0);
     const Range mine = share(positions_ * heads_, 1, member);
     for (std::int64_t i = mine.begin; i < mine.end; ++i) {
-      const std::int64_t position = i / heads_;  // in all batch rows; these may share one table
+      const std::int64_t position = i / heads_;  // counted over all batch rows, which may share one table
       const T *cosine = input<T>(launch, 1) + position % table_rows_[0] * half_;
       const T *sine = input<T>(launch, 2) + position % table_rows_[1] * half_;
       const T *from = x + i * dims_;

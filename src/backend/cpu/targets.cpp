@@ -35,7 +35,7 @@ std::int64_t Targets::counted(const Launch &launch) const {
 
 namespace {
 constexpr int kLanes = 32;
-constexpr std::int64_t kRun = 2048;  // elements summed in float before double takes over
+constexpr std::int64_t kRun = 2048;  // elements that are summed in float32; the sums are added in double
 
 template <typename T>
 struct Loops {

@@ -1,4 +1,5 @@
-// Labels, checked as they are read, and the arithmetic of one row of logits, for both losses.
+// Labels, checked as they are read, and the arithmetic of one row of logits. CrossEntropy and LinearCrossEntropy use
+// both.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ class Targets {
   Targets(const KernelRequest &request, std::size_t labels, std::int64_t classes);
 
   static constexpr std::int64_t kIgnored = -1;
-  // The class of row i, or kIgnored. Code::arg where the label is neither a class nor the ignored one.
+  // Returns the class of a row, or kIgnored. Code::arg if the label is neither a class nor the ignored one.
   std::int64_t at(const Launch &launch, std::int64_t row) const;
   // Counts the rows that are not ignored.
   std::int64_t counted(const Launch &launch) const;
@@ -29,11 +30,11 @@ class Targets {
   std::string subject_;
 };
 
-// log(sum(exp(x))) of a row of any float type (floats.h). Runs of fixed length are summed in float32, the runs in
-// double.
+// Returns log(sum(exp(x))) of a row of any float type (floats.h). Sums runs of fixed length in float32, and the runs'
+// sums in double.
 template <typename T>
 double log_sum_exp(const T *x, std::int64_t count);
-// to = factor * exp(x - lse), less `factor` at `label`: the gradient of a row's loss. `to` may be x.
+// Computes to = factor * exp(x - lse), minus `factor` at `label`: the gradient of a row's loss. `to` may be x.
 template <typename T>
 void softmax_gradient(const T *x, std::int64_t count, float lse, float factor, std::int64_t label, T *to);
 

@@ -9,12 +9,12 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kLine = 64, kPack = 16;  // bytes in a cache line, and in a pack, which is loaded at once
+constexpr std::int64_t kLine = 64, kPack = 16;  // bytes in a cache line; in a pack, which is loaded at once
 
 using Four = std::uint32_t __attribute__((vector_size(kPack)));
 using Eight = std::uint16_t __attribute__((vector_size(kPack)));
 
-// Takes elements of a and b in turns: `lower` from their lower halves, `upper` from their upper halves.
+// Interleave elements of a and b: `lower` takes the lower halves of both, `upper` the upper halves.
 PROTRAIN_INLINE Four lower(Four a, Four b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
 PROTRAIN_INLINE Four upper(Four a, Four b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
 PROTRAIN_INLINE Eight lower(Eight a, Eight b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
@@ -31,7 +31,7 @@ struct PackOf<2> {
   using Type = Eight;
 };
 
-// A square of packs. It is transposed by taking elements of rows i and i + half in turns, log2(rows) times.
+// Transposes a square whose rows are packs. Interleaves rows i and i + half of them, log2(rows) times.
 template <typename T>
 PROTRAIN_INLINE void transpose_square(ConstRows<T> from, Rows<T> to) {
   constexpr int kRows = kPack / sizeof(T);
@@ -48,7 +48,7 @@ PROTRAIN_INLINE void transpose_square(ConstRows<T> from, Rows<T> to) {
   for (int i = 0; i < kRows; ++i) std::memcpy(to.at + i * to.ld, &rows[i], kPack);
 }
 
-// A square of cache lines.
+// Transposes a square whose rows are cache lines.
 template <typename T>
 PROTRAIN_INLINE void transpose_lines(ConstRows<T> from, Rows<T> to) {
   constexpr std::int64_t kSide = kLine / sizeof(T), kStep = kPack / sizeof(T);

@@ -1,4 +1,4 @@
-// Transposing copies between matrices with any distance between rows.
+// Transposing and plain copies between matrices whose rows lie any distance apart.
 #pragma once
 
 #include <cstdint>

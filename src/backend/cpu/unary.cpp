@@ -1,4 +1,4 @@
-// Operators of one element, and their gradients dx = dy * slope(x).
+// Operators on one element, and their gradients dx = dy * slope(x).
 #include "arith/unary.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ struct ThroughFloat32 {
 template <typename F>
 struct Vectorised<F, f16> : ThroughFloat32<Vectorised<F, float>> {};
 
-// For functions that the C library computes one by one: clones for other processors would gain nothing.
+// For functions that the C library computes one element at a time: clones for other processors would gain nothing.
 template <typename F, typename T>
 struct OneByOne {
   static void value(const void *from, void *to, std::int64_t count, Coefficients k) {

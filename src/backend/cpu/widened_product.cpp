@@ -8,9 +8,10 @@
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kPanel = 256;  // a side: panels of a, b and c stay in a core's cache together
+constexpr std::int64_t kPanel = 256;  // longest side of a panel: one of a, of b and of c fit into a core's cache
 
-// Gives the side of panels that are as few as possible, and all alike.
+// Returns the side of a panel. `count` rows or columns are cut into as few panels as possible, all of about the same
+// size.
 std::int64_t panel_side(std::int64_t count) {
   const std::int64_t panels = (count + kPanel - 1) / kPanel;
   return (count + panels - 1) / panels;
@@ -31,10 +32,11 @@ template <typename T>
 struct Matrix {
   const T *at;
   std::int64_t ld;
-  bool transposed;  // the rows lie as columns
+  bool transposed;  // rows are stored as columns
 };
 
-// Widens a panel that lies as its matrix does. The rest of the panel, beyond rows x columns, becomes 0.
+// Widens `rows` x `columns` of a matrix to a panel at `to`, in the matrix's storage order. The rest of the panel
+// becomes 0.
 template <typename T>
 void widen_panel(const Matrix<T> &matrix, Range rows, Range columns, Sides panel, float *to) {
   if (matrix.transposed) std::swap(rows, columns), std::swap(panel.rows, panel.columns);

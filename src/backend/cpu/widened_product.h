@@ -1,5 +1,5 @@
-// A product of a narrow type, for shapes that oneDNN computes in no way that keeps to the arena. Panels of the operands
-// are widened and multiplied in float32. A sum is rounded when all of k is in it.
+// A product of a narrow type, for shapes that oneDNN does not compute, or only slowly or with allocations. Panels of
+// the operands are widened and multiplied in float32. A sum is rounded once, when all of k is summed.
 #pragma once
 
 #include "backend/cpu/gemm.h"
@@ -22,8 +22,8 @@ class WidenedProduct {
 
   GemmShape shape_;
   std::int64_t rows_, columns_, depth_;        // of a panel
-  Product product_;                            // of panels; it adds to what the sums hold
-  std::uint64_t b_at_, sums_at_, product_at_;  // in scratch, behind a's panel
+  Product product_;                            // of panels; it adds to the sums
+  std::uint64_t b_at_, sums_at_, product_at_;  // offsets in scratch, behind a's panel
 };
 
 }  // namespace protrain::backend::cpu

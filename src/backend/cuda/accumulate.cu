@@ -18,7 +18,7 @@ class Accumulate : public CudaKernel {
     each(stream, elements_, [x, weight, sum, scalars = launch.scalars] __device__(std::int64_t i) {
       const bool first = scalars->micro_batch == 0;
       const S factor = weight == nullptr ? S{1} : static_cast<S>(*weight);
-      if (factor == 0) {  // x does not count, NaN or not
+      if (factor == 0) {  // x is left out, even if it is NaN
         if (first) sum[i] = 0;
         return;
       }

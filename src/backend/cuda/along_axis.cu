@@ -37,7 +37,7 @@ class Arg : public CudaKernel {
   const ArgLine best_;
 };
 
-// Each pass over the line finds the element that follows the one of the pass before.
+// Makes k passes over a line. Each pass finds the element that comes next after the one found before.
 template <typename T>
 class TopK : public CudaKernel {
  public:

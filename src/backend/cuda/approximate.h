@@ -1,7 +1,7 @@
-// Functions that a GPU computes in one instruction, to some units in the last place of float32, and the activations
-// made of them. They serve results in bfloat16, whose rounding is coarser, and the weights of attention. The formulas
-// in arith/unary.h have the CPU's bits and cost several times as much. In tests the host's functions stand for the
-// instructions.
+// Functions that a GPU computes in one instruction, with the errors stated here, and activations made of them. They
+// serve results in bfloat16, whose rounding errors are larger, and the weights of attention. The formulas in
+// arith/unary.h give the CPU's bits, but cost several times as much. In tests, functions of the host's C library
+// replace the instructions.
 #pragma once
 
 #include <bit>
@@ -92,16 +92,16 @@ struct GeluTanh {
   }
 };
 
-// Gelu is x P(x), with the slope P(x) + x p(x). P is the normal distribution and p its density. For a >= 0 the tail
-// P(-a) is e^(-a^2 / 2) times a polynomial in t = 1 / (1 + 0.29875 a), a minimax fit of relative error 2^-12.
+// Gelu is x P(x), with the slope P(x) + x p(x). P is the normal distribution's CDF and p its density. For a >= 0 the
+// tail P(-a) is e^(-a^2 / 2) times a polynomial in t = 1 / (1 + 0.29875 a), a minimax fit of relative error 2^-12.
 struct Gelu {
-  __device__ static float density(float a) { return power_of_two(-0.5f * kLog2E * a * a); }  // times sqrt(2 pi)
-  __device__ static float tail(float a) {                                                    // divided by the density
+  __device__ static float density(float a) { return power_of_two(-0.5f * kLog2E * a * a); }  // p sqrt(2 pi)
+  __device__ static float tail(float a) {                                                    // P(-a) / density(a)
     const float t = reciprocal(fma(0.29875f, a, 1.0f));
     return t * arith::polynomial(t, 0x1.b6fcfep-3f, 0x1.da2788p-6f, 0x1.1d8380p-3f, 0x1.e0e17ep-4f);
   }
   __device__ static float value(float x, Coefficients) {
-    const float size = absolute(x), a = size < 16.0f ? size : 16.0f;  // the tail is 0 beyond; infinities come through
+    const float size = absolute(x), a = size < 16.0f ? size : 16.0f;  // the tail is 0 beyond; inf * 0 would be NaN
     return fma(-a, density(a) * tail(a), x < 0 ? 0.0f : x);
   }
   __device__ static float slope(float x, Coefficients) {
@@ -136,7 +136,7 @@ struct Of<arith::Gelu> {
 };
 }  // namespace approximate
 
-// The formula of F for elements of type T: in bfloat16 its approximation, where there is one; else arith's.
+// F's formula for elements of type T: for bfloat16 the approximation, if there is one; else arith's.
 template <typename F, typename T>
 using Formula =
     typename std::conditional_t<std::is_same_v<T, arith::bf16>, approximate::Of<F>, std::type_identity<F>>::type;

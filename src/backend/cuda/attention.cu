@@ -1,22 +1,22 @@
-// FusedAttention: softmax(scale q k^T + masks) v. A tile of queries meets one key tile after the other, with a running
-// maximum and sum. The whole (Sq, Sk) is never in memory.
+// FusedAttention: softmax(scale q k^T + masks) v. A tile of queries takes one key tile after the other, with a running
+// maximum and sum (online softmax). The (Sq, Sk) scores are never in memory as a whole.
 #include "backend/cuda/attention_tiles.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-// The state of a row's softmax while keys pass by.
+// The running softmax of a row: its largest score so far, and the sum of exp(score - most).
 struct RunningSoftmax {
   float most = -INFINITY, sum = 0;
 };
 
-// Turns the raw scores of a row into exp(score - most). Returns the factor that earlier sums must be multiplied by.
+// Turns the scores of a row into exp(score - most). Returns the factor that earlier sums must be multiplied by.
 template <int kMicro>
 __device__ float take_scores(float (&scores)[kMicro], RunningSoftmax &row) {
   float most = row.most;
   PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) most = scores[b] > most ? scores[b] : most;
   most = across<kSide>(most, [](float a, float b) { return b > a ? b : a; });
-  const float shift = most == -INFINITY ? 0.0f : most;  // no key was seen yet: exp(-inf - 0) gives the 0 that is wanted
+  const float shift = most == -INFINITY ? 0.0f : most;  // no key was seen yet: exp(-inf - 0) is 0, as it must be
   const float keep = arith::exp(row.most - shift);
   float sum = 0;
   PROTRAIN_UNROLL for (int b = 0; b < kMicro; ++b) sum += scores[b] = arith::exp(scores[b] - shift);
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kSide *kSide) attention_kernel(Heads s, Attent
       PROTRAIN_UNROLL for (int c = 0; c < kColumns; ++c) out[a][c] *= keep;
       PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c) p(t.y + kSide * a, t.x + kSide * c) = scores[a][c];
     }
-    __syncthreads();  // the keys may be overwritten
+    __syncthreads();  // all threads are done with the keys
     load_tile(v, key, kTile, value_depth, values);
     __syncthreads();
     add_product<false>(p, values, kTile, value_depth, out);

@@ -1,4 +1,4 @@
-// Sizes, masks and operands that attention and its gradient have in common, and the choice of how they are computed.
+// Sizes, masks and operands that attention and its gradient have in common, and the choice of their kernels.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@ struct Rows {
   __device__ Rows from(int column) const { return {at + column, step, positions}; }
 };
 
-// Joins a value over kLanes neighbouring threads, in a tree that is the same for all of them.
+// Returns the join of the values of kLanes neighbouring threads. The tree of joins is the same for all of these
+// threads.
 template <int kLanes, typename Join>
 __device__ float across(float value, Join join) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) value = join(value, from_lane_xor(value, mask));
@@ -28,7 +29,7 @@ __device__ float across(float value, Join join) {
 // The shapes of q (B, Sq, H, D), k (B, Sk, Hk, D) and v (B, Sk, Hk, Dv), as kernels take them.
 struct Heads {
   std::int64_t batch, queries, keys, heads, kv_heads, depth, value_depth, window;
-  std::int64_t bias_b, bias_h, bias_q, bias_k;  // strides; 0 where the bias repeats
+  std::int64_t bias_b, bias_h, bias_q, bias_k;  // strides of the bias; 0 where it repeats
   float scale, softcap;
   bool causal;
 
@@ -50,12 +51,12 @@ struct Heads {
         causal(a.causal) {}
 
   __device__ bool visible(std::int64_t query, std::int64_t key) const {
-    const std::int64_t at = query + keys - queries;  // the key that the query stands at
+    const std::int64_t at = query + keys - queries;  // the key at the query's position
     return key < keys && query < queries && (!causal || key <= at) && (window <= 0 || key > at - window);
   }
-  // `seen` gives the keys that some of queries [first, first + count) see, `seeing` the queries that see some of keys
-  // [first, first + count). Both ends of a range never fall as `first` rises. The range is empty where `first` is no
-  // query, or no key.
+  // seen() returns the keys that at least one of queries [first, first + count) sees. seeing() returns the queries that
+  // see at least one of keys [first, first + count). As `first` grows, neither end of the range falls. The range is
+  // empty if there is no query, or no key, `first`.
   __device__ Range seen(std::int64_t first, int count) const {
     const std::int64_t at = first + keys - queries;
     if (first >= queries) return {0, 0};
@@ -75,7 +76,8 @@ struct Heads {
     return t * softcap;
   }
 
-  // The rows of one head in (B, Sq, H, width), and of one key head in (B, Sk, Hk, width).
+  // query_rows() returns the rows of one head in (B, Sq, H, width). key_rows() returns the rows of one key head in (B,
+  // Sk, Hk, width).
   template <typename T>
   __device__ Rows<T> query_rows(T *at, std::int64_t b, std::int64_t h, std::int64_t width) const {
     return {at + (b * queries * heads + h) * width, heads * width, queries};
@@ -102,7 +104,7 @@ struct Bias {
     return score;
   }
 };
-// Whether the bias, input `index`, is float32. Code::unsupported where it is neither that nor of `dtype`.
+// Returns true if the bias, input `index`, is float32. Code::unsupported if it has neither this type nor `dtype`.
 inline bool has_wide_bias(const KernelRequest &request, std::size_t index, DType dtype) {
   if (!has_input(request, index)) return false;
   if (request.inputs[index].dtype == DType::f32) return true;
@@ -131,12 +133,13 @@ struct AttentionGradOperands {
   void *scratch;    // 8 bytes for each of (B, H, Sq)
 };
 
-// Appends the kernels of an attention, or of the gradients that are wanted, for heads of some depth.
+// A function that appends the kernels of an attention, or of the wanted gradients. It is compiled for heads of one
+// depth.
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// Both compute on tensor cores. nullptr where they cannot: heads are too deep, also for the device's shared memory, or
-// rows do not begin at multiples of 16 bytes.
+// Both return a function that computes on tensor cores. They return nullptr if heads are too deep for registers or for
+// the device's shared memory, or if rows do not begin at multiples of 16 bytes.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 

@@ -1,5 +1,6 @@
-// FusedAttentionGrad. The saved lse gives the probabilities of scores that are computed again, tile by tile. Tiles of
-// queries sum up dq, tiles of keys dk and dv, each in a fixed order. Scores are computed twice, once for each.
+// FusedAttentionGrad. Scores are computed again, tile by tile, and the saved lse turns them into probabilities. One
+// kernel sums dq over tiles of keys, another sums dk and dv over tiles of queries, each in a fixed order. Both compute
+// all scores.
 #include "arith/attention.h"
 #include "backend/cuda/attention_tiles.h"
 
@@ -59,7 +60,8 @@ std::size_t shared_bytes(const Heads &s, int tile) {
          (2 * tile_floats(tile, s.depth) + 2 * tile_floats(tile, s.value_depth) + tile_floats(tile, tile));
 }
 
-// Makes the probabilities of the thread's pairs, and the gradients of their raw scores.
+// Computes p and ds of this thread's pairs of a query and a key: p is the probability, ds the gradient of the raw
+// score.
 template <typename T, int kMicro>
 struct Pairs {
   float p[kMicro][kMicro], ds[kMicro][kMicro];
@@ -72,7 +74,7 @@ struct Pairs {
       const std::int64_t i = query + t.y + kSide * a;
       const bool inside = i < s.queries;
       const float given = inside ? head.lse[i] : 0.0f, delta = inside ? head.delta[i] : 0.0f;
-      const float lse = given == -INFINITY ? 0.0f : given;  // the query saw no key: its scores are -inf, their exp is 0
+      const float lse = given == -INFINITY ? 0.0f : given;  // the query saw no key: exp(-inf - 0) is 0
       PROTRAIN_UNROLL for (int c = 0; c < kMicro; ++c) {
         const std::int64_t j = key + t.x + kSide * c;
         float slope = 0, score = -INFINITY;

@@ -1,6 +1,6 @@
-// FusedAttentionGrad in bfloat16 on tensor cores. As in attention_grad.cu, strips of queries sum up dq, and strips of
-// keys dk and dv. Scores, probabilities and sums stay in registers. Sums are float32; probabilities and gradients of
-// scores are narrowed where they are left operands of products.
+// FusedAttentionGrad in bfloat16 on tensor cores. As in attention_grad.cu, one kernel sums dq for strips of queries,
+// and another sums dk and dv for strips of keys. Scores, probabilities and sums stay in registers. Sums are float32.
+// Probabilities and gradients of scores are narrowed where they are left operands of products.
 #include "arith/attention.h"
 #include "backend/cuda/attention_mma.h"
 
@@ -9,22 +9,21 @@ namespace protrain::backend::cuda {
 namespace {
 using Operands = AttentionGradOperands<bf16>;
 
-// The limit above which a probability counts as 1. lse is rounded once more on its way to base 2, which moves a
-// probability of 1 by as much as this where scores are 64. The narrowed operands of products are far coarser.
+// A probability above this counts as 1. lse is rounded once more when it is converted to base 2. If scores are about
+// 64, this moves a probability of 1 by up to 2^-16. The narrowed operands of products are far coarser.
 constexpr float kAlmostOne = 1 - 0x1p-16f;
 
-// The numbers of a query that the gradients of its scores need.
+// The two numbers of a query that the gradients of its scores need. delta is out . dout.
 struct alignas(8) Query {
-  float log2_sum;  // log2 of the forward pass's sum; 0 where the query saw no key, for 2^(-inf) is 0
+  float log2_sum;  // lse in base 2; 0 if the query saw no key, because 2^(-inf - 0) is 0
   float minus_delta;
 };
 
-// Computes the numbers of each query (B, H, Sq) from its rows of out and dout. kLanes threads read a row, 16 bytes at a
-// time.
+// Computes the Query of each (B, H, Sq) from its rows of out and dout. kLanes threads read a row, 16 bytes at a time.
 template <int kLanes>
 __global__ void queries_kernel(Heads s, Operands o, int rows, Query *queries) {
   const std::int64_t at = thread_index() / kLanes;
-  const int row = at < rows ? static_cast<int>(at) : rows - 1;  // of (B, Sq, H); all threads of a warp meet below
+  const int row = at < rows ? static_cast<int>(at) : rows - 1;  // of (B, Sq, H); across() needs whole warps
   const int heads = static_cast<int>(s.heads), count = static_cast<int>(s.queries),
             width = static_cast<int>(s.value_depth);
   const int token = row / heads, h = row - token * heads, b = token / count, i = token - b * count;
@@ -41,15 +40,15 @@ __global__ void queries_kernel(Heads s, Operands o, int rows, Query *queries) {
   queries[to] = {lse == -INFINITY ? 0.0f : lse * kLog2E, -sum};
 }
 
-// Turns the scores of a warp's rows into probabilities, and dout . v - delta into gradients of raw scores, which still
-// lack the factor `scale`.
+// Turns p from scores into probabilities. Turns ds from dout . v - delta into gradients of raw scores, which still lack
+// the factor `scale`. query_of(r, column) returns the Query of an element.
 template <int kStrips, int kTiles, typename QueryOf>
 __device__ void take_products(float factor, const QueryOf &query_of, StripSums<kStrips, kTiles> &p,
                               StripSums<kStrips, kTiles> &ds) {
   for_elements<kStrips, kTiles>([&](int m, int n, int e, int r, int column) {
     float &each = p[m][n].at[e];
     each = power_of_two(arith::fma(each, factor, -query_of(r, column).log2_sum));
-    ds[m][n].at[e] *= each > kAlmostOne ? 0.0f : each;  // one key has all the weight and keeps it
+    ds[m][n].at[e] *= each > kAlmostOne ? 0.0f : each;  // see arith::weight_of_score
   });
 }
 
@@ -70,7 +69,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kKeys = Size::kKeys, kStep = Size::kStep, kRows = Size::kRows;
   const int depth = static_cast<int>(s.depth), value_depth = static_cast<int>(s.value_depth);
   const std::int64_t head_row = blockIdx.x / tiles, b = head_row / s.heads, h = head_row % s.heads;
-  const int first = static_cast<int>(tiles - 1 - blockIdx.x % tiles) * kRows;  // where causal, most work first
+  const int first = static_cast<int>(tiles - 1 - blockIdx.x % tiles) * kRows;  // if causal, most work first
   const std::int64_t kv = h / (s.heads / s.kv_heads);
   const Rows<const bf16> k = s.key_rows(o.k, b, kv, depth), v = s.key_rows(o.v, b, kv, value_depth);
   auto copy_tiles = [&](int stage, int key) {
@@ -102,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   int stage = 0;
   for (int key = begin; key < end; key += kKeys, stage ^= 1) {
     wait_for_copies();
-    __syncthreads();  // this stage is complete, and the other one may be overwritten
+    __syncthreads();  // this stage is complete, and all threads are done with the other one
     if (key + kKeys < end) copy_tiles(stage ^ 1, key + kKeys);
     PROTRAIN_KEEP_LOOP for (int part = 0; part < kKeys; part += kStep) {
       if (!sight.some(key + part, kStep)) continue;
@@ -127,7 +126,7 @@ struct DkvSizes {
   static constexpr int kQueries = kDepth <= 64 ? 64 : 32;
   static constexpr int kStep = kDepth <= 64 ? 16 : 32;               // queries in a step of the loop
   static constexpr bool kKept = kDepth <= 128;                       // keys stay in registers
-  static constexpr int kColumns = kDepth <= 128 ? kDepth : 128;      // of dk and dv that a block sums up
+  static constexpr int kColumns = kDepth <= 128 ? kDepth : 128;      // columns of dk and dv that a block sums
   static constexpr int kParts = (kDepth + kColumns - 1) / kColumns;  // blocks that work on the same keys
   using Memory = Stages<kDepth, kQueries, kKept ? kRows : 0, kKept ? kRows : 2 * kRows>;
   static constexpr std::size_t kBytes = Memory::kBytes + 2 * kQueries * sizeof(Query);
@@ -137,7 +136,7 @@ struct DkvSizes {
   }
 };
 
-// A tile of queries, of one of the heads that share keys.
+// One step of the loop: a head, one of those that share the keys, and the first query of a tile.
 struct Step {
   int h, query;
 };
@@ -173,7 +172,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Range seeing = s.seeing(key, kRows);
   const int last = static_cast<int>(seeing.end);
   const Step begin{static_cast<int>(kv * group), static_cast<int>(seeing.begin) / kQueries * kQueries};
-  const int end = seeing.begin < seeing.end ? begin.h + static_cast<int>(group) : begin.h;  // the last head
+  const int end = seeing.begin < seeing.end ? begin.h + static_cast<int>(group) : begin.h;  // behind the last head
 
   Memory::own(0).template copy<kRows>(s.key_rows(o.k, b, kv, depth), key, depth);
   Memory::own(kRows).template copy<kRows>(s.key_rows(o.v, b, kv, value_depth), key, value_depth);
@@ -194,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   int stage = 0;
   for (Step at = begin; at.h < end; at = after(at), stage ^= 1) {
     wait_for_copies();
-    __syncthreads();  // this stage is complete, and the other one may be overwritten
+    __syncthreads();  // this stage is complete, and all threads are done with the other one
     const Step next = after(at);
     if (next.h < end) copy_step<kDepth>(s, o, queries, b, next, stage ^ 1);
     transform.h = at.h;
@@ -227,7 +226,8 @@ void launch_strips(Stream stream, const Heads &s, const Operands &o, const Query
          queries, tiles);
 }
 
-// A warp has two strips where its sums fit into registers, and the device has memory for as many rows.
+// Gives a warp two strips if its sums fit into registers, and the block's rows into the device's shared memory; else
+// one.
 template <int kDepth>
 void launch_dq(Stream stream, const Heads &s, const Operands &o, const Query *queries) {
   constexpr std::size_t bytes = DqSizes<kDepth, 2>::Memory::kBytes;

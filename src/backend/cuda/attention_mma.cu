@@ -1,5 +1,5 @@
-// FusedAttention in bfloat16 on tensor cores. It goes as in attention.cu, with scores, probabilities and sums in
-// registers. The sums of a row are float32; its probabilities are narrowed for the product with the values.
+// FusedAttention in bfloat16 on tensor cores. The algorithm is that of attention.cu, but scores, probabilities and sums
+// stay in registers. Sums are float32; probabilities are narrowed for the product with the values.
 #include "backend/cuda/attention_mma.h"
 
 namespace protrain::backend::cuda {
@@ -16,14 +16,14 @@ struct Sizes {
   static_assert(!Memory::kFirstWaits && Memory::kBytes <= kAlwaysShared);
 };
 
-// The state of a row's softmax while keys pass by. `most` is its largest score, in log2; `sum` is the part of its sum
-// that this lane has seen.
+// The running softmax of a row. `most` is the row's largest score so far, as a log2. `sum` is this lane's part of the
+// row's sum of 2^(score - most).
 struct RunningSoftmax {
   float most = -INFINITY, sum = 0;
 };
 
-// Turns scores into 2^(score - most); a score times `factor` is the log2 of its term. Earlier sums are brought to the
-// new maxima.
+// Turns scores into 2^(factor * score - most), where `most` already includes these scores. factor * score is the log2
+// of a softmax term. Rescales earlier sums and outputs to the new maxima.
 template <int kStrips, int kScores, int kOut>
 __device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, RunningSoftmax (&rows)[2 * kStrips],
                             StripSums<kStrips, kOut> &out) {
@@ -33,7 +33,7 @@ __device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, R
     PROTRAIN_UNROLL for (int n = 0; n < kScores; ++n) most =
         ::fmaxf(most, ::fmaxf(scores[m][n].at[e], scores[m][n].at[e + 1]));
     most = ::fmaxf(rows[r].most, across<4>(most, [](float a, float b) { return ::fmaxf(a, b); }) * factor);
-    const float shift = most == -INFINITY ? 0.0f : most;  // no key was seen: 2^(-inf - 0) gives the 0 that is wanted
+    const float shift = most == -INFINITY ? 0.0f : most;  // no key was seen yet: 2^(-inf - 0) is 0, as it must be
     const float keep = power_of_two(rows[r].most - shift);
     float sum = rows[r].sum * keep;
     PROTRAIN_UNROLL for (int n = 0; n < kScores; ++n) for (float *p : {&scores[m][n].at[e], &scores[m][n].at[e + 1]})
@@ -43,7 +43,7 @@ __device__ void take_scores(float factor, StripSums<kStrips, kScores> &scores, R
   }
 }
 
-// Writes a warp's rows from `first` on, and their lse.
+// Divides a warp's outputs by the sums, and writes them to rows of `to` from `first` on. Also writes these rows' lse.
 template <int kStrips, int kOut>
 __device__ void finish(const StripSums<kStrips, kOut> &out, const RunningSoftmax (&rows)[2 * kStrips],
                        std::int64_t first, int width, const Rows<bf16> &to, float *lse) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kKeys = Size::kKeys, kStep = Size::kStep, kStrips = Size::kStrips;
   const int depth = static_cast<int>(s.depth), value_depth = static_cast<int>(s.value_depth);
   const std::int64_t head_row = blockIdx.x / tiles, b = head_row / s.heads, h = head_row % s.heads;
-  const int first = static_cast<int>(tiles - 1 - blockIdx.x % tiles) * Size::kRows;  // where causal, most work first
+  const int first = static_cast<int>(tiles - 1 - blockIdx.x % tiles) * Size::kRows;  // if causal, most work first
   const std::int64_t kv = h / (s.heads / s.kv_heads);
   const Rows<const bf16> k = s.key_rows(o.k, b, kv, depth), v = s.key_rows(o.v, b, kv, value_depth);
   auto copy_tiles = [&](int stage, int key) {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   int stage = 0;
   for (int key = begin; key < end; key += kKeys, stage ^= 1) {
     wait_for_copies();
-    __syncthreads();  // this stage is complete, and the other one may be overwritten
+    __syncthreads();  // this stage is complete, and all threads are done with the other one
     if (key + kKeys < end) copy_tiles(stage ^ 1, key + kKeys);
     PROTRAIN_KEEP_LOOP for (int part = 0; part < kKeys; part += kStep) {
       if (!sight.some(key + part, kStep)) continue;

@@ -1,10 +1,10 @@
 // The common parts of attention and of its gradient in bfloat16 on tensor cores.
 //
 // A block is four warps. A warp owns one or two strips of 16 rows of the scores, which stay in registers from one
-// product to the next. Every load of the other operand serves both strips. Rows of keys and values pass by in tiles (in
-// the gradient also rows of queries and dout). Shared memory holds two stages of two tiles: the next two tiles are
-// copied while the block works on these. Heads are padded with zeros to kDepth. A row's bits do not depend on how many
-// strips a warp has.
+// product to the next. The other operand of a product is loaded once for both strips. The loop goes over tiles of keys
+// and values, or, for dk and dv, of queries and dout. Shared memory holds two stages of two tiles each: the block works
+// on one stage while the next tiles are copied into the other. Heads are padded with zeros to kDepth. The result of a
+// row is the same, bit for bit, with one strip or two.
 #pragma once
 
 #include "backend/cuda/attention.h"
@@ -14,18 +14,19 @@ namespace protrain::backend::cuda {
 
 inline constexpr int kStrip = 16, kWarps = 4, kThreads = kWarps * kWarp;
 inline constexpr float kLog2E = 0x1.715476p+0f, kLn2 = 0x1.62e430p-1f;
-inline constexpr std::size_t kAlwaysShared = 99 << 10;  // bytes of shared memory that a block of any GPU has
+inline constexpr std::size_t kAlwaysShared = 99 << 10;  // bytes of shared memory that a block of any supported GPU has
 constexpr int warp_rows(int strips) { return strips * kStrip; }
 constexpr int block_rows(int strips) { return kWarps * warp_rows(strips); }
 
 __device__ inline int warp_index() { return static_cast<int>(threadIdx.x) / kWarp; }
 
-// The sums of a warp: kStrips strips of 8 kTiles columns.
+// The sums of a warp: kStrips strips of 16 rows and 8 kTiles columns.
 template <int kStrips, int kTiles>
 using StripSums = Sums[kStrips][kTiles];
 
-// Rows in shared memory. They lie kDepth / 2 + 4 words apart, an odd multiple of 4. So any 8 consecutive rows begin in
-// different groups of 4 banks, and the 8 times 16 bytes that load_matrices reads at once lie in all 32 banks.
+// Rows in shared memory. They lie kDepth / 2 + 4 words of 4 bytes apart, an odd multiple of 4 words. So any 8
+// consecutive rows begin in different groups of 4 banks, and the 8 times 16 bytes that load_matrices reads at once lie
+// in all 32 banks.
 template <int kDepth>
 struct NarrowTile {
   static_assert(kDepth % 16 == 0);
@@ -33,11 +34,12 @@ struct NarrowTile {
   static constexpr std::size_t bytes(int rows) { return sizeof(bf16) * kLd * static_cast<std::size_t>(rows); }
   bf16 *at;
 
-  // An A of 16 rows and columns.
+  // Loads the A (mma.h) that begins at (row, column).
   __device__ Quad left(int row, int column) const {
     return load_matrices<false>(at + (row + lane_index() % 16) * kLd + column + lane_index() / 16 * 8);
   }
-  // Both give two Bs side by side: 16 columns of the tile, or 16 of its rows, transposed.
+  // Both load two Bs side by side from the 16 x 16 elements that begin at (row, column). right_transposed() transposes
+  // them.
   __device__ Quad right(int row, int column) const {
     return load_matrices<true>(at + (row + lane_index() % 16) * kLd + column + lane_index() / 16 * 8);
   }
@@ -46,11 +48,12 @@ struct NarrowTile {
                                 lane_index() / 8 % 2 * 8);
   }
 
-  // Begins to copy kRows rows from `first` on. Elements beyond the positions and beyond `width` are zeros.
+  // Begins to copy kRows rows of `from`, from row `first` on. Rows beyond from.positions, and columns from `width` on,
+  // become zeros.
   template <int kRows>
   __device__ void copy(const Rows<const bf16> &from, int first, int width) const {
     constexpr int kUnits = kDepth / 8, kAside = kUnits % 8 == 0 ? std::min(kUnits, kWarp) : 4;  // in units of 16 bytes
-    constexpr int kAtOnce = kThreads / kAside;                                                  // rows
+    constexpr int kAtOnce = kThreads / kAside;                                                  // rows at once
     static_assert(kUnits % kAside == 0 && kRows % kAtOnce == 0);
     const int thread = unforeseen(static_cast<int>(threadIdx.x));
     const int left = static_cast<int>(from.positions) - first - thread / kAside, begin = thread % kAside * 8;
@@ -62,9 +65,10 @@ struct NarrowTile {
   }
 };
 
-// The shared memory of a block: two stages of two tiles, and kKept + kLoaded rows of the block's own. The kept rows
-// stay in registers and only pass through stages that are needed later. They use the second stage; if there are more,
-// they use both, and the first tiles wait for them. The loaded rows lie behind the stages.
+// The shared memory of a block: two stages of two tiles each, and kKept + kLoaded rows of the block's own. The block
+// moves the kept rows to registers. Before that they lie in the second stage, or, if they do not fit there, in both
+// stages; then the first tiles are copied only afterwards (kFirstWaits). The loaded rows stay in memory behind the
+// stages.
 template <int kDepth, int kTile, int kKept, int kLoaded>
 struct Stages {
   using Tile = NarrowTile<kDepth>;
@@ -80,7 +84,8 @@ struct Stages {
   }
 };
 
-// The left operand of a warp: its rows of a tile, kept in registers or loaded each time.
+// The left operand of a warp: its rows of a tile, from `row` on. If kKept, they stay in registers; else each use loads
+// them.
 template <int kDepth, int kStrips, bool kKept>
 struct LeftStrips {
   __device__ LeftStrips(const NarrowTile<kDepth> &tile, int row) : tile_(tile), row_(row) {
@@ -103,7 +108,7 @@ struct LeftStrips {
   Quad kept_[kKept ? kDepth / 16 : 1][kStrips];
 };
 
-// sums += left times the transposed rows of `tile` from `row` on. These sums are scores.
+// sums += left times the transpose of 8 kTiles rows of `tile`, from `row` on. The sums are raw scores, or dout . v.
 template <int kDepth, typename Left, int kStrips, int kTiles>
 __device__ void add_scores(const Left &left, const NarrowTile<kDepth> &tile, int row,
                            StripSums<kStrips, kTiles> &sums) {
@@ -111,7 +116,7 @@ __device__ void add_scores(const Left &left, const NarrowTile<kDepth> &tile, int
       left, [&](int k, int n) { return tile.right_transposed(row + 16 * n, 16 * k); }, sums);
 }
 
-// sums += narrowed p times `tile`: its rows from `row` on, its columns from `column` on.
+// sums += p, narrowed to bfloat16, times the part of `tile` that begins at (row, column).
 template <int kDepth, int kStrips, int kScores, int kTiles>
 __device__ void add_weighted(const StripSums<kStrips, kScores> &p, const NarrowTile<kDepth> &tile, int row, int column,
                              StripSums<kStrips, kTiles> &sums) {
@@ -119,16 +124,16 @@ __device__ void add_weighted(const StripSums<kStrips, kScores> &p, const NarrowT
                            [&](int k, int n) { return tile.right(row + 16 * k, column + 16 * n); }, sums);
 }
 
-// Calls each(m, n, e, r, column) for the elements that a lane has of its warp's sums: element e of Sums [m][n], in row
-// g + 8 r.
+// Calls each(m, n, e, r, column) for every element that this lane holds of its warp's sums: element e of sums[m][n].
+// Counted from the warp's first row, its row is lane().g + 8 r. `column` is its column.
 template <int kStrips, int kTiles, typename Each>
 __device__ void for_elements(Each each) {
   PROTRAIN_UNROLL for (int m = 0; m < kStrips; ++m) PROTRAIN_UNROLL for (int n = 0; n < kTiles; ++n)
       PROTRAIN_UNROLL for (int e = 0; e < 4; ++e) each(m, n, e, 2 * m + e / 2, 8 * n + 2 * lane().t + e % 2);
 }
 
-// The columns of the scores that a warp's rows from `row` on see. Rows are queries and columns keys; the other way
-// round where kTransposed.
+// The columns of the scores that a warp's rows see, from row `row` on. Rows are queries and columns are keys; if
+// kTransposed, rows are keys and columns are queries.
 template <bool kTransposed, int kStrips>
 struct Sight {
   int row;
@@ -145,14 +150,14 @@ struct Sight {
   __device__ bool all(int column, int count) const { return column >= all_begin && column + count <= all_end; }
 };
 
-// The way from raw products to scores. The softmax sums powers of two, so scores end as log2 of its terms. Without
-// softcap and bias a score is the product times a factor: the product is left as it is, and an fma multiplies it where
-// the maximum is subtracted.
+// The rule that turns raw products q . k into scores. The softmax sums powers of two, so a finished score is the log2
+// of a softmax term. If `plain` (no softcap, no bias, scale > 0), the score is the product times `factor`. The product
+// is then left as it is, and the fma that subtracts the maximum also multiplies by `factor`.
 struct ScoreTransform {
   Bias<bf16> bias;  // of all heads
   int b, h;
   bool plain;
-  float factor;  // finished scores are still to be multiplied by it
+  float factor;  // finished scores still lack this factor
 
   __device__ ScoreTransform(const Heads &s, const Bias<bf16> &all, std::int64_t batch, std::int64_t head)
       : bias(all),
@@ -162,8 +167,8 @@ struct ScoreTransform {
         factor(plain ? s.scale * kLog2E : 1.0f) {}
 };
 
-// Turns a warp's raw products with kColumns columns, from `column` on, into scores. on_slope(m, n, e, slope) gets the
-// softcap's derivative.
+// Turns a warp's raw products with kColumns columns, from `column` on, into scores; hidden ones become -inf. If there
+// is a softcap, calls on_slope(m, n, e, slope) with the softcap's derivative at each element.
 template <int kColumns, bool kTransposed, int kStrips, typename OnSlope>
 __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, const Sight<kTransposed, kStrips> &sight,
                               int column, StripSums<kStrips, kColumns / 8> &scores, const OnSlope &on_slope) {
@@ -178,7 +183,7 @@ __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, c
   else if (!transform.plain)
     for_elements<kStrips, kTiles>([&](int m, int n, int e, int, int) { scores[m][n].at[e] *= s.scale * kLog2E; });
 
-  int begin[2 * kStrips], end[2 * kStrips];  // the columns that a row sees, counted from `column`
+  int begin[2 * kStrips], end[2 * kStrips];  // the columns that each row sees, counted from `column`
   const int row = unforeseen(sight.row + lane().g);
   PROTRAIN_UNROLL for (int r = 0; r < 2 * kStrips; ++r) {
     const Range range = sight.visible(s, row + 8 * r);
@@ -194,10 +199,11 @@ __device__ void finish_scores(const Heads &s, const ScoreTransform &transform, c
       scores[m][n].at[e] += bias.added(0, at) * kLog2E;
     }
   });
-  __syncwarp();  // lanes may have diverged; products want them together
+  __syncwarp();  // lanes may have diverged; mma needs them together
 }
 
-// Stores a warp's rows from `first` on, each times its factor, and of each the columns below `width`.
+// Stores a warp's rows to `to`, from row `first` on, and only columns below `width`. Row lane().g + 8 r is multiplied
+// by factors[r].
 template <int kStrips, int kTiles>
 __device__ void store_strips(const StripSums<kStrips, kTiles> &sums, const float (&factors)[2 * kStrips],
                              std::int64_t first, int width, const Rows<bf16> &to) {
@@ -220,14 +226,14 @@ __device__ void store_strips(const StripSums<kStrips, kTiles> &sums, float facto
   store_strips(sums, factors, first, width, to);
 }
 
-// Calls call(Width<kDepth>) with the depth that heads are padded to. nullptr where heads are deeper than 256, for their
-// sums do not fit into registers, or where a row is not whole units of 16 bytes (8 elements).
+// Returns call(Width<kDepth>{}) with the depth that heads are padded to. Returns nullptr if heads are deeper than 256
+// (their sums do not fit into registers), if rows are not whole units of 16 bytes, or if counts exceed 32 bits.
 template <typename Operands, typename Call>
 AttentionLaunch<Operands> by_padded_depth(const AttentionShape &shape, Call call) {
   if (shape.depth % 8 != 0 || shape.value_depth % 8 != 0) return nullptr;
   const std::int64_t depth = std::max(shape.depth, shape.value_depth);
   if (shape.heads > INT32_MAX / std::max<std::int64_t>(depth, 1))
-    return nullptr;  // elements of a row must be countable in 32 bits
+    return nullptr;  // offsets within a row must fit into 32 bits
   if (shape.batch * shape.queries * shape.heads > INT32_MAX || shape.queries + shape.keys > INT32_MAX / 2)
     return nullptr;
   if (depth <= 64) return call(Width<64>{});

@@ -1,7 +1,7 @@
 // Attention computed in float32, whatever the operands are, by products of tiles in shared memory.
 //
-// A block of 16 x 16 threads works on tiles of kTile queries and kTile keys. Thread (y, x) makes rows y, y + 16, ...
-// and columns x, x + 16, ... of a product, so that neighbouring threads touch neighbouring banks.
+// A block of 16 x 16 threads works on tiles of kTile queries and kTile keys. Thread (y, x) computes rows y, y + 16, ...
+// and columns x, x + 16, ... of a product, so that neighbouring threads use neighbouring banks.
 #pragma once
 
 #include "backend/cuda/attention.h"
@@ -17,8 +17,7 @@ __device__ inline Thread thread_of_square() {
   return {static_cast<int>(threadIdx.x) % kSide, static_cast<int>(threadIdx.x) / kSide};
 }
 
-// A matrix in shared memory. Its rows lie one element further apart than they are long, and so begin in different
-// banks.
+// A matrix in shared memory. `ld` is one more than the length of a row, so rows begin in different banks.
 struct Tile {
   float *at;
   int ld;
@@ -33,7 +32,7 @@ __device__ inline Tile take_tile(float *&memory, int rows, int columns) {
   return tile;
 }
 
-// Loads rows [first, first + rows). Rows beyond the positions are zeros.
+// Loads rows [first, first + rows) of `from`. Rows beyond from.positions become zeros.
 template <typename T>
 __device__ void load_tile(const Rows<const T> &from, std::int64_t first, int rows, int width, const Tile &to) {
   for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += static_cast<int>(blockDim.x)) {
@@ -43,7 +42,7 @@ __device__ void load_tile(const Rows<const T> &from, std::int64_t first, int row
   }
 }
 
-// sums[a][b] = row y + 16 a of `left` times row x + 16 b of `right`
+// sums[a][b] = row y + 16 a of `left` times row x + 16 b of `right`, for thread (y, x).
 template <int kMicro>
 __device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (&sums)[kMicro][kMicro]) {
   const Thread t = thread_of_square();
@@ -57,8 +56,8 @@ __device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (
   }
 }
 
-// sums[a][c] += row y + 16 a of `left` times column x + 16 c of `right`, both of `length` elements. Where kTransposed
-// it is the column of `left`.
+// sums[a][c] += row y + 16 a of `left` times column x + 16 c of `right`, both of `length` elements. If kTransposed,
+// column y + 16 a of `left` replaces the row.
 template <bool kTransposed, int kMicro, int kColumns>
 __device__ void add_product(const Tile &left, const Tile &right, int length, int width,
                             float (&sums)[kMicro][kColumns]) {
@@ -87,8 +86,9 @@ __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t f
   }
 }
 
-// Calls call(Width<kTile>, Width<kColumns>) with the tile's edge and a thread's columns for heads of that depth. The
-// choice depends on shapes and on the device's shared memory; a tile takes bytes_of(kTile) of it.
+// Returns call(Width<kTile>{}, Width<kColumns>{}) for heads of `depth`: the edge of tiles, and the columns of a thread.
+// Tiles of 64 serve depths up to kTile64UpTo. A block needs bytes_of(kTile) bytes of shared memory. The choice depends
+// on shapes and on the device's shared memory.
 template <int kTile64UpTo, typename BytesOf, typename Call>
 auto by_depth(const KernelRequest &request, std::int64_t depth, BytesOf bytes_of, Call call) {
   const std::size_t most = most_shared();

@@ -64,7 +64,7 @@ Preference preference_of(const GemmShape &shape) {
     check(cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value), "a preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
-  // Sums over k may be cut into parts. These are joined in float32, in a fixed order, and rounded once.
+  // Sums over k may be cut into parts. The parts are joined in float32, in a fixed order, and rounded once.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   const auto alignment = static_cast<std::uint32_t>(shape.alignment);
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -101,7 +101,8 @@ Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<S
   check(cublasLtMatmulDescCreate(&s.description.handle, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                  CUDA_R_32F),
         "a product");
-  // The library computes c^T = op(b)^T op(a)^T: so a column-major library sees row-major operands.
+  // cuBLASLt computes c^T = op(b)^T op(a)^T, because a row-major matrix is the transposed one to a column-major
+  // library.
   const cublasOperation_t first = shape.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                           second = shape.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   set(s.description.handle, CUBLASLT_MATMUL_DESC_TRANSA, first);
@@ -109,7 +110,7 @@ Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<S
   if (shape.bias) {
     set(s.description.handle, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(shape.out));
-    // The search looks only at the alignment of this address.
+    // The search for algorithms looks only at the alignment of this address.
     set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void *>(kAlignment));
   }
   const GemmRows rows(shape);

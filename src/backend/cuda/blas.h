@@ -1,5 +1,5 @@
 // The part of cuBLASLt that products use: a product's description, its algorithms, and its launch. blas.cu implements
-// it. Tests have an implementation that needs no GPU.
+// this part. Tests have an implementation that needs no GPU.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace protrain::backend::cuda {
 
-// c (M, N) = alpha * op(a) op(b) [+ c] [+ bias], all row-major. a is (M, K), or (K, M) where trans_a. b is (K, N), or
-// (N, K) where trans_b. Sums are float32. All bits of float32 operands count, unless the library was made with tf32.
+// c (M, N) = alpha * op(a) op(b) [+ c] [+ bias], all row-major. a is (M, K), or (K, M) if trans_a. b is (K, N), or
+// (N, K) if trans_b. Sums are float32. Products use all bits of float32 operands, unless Blas was made with tf32.
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
@@ -25,10 +25,10 @@ struct GemmShape {
   std::int64_t ld_a = 0, ld_b = 0, ld_c = 0;  // elements from one row to the next; 0: as many as a row has
   std::int64_t batch = 1;
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements from one product of the batch to the next
-  std::uint64_t alignment = 64;                           // bytes that every operand's address is a multiple of
+  std::uint64_t alignment = 64;                           // bytes; every operand's address is a multiple
 };
 
-// The distances between the rows of each operand.
+// The distance between the rows of each operand, in elements.
 struct GemmRows {
   std::int64_t a, b, c;
   explicit GemmRows(const GemmShape &s)
@@ -44,8 +44,8 @@ struct GemmOperands {
   const void *bias = nullptr;
 };
 
-// The library's handle; a device has one. With tf32, products of float32 round their factors to 10 bits behind the
-// point (TensorFloat32).
+// cuBLASLt's handle; a device has one. With tf32, products of float32 round their factors to 10 bits of mantissa
+// (TensorFloat32).
 class Blas {
  public:
   explicit Blas(bool tf32);
@@ -54,7 +54,7 @@ class Blas {
   Blas &operator=(const Blas &) = delete;
   void *handle() const { return handle_; }
   bool tf32() const { return tf32_; }
-  std::string version() const;  // "13.1.0", "13.1.0 with TF32"; every version has algorithms of its own
+  std::string version() const;  // "13.1.0", "13.1.0 with TF32"; each version has algorithms of its own
 
  private:
   const bool tf32_;
@@ -65,21 +65,21 @@ inline constexpr int kMostAlgorithms = 16;
 inline constexpr std::uint64_t kMostWorkspace = 32 << 20, kWorkspaceAlignment = 256;  // bytes
 
 struct Algorithm {
-  std::array<std::uint64_t, 8> words;  // the library's own
+  std::array<std::uint64_t, 8> words;  // cuBLASLt's own data
   std::uint64_t workspace;             // bytes
 };
 
-// A product of at least one element, made ready. Its launch adds the bias, where `shape.bias` asks for one.
+// A product of at least one element, made ready. If `shape.bias` is set, the launch also adds the bias.
 class Product {
  public:
   Product(Blas &blas, const GemmShape &shape);
   ~Product();
   Product(Product &&) noexcept;
 
-  // At most kMostAlgorithms; the first is the library's guess of the quickest. None where the library cannot compute
-  // it.
+  // Returns at most kMostAlgorithms algorithms. cuBLASLt expects the first to be the fastest. Empty if cuBLASLt cannot
+  // compute the product.
   std::vector<Algorithm> algorithms() const;
-  // `workspace` is a multiple of kWorkspaceAlignment.
+  // `workspace` begins at a multiple of kWorkspaceAlignment.
   void run(Stream stream, const GemmOperands &operands, const Algorithm &algorithm, void *workspace) const;
 
  private:

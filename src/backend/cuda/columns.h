@@ -1,6 +1,6 @@
-// Sums of a matrix's columns, in an order that its shape alone fixes. A block sums a few packs of columns over a part
-// of the rows. Each of its warps takes every n-th row of the part, and the warps' sums are joined in shared memory. The
-// parts' sums are the rows of a second matrix, whose columns a second launch sums.
+// Sums of a matrix's columns, in an order that the matrix's shape alone fixes. A block sums a few packs of columns over
+// a part of the rows. Of its n warps each takes every n-th row of the part, and the warps' sums are joined in shared
+// memory. The parts' sums are the rows of a second matrix, whose columns a second launch sums.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Matrix {
   std::int64_t rows, columns, ld;  // ld: elements from one row to the next
 };
 
-// Elements in 16 bytes.
+// The number of elements in 16 bytes.
 template <typename T>
 inline constexpr int kWide = 16 / static_cast<int>(sizeof(T));
 
@@ -23,10 +23,10 @@ inline bool begins_wide_rows(std::int64_t ld, std::size_t element_bytes) {
   return static_cast<std::size_t>(ld) * element_bytes % 16 == 0;
 }
 
-// The columns that a block sums.
+// Returns how many columns a block sums, if each lane takes `width`.
 inline constexpr std::int64_t column_group(int width) { return std::int64_t{kWarp} * width; }
 
-// Calls put(part, column, sum). Sums are kept in A.
+// Sums each column of x over parts of `part` rows, in type A. Calls put(part, column, sum) for each sum.
 template <int kWidth, typename A, typename T, typename Put>
 __global__ void columns_kernel(Matrix<T> x, std::int64_t part, Put put) {
   constexpr int kWarps = kBlock / kWarp;
@@ -37,7 +37,7 @@ __global__ void columns_kernel(Matrix<T> x, std::int64_t part, Put put) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t column = begin + lane * kWidth;
   A own[kWidth] = {};
-  // A pack that reaches over the last column also sums what lies between that column and the next row.
+  // A pack that reaches beyond the last column also sums padding; those sums are not used.
   if (column < x.columns)
     for (std::int64_t row = first + warp; row < end; row += kWarps) {
       const Pack<T, kWidth> pack = load<kWidth>(x.at + row * x.ld + column);
@@ -77,19 +77,19 @@ void sum_parts(Stream stream, const Matrix<T> &x, std::int64_t part, std::int64_
          put);
 }
 
-// Calls finish(column, sum) for the sums over few rows, such as the sums of parts.
+// Sums the columns of a matrix of few rows, such as the sums of parts. Calls finish(column, sum) for each column.
 template <typename T, typename Finish>
 void join_parts(Stream stream, const Matrix<T> &partial, Finish finish) {
   sum_parts<1, double>(stream, partial, partial.rows, 1, PutFinished<Finish>{finish});
 }
 
-// The sums of all columns of a matrix. A thread keeps its share of bfloat16 elements in float32, which is far finer
-// than they are. Shares of all other elements are in double.
+// The sums of all columns of a matrix. A thread sums bfloat16 elements in float32, which is far more precise than they
+// are, and all other elements in double.
 template <typename T>
 class ColumnSums {
  public:
   ColumnSums() = default;
-  // `ld` is that of all matrices. Matrices begin at multiples of 16 bytes.
+  // `ld` is the distance between rows, in elements. Matrices begin at multiples of 16 bytes.
   ColumnSums(std::int64_t rows, std::int64_t columns, std::int64_t ld)
       : wide_(begins_wide_rows(ld, sizeof(T))), rows_(rows), columns_(columns), ld_(ld) {
     const std::int64_t groups = divided_up(columns, column_group(wide_ ? kWide<T> : 1));
@@ -103,7 +103,7 @@ class ColumnSums {
     return parts_ == 1 ? 0 : checked_multiply(static_cast<std::uint64_t>(parts_ * columns_), sizeof(A));
   }
 
-  // Calls finish(column, sum) with sums in double.
+  // Calls finish(column, sum) for each column, with the sum in double.
   template <typename Finish>
   void run(Stream stream, const T *x, void *scratch, Finish finish) const {
     const Matrix<T> matrix{x, rows_, columns_, ld_};

@@ -15,8 +15,8 @@ namespace protrain::backend::cuda {
 namespace {
 constexpr std::int64_t kHugePage = 2 << 20;
 
-// The numbers of a step, in memory of the device. The step begins with a copy from an address of the host that never
-// changes. So a recorded step gets new numbers.
+// A step's numbers in device memory. Each step first copies them from an address of the host that never changes. So a
+// replayed step gets new numbers.
 class Scalars {
  public:
   Scalars()
@@ -37,8 +37,8 @@ class Scalars {
   StepScalars *given_, *there_;
 };
 
-// The device's memory by address. A kernel that is given an address of the host would fault, and no session of the
-// process could use the device any more. So every operand is looked up first.
+// The device's allocations by address. A kernel that is given a host address would fault, and no session of the process
+// could use the device any more. So the address of every operand is looked up first.
 class Allocations {
  public:
   ~Allocations() {
@@ -66,7 +66,7 @@ class Allocations {
     return after != ends_.begin() && address <= std::prev(after)->second;  // an empty operand may lie at the end
   }
 
-  std::map<std::uintptr_t, std::uintptr_t> ends_;  // by the first address
+  std::map<std::uintptr_t, std::uintptr_t> ends_;  // the key is the first address
 };
 
 struct RecordedStep final : Recording {
@@ -75,9 +75,10 @@ struct RecordedStep final : Recording {
   const CapturedGraph captured;
 };
 
-// A GPU. Queues are streams, so that copies run beside kernels without a thread of the host. A step is recorded as a
-// graph, for its launches take the host longer to issue than small kernels take to run. So a launch's arguments lie at
-// addresses that stay, and wrong values are noted on the device (fault.h) and become errors where somebody waits.
+// A GPU. Each queue is a stream, so that copies run at the same time as kernels, without a host thread of their own. A
+// step is recorded as a CUDA graph, because the host takes longer to issue small kernels one by one than they take to
+// run. A replay uses the recorded arguments, so arguments are addresses that stay the same. Kernels note wrong values
+// on the device (fault.h), and the next thread that waits for the device throws them as errors.
 class CudaDevice : public Device {
  public:
   CudaDevice(const std::string &name, int index, int threads, bool tf32)
@@ -92,7 +93,7 @@ class CudaDevice : public Device {
              .description = fmt::format("{}, cuBLASLt {}", description, blas),
              .kind = DeviceKind::gpu,
              .precisions = {DType::f32, DType::bf16},
-             .memory_bytes = free_memory(),  // after the libraries have taken theirs
+             .memory_bytes = free_memory(),  // after the CUDA libraries have taken theirs
              .shares_memory = false,
              .shares_cores = false,
              .threads = team_.size(),
@@ -135,7 +136,7 @@ class CudaDevice : public Device {
     use_device(index_);
     return free_memory();
   }
-  // The team touches the pages first: the driver would do it with one thread.
+  // The team touches the pages first, because the driver would do it with one thread.
   std::uint64_t pin(void *host, std::uint64_t bytes) override {
     use_device(index_);
     auto *const first = static_cast<std::byte *>(host);
@@ -165,7 +166,7 @@ class CudaDevice : public Device {
     finish_all();
   }
 
-  // Kernels belong to the compute queue. The step's numbers arrive in its order.
+  // Kernels are launched on the compute queue only, because a step's numbers are sent on this queue.
   void launch(Queue queue, Kernel &kernel, const Launch &launch) override {
     allocations_.require_holds(launch.inputs, "input");
     allocations_.require_holds(launch.outputs, "output");
@@ -211,7 +212,7 @@ class CudaDevice : public Device {
   }
   std::int64_t event_ns(std::size_t event) override { return ns_between(events_.begin, events_.all.at(event)); }
 
-  // The compute queue is captured, and with it the others, from its begin to its end.
+  // Captures the compute queue. fork() makes the other queues join the capture at its begin, join() ends their part.
   std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     use_device(index_);
     const Stream compute = stream(Queue::compute);
@@ -252,7 +253,9 @@ class CudaDevice : public Device {
       if (event != nullptr) destroy(event);
     capture_.links.clear();
   }
-  // An event that others wait for and an event that tells the time are two events while a step is recorded.
+  // Records a link. While a step is recorded, an event of the session stands for two CUDA events: a link, which makes
+  // other queues wait, and the event itself, which each replay of a timed recording records to tell the time. fork()
+  // and join() use one link per queue.
   void link(Queue queue, std::size_t event) {
     if (capture_.links.at(event) == nullptr) capture_.links[event] = make_event();
     cuda::record(capture_.links[event], stream(queue));
@@ -271,7 +274,8 @@ class CudaDevice : public Device {
     }
   }
 
-  // A noted fault says more than the error that followed from it, so it comes first.
+  // Waits for all streams. A noted fault is thrown before any other error, because the fault says more than the errors
+  // that it causes.
   void finish_all() {
     std::exception_ptr error;
     for (Stream stream : streams_) try {
@@ -299,7 +303,7 @@ class CudaDevice : public Device {
   Team team_;  // for updates on the host
   std::unique_ptr<DeviceState> state_;
   std::unique_ptr<Scalars> scalars_;
-  bool sent_ = false;  // this step's numbers are on their way to the device
+  bool sent_ = false;  // this step's numbers have been sent
   PerQueue<Stream> streams_{};
   StepEvents events_;
   Capture capture_;

@@ -1,5 +1,5 @@
-// Dropout, and its gradient, which is the same operator on dy. The random numbers are the CPU's. They depend only on an
-// element's position in its sample.
+// Dropout, and its gradient, which is the same operator on dy. The random numbers are the CPU's: in a step the number
+// of an element depends only on its position in its sample.
 #include <algorithm>
 
 #include "arith/random.h"
@@ -12,8 +12,8 @@ struct Rule {
   std::uint64_t key;
   std::uint32_t drop_below;
   float scale;
-  std::int64_t per_sample, quads;  // elements of a sample, and groups of four that are drawn together
-  std::int64_t drawn;              // all groups of four
+  std::int64_t per_sample, quads;  // elements of a sample; groups of four in it, which are drawn together
+  std::int64_t drawn;              // groups of four in all samples
   bool samples;                    // each sample has its own numbers; else all elements are sample 0
 };
 

@@ -19,7 +19,7 @@ using arith::operand;
 using arith::result;
 using arith::widened;
 
-inline constexpr std::int64_t kMostBlocks = 8192;  // of a grid; beyond, its threads go on to further elements
+inline constexpr std::int64_t kMostBlocks = 8192;  // most blocks of a grid; with more elements, threads loop
 
 inline Grid grid_of(std::int64_t elements) { return {std::min(divided_up(elements, kBlock), kMostBlocks)}; }
 
@@ -41,12 +41,12 @@ struct alignas(sizeof(T) * kCount) Pack {
 };
 inline constexpr int kPack = 4;
 template <typename T>
-inline constexpr int kPackOf = sizeof(T) == 2 ? 8 : kPack;  // 16 bytes of stored floats
+inline constexpr int kPackOf = sizeof(T) == 2 ? 8 : kPack;  // 16 bytes of float32 or bfloat16
 
 template <int kCount>
 using Width = std::integral_constant<int, kCount>;
 
-// Calls body(first, Width) for packs of elements, and for the remaining elements one by one.
+// Calls body(first, Width) for packs of kCount elements, and for the remaining elements one by one.
 template <int kCount = kPack, typename Body>
 __device__ void for_packs(std::int64_t count, Body body) {
   const std::int64_t packs = count / kCount;
@@ -60,7 +60,7 @@ template <int kCount, typename T>
 __device__ Pack<T, kCount> load(const T *at) {
   return *reinterpret_cast<const Pack<T, kCount> *>(at);
 }
-// Loads the pack of a walk's operand: neighbours, or one element that is repeated.
+// Loads a pack: kCount neighbours, or, if `repeats`, one element that fills the pack.
 template <int kCount, typename T>
 __device__ Pack<T, kCount> load_or_repeat(const T *at, bool repeats) {
   if (!repeats) return load<kCount>(at);
@@ -73,7 +73,7 @@ __device__ void store(T *at, const Pack<T, kCount> &pack) {
   *reinterpret_cast<Pack<T, kCount> *>(at) = pack;
 }
 
-// A pack of the values value_of(0), value_of(1), ..., rounded to R. One instruction rounds two bfloat16.
+// Returns the pack of value_of(0), value_of(1), ..., rounded to R. One instruction rounds two values to bfloat16.
 template <typename R, int kCount, typename Make>
 __device__ Pack<R, kCount> rounded_pack(Make value_of) {
   if constexpr (std::is_same_v<R, bf16> && kCount % 2 == 0) {
@@ -88,7 +88,7 @@ __device__ Pack<R, kCount> rounded_pack(Make value_of) {
   }
 }
 
-// A Layout, as a kernel takes it.
+// A Layout in the form that kernels take as an argument.
 template <int N>
 struct Walk {
   int rank;
@@ -116,7 +116,8 @@ struct Offsets {
   std::int64_t at[N];
 };
 
-// Gives quotient and remainder. Division by 32 bits is several times as fast, so it is used where that is enough.
+// Returns the quotient a / b, and sets `remainder`. Division of 32 bits is several times as fast, and is used if a and
+// b fit.
 __device__ inline std::int64_t divide(std::int64_t a, std::int64_t b, std::int64_t &remainder) {
   if (((a | b) >> 32) == 0) {
     const auto x = static_cast<std::uint32_t>(a), y = static_cast<std::uint32_t>(b), quotient = x / y;
@@ -127,7 +128,7 @@ __device__ inline std::int64_t divide(std::int64_t a, std::int64_t b, std::int64
   return a / b;
 }
 
-// Says where each operand has element `index` of the walk.
+// Returns the offset of element `index` of the walk in each operand.
 template <int N>
 __device__ Offsets<N> offsets_of(const Walk<N> &walk, std::int64_t index) {
   Offsets<N> found{};
@@ -148,7 +149,7 @@ __device__ inline void note(const Note &to, std::int64_t value, std::int64_t row
   *const_cast<volatile std::uint32_t *>(&to.at->source) = to.source;
 }
 
-// The result that stands for a value that could not be computed: NaN, or 0.
+// Returns the result for a value that cannot be computed: NaN for floats, 0 for other types.
 template <typename T>
 __device__ T not_a_value() {
   if constexpr (std::is_same_v<T, float>)

@@ -10,8 +10,8 @@
 
 namespace protrain::backend::cuda {
 
-// The fault that was noted. One thread of a kernel claims it, fills it in, and writes `source` last: the host may look
-// while kernels run.
+// The fault that was noted. One thread of a kernel claims it, fills it in, and writes `source` last, because the host
+// may read the fault while kernels run.
 struct Fault {
   std::uint32_t claimed = 0;
   std::uint32_t source = 0;  // 0: nothing happened yet
@@ -20,7 +20,7 @@ struct Fault {
 
 enum class FaultKind : std::uint8_t { index, label, division };
 
-// A kernel's right to note faults: the fault's address, and the kernel's number.
+// The arguments with which a kernel notes a fault: the fault's address, and the kernel's number.
 struct Note {
   Fault *at;
   std::uint32_t source;
@@ -34,13 +34,13 @@ class Faults {
   Faults(const Faults &) = delete;
   Faults &operator=(const Faults &) = delete;
 
-  // Makes a note for a kernel whose values are legal in [0, extent).
+  // Makes the Note of a kernel whose values are legal in [0, extent).
   Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
-  // Kernels may look here: `claimed` is not 0 from the first fault of a step to the step's end.
+  // Returns the fault, which kernels may read: `claimed` is not 0 from the first fault of a step to the step's end.
   const Fault *noted() const { return fault_; }
-  // Throws the noted fault, once; nothing where there is none. On any thread.
+  // Throws the noted fault, and throws it only once. Does nothing if there is none. Any thread may call it.
   void raise();
-  void forget();  // before a step
+  void forget();  // call it before each step
 
  private:
   struct FaultSource {

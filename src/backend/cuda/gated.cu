@@ -1,4 +1,4 @@
-// Gated multiplies an activation by another value, f(g) u. Its gradients are dg = dy u f'(g) and du = dy f(g).
+// Gated: y = f(g) u, where f is an activation. Its gradients are dg = dy u f'(g) and du = dy f(g).
 #include "backend/common/activation.h"
 #include "backend/cuda/elementwise.h"
 
@@ -16,7 +16,7 @@ __global__ void value_kernel(const T *g, const T *u, T *y, std::int64_t count) {
   });
 }
 
-// dg and du are nullptr where they are not wanted.
+// dg and du may be nullptr: not wanted.
 template <typename F, typename T>
 __global__ void grad_kernel(const T *dy, const T *g, const T *u, T *dg, T *du, std::int64_t count) {
   for_packs<kPackOf<T>>(count, [&](std::int64_t first, auto width) {

@@ -1,5 +1,5 @@
 // Gather, GatherElements and their gradients. Every index is checked before it is used. Gradients are added in the
-// order of the indices: the first index that names a row adds up all that name it.
+// order of the indices: the threads of the first index that names a row add up the rows of all indices that name it.
 #include <algorithm>
 #include <numeric>
 
@@ -9,14 +9,14 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// The indices, input 1, which count into an axis of `extent`.
+// Input 1: indices into an axis of length `extent`.
 struct Indices {
   const void *at;
   bool wide;  // int64, else int32
   std::int64_t extent;
   Note note;
 
-  // The index, or -1 where it lies outside the axis.
+  // Returns index i; a negative index counts from the end. If the index is out of range, notes a fault and returns -1.
   __device__ std::int64_t operator[](std::int64_t i) const {
     const std::int64_t given =
         wide ? static_cast<const std::int64_t *>(at)[i] : static_cast<const std::int32_t *>(at)[i];
@@ -34,7 +34,8 @@ Indices indices_of(const KernelRequest &request, DeviceState &device, std::int64
   return {nullptr, dtype == DType::i64, extent, device.faults.source(FaultKind::index, subject(request), extent)};
 }
 
-// Gather moves packs of kCount elements T, as wide as divides a row. A missing row is filled with T's NaN or 0.
+// Gather moves packs of kCount elements T. kCount divides a row's length. A row whose index is wrong is filled with NaN
+// or 0.
 template <typename T, int kCount>
 class Gather : public CudaKernel {
  public:
@@ -77,8 +78,8 @@ KernelPtr make_gather_of(const KernelRequest &request, DeviceState &device) {
   return std::make_unique<Gather<T, 1>>(request, table, indices);
 }
 
-// `next` has for each index the next one that names the same row, or kNone. `first` has the row of each index that is
-// the first to name it, else kNone.
+// next[i] is the next index after i that names the same row, or kNone. first[i] is the row of index i if i is the first
+// index that names the row, else kNone.
 constexpr std::int64_t kNone = -1;
 
 __global__ void chain_kernel(Indices indices, std::int64_t count, std::int64_t *next, std::int64_t *first) {
@@ -148,7 +149,7 @@ class GatherGrad : public CudaKernel {
   const std::uint64_t bytes_;
 };
 
-// IndexedLines, as a kernel takes them.
+// IndexedLines in the form that kernels take as an argument.
 struct LineWalk {
   explicit LineWalk(const IndexedLines &lines)
       : walk(walk_of(lines.begins)),
@@ -187,7 +188,7 @@ class GatherElements : public CudaKernel {
   const Indices indices_;
 };
 
-// The first of a line's indices that name the same element adds up all of them.
+// If several indices of a line name the same element, the thread of the first index adds up all of them.
 template <typename T>
 class GatherElementsGrad : public CudaKernel {
  public:
@@ -223,8 +224,8 @@ class GatherElementsGrad : public CudaKernel {
   const std::uint64_t bytes_;
 };
 
-// Calls make(element): with a float type for floats, so that a missing element can be NaN; else with an integer of the
-// same size.
+// Calls make(element) with a float for float32 and a bf16 for bfloat16, so that a missing element can be NaN. For other
+// types `element` is an integer of the same size.
 template <typename Make>
 KernelPtr by_element(const KernelRequest &request, Make make) {
   const DType dtype = request.inputs.at(0).dtype;

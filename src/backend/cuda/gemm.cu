@@ -26,7 +26,7 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : shape_(shape) {
   if (shape.m == 0 || shape.n == 0 || shape.k == 0 || shape.batch == 0) return;
   product_.emplace(blas, shape);
   algorithms_ = product_->algorithms();
-  // cuBLASLt has some kinds of products only without a bias, such as bfloat16 with rows of an odd length.
+  // cuBLASLt computes some products only without a bias, such as bfloat16 ones with rows of an odd length.
   if (shape.bias && algorithms_.empty()) {
     GemmShape plain = shape;
     plain.bias = false;
@@ -38,14 +38,15 @@ Gemm::Gemm(Blas &blas, const GemmShape &shape) : shape_(shape) {
           shape.m, shape.k, shape.n);
 }
 
-// Scratch begins at a multiple of kAlignment. cuBLASLt's workspace needs a larger one, so there is room to move up.
+// Scratch begins at a multiple of kAlignment. cuBLASLt's workspace needs a larger alignment, so scratch has room to
+// move the workspace up.
 std::uint64_t Gemm::scratch_bytes() const {
   if (!product_ || algorithms_[chosen_].workspace == 0) return 0;
   return algorithms_[chosen_].workspace + kWorkspaceAlignment - kAlignment;
 }
 
 void Gemm::run(Stream stream, const GemmOperands &operands, void *scratch) const {
-  if (!product_) {  // the product has no terms
+  if (!product_) {  // c has no elements, or K = 0
     if (!shape_.accumulate) fill(stream, shape_, operands);
     return;
   }

@@ -1,5 +1,5 @@
-// Matrix products. A product's algorithm is chosen before it first runs. Its memory beside the operands comes from the
-// arena.
+// Matrix products by cuBLASLt. A product's algorithm is chosen before the product first runs. Its workspace comes from
+// the arena.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class Gemm {
  public:
   Gemm(Blas &blas, const GemmShape &shape);
 
-  // Counts the algorithms that the library proposes, at least 1. The first is the library's own choice.
+  // Returns the number of algorithms that cuBLASLt proposes, at least 1. The first is cuBLASLt's own choice.
   int variant_count() const { return static_cast<int>(std::max<std::size_t>(algorithms_.size(), 1)); }
   void use_variant(int variant) { chosen_ = static_cast<std::size_t>(variant); }
 
@@ -23,7 +23,7 @@ class Gemm {
 
  private:
   GemmShape shape_;
-  std::optional<Product> product_;  // none where the product has no terms
+  std::optional<Product> product_;  // none if c has no elements or K = 0
   bool bias_apart_ = false;  // cuBLASLt does not add the bias: c is filled with it first, and the product is added to c
   std::vector<Algorithm> algorithms_;
   std::size_t chosen_ = 0;

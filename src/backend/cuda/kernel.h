@@ -1,8 +1,8 @@
 // CudaKernel, and the factories of all CUDA kernels. A file here has the same kernels as the CPU's file of that name.
 //
-// run() appends one or more launches to a stream and returns. Launches are recorded once and done again, so their
-// arguments are passed by value. Only a step's scalars are not: they lie on the device. A launch takes no member of the
-// kernel through `this`, for the device cannot follow the pointer.
+// run() appends one or more launches to a stream and returns. Launches are recorded once and replayed, so their
+// arguments are passed by value. A step's scalars are the exception: they lie on the device. A launch takes no member
+// of the kernel through `this`, because the device cannot follow the pointer.
 #pragma once
 
 #include <memory>
@@ -24,13 +24,13 @@ using arith::bf16;
 class CudaKernel : public Kernel {
  public:
   virtual void run(Stream stream, const Launch &launch) = 0;
-  // Runs on the team, in the host's memory. Only updates can.
+  // Runs on the host, by the team, with operands in host memory. Only updates can.
   virtual void run_on_host(Team &, const Launch &) {
     fail(Code::internal, "launch_alone", "only updates run on the host");
   }
 };
 
-// The state of a device that its kernels share: where they note faults, and its library of products.
+// The state of a device that its kernels share: the faults that they note, and cuBLASLt's handle.
 struct DeviceState {
   explicit DeviceState(bool tf32) : blas(tf32) {}
   Faults faults;
@@ -46,7 +46,7 @@ inline void require_dtype(const KernelRequest &request, const graph::Type &type,
           request.node.op, name_of(expected), name_of(type.dtype));
 }
 
-// Calls make(element) with a float32 or a bfloat16, whichever `type` holds.
+// Calls make(element) with an element of the type that `type` holds: float32 or bfloat16. Else Code::unsupported.
 template <typename Make>
 KernelPtr by_float(const KernelRequest &request, const graph::Type &type, Make make) {
   if (type.dtype == DType::bf16) return make(bf16{});

@@ -1,6 +1,6 @@
-// The words that kernels are written and launched with. nvcc compiles them as CUDA. In tests the host's compiler does,
-// with the meaning that the header PROTRAIN_EMULATION gives them, so that every kernel's logic runs on machines without
-// a GPU. Grids and blocks have one dimension; blocks are whole warps.
+// The keywords and functions that kernels are written and launched with. nvcc compiles kernels as CUDA. In tests the
+// host's compiler compiles them, and the header PROTRAIN_EMULATION defines CUDA's keywords, so that every kernel's
+// logic runs on machines without a GPU. Grids and blocks have one dimension; blocks are whole warps.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
-#define PROTRAIN_UNROLL _Pragma("unroll")  // arrays in registers are indexed by constants alone
+#define PROTRAIN_UNROLL _Pragma("unroll")  // arrays stay in registers only if their indices are constants
 #define PROTRAIN_KEEP_LOOP _Pragma("unroll 1")
 #else
 #include PROTRAIN_EMULATION
@@ -29,10 +29,10 @@ inline constexpr std::size_t kSharedAtHand = 48 << 10;  // bytes of shared memor
 struct Grid {
   std::int64_t blocks;  // 0: nothing is launched
   int threads = kBlock;
-  std::size_t shared_bytes = 0;  // beside what the kernel declares
+  std::size_t shared_bytes = 0;  // dynamic shared memory
 };
 
-// The blocks of a grid, as a device counts them.
+// Returns the number of blocks. Code::unsupported if there are more than CUDA takes.
 inline unsigned block_count(const Grid &grid) {
   require(grid.blocks <= std::numeric_limits<std::int32_t>::max(), Code::unsupported, "device",
           "a kernel of {} blocks; a GPU takes 2147483647", grid.blocks);
@@ -40,7 +40,7 @@ inline unsigned block_count(const Grid &grid) {
 }
 
 #if defined(__CUDACC__)
-inline constexpr bool kEmulated = false;  // where true, work is cut smaller, so that small tests see the cuts
+inline constexpr bool kEmulated = false;  // if true, work is cut smaller, so that small tests see the cuts
 
 template <typename... Parameters, typename... Arguments>
 void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Arguments... arguments) {
@@ -51,7 +51,7 @@ void launch(Stream stream, void (*kernel)(Parameters...), const Grid &grid, Argu
   check_launch();
 }
 
-// The shared memory that the launch asked for.
+// Returns the launch's dynamic shared memory.
 template <typename T>
 __device__ T *shared_memory() {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
@@ -59,7 +59,7 @@ __device__ T *shared_memory() {
 }
 
 template <typename T>
-__device__ T from_lane(T value, int lane) {  // of the same warp; all its threads call it together
+__device__ T from_lane(T value, int lane) {  // all threads of the warp call it together
   return __shfl_sync(0xFFFFFFFFu, value, lane);
 }
 template <typename T>

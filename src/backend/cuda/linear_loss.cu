@@ -1,6 +1,7 @@
-// LinearCrossEntropy. The logits of a few rows, a slice, are made at a time, so that (M, V) is never in memory. The
-// gradient form turns each slice of logits into its gradient and multiplies it on: dx row by row, dw summed over the
-// slices in order. Logits and sums over slices are float32 whatever the operands are.
+// LinearCrossEntropy and its gradient. The logits are computed for a slice of a few rows at a time, so that the (M, V)
+// logits (M rows, V classes) are never in memory as a whole. The gradient kernel turns each slice of logits into
+// gradients and multiplies these by w for dx and by x for dw. dw is summed over the slices in order. Logits and sums
+// over slices are float32 whatever the operands are.
 #include <algorithm>
 
 #include "backend/common/linear_loss_shape.h"
@@ -14,8 +15,8 @@ namespace {
 constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_rows = 16, .row_grain = 8}
                                         : SliceRule{.bytes = 256 << 20, .least_rows = 256, .row_grain = 64};
 
-// The distance between rows of logits and of their gradients. It is whole cache lines whatever the number of classes,
-// for tensor cores read packs of 16 bytes.
+// Returns the elements from one row of logits, or of gradients, to the next. These are whole cache lines whatever the
+// number of classes, because tensor cores read packs of 16 bytes.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
 // `ld` is the distance between rows, in elements.
@@ -25,15 +26,15 @@ struct Rows {
   std::int64_t count, ld;
 };
 
-// The factor of a row's gradient: the loss's own gradient, divided by the number of targets where the loss is their
-// mean. A nullptr leaves its part out.
+// The factor of a row's gradient: the gradient of the loss, divided by the number of targets if the loss is their mean.
+// A nullptr stands for 1.
 struct Factor {
   const double *counted;
   const float *dloss;
 };
 
-// Computes the losses of a slice's rows. Where `gradients` is given, it gets factor * (softmax - one at the label), of
-// type T. Its rows lie like those of the logits, and may be the same if they are float32.
+// Computes the losses of a slice's rows. If `gradients` is not nullptr, writes factor * (softmax - 1 at the label)
+// there. Rows of gradients lie as far apart as rows of logits. float32 gradients may overwrite the logits.
 template <typename T>
 __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> logits, double *losses, Factor of,
                               T *gradients) {
@@ -43,7 +44,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   if (threadIdx.x == 0)
     losses[row] = label >= 0 ? sum - static_cast<double>(x[label]) : (label == Targets::kWrong ? NAN : 0);
   if (gradients == nullptr) return;
-  __syncthreads();  // all threads have read the label's logit
+  __syncthreads();  // thread 0 has read the label's logit
   const float factor = (of.counted != nullptr ? 1.0f / static_cast<float>(*of.counted) : 1.0f) *  //
                        (of.dloss != nullptr ? *of.dloss : 1.0f);
   const auto lse = static_cast<float>(sum);
@@ -61,7 +62,7 @@ __global__ void finish_kernel(Targets targets, std::int64_t first, Rows<float> l
   });
 }
 
-// Adds a slice's sums to the bias' gradient. The first slice has nothing to add to.
+// Adds a slice's sums to the bias' gradient. For the first slice, sets the gradient instead.
 struct AddTo {
   float *sums;
   bool first;
@@ -85,8 +86,8 @@ void round_to(Stream stream, const float *sums, std::int64_t count, T *to) {
 }
 
 // Loss and gradients of a product whose result is too large to be kept: for a large vocabulary the (M, V) logits are
-// the largest activation of a model. One kernel makes them slice by slice and uses each slice at once. The gradient
-// form makes the logits again, for keeping them would cost the memory that the fusion saves.
+// the largest activation of a model. One kernel computes them slice by slice and uses each slice at once. The gradient
+// kernel computes the logits again, because keeping them would cost the memory that the fusion saves.
 template <typename T>
 class LinearCrossEntropy : public CudaKernel {
  public:
@@ -94,7 +95,7 @@ class LinearCrossEntropy : public CudaKernel {
       : shape_(request, kSlices), ld_(row_elements(shape_.classes)), targets_(request, 2, shape_.classes, device) {
     require_dtype(request, request.inputs[1], request.inputs[0].dtype);
     if (shape_.bias) require_dtype(request, request.inputs[3], request.inputs[0].dtype);
-    // Slices differ in two things: the last may have fewer rows, and the first starts dw instead of adding to it.
+    // Slices differ in two ways: the last may have fewer rows, and the first sets dw instead of adding to it.
     for (std::int64_t first = 0; first < shape_.rows; first += shape_.slice_rows) {
       const std::int64_t rows = std::min(shape_.slice_rows, shape_.rows - first);
       if (products_.size() < 2 || rows != shape_.slice_rows)
@@ -110,7 +111,7 @@ class LinearCrossEntropy : public CudaKernel {
     cuda::launch(stream, count_targets_kernel, {1}, targets, counted);
     for (const Slice &slice : slices_) run_slice(stream, launch, slice, targets);
     if (shape_.gradient) finish_gradients(stream, launch);
-    if (auto *loss = optional_output<float>(launch, 0))  // absent where only gradients are wanted
+    if (auto *loss = optional_output<float>(launch, 0))  // absent if only gradients are wanted
       cuda::launch(stream, total_loss_kernel, {1}, static_cast<const double *>(losses), shape_.rows,
                    static_cast<const double *>(counted), shape_.reduction == Reduction::mean, loss);
   }
@@ -145,15 +146,16 @@ class LinearCrossEntropy : public CudaKernel {
                  .ld_a = shape_.trans_w ? ld_ : 0,
                  .ld_b = shape_.trans_w ? 0 : ld_};
     if (!shape_.gradient) dx = dw = {};
-    // A slice begins at a whole number of rows of x.
+    // A slice begins at a multiple of row_grain rows of x.
     const auto row_bytes = static_cast<std::uint64_t>(kSlices.row_grain * shape_.depth) * sizeof(T);
     for (GemmShape *shape : {&logits, &dx, &dw})
       while (row_bytes % shape->alignment != 0) shape->alignment /= 2;
     return {Gemm(blas, logits), Gemm(blas, dx), Gemm(blas, dw)};
   }
 
-  // Scratch holds the logits of a slice, and what has another type than its float32 sums: their gradients, dw and
-  // dbias.
+  // Scratch holds the float32 logits of a slice. With bfloat16 operands it also holds the slice's gradients in
+  // bfloat16, and the float32 sums that dw and dbias are rounded from. The rest are losses, the count of targets and
+  // scratch of the kernels inside.
   void lay_out(const KernelRequest &request) {
     std::uint64_t total = 0;
     const auto place = [&](std::uint64_t count, std::uint64_t size) {
@@ -182,14 +184,14 @@ class LinearCrossEntropy : public CudaKernel {
   static E *at(const Launch &launch, std::uint64_t offset) {
     return static_cast<E *>(static_cast<void *>(static_cast<std::byte *>(launch.scratch) + offset));
   }
-  // Scratch of the bias' gradient, enough for any slice.
+  // Returns the bytes of scratch that summing the bias' gradient takes, enough for any slice.
   std::uint64_t column_bytes() const {
     std::uint64_t bytes = 0;
     for (const Slice &slice : slices_)
       bytes = std::max(bytes, ColumnSums<T>(slice.rows, shape_.classes, ld_).scratch_bytes());
     return bytes;
   }
-  // The float32 sums of an output: the output itself, or a part of scratch.
+  // Returns the float32 sums of output i: the output itself if it is float32, else scratch at `offset`.
   float *sums(const Launch &launch, std::size_t i, std::uint64_t offset) const {
     if (optional_output<T>(launch, i) == nullptr) return nullptr;
     return kNarrow ? at<float>(launch, offset) : output<float>(launch, i);
@@ -219,7 +221,7 @@ class LinearCrossEntropy : public CudaKernel {
           .run(stream, gradients, at<void>(launch, columns_at_), AddTo{dbias, slice.first == 0});
   }
 
-  // Rounds sums of another type, once, and zeroes the sums of no rows.
+  // Rounds float32 sums to narrow outputs. If there are no rows, sets the outputs to 0.
   void finish_gradients(Stream stream, const Launch &launch) const {
     finish_sums(stream, sums(launch, 2, dw_at_), optional_output<T>(launch, 2), shape_.classes * shape_.depth);
     finish_sums(stream, sums(launch, 3, dbias_at_), optional_output<T>(launch, 3), shape_.classes);
@@ -238,7 +240,7 @@ class LinearCrossEntropy : public CudaKernel {
   std::vector<Products> products_;
   std::vector<Slice> slices_;
   std::uint64_t logits_at_ = 0, gradients_at_ = 0, dw_at_ = 0, dbias_at_ = 0, columns_at_ = 0, losses_at_ = 0,
-                counted_at_ = 0, gemm_at_ = 0;  // in scratch
+                counted_at_ = 0, gemm_at_ = 0;  // offsets in scratch
 };
 }  // namespace
 

@@ -4,7 +4,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// `loss` (rows) gets each row's loss where they are wanted one by one. Else `losses` (rows) gets them in double.
+// Computes each row's loss, for `losses` in double and for `loss` in float32, and its `lse`. nullptr: not wanted.
 template <typename T>
 __global__ void rows_kernel(Targets targets, const T *logits, double *losses, float *loss, float *lse) {
   const std::int64_t row = blockIdx.x, classes = targets.classes;
@@ -20,10 +20,10 @@ __global__ void rows_kernel(Targets targets, const T *logits, double *losses, fl
   if (loss != nullptr) loss[row] = static_cast<float>(own);
 }
 
-// The factor of a row's gradient.
+// The factor of a row's gradient: the upstream gradient, divided by the number of targets if the loss is their mean.
 struct Factor {
   const float *upstream;
-  bool per_row;           // each row has its own; else one is for all
+  bool per_row;           // each row has its own upstream gradient; else all rows share one
   const double *counted;  // nullptr: the factor is not divided
 
   __device__ float of(std::int64_t row) const {
@@ -32,7 +32,7 @@ struct Factor {
   }
 };
 
-// dx = factor * (softmax - one at the label)
+// dx = factor * (softmax - 1 at the label)
 template <typename T>
 __global__ void gradient_kernel(Targets targets, const T *logits, const float *lse, Factor upstream, T *dx) {
   const std::int64_t row = blockIdx.x, classes = targets.classes, label = targets[row];

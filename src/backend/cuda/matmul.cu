@@ -9,7 +9,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// The largest power of two, up to kAlignment, that divides the address of every operand in every batch.
+// Returns the largest power of two, up to kAlignment, that divides the address of every operand in every batch.
 std::uint64_t alignment_of(const Layout<3> &batch, std::int64_t element_bytes) {
   std::int64_t alignment = kAlignment;
   for (const Strides &strides : batch.strides)
@@ -62,7 +62,7 @@ class MatMul : public CudaKernel {
  private:
   std::unique_ptr<Gemm> gemm_;
   std::int64_t element_bytes_;
-  std::vector<std::array<std::int64_t, 3>> batches_;  // positions of a, b and y
+  std::vector<std::array<std::int64_t, 3>> batches_;  // offsets of a, b and y
 };
 }  // namespace
 

@@ -1,12 +1,13 @@
-// Products of bfloat16 on tensor cores, 16 x 16 by 16 x 8; loads that lay out their operands; and copies to shared
-// memory that run on their own. For sm_80 and newer. All threads of a warp call these functions together.
+// Products of bfloat16 on tensor cores, 16 x 16 by 16 x 8; loads that lay out their operands; and asynchronous copies
+// to shared memory. For sm_80 and newer. All threads of a warp call these functions together.
 //
 // Lane 4 g + t (g < 8, t < 4) holds these elements of a matrix. A pair is two neighbours in a row of A, or in a column
 // of B.
-//   A (16, 16)  pairs from (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8)
-//   B (16, 8)   pairs from (2t, g), (2t + 8, g)
+//   A (16, 16)  pairs that begin at (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8)
+//   B (16, 8)   pairs that begin at (2t, g), (2t + 8, g)
 //   C (16, 8)   (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1), in float32
-// Two Cs side by side, narrowed, are therefore an A: products follow each other without leaving registers.
+// Two Cs side by side, narrowed, are therefore an A: one product's result is the next one's operand without leaving
+// registers.
 #pragma once
 
 #include "backend/cuda/elementwise.h"
@@ -36,8 +37,8 @@ __device__ inline void mma(Sums &c, const Quad &a, Pair b0, Pair b1) {
 }
 
 // Loads four 8 x 8 matrices from shared memory. Lane l gives the address of row l % 8 of matrix l / 8: 16 bytes at a
-// multiple of 16. It gets the pair from (g, 2t) of each matrix; where kTransposed, the elements (2t, g) and (2t + 1,
-// g).
+// multiple of 16. Of each matrix the lane gets elements (g, 2t) and (g, 2t + 1); if kTransposed, elements (2t, g) and
+// (2t + 1, g).
 template <bool kTransposed>
 __device__ Quad load_matrices(const bf16 *row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
@@ -55,13 +56,13 @@ __device__ Quad load_matrices(const bf16 *row) {
   return q;
 }
 
-// Begins to copy kBytes to shared memory: 8 or 16, at a multiple of them. Zeros are written where not `given`. This
-// thread sees the bytes after wait_for_copies; others see them after __syncthreads as well.
+// Begins to copy kBytes to shared memory: 8 or 16, at a multiple of kBytes. Writes zeros if not `given`. This thread
+// sees the bytes after wait_for_copies(). Other threads see them after a __syncthreads() that follows it.
 template <int kBytes>
 __device__ void copy_async(void *to, const void *from, bool given) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   const int bytes = given ? kBytes : 0;
-  if constexpr (kBytes == 16)  // past the first cache, for no other thread of the block reads the same bytes
+  if constexpr (kBytes == 16)  // skips the L1 cache, for no other thread of the block reads the same bytes
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(kBytes), "r"(bytes)
@@ -69,8 +70,8 @@ __device__ void copy_async(void *to, const void *from, bool given) {
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Gives `value`, and hides it from the compiler: what depends on it is computed where it is used, not ahead of a loop
-// that needs the registers.
+// Returns `value`, but hides it from the compiler. So the compiler computes what depends on it where that is used, not
+// ahead of a loop that needs the registers.
 __device__ inline int unforeseen(int value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -125,8 +126,8 @@ __device__ inline Quad narrowed_quad(const Sums &left, const Sums &right) {
            narrowed_pair(right.at[0], right.at[1]), narrowed_pair(right.at[2], right.at[3])}};
 }
 
-// sums[m] (16, 8 kTiles) += left(k, m) (16, 16) times right(k, n), over k < kSteps. right(k, n) is the Bs of columns 16
-// n to 16 n + 15.
+// For each strip m: sums[m] += sum over k < kSteps of left(k, m) right(k). left(k, m) is an A (16, 16). right(k) is 16
+// rows by 8 kTiles columns, given as right(k, n): the two Bs of columns 16 n to 16 n + 15.
 template <int kSteps, typename Left, typename Right, int kStrips, int kTiles>
 __device__ void add_product(const Left &left, const Right &right, Sums (&sums)[kStrips][kTiles]) {
   static_assert(kTiles % 2 == 0);

@@ -1,5 +1,5 @@
-// Operators that only move elements, of any type: strided copies, and Trilu. Copies that read and write along different
-// dims go by transposed tiles.
+// Operators that only move elements, of any type: strided copies, and Trilu. A copy whose input and output are
+// contiguous along different dims is transposed tile by tile.
 #include <algorithm>
 #include <cstring>
 
@@ -37,7 +37,7 @@ MoveKernel move_by(std::int64_t bytes) {
   }
 }
 
-// A copy by units of several neighbouring elements, as wide as dims, strides and offsets allow. Strides are in units.
+// A copy in units of several neighbouring elements, as wide as dims, strides and offsets allow. Strides count units.
 struct Units {
   std::int64_t bytes;  // of one unit
   Layout<2> layout;
@@ -87,7 +87,8 @@ __global__ void transpose_kernel(TiledTranspose transpose, const T *from, T *to)
       to[base.at[1] + (column + j) * transpose.to_ld + row + x] = tile[x][j];
 }
 
-// The matrices of a walk whose innermost dim is contiguous in the output and not in the input.
+// Returns the matrices of a walk that is contiguous along the innermost dim in the output, and along column_axis in the
+// input.
 TiledTranspose transpose_of(const Layout<2> &layout, std::size_t column_axis) {
   const std::size_t last = layout.dims.size() - 1;
   Layout<2> outer;
@@ -182,7 +183,7 @@ class Trilu : public CudaKernel {
     require(shape.size() >= 2, Code::shape, subject(request), "{} has no last two dims", to_text(shape));
     rows_ = shape[shape.size() - 2];
     columns_ = shape.back();
-    k_ = std::clamp(k_, -rows_, columns_);  // beyond, nothing changes
+    k_ = std::clamp(k_, -rows_, columns_);  // a k beyond these bounds changes nothing more
   }
 
   void run(Stream stream, const Launch &launch) override {

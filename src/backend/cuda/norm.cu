@@ -1,5 +1,5 @@
-// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, over parts of fixed
-// length and then over the parts in a fixed tree. The bits depend on the number of elements alone.
+// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, first in parts of
+// fixed length, then over the parts in a fixed tree. The bits depend on the number of elements alone.
 #include <algorithm>
 
 #include "backend/cuda/columns.h"
@@ -10,7 +10,8 @@ namespace protrain::backend::cuda {
 namespace {
 constexpr std::int64_t kPart = kEmulated ? 1 << 10 : 16 << 10;
 
-// A block's share of a sum of squares, in packs. All elements of a tensor lie in packs, but for the last few.
+// Returns the sum of the squares of `count` elements, which the block's threads read in packs. Only the last few
+// elements may be in no whole pack.
 template <typename T>
 __device__ double sum_of_squares(const T *x, std::int64_t count) {
   constexpr int kWidth = kWide<T>;
@@ -41,7 +42,8 @@ __global__ void total_kernel(const double *sums, std::int64_t count, double *tot
   if (threadIdx.x == 0) *total = sum;
 }
 
-// One launch takes as many tensors of one part as it can name, with a block for each.
+// The tensors of one launch: as many as fit into a kernel's arguments. Each has at most one part, and a block of its
+// own.
 constexpr int kTensors = 64;
 template <typename T>
 struct Tensors {
@@ -100,7 +102,7 @@ class SquaredNorm : public CudaKernel {
   std::vector<std::int64_t> elements_;  // of each tensor
 };
 
-// A launch can name so many scalars.
+// The scalars of one launch: as many as fit into a kernel's arguments.
 constexpr int kScalars = 256;
 struct Scalars {
   const double *at[kScalars];

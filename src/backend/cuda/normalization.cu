@@ -1,6 +1,7 @@
-// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width), with a block for each row. In
-// gradients a block has a part of the rows, which the shape fixes. It makes dx of its rows, and sums their share of the
-// gradients of scale and bias. A second launch joins the parts.
+// LayerNormalization, RMSNormalization and their gradients. Tensors are (rows, width). A block normalizes one row. For
+// gradients the rows are cut into parts, which the shape fixes. If rows fit into registers, a block computes dx of a
+// part's rows, and the part's sums for the gradients of scale and bias; else separate launches do. A last launch adds
+// up the parts' sums.
 #include <algorithm>
 
 #include "backend/common/axes.h"
@@ -25,8 +26,8 @@ struct Operands {
   float *mean, *inverse;
 };
 
-// The way a row lies in a block's registers. Each thread has the packs h * threads + its own number, as few of them as
-// a block of usual size allows.
+// The division of a row among the registers of a block. Thread t holds packs t, t + threads, t + 2 threads, ...: `held`
+// packs, as few as blocks of at most kHeldThreads threads allow.
 constexpr int kHeldThreads = kEmulated ? 64 : 256;  // at most, in a block that holds a row
 constexpr int kMostHeld = 4;
 struct RegisterRows {
@@ -38,9 +39,9 @@ struct RegisterRows {
   }
 
   int held = 1, threads = kWarp;  // packs of a thread; threads of a block
-  bool holds;                     // the row is narrow enough, and all its packs are whole
+  bool holds;                     // the row is narrow enough, and consists of whole packs
 };
-// Calls body(h, column) for the thread's packs that lie within the row.
+// Calls body(h, column) for each of this thread's packs that lie within the row. Pack h begins at `column`.
 template <typename T, int kHeld, typename Body>
 __device__ void each_held(std::int64_t width, Body body) {
   PROTRAIN_UNROLL
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(kHeldThreads) held_kernel(NormalizedRows dims,
   const auto count = static_cast<float>(dims.width);
   Pack<T, kWidth> x[kHeld] = {};
   each_held<T, kHeld>(dims.width, [&](int h, std::int64_t column) { x[h] = load<kWidth>(o.x + begin + column); });
-  // The sum of term(element) over the row.
+  // Returns the sum of term(element) over the row.
   const auto sum = [&](auto term) {
     float own = 0;
     each_held<T, kHeld>(dims.width, [&](int h, std::int64_t) {
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kHeldThreads) held_kernel(NormalizedRows dims,
   if (o.inverse != nullptr) o.inverse[blockIdx.x] = inverse;
 }
 
-// Normalizes rows that registers do not hold.
+// Normalizes rows that do not fit into registers.
 template <typename T, bool kCentered>
 __global__ void normalize_kernel(NormalizedRows dims, float epsilon, Operands<T> o) {
   const T *x = o.x + blockIdx.x * dims.width;
@@ -113,14 +114,14 @@ struct GradOperands {
   const T *rest;                // nullptr: nothing is added
 };
 
-// Adds `rest` to dx. dx is rounded before, as it would be if there were no rest.
+// Adds `rest` to dx. dx is rounded first, as it is without `rest`.
 template <typename T>
 __device__ T added(float dx, T rest) {
   return narrowed<T>(widened(narrowed<T>(dx)) + widened(rest));
 }
 
-// With n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)) + rest. Without
-// centering there is no mean(g).
+// Computes, with n = (x - mean) * inverse and g = dy * scale: dx = inverse * (g - mean(g) - n * mean(g n)) + rest.
+// mean() is over the row. RMSNormalization has no mean(g).
 template <typename T, bool kCentered>
 __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T *dx) {
   const std::int64_t begin = blockIdx.x * dims.width;
@@ -136,7 +137,7 @@ __global__ void normalize_grad_kernel(NormalizedRows dims, GradOperands<T> o, T 
   }
 }
 
-// A row in a block's registers.
+// This thread's elements of a row, in registers.
 template <typename T, int kHeld>
 struct RegisterRow {
   Pack<T, kWide<T>> dy[kHeld], x[kHeld];
@@ -154,9 +155,9 @@ __device__ RegisterRow<T, kHeld> hold(NormalizedRows dims, const GradOperands<T>
   return held;
 }
 
-// Works on a part of the rows. The next row is loaded while the block's threads meet over this one. dx is nullptr where
-// it is not wanted. partial (parts, 1 or 2, width) gets sums of dy * n and, where centered, of dy; it may be nullptr
-// too.
+// Computes dx, as normalize_grad_kernel does, and the partial sums of a part of the rows. The next row is loaded while
+// the block's threads synchronize over this one. partial (parts, 1 or 2, width) gets the sums of dy * n and, if
+// centered, of dy. dx and partial may be nullptr: not wanted.
 template <typename T, bool kCentered, int kHeld>
 __global__ void __launch_bounds__(kHeldThreads)
     held_grad_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, T *dx, float *partial) {
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(kHeldThreads)
   });
 }
 
-// Makes the same sums for rows that registers do not hold.
+// Makes the sums that held_grad_kernel writes to `partial`, for rows that do not fit into registers.
 template <typename T, bool kCentered>
 __global__ void sums_kernel(NormalizedRows dims, GradOperands<T> o, std::int64_t part, std::int64_t parts,
                             float *partial) {
@@ -330,7 +331,7 @@ class NormalizationGrad : public CudaKernel {
   const NormalizedRows dims_;
   const RegisterRows register_rows_;
   const std::int64_t part_, parts_;  // rows in a part; number of parts
-  const std::int64_t columns_;       // in a row of partial sums
+  const std::int64_t columns_;       // elements in a row of partial sums
   bool sums_;                        // dscale or dbias is wanted
 };
 }  // namespace

@@ -1,5 +1,5 @@
 // Updates of weights in place, and the check that scalars are finite. The arithmetic is the CPU's, bit for bit: this
-// file is compiled without contraction of products.
+// file is compiled so that products are not contracted.
 #include "arith/optimizer.h"
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr std::int64_t kWorthATeam = kEmulated ? 64 : 64 << 10;  // elements; waking the team takes as long
+constexpr std::int64_t kWorthATeam = kEmulated ? 64 : 64 << 10;  // elements; fewer take less time than waking the team
 
-// One launch takes as many parameters as it can name. Each has its own blocks.
+// The parameters of one launch: as many as fit into a kernel's arguments. Each has blocks of its own.
 constexpr int kTensors = 32;
 template <typename Arrays>
 struct Tensors {
@@ -25,7 +25,7 @@ struct Tensors {
   std::int64_t blocks[kTensors];  // of the grid
 };
 
-// Neighbouring weights in registers.
+// Neighbouring weights, loaded into registers.
 template <typename Weights, int kWidth>
 struct WeightPack;
 template <int kWidth>
@@ -138,7 +138,7 @@ class Update : public CudaKernel {
   const std::unique_ptr<HostUpdate> on_host_;
 };
 
-// One launch takes as many scalars as it can name.
+// The scalars of one launch: one for each lane of a warp.
 constexpr int kScalars = kWarp;
 template <typename T>
 struct Scalars {
@@ -146,13 +146,14 @@ struct Scalars {
   std::uint32_t word[kScalars];
 };
 
-// A warp looks at all scalars. Where a fault was noted, any word will do: the first one is taken.
+// One warp checks the scalars, one for each lane. A noted fault (fault.h) counts as if the first scalar were not
+// finite.
 template <typename T>
 __global__ void check_kernel(Scalars<T> scalars, int count, const Fault *fault, std::uint32_t *status,
                              std::uint32_t *copy) {
   const int own = static_cast<int>(threadIdx.x);
   const T value = own < count ? *scalars.at[own] : T{};
-  const T distance = value - value;  // 0 where the value is finite, else NaN
+  const T distance = value - value;  // 0 if the value is finite, else NaN
   const bool wrong = distance != 0 || (own == 0 && fault->claimed != 0);
   const int first = block_fold<Smaller>(wrong ? own : kScalars);
   if (own != 0) return;
@@ -184,7 +185,8 @@ class Check : public CudaKernel {
 };
 }  // namespace
 
-// HostUpdate refuses the same requests, and says more of them: it is made first.
+// Refuses weights that are neither float32 nor bfloat16. HostUpdate, which the constructor of Update makes, refuses the
+// other requests that have no update.
 KernelPtr make_update(const UpdateRequest &request) {
   if (request.weights == DType::f32) return std::make_unique<Update<WholeWeights, float>>(request);
   require(request.weights == DType::bf16, Code::unsupported, "update", "of {} weights on cuda",

@@ -1,5 +1,5 @@
-// Pinned memory of the host. If the system refuses to pin memory as a whole, it is pinned in parts, as many as the
-// system grants.
+// Pinned memory of the host. If the system refuses to pin memory as a whole, as many parts of it are pinned as the
+// system grants, from the first on.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class PinnedMemory {
     whole_.erase(in_parts);
   }
 
-  // Cuts a copy at the borders of parts: CUDA refuses a copy that ends in another part than it begins in.
+  // Cuts a copy at the borders of parts, because CUDA refuses a copy that begins in one part and ends in another.
   template <typename Act>
   void each_part(const Copy &copy, Act act) const {
     std::uint64_t done = 0;
@@ -64,9 +64,9 @@ class PinnedMemory {
                                   : static_cast<std::uint64_t>(*next - static_cast<const std::byte *>(from));
   }
 
-  mutable std::shared_mutex mutex_;             // workers copy beside the thread that issues
-  std::map<std::byte *, std::uint64_t> whole_;  // memory that is pinned in parts, by its first byte
-  std::set<const std::byte *> borders_;         // between two parts, and behind the last one
+  mutable std::shared_mutex mutex_;             // queue workers copy at the same time as the issuing thread
+  std::map<std::byte *, std::uint64_t> whole_;  // pinned bytes of memory that is pinned in parts, by its first byte
+  std::set<const std::byte *> borders_;         // between two parts, and after the last one
 };
 
 }  // namespace protrain::backend::cuda

@@ -1,9 +1,9 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in an order that depends on shapes alone. Floats are
-// summed in double; sums of integers wrap.
+// summed in double; sums of integers wrap around.
 //
-// Kept axes and reduced axes are walked apart. Where neighbours in memory belong to one result, a block's threads share
-// that result. Else each thread has a result of its own. Sums of a matrix's columns are made as such
-// (columns.h). The elements of a result are cut into parts; a second kernel joins the parts in order.
+// Kept axes and reduced axes have a walk each. If neighbours in memory belong to one result, the threads of a block
+// reduce a result together; else each thread reduces a result of its own. Sums of a matrix's columns use columns.h. The
+// elements of a result are cut into parts; a second kernel joins the parts in order.
 #include <algorithm>
 
 #include "backend/common/axes.h"
@@ -13,14 +13,14 @@
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr std::int64_t kMostParts = 256;                      // of one result
+constexpr std::int64_t kMostParts = 256;                      // most parts of one result
 constexpr std::int64_t kSharedPart = kEmulated ? 300 : 8192;  // elements in a part that a block reduces, at least
 constexpr std::int64_t kOwnPart = kEmulated ? 5 : 64;         // elements in a part that one thread reduces, at least
 constexpr std::int64_t kEnough = 132 * 2048;  // threads that keep a large device busy; more parts bring nothing
 
 struct Reduction {
   Walk<1> kept, reduced;
-  std::int64_t results, elements;  // of one result
+  std::int64_t results, elements;  // number of results; elements of one result
   std::int64_t part, parts;        // elements in a part; parts of a result
   float divisor;
 };
@@ -33,7 +33,7 @@ __device__ T finished(const Reduction &r, A value) {
     return value;
 }
 
-// The destination of the parts' values. An only part is the result itself.
+// The destination of the parts' values: `partial`, or y if each result has only one part.
 template <typename T, typename A>
 struct Values {
   A *partial;  // (results, parts)
@@ -58,7 +58,7 @@ __global__ void shared_kernel(Reduction r, const T *x, Values<T, A> to) {
   if (threadIdx.x == 0) to.put(r, result, part, value);
 }
 
-// Parts are the outer dim, so that neighbouring threads have neighbouring results.
+// Each thread reduces parts alone. Parts are the outer dim, so that neighbouring threads have neighbouring results.
 template <typename Join, typename T, typename A>
 __global__ void own_kernel(Reduction r, const T *x, Values<T, A> to) {
   for (std::int64_t i = thread_index(); i < r.results * r.parts; i += thread_count()) {
@@ -92,7 +92,7 @@ struct ToResult {
   }
 };
 
-// The sums of columns, (rows, columns) -> (columns), such as a bias' gradient.
+// The sums of a matrix's columns, (rows, columns) -> (columns), such as a bias' gradient.
 template <typename T>
 class SumColumns : public CudaKernel {
  public:
@@ -114,7 +114,7 @@ class SumColumns : public CudaKernel {
   const float divisor_;
 };
 
-// A tensor's dims as a reduction sees them.
+// A tensor's dims, divided into kept and reduced ones.
 struct Axes {
   explicit Axes(const KernelRequest &request) {
     const Shape &shape = request.inputs[0].shape;

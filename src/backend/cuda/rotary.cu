@@ -9,7 +9,7 @@ struct Rotation {
   std::int64_t heads, dims, half;  // half: pairs that are rotated
   std::int64_t table_rows[2];      // of cosines, of sines
   float sign;                      // 1, or -1 to rotate back
-  bool interleaved;                // pairs are neighbours; else the first half meets the second
+  bool interleaved;                // elements 2i and 2i + 1 are a pair; else i and half + i
 };
 
 template <typename T>

@@ -11,7 +11,7 @@ namespace protrain::backend::cuda {
 namespace {
 void check(cudaError_t status, const char *doing) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that can be cleared is cleared
+  cudaGetLastError();  // clears the error, if CUDA can clear it
   fail(status == cudaErrorMemoryAllocation ? Code::nomem : Code::device, "device", "{}: {} ({})", doing,
        cudaGetErrorString(status), cudaGetErrorName(status));
 }
@@ -55,7 +55,7 @@ void *allocate(std::uint64_t bytes) {
          "{} bytes of the device's memory were refused: {}", bytes, cudaGetErrorString(status));
   }
   check(cudaMemset(memory, 0, bytes), "memory could not be cleared");
-  // Our streams do not wait for the stream that clears it.
+  // The device's own streams do not wait for the default stream, which clears the memory.
   check(cudaDeviceSynchronize(), "memory could not be cleared");
   return memory;
 }
@@ -104,8 +104,8 @@ std::int64_t ns_between(Event begin, Event end) {
   return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 
-// The capture is this thread's alone: other CUDA calls of the process neither spoil it nor are refused. A call that
-// cannot be kept is an error if this thread makes it. In relaxed mode it would be done at once.
+// Thread-local mode: CUDA calls of other threads neither break the capture nor are refused. A call of this thread that
+// cannot be captured is an error; in relaxed mode it would run at once.
 void begin_capture(Stream stream) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "a capture could not begin");
 }
@@ -116,7 +116,8 @@ CapturedGraph end_capture(Stream stream) {
   const cudaError_t status = cudaGraphInstantiateWithFlags(&captured, graph, 0);
   cudaGraphDestroy(graph);
   check(status, "a graph could not be made ready");
-  // The graph is uploaded now. Its first launch would take memory of the device; a refusal does no harm yet.
+  // Uploads the graph now, while a refusal of memory does no harm. Otherwise the graph's first launch would take that
+  // memory.
   const cudaError_t uploaded = cudaGraphUpload(captured, stream);
   if (uploaded != cudaSuccess) destroy(captured);
   check(uploaded, "a graph could not be brought to the device");
@@ -139,8 +140,7 @@ void destroy(CapturedGraph captured) { cudaGraphExecDestroy(captured); }
 void copy(Stream stream, void *to, const void *from, std::uint64_t bytes) {
   if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "a copy could not be issued");
 }
-// The copy runs in the thread's own stream and is waited for. cudaMemcpy may return while the last bytes are on their
-// way.
+// Copies in the thread's own stream and waits for the copy. cudaMemcpy may return before the last bytes have arrived.
 void copy_now(void *to, const void *from, std::uint64_t bytes) {
   if (bytes == 0) return;
   copy(cudaStreamPerThread, to, from, bytes);

@@ -1,6 +1,6 @@
-// The part of CUDA's runtime that the backend uses: memory, streams, events. runtime.cu implements it. Tests have an
-// implementation that needs no GPU. Every failure throws Code::device, or Code::nomem for memory, with CUDA's own
-// words.
+// The part of CUDA's runtime that the backend uses: memory, streams, events. runtime.cu implements this part. Tests
+// have an implementation that needs no GPU. Every failure throws Code::device, or Code::nomem for memory, with CUDA's
+// own words.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ using Event = CUevent_st *;
 using CapturedGraph = CUgraphExec_st *;
 
 // Makes device number `index` the calling thread's, and returns "NVIDIA H200, compute capability 9.0, driver 13.0".
-// Code::device where there is no such device, or no driver. Code::unsupported where it is older than the kernels.
+// Code::device if there is no such device, or no driver. Code::unsupported if the device is too old for the kernels.
 std::string open_device(int index);
-std::uint64_t free_memory();  // of the device, bytes
+std::uint64_t free_memory();  // of the current device, bytes
 void use_device(int index);
 
 void *allocate(std::uint64_t bytes);  // zeroed memory of the device
@@ -32,27 +32,27 @@ void unpin(void *host);
 
 Stream make_stream();
 void destroy(Stream stream);
-void finish(Stream stream);  // waits until all is done; errors of appended work come out here
+void finish(Stream stream);  // waits until all work is done; errors of appended work come out here
 Event make_event();
 void destroy(Event event);
 void record(Event event, Stream stream);
 void wait(Stream stream, Event event);
 void finish(Event event);
-std::int64_t ns_between(Event begin, Event end);  // both events are over
+std::int64_t ns_between(Event begin, Event end);  // both events have completed
 
-// From here on the work that this thread appends to the stream is kept and not done. The same holds for any other
-// stream from when it waits for an event of this one. Events that are recorded meanwhile order the kept work, and are
-// of no use elsewhere. At the end this stream must have waited for the others.
+// From here on, work that this thread appends to the stream is recorded, not run. Another stream joins the recording
+// when it waits for an event of this one. Events recorded meanwhile only order the recorded work. Before the end this
+// stream must have waited for all others that joined.
 void begin_capture(Stream stream);
 CapturedGraph end_capture(Stream stream);          // ready to be launched
-void abandon_capture(Stream stream);               // after an error, wherever it came up
-void record_captured(Event event, Stream stream);  // each launch of what is captured records the event
+void abandon_capture(Stream stream);               // ends a capture after an error
+void record_captured(Event event, Stream stream);  // each launch of the captured graph records the event
 void launch(CapturedGraph captured, Stream stream);
 void destroy(CapturedGraph captured);
 
-void copy(Stream stream, void *to, const void *from, std::uint64_t bytes);  // from and to anywhere
+void copy(Stream stream, void *to, const void *from, std::uint64_t bytes);  // both may be device or host memory
 void copy_now(void *to, const void *from, std::uint64_t bytes);
-void clear(Stream stream, void *memory, std::uint64_t bytes);  // to zeros
+void clear(Stream stream, void *memory, std::uint64_t bytes);  // sets it to zeros
 
 void check_launch();
 std::size_t most_shared();                                 // dynamic shared memory that a block can have, bytes

@@ -1,4 +1,5 @@
-// Labels, checked as they are read, and the arithmetic of one row of logits by the threads of a block, for both losses.
+// Labels, checked as they are read, and the arithmetic of one row of logits by the threads of a block. CrossEntropy and
+// LinearCrossEntropy use both.
 #pragma once
 
 #include "arith/math.h"
@@ -29,7 +30,8 @@ struct Targets {
     return bound;
   }
 
-  // The class of a row, or kIgnored, or kWrong where the label is neither a class nor the ignored one.
+  // Returns the class of a row, or kIgnored. If the label is neither a class nor the ignored one, notes a fault and
+  // returns kWrong.
   __device__ std::int64_t operator[](std::int64_t row) const {
     const std::int64_t label =
         wide ? static_cast<const std::int64_t *>(at)[row] : static_cast<const std::int32_t *>(at)[row];
@@ -47,7 +49,7 @@ struct Targets {
   Note note;
 };
 
-// Calls body(first, Width) for a block's share of a row: packs, and the remaining elements one by one.
+// Calls body(first, Width) for this thread's share of a row: packs of kWidth elements, and the rest one by one.
 template <int kWidth, typename Body>
 __device__ void for_packs_of_row(std::int64_t count, Body body) {
   const std::int64_t packs = count / kWidth;
@@ -56,8 +58,8 @@ __device__ void for_packs_of_row(std::int64_t count, Body body) {
   if (kWidth > 1 && rest < count) body(rest, Width<1>{});
 }
 
-// log(sum(exp(x))) of `count` logits, in one pass. Each thread sums its share in double, relative to its largest so
-// far.
+// Returns log(sum(exp(x))) of `count` logits, in one pass. Each thread sums exp(x - largest) over its share in double,
+// where `largest` is the thread's largest logit so far.
 template <int kWidth, typename T>
 __device__ double log_sum_exp(const T *x, std::int64_t count) {
   float largest = std::numeric_limits<float>::lowest();  // a share may hold nothing but -inf
@@ -80,18 +82,18 @@ __device__ double log_sum_exp(const T *x, std::int64_t count) {
   return static_cast<double>(all) + ::log(sum);
 }
 
-// The threads for a row of logits. Wide rows get many, so that the rows at work stay in the cache until the second
-// pass.
+// Returns the threads for a row of logits. Wide rows get many threads: few rows are then in work at the same time, and
+// stay in the cache until the second pass.
 inline int logit_threads(std::int64_t classes) { return classes < 8192 ? row_threads(classes) : 1024; }
 
-// counted = the number of rows that are not ignored; one block.
+// Sets *counted to the number of rows that are not ignored; one block.
 static __global__ void count_targets_kernel(Targets targets, double *counted) {
   const auto count = fold_terms<Plus, std::int64_t>(
       targets.rows, [&](std::int64_t i) { return targets[i] != Targets::kIgnored ? 1 : 0; });
   if (threadIdx.x == 0) *counted = static_cast<double>(count);
 }
 
-// loss = the sum of `rows` losses, divided by `counted` where `mean`; one block.
+// Sets *loss to the sum of `rows` losses, divided by *counted if `mean`; one block.
 static __global__ void total_loss_kernel(const double *losses, std::int64_t rows, const double *counted, bool mean,
                                          float *loss) {
   const auto total = fold_terms<Plus, double>(rows, [&](std::int64_t i) { return losses[i]; });

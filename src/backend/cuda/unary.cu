@@ -1,4 +1,4 @@
-// Operators of one element, and their gradients dx = dy * slope(x).
+// Operators on one element, and their gradients dx = dy * slope(x).
 #include "arith/unary.h"
 
 #include <algorithm>

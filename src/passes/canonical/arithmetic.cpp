@@ -11,7 +11,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// Sorted and not negative. All axes if none are named, unless the node says that this means none.
+// Returns the reduced axes, sorted, not negative. A node without axes reduces all, unless noop_with_empty_axes is set.
 Integers reduced_axes(const Node &node, std::size_t rank) {
   Integers axes = node.attributes.integers("axes");
   for (std::int64_t &axis : axes) axis = static_cast<std::int64_t>(resolve_axis(axis, rank, node.name));
@@ -61,7 +61,7 @@ bool reduce_l1(Canonical &c, Node &node) {
   return true;
 }
 
-// A length of 0 has no slope; PyTorch gives it a gradient of 0.
+// The square root has no slope at 0. As in PyTorch, the gradient is 0 there.
 bool reduce_l2(Canonical &c, Node &node) {
   if (!is_float_reduction(c, node)) return false;
   const ValueId x = node.inputs[0];
@@ -110,7 +110,7 @@ bool mean(Canonical &c, Node &node) {
   return true;
 }
 
-// Multiplies one factor after the other. A division by the factor would lose the gradient where a factor is 0.
+// Multiplies one factor after the other. A gradient computed as product / factor would be wrong where a factor is 0.
 bool reduce_prod(Canonical &c, Node &node) {
   constexpr std::int64_t kMostFactors = 256;
   if (!is_float_reduction(c, node)) return reduce(c, node);
@@ -142,7 +142,7 @@ bool pow(Canonical &c, Node &node) {
   return true;
 }
 
-// x - y floor(x / y). If the result has the sign of x, the same is done with magnitudes.
+// x - y floor(x / y). With fmod, the result has the sign of x: it is sign(x) (|x| - |y| floor(|x| / |y|)).
 bool mod(Canonical &c, Node &node) {
   ValueId x = node.inputs.at(0), y = node.inputs.at(1);
   if (!is_float(c.type(x).dtype) || (c.constant_of(x) != nullptr && c.constant_of(y) != nullptr)) return false;
@@ -168,7 +168,7 @@ bool prelu(Canonical &c, Node &node) {
   return true;
 }
 
-// Moves x towards 0 by `bias`, and gives 0 within `lambd` of it.
+// Gives 0 where |x| <= lambd. Elsewhere, moves x towards 0 by `bias`.
 bool shrink(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const DType dtype = c.type(x).dtype;
@@ -192,7 +192,7 @@ bool swish(Canonical &c, Node &node) {
   return true;
 }
 
-// Handles bounds that are computed.
+// Turns a Clip whose bounds are computed into Max and Min.
 bool clip(Canonical &c, Node &node) {
   if (node.inputs.size() == 1) return false;
   ValueId x = node.inputs[0];

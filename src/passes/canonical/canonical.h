@@ -19,7 +19,7 @@ class Canonical {
 
   void visit(Node &node);
 
-  // For rules. New nodes are visited in turn, so a rule may use other file operators.
+  // Functions for rules. visit() is called for new nodes too, so a rule may emit file operators.
   std::vector<ValueId> add_all(const std::string &op, std::vector<ValueId> inputs, Attributes attributes,
                                std::size_t output_count);
   ValueId add(const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {}) {
@@ -29,11 +29,11 @@ class Canonical {
   ValueId reshape(ValueId x, const Shape &shape);  // x itself if it has that shape
   ValueId transpose(ValueId x, const std::vector<std::int64_t> &perm);
   ValueId stopped_at_zero(ValueId x);  // x, but without a gradient where it is 0
-  // Another operator computes the node's outputs.
+  // Emits a node with operator `op` that computes the outputs of `node`.
   void become(const Node &node, const std::string &op, std::vector<ValueId> inputs, Attributes attributes = {});
-  // The node's first output is `x`.
+  // Makes `x` the first output of `node`.
   void pass(const Node &node, ValueId x);
-  // The node's output types as it stands.
+  // Returns the types of the node's outputs, from its present inputs and attributes.
   std::vector<Type> infer(const Node &node) const { return ops::infer(rewriter_.graph(), node); }
 
   Rewriter &rewriter() { return rewriter_; }
@@ -42,7 +42,7 @@ class Canonical {
   Shape shape(ValueId id) const { return rewriter_.shape(id); }
   const graph::Array *constant_of(ValueId id) const { return rewriter_.constant_of(id); }
 
-  std::map<ValueId, std::vector<ValueId>> sequences;  // the parts that a SplitToSequence became
+  std::map<ValueId, std::vector<ValueId>> sequences;  // by sequence: its parts, which a SplitToSequence made
   std::map<ValueId, std::string> refusals;            // why a node has no core form, by its first output
 
  private:
@@ -51,7 +51,7 @@ class Canonical {
   bool replace(Node &node);
   void share_small_constants(Node &node);
   bool evaluate(const Node &node, const ops::Op &op);
-  void make_constant(ValueId id, graph::Array array);  // for a value that a node was to compute
+  void make_constant(ValueId id, graph::Array array);  // `id` is an output of a node that is now evaluated
 
   Rewriter &rewriter_;
   FoldBudget &budget_;
@@ -59,7 +59,7 @@ class Canonical {
   std::map<std::string, std::vector<ValueId>> evaluated_;  // by operator, attributes and inputs
 };
 
-// Returns true if the rule dealt with the node. False means that it is a core operator already, or has no core form.
+// Returns true if the rule replaced the node. False: the node is a core operator already, or it has no core form.
 using Rule = bool (*)(Canonical &, Node &);
 using Rules = std::map<std::string_view, Rule>;
 
@@ -76,8 +76,8 @@ Rules window_rules();                // convolution and pooling
 Rules random_rules();                // Dropout
 Rule rule_for(std::string_view op);  // nullptr if there is none
 
-bool has(const Node &node, std::size_t input);  // present
-bool is_core(std::string_view op);              // may remain after canonicalization
+bool has(const Node &node, std::size_t input);  // true if the node has that input
+bool is_core(std::string_view op);              // true if it may remain after canonicalization
 inline bool same(const Attributes &a, const Attributes &b) { return a.print() == b.print(); }
 
 }  // namespace protrain::passes

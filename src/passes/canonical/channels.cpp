@@ -15,7 +15,8 @@ void require_channels(const Node &node, const Shape &x) {
   require(x.size() >= 2, Code::shape, node.name, "{} of {}, which has no axis 1 for channels", node.op, to_text(x));
 }
 
-// Reshapes (C) to stretch over (N, C, d...). One number per group is repeated for the group's channels.
+// Reshapes `values` (C) so that they broadcast over x (N, C, d...). If there is one number per group, repeats it for
+// the group's channels.
 ValueId along_channels(Canonical &c, const Node &node, ValueId values, const Shape &x) {
   require_channels(node, x);
   const std::int64_t count = element_count(c.shape(values)), channels = x[1];
@@ -29,7 +30,7 @@ ValueId along_channels(Canonical &c, const Node &node, ValueId values, const Sha
   return c.reshape(values, shape);
 }
 
-// Normalizes each of `groups` of channels to zero mean and unit variance, then applies scale and bias.
+// Normalizes each of `groups` groups of channels to zero mean and unit variance, then applies scale and bias.
 void become_group_normalization(Canonical &c, const Node &node, std::int64_t groups) {
   const ValueId x = node.inputs.at(0);
   const Type type = c.type(x);
@@ -58,13 +59,13 @@ bool instance_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// From opset 14 on an attribute says it. Earlier operators have outputs for statistics only in training mode.
+// True in training mode: from opset 14 on by an attribute, before by outputs for statistics.
 bool takes_statistics_of_batch(const Node &node) {
   return node.attributes.integer("training_mode", 0) != 0 ||
          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
 }
 
-// Uses the statistics that the model holds. Training mode would have to change them.
+// Uses the statistics that the model holds. Refuses training mode, which would have to change them.
 bool batch_normalization(Canonical &c, Node &node) {
   require(!takes_statistics_of_batch(node), Code::unsupported, node.name,
           "in training mode it takes the statistics of the batch, which is not trained yet; export the model in "
@@ -85,8 +86,8 @@ bool batch_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// A deviation of 0 has a gradient of 0, as PyTorch's std has. If each mean is over a single number,
-// the result can only be 0.
+// Where the deviation is 0, as over a single number, the result is 0. As with PyTorch's std, the deviation's gradient
+// is 0 there.
 bool mean_variance_normalization(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Integers axes = node.attributes.has("axes") ? node.attributes.integers("axes") : Integers{0, 2, 3};
@@ -105,7 +106,7 @@ bool lp_normalization(Canonical &c, Node &node) {
   const char *length = node.attributes.integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2";
   const ValueId found = c.add(length, {x}, along);
   const ValueId zero = c.scalar(c.type(x).dtype, 0), one = c.scalar(c.type(x).dtype, 1);
-  c.become(node, "Div", {x, c.add("Where", {c.add("Equal", {found, zero}), one, found})});  // 0 has no direction
+  c.become(node, "Div", {x, c.add("Where", {c.add("Equal", {found, zero}), one, found})});  // a zero vector stays 0
   return true;
 }
 

@@ -1,5 +1,5 @@
-// Einsum as products of two operands at a time: a matrix product if they share axes that the rest does not
-// need, elementwise otherwise.
+// Einsum as products of two operands at a time. A product is a matrix product if both operands have an axis that
+// neither the output nor a later operand has. Otherwise it is elementwise.
 #include <algorithm>
 
 #include "ops/einsum.h"
@@ -32,7 +32,7 @@ class Contraction {
  public:
   Contraction(Canonical &c, const ops::Einsum &einsum) : c_(c), einsum_(einsum) {}
 
-  // The term with one axis per label, and without axes of one element that others stretch.
+  // Returns the term with one axis per label, and without axes of one element that broadcast to those of other terms.
   EinsumTerm simple(EinsumTerm term) {
     for (std::size_t i = 0; i < term.labels.size();) {
       const std::size_t again = term.labels.find(term.labels[i], i + 1);
@@ -62,7 +62,7 @@ class Contraction {
             common(term.labels, wanted, true)};
   }
 
-  // The product of both, summed over the labels that are not in `wanted`.
+  // Returns the product of a and b, summed over the labels that are not in `wanted`.
   EinsumTerm product(EinsumTerm a, EinsumTerm b, const Labels &wanted) {
     a = summed(a, wanted + b.labels);
     b = summed(b, wanted + a.labels);
@@ -80,7 +80,7 @@ class Contraction {
     return {c_.reshape(made, einsum_.shape_of(all)), all};
   }
 
-  // The term with its axes in this order.
+  // Returns the term with its axes in this order.
   ValueId ordered(const EinsumTerm &term, const Labels &order) {
     if (term.labels == order) return term.value;
     Integers perm;
@@ -88,7 +88,7 @@ class Contraction {
     return c_.transpose(term.value, perm);
   }
 
-  // The term with an axis for each label of `all`, of one element if the term lacks the label.
+  // Returns the term with an axis for each label of `all`. The axis has one element if the term lacks the label.
   ValueId spread(const EinsumTerm &term, const Labels &all) {
     Shape shape = einsum_.shape_of(all);
     for (std::size_t i = 0; i < all.size(); ++i)
@@ -97,7 +97,7 @@ class Contraction {
   }
 
  private:
-  // Axes `first` and `second` have the same label, so only elements where both indices are equal count.
+  // Axes `first` and `second` have the same label. Returns the diagonal: the elements whose indices on both are equal.
   EinsumTerm diagonal(const EinsumTerm &term, std::size_t first, std::size_t second) {
     const Shape shape = c_.shape(term.value);
     const std::int64_t size = shape[first];

@@ -21,7 +21,7 @@ constexpr std::size_t kSmallConstant = 64;                      // bytes; compar
 
 constexpr std::int64_t kLongestList = 1 << 16;  // elements of an absorbed constant
 
-// Operators whose result at an index needs only the operands at that index, so that repeated axes stay stored once.
+// Operators whose result at an index depends only on the operands at that index. Repeated axes stay stored once.
 const std::set<std::string_view> kElementwise = {
     "Abs",   "Add",     "And",  "BitwiseNot",  "Cast",  "Ceil",    "Cos",
     "Div",   "Equal",   "Erf",  "Exp",         "Floor", "Greater", "GreaterOrEqual",
@@ -30,7 +30,7 @@ const std::set<std::string_view> kElementwise = {
     "Round", "Sigmoid", "Sign", "Sin",         "Sqrt",  "Sub",     "Tanh",
     "Where", "Xor"};
 
-// Bytes of the results. This is an upper bound if repeated axes come out stored once.
+// Returns an upper bound of the bytes of the results. A result that repeats along an axis may take less.
 std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &inputs, const std::vector<Type> &types) {
   if (node.op == "Expand") return inputs.at(0)->stored_bytes();
   if (kElementwise.contains(node.op)) return byte_count(types.at(0).dtype, ops::stored_union(types[0].shape, inputs));
@@ -39,7 +39,7 @@ std::uint64_t result_bytes(const Node &node, const std::vector<const Array *> &i
   return bytes;
 }
 
-// Elements read and computed. Operators that are not elementwise walk repeated axes too.
+// Returns the number of operations. Elementwise operators compute a repeated axis once. Others walk it in full.
 double operations(const Graph &graph, const Node &node, const std::vector<const Array *> &inputs,
                   const std::vector<Type> &types) {
   if (node.op == "Expand") return 1;
@@ -85,8 +85,8 @@ bool Canonical::replace(Node &node) {
   }
 }
 
-// In a file, a 0 in Reshape's shape means the input's dim unless allowzero is set. For the core operator it means 0,
-// because it could not tell a file's 0 from one of an empty result. Returns false if the input has no type yet.
+// In a file, a 0 in Reshape's shape means the input's dim unless allowzero is set. The core operator's 0 means 0, which
+// empty results need. Replaces a file's zeros by the input's dims. Returns false if the input has no type yet.
 bool Canonical::keep_dims_at_zeros(Node &node) const {
   std::vector<std::int64_t> shape = node.attributes.integers("shape");
   const bool keeps = node.attributes.integer("allowzero", 0) == 0 && std::ranges::find(shape, 0) != shape.end();
@@ -156,7 +156,7 @@ bool Canonical::evaluate(const Node &node, const ops::Op &op) {
   }
   if (op.evaluate == nullptr) return false;
   const std::vector<Type> types = infer(node);
-  if (types.size() < node.outputs.size()) return false;  // Rewriter::keep says which
+  if (types.size() < node.outputs.size()) return false;  // Rewriter::keep reports the output
   const auto known = evaluated_.find(key);
   if (known != evaluated_.end() && known->second.size() == 1 && node.outputs.size() == 1 &&
       rewriter_.forward(node.outputs[0], known->second[0]))

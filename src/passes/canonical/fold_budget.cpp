@@ -5,7 +5,7 @@
 namespace protrain::passes {
 
 namespace {
-constexpr std::int64_t kLongest = 1 << 24;  // positions; nobody holds a mask of more than this squared
+constexpr std::int64_t kLongest = 1 << 24;  // positions; longer dims count as this many
 }
 
 FoldBudget::FoldBudget(const graph::Graph &graph) {

@@ -1,4 +1,4 @@
-// FoldBudget: the limit for evaluating constants, whatever a file asks for.
+// FoldBudget: limits the memory and the work of evaluating constants, so that no file can demand too much.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct FoldBudget {
 
   // Raises the limits for constants of the file that became known later.
   void grant(std::uint64_t file_bytes);
-  // Takes that much and returns true, if it is left.
+  // Takes this much and returns true, or returns false if less is left.
   bool take(std::uint64_t result_bytes, double operations);
 
   std::uint64_t bytes = std::uint64_t{64} << 20;

@@ -1,5 +1,5 @@
-// Rules for reading data at constant indices: it becomes a cut, a repetition or a reshape.
-// Exporters index masks by counting.
+// Rules for a Gather of data at constant indices: it becomes Slice, Expand or Reshape. Exporters index masks with
+// consecutive numbers.
 #include <optional>
 
 #include "passes/canonical/canonical.h"
@@ -29,7 +29,7 @@ std::optional<std::int64_t> run_of(const Array &indices, std::int64_t extent) {
   return at(0);
 }
 
-// Reads data at constant indices. Along axes on which the indices do not change, it reads once and repeats.
+// Turns a Gather at consecutive indices into Slice. Where the indices repeat along an axis, gathers once and expands.
 bool gather(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Array *constant = c.constant_of(node.inputs.at(1));

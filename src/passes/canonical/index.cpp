@@ -1,5 +1,5 @@
-// Rules for operators that read or write at indices. Several axes of indices are joined to one. A write becomes an
-// addition into zeros, which is the gradient of a read.
+// Rules for operators that read or write at indices. An index into several axes becomes an index into one. A write
+// becomes an addition into zeros, which is the gradient of a read.
 #include <algorithm>
 #include <numeric>
 
@@ -16,14 +16,14 @@ ValueId integer(Canonical &c, DType dtype, std::int64_t value) {
   return c.rewriter().constant(graph::Array::from_integers({dtype, {}}, {value}));
 }
 
-// Negative indices count from the end.
+// Adds `dim` to negative indices, which count from the end.
 ValueId counted_from_front(Canonical &c, ValueId indices, std::int64_t dim) {
   const DType dtype = c.type(indices).dtype;
   const ValueId negative = c.add("Less", {indices, integer(c, dtype, 0)});
   return c.add("Where", {negative, c.add("Add", {indices, integer(c, dtype, dim)}), indices});
 }
 
-// Joins indices (..., depth) into the first `depth` of `dims` to one index into all of them, (...).
+// Turns indices (..., depth) into the first `depth` axes of `dims` into indices (...) into these axes seen as one.
 ValueId joined_indices(Canonical &c, ValueId indices, const Shape &dims) {
   const Shape shape = c.shape(indices);
   const std::int64_t depth = shape.back();
@@ -44,14 +44,14 @@ ValueId joined_indices(Canonical &c, ValueId indices, const Shape &dims) {
   return joined;
 }
 
-// The first `count` axes of `shape` as one.
+// Returns `shape` with its first `count` axes joined to one.
 Shape with_front_joined(const Shape &shape, std::size_t count) {
   Shape joined = {element_count({shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(count)})};
   joined.insert(joined.end(), shape.begin() + static_cast<std::ptrdiff_t>(count), shape.end());
   return joined;
 }
 
-// Adds indices that count the batch axes, so that batch axes are addressed like the others.
+// Puts positions along the batch axes in front of the indices, so that batch axes are addressed like the others.
 ValueId with_batch_indices(Canonical &c, ValueId indices, std::size_t batch) {
   const Shape shape = c.shape(indices);
   const DType dtype = c.type(indices).dtype;
@@ -82,18 +82,19 @@ bool gather_nd(Canonical &c, Node &node) {
   return true;
 }
 
-// Adds `updates` at `indices` to zeros, by the gradient of `read`.
+// Adds `updates` at `indices` to zeros, with the gradient operator of `read`.
 ValueId scattered(Canonical &c, const char *read, ValueId updates, ValueId indices, const Attributes &where) {
   return c.add(std::string(read) + "Grad", {updates, indices}, where);
 }
 
 struct Write {
-  const char *read;  // the operator that reads at such indices
+  const char *read;  // the operator that reads at indices of this form
   ValueId data, indices, updates;
   Attributes where;
 };
 
-// Takes the updates where something is written, and the data elsewhere. The output has the shape of the node's data.
+// Makes the node's output the updates where something is written, and the data elsewhere. With reduction "add", makes
+// it their sum. The output has the shape of the node's data.
 bool become_written(Canonical &c, const Node &node, const Write &write) {
   const std::string reduction = node.attributes.text("reduction", "none");
   const Type type = c.type(write.data);
@@ -153,7 +154,7 @@ bool one_hot(Canonical &c, Node &node) {
   return true;
 }
 
-// The source of element `at` of a padded axis, counted from the first element that is not a pad.
+// Returns the index of the element that element `at` of a padded axis copies. 0 is the first that is not a pad.
 std::int64_t mirrored(std::int64_t at, std::int64_t dim, const std::string &mode) {
   if (mode == "edge") return std::clamp<std::int64_t>(at, 0, dim - 1);
   if (mode == "wrap") return ((at % dim) + dim) % dim;
@@ -162,7 +163,7 @@ std::int64_t mirrored(std::int64_t at, std::int64_t dim, const std::string &mode
   return rest < dim ? rest : period - rest;
 }
 
-// Pads that copy elements: each axis is read at constant indices. Negative pads cut off.
+// Handles pads that copy elements, and negative pads, which cut elements off: reads each axis at constant indices.
 bool pad(Canonical &c, Node &node) {
   const std::string mode = node.attributes.text("mode", "constant");
   Integers pads = node.attributes.integers("pads"), axes = node.attributes.integers("axes");

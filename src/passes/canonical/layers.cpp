@@ -51,8 +51,8 @@ bool normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// Brings (B, heads, S, D), or (B, S, heads * D) with a given number of heads, to (B, S, heads,
-// D). None for other shapes.
+// Brings (B, heads, S, D), or (B, S, heads * D) with a given number of heads, to (B, S, heads, D). Returns
+// ValueId::none for other shapes.
 ValueId sequence_first(Canonical &c, ValueId x, std::int64_t heads) {
   const Shape shape = c.shape(x);
   if (shape.size() == 4) return c.transpose(x, {0, 2, 1, 3});
@@ -60,7 +60,7 @@ ValueId sequence_first(Canonical &c, ValueId x, std::int64_t heads) {
   return c.reshape(x, {shape[0], shape[1], heads, shape[2] / heads});
 }
 
-// Brings y back to the layout of the input, as the node's first output.
+// Brings y to the layout of the node's first input and makes it the node's first output.
 void become_like_input(Canonical &c, const Node &node, ValueId y) {
   const Shape shape = c.shape(y);  // (B, S, H, D)
   if (c.shape(node.inputs[0]).size() == 4)
@@ -69,7 +69,7 @@ void become_like_input(Canonical &c, const Node &node, ValueId y) {
     c.become(node, "Reshape", {y}, {{"shape", Shape{shape[0], shape[1], shape[2] * shape[3]}}});
 }
 
-// 0 where `visible(query, key)`, else -inf: (1, 1, queries, keys).
+// Returns a mask (1, 1, queries, keys): 0 where visible(query, key), else -inf.
 template <typename Visible>
 ValueId fixed_mask(Canonical &c, DType dtype, std::int64_t queries, std::int64_t keys, Visible visible) {
   std::vector<double> values(static_cast<std::size_t>(
@@ -85,8 +85,8 @@ ValueId as_bias(Canonical &c, ValueId visible, DType dtype) {
   return c.add("Where", {visible, c.scalar(dtype, 0), c.scalar(dtype, -kInfinity)});
 }
 
-// Turns a mask into a term to add to scores of shape `scores` (B, H, Sq, Sk). Keys beyond the mask are
-// hidden. None if it does not fit.
+// Turns a mask into a term to add to scores of shape `scores` (B, H, Sq, Sk). Hides keys beyond the mask's last axis.
+// Returns ValueId::none if the mask does not fit.
 ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scores) {
   Shape shape = c.shape(mask);
   if (shape.size() > 4 || shape.empty()) return ValueId::none;
@@ -104,10 +104,10 @@ ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scor
   return mask;
 }
 
-// Hides the keys beyond each sample's length. If `causal`, the last valid key belongs to the last query.
+// Returns a mask that hides the keys beyond each sample's length. If `causal`, the last valid key is the last query's.
 ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, const Shape &scores) {
   const std::int64_t queries = causal ? scores[2] : 1, keys = scores[3];
-  std::vector<std::int64_t> least;  // the length from which on query i sees key j
+  std::vector<std::int64_t> least;  // the least length with which query i sees key j
   for (std::int64_t i = 0; i < queries; ++i)
     for (std::int64_t j = 0; j < keys; ++j) least.push_back(causal ? j - i + queries : j + 1);
   const DType counts = c.type(lengths).dtype;
@@ -118,13 +118,13 @@ ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, con
 
 struct AttentionInputs {
   ValueId q, k, v;               // (B, S, H, D)
-  std::int64_t past = 0;         // keys of earlier tokens, in front
+  std::int64_t past = 0;         // number of keys of earlier tokens, which come first
   ValueId bias = ValueId::none;  // added to scores
   bool causal = false;           // the last query sees all keys, each query before it one less
   double scale = 1, softcap = 0;
 };
 
-// The scores in one of ONNX's four modes: products, after the soft cap, after the mask, probabilities.
+// Returns the scores in ONNX's mode 0 (products), 1 (after the soft cap), 2 (after the mask) or 3 (probabilities).
 ValueId visible_scores(Canonical &c, const AttentionInputs &h, std::int64_t mode) {
   const Shape q = c.shape(h.q), k = c.shape(h.k);
   const DType dtype = c.type(h.q).dtype;
@@ -166,8 +166,8 @@ bool split_heads(Canonical &c, const Node &node, AttentionInputs &h) {
   return true;
 }
 
-// Collects everything that is added to scores. `causal` stays an attribute if it says the same
-// and nobody reads the scores.
+// Adds up in h.bias all that is added to scores. Sets h.causal instead of adding a causal mask if the effect is the
+// same and no node reads the scores. False if the mask does not fit.
 bool collect_bias(Canonical &c, const Node &node, AttentionInputs &h, bool shows_scores) {
   const DType dtype = c.type(h.q).dtype;
   const Shape q = c.shape(h.q), scores = {q[0], q[2], q[1], c.shape(h.k)[1]};
@@ -192,7 +192,8 @@ Node with_output(const Node &node, std::size_t output) {
   return one;
 }
 
-// Attention with a trained bias, as single operators that have a gradient to it: (B, Sq, H, Dv).
+// Returns attention (B, Sq, H, Dv), computed by several operators. Unlike FusedAttention, they have a gradient to a
+// bias.
 ValueId unfused_attention(Canonical &c, const AttentionInputs &h) {
   const Shape q = c.shape(h.q), v = c.shape(h.v);
   const ValueId p = c.reshape(visible_scores(c, h, 3), {q[0], v[2], q[2] / v[2], q[1], v[1]});

@@ -11,7 +11,8 @@ void require_classes(const Node &node, const Shape &scores) {
           to_text(scores));
 }
 
-// CrossEntropy over (M, C) from scores (N, C, d...) and labels (N, d...), as the node's first output.
+// Makes the node's first output the CrossEntropy of scores (N, C, d...) and labels (N, d...). They are reshaped to
+// (M, C) and (M), where M counts all labels and C the classes.
 void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueId labels) {
   const Shape shape = c.shape(scores);
   require_classes(node, shape);
@@ -39,8 +40,8 @@ void become_cross_entropy(Canonical &c, const Node &node, ValueId scores, ValueI
   c.become(both, "CrossEntropy", {scores, labels}, attributes);
 }
 
-// The general form, from log probabilities (N, C, d...): picks each target's, weights it by its class, and
-// takes 0 for ignored ones.
+// Makes the node's first output the loss in its general form: picks each target's log probability from (N, C, d...),
+// multiplies it by the weight of the target's class, and takes 0 for ignored targets.
 void become_picked(Canonical &c, const Node &node, ValueId log_probabilities) {
   const ValueId labels = node.inputs.at(1);
   const Type rows = {c.type(log_probabilities).dtype, c.shape(labels)};
@@ -93,7 +94,7 @@ bool cross_entropy_loss(Canonical &c, Node &node) {
   return true;
 }
 
-// If a LogSoftmax made the log probabilities, takes the cross entropy of its input.
+// If a LogSoftmax makes the log probabilities, takes the cross entropy of the input of that LogSoftmax.
 bool negative_log_likelihood(Canonical &c, Node &node) {
   const ValueId given = node.inputs.at(0);
   const Node *made = c.rewriter().producer(given);

@@ -26,7 +26,7 @@ NodeDescription look_at(const Graph &graph, const Node &node) {
   return seen;
 }
 
-// Ends the walk; it is no error.
+// Thrown to end the walk at the described node.
 struct WalkEnd {
   NodeDescription seen;
 };

@@ -17,17 +17,17 @@ struct NodeDescription {
   struct Input {
     std::string name;
     graph::Type type;
-    std::vector<std::int64_t> values;  // of a small constant list of integers, such as a shape
+    std::vector<std::int64_t> values;  // set for a small constant of integers, such as a shape
   };
   std::size_t position = 0;  // index of the node in the graph's order; the number of nodes if all fit
   std::string op, name;
   graph::Attributes attributes;
   std::vector<Input> inputs;   // present ones
-  std::optional<Error> error;  // what does not fit; nothing if `until` was reached first
+  std::optional<Error> error;  // what does not fit; nothing if no node up to `until` fails
   double work = 0;             // operations spent on evaluating constants
 };
 
-// Types nodes in order, as fold() does, up to the first that fails or the one at `until`.
+// Infers types node by node, as fold() does, and describes the first node that fails, or the one at `until`.
 NodeDescription describe_node(graph::Graph graph, std::size_t until = std::numeric_limits<std::size_t>::max());
 
 }  // namespace protrain::passes

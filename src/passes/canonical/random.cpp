@@ -11,8 +11,8 @@ namespace protrain::passes {
 
 namespace {
 
-// The key of a node's random numbers: a hash of the file's name for its first output, which no fusion, order or plan
-// changes. A seed of the node's own is hashed with it.
+// Returns the key of a node's random numbers: a hash of the first output's name in the file, which no fusion, order or
+// plan changes. If the node has a seed, the hash includes it.
 std::int64_t key_of(const Canonical &c, const Node &node) {
   ValueId first = ValueId::none;
   for (ValueId out : node.outputs)
@@ -22,20 +22,20 @@ std::int64_t key_of(const Canonical &c, const Node &node) {
   return std::bit_cast<std::int64_t>(key);
 }
 
-// The number of samples: axis 0 of the model's inputs.
+// Returns the number of samples in a batch: axis 0 of the model's first input that has axes.
 std::int64_t batch_of(const Graph &graph) {
   for (ValueId in : graph.inputs)
     if (const Shape &shape = graph.value(in).type.shape; !shape.empty()) return shape[0];
   return 0;
 }
 
-// The number of samples along axis 0: (B, ...) and (B * S, ...) hold B, values that do not depend on the batch hold 0.
+// Returns the number of samples along axis 0: B = `batch` for (B, ...) and (B * S, ...), 0 for other shapes.
 std::int64_t samples_in(const Shape &shape, std::int64_t batch) {
   return !shape.empty() && batch > 0 && shape[0] > 0 && shape[0] % batch == 0 ? batch : 0;
 }
 
-// Opset 13 and newer: data, ratio, training_mode -> result, mask. Without training_mode it does nothing, and
-// the mask is true everywhere.
+// Opset 13 and newer: data, ratio, training_mode -> result, mask. Without training_mode the result is the data, and the
+// mask is true everywhere.
 bool dropout(Canonical &c, Node &node) {
   if (node.attributes.has("key") || has(node, 1) || has(node, 2)) return false;  // done already, or computed from data
   const std::vector<std::int64_t> training = node.attributes.integers("training_mode");

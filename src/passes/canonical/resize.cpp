@@ -6,7 +6,7 @@ namespace protrain::passes {
 
 namespace {
 
-// (..., from, ...) -> (..., to, ...)
+// Resizes one axis: (..., from, ...) -> (..., to, ...).
 ValueId along_axis(Canonical &c, const Node &node, ValueId x, std::size_t axis, const ops::ResizedAxis &resized) {
   Shape shape = c.shape(x);
   const auto at = shape.begin() + static_cast<std::ptrdiff_t>(axis);

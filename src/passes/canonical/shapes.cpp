@@ -52,7 +52,8 @@ bool tile(Canonical &c, Node &node) {
   return true;
 }
 
-// Cells of b by b elements lie one behind the other in the channels, before them (DCR) or after them (CRD).
+// The input's axis 1 is (b, b, channels) in mode DCR and (channels, b, b) in mode CRD. The b by b elements become a
+// square of the result.
 bool depth_to_space(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, s = c.shape(node.inputs.at(0));
   const std::int64_t b = node.attributes.integer("blocksize", 1), channels = result[1];
@@ -125,7 +126,7 @@ bool concat(Canonical &c, Node &node) {
   return node.inputs.size() == 1 && pass_input(c, node);
 }
 
-// Writes the sizes out, whether they were given as a number of parts, as a list or not at all.
+// Sets attribute `split` to the sizes of all parts. A file may give a list, a number of parts, or neither.
 bool split(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   if (node.outputs.size() == 1) return pass_input(c, node);
@@ -139,8 +140,8 @@ bool split(Canonical &c, Node &node) {
   return true;
 }
 
-// The sizes of the parts. A scalar gives the size of all parts except the last, a list gives
-// each; without either it is 1.
+// Returns the sizes of the parts. A scalar gives the size of all parts, of which the last may be smaller. A list gives
+// each size. Without either, each size is 1.
 Integers part_sizes(const Node &node, std::int64_t extent) {
   Integers sizes = node.attributes.integers("split");
   if (sizes.size() > 1 || (sizes.size() == 1 && node.attributes.integer("equal", 0) == 0)) return sizes;

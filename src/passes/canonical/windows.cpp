@@ -1,6 +1,6 @@
-// Rules for convolution and pooling. Adjacent windows are a Reshape. Other windows are read from the padded input by a
-// Gather with constant indices, and its gradient sums up elements that windows share. The rest is a product with the
-// weights, or a reduction over each window.
+// Rules for convolution and pooling. A Reshape makes windows that are adjacent. A Gather with constant indices reads
+// other windows from the padded input, and the gradient of the Gather sums up elements that windows share. A product
+// with the weights, or a reduction over each window, follows.
 #include <limits>
 
 #include "ops/windows.h"
@@ -27,7 +27,7 @@ ValueId indices(Canonical &c, const SlidingWindows &w, bool window_first) {
   return c.rewriter().constant(graph::Array::from_integers({DType::i64, shape}, window_indices(w, window_first)));
 }
 
-// x (N, C, d...) as (N, C, padded elements), with pads and missing elements at the end set to `value`.
+// Returns x (N, C, d...) as (N, C, padded elements). Pads, and elements that are missing at the end, are `value`.
 ValueId padded(Canonical &c, const SlidingWindows &w, ValueId x, double value) {
   const Shape shape = c.shape(x);
   Integers pads(2 * shape.size(), 0);
@@ -62,7 +62,7 @@ ValueId apart(Canonical &c, const SlidingWindows &w, ValueId x) {
   return c.reshape(x, shape);
 }
 
-// Each window as a row: (N * windows, C * elements).
+// Returns each window as a row: (N * windows, C * elements).
 ValueId rows(Canonical &c, const SlidingWindows &w, ValueId x) {
   const Shape shape = c.shape(x);
   const std::int64_t windows = element_count(w.output), elements = element_count(w.kernel);
@@ -80,7 +80,7 @@ ValueId rows(Canonical &c, const SlidingWindows &w, ValueId x) {
   return c.reshape(x, {element_count({shape[0], windows}), element_count({shape[1], elements})});
 }
 
-// y (N, M, output...) + bias (M)
+// Makes the node's output y (N, M, output...), plus the bias (M) if there is one.
 void become_biased(Canonical &c, const Node &node, ValueId y, const Shape &result) {
   if (!has(node, 2)) return c.become(node, "Reshape", {y}, {{"shape", result}});
   Shape per_channel(result.size() - 1, 1);
@@ -109,7 +109,7 @@ bool conv(Canonical &c, Node &node) {
   return true;
 }
 
-// The gradient of a convolution to its input: each window's share is added at the window's position.
+// Computes the gradient of a convolution to its input: adds each window's share at the window's position.
 bool conv_transpose(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, x = c.shape(node.inputs.at(0)), w = c.shape(node.inputs.at(1));
   const SlidingWindows windows = ops::transposed_windows_of(node, x, spatial(w));

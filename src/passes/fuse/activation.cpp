@@ -1,5 +1,6 @@
-// Activations written as single operators. GELU: x * (1 + erf(x / sqrt(2))) / 2, or with tanh(sqrt(2 / pi) * (x +
-// 0.044715 x^3)) for erf, in any algebraic order. SiLU: x * sigmoid(x). Gated activations: SwiGLU and similar ones.
+// Fuses activations that are written as several operators. GELU: x * (1 + erf(x / sqrt(2))) / 2, or with tanh(sqrt(2 /
+// pi) * (x + 0.044715 x^3)) for erf, in any algebraic order. SiLU: x * sigmoid(x). Gated activations: SwiGLU and
+// similar ones.
 #include <cmath>
 #include <numbers>
 
@@ -10,7 +11,7 @@ namespace protrain::passes {
 
 namespace {
 
-// The first Tanh or Erf inside a small expression made for one reader.
+// Returns the first Tanh or Erf in the expression `id`, at most 4 nodes deep, over values that have one reader each.
 const Node *bend(const Rewriter &r, ValueId id, int depth = 0) {
   const Node *node = r.uses(id) == 1 ? r.producer(id) : nullptr;
   if (node == nullptr || depth > 3) return nullptr;
@@ -21,7 +22,7 @@ const Node *bend(const Rewriter &r, ValueId id, int depth = 0) {
   return nullptr;
 }
 
-// "none" or "tanh" if half * u is (1 + f(x)) / 2 with that f, else "".
+// If half * u is (1 + f) / 2, where f is the erf or the tanh above, returns "none" or "tanh"; else "".
 std::string approximation(const Rewriter &r, double half, ValueId u, ValueId x) {
   const Node *curve = bend(r, u);
   if (curve == nullptr) return "";

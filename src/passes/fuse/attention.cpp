@@ -1,5 +1,5 @@
-// Attention written as single operators: softmax(scale * q k^T + masks) v over (B, H, S, D), or over (B * H, S, D) as
-// some exporters have it. From the product with v the pattern is followed backwards to q, k and the masks.
+// Fuses attention that is written as several operators: softmax(scale * q k^T + masks) v over (B, H, S, D), or over
+// (B * H, S, D) from some exporters. Follows the pattern backwards from the product with v to q, k and the masks.
 #include <algorithm>
 #include <cmath>
 
@@ -10,12 +10,12 @@ namespace protrain::passes {
 namespace {
 
 struct Addend {
-  // Added to the scores. With `hidden` it is boolean, and scores are `hidden` where it is false.
+  // The mask is added to the scores. With `hidden` the mask is boolean, and scores are `hidden` where it is false.
   ValueId mask = ValueId::none;
   std::optional<double> hidden;
 };
 
-// The nodes between the two products.
+// Describes the nodes between the product q k^T and the product with v.
 struct Scores {
   const Node *product = nullptr;  // q k^T
   std::vector<Addend> addends;
@@ -31,7 +31,8 @@ bool keeps_matrices(const Rewriter &r, const Node &reshape) {
          std::equal(before.end() - 2, before.end(), after.end() - 2, after.end());
 }
 
-// Follows Reshapes of leading axes backwards and records four axes if it meets them.
+// Follows Reshapes of leading axes backwards from `id` and returns the value before them. If a value on this way has
+// four axes, records its (B, H).
 ValueId under_reshapes(const Rewriter &r, ValueId id, Scores &scores) {
   while (true) {
     const Shape shape = r.shape(id);
@@ -42,7 +43,7 @@ ValueId under_reshapes(const Rewriter &r, ValueId id, Scores &scores) {
   }
 }
 
-// The softmax behind probabilities that may be guarded: Where(IsNaN(p), 0, p).
+// Returns the Softmax that makes the probabilities `id`. They may be guarded against NaN: Where(IsNaN(p), 0, p).
 const Node *softmax_behind(const Rewriter &r, ValueId id, Scores &scores) {
   id = under_reshapes(r, id, scores);
   int readers = 1;
@@ -96,7 +97,7 @@ ValueId under_mask(const Rewriter &r, const Node &node, Scores &scores) {
   return ValueId::none;
 }
 
-// Mul(Tanh(x / c), c).
+// Returns x and c if `outer` is Mul(Tanh(x / c), c).
 std::optional<ScaledValue> softcapped(const Rewriter &r, const ScaledValue &outer) {
   const Node *tanh = made_for_one(r, outer.value, "Tanh");
   const Node *inner = tanh == nullptr || r.uses(tanh->inputs[0]) != 1 ? nullptr : r.producer(tanh->inputs[0]);
@@ -130,7 +131,7 @@ bool follow_scores(const Rewriter &r, ValueId id, Scores &scores) {
   return false;
 }
 
-// q or k without the constants it was multiplied by on the way; these go into `scale`.
+// Returns q or k without the constants that it is multiplied by, and multiplies `scale` by them.
 ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
   const Node *node = r.uses(id) == 1 ? r.producer(id) : nullptr;
   if (node == nullptr || depth > 6) return id;
@@ -143,7 +144,8 @@ ValueId unscaled(Rewriter &r, ValueId id, double &scale, int depth = 0) {
   return under == node->inputs[0] ? id : r.emit(node->op, {under}, node->attributes);
 }
 
-// Keeps results exact. Without a guard, a query that sees nothing gives NaN or an average, but FusedAttention gives 0.
+// True if FusedAttention gives the same results. It gives 0 for a query that sees no key. Without a guard, the pattern
+// gives NaN or an average.
 bool masks_are_safe(Fusion &fusion, const Scores &scores) {
   int hiding = 0;
   for (const Addend &addend : scores.addends) {
@@ -160,7 +162,7 @@ ValueId reshaped(Rewriter &r, ValueId id, const Shape &shape) {
   return r.shape(id) == shape ? id : r.emit("Reshape", {id}, {{"shape", shape}});
 }
 
-// The shape of an addend as (1|B, 1|H, 1|Sq, 1|Sk); empty if it does not fit `full` (B, H, Sq, Sk).
+// Returns an addend's shape with four axes, each 1 or as in `full` (B, H, Sq, Sk); empty if the addend does not fit.
 Shape bias_shape(const Rewriter &r, const Addend &addend, const Shape &full) {
   Shape shape = r.shape(addend.mask);
   if (shape.size() == 3 && shape[0] == full[0] * full[1])
@@ -180,7 +182,7 @@ bool addends_fit(const Rewriter &r, const Scores &scores, const Shape &full) {
   });
 }
 
-// The sum of all addends; none if there are none.
+// Returns the sum of all addends, or ValueId::none without addends.
 ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype) {
   ValueId sum = ValueId::none;
   for (const Addend &addend : scores.addends) {
@@ -196,7 +198,7 @@ ValueId summed(Rewriter &r, const Scores &scores, const Shape &full, DType dtype
   return sum;
 }
 
-// The batch and the heads of q, and of k and v. Checks that these agree.
+// The batch, and the numbers of heads of q, and of k and v. heads_of() returns nothing if q, k and v do not fit.
 struct Heads {
   std::int64_t batch = 0, q = 0, kv = 0;
 };
@@ -261,7 +263,7 @@ bool fuse_attention(Fusion &fusion, const Node &matmul) {
   return true;
 }
 
-// Moves numbers that queries or keys were multiplied by into the scale.
+// Moves numbers that queries or keys are multiplied by into the attribute `scale`.
 bool fuse_scaled_operands(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   double scale = attention.attributes.real("scale", 1.0);
@@ -274,8 +276,8 @@ bool fuse_scaled_operands(Fusion &fusion, const Node &attention) {
   return true;
 }
 
-// Undoes the repetition of keys and values for groups of query heads: (B, S, Hk, 1, D) -> (B, S,
-// Hk, G, D) -> (B, S, H, D).
+// Undoes the repetition of keys and values for groups of query heads: (B, S, Hk, 1, D) -> (B, S, Hk, G, D) ->
+// (B, S, H, D), where H = Hk G.
 bool fuse_grouped_heads(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   std::vector<ValueId> inputs = attention.inputs;

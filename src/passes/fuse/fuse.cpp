@@ -11,7 +11,7 @@ namespace protrain::passes {
 
 namespace {
 
-// By the operator of a pattern's last node, in the order of trying.
+// The patterns by the operator of their last node, in the order in which they are tried.
 const std::map<std::string_view, std::vector<Pattern>> kPatterns = {
     {"Add", {fuse_normalization_bias, fuse_rotary, fuse_bias}},
     {"Concat", {fuse_partial_rotary}},

@@ -1,5 +1,5 @@
-// The fusions. Each one treats the visited node as the last of its pattern. If the whole pattern is there, it puts
-// fused operators in its place and returns true. Values inside a pattern must have no other reader.
+// The fusions. Each takes the visited node as the last one of a pattern. If the whole pattern is there, the fusion
+// replaces the pattern by fused operators and returns true. Values inside a pattern must have no other reader.
 #pragma once
 
 #include <map>
@@ -9,12 +9,12 @@
 
 namespace protrain::passes {
 
-// A description of what a constant mask lets each query see.
+// Describes which keys a constant mask lets each query see.
 struct Mask {
-  bool masks = false;      // hides something
-  bool empty_row = false;  // some query sees nothing
-  bool finite = true;      // hidden scores are finite, so a query that sees nothing sees everything alike
-  bool regular = false;    // exactly `causal` and `window`, for all heads and samples
+  bool masks = false;      // hides some key
+  bool empty_row = false;  // some query sees no key
+  bool finite = true;      // hidden scores are finite, so a query that sees no key averages over all keys
+  bool regular = false;    // `causal` and `window` say all that the mask does, for all heads and samples
   bool causal = false;
   std::int64_t window = 0;  // 0: none
 };

@@ -1,4 +1,4 @@
-// Linear layers: MatMul + vector, and operands that are transposed first.
+// Fuses into MatMul what surrounds it in a linear layer: a bias that is added, and transposes of its operands.
 #include "passes/fuse/fuse.h"
 
 namespace protrain::passes {

@@ -1,5 +1,5 @@
-// A loss over logits that a MatMul makes only for it. Cuts along leading axes move from the logits to the MatMul's
-// input, and LinearCrossEntropy never holds all logits.
+// Fuses a loss with the MatMul that makes its logits, if nothing else reads them. Slices and Reshapes between the two
+// move to the MatMul's input. LinearCrossEntropy never holds all logits.
 #include "passes/fuse/fuse.h"
 
 namespace protrain::passes {
@@ -28,7 +28,7 @@ bool fuse_linear_loss(Fusion &fusion, const Node &loss) {
   Rewriter &r = fusion.r;
   if (loss.attributes.text("reduction", "mean") == "none") return false;
   if (loss.outputs.size() > 1 && loss.outputs[1] != ValueId::none && r.uses(loss.outputs[1]) > 0) return false;
-  std::vector<Node> cuts;  // last first
+  std::vector<Node> cuts;  // the last one first
   ValueId at = loss.inputs.at(0);
   const Node *node = r.producer(at);
   while (node != nullptr && r.uses(at) == 1 && (cuts_leading_axes(r, *node) || keeps_last_axis(r, *node))) {

@@ -1,4 +1,4 @@
-// Reads from a constant mask's values what it hides. The lower triangle and bands along it need no array at all.
+// Finds out which keys a constant mask hides. A causal mask or a window becomes attributes and needs no array.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -9,8 +9,8 @@ namespace protrain::passes {
 
 namespace {
 
-// One stored row of a mask: the visible keys [begin, end), whether they form a range that adds nothing, whether any key
-// is hidden, and whether any is visible.
+// One stored row of a mask. The visible keys lie in [begin, end). `range`: all keys there are visible, and the mask
+// adds 0 to their scores. `hides`: some key is hidden. `sees`: some key is visible.
 struct Row {
   std::int64_t begin = 0, end = 0;
   bool range = true, hides = false, sees = false;
@@ -106,15 +106,15 @@ void become_banded(Rewriter &r, const Node &attention, const Mask &mask, ValueId
   r.become(attention, "FusedAttention", inputs, attributes);
 }
 
-// A term that is added to scores. With `hidden` it is a condition: the score is `hidden` where it is false (if
-// negated, where it is true).
+// A term that is added to scores. With `hidden`, `value` is a condition: a score is `hidden` where the condition is
+// false (if negated, where it is true).
 struct Term {
   ValueId value = ValueId::none;
   std::optional<double> hidden;
   bool negated = false;
 };
 
-// Collects the conditions that are joined in `id`.
+// Adds to `terms` the conditions that And, Or and Not join to the condition `id`.
 void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Not") return add_conditions(r, node->inputs[0], hidden, !negated, terms);
@@ -127,7 +127,7 @@ void add_conditions(const Rewriter &r, ValueId id, double hidden, bool negated, 
   terms.push_back({id, hidden, negated});
 }
 
-// Collects the terms that are summed in `id`.
+// Adds to `terms` the terms whose sum is `id`.
 void add_terms(const Rewriter &r, ValueId id, std::vector<Term> &terms) {
   const Node *node = r.producer(id);
   if (node != nullptr && node->op == "Expand" && r.shape(node->inputs[0]).size() == 4)
@@ -148,7 +148,7 @@ void add_terms(const Rewriter &r, ValueId id, std::vector<Term> &terms) {
   terms.push_back({id, std::nullopt, false});
 }
 
-// A term as a bias of rank 4.
+// Returns a term as a bias of rank 4.
 ValueId as_bias(Rewriter &r, const Term &term, DType dtype) {
   ValueId value = term.value;
   if (term.hidden) {
@@ -181,10 +181,10 @@ bool fuse_mask(Fusion &fusion, const Node &attention) {
   return true;
 }
 
-// Splits a bias into a constant and a data part: the constant becomes `causal` and `window`, and the rest of a
-// padding mask is one row per sample. The result is exact for every query that sees a key. If hidden scores are
-// finite, a query that sees none (padding before the first token) averaged over all keys before; now it averages over
-// those that causal and window leave.
+// Splits a bias into a constant part, which becomes `causal` and `window`, and a part computed from data. In a padding
+// mask the second part is one row per sample. The result is exact for every query that sees a key. If hidden scores are
+// finite, a query that sees no key (padding before the first token) averages over all keys in the file's graph, and
+// over the keys that `causal` and `window` leave in the fused one.
 bool fuse_data_mask(Fusion &fusion, const Node &attention) {
   Rewriter &r = fusion.r;
   if (attention.inputs.size() < 4 || r.constant_of(attention.inputs[3]) != nullptr || is_banded(attention))

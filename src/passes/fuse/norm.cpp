@@ -1,4 +1,4 @@
-// LayerNormalization and RMSNormalization written as single operators:
+// Fuses LayerNormalization and RMSNormalization that are written as several operators:
 //   d = x - mean(x);  y = d * scale / sqrt(mean(d^2) + epsilon) + bias      (RMS: d = x, no bias)
 #include <algorithm>
 
@@ -8,7 +8,7 @@ namespace protrain::passes {
 
 namespace {
 
-// The first axis of a mean over the last axes that keeps them; nothing otherwise.
+// Returns the first axis of a mean over the last axes with keepdims; nothing for other means.
 std::optional<std::size_t> trailing_axis(const Rewriter &r, const Node &mean) {
   const std::vector<std::int64_t> axes = mean.attributes.integers("axes");
   const std::size_t rank = r.shape(mean.inputs.at(0)).size();
@@ -21,7 +21,7 @@ std::optional<std::size_t> trailing_axis(const Rewriter &r, const Node &mean) {
 // mean(d^2) + epsilon over the last axes.
 struct Variance {
   ValueId value = ValueId::none;  // d
-  int reads = 0;                  // reads of d by the square
+  int reads = 0;                  // how often the square reads d
   double epsilon = 0;
   std::size_t axis = 0;
 };
@@ -40,7 +40,7 @@ std::optional<Variance> variance(const Rewriter &r, ValueId id) {
   return Variance{square->inputs[0], by_power ? 1 : 2, sum->constant, *axis};
 }
 
-// The variance inside a factor 1 / sqrt(variance).
+// Returns the variance if the factor is 1 / sqrt(variance).
 std::optional<Variance> inverse_deviation(const Rewriter &r, const Factor &factor) {
   if (const Node *root = made_for_one(r, factor.value, "Sqrt"); root != nullptr && factor.inverse)
     return variance(r, root->inputs[0]);
@@ -49,7 +49,7 @@ std::optional<Variance> inverse_deviation(const Rewriter &r, const Factor &facto
   return variance(r, power->inputs[0]);
 }
 
-// x if `id` is x - mean(x) over the variance's axes and only the normalization reads it; none otherwise.
+// Returns x if `id` is x - mean(x) over the variance's axes and only the normalization reads `id`; else ValueId::none.
 ValueId centered(const Rewriter &r, ValueId id, const Variance &variance) {
   const Node *difference = made_by(r, id, "Sub");
   if (difference == nullptr || r.uses(id) != variance.reads + 1) return ValueId::none;
@@ -59,7 +59,7 @@ ValueId centered(const Rewriter &r, ValueId id, const Variance &variance) {
   return matches ? difference->inputs[0] : ValueId::none;
 }
 
-// Brings `id` to exactly `shape` if only leading axes of one element differ; none otherwise.
+// Reshapes `id` to `shape` if only leading axes of one element differ; else returns ValueId::none.
 ValueId as_shape(Rewriter &r, ValueId id, const Shape &shape) {
   const Shape found = r.shape(id);
   if (found == shape) return id;

@@ -1,5 +1,6 @@
-// Rotary position embeddings written as single operators: x * cos + concat(-x2, x1) * sin. x1 and x2 are the halves of
-// the last axis, and cos and sin repeat their first half. x is (B, H, S, D) or (B, S, H, D); Rotary takes the latter.
+// Fuses rotary position embeddings that are written as several operators: x * cos + concat(-x2, x1) * sin. x1 and x2
+// are the halves of x along the last axis. The second halves of cos and sin equal the first ones. x is (B, H, S, D) or
+// (B, S, H, D); Rotary takes (B, S, H, D).
 #include <algorithm>
 
 #include "passes/fuse/fuse.h"
@@ -8,7 +9,7 @@ namespace protrain::passes {
 
 namespace {
 
-// x if `id` is concat(-x2, x1) and made for one reader; none otherwise.
+// Returns x if `id` is concat(-x2, x1) and has one reader; else ValueId::none.
 ValueId rotated_half(const Rewriter &r, ValueId id) {
   const Node *concat = made_for_one(r, id, "Concat");
   if (concat == nullptr || concat->inputs.size() != 2 || !is_last_axis(r, *concat)) return ValueId::none;
@@ -55,10 +56,11 @@ bool halves_equal(Fusion &fusion, ValueId id, int depth = 0) {
 
 struct Layout {
   bool heads_first = false;  // (B, H, S, D)
-  Shape angles;              // (1|B, S, D / 2)
+  Shape angles;              // (1 or B, S, D / 2)
 };
 
-// The layout of cos or sin over x; nothing if they depend on the head.
+// Returns the layout of x, and the shape of half of cos or sin. `angles` is the shape of the whole. Nothing if the
+// angles depend on the head.
 std::optional<Layout> layout_over(const Shape &x, Shape angles) {
   if (x.size() != 4 || angles.size() > 4) return std::nullopt;
   angles.insert(angles.begin(), 4 - angles.size(), 1);
@@ -121,7 +123,7 @@ bool fuse_rotary(Fusion &fusion, const Node &add) {
   return false;
 }
 
-// concat(rotary(x1), x2), where x1 and x2 are the two parts of x.
+// Fuses concat(rotary(x1), x2), where x1 and x2 are the two parts of x.
 bool fuse_partial_rotary(Fusion &fusion, const Node &concat) {
   Rewriter &r = fusion.r;
   if (concat.inputs.size() != 2 || !is_last_axis(r, concat)) return false;

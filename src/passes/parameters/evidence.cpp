@@ -49,7 +49,8 @@ Declarations::Declarations(const Graph &graph, const Choices &choices, const Fil
       list_.size(), in_words(unmatched_));
 }
 
-// The framework may have had two tensors, one for lookups and one for products, that the file holds as one.
+// Counts the declared parameters that the file lacks. A matrix with several lookups or products may hold several
+// tensors of the framework, so each lookup or product after the first accounts for one missing parameter.
 void Declarations::count_missing(const Graph &graph) {
   for (const auto &[name, kind] : declared_.kinds)
     if (kind == StoredKind::parameter && !present_.contains(name)) undone_.push_back(name);
@@ -96,7 +97,8 @@ const Declarations::Names &Declarations::made_from(const std::string &name) cons
   return found == declared_.folded_from.end() ? none : found->second;
 }
 
-// A fold that only moves elements can be trained in place of its source. One that computes cannot.
+// Returns why an initializer that the exporter folded cannot be trained in place of its source; "" if it can. A fold
+// that only moves elements can. A fold that computes cannot.
 std::string Declarations::doubt_of_fold(const std::string &name) const {
   const Names &from = made_from(name);
   if (from.empty()) return "";
@@ -169,7 +171,7 @@ Declarations::Claim Declarations::by_exporter(const std::string &name) const {
   return said;
 }
 
-// An exporter keeps one of several equal initializers, whether they are parameters or not.
+// Adds a doubt about merged initializers. An exporter keeps one of several equal ones, even if not all are parameters.
 void Declarations::doubt_copies(const std::string &initializer, Claim &said) const {
   const std::string &name = in_file(initializer);
   const bool merged =

@@ -1,4 +1,5 @@
-// Declarations of parameters, weighed against each other before any rule is asked.
+// Declarations: what lists, training_info, exporters and names say about initializers, weighed against each other. The
+// rules about places come after them.
 #pragma once
 
 #include <functional>
@@ -22,17 +23,19 @@ class Declarations {
     Verdict verdict = Verdict::silent;
     Evidence evidence = Evidence::rules;
     std::string reason;
-    std::string doubt;  // not empty: the claim may concern another initializer, or one like it
+    std::string doubt;  // not empty: why the claim may be wrong, or about another initializer
   };
   Claim about(const std::string &initializer) const;
 
-  // Names from the list or the exporter's parameters that match no initializer and no source of one.
+  // Returns names of the list, or of the exporter's parameters, that are neither an initializer's nor those of a value
+  // that an initializer was computed from.
   std::vector<std::string> unmatched() const;
 
-  // True if `holds` is true for the initializer's name in the file, or for the name of a value it was computed from.
+  // True if `holds` is true for the initializer's name in the file, or for the name of a value that it was computed
+  // from.
   bool any_name(const std::string &initializer, const std::function<bool(const std::string &)> &holds) const;
 
-  // The name in the file. The initializer may be a copy that split_merged made.
+  // Returns the initializer's name in the file. A copy that split_merged() made has another name in the graph.
   const std::string &in_file(const std::string &initializer) const;
 
  private:
@@ -52,10 +55,10 @@ class Declarations {
   std::set<std::string> list_;
   std::set<std::string> updated_;
   std::set<std::string> present_;  // initializers and the values they were computed from
-  Names unmatched_;                // names of the list
+  Names unmatched_;                // names of the list that are not in present_
   Names undone_;                   // parameters declared by the exporter that are merged into others, folded or unused
-  std::size_t missing_ = 0;        // how many of those are not tied to a present one
-  std::size_t copies_ = 0;         // of vectors that the exporter merged
+  std::size_t missing_ = 0;        // how many of undone_ no matrix with several readers accounts for
+  std::size_t copies_ = 0;         // vectors that split_merged() made, except statistics
 };
 
 }  // namespace protrain::passes

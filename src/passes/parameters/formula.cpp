@@ -10,10 +10,10 @@ namespace {
 
 using graph::Array;
 
-constexpr std::int64_t kShortest = 5;  // numbers in a line: three equations for one unknown
+constexpr std::int64_t kShortest = 5;  // numbers in a line; 5 give three equations for the unknown r
 
-// Sines and cosines of positions, in halves of each row or alternating: their squares add up to one. A
-// row for padding may be zero.
+// True for sines and cosines of positions, in halves of each row or alternating. The squares of a sine and its cosine
+// add up to one. A row for padding may be zero.
 bool is_sinusoidal(const Array &table) {
   if (table.shape().size() < 2 || table.stored() != table.shape()) return false;
   const std::int64_t width = table.shape().back();
@@ -39,7 +39,8 @@ bool is_sinusoidal(const Array &table) {
 
 enum class Line { flat, curve, neither };
 
-// c[k-1] + c[k+1] = r c[k] with one r for all k: sines, cosines, even steps and powers.
+// Returns `curve` if c[k-1] + c[k+1] = r c[k] with one r for all k, as in sines, cosines, even steps and powers.
+// Returns `flat` if all numbers are nearly equal. `most_of_all` is the largest magnitude in the array.
 Line line_of(const std::vector<double> &c, double most_of_all) {
   double products = 0, squares = 0, least = c[0], most = c[0];
   for (double x : c) {
@@ -66,7 +67,8 @@ std::vector<double> differences(const std::vector<double> &c) {
   return found;
 }
 
-// True if all lines along the axis are such curves, or flat. (A window of cosines is one by its differences.)
+// True if all lines along the axis are such curves or flat, and not all are flat. A line may also be such a curve by
+// its differences, as a window of cosines is.
 bool follows_curves(const Array &array, std::size_t axis) {
   const Shape &shape = array.stored();
   const std::int64_t length = shape[axis];
@@ -88,7 +90,7 @@ bool follows_curves(const Array &array, std::size_t axis) {
   return curves > 0;
 }
 
-// Banks of filters: no number below zero, and most of them zero.
+// True for a bank of filters: no number is below zero, and at least 60% are zero, but not all.
 bool is_bank(const Array &array) {
   const std::int64_t count = array.stored_count();
   if (count < 64 || array.stored() != array.shape()) return false;
@@ -101,7 +103,7 @@ bool is_bank(const Array &array) {
   return 10 * zeros >= 6 * count && zeros < count;
 }
 
-// Only zeros and ones: an adjacency matrix, or one-hot rows.
+// True if there are only zeros and ones, as in an adjacency matrix or one-hot rows.
 bool is_zeros_and_ones(const Array &array) {
   if (array.stored_count() < 9) return false;
   for (std::int64_t i = 0; i < array.stored_count(); ++i)

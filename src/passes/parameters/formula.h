@@ -1,4 +1,4 @@
-// Tells tables that a program computed from trained weights, by their values.
+// Distinguishes, by values, tables that a program computed and weights that were trained.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace protrain::passes {
 bool is_uniform(const graph::Array &array);
 
 // Names a formula that the values follow, in words that continue "holds "; empty if there is none. Random numbers
-// follow none, and neither do numbers trained from them. `coarse` also accepts whole numbers and halves in any order
-// (grids, masks), which some weights start with.
+// follow no formula, and neither do weights that were random before training. `coarse` also accepts whole numbers and
+// halves in any order (grids, masks). Some weights start as such numbers.
 std::string formula_of(const graph::Array &array, bool coarse);
 
 }  // namespace protrain::passes

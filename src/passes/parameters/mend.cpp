@@ -21,8 +21,8 @@ bool is_matrix_parameter(const Graph &graph, ValueId id) {
   return id != ValueId::none && graph.value(id).origin == Origin::parameter && graph.value(id).type.shape.size() == 2;
 }
 
-// The parameter whose rows the node picks by data (not by position, which is constant), or that it
-// multiplies by. None otherwise.
+// table_of() returns the parameter whose rows the node picks by data (not by constant positions). operand_of() returns
+// the parameter that the node multiplies by. Both return ValueId::none if there is no such parameter.
 ValueId table_of(const Graph &graph, const Node &node) {
   const bool by_data = node.op == "Gather" && graph.value(node.inputs.at(1)).origin != Origin::constant;
   return by_data && is_matrix_parameter(graph, node.inputs[0]) ? node.inputs[0] : ValueId::none;
@@ -31,7 +31,7 @@ ValueId operand_of(const Graph &graph, const Node &node) {
   return node.op == "MatMul" && is_matrix_parameter(graph, node.inputs.at(1)) ? node.inputs[1] : ValueId::none;
 }
 
-// All values that `find` finds, each once, in the order of nodes.
+// Returns all values that `find` finds, each once, in the order of nodes.
 std::vector<ValueId> all_of(const Graph &graph, ValueId (*find)(const Graph &, const Node &)) {
   std::vector<ValueId> found;
   std::set<ValueId> met = {ValueId::none};
@@ -57,8 +57,8 @@ bool is_transpose(const Array &table, const Array &matrix) {
   return true;
 }
 
-// Ties copies to originals: from then on `copy` is `original`, or its transpose from a node that
-// is put before all others.
+// Ties copies to originals: readers of `copy` read `original` from then on, or the transpose of `original`, which a new
+// node before all others makes.
 class Ties {
  public:
   Ties(Graph &graph, std::vector<Finding> &findings) : graph_(graph), findings_(findings) {}

@@ -1,4 +1,4 @@
-// Repairs the damage that exporters do to the sharing of weights.
+// Shares weights again that a framework shares and that an exporter wrote several times.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,12 @@
 
 namespace protrain::passes {
 
-// Makes the parameters that one of `ties` matches into one, the first of them in the order of findings. They must have
-// equal types, or be a matrix and its transpose. Code::arg for a pattern that matches fewer than two, Code::shape.
+// For each entry of `ties`, makes the parameters that it matches one parameter: the first one in the order of findings.
+// They must have equal types, or be a matrix and its transpose, else Code::shape. Code::arg if fewer than two match.
 void tie(graph::Graph &graph, const std::vector<std::string> &ties, std::vector<Finding> &findings);
 
-// Ties a matrix that equals an embedding table's transpose, bit for bit, to that table, unless it is constant-valued.
+// If a matrix equals the transpose of an embedding table bit for bit, ties it to the table. Leaves a matrix alone whose
+// values are constant along an axis.
 void retie_transposes(graph::Graph &graph, const LoadInitializer &load, std::vector<Finding> &findings);
 
 // Lists the graph's parameters in the order of first use.

@@ -25,7 +25,7 @@ bool is_identifier(std::string_view text) {
   });
 }
 
-// PyTorch's exporter names a folded value after the operation that made it.
+// True for an operation of PyTorch. PyTorch's exporter names a folded value after the operation that made it.
 bool is_operation(std::string_view stem) {
   return one_of(stem, {"add",     "sub",      "mul",        "div",       "neg",
                        "exp",     "pow",      "sqrt",       "rsqrt",     "reciprocal",
@@ -52,7 +52,7 @@ bool contains(std::string_view text, std::string_view part) { return text.find(p
 
 }  // namespace
 
-// Optimizers of ONNX files name folded values after their targets: "ConvBnFusion_W_conv.weight" by ONNX Runtime,
+// True for names that optimizers of ONNX files give to folded values: "ConvBnFusion_W_conv.weight" by ONNX Runtime,
 // "linear_weight_fused", "mul_2_weight" by onnxslim.
 bool is_folded(std::string_view name) {
   if (contains(name, "Fusion_") || name.ends_with("_fused")) return true;
@@ -96,7 +96,7 @@ bool names_normalization(std::string_view name) {
   return contains(name, "batch_norm") || contains(name, "batchnorm") || contains(name, "BatchNorm");
 }
 
-// Only ":0" counts, because this library makes names unique by other numbers.
+// Only ":0" counts, because this library makes names unique with other numbers (":1", ":2").
 bool names_tensorflow(std::string_view name) { return name.ends_with(":0") && !operation_of(name).empty(); }
 
 bool names_move(std::string_view name) {

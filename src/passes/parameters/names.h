@@ -20,7 +20,8 @@ bool names_literal(std::string_view name);
 // True for statistics of normalizations, which frameworks keep beside the weights: "bn.running_var".
 bool names_statistic(std::string_view name);
 
-// True if a product's result has the name of a BatchNorm's result, because an exporter or optimizer folded one into it.
+// True for names of a BatchNorm's result. If a product's result has such a name, an exporter or optimizer folded a
+// BatchNorm into the product.
 bool names_normalization(std::string_view name);
 
 // True for names in TensorFlow's form: "m/dense/MatMul:0".

@@ -21,7 +21,7 @@ using graph::Type;
 using graph::Value;
 using graph::ValueId;
 
-// Limits in bytes for looking into values. Tables of positions are large; matrices that follow a formula are not.
+// Values of more bytes are not looked into. Tables of positions are large; matrices that follow a formula are not.
 constexpr std::uint64_t kLargestTable = std::uint64_t{64} << 20;
 constexpr std::uint64_t kLargestMatrix = std::uint64_t{4} << 20;
 // Above this many bytes, a fixed value where weights are expected is not folded into the graph.
@@ -78,16 +78,16 @@ class Judge {
   const Declarations declared_;
   bool named_ = false;     // the file has kept names of a framework
   bool adapted_ = false;   // the model has low-rank adapters
-  bool adapters_ = false;  // and the file has their names
+  bool adapters_ = false;  // the file has names of low-rank adapters
 };
 
-// If the file has no name of a framework, it has been renamed, and its names say nothing.
+// If no initializer has a name of a framework, the initializers were renamed, and their names say nothing.
 Naming Judge::naming(const Value &value) const {
   const Naming found = naming_of(declared_.in_file(value.name));
   return named_ ? found : Naming::unknown;
 }
 
-// Empty if the values are not looked into. A file that is planned without its weights has none to look into.
+// Returns the values. Returns an empty array if they are larger than `limit`, or if the file comes without weights.
 graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
   if (byte_count(value.type.dtype, value.type.shape) > limit) return {};
   if (value.origin == Origin::constant) return value.array.compact();
@@ -99,7 +99,7 @@ graph::Array Judge::values(const Value &value, std::uint64_t limit) const {
   }
 }
 
-// A bias that is stored as a matrix of one row.
+// True for a bias that is stored as a matrix of one row.
 bool is_row(const Use &use, const Value &value) {
   const Shape &shape = value.type.shape;
   const bool added = use.role == Use::Role::sum || use.role == Use::Role::bias;
@@ -117,7 +117,8 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
   }
   const Naming name = naming(value);
   const bool zeros = x == 0 && is_row(use, value);
-  // Ones and zeros fill in for a missing scale and bias. TensorFlow names a value after the operation that computed it.
+  // An exporter fills in ones and zeros for a missing scale or bias. Other numbers were computed. So were ones and
+  // zeros with a name of TensorFlow, which names a value after the operation that computed it.
   const bool computed = name == Naming::made && !names_literal(value.name) &&
                         ((x != 0 && x != 1) || names_tensorflow(declared_.in_file(value.name)));
   const bool filled = use.role == choice || use.role == join || zeros;
@@ -132,7 +133,8 @@ Use Judge::all_equal(Use use, const Value &value, double x) const {
   return use;
 }
 
-// Values that follow a formula were made, not learned. So were values that are all equal and that the exporter named.
+// Corrects a use by the value's numbers. Numbers that follow a formula were computed, not learned. So were numbers that
+// are all equal, if the exporter named the value.
 Use Judge::look_into(Use use, const Value &value) const {
   using enum Use::Role;
   const Naming name = naming(value);
@@ -151,7 +153,7 @@ Use Judge::look_into(Use use, const Value &value) const {
   if (use.role == norm && name == Naming::own) return use;
   if (!use.weights && use.doubt.empty()) return use;
   if (single) {
-    // Learned numbers start with zero or one. Other whole numbers were written down.
+    // A learned number starts as zero or one. Other whole numbers were written into the program.
     const graph::Array number = use.weights ? values(value, kLargestMatrix) : graph::Array();
     const double x = number.stored_count() == 1 && number.dtype() != DType::none ? number.stored_double(0) : 0;
     use.weights = use.weights && !written && (x == 0 || x == 1 || x != std::floor(x));
@@ -174,7 +176,8 @@ Use Judge::look_into(Use use, const Value &value) const {
   return use;
 }
 
-// The first place where weights are expected, or else the first of all.
+// Returns the use at the first place where weights are expected; else at the first place with a doubt; else at the
+// first place.
 Use Judge::best_use(ValueId id) const {
   const Value &value = graph_.value(id);
   Use best{.reason = is_read(id) ? "meets no data" : "is read by nothing", .doubt = ""};
@@ -191,8 +194,8 @@ Use Judge::best_use(ValueId id) const {
   return {.reason = "is a mean or variance that BatchNormalization holds", .doubt = ""};
 }
 
-// PyTorch's older exporter stores equal initializers once. Vectors of layers have been split again by now. Tokens and
-// tables have not, because nothing says whether they were one tensor.
+// True if several equal initializers may have been merged into this one, as PyTorch's older exporter does. Vectors of
+// layers have been split again by now. Tokens and tables have not, because nothing says whether they were one tensor.
 bool Judge::may_be_several(const Use &use, ValueId id) const {
   const Value &value = graph_.value(id);
   const Shape &shape = value.type.shape;
@@ -204,13 +207,13 @@ bool Judge::may_be_several(const Use &use, ValueId id) const {
   return array.dtype() != DType::none && is_uniform(array);
 }
 
-// PEFT gives adapters these names and trains nothing else except modules_to_save.
+// True for names of what PEFT trains: adapters and modules_to_save.
 bool is_adapter(const std::string &name) {
   return name.find("lora_") != std::string::npos || name.find("modules_to_save") != std::string::npos;
 }
 
-// True if a running variance of the same module exists that no BatchNormalization reads. (If a scale equals the
-// variance, PyTorch's older exporter stores one of them, and the other is an Identity of it.)
+// True if the module of `name` has a running variance that no BatchNormalization reads. (If a scale equals the
+// variance, PyTorch's older exporter stores only one of the two, and writes the other one as an Identity of the first.)
 bool Judge::stands_beside_statistics(const std::string &name) const {
   const std::string statistic = name.substr(0, name.rfind('.') + 1) + "running_var";
   const ValueId found = graph_.find(statistic);
@@ -219,8 +222,9 @@ bool Judge::stands_beside_statistics(const std::string &name) const {
                               [&](const auto &read) { return declared_.in_file(read) == statistic; });
 }
 
-// Declared parameters are trained, except those that follow a formula: frameworks freeze such, and the file does not
-// say so. Fixed numbers where weights are expected are frozen parameters, unless they are few.
+// Combines a claim with the use. Declared parameters are trained, except those that follow a formula: frameworks mostly
+// freeze these, and an exporter does not say so. Numbers that are declared fixed where weights are expected are frozen
+// parameters. If only the exporter declares them and they are few, they are constants.
 void Judge::weigh(const Declarations::Claim &said, const Use &use, const Value &value, Finding &finding) const {
   using Verdict = Declarations::Verdict;
   finding.reason = use.reason;
@@ -283,7 +287,8 @@ Finding Judge::judge(ValueId id) const {
   return finding;
 }
 
-// onnxsim writes folded values as Constant nodes, and a framework does not write weights that way. Empty: no doubt.
+// Returns why a Constant may have been a parameter; "" if there is no doubt. onnxsim writes folded values as Constants.
+// A framework does not write weights that way.
 std::string Judge::doubt_of_constant(ValueId id) const {
   const Value &value = graph_.value(id);
   const bool of_file = value.name.find("/constant") == std::string::npos;  // false for constants of rewritten operators

@@ -25,17 +25,18 @@ bool along_last_axis(const Shape &shape) {
   return !shape.empty() && shape.back() > 1 && element_count(shape) == shape.back();
 }
 
-// No gradient comes back through integers and booleans. An untyped value may be anything.
+// True if a gradient may come back through the type: not through integers and booleans. An untyped value may be any.
 bool may_train(DType dtype) { return is_float(dtype) || dtype == DType::none; }
 
-// True for nodes that move elements and change none.
+// True for nodes that only move or cast elements.
 bool moves(const Node &node) {
   return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Expand"});
 }
 
 std::string name_of_node(const Node &node) { return node.name.empty() ? node.op : node.op + " at " + node.name; }
 
-// Learned biases of scores are read from a table by distance; masks are not.
+// Returns the use of a value that is added to attention scores. A learned bias is read from a table by distance; a mask
+// is not.
 Use scores_use(const Node &node, const Place &place) {
   Use use{.role = Use::Role::scores,
           .weights = place.through_gather,
@@ -79,7 +80,7 @@ bool Places::meets(const Node &node, std::size_t input) const {
 std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
   const bool single = element_count(graph_.value(initializer).type.shape) == 1;
   std::vector<Place> places, pending = {{.value = initializer, .single = single, .naming = naming}};
-  std::set<std::tuple<ValueId, bool, bool, bool>> seen;  // each way is followed on its own
+  std::set<std::tuple<ValueId, bool, bool, bool>> seen;  // each value is followed once for each kind of way to it
   while (!pending.empty()) {
     const Place at = pending.back();
     pending.pop_back();
@@ -110,7 +111,8 @@ std::vector<Place> Places::of(ValueId initializer, Naming naming) const {
   return places;
 }
 
-// A matrix is a weight, unless the product is an outer product (angles from positions and frequencies).
+// Returns the use as an operand of a product. A matrix is a weight, unless the product is an outer product (angles from
+// positions and frequencies).
 Use Places::as_operand(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   const bool bias = place.input == 2;
@@ -157,7 +159,7 @@ Use Places::as_table(const Node &node, const Place &place) const {
   return use;
 }
 
-// True if it is added directly to the result of a product with stored weights, one number per output.
+// True if the place's value is added directly to the result of a product with stored weights, one number per output.
 bool Places::is_bias(const Node &node, const Place &place) const {
   const Node *other = maker(node.inputs[1 - place.input]);
   while (other != nullptr && moves(*other)) other = maker(other->inputs[0]);
@@ -243,7 +245,8 @@ Use Places::as_sum(const Node &node, const Place &place) const {
   return use;
 }
 
-// The names of a product's result may show that something was folded into the product or dropped after it.
+// Returns a doubt about a product's operands, or "". The names of the product's result may show that something was
+// folded into the product or dropped after it.
 std::string Places::doubt_of_result(const Node &product) const {
   bool biased = product.inputs.size() > 2, tensorflow = false;
   for (const Node *node = &product; node != nullptr;) {
@@ -263,7 +266,8 @@ std::string Places::doubt_of_result(const Node &product) const {
   return "tf2onnx drops biases that are zero, as those of a fresh model are, and this layer may have had one";
 }
 
-// True if everything that is combined into this one number meets data nowhere else: a penalty without a parameter.
+// True if the place only adds one number to the loss, and each initializer in that number meets data only as one
+// number: a penalty without a parameter.
 bool Places::is_inert(const Place &place) const {
   std::set<ValueId> met;
   for (std::vector<ValueId> pending = {place.value}; !pending.empty();) {
@@ -281,7 +285,7 @@ bool Places::is_inert(const Place &place) const {
   return one_of(graph_.node(place.node).op, {"Add", "Sub"}) && only_weighs_the_loss(graph_.node(place.node));
 }
 
-// True for weights of classes and elements: the way to the loss has only sums, and products with other values.
+// True for weights of classes or elements in a loss: the nodes after this one only move, sum or scale its result.
 bool Places::only_weighs_the_loss(const Node &node) const {
   std::set<ValueId> met = {node.outputs.at(0)};
   std::vector<ValueId> pending(met.begin(), met.end());
@@ -299,7 +303,7 @@ bool Places::only_weighs_the_loss(const Node &node) const {
       if (met.insert(next.outputs.at(0)).second) pending.push_back(next.outputs[0]);
     }
   }
-  // A product of two dependent values is a square, as in a distance from labels.
+  // A product of two values that both depend on the node is a square, as in a distance from labels.
   return std::ranges::none_of(products, [&](const Node *product) {
     return met.contains(product->inputs[0]) && met.contains(product->inputs[1]);
   });
@@ -327,7 +331,7 @@ bool Places::feeds_sine_and_cosine(const Node &node) const {
   return sine && cosine;
 }
 
-// True if the other factor was divided by its deviation just before.
+// True if the node's other factor is a normalized value, which was just divided by its deviation.
 bool Places::scales_normalized(const Node &node, std::size_t input) const {
   const Node *other = maker(node.inputs[1 - input]);
   while (other != nullptr && other->op == "Cast") other = maker(other->inputs[0]);
@@ -342,7 +346,7 @@ bool Places::scales_normalized(const Node &node, std::size_t input) const {
   return (b == 1 && a > 1) || (other->op == "Mul" && a == 1 && b > 1);
 }
 
-// True for the model's inputs as they come. Constants that they meet there only rescale them.
+// True for an input of the model, and for an input that was only moved or rescaled by constants and stored values.
 bool Places::is_input(ValueId id) const {
   for (const Node *node = maker(id); node != nullptr; node = maker(id)) {
     const bool standardizes = one_of(node->op, {"Sub", "Div", "Mul"}) &&
@@ -353,8 +357,8 @@ bool Places::is_input(ValueId id) const {
   return graph_.value(id).origin == Origin::input;
 }
 
-// True for an outer product: each operand has axes of its own and they share none, like slopes and distances, or
-// frequencies and positions. Weights share an axis with what they scale.
+// True for an outer product, in which the operands share no axis: slopes and distances, or frequencies and positions.
+// Weights share an axis with what they scale.
 bool Places::spreads(const Node &node, const Place &place) const {
   const Shape &own = graph_.value(place.value).type.shape,
               &other = graph_.value(node.inputs[1 - place.input]).type.shape;
@@ -388,7 +392,7 @@ Use Places::as_scale(const Node &node, const Place &place) const {
             "tables that data are multiplied by may be fixed or learned");
 }
 
-// A value that data selects: a learned bias of scores, or an embedding for hidden tokens.
+// Returns the use of a value that data selects: a learned bias of scores, or an embedding for masked tokens.
 Use Places::as_choice(const Node &node, const Place &place) const {
   const std::string where = name_of_node(node);
   if (place.input > 0 && adds_to_scores(node)) return scores_use(node, place);
@@ -396,7 +400,8 @@ Use Places::as_choice(const Node &node, const Place &place) const {
   return {.role = Use::Role::choice, .weights = row, .reason = "is chosen by data in " + where, .doubt = ""};
 }
 
-// True if there is one number per channel, and the product gets another one per channel added: x * scale + bias.
+// True if the place's value has one number per channel, and all readers add a stored value of equal shape to the
+// product: x * scale + bias.
 bool Places::scales_before_bias(const Node &node, const Place &place) const {
   const Shape &shape = graph_.value(place.value).type.shape;
   const bool one_axis = std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) == 1;
@@ -409,9 +414,9 @@ bool Places::scales_before_bias(const Node &node, const Place &place) const {
          });
 }
 
-// True if there is one number per channel of images, or per head of scores, and the channels exist before the
-// product (slopes of ALiBi create the heads). The number must come from the file as it stands, because a
-// computed one may be a statistic.
+// True if the place's value has one number per channel of images, or per head of scores, and the data has these
+// channels before the product (slopes of ALiBi create the heads). The value must be stored in the file, up to its shape
+// and type, because a computed value may be a statistic.
 bool Places::scales_channels(const Node &node, const Place &place) const {
   for (ValueId at = place.value; graph_.value(at).producer != NodeId::none;) {
     const Node &maker = graph_.node(graph_.value(at).producer);
@@ -426,8 +431,8 @@ bool Places::scales_channels(const Node &node, const Place &place) const {
   return shape == along;
 }
 
-// True for cosines and sines picked by position: only products of whole rows with data read them. (A
-// mask has one number per row.)
+// True if the node picks cosines and sines by position: only Rotary, and products of whole rows with data, read the
+// result. (A mask has one number per row.)
 bool Places::gathers_angles(const Node &node) const {
   bool found = false;
   std::vector<ValueId> pending = {node.outputs.at(0)};

@@ -13,8 +13,8 @@ namespace protrain::passes {
 struct Place {
   graph::NodeId node = graph::NodeId::none;
   std::size_t input = 0;
-  graph::ValueId value = graph::ValueId::none;  // the value that the initializer has become
-  bool through_gather = false;                  // rows were picked from it on the way
+  graph::ValueId value = graph::ValueId::none;  // what the initializer has become on the way to the node
+  bool through_gather = false;                  // rows were picked on the way
   bool through_angle = false;                   // a sine or cosine was taken on the way
   bool through_root = false;                    // a square root was taken on the way
   bool single = false;                          // the initializer has one element
@@ -26,20 +26,21 @@ struct Use {
   enum class Role : std::uint8_t { operand, table, norm, bias, sum, scale, choice, join, scores, other };
   Role role = Role::other;
   bool weights = false;  // weights are expected here
-  bool as_kept = false;  // stored as frameworks store it, so an exporter would rename it only after computing it
-  bool formula = false;  // weights are expected here, but its values follow a formula
+  bool as_kept = false;  // in the layout that frameworks store; an exporter renames such a value only if it computed it
+  bool formula = false;  // weights are expected here, but the values follow a formula
   bool inert = false;    // it only shifts the loss, so it must have been computed from parameters
-  std::string reason;    // why, or why not
-  std::string doubt;     // not empty: both learned and fixed numbers occur in such places, and which ones
+  std::string reason;    // why weights are expected here, or why not
+  std::string doubt;     // not empty: why `weights` may be wrong
 };
 
-// Follows initializers through the graph. It knows for each value whether it depends on the model's inputs and who
-// reads it, and judges every place where an initializer meets data. Judge combines this with the other evidence.
+// Follows initializers through the graph. Finds out which values depend on the model's inputs, and judges every place
+// where an initializer meets data. The class Judge combines this with the other evidence.
 class Places {
  public:
   explicit Places(const graph::Graph &graph);
 
-  // All places where values computed from `initializer` and constants alone meet anything else.
+  // Returns the places where `initializer`, or a value computed from it without data, meets data, or meets another
+  // stored matrix in a MatMul.
   std::vector<Place> of(graph::ValueId initializer, Naming naming) const;
   Use use(const Place &place) const;
   const std::vector<graph::NodeId> &readers(graph::ValueId value) const { return readers_[index(value)]; }

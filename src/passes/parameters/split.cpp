@@ -1,5 +1,5 @@
-// The matrices near a place tell which layer it belongs to: the nearest before it and the nearest
-// after it, along the data.
+// Splits vectors that exporters merged. The nearest matrices before and after a place, along the data, tell which layer
+// the place belongs to.
 #include "passes/parameters/split.h"
 
 #include <fmt/format.h>
@@ -26,11 +26,11 @@ using graph::ValueId;
 
 constexpr std::size_t kMostVisited = 256;  // nodes on the way to the nearest matrix; none is near beyond that
 
-// A node that applies a stored matrix to data.
+// A stored matrix, and a node that applies it to data.
 using Application = std::pair<ValueId, NodeId>;
 using Applications = std::set<Application>;
 
-// True for nodes that count as no distance, because they only move elements.
+// True for nodes that add nothing to a distance, because they only move or cast elements.
 bool has_no_length(const Node &node) {
   return one_of(node.op, {"Identity", "Reshape", "Transpose", "Cast", "Squeeze", "Unsqueeze", "Flatten"});
 }
@@ -40,8 +40,8 @@ bool holds_vectors(const Node &node) {
   return one_of(node.op, {"Add", "Sub", "Mul", "Gemm", "Conv"}) || node.op.ends_with("Normalization");
 }
 
-// Finds the stored matrices near a node, along the data. Exporters merge equal vectors of different layers; the
-// matrices around a reader say which layer it belongs to, and so which readers shared a vector before.
+// Finds the stored matrices near a node, along the data. Exporters merge equal vectors of different layers. The
+// matrices near a reader tell the reader's layer, and so which readers had one vector before.
 class Neighbours {
  public:
   explicit Neighbours(const Graph &graph)
@@ -59,7 +59,7 @@ class Neighbours {
     return std::ranges::any_of(node.inputs, [&](ValueId in) { return in != ValueId::none && data_[index(in)]; });
   }
 
-  // The nodes where values computed by `reader` from stored values meet data; `reader` itself if it does.
+  // Returns the nodes where the stored values that `reader` reads meet data: `reader` itself, or nodes after it.
   std::set<NodeId> meetings(NodeId reader) const {
     std::set<NodeId> found, seen = {reader};
     for (std::vector<NodeId> pending = {reader}; !pending.empty() && seen.size() < kMostVisited;) {
@@ -80,7 +80,7 @@ class Neighbours {
   Applications after_it(NodeId from) const {
     return nearest(from, [this](NodeId at) { return after(at); });
   }
-  // True if `at` adds to a product's direct result.
+  // True if `at` is a product, or adds to a product's direct result.
   bool is_bias(NodeId at) const {
     if (products_.contains(at)) return true;
     std::vector<NodeId> above = before(at);
@@ -97,7 +97,7 @@ class Neighbours {
     for (ValueId in : node.inputs)
       if (in != ValueId::none && !data_[index(in)] && matrices_[index(in)] != ValueId::none)
         matrix = matrices_[index(in)];
-    // Models read a table in several places that share nothing else, such as encoder and decoder.
+    // A Gather does not count: models read a table in places that share nothing else, such as encoder and decoder.
     if (data && matrix != ValueId::none && node.op != "Gather") products_.emplace(id, matrix);
     for (ValueId out : node.outputs) {
       if (out == ValueId::none) continue;
@@ -106,7 +106,7 @@ class Neighbours {
     }
   }
 
-  // These two follow the data; values computed from shapes do not count.
+  // The nodes just before and just after `at`, along the data. Shape and Size do not count.
   std::vector<NodeId> before(NodeId at) const {
     std::vector<NodeId> found;
     for (ValueId in : graph_.node(at).inputs) {
@@ -155,14 +155,15 @@ class Neighbours {
   std::map<NodeId, ValueId> products_;
 };
 
-// A node that reads the vector, and the products near the places that it leads to.
+// A node that reads the vector, and the products nearest to the places where the vector meets data from there.
 struct Reading {
   NodeId node;
   std::size_t input;
   Applications before, after;
 };
 
-// Groups readings by the vector they read before vectors were merged: each gets the first member of its group.
+// Groups readings by the vector that they read before the exporter merged vectors. Returns for each reading the first
+// member of its group.
 std::vector<std::size_t> group(const std::vector<Reading> &readings) {
   std::vector<std::size_t> first(readings.size());
   std::iota(first.begin(), first.end(), 0);
@@ -214,7 +215,7 @@ std::vector<Reading> readings_of(const Graph &graph, const Neighbours &neighbour
       Reading &reading = readings.emplace_back(Reading{.node = reader, .input = i, .before = {}, .after = {}});
       for (NodeId place : places) {
         reading.before.merge(neighbours.before_it(place));
-        // The matrix after a bias belongs to its product: queries and keys meet before their next matrix.
+        // A bias belongs to the product before it. The next matrix says nothing: queries and keys meet before it.
         if (!neighbours.is_bias(place)) reading.after.merge(neighbours.after_it(place));
       }
     }
@@ -228,9 +229,10 @@ bool may_be_merged(const graph::Value &value, std::size_t readers) {
          shape.back() > 1 && element_count(shape) == shape.back();
 }
 
-// PyTorch's older exporter stores one of several equal initializers. The others are Identities of it.
+// Makes readers of an Identity of an initializer read the initializer. PyTorch's older exporter stores one of several
+// equal initializers, and the others are Identities of it.
 void read_past_identities(Graph &graph) {
-  std::map<ValueId, ValueId> stored;  // by the output of an Identity of an initializer
+  std::map<ValueId, ValueId> stored;  // the initializer, by the output of an Identity of it
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
     Node &node = graph.node(static_cast<NodeId>(n));
     for (ValueId &in : node.inputs)
@@ -266,7 +268,7 @@ std::vector<Split> split_merged(Graph &graph, const LoadInitializer &load) {
     if (std::ranges::all_of(first, [](std::size_t i) { return i == 0; })) continue;
     const std::string original = graph.value(id).name;  // a copy, because adding values moves them
     if (load(original).compact().stored_count() != 1) continue;
-    std::map<std::size_t, std::size_t> made;  // by the group's first member: index into `splits`
+    std::map<std::size_t, std::size_t> made;  // index into `splits`, by the group's first member
     for (std::size_t i = 0; i < readings.size(); ++i) {
       if (first[i] == 0) continue;
       const auto [at, fresh] = made.emplace(first[i], splits.size());

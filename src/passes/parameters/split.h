@@ -8,15 +8,15 @@
 
 namespace protrain::passes {
 
-// Exporters keep one of several initializers of equal value: all norms of a fresh model read one vector of ones. Here a
-// constant-valued vector that is read in several places becomes one vector per place. It stays one if the matrices
-// beside these places are also applied in several places: then a whole layer is shared on purpose. Works on the graph
-// as in the file, and loads only vectors that may be split.
+// Exporters keep one of several initializers of equal value: all norms of a fresh model read one vector of ones. If
+// several places read a vector whose numbers are all equal, each place gets a vector of its own. Places keep one vector
+// if the matrices near them are also applied in several places: then a whole layer is shared on purpose. Works on the
+// graph as in the file, and loads only vectors that may be split.
 //
-// Means and variances of normalizations are no parameters, and are never merged with one.
+// Means and variances of normalizations are no parameters, and never share a vector with one.
 std::vector<graph::Split> split_merged(graph::Graph &graph, const LoadInitializer &load);
 
-// True if the node reads a mean or variance at this input that it does not compute itself.
+// True if the input is a mean or variance that the node does not compute itself.
 bool is_statistic(const graph::Node &node, std::size_t input);
 
 }  // namespace protrain::passes

@@ -1,4 +1,4 @@
-/* On a device that works on by itself: values that no kernel can take are one error, and the session is as it was. */
+/* On an asynchronous device, an input value that a kernel refuses is one error, and leaves the session as it was. */
 #include "../../api/check.h"
 
 static protrain_session *session_of(int batches) {
@@ -28,11 +28,11 @@ int main(void) {
   for (int batches = 1; batches <= 2; ++batches) {
     protrain_session *spared = session_of(batches), *session = session_of(batches);
     CHECK(trained(session, batches) == trained(spared, batches));
-    fails_with_a_token_that_there_is_not(session); /* the first one is issued, ... */
+    fails_with_a_token_that_there_is_not(session); /* this step is issued, ... */
     CHECK(trained(session, 2 * batches) == trained(spared, 2 * batches));
-    fails_with_a_token_that_there_is_not(session); /* ... and this one is a recording's */
+    fails_with_a_token_that_there_is_not(session); /* ... and this one replayed */
     CHECK(trained(session, batches) == trained(spared, batches));
-    if (batches > 1) { /* the second batch of a step: the step begins anew with its first */
+    if (batches > 1) { /* the second batch of a step fails: the step starts again with the first */
       trained(session, 1);
       fails_with_a_token_that_there_is_not(session);
       CHECK(trained(session, 2) == trained(spared, 2));

@@ -1,4 +1,4 @@
-// A plugin of another build; nothing of it but its build id may be asked for.
+// A plugin of another build. Only its build id may be asked for.
 #include <cstdlib>
 
 #define PROTRAIN_EXPORT extern "C" __attribute__((visibility("default")))

@@ -1,4 +1,4 @@
-// Opens a device and says what comes of it: "0 DESCRIPTION", or the error's code, subject and text.
+// Opens a device and prints "0 DESCRIPTION", or the error's code, subject and text.
 #include <cstdio>
 
 #include "backend/backend.h"

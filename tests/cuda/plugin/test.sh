@@ -1,6 +1,6 @@
 #!/bin/sh
-# What opening a CUDA device says, whatever lies where the plugin should be: always one error, never a crash.
-# $1: the folder with the probe and the libraries; $2: the plugin, or nothing where none is built.
+# Opens a CUDA device with different files in the plugin's place. A bad file must give one error, never a crash.
+# $1: the folder with the probe and the libraries; $2: the plugin, if it is built.
 set -eu
 built=$1 plugin=${2:-}
 folder=$(mktemp -d)

@@ -1,4 +1,4 @@
-/* The option tf32: off unless it is asked for, another loss where it is on, refused by name where nothing heeds it. */
+/* The option tf32 is off by default, and changes the loss when on. A session that cannot use the option is refused. */
 #include <math.h>
 
 #include "../../api/check.h"

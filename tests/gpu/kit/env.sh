@@ -1,8 +1,8 @@
-# Sourced by kit.sh in the kit's folder: paths, and where libraries are found.
+# Sourced by kit.sh in the kit's folder: sets paths, also those of libraries.
 kit=$PWD build=$PWD/build protrain=$PWD/build/tools/protrain
 results=${OUT:-$kit/results} scratch=${TMPDIR:-/tmp}/protrain-kit-$(id -u)
 mkdir -p "$results" "$scratch"
-# cuBLASLt is the machine's own: a CUDA toolkit's, or the one that PyTorch's packages bring.
+# The kit has no cuBLASLt. It uses that of PyTorch's packages or of a CUDA toolkit on this machine.
 blas=$(python3 - <<'P'
 import glob, site, sys
 folders = [f"{place}/nvidia/*/lib" for place in {*site.getsitepackages(), sys.prefix + "/lib/python3/dist-packages"}]
@@ -12,7 +12,7 @@ for folder in [*folders, "/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/l
         raise SystemExit
 P
 )
-# The kit's libraries come last: where the machine has one of them, its own is taken.
+# The kit's libraries come last, so that those of the machine are preferred.
 export LD_LIBRARY_PATH=$build${blas:+:$blas}:/usr/lib/x86_64-linux-gnu:$kit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export XDG_CACHE_HOME=$scratch/cache PROTRAIN_BENCH_RESULTS=$results PYTHONUNBUFFERED=1
 export PROTRAIN_KIT_SCRATCH=$scratch PROTRAIN_KIT_BUILD=$build

@@ -1,10 +1,10 @@
 #!/bin/bash
-# On a machine with a GPU, from the folder that tests/gpu/bundle.sh packed:   kit.sh [--small] PART
+# Runs on a machine with a GPU, from the folder that tests/gpu/bundle.sh packed:   kit.sh [--small] PART
 #   correct   4 to 5 minutes: the machine, its ceilings, kernels against the reference, one session, golden losses
-#   speed     8 minutes: models that stay on the GPU, PyTorch beside them in three modes, time by kernel of one step
+#   speed     8 minutes: models that stay on the GPU, PyTorch on them in three modes, the time of each kernel in a step
 #   offload   8 minutes: a 7B model in 24 GiB of the GPU, random plans, the sanitizer
-# --small: the fixtures in place of large models and of whole suites, for trying the kit where there is no GPU.
-# Results go to $OUT, or results/ beside this file; what a machine lacks is skipped with a line that says so.
+# --small: uses fixtures in place of large models, and parts of the suites, to try the kit without a GPU.
+# Results go to $OUT, or to results/ beside this file. A job for which the machine lacks something is skipped.
 set -u
 cd "$(dirname "$0")" || exit 1
 small=

@@ -1,12 +1,11 @@
-//! What a call through the Rust crate costs over the same call in C.
+//! Measures how much longer a call through the Rust crate takes than the same call in C.
 //!
 //! ```text
 //! cargo run --release --manifest-path bench/bindings/rust/Cargo.toml -- MODEL.onnx
 //! ```
 //!
-//! MODEL.onnx is one with inputs `input_ids` and `labels`. The C functions are called as a C program would call them,
-//! on a session of the same options; rounds of both take turns, and the fastest round of each counts. Prints
-//! nanoseconds per call, as JSON.
+//! MODEL.onnx has inputs `input_ids` and `labels`. The C functions are called as in a C program, on a session with the
+//! same options. Rounds of both take turns, and the fastest round of each counts. Prints nanoseconds per call, as JSON.
 
 use std::error::Error;
 use std::ffi::CString;
@@ -86,7 +85,7 @@ fn check(error: *mut protrain_error) {
     assert!(error.is_null());
 }
 
-/// A session of C, never destroyed: it goes with the program.
+/// A session created through the C functions. It is never destroyed.
 fn c_session(model: &str) -> Raw {
     let model = CString::new(model).unwrap();
     let (mut options, mut session) = (null_mut(), null_mut());
@@ -99,7 +98,7 @@ fn c_session(model: &str) -> Raw {
     session
 }
 
-/// Nanoseconds per call.
+/// Calls `call` many times and returns the nanoseconds per call.
 fn time(mut call: impl FnMut()) -> f64 {
     let start = Instant::now();
     (0..CALLS).for_each(|_| call());
