@@ -108,7 +108,7 @@ void expect_near_best(Case &it) {
     SCOPED_TRACE(capacity[Tier::device]);
     const GridPoint *best = fastest(it.laid(), capacity);
     ASSERT_NE(best, nullptr);
-    const Found found = it.space.search();
+    const SearchResult found = it.space.search();
     ASSERT_TRUE(found.best);
     // The models have two to four blocks. A step takes a few milliseconds, of which one instruction may be a per cent.
     EXPECT_LE(found.best->cost.seconds, 1.05 * best->out.seconds);
@@ -154,7 +154,7 @@ TEST(Search, DefersSomeUpdatesToTheNextForwardWhereBackwardIsTooShortForThem) {
   Case it("gpt2-dynamic-opset18", machine);
   Bytes &capacity = it.space.terms.capacity;
   capacity[Tier::device] = it.least() + (it.resident_bytes() - it.least()) / 8;
-  const Found found = it.space.search();
+  const SearchResult found = it.space.search();
   ASSERT_TRUE(found.best);
   EXPECT_GT(found.best->choice.n_deferred, 0);
   ASSERT_EQ(found.best->choice.order, OptimizerOrder::overlap);
@@ -175,7 +175,7 @@ TEST(Search, SharesTheOptimizerBetweenHostAndDeviceWhereNeitherIsFastEnough) {
       if (one.choice.n_device_update == on_device) some.push_back(one);
     return fastest(some, capacity)->out.seconds;
   };
-  const Found found = it.space.search();
+  const SearchResult found = it.space.search();
   ASSERT_TRUE(found.best);
   EXPECT_GT(found.best->choice.n_device_update, 0);
   EXPECT_LT(found.best->cost.seconds, best_of(0));
@@ -186,7 +186,7 @@ TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
     Case it("gpt2-dynamic-opset18", shared);
     Bytes &capacity = it.space.terms.capacity;
     capacity[Tier::device] = it.resident_bytes();
-    const Found found = it.space.search();
+    const SearchResult found = it.space.search();
     ASSERT_TRUE(found.best && found.resident);
     EXPECT_EQ(found.laid_out, 2u) << "it, and what keeps less; no other is faster";
     EXPECT_EQ(found.resident->cost.bytes, (Bytes{capacity[Tier::device], 0, 0}));
@@ -194,7 +194,7 @@ TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
     EXPECT_EQ(plan.n_persist, static_cast<int>(plan.chunks.size()));
     EXPECT_EQ(plan.n_swap + plan.n_checkpoint, 0);
     --capacity[Tier::device];
-    const Found less = it.space.search();
+    const SearchResult less = it.space.search();
     ASSERT_TRUE(less.best && less.resident);
     EXPECT_GE(less.best->cost.seconds, found.resident->cost.seconds);
     EXPECT_TRUE(bench::fits(less.best->cost.bytes, capacity));
@@ -205,7 +205,7 @@ TEST(Search, TakesTheResidentPlanWhereItFitsAndNoByteLess) {
 
 // Searches with this device bandwidth, in bytes per second. Recomputing a cheap value costs only its memory traffic,
 // because launches cost nothing here.
-Found found_where_memory_moves(double bandwidth) {
+SearchResult found_where_memory_moves(double bandwidth) {
   profile::Profile machine = small_machine(true);
   machine.device_bandwidth = bandwidth;
   machine.launch_seconds = 0;
@@ -215,7 +215,7 @@ Found found_where_memory_moves(double bandwidth) {
 }
 
 TEST(Search, KeepsNothingThatNextToNoTimeComputesAgain) {
-  const Found found = found_where_memory_moves(1e13);
+  const SearchResult found = found_where_memory_moves(1e13);
   ASSERT_TRUE(found.best && found.resident);
   EXPECT_GT(found.best->choice.n_selective, 0);
   EXPECT_LT(found.best->cost.bytes[Tier::device], found.resident->cost.bytes[Tier::device]);
@@ -224,7 +224,7 @@ TEST(Search, KeepsNothingThatNextToNoTimeComputesAgain) {
 }
 
 TEST(Search, KeepsWhatItWouldTakeLongerToComputeAgain) {
-  const Found found = found_where_memory_moves(1e10);
+  const SearchResult found = found_where_memory_moves(1e10);
   ASSERT_TRUE(found.best && found.resident);
   EXPECT_EQ(found.best->choice.n_selective, 0);
   EXPECT_EQ(found.best->cost.bytes, found.resident->cost.bytes);
@@ -233,7 +233,7 @@ TEST(Search, KeepsWhatItWouldTakeLongerToComputeAgain) {
 TEST(Search, GivesTheSameAnswerTwice) {
   Case it("gpt2-dynamic-opset18", false);
   it.space.terms.capacity[Tier::device] = it.resident_bytes() / 2;
-  const Found a = it.space.search(), b = it.space.search();
+  const SearchResult a = it.space.search(), b = it.space.search();
   ASSERT_TRUE(a.best && b.best);
   EXPECT_EQ(expand(it.space.graph(), a.best->choice), expand(it.space.graph(), b.best->choice));
   EXPECT_EQ(a.best->cost.seconds, b.best->cost.seconds);
@@ -245,7 +245,7 @@ TEST(Search, LeavesNothingToMemoriesThatAreNotThere) {
   Case it("gpt2-dynamic-opset18", false);
   Bytes &capacity = it.space.terms.capacity;
   capacity = {it.resident_bytes() - 1, 0, 0};
-  const Found found = it.space.search();
+  const SearchResult found = it.space.search();
   ASSERT_TRUE(found.best) << "recomputing is left";
   EXPECT_EQ(found.best->cost.bytes[Tier::host] + found.best->cost.bytes[Tier::disk], 0u);
   EXPECT_GT(found.best->choice.n_checkpoint + found.best->choice.n_selective, 0);
@@ -258,15 +258,15 @@ TEST(Search, TakesBudgetsWithoutEndForWhatTheyAre) {
       Bytes &capacity = it.space.terms.capacity;
       const std::uint64_t half = it.resident_bytes() / 2;
       capacity = {half, capacity[Tier::host] > 0 ? 1ull << 40 : 0, capacity[Tier::disk] > 0 ? 1ull << 40 : 0};
-      const Found expected = it.space.search();
+      const SearchResult expected = it.space.search();
       capacity = {half, shared ? 0 : much, much};
       if (!shared) capacity[Tier::disk] = much;
-      const Found found = it.space.search();
+      const SearchResult found = it.space.search();
       ASSERT_TRUE(expected.best && found.best);
       EXPECT_LE(found.best->cost.seconds, 1.01 * expected.best->cost.seconds) << much;
       EXPECT_TRUE(bench::fits(found.best->cost.bytes, capacity));
       capacity = {much, much, much};
-      const Found all = it.space.search();
+      const SearchResult all = it.space.search();
       ASSERT_TRUE(all.best);
       EXPECT_TRUE(!shared || all.laid_out == 2);
     }
