@@ -14,7 +14,7 @@ namespace protrain::bench {
 
 namespace {
 
-// Independent sums: enough to hide an instruction's latency, and few enough for the registers of AVX2.
+// The number of independent sums: enough to hide an instruction's latency, and few enough for the registers of AVX2.
 constexpr int kSums = 12;
 constexpr std::int64_t kTurns = 4 << 20, kElements = 32 << 20;
 std::atomic<float> sink;  // keeps the compiler from dropping the results

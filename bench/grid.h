@@ -105,8 +105,8 @@ class Grid {
     return static_cast<int>(plan::cut_chunks(space_.graph(), choice.chunk_bytes).size());
   }
 
-  // Moves from one point to its fastest neighbour until no neighbour is faster. Neighbours by two steps at once are
-  // tried only within 5 % of the best point so far.
+  // Moves from `at` to the fastest neighbour, again and again, until no neighbour is faster. Changes one integer at a
+  // time. If that helps no more, and the point is within 5 % of the best so far, changes two integers at once.
   void climb(GridPoint at) {
     for (bool pairs = false;;) {
       lay_out(neighbours(at.choice, pairs));

@@ -1,8 +1,8 @@
 // Measures the CPU's kernels in float32 and in bfloat16, and compares them with the processor's ceilings.
 //   bench_kernels [--benchmark_filter=REGEX] [--benchmark_repetitions=N] [other options of Google Benchmark]
 // The shapes are those of GPT-2 124M and LLaMA, 1024 rows at once, with as many threads as the process may use.
-// Counters give a kernel's work in GFLOP/s if arithmetic bounds it, in GB/s (each operand read or written once) if
-// memory does, and as a share of that ceiling.
+// Counters give a kernel's speed and its share of the ceiling. The speed is in GFLOP/s if arithmetic limits the kernel,
+// and in GB/s if memory does (each operand read or written once).
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -113,7 +113,7 @@ std::vector<Work> all_work() {
   return all;
 }
 
-// The kernel's request with data of the given type. Statistics are float32 and labels int64 in any case.
+// Returns the request for the kernel on data of type `type`. Statistics are always float32, and labels int64.
 backend::KernelRequest request_of(const Work &work, DType type) {
   backend::KernelRequest request{work.node, {}, {}};
   ops::NodeTypes types{work.node, {}};
@@ -181,7 +181,8 @@ Bound bind(const Work &work, DType type, Machine &machine) {
   return bound;
 }
 
-// An AdamW update of as many elements as GPT-2's largest layer has. State counts twice, as it is read and written.
+// Returns an AdamW update of as many elements as GPT-2's largest layer has. The bytes of weights and moments count
+// twice, because an update reads and writes them.
 Bound bind_update(DType type, Machine &machine) {
   const std::int64_t elements = 4 * kWidth * kWidth;
   Bound bound{machine, machine.device->compile_update({{}, {elements}, type, type})};

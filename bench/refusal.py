@@ -16,8 +16,8 @@ import tempfile
 
 import support
 
-# The budgets of a pair, one of which is far too small: "memory" the only one, "apart" the device's, "host" the host's,
-# "disk" the disk's. DEVICE is replaced by an ample budget.
+# Options for the budgets of a pair. One budget is far too small: in "memory" the only one, in "apart" the device's, in
+# "host" the host's, in "disk" the disk's. DEVICE is replaced by an ample budget.
 WAYS = {"memory": ["--memory", "64KiB"], "apart": ["--device-memory", "64KiB", "--host-memory", "1GiB"],
         "host": ["--device-memory", "DEVICE", "--host-memory", "64KiB"],
         "disk": ["--memory", "DEVICE", "--disk-memory", "64KiB"]}

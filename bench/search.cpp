@@ -20,7 +20,7 @@ using namespace protrain;
 using bench::GridPoint;
 using Json = nlohmann::ordered_json;
 
-// A point, its cost, and the closed form's estimate of that cost.
+// Returns a point with its cost, and the closed form's estimate of that cost.
 Json to_json(const bench::Space &space, const GridPoint &laid) {
   const plan::Choice &c = laid.choice;
   const plan::Outline outline(space.graph(), space.durations());

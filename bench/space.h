@@ -61,9 +61,9 @@ class Space {
     return plan::smallest(graph(), durations_, terms, [this](const plan::Plan &plan) { return lay_out(plan); });
   }
 
-  // The points of the space. n_selective is 0 or all blocks that neither swap nor recompute, n_host is 0 or all chunks
-  // that do not persist, and n_device_update is none, a third, two thirds or all of these. Other integers take every
-  // value. `slack`: if given, the slack of every point.
+  // Returns the points of the space. n_selective is 0 or all blocks that neither swap nor recompute. Of the chunks that
+  // do not persist, n_host counts all (0 if the host has no memory of its own), and n_device_update none, a third, two
+  // thirds or all (always all in shared memory). Other integers take every value. `slack`: that of each point.
   std::vector<plan::Choice> points(std::optional<int> slack = std::nullopt) const {
     const plan::Outline outline(graph(), durations_);
     const plan::Space space = plan::space_of(graph(), outline, durations_, terms);

@@ -23,8 +23,8 @@ from layers import Stack
 
 SHAPE = ["--dim", "batch=1", "--dim", "sequence=1024", "--precision", "bf16"]
 MODELS = (("rtx3090", ("gpt2-34b", "gpt2-37b", "gpt2-40b")), ("a100-80gb", ("gpt2-75b", "gpt2-87b")))
-DEEPEN = (("rtx3090", "gpt2-34b", 34), ("a100-80gb", "gpt2-75b", 75))  # and the paper's largest, in billions
-SEARCHES = (("rtx3090", "gpt2-40b", 0.1), ("a100-80gb", "gpt2-87b", 0.5))  # and seconds at most
+DEEPEN = (("rtx3090", "gpt2-34b", 34), ("a100-80gb", "gpt2-75b", 75))  # the last: the paper's largest, in billions
+SEARCHES = (("rtx3090", "gpt2-40b", 0.1), ("a100-80gb", "gpt2-87b", 0.5))  # the last: seconds at most
 TIERS = (("device_memory", "device_peak_bytes"), ("host_memory", "host_peak_bytes"))
 STATE = 12  # bytes an element: bfloat16 weights and the lower halves of the masters, two moments in float32
 INTEGERS = ("n_chunk", "n_persist", "n_buffer", "n_host", "n_block", "n_swap", "n_checkpoint", "n_selective", "chunk_bytes", "n_device_update")

@@ -1,4 +1,4 @@
-// The numbers are taken from ONNX's own list of operators, opsets 13 to 24.
+// The numbers of inputs and outputs are taken from ONNX's own list of operators, opsets 13 to 24.
 #include "onnx_import/arity.h"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kAny = std::numeric_limits<int>::max();
 
-// Operators by their least and most inputs and their most outputs; names stand between spaces. Required inputs come
-// first. Where any number is allowed, all given inputs are required.
+// Operators with their smallest and largest number of inputs, and their largest number of outputs. Names stand between
+// spaces. The first `least` inputs are required. If `most` is kAny and `least` is not 0, all given inputs are.
 struct Arity {
   int least, most, outputs;
   std::string_view operators;

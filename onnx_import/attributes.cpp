@@ -16,7 +16,7 @@ namespace protrain::onnx_import {
 
 namespace {
 
-// AttributeProto.AttributeType.
+// Kinds of attributes, numbered as in ONNX's AttributeProto.AttributeType.
 enum Kind : std::int32_t { kFloat = 1, kInt, kString, kTensor, kGraph, kFloats, kInts };
 
 // Limit for tensors in attributes. Tensors of Constant nodes are not read here.

@@ -1,4 +1,4 @@
-// A node's attributes as the graph holds them.
+// Reads a node's attributes into the form that the graph holds.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace protrain::onnx_import {
 
-// The subject of errors is "node.attribute". Code::graph if an attribute is malformed. Code::unsupported for kinds this
-// library has no use for, such as subgraphs. Subgraphs of control flow operators are skipped, because their nodes are
-// refused later. The values of tensors are loaded.
+// Returns the node's attributes, with the values of tensors loaded. The subject of errors is "subject.attribute".
+// Code::graph if an attribute is malformed. Code::unsupported for kinds that are not read, such as subgraphs. Skips
+// subgraphs of control flow operators, because the passes refuse the nodes of these operators later.
 graph::Attributes read_attributes(const NodeProto &node, const std::string &subject, const Storage &storage);
 
 }  // namespace protrain::onnx_import

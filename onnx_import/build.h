@@ -1,4 +1,4 @@
-// From parsed messages to a graph whose input dims are not bound yet.
+// Makes a graph of parsed messages. The dims of the graph's inputs are not bound yet.
 #pragma once
 
 #include <map>

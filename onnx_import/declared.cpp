@@ -29,7 +29,7 @@ std::optional<StoredKind> stored_as(std::string_view kind) {
   return std::nullopt;
 }
 
-// The last word in capitals: "p_weight: PARAMETER" -> "PARAMETER", "kind=<InputKind.BUFFER: 3>, arg=..." -> "BUFFER".
+// Returns the last word in capitals: "PARAMETER" of "p_weight: PARAMETER", "BUFFER" of "kind=<InputKind.BUFFER: 3>".
 std::string_view last_word_in_capitals(std::string_view text) {
   const auto in_word = [](char c) { return (c >= 'A' && c <= 'Z') || c == '_'; };
   const auto apart = [](char c) { return (c < 'a' || c > 'z') && (c < '0' || c > '9'); };
@@ -43,7 +43,8 @@ std::string_view last_word_in_capitals(std::string_view text) {
   return {};
 }
 
-// PyTorch has written two forms. Both name the kind of a tensor before its target='NAME'.
+// Adds to `kinds` the kind of each tensor in the signature. PyTorch has written signatures in two forms. Both name a
+// tensor's kind before target='NAME', the name of that tensor.
 void read_signature(std::string_view text, std::map<std::string, StoredKind> &kinds) {
   constexpr std::string_view kTarget = "target='";
   for (std::size_t from = 0;;) {

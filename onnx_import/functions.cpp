@@ -151,7 +151,7 @@ void Inliner::expand(const NodeProto &node, const Function &function) {
   open_.push_back(&function);
   for (const NodeProto &body : function.proto->node()) copy(body, call);
   open_.pop_back();
-  // Outputs of the function that are also inputs of it, or are listed twice, need an Identity.
+  // An output that is also an input of the function, or that the function lists twice, needs an Identity.
   for (int i = 0; i < node.output_size(); ++i) {
     const std::string &made = call.names.at(function.proto->output(i));
     if (node.output(i).empty() || node.output(i) == made) continue;

@@ -1,4 +1,4 @@
-// A name that prints unchanged is safe in logs, options and paths.
+// Refuses names that would not print unchanged. All other names are safe in logs, options and paths.
 #include "onnx_import/names.h"
 
 #include "base/error.h"

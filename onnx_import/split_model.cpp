@@ -24,7 +24,7 @@ void SplitModel::add_copy(const graph::Split &split) {
   TensorProto &copy = *graph.add_initializer();
   copy = tensor;
   copy.set_name(split.name);
-  // Files of IR 3 list initializers among the inputs; later files may do so.
+  // Files of IR 3, and some later ones, list initializers among the inputs too. Then the copy also becomes an input.
   const auto input = std::find_if(graph.input().begin(), graph.input().end(), named);
   if (input == graph.input().end()) return;
   const ValueInfo &info = *input;

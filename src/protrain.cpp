@@ -100,7 +100,8 @@ protrain_error *capture(Aftermath aftermath) {
   try {
     throw;
   } catch (const Error &error) {
-    // Session appends what a lack of memory did to the state, but that text may itself have failed for lack of memory.
+    // Session had to add to the text what happened to the state, and may have lacked the memory to do so. The caller
+    // returns a fixed text instead, which says it.
     if (error.code == Code::nomem && aftermath != Aftermath::unchanged) return nullptr;
     std::string subject = protrain::printable(error.subject), text = protrain::printable(error.text, kTextLimit);
     // The text must make sense alone, because few programs print the subject too.

@@ -154,7 +154,7 @@ inline std::vector<OneNode> without_inputs(const OneNode &whole) {
   return nodes;
 }
 
-// Returns the node without each set of its outputs, except the empty set and the set of all.
+// Returns the node without each set of its outputs, except the empty set and the set of all outputs.
 inline std::vector<OneNode> without_outputs(const OneNode &whole) {
   std::vector<OneNode> nodes;
   const std::size_t count = whole.outputs.size();

@@ -26,8 +26,8 @@ const ModelInput &find_input(const std::vector<ModelInput> &inputs, const std::s
 
 constexpr std::int64_t kOpen = 0;  // the library chooses the batch
 
-// The size of a dimension of input_ids: from its flag, the model, or --dim. If none gives it and `may_stay_open` is
-// true, returns kOpen.
+// Returns the size of a dimension of input_ids, from `flag`, the model, or --dim. If none of them gives the size and
+// `may_stay_open` is true, returns kOpen.
 std::int64_t size_of_dim(std::int64_t flag, const char *name, const std::variant<std::int64_t, std::string> &dim,
                          const Dims &given, bool may_stay_open) {
   if (flag > 0) return flag;

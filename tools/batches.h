@@ -54,8 +54,8 @@ class Batches {
   // to t * batch + batch - 1, cycled.
   void feed(protrain_session *session, std::uint64_t step);
 
-  // A hint to add to an error about an input's value: how the tokens of the present batch may be the cause. "" without
-  // a token file.
+  // Returns a hint to add to an error about an input's value: how the tokens of the present batch may be the cause.
+  // Returns "" without a token file.
   std::string suspicion() const;
 
   double tokens_per_step() const { return tokens_per_step_; }

@@ -20,7 +20,7 @@ struct CheckFlags {
   SessionFlags session;
 };
 
-// The value as text: strings without quotes, null as "?", everything else as JSON.
+// Returns the value as text: strings without quotes, null as "?", everything else as JSON.
 std::string plain(const Json &value) {
   if (value.is_null()) return "?";
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -33,7 +33,8 @@ std::string plain_list(const Json &values) {
   return "[" + text + "]";
 }
 
-// Why a dim has its size: " (inferred from Conv at /conv1, where w is float32[64, 3, 7, 7])".
+// Returns the reason for a dim's size, such as " (inferred from Conv at /conv1, where w is float32[64, 3, 7, 7])".
+// Returns "" if the size was given.
 std::string origin_of(const Json &dim) {
   if (!dim["default"].get<bool>()) return "";
   const std::string reason = plain(dim["reason"]);

@@ -56,7 +56,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Adds rows that are not 0, as on a device with its own memory.
+// Adds a row for each pair of numbers that are not both 0. On a device without memory of its own, they are.
 void add_memory(Table &table, const Json &memory) {
   const auto row = [&](const char *name, const char *key, const char *other) {
     if (memory.at(key) == 0 && memory.at(other) == 0) return;

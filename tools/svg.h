@@ -43,8 +43,8 @@ class Svg {
   std::string text_;
 };
 
-// About `count` round numbers for an axis from `low` to `high`: multiples of 1, 2 or 5 times a power of ten. They are
-// at least `least` apart.
+// Returns about `count` round numbers for an axis from `low` to `high`: multiples of 1, 2 or 5 times a power of ten.
+// The numbers are at least `least` apart.
 std::vector<double> ticks(double low, double high, int count, double least = 0);
 
 // A unit in which numbers up to `most` are easy to read.
@@ -65,7 +65,7 @@ struct Plot {
   Point at(double x, double y) const;
 };
 
-// The y axis has lines across the plot, the x axis ticks under it. Both have numbers in `unit`.
+// Draw an axis with numbers in `unit`: for y with lines across the plot, for x with ticks under the plot.
 void draw_y_axis(Svg &svg, const Plot &plot, const Unit &unit);
 void draw_x_axis(Svg &svg, const Plot &plot, const Unit &unit, const std::string &label);
 

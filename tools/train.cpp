@@ -146,7 +146,8 @@ Json announce(protrain_session *session, const std::string &model) {
   return about;
 }
 
-// Runs one batch. To the library's error for a token beyond the vocabulary, adds a hint about the token file.
+// Runs one batch. If the library refuses a value, adds a hint about the token file to the error: a token may lie beyond
+// the vocabulary.
 void take_batch(protrain_session *session, const Batches &batches, float *loss) {
   const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session, loss));
   if (!error) return;

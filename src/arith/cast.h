@@ -12,7 +12,7 @@
 
 namespace protrain::arith {
 
-using Bool = std::uint8_t;  // no other uint8 is cast, and a bool read from a file may be any byte
+using Bool = std::uint8_t;  // stands for bool, because a bool from a file may be any byte; uint8 itself is never cast
 
 // Rounds to odd: an inexact result gets an odd last bit. Rounding it again, to a narrower type, then gives the same as
 // rounding `value` once.

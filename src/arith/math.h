@@ -61,7 +61,7 @@ PROTRAIN_HD float log(float x) {
   const float tail = polynomial(f, -0x1.09312ep-3f, 0x1.1ed14ap-3f, -0x1.f25e3p-4f, 0x1.1ebe66p-3f, -0x1.55a75p-3f,
                                 0x1.99d1f2p-3f, -0x1.fffe84p-3f, 0x1.555502p-2f, -0x1p-1f);
   const float finite = fma(exponent, 0x1.62e430p-1f, fma(tail, f * f, f));
-  const float at_edge = x == 0 ? -INFINITY : (x > 0 ? x : NAN);  // x is 0; infinity; negative or NaN
+  const float at_edge = x == 0 ? -INFINITY : (x > 0 ? x : NAN);  // for x = 0; infinity; negative or NaN
   return x > 0 && x < INFINITY ? finite : at_edge;
 }
 

@@ -6,7 +6,7 @@
 
 namespace protrain::arith {
 
-// The numbers of step t, computed once in double. The first step is t = 1.
+// AdamW's numbers of step t, which the host computes once, in double. The first step is t = 1.
 struct AdamW {
   float decay;             // 1 - learning_rate * weight_decay
   float beta1, rest1;      // beta1, 1 - beta1
@@ -20,7 +20,8 @@ struct Sgd {
   float learning_rate, weight_decay, momentum;
 };
 
-// Scaling and clipping of a gradient before the update. The defaults change no bit; NaN stays NaN.
+// The scaling and clipping of gradients before the update. The default values change no bit of a gradient. NaN stays
+// NaN.
 struct Treatment {
   float scale = 1;
   float limit = HUGE_VALF;  // largest magnitude, after scaling

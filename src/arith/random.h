@@ -1,6 +1,6 @@
-// Stateless random numbers: Philox4x32-10 (Salmon et al. 2011). A number is a function of its place, so neither order
-// nor device nor repeated use changes it. Each node has a stream of its own in each step of each seed. In a stream each
-// element of a sample has a number of its own. Changing these rules changes the results of every training with dropout.
+// Stateless random numbers: Philox4x32-10 (Salmon et al. 2011). Seed, step and node select a stream; sample and element
+// select a number in the stream. A number depends on nothing else, so neither order nor device nor recomputation
+// changes it. Changing these rules changes the results of every training with dropout.
 #pragma once
 
 #include <cmath>
@@ -44,8 +44,8 @@ PROTRAIN_HD std::uint64_t scrambled(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Returns the stream of a node in a step. `node` is the attribute `key` of the node. Each part passes through a
-// permutation, so two streams that differ in one part only are never the same.
+// Returns the stream of a node in a step. `node` is the attribute `key` of the node. Seed, step and node each
+// pass through a permutation, so two streams that differ in only one of the three are never equal.
 PROTRAIN_HD Stream stream_of(std::uint64_t seed, std::uint64_t step, std::uint64_t node) {
   const std::uint64_t key = scrambled(scrambled(scrambled(seed + 0x9E3779B97F4A7C15u) ^ step) ^ node);
   return {low_half(key), high_half(key)};
@@ -56,8 +56,8 @@ PROTRAIN_HD Words numbers(Stream stream, std::uint64_t sample, std::uint64_t qua
   return philox({{low_half(quad), high_half(quad), low_half(sample), high_half(sample)}}, stream);
 }
 
-// Returns the least number that dropout keeps: an element is kept if its number u satisfies u / 2^32 >= ratio. 0 <=
-// ratio < 1. As a float `ratio` is at most 1 - 2^-24, so the result fits into 32 bits.
+// Returns the least number that dropout keeps: an element is kept if its number u satisfies u / 2^32 >= ratio.
+// `ratio` is a float in [0, 1), so at most 1 - 2^-24, and the result fits into 32 bits.
 PROTRAIN_HD std::uint32_t drop_below(float ratio) {
   return static_cast<std::uint32_t>(std::ceil(static_cast<double>(ratio) * 4294967296.0));
 }

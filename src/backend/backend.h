@@ -162,7 +162,7 @@ class Device {
   virtual void reserve_events(std::size_t count);
   // Records the event in the queue: it completes once all work that the queue holds now is done.
   virtual void record(Queue queue, std::size_t event);
-  // Makes all work that is appended to the queue from now on wait until the event, as last recorded, completes.
+  // Makes all work that is appended to the queue from now on wait for the event, as it was last recorded.
   virtual void wait(Queue queue, std::size_t event);
   // Makes the calling thread wait for the event; any thread may call it. Errors of work appended earlier come out here.
   virtual void wait_here(std::size_t event);

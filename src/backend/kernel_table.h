@@ -3,7 +3,7 @@
 // or kernels.cu. A file that defines factories has the same name in every backend.
 #pragma once
 
-// A FAMILY for the body of a function that takes an operator's name `op` and returns its factory.
+// Given to PROTRAIN_KERNELS in the body of a function, returns the factory of the operator that is called `op`.
 #define PROTRAIN_RETURN_FACTORY(MAKE, ...) \
   if (one_of(op, {__VA_ARGS__})) return MAKE;
 

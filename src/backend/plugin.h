@@ -6,7 +6,8 @@
 
 namespace protrain::backend {
 
-// Returns the id of the build that the plugin comes from. Another build may disagree about any type of backend.h.
+// Returns the id of the build that the plugin comes from. The library refuses a plugin of another build, in which any
+// type of backend.h may differ.
 using BuildId = const char *();
 inline constexpr const char *kBuildIdSymbol = "protrain_plugin_build_id";
 

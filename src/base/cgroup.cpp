@@ -15,7 +15,8 @@ namespace protrain::cgroup {
 
 namespace {
 // Calls visit(folder) for this process's group in the hierarchy of `controller` ("" means v2) and for every group above
-// it. Inside a container the path may name a folder that only the host sees; then only the root of the mount exists.
+// it. Inside a container the folders may exist only on the host; then the root of the mount is the only one that
+// exists.
 void walk(const std::string &root, const std::string &controller,
           const std::function<void(const std::string &)> &visit) {
   for (const std::string &line :

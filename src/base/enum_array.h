@@ -28,7 +28,7 @@ struct EnumArray {
   bool operator==(const EnumArray &) const = default;
 };
 
-// The value of that name, if there is one. `names` has one for each value, in order.
+// Returns the enum's value that is called `name`, or nothing. `names` holds the names of all values, in order.
 template <typename Enum, typename Names>
 std::optional<Enum> value_named(std::string_view name, const Names &names) {
   const auto found = std::ranges::find(names, name);

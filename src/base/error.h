@@ -1,5 +1,6 @@
 // The one exception type of the library and the two ways to throw it.
-// Rooms throw; only the C door, thread starts and plugin edges catch.
+// Any code may throw. The C functions of protrain.cpp, the start functions of threads and the functions that a plugin
+// exports catch every exception.
 #pragma once
 
 #include <fmt/format.h>

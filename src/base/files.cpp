@@ -1,4 +1,4 @@
-// System calls, one small function each: tests inject faults here.
+// Reading and writing files. Each system call has a small function of its own, in which tests inject faults.
 #include "base/files.h"
 
 #include <dirent.h>
@@ -84,7 +84,8 @@ class Descriptor {
   int value_;
 };
 
-// Files of /proc and /sys claim to be regular, but reading them has effects and their size is 0.
+// Returns false for files of /proc and /sys. These claim to be regular, but have size 0, and reading them can have
+// effects.
 bool on_disk(int descriptor) {
   constexpr std::array<unsigned long, 2> kKernelText{0x9fa0, 0x62656572};
   struct statfs system {};
@@ -199,8 +200,8 @@ constexpr std::string_view kUnfinished = ".partial";
 
 std::string unfinished_stem(const std::string &path) { return "." + base_name(path) + "."; }
 
-// Locks the new file and returns whether it belongs to this writer. It does if the lock is held or the file system has
-// no locks, and if it still has a name. Otherwise another writer took it for abandoned before it was locked.
+// Locks a new temporary file. Returns false if another writer has locked or removed the file first, because an unlocked
+// temporary file looks abandoned. If the file system has no locks, only the removal counts.
 bool claim(int descriptor) {
   struct stat found {};
   if (sys_lock(descriptor) != 0 && errno == EWOULDBLOCK) return false;
@@ -338,7 +339,8 @@ void sync_directory(const std::string &path) {
 
 void rename_directory(const std::string &from, const std::string &to) {
   if (sys_rename_to_free(from.c_str(), to.c_str()) == 0) return;
-  // The file system does not know that flag. rename() also fails over a directory that holds something.
+  // EINVAL, ENOSYS: the file system cannot rename to free names only. rename() replaces a directory only if it is
+  // empty.
   if (errno != EINVAL && errno != ENOSYS) refuse(to, "rename a directory to it", errno);
   if (sys_rename(from.c_str(), to.c_str()) != 0) refuse(to, "rename a directory to it", errno);
 }

@@ -38,8 +38,8 @@ class File {
 
   const std::string &path() const { return path_; }
   std::uint64_t size() const { return size_; }         // when it was opened
-  FileIdentity identity() const { return identity_; }  // bytes in memory have the identity of no file
-  // Fills `out` from `offset`; Code::io where the file ends before.
+  FileIdentity identity() const { return identity_; }  // {0, 0} for bytes in memory
+  // Fills `out` with the bytes from `offset` on. Code::io if the file ends before `out` is full.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -53,9 +53,9 @@ class File {
   FileIdentity identity_;
 };
 
-// Writes a file under a temporary name in the same directory and moves it into place once it is complete. The writer
-// locks its temporary file while it lives. An unlocked temporary file was left by a killed process, and the next writer
-// of the same path removes it, except on file systems without locks.
+// Writes a file under a temporary name in the same directory and moves it into place once it is complete. A writer
+// keeps its temporary file locked. An unlocked temporary file was left by a killed process, and the next writer of the
+// same path removes it, except on file systems without locks.
 class FileWriter {
  public:
   explicit FileWriter(const std::string &path);  // Code::path where `path` exists and is not a regular file
@@ -89,7 +89,7 @@ struct DirectoryEntry {
   Kind kind = Kind::other;
 };
 
-// Sorted by name, without "." and "..". Code::path where `path` is not a directory.
+// Returns the entries sorted by name, without "." and "..". Code::path where `path` is not a directory.
 std::vector<DirectoryEntry> list_directory(const std::string &path);
 
 // Creates the last component of `path` and syncs the directory above it. Returns false if the directory exists already.
@@ -129,9 +129,9 @@ std::uint64_t free_space(const std::string &path);
 std::string directory_of(const std::string &path);  // "." where the path has none
 std::string base_name(const std::string &path);
 
-// The path with links resolved; nothing if it leads nowhere (missing, dangling, a loop).
+// Returns `path` with all links resolved, or nothing if it leads nowhere (missing, dangling, a loop).
 std::optional<std::string> real_path(const std::string &path);
-// Nothing if no file has that name; Code::io if the system does not say.
+// Returns nothing if there is no file at `path`. Code::io if the system does not say.
 std::optional<FileIdentity> identity_of(const std::string &path);
 
 }  // namespace protrain

@@ -1,5 +1,5 @@
 // JSON values, read and written. Destroying one allocates nothing. nlohmann's destructor allocates and would end the
-// process when memory is short, so that library only parses text and spells single values here.
+// process when memory is short. So nlohmann's library only parses text and writes single values here.
 #pragma once
 
 #include <concepts>
@@ -42,9 +42,9 @@ class Json {
   static Json array(std::initializer_list<Json> items = {});
   static Json object();
 
-  // The member of that name, created if missing. A null becomes an object first.
+  // Returns the member `key`, and adds it if it is missing. If this value is null, it becomes an object first.
   Json &operator[](std::string_view key);
-  // Both return the new value. A null becomes an object or an array first.
+  // Both add a value and return it. If this value is null, it becomes an object or an array first.
   Json &append(std::string key, Json value);  // the key must be new
   Json &push_back(Json item);
 
@@ -58,7 +58,8 @@ class Json {
   std::optional<double> number() const;                                               // any number
   const Json *find(std::string_view key) const;  // nullptr if it is not an object or has no such member
 
-  // One line, or one line per value if an indent is given. Bytes that are not UTF-8 become U+FFFD.
+  // Returns the value as text: one line, or one line per value if `indent` is given. Bytes that are not UTF-8 become
+  // U+FFFD.
   std::string dump(std::optional<int> indent = {}) const;
 
  private:
@@ -75,7 +76,7 @@ struct Json::Member {
   Json value;
 };
 
-// Members that make or destroy a value come after Member: clang asks for a complete type there.
+// Functions that make or destroy a Value are defined after Member, because clang needs the complete type there.
 inline Json::Json(Value value) : value_(std::move(value)) {}
 inline Json Json::array(std::initializer_list<Json> items) { return Json(Value(Array(items))); }
 inline Json Json::object() { return Json(Value(Object())); }
@@ -111,8 +112,8 @@ struct JsonLimits {
   std::uint64_t values = ~std::uint64_t{0};
 };
 
-// Errors have the subject `subject`: Code::format if the text is not JSON, repeats a key or nests too deep; Code::limit
-// for too many values.
+// Parses a JSON text. `subject` names the text in errors. Code::format if the text is not JSON, repeats a key or nests
+// too deep; Code::limit for too many values.
 Json parse_json(std::string_view text, const std::string &subject, const JsonLimits &limits = {});
 
 }  // namespace protrain

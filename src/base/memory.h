@@ -8,7 +8,7 @@
 
 namespace protrain {
 
-// A zeroed, page-aligned block of exactly `bytes` bytes (the system rounds up to pages) that it owns.
+// Owns a zeroed, page-aligned block of `bytes` bytes, taken from the system in whole pages.
 class MemoryBlock {
  public:
   MemoryBlock() = default;
@@ -35,9 +35,9 @@ class MemoryBlock {
 // each with a part of the memory, finish sooner than one.
 void populate(std::byte *memory, std::uint64_t bytes);
 
-// Both throw Code::nomem if the system, or the heap, would refuse that many bytes now. They keep nothing: the next
-// request gets the memory unless another thread takes it first. They guard calls into libraries that do not check their
-// own allocations.
+// Both allocate `bytes` bytes and free them at once: require_mappable() from the system, require_heap() with malloc.
+// Code::nomem if the bytes are refused. Call them before functions of a library that does not check its allocations.
+// The library then gets the memory, unless another thread takes it first.
 void require_mappable(std::uint64_t bytes, const std::string &subject);
 void require_heap(std::size_t bytes, const std::string &subject);
 

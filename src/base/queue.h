@@ -16,7 +16,8 @@ using PerQueue = EnumArray<Queue, 6, T>;
 inline constexpr auto kQueues = all_values<Queue, 6>();
 inline constexpr PerQueue<const char *> kQueueNames = {"compute", "upload", "download", "host", "disk", "comm"};
 
-// In bytes. The address of every buffer in an arena is a multiple, so bits cannot depend on where a plan put a value.
+// In bytes. Every buffer in an arena begins at a multiple of kAlignment. So the bits of a result cannot depend on where
+// a plan put the operands.
 inline constexpr std::size_t kAlignment = 64;
 
 }  // namespace protrain

@@ -11,7 +11,7 @@ namespace protrain {
 
 using Shape = std::vector<std::int64_t>;  // every dim >= 0
 
-// a * b and a + b for sizes. Code::limit on overflow.
+// Return a * b and a + b for sizes. Code::limit on overflow.
 std::uint64_t checked_multiply(std::uint64_t a, std::uint64_t b);
 std::uint64_t checked_add(std::uint64_t a, std::uint64_t b);
 
@@ -20,7 +20,7 @@ std::uint64_t byte_count(DType dtype, const Shape &shape);  // same errors as el
 std::string to_text(const Shape &shape);                    // "[2, 32, 64]"
 std::vector<std::int64_t> row_major_strides(const Shape &shape);  // in elements
 
-// The shape that two operands broadcast to (ONNX: right-aligned, 1 stretches). Code::shape with
+// Returns the shape that two operands broadcast to (ONNX: right-aligned, 1 stretches). Code::shape with
 // `subject` if they do not.
 Shape broadcast(const Shape &a, const Shape &b, const std::string &subject);
 

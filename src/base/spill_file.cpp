@@ -25,7 +25,7 @@ namespace {
 constexpr std::uint64_t kPart = 1 << 20;  // bytes of a transfer per request
 constexpr unsigned kDepth = 8;            // requests in flight
 
-// Tests inject faults here.
+// The system calls, in which tests inject faults.
 int sys_open(const char *path, int flags) { return ::open(path, flags | O_CLOEXEC, 0600); }
 int sys_make_temporary(char *pattern, int flags) { return ::mkostemp(pattern, flags | O_CLOEXEC); }
 int sys_allocate(int descriptor, off_t bytes) { return ::posix_fallocate(descriptor, 0, bytes); }
@@ -181,8 +181,8 @@ void SpillFile::transfer_plain(std::uint64_t offset, std::byte *memory, std::uin
   }
 }
 
-// Moves as many parts at a time as the ring holds and waits for all of them. The bytes that a request did not move are
-// moved without the ring; this also reports the error.
+// Moves as many parts at a time as the ring holds and waits for all of them. If a request moved only some of its bytes,
+// the rest is moved again without the ring; an error is reported there.
 void SpillFile::transfer_queued(std::uint64_t offset, std::byte *memory, std::uint64_t bytes, bool writes) {
   for (std::uint64_t begun = 0; begun < bytes && ring_;) {
     std::array<std::uint64_t, kDepth> moved{};

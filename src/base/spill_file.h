@@ -18,7 +18,7 @@ namespace protrain {
 class SpillFile {
  public:
   // Allocates `bytes` in a file in `directory`. Uses io_uring and O_DIRECT where the system and the file system have
-  // them. Code::nospc if there is too little space, Code::path if `directory` is none, Code::io for other errors.
+  // them. Code::nospc if there is too little space, Code::path if `directory` is no directory, else Code::io.
   SpillFile(const std::string &directory, std::uint64_t bytes);
   SpillFile(const SpillFile &) = delete;
   SpillFile &operator=(const SpillFile &) = delete;
@@ -29,8 +29,9 @@ class SpillFile {
   // no other read or write allocates.
   void declare(std::uint64_t offset, std::uint64_t bytes);
 
-  // Both move one whole region. Only one of them may run at a time. Memory at a multiple of kDiskAlignment goes to the
-  // disk directly. Code::io, Code::nospc. read(): Code::corrupt if the region was not written or has changed since.
+  // Both move one whole region. Only one of them may run at a time. Memory at a multiple of kDiskAlignment needs no
+  // copy on the way to the disk. Code::io, Code::nospc. read(): Code::corrupt if the region was not written or has
+  // changed since.
   void write(std::uint64_t offset, std::span<const std::byte> from);
   void read(std::uint64_t offset, std::span<std::byte> to);
 

@@ -117,7 +117,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }
 
 std::string nearest_word(std::string_view word, const std::vector<std::string_view> &candidates) {
-  const std::string_view start = word.substr(0, 64);  // the distance is quadratic, and the word may be any length
+  const std::string_view start = word.substr(0, 64);  // edit_distance takes quadratic time, and the word may be long
   std::string_view nearest;
   std::size_t least = std::max<std::size_t>(start.size() / 2, 1);
   for (const std::string_view candidate : candidates) {

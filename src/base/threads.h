@@ -31,7 +31,8 @@ struct Range {
   std::int64_t size() const { return end - begin; }
 };
 
-// The member's part of [0, count), cut at multiples of `grain`. Parts differ by at most one grain.
+// Returns the part of [0, count) that member `index` of `size` works on. Parts are cut at multiples of `grain` and
+// differ by at most one grain.
 Range share(std::int64_t count, std::int64_t grain, int index, int size);
 inline Range share(std::int64_t count, std::int64_t grain, const Member &member) {
   return share(count, grain, member.index, member.size);
@@ -54,7 +55,7 @@ class Team {
   // throw, the exception of the lowest one comes out here.
   void run(void (*work)(void *, Member &), void *argument);
 
-  // Both for any callable, which is taken by reference.
+  // Both do the same with any callable, which is taken by reference.
   template <typename Issue>
   void enter(Issue &&issue) {
     enter([](void *self) { (*static_cast<std::remove_reference_t<Issue> *>(self))(); }, &issue);
@@ -70,7 +71,8 @@ class Team {
   std::unique_ptr<State> state_;
 };
 
-// Threads this process may run at once, by the scheduler's affinity mask and the cgroup's processor quota; at least 1.
+// Returns how many threads this process may run at once, by the scheduler's affinity mask and the cgroup's processor
+// quota; at least 1.
 int available_threads();
 
 }  // namespace protrain

@@ -6,7 +6,7 @@ namespace protrain::draft {
 
 namespace {
 
-// 0 if the dim is not bound.
+// Returns the dim's size; 0 if the dim is symbolic and not bound.
 std::int64_t size_of_dim(const onnx_import::Dim &dim, const onnx_import::DimBindings &dims) {
   if (const auto *size = std::get_if<std::int64_t>(&dim)) return *size;
   const auto bound = dims.find(std::get<std::string>(dim));

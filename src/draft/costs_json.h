@@ -22,7 +22,8 @@ Json costs_json(const program::Program &program, const program::Simulation &simu
 // {"owners": [names], "device": [[seconds, bytes of each owner...], ...], "host": ..., "disk": ...}: a
 // point holds until the next.
 Json timeline_json(const program::Program &program, const std::vector<program::Span> &spans);
-// {"compute": [[start, end], ...], ...}: seconds in which each queue was busy. Gaps too small for a chart are left out.
+// {"compute": [[start, end], ...], ...}: the spans in which each queue was busy, in seconds. Gaps too small for a chart
+// are left out.
 Json queues_json(const program::Program &program, const std::vector<program::Span> &spans);
 
 }  // namespace protrain::draft

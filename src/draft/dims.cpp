@@ -20,7 +20,7 @@ using onnx_import::DimBindings;
 using passes::NodeDescription;
 using By = DimSize::By;
 
-// Large enough for realistic shapes, small enough to cost nothing.
+// The sizes that are guessed first: large enough for realistic shapes, small enough that inference costs little.
 constexpr std::int64_t kBatch = 2, kDim = 16, kImage = 224;
 constexpr std::int64_t kLargest = 1 << 16;
 // Limits for all inferences of the graph's types together: nodes, and operations on constants.
@@ -59,8 +59,8 @@ struct WantedSize {
   std::size_t input;
 };
 
-// Collects the dims of all inputs, alone and times the groups of a convolution; and from inputs whose values are known,
-// such as a shape, the values, their product and their sum.
+// Collects the dims of all inputs, alone and times the groups of a convolution. From inputs whose values are known,
+// such as a shape, collects the values, their product and their sum too.
 std::vector<WantedSize> wanted_sizes(const NodeDescription &seen) {
   std::vector<WantedSize> sizes;
   std::set<std::int64_t> known;
@@ -100,14 +100,15 @@ bool is_further(const NodeDescription &then, const NodeDescription &misfit) {
 struct Candidate {
   std::size_t group;
   std::int64_t low, high;    // sizes that fit
-  std::size_t progress = 0;  // nodes that fit with it
-  std::size_t input = 0;     // the node's input that asks for it
-  bool stretches = false;    // one element: broadcasting accepts it for any size, so the node does not ask for it
+  std::size_t progress = 0;  // number of nodes that fit with this size
+  std::size_t input = 0;     // number of the node's input that asks for this size
+  bool stretches = false;    // asked for size 1, which broadcasting accepts in place of any size
   std::int64_t size() const { return roundest(low, high); }
 };
 
-// Finds sizes for the dims that were not given. It guesses all of them, then repairs one misfit after the other. A size
-// is an inference if only it makes the misfit disappear; otherwise it stays an assumption.
+// Finds sizes for the dims that were not given: guesses all of them, then repairs one misfit after the other. Of the
+// sizes that repair a misfit, takes the one with which most nodes fit. It is an inference if no other does as well,
+// else an assumption. Where a whole range fits, takes the roundest number in it.
 class DimSolver {
  public:
   DimSolver(const onnx_import::Model &model, const DimBindings &given) : model_(model), bound_(given) {
@@ -186,7 +187,8 @@ DimBindings DimSolver::with(std::size_t group, std::int64_t size) const {
   return dims;
 }
 
-// True for a single side of an image whose sides together have a size that fits. Images are then taken to be square.
+// True if the group's dim is one side of an image, and `found` already has a size for both sides together. Then this
+// side is not tried alone, so images are taken to be square. Candidates that merely broadcast do not count.
 bool DimSolver::is_part_of(std::size_t group, const std::vector<Candidate> &found) const {
   return std::ranges::any_of(found, [&](const Candidate &candidate) {
     return candidate.group != group && !candidate.stretches &&
@@ -212,8 +214,8 @@ bool DimSolver::mend(const NodeDescription &misfit) {
   return true;
 }
 
-// Adds sizes of the group with which the node works, unless it works with twice the size too. Then the node asks for no
-// particular size, and the present one is only too small.
+// Adds to `found` the sizes of the group with which the misfit's node works. A size is left out if twice that size
+// works too: then the node asks for no particular size, and the present size is only too small.
 void DimSolver::solve(const NodeDescription &misfit, std::size_t group, std::vector<Candidate> &found) {
   const std::int64_t now = size_of(group);
   const NodeDescription twice = look(with(group, 2 * now), misfit.position);

@@ -39,7 +39,7 @@ struct Draft {
 
   const ShapeVariant &first() const { return *variants.front(); }
   bool scales_loss() const { return first().training.loss_scale != graph::ValueId::none; }
-  // Both are per step.
+  // The samples and the tokens of one step.
   double samples() const { return static_cast<double>(first().batch.samples) * static_cast<double>(accumulation); }
   double tokens() const { return samples() * static_cast<double>(first().batch.tokens_per_sample); }
   // The initializer in the file that a parameter comes from.

@@ -21,7 +21,7 @@ struct LoadedModel {
 LoadedModel load_model(const Settings &settings, const onnx_import::ModelSource &source,
                        const onnx_import::DimBindings &more = {});
 
-// The same for an open file with all dims bound.
+// Does the same for a file that is already open. `dims` binds all symbolic dims.
 LoadedModel load_model(const Settings &settings, std::unique_ptr<onnx_import::Model> file,
                        const onnx_import::DimBindings &dims);
 

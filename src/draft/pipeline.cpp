@@ -135,7 +135,8 @@ class Pipeline {
     }
   }
 
-  // True if something must be known of all gradients before the first parameter changes.
+  // True if the first update must wait for all gradients: for their norm, for the check that all are finite, or for
+  // their sums over micro-batches.
   bool needs_barrier() const {
     return settings_.clip_norm > 0 || settings_.on_nonfinite != NonfinitePolicy::stop || accumulates() ||
            draft_.scales_loss();

@@ -46,11 +46,11 @@ Json point_json(const plan::Point &point, const graph::Graph &graph) {
   return json;
 }
 
-// A plan from a file is always followed.
+// True if the draft's plan is to be followed: the search found it to fit, or it comes from a file.
 bool is_feasible(const Draft &draft) { return !draft.settings.plan.empty() || draft.decision.found.best.has_value(); }
 
-// Plans again with 1.5 and 0.75 times the first budget. For a machine that is only described, also plans with twice the
-// batch; on this machine, its kernels would have to be measured.
+// Plans again with 1.5 and 0.75 times the device's budget. For a machine that is only described, also plans with twice
+// the batch. On this machine that would take longer: the kernels of the larger batch would have to be measured.
 std::vector<Alternative> alternatives(const Settings &settings, const onnx_import::ModelSource &source,
                                       TargetMachine &machine, const Draft &draft) {
   std::vector<Alternative> found;

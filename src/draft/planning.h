@@ -36,7 +36,7 @@ struct PlanningInputs {
   IfNothingFits if_nothing_fits = IfNothingFits::find_budgets;
 };
 
-// Code::arg, Code::format if the file's plan does not fit.
+// Throws Code::format if the plan's file holds no plan, Code::arg if its plan does not fit the graph or the options.
 Decision choose_plan(const PlanningInputs &inputs);
 
 // The simulated Programs of a step.

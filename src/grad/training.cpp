@@ -179,8 +179,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
     training_.weight = emit("CountTargets", {mean->inputs[mean->op == "CrossEntropy" ? 1 : 2]}, attributes);
   }
 
-  // Emits a parameter's gradient, summed over micro-batches, and its squared norm. Small gradients' norms wait for
-  // finish_waiting().
+  // Emits a parameter's gradient, summed over micro-batches, and the squared norm of that gradient. For small
+  // gradients, finish_waiting() emits the norms later, many in one node.
   void finish(std::size_t parameter) {
     const ValueId id = graph_.parameters[parameter];
     ValueId gradient = gradient_of(id);
@@ -228,8 +228,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
   static constexpr std::size_t kMostTogether = 32;
 
-  // Returns whether the producer of `gradient` can add the sum so far in its own pass. A normalization's gradient node
-  // can: the sum, the gradient of the residual, becomes its last operand.
+  // True if the node that computes `gradient` can also add the sum of earlier contributions to `input`. A
+  // normalization's gradient node can: the sum, which is the gradient of the residual, becomes its last operand.
   bool is_added(ValueId input, ValueId gradient) const {
     const bool normalizes = current_.op == "LayerNormalization" || current_.op == "RMSNormalization";
     return normalizes && input == current_.inputs[0] &&
@@ -276,7 +276,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
   std::vector<std::size_t> waiting_;  // parameters of that block whose gradients have no norm yet
 };
 
-// For each forward node, the parameters whose first reader it is. Visiting the node completes their gradients.
+// Returns for each forward node the parameters that no earlier node reads. Visiting the node completes the gradients of
+// these parameters.
 std::vector<std::vector<std::size_t>> parameters_first_read(const Graph &graph) {
   std::vector<std::vector<std::size_t>> first(graph.node_count());
   const auto consumers = graph.consumers();

@@ -44,7 +44,8 @@ struct AxisGroup {
   std::size_t old_begin, old_end, new_begin, new_end;
 };
 
-// Divides the axes of both shapes into the smallest groups that match. Both must have the same element count, not 0.
+// Divides the axes of both shapes into groups, as small as possible. A group has the same element count in both shapes.
+// The shapes must have the same element count, not 0.
 std::vector<AxisGroup> matching_groups(const Shape &from, const Shape &to) {
   std::vector<AxisGroup> groups;
   AxisGroup at{0, 0, 0, 0};

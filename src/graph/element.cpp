@@ -13,7 +13,7 @@ namespace protrain::graph {
 
 namespace {
 
-// The upper half of a float.
+// A bfloat16, which is the upper half of a float.
 struct Bfloat16 {
   std::uint16_t bits;
   operator double() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
@@ -105,7 +105,7 @@ decltype(auto) with_type(DType dtype, Visit &&visit) {
 template <typename T>
 T to_integer(double value) {
   if (std::isnan(value)) return 0;
-  // With 64 bits the upper limit is rounded up to a power of two, which T cannot hold.
+  // If T has 64 bits, kHigh is rounded up to 2^63, which T cannot hold. So the comparison below is >=.
   constexpr auto kLow = static_cast<double>(std::numeric_limits<T>::min());
   constexpr auto kHigh = static_cast<double>(std::numeric_limits<T>::max());
   if (value <= kLow) return std::numeric_limits<T>::min();

@@ -110,7 +110,8 @@ void Graph::sort() {
   set_nodes(std::move(sorted));
 }
 
-// Follows producers that could not be sorted until a node comes up twice. waiting[i] counts those of node i.
+// Finds a cycle and throws it: goes from a node to a producer that could not be sorted, until a node comes up twice.
+// waiting[i] counts the inputs of node i whose producers could not be sorted.
 void Graph::fail_cycle(const std::vector<int> &waiting) const {
   std::size_t at = 0;
   while (waiting[at] == 0) ++at;

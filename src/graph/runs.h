@@ -1,4 +1,5 @@
-// Walks over strided elements, in runs along the innermost axis. One shape, and strides for each of N operands.
+// Walks over strided elements of N operands, in runs along the innermost axis. All operands have one shape, and each
+// has strides of its own.
 #pragma once
 
 #include <array>

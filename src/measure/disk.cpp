@@ -20,7 +20,7 @@ namespace {
 using Time = std::chrono::steady_clock;
 
 constexpr std::uint64_t kRegion = 16ull << 20, kRegions = 16;
-constexpr std::uint64_t kComputeBytes = 512ull << 10;  // between caches, so that cores are the limit, not memory
+constexpr std::uint64_t kComputeBytes = 512ull << 10;  // fits the caches, so that cores limit the copies, not memory
 
 double seconds_since(Time::time_point start) { return std::chrono::duration<double>(Time::now() - start).count(); }
 

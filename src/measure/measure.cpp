@@ -20,7 +20,8 @@ using graph::Node;
 
 // Bytes of device memory that plans leave free: kernels and recordings are loaded there when they first run.
 constexpr std::uint64_t kLeastReserve = 768ull << 20;
-constexpr double kWorthAnother = 0.98;  // share of the default algorithm's time; smaller gains are noise
+// An algorithm replaces the default one if it takes less than this share of the default's time: less gain is noise.
+constexpr double kWorthAnother = 0.98;
 
 // Measures everything that a profile lacks, for one request. Work is collected first, so that progress can be reported;
 // each distinct kernel signature is timed once. Rates and disk are measured only if the profile does not have them.
@@ -79,7 +80,7 @@ class Measurement {
   void measure_node(const Graph &graph, const Node &node) {
     backend::Kernel &kernel = kernels_.of_node(graph, node);
     const std::string signature = ops::signature(graph, node);
-    // An earlier choice of algorithm stands, and the kernel already uses it.
+    // An earlier choice of algorithm stands. The kernel uses it already, so no other algorithm is timed.
     const int count = request_.variants && !profile_.variants.contains(signature) ? kernel.variant_count() : 1;
     int chosen = 0;
     double least = 0;
@@ -109,7 +110,8 @@ class Measurement {
     return stopwatch_.quickest([&] { launch.on(device_, kernel); });
   }
 
-  // Raises the rates of large products, which price kernels that were not measured, to the best ones seen.
+  // Raises fp32_flops and bf16_flops to the best rates that measured kernels reached. These rates price the kernels
+  // that were not measured.
   void derive_flops() {
     for (const auto &[graph, node] : nodes_) {
       const auto found = profile_.kernels.find(ops::signature(*graph, *node));

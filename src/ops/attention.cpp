@@ -76,7 +76,7 @@ class Scores {
     return (!causal_ || key <= at) && (window_ <= 0 || key > at - window_);
   }
 
-  // `product` is q . k; `row` is the position in (B, H, Sq).
+  // Returns the score of a key for a query. `product` is q . k; `row` is the query's index in (B, H, Sq) as one axis.
   double at(double product, std::int64_t row, std::int64_t query, std::int64_t key) const {
     if (!visible(query, key)) return -INFINITY;
     double score = product * scale;
@@ -195,8 +195,8 @@ void differentiate_attention(GradientBuilder &builder, const Node &node) {
   for (std::size_t i = 0; i < 3; ++i) builder.contribute(node.inputs[i], gradients[i]);
 }
 
-// Counts `of_width` products (Sq, Sk) by D and `of_value_width` products (Sq, Sk) by Dv. Input `first` is q. A causal
-// mask halves the count.
+// Returns the flops of matrix products over all batches and heads: `of_width` products of size Sq x Sk x D, and
+// `of_value_width` of size Sq x Sk x Dv. Input `first` of the node is q. A causal mask halves the flops.
 double product_flops(const NodeTypes &types, std::size_t first, double of_width, double of_value_width) {
   const Sizes s = sizes_of(types.input(first).shape, types.input(first + 1).shape, types.input(first + 2).shape);
   const double pairs = static_cast<double>(s.batch * s.heads) * static_cast<double>(s.queries * s.keys);
@@ -237,7 +237,7 @@ std::vector<Type> infer_attention_file_form(const NodeTypes &types) {
   return {out, {q.dtype, keys}, {q.dtype, values}, {q.dtype, {queries[0], queries[1], queries[2], keys[2]}}};
 }
 
-// An estimate: a float32 number for each element of dout.
+// Returns an estimate of the scratch: a float32 number for each element of dout.
 std::uint64_t gradient_scratch(const NodeTypes &types, bool) {
   return static_cast<std::uint64_t>(element_count(types.input(0).shape)) * sizeof(float);
 }

@@ -6,7 +6,7 @@
 namespace protrain::ops {
 
 Family unary_family();          // one float in, one out: Neg, Exp, Tanh, Gelu, Clip, ... and their ...Grad
-Family gated_family();          // Gated: an activation times another value; and gradient
+Family gated_family();          // Gated: an activation times another value; and its gradient
 Family binary_family();         // broadcasting arithmetic, comparison and logic; Where
 Family cast_family();           // Cast, CastLike
 Family reshape_family();        // Reshape, Squeeze, Unsqueeze, Flatten, Identity, Expand, Tile

@@ -7,7 +7,7 @@
 
 namespace protrain::ops {
 
-// Flops of a node whose outputs would have these types; see Op::flops.
+// Returns the flops of a node whose outputs would have the types `outputs`; see Op::flops.
 double flops(const graph::Graph &graph, const Node &node, std::span<const Type> outputs);
 
 }  // namespace protrain::ops

@@ -46,7 +46,7 @@ Array product(const Type &type, const Array &a, const Array &b) {
   return map_elements<double>(type, std::array{&a, &b}, std::multiplies<double>());
 }
 
-// f(g) times the other operand.
+// Returns f(g) times the other operand, where f is the node's activation.
 Array gated(const Node &node, const Array &g, const Array &other, const Type &type) {
   return product(type, activated(node, "", std::array{&g}, {DType::f64, type.shape}), other);
 }

@@ -24,7 +24,7 @@ std::int64_t resolve_index(std::int64_t index, std::int64_t dim, const Node &nod
   return index < 0 ? index + dim : index;
 }
 
-// (outer, axis, inner) element counts of a shape around an axis.
+// A shape split at an axis: `outer` elements in the axes before, the axis's `length`, `inner` elements in those after.
 struct AxisSplit {
   AxisSplit(const Shape &shape, std::size_t axis)
       : outer(element_count(Shape(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)))),
@@ -192,8 +192,8 @@ std::vector<Type> infer_gather_nd(const NodeTypes &types) {
   return {{types.input(0).dtype, shape}};
 }
 
-// The result is stored in full along an axis only if the indices are, or if the axis is a batch axis and x is. The
-// `rest` axes are stored as those of x.
+// The result stores an axis once if the indices store it once, and a batch axis only if x stores it once too. It stores
+// the `rest` axes as x does.
 std::vector<Array> evaluate_gather_nd(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const Array &x = *in[0];
   const std::size_t batch = batch_axes_of(node), depth = static_cast<std::size_t>(in[1]->shape().back());

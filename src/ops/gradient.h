@@ -16,7 +16,7 @@ class GradientBuilder {
   virtual graph::ValueId gradient_of(graph::ValueId output) = 0;
   // True if dL/d(input) is needed, because `input` depends on a trained parameter. False for ValueId::none.
   virtual bool wants(graph::ValueId input) const = 0;
-  // Adds a contribution to dL/d(input). Several are summed in the order given.
+  // Adds a contribution to dL/d(input). Several contributions are summed in the order of the calls.
   virtual void contribute(graph::ValueId input, graph::ValueId gradient) = 0;
 
   // Appends a node, infers its types and returns its outputs. Names derive from the forward node's name.
@@ -25,7 +25,7 @@ class GradientBuilder {
   graph::ValueId emit(const std::string &op, std::vector<graph::ValueId> inputs, graph::Attributes attributes = {}) {
     return emit(op, std::move(inputs), std::move(attributes), 1)[0];
   }
-  // A constant of the given type with all elements equal to `value`.
+  // Returns a constant of the given type with all elements equal to `value`.
   virtual graph::ValueId constant(graph::Type type, double value) = 0;
   virtual const graph::Type &type(graph::ValueId value) const = 0;
   virtual const graph::Value &value(graph::ValueId value) const = 0;
@@ -37,7 +37,7 @@ class GradientBuilder {
   virtual void replace_output(graph::ValueId output, graph::ValueId replacement) = 0;
 };
 
-// dL/d(output 0) if input `i` needs a gradient, else ValueId::none.
+// Returns dL/d(output 0) of the node if input `i` needs a gradient, else ValueId::none.
 graph::ValueId gradient_for(GradientBuilder &builder, const graph::Node &node, std::size_t i = 0);
 
 // Sums `gradient` down to `shape`, the reverse of a broadcast: ReduceSum over stretched axes, then Reshape.

@@ -33,7 +33,7 @@ std::int64_t count_rows(const Node &node, const std::vector<std::int64_t> &label
   return std::ranges::count_if(labels, [&](std::int64_t label) { return counted(node, label, classes); });
 }
 
-// log(sum(exp(x))) over `classes` logits.
+// Returns log(sum(exp(x))) over `classes` logits x.
 double log_sum_exp(const double *logits, std::int64_t classes) {
   const double largest = *std::max_element(logits, logits + classes);
   double sum = 0;
@@ -69,8 +69,8 @@ std::vector<Array> evaluate_cross_entropy(const Node &node, std::span<const Arra
           array_of(out[1], sums)};
 }
 
-// CrossEntropyGrad(dloss, logits, labels, lse) -> dlogits: softmax minus one at the label, times dloss. A mean divides
-// by the counted rows. lse is log(sum(exp(logits))) of each row.
+// CrossEntropyGrad(dloss, logits, labels, lse) -> dlogits: dloss times (softmax(logits), less 1 at the label). If the
+// loss is a mean, divided by the number of counted rows. lse is log(sum(exp(logits))) of each row.
 std::vector<Type> infer_cross_entropy_gradient(const NodeTypes &types) { return {types.input(1)}; }
 
 std::vector<Array> evaluate_cross_entropy_gradient(const Node &node, std::span<const Array *const> in,

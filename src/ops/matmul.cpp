@@ -108,7 +108,7 @@ ValueId multiply(GradientBuilder &builder, Operand a, Operand b, double alpha) {
   return builder.emit("MatMul", {a.value, b.value}, attributes);
 }
 
-// With A = op(a), B = op(b): dA = alpha dy B^T, dB = alpha A^T dy. da and db are the transposes where op transposes.
+// With A = op(a), B = op(b): dA = alpha dy B^T, dB = alpha A^T dy. Where op transposes, da is dA^T and db is dB^T.
 void differentiate_matmul(GradientBuilder &builder, const Node &node) {
   const ValueId dy = builder.gradient_of(node.outputs[0]), a = node.inputs[0], b = node.inputs[1];
   const bool ta = flag(node, "trans_a"), tb = flag(node, "trans_b");

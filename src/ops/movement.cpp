@@ -1,4 +1,5 @@
-// Operators that move elements: Transpose, Slice, Concat, Split, Pad, Trilu.
+// Operators that move elements: Transpose, Slice and SliceGrad, Concat, Split, Pad, Trilu, DepthToSpace, SpaceToDepth,
+// SplitToSequence, SequenceAt.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -14,8 +15,8 @@ namespace {
 using graph::ValueId;
 using Integers = std::vector<std::int64_t>;
 
-// Copies elements of `from` into an array with stored shape `stored`. `offset` is the place of the first element in the
-// stored data of `from`, and `strides` lead from there to the others.
+// Copies elements of `from` into an array with stored shape `stored`. In the stored data of `from`, `offset` is the
+// place of the first element, and `strides` has for each axis the distance from an element to the next.
 Array read_at(const Array &from, const Type &type, const Shape &stored, std::int64_t offset, const Strides &strides) {
   const auto element = static_cast<std::int64_t>(size_of(type.dtype));
   std::vector<std::byte> bytes = room_for(type.dtype, stored);
@@ -25,8 +26,8 @@ Array read_at(const Array &from, const Type &type, const Shape &stored, std::int
   return make_array(type, stored, std::move(bytes));
 }
 
-// Returns an array of `type` that is `piece` at `where` and `fill` elsewhere. An axis that the piece stores once and
-// covers stays stored once.
+// Returns an array of `type` that is `piece` at `where` and `fill` elsewhere. An axis stays stored once if the piece
+// stores it once and covers all of it.
 Array placed(const Array &piece, const Type &type, const std::vector<AxisSlice> &where, const Array &fill) {
   const std::size_t element = size_of(type.dtype), rank = type.shape.size();
   Shape stored = type.shape, copied = piece.shape();
@@ -287,7 +288,7 @@ std::vector<Array> evaluate_pad(const Node &node, std::span<const Array *const> 
   std::vector<AxisSlice> where;
   for (std::size_t i = 0; i < before.size(); ++i)
     where.push_back({.start = before[i], .step = 1, .count = in[0]->shape()[i]});
-  // An integer input absorbed into an attribute is a list of one.
+  // An integer scalar that was an input has become an attribute that is a list of one element.
   const bool is_list = node.attributes.has("value") && !is_float(out[0].dtype);
   const Array fill = is_list ? Array::from_integers({out[0].dtype, {}}, {node.attributes.integers("value").at(0)})
                              : Array::scalar(out[0].dtype, node.attributes.real("value", 0));
@@ -323,7 +324,8 @@ std::vector<Array> evaluate_trilu(const Node &node, std::span<const Array *const
   std::vector<std::byte> bytes(x.bytes(), x.bytes() + x.stored_bytes());
   const std::size_t element = size_of(out[0].dtype), row = static_cast<std::size_t>(columns) * element;
   for (std::size_t at = 0, i = 0; at < bytes.size(); at += row, ++i) {
-    // Upper keeps the columns from `cut` (in bytes) on, lower those before. All bits zero means 0 in every type.
+    // An upper triangle keeps the columns from `cut` (in bytes) on, a lower one those before `cut`. All bits zero means
+    // 0 in every type.
     const std::int64_t diagonal = static_cast<std::int64_t>(i % static_cast<std::size_t>(rows)) + k;
     const std::size_t cut =
         static_cast<std::size_t>(std::clamp<std::int64_t>(upper ? diagonal : diagonal + 1, 0, columns)) * element;

@@ -71,7 +71,7 @@ std::vector<Array> evaluate_normalization(const Node &node, std::span<const Arra
   return results;
 }
 
-// The input index of `rest`, an earlier gradient of x that dx is added to.
+// Returns the index of the gradient node's input `rest`, an earlier gradient of x that is added to dx.
 std::size_t rest_input(std::string_view op) { return centres(op) ? 5 : 4; }
 
 // (dy, x, scale, mean, inv_std[, rest]) -> dx, dscale, dbias; (dy, x, scale, inv_rms[, rest]) -> dx, dscale

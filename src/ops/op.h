@@ -46,11 +46,11 @@ struct AbsorbedInput {
   const char *attribute;
 };
 
-// The memory of an operator's first output.
+// The memory that holds an operator's first output.
 enum class Storage : std::uint8_t {
-  own,       // its own
-  alias,     // the first input's: another shape of the same elements; nothing runs
-  in_place,  // the first input's, which it adds to
+  own,       // the output's own
+  alias,     // the first input's: the output is another shape of the same elements; nothing runs
+  in_place,  // the first input's: the operator adds to that input
 };
 
 struct Op {
@@ -69,8 +69,8 @@ struct Op {
   // because grad::prune_unread_outputs removes those that no node reads.
   std::vector<std::size_t> optional = {};
   Storage storage = Storage::own;
-  // Bytes of scratch to assume for a kernel on a machine that cannot be asked, besides what libraries need
-  // for products. nullptr: none.
+  // Returns the bytes of scratch to assume for a kernel on a target machine that is not at hand, besides what libraries
+  // need for products. nullptr: none.
   std::uint64_t (*scratch)(const NodeTypes &, bool on_gpu) = nullptr;
   // True: passes rewrite the operator or fold it away, so it has no kernel and is in no plan.
   bool file_only = false;
@@ -96,8 +96,8 @@ inline bool is_alias(const Node &node) { return storage_of(node) == Storage::ali
 inline bool works_in_place(const Node &node) { return storage_of(node) == Storage::in_place; }
 
 std::vector<Type> infer(const graph::Graph &graph, const Node &node);
-// Returns the scratch to assume for a node's kernel on a machine that cannot be asked: Op::scratch, plus what matrix
-// libraries need.
+// Returns the bytes of scratch to assume for a node's kernel on a target machine that is not at hand: Op::scratch, plus
+// what libraries need for products.
 std::uint64_t assumed_scratch(const graph::Graph &graph, const Node &node, bool on_gpu);
 // Identifies a kernel: operator, attributes, types. Nodes of equal signature do equal work.
 std::string signature(const graph::Graph &graph, const Node &node);
@@ -107,7 +107,7 @@ Cost cost(const graph::Graph &graph, const Node &node);
 // one Array per value id (empty if unused). All values stay in memory at once, so the function is for small graphs.
 std::vector<Array> interpret(const graph::Graph &graph, const std::map<graph::ValueId, Array> &bound);
 
-// Each family file defines one of these; registry.cpp lists them.
+// A family of operators. Each family file defines a function that returns one; registry.cpp lists these functions.
 using Family = std::vector<Op>;
 
 }  // namespace protrain::ops

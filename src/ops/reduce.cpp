@@ -74,7 +74,7 @@ double multiply(double t, double x) { return t * x; }
 double larger_total(double t, double x) { return std::isnan(x) || x > t ? x : t; }
 double smaller_total(double t, double x) { return std::isnan(x) || x < t ? x : t; }
 
-// Integers wrap.
+// Sums and products of integers wrap on overflow.
 using Integer = std::int64_t;
 using Unsigned = std::uint64_t;
 Integer add(Integer t, Integer x) { return static_cast<Integer>(Unsigned(t) + Unsigned(x)); }
@@ -96,7 +96,7 @@ const Reduction kReductions[] = {
     {"ReduceLogSum", {0, add, logarithm}, {}},
 };
 
-// Walks the kept axes of x as they are stored, and the reduced axes in full.
+// Reduces x. Computes a kept axis once if x stores it once. Walks reduced axes in full, because each repetition counts.
 template <typename T>
 Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type &type) {
   const std::vector<bool> reduced = reduced_axes(node, x.shape().size());
@@ -118,7 +118,7 @@ Array reduce(const Node &node, const Steps<T> &steps, const Array &x, const Type
   for (std::size_t i = 0; i < walked.size(); ++i)
     if (reduced[i]) count *= walked[i];
   for (T &total : totals) total = steps.finish(total, static_cast<T>(count));
-  // Without keepdims the reduced axes, stored as 1, are dropped.
+  // Without keepdims, drops the reduced axes from the result's shape.
   Shape stored;
   for (std::size_t i = 0; i < kept.size(); ++i)
     if (!reduced[i] || type.shape.size() == kept.size()) stored.push_back(kept[i]);

@@ -16,7 +16,7 @@ constexpr Family (*kFamilies[])() = {
     attention_family, rotary_family, loss_family,   dropout_family, accumulate_family, windows_family,
     topk_family,      einsum_family, resize_family, norm_family};
 
-// Sorted by name.
+// Returns all operators, sorted by name.
 const std::vector<Op> &all() {
   static const std::vector<Op> ops = [] {
     std::vector<Op> gathered;

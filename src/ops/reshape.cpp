@@ -115,7 +115,7 @@ std::vector<Type> infer_tile(const NodeTypes &types) {
 }
 
 std::vector<Array> evaluate_tile(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
-  // (d0, d1) -> (1, d0, 1, d1) -> (r0, d0, r1, d1) -> (r0 d0, r1 d1)
+  // With dims d and repeats r: (d0, d1) -> (1, d0, 1, d1) -> (r0, d0, r1, d1) -> (r0 d0, r1 d1).
   Shape split, stretched;
   const std::vector<std::int64_t> repeats = node.attributes.integers("repeats");
   for (std::size_t i = 0; i < repeats.size(); ++i) {

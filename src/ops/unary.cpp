@@ -169,7 +169,7 @@ std::vector<Type> infer_slope(const NodeTypes &types) {
 }
 
 std::vector<Array> evaluate_integers(const Node &node, const Array &x, const Type &type) {
-  // An integer input absorbed into an attribute is a list of one.
+  // An integer scalar that was an input has become an attribute that is a list of one element.
   const auto bound = [&](const char *name, std::int64_t fallback) {
     return node.attributes.has(name) ? node.attributes.integers(name).at(0) : fallback;
   };

@@ -142,7 +142,7 @@ class Attachment {
     return shown ? "the probabilities of " + place : from_probabilities_ ? "probabilities" : "logits";
   }
 
-  // Makes the logits before the node that computes probabilities the prediction, and moves them as the trail does.
+  // Makes the logits, the first input of trail.maker, the prediction, after repeating the trail's moves on them.
   void move_logits(const Trail &trail) {
     ValueId logits = trail.maker->inputs.at(0);
     for (auto move = trail.moves.rbegin(); move != trail.moves.rend(); ++move) {

@@ -1,5 +1,5 @@
 // Finds the repeated layers of a model from its list of nodes alone: the longest stretch in which each node has the
-// signature of the node one period later. It is cut into blocks where the fewest bytes cross.
+// signature of the node one period later. The stretch is cut into blocks where the fewest bytes cross.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -34,7 +34,7 @@ struct Stretch {
   std::size_t covered() const { return count() * period; }
 };
 
-// Returns the longest run of nodes i with signatures[i] == signatures[i + period], and the period of nodes after it.
+// Returns the longest run of nodes i with signatures[i] == signatures[i + period], extended by the next `period` nodes.
 Stretch longest_with(const std::vector<std::size_t> &signatures, std::size_t period) {
   Stretch best{period, 0, 0};
   std::size_t run = 0;

@@ -38,7 +38,7 @@ bool simplify_slice(Rewriter &r, const Node &node) {
 
 bool simplify_single(Rewriter &r, const Node &node) { return node.inputs.size() == 1 && simplify_same_type(r, node); }
 
-// Drops an operator if the right operand (with `either_side`, any) is the neutral element, as in x + 0.
+// Drops an operator whose right operand is the neutral element, as in x + 0. With `either_side`, also the left one.
 bool drop_neutral(Rewriter &r, const Node &node, double neutral, bool either_side) {
   for (std::size_t i = 0; i < (either_side ? 2 : 1); ++i)
     if (uniform(r, node.inputs[1 - i]) == neutral && keeps_type(r, node, i) &&

@@ -127,9 +127,9 @@ void clean_up(graph::Graph &graph);
 bool fuse(graph::Graph &graph);
 // Turns Dropout off, with masks that are true everywhere, for evaluation. Adds no value.
 void without_randomness(graph::Graph &graph);
-// Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. These
-// stay float32: sums inside operators (losses, statistics of rows), the loss and the values after the last product
-// before it, and values computed from inputs and constants alone. Where the latter meet the narrow type, they are
+// Turns a prepared float32 graph into bfloat16 or float16. Parameters and values computed from them are rounded. Sums
+// inside operators (losses, statistics of rows), the loss, and the values between the last product and the loss stay
+// float32. So do values computed from inputs and constants alone. Where such a value meets the narrow type, it is
 // clipped to that type's finite numbers and rounded.
 void to_narrow(graph::Graph &graph, graph::ValueId loss, DType narrow);
 // Finds the repeated layers: sets Node::block and returns their number.

@@ -23,7 +23,7 @@ std::optional<double> uniform(const Rewriter &r, ValueId id);
 const Node *made_by(const Rewriter &r, ValueId id, std::string_view op);
 const Node *made_for_one(const Rewriter &r, ValueId id, std::string_view op);
 
-// A sum x + constant, made for one reader.
+// A sum `value` + `constant` that has one reader.
 struct PlusConstant {
   ValueId value = ValueId::none;
   double constant = 0;
@@ -59,7 +59,7 @@ bool trained(const Rewriter &r, ValueId id);  // true if the value may need a gr
 
 std::size_t axis_of(const Rewriter &r, const Node &node, std::int64_t fallback);  // attribute "axis", not negative
 bool is_last_axis(const Rewriter &r, const Node &node);
-// A permutation of rank n >= 2 that swaps the last two axes.
+// Returns the permutation of `rank` axes (at least 2) that swaps the last two.
 std::vector<std::int64_t> last_two_swapped(std::size_t rank);
 
 }  // namespace protrain::passes

@@ -49,8 +49,8 @@ class Rewriter {
   bool is_read(const Node &node, std::size_t output) const;  // false where the node has no such output
   bool is_output(ValueId id) const;
   const std::string &base_name() const { return base_name_; }  // of the visited node
-  // By value, because adding a value moves the others. std::out_of_range for an absent input, so that rules need not
-  // check inputs that the operator must have.
+  // Return copies, because adding a value moves the others. Throw std::out_of_range for an absent input, so that rules
+  // need not check inputs that the operator must have.
   Type type(ValueId id) const { return graph_.values().at(index(id)).type; }
   Shape shape(ValueId id) const { return graph_.values().at(index(id)).type.shape; }
   const graph::Array *constant_of(ValueId id) const;  // nullptr if it is not constant; valid until a value is added

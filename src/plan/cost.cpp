@@ -120,7 +120,8 @@ CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   return load;
 }
 
-// The moves and the compute of a chunk's update, averaged over the two places of the optimizer.
+// The work of a chunk's update. A chunk that does not rest on the device gets the mean of an update on the device and
+// one on the host, weighted by on_device_.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
   if (tier == Tier::device) return {.compute = weight(c).device_update};
   return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
@@ -149,8 +150,8 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
   return load;
 }
 
-// Eq. 6: in backward a chunk's gradient leaves the device, unless the chunk is updated there. In overlap order the
-// update follows at once.
+// Eq. 6: the moves of a chunk's gradient after backward, and in overlap order the update, which follows at once. The
+// gradient leaves the device unless the chunk rests there or, in overlap order, is updated there.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool rests = base_.order != OptimizerOrder::overlap;
   Load load = rests ? Load{} : update(c, tier);
@@ -161,7 +162,8 @@ CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   return load;
 }
 
-// Activations of swapped blocks share the copy queues with the chunks.
+// The moves of swapped activations: away from the device if `out`, else back. The moves of a block are divided among
+// the chunks that hold its parameters. They run on the same queues as the moves of chunks.
 CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   Load load;
   const Tier away = chunking_.terms.shared_memory ? Tier::disk : Tier::host;

@@ -82,7 +82,7 @@ class CostModel {
   // Prefix sums over the chunks, in seconds, as if all chunks rested in the same tier.
   struct Sums {
     std::vector<double> forward, backward, cached;  // eq. 3 and 5; cached: backward without the second fetch
-    std::vector<double> fetch;                      // added if there is one buffer: no fetch runs while it is in use
+    std::vector<double> fetch;                      // added if there is one buffer: no fetch runs while that is in use
     std::vector<double> after;                      // barrier order: updates that run after backward
     std::vector<double> ways, disk, host;           // all moves, the disk's moves, the host's optimizer
   };

@@ -54,8 +54,8 @@ const Trial *Descent::faster(const Trial &than, const std::vector<Choice> &choic
   return nullptr;
 }
 
-// Returns how many more chunks may persist if `left` bytes of the device are free; if `lacking` bytes are missing, the
-// number is negative: so many fewer must persist.
+// Returns by how much n_persist may grow if `left` bytes of the device are free. If `lacking` bytes are missing, the
+// result is negative: n_persist must shrink by that much.
 int Descent::chunks_that_fit(const Choice &choice, std::uint64_t left, std::uint64_t lacking) const {
   const auto chunk = static_cast<double>(resting_) / chunks_of(choice);
   const double chunks =
@@ -107,7 +107,7 @@ std::vector<Choice> Descent::steps(Choice from, std::size_t kind) const {
       break;
     default:
       // Moves updates from the device to the host and defers them, because the host may have no time for them during
-      // backward; or the other way round.
+      // backward. A negative `by` moves deferred updates back to the device.
       if (!terms_.defer() || from.n_deferred < 0) break;
       for (const int by : {chunks_of(from) / 8 + 1, 2, 1, -1, -2, -chunks_of(from) / 8 - 1}) {
         to.push_back(from);
@@ -123,7 +123,7 @@ int Descent::chunks_of(const Choice &choice) const {
   return chunks_[static_cast<std::size_t>(at)];
 }
 
-// Returns `from` with another chunk size. Each number of chunks keeps its share of the model.
+// Returns `from` with another chunk size. Scales each integer that counts chunks to the new number of chunks.
 Choice Descent::with_chunks_of(const Choice &from, std::uint64_t bytes) const {
   Choice to = from;
   to.chunk_bytes = bytes;
@@ -134,7 +134,8 @@ Choice Descent::with_chunks_of(const Choice &from, std::uint64_t bytes) const {
   return to;
 }
 
-// Brings the integers into the form that the search uses, such as -1 for all; false: the space has no such point.
+// Brings the choice into the form that the search uses, such as n_device_update -1 for all chunks. Returns false if the
+// choice is outside the space.
 bool Descent::settle(Choice &choice) const {
   const int left = chunks_of(choice) - choice.n_persist;
   if (choice.n_persist < 0 || left < 1 || choice.n_deferred < -1 || choice.n_buffer < 1 || choice.n_buffer > left)

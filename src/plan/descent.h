@@ -25,7 +25,8 @@ class Descent {
   const Trial *faster(const Trial &than, const std::vector<Choice> &choices);
   std::vector<Choice> steps(Choice from, std::size_t kind) const;
   Choice with_chunks_of(const Choice &from, std::uint64_t bytes) const;
-  // Brings the integers into the form that the search uses, such as -1 for all; false: the space has no such point.
+  // Brings the choice into the form that the search uses, such as n_device_update -1 for all chunks. Returns false if
+  // the choice is outside the space.
   bool settle(Choice &choice) const;
   int chunks_of(const Choice &choice) const;
   int chunks_that_fit(const Choice &choice, std::uint64_t left, std::uint64_t lacking) const;

@@ -15,11 +15,12 @@ class Lives {
 
   std::uint64_t bytes(std::size_t value) const;
   bool computed(std::size_t value) const;
-  // Made by a forward node, read by a backward one.
+  // True if a forward node makes the value and a backward node reads it.
   bool saved(std::size_t value) const;
-  // Saved by one block, and cheap to recompute: one pass over values that backward reads anyway makes it. The outputs
-  // of activation functions and normalizations are cheap; a matrix product is only if it takes few operations for each
-  // byte of its output. (Selective activation recomputation: Korthikanti et al., arXiv 2205.05198.)
+  // True if a single block saves the value and it is cheap to recompute: one pass over values that backward reads
+  // anyway makes it. Outputs of activation functions and normalizations are cheap. The output of a matrix product is
+  // cheap only if each of its bytes takes few operations. (Selective activation recomputation: Korthikanti et al.,
+  // arXiv 2205.05198.)
   bool cheap(std::size_t value) const { return cheap_[value]; }
   int owner(std::size_t value) const { return owner_[value]; }  // the one block whose forward touches it, else negative
   std::size_t made(std::size_t value) const { return made_[value]; }  // the node that makes it

@@ -57,7 +57,7 @@ Outline::Outline(const Graph &graph, const Durations &durations) {
     else
       (maker >= 0 ? blocks[static_cast<std::size_t>(maker)].border : outside) += lives.bytes(v);
   }
-  std::vector<std::uint64_t> kept(blocks.size() + 1, outside);  // kept[b]: by the first b blocks and outside of blocks
+  std::vector<std::uint64_t> kept(blocks.size() + 1, outside);  // kept[b]: bytes of the first b blocks and of `outside`
   for (std::size_t b = 0; b < blocks.size(); ++b) kept[b + 1] = kept[b] + blocks[b].saved + blocks[b].border;
   const std::vector<std::uint64_t> live = live_bytes(graph, lives);
   for (std::size_t n = 0; n < graph.node_count(); ++n) {

@@ -14,8 +14,8 @@ struct Outline {
     double forward = 0, backward = 0;  // seconds of its nodes
     std::uint64_t saved = 0;           // bytes that only its own backward needs: kept, swapped or recomputed
     std::uint64_t cheap = 0;           // part of `saved`: bytes that little work recomputes (lives.h)
-    double again = 0;                  // seconds of that work
-    std::uint64_t border = 0;          // bytes it makes for backward that others read too: they stay in every mode
+    double again = 0;                  // seconds of recomputing `cheap`
+    std::uint64_t border = 0;          // bytes it makes for backward that other blocks use too: they stay in every mode
     std::uint64_t transient = 0;       // the most its nodes hold beyond what it, earlier blocks and `outside` keep
   };
   Outline(const graph::Graph &graph, const Durations &durations);

@@ -89,7 +89,7 @@ std::vector<double> Ranking::shares_near(const Choice &around, std::size_t chunk
 void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around) {
   const CostModel model(chunking, choice, share);
   const std::size_t n = model.chunks();
-  const int own = share <= 0 ? 0 : share >= 1 ? -1 : 1;  // 1: some
+  const int own = share <= 0 ? 0 : share >= 1 ? -1 : 1;  // n_device_update: none, all, or some (set below)
   choice.n_device_update = own;
   const Bytes room = room_near(choice);
   for (std::size_t persist : persists(model, room, around)) {

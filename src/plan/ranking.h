@@ -19,7 +19,7 @@ class Ranking {
           const Terms &terms, const Trials &trials);
 
   // Ranks every choice that has the order, the deferred updates and the slack of `base`. Where no trial corrects the
-  // closed form, its estimate may be `margin` times the memory of a tier.
+  // closed form, a choice is kept if its estimate is at most `margin` times the memory of each tier.
   void rank(const Choice &base, double margin);
   // Adds the choices around this one that rank() left out.
   void add_neighbours(const Choice &around);

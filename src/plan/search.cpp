@@ -10,20 +10,21 @@ namespace protrain::plan {
 
 namespace {
 
-constexpr std::size_t kInstructions = 30'000;    // instructions laid out for one ordering and slack, about
-constexpr std::size_t kDescent = 1'000'000;      // instructions that descents lay out in addition, about
+constexpr std::size_t kInstructions = 30'000;    // about this many instructions are laid out for one ordering and slack
+constexpr std::size_t kDescent = 1'000'000;      // about this many more instructions are laid out by descents
 constexpr double kFarBehind = 1.25;              // no descent starts from a plan this many times as slow as the best
-constexpr std::size_t kFewest = 5, kMost = 200;  // points laid out for one ordering and slack
-constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // hope (kHope) for points within kNeighbour of the best
-constexpr int kSiblings = 2;                            // points laid out that differ in n_buffer alone
-// While no trial corrects the closed form, its estimate may be this many times the memory of a tier. The search takes
-// the first margin that leaves something to lay out.
+constexpr std::size_t kFewest = 5, kMost = 200;  // limits of the points laid out for one ordering and slack
+constexpr double kNeighbour = 6, kNeighbourHope = 1.3;  // kHope of points within distance kNeighbour of the best
+constexpr int kSiblings = 2;                            // limit of laid-out points that differ in n_buffer alone
+// While no trial corrects the closed form, a choice is kept if its estimate is at most this many times the memory of
+// each tier. The search takes the first of these margins that leaves something to lay out.
 constexpr double kMargins[] = {1, 1.1, 1.5};
 constexpr double kHope = 1.05;  // a point that looks slower than the best by more than this factor is not laid out
 constexpr double kAny = std::numeric_limits<double>::max();
-constexpr int kTries = 3;  // attempts with slack, and then without, to find a plan that fits for one optimizer place
-// If the resident plan fits: kMostGiven is the share of a step's time that its selective form may cost, less than other
-// processes cost. The share of memory that it saves must be at least kLeastWorth times as large.
+constexpr int kTries = 3;  // attempts with slack, and as many without, to find a fitting plan for one optimizer place
+// If the resident plan fits, its selective form is taken under two conditions. The step may get longer by at most the
+// share kMostGiven, which is less than other processes cost anyway. The share of device memory that is saved must be at
+// least kLeastWorth times the share of time that is lost.
 constexpr double kMostGiven = 0.02, kLeastWorth = 4;
 
 // Search runs one search from start to end. The closed form is fast but rough, and a laid-out Program is exact but a
@@ -41,8 +42,8 @@ class Search {
         ranking_(graph, outline_, space_, durations, terms, trials_),
         base_(with_terms({}, terms)) {}
 
-  // Tries one ordering after another, each with slack and then without, until something fits. Without slack bytes are
-  // reused at once, and in barrier order updates wait for the norm of all gradients: both hold less and take longer.
+  // Tries one ordering after another, each with slack and then without, until something fits. Without slack, bytes
+  // are reused at once. In barrier order, updates wait for the norm of all gradients. Both hold less and take longer.
   SearchResult run() {
     if (try_resident()) return found();
     const int usual = base_.slack;
@@ -186,7 +187,7 @@ class Search {
     return pick;
   }
 
-  // The number of laid-out points that differ from this one in their buffers alone.
+  // Returns the number of laid-out points that differ from `choice` in n_buffer alone.
   std::ptrdiff_t siblings(const Choice &choice) const {
     return std::ranges::count_if(trials_.all(), [&](const Trial &trial) {
       Choice same = trial.candidate.choice;

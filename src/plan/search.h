@@ -26,11 +26,10 @@ struct SearchResult {
 
 SearchResult search(const graph::Graph &graph, const Durations &durations, const Terms &terms, const LayOut &lay_out);
 
-// The plan for a budget in which the search finds none. Its candidates need little memory: no chunk persists, or all
-// do, or as many as the host has no room for; blocks recompute or swap; blocks that keep do so selectively. The winner
-// lacks the least memory, first of the device, then of the other tiers; among equals it needs the least of the disk,
-// then of the device. A budget that the winner does not fit is refused. `lacks`: the first tier that is too small for
-// the winner; none: it fits.
+// The plan for budgets in which search() finds none. smallest() tries candidates that need little memory. It picks the
+// one that lacks the least device memory, then the least host memory and disk. Among equals it picks the one that needs
+// the least of the disk, then of the device. If even this plan does not fit, the budgets are refused. `lacks`: the
+// first tier that is too small for the plan; none: the plan fits.
 struct Smallest {
   Point point;
   std::optional<Tier> lacks;

@@ -9,8 +9,8 @@ namespace protrain::plan {
 
 namespace {
 
-// About kFewInstructions are laid out in any case, and up to kMostInstructions as long as some candidate looks smaller
-// than all before.
+// Candidates are laid out until they have kFewInstructions together. After that, up to kMostInstructions, another one
+// is laid out only if it looks smaller than all that were.
 constexpr std::size_t kFewInstructions = 30'000, kMostInstructions = 300'000;
 
 // Fallback lays out a few plans that need little memory and picks the one that lacks the least. A refusal quotes this
@@ -98,8 +98,8 @@ class Fallback {
             }
   }
 
-  // Adds up to three candidates: all chunks persist; all rest on the disk; the host holds as many as fit, or without a
-  // disk all.
+  // Adds up to three candidates: all chunks persist; all rest on the disk; none persist, and the host holds as many as
+  // fit (all of them if there is no disk).
   void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();

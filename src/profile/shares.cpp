@@ -6,7 +6,8 @@ namespace protrain::profile {
 
 namespace {
 
-// Two queues that use one resource of `capacity` slow each other down once they want more than it has.
+// Lowers the shares of two queues that use one resource of `capacity`, if `wanted`, what both use at full speed
+// together, is more than that.
 void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
   if (capacity <= 0 || wanted <= capacity) return;
   for (const auto &[one, other] : {std::pair(a, b), std::pair(b, a)})

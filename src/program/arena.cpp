@@ -45,9 +45,9 @@ class TakenRanges {
 };
 
 // Timetable knows which bytes are taken at each time. It is a binary tree over the instructions: a leaf covers a short
-// run of them, any other node what its two children cover. An interval is listed in the leaves of its two ends. The
-// fewest nodes that cover the leaves between these two have it in `throughout_`. These nodes have it in `somewhere_`
-// too, and so do the two leaves and all nodes above them.
+// run of them, any other node covers what its two children cover. An interval is listed in `ends_` of the leaves of its
+// two ends. For the leaves in between, its bytes are in `throughout_` of the fewest nodes that cover these leaves. In
+// `somewhere_` its bytes are at these nodes, at the two leaves and at all nodes above.
 class Timetable {
  public:
   explicit Timetable(std::size_t instructions)
@@ -134,8 +134,8 @@ std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t bas
   std::ranges::stable_sort(order,
                            [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
 
-  // Two intervals that overlap in time do so at the instruction where the later one begins. So the instructions after
-  // the last beginning do not matter.
+  // Two intervals that overlap in time do so at the instruction where the later one begins. So instructions after the
+  // one where the last interval begins do not matter.
   const std::size_t last_begin = std::ranges::max(intervals, {}, &Interval::first).first;
   Timetable timetable(last_begin + 1);
   std::uint64_t used = base;

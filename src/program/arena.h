@@ -15,9 +15,9 @@ struct Interval {
   std::uint64_t offset = 0;  // assigned by assign_offsets
 };
 
-// Assigns offsets so that intervals that overlap in time do not overlap in bytes. Offsets are multiples of each
-// interval's alignment, from `base` on. The largest interval is placed first, and each goes into the tightest gap that
-// fits. Returns the highest byte used, plus one; `base` for no intervals.
+// Assigns offsets so that intervals that overlap in time do not overlap in bytes. Each offset is a multiple of its
+// interval's alignment, and at least `base`. The largest interval is placed first, and each goes into the tightest gap
+// that fits. Returns the highest byte used, plus one; `base` for no intervals.
 std::uint64_t assign_offsets(std::vector<Interval> &intervals, std::uint64_t base);
 
 }  // namespace protrain::program

@@ -20,14 +20,14 @@ class Builder {
   std::uint64_t bytes_after(Operand operand) const { return buffer(operand.buffer).bytes - operand.offset; }
 
   void emit(Instruction instruction);
-  // Marks the instructions that follow as work of the step before, or ends that.
+  // Sets whether the instructions that follow are marked as work of the step before (Instruction::earlier).
   void set_earlier(bool earlier) { earlier_ = earlier; }
   // Emits a copy of `bytes`, between tiers or within one. `swaps`: the bytes are a swapped activation.
   void move(Operand from, Operand to, std::uint64_t bytes, bool swaps = false);
   // Copies `bytes` at `home` to the tier `to`; between disk and device through the host, unless they share memory.
-  // Returns the copy; `home` if that lies there already.
+  // Returns the copy's place, or `home` if the bytes lie in that tier already.
   Operand bring(Operand home, std::uint64_t bytes, Tier to);
-  // Copies `bytes` at `from` to `home`, through the same tiers.
+  // Copies `bytes` at `from` back to `home`, tier by tier like bring().
   void store(Operand from, Operand home, std::uint64_t bytes);
 
   // Begins the next stage. A buffer whose last user is on another queue than compute is not reused until `slack` whole

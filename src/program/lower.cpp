@@ -116,7 +116,8 @@ class Lowering {
     }
   }
 
-  // If several parameters share one gradient, the first decides where it goes.
+  // Returns for each storage root whether it is a gradient that rests on the disk. If several parameters share one
+  // gradient, the first parameter decides where the gradient rests.
   std::vector<bool> gradients_on_disk() const {
     std::vector<bool> found(graph_.value_count(), false);
     for (std::size_t p = source_.gradients.size(); p-- > 0;)
@@ -159,9 +160,8 @@ class Lowering {
   }
 
   // Returns the place that the item writes the value to: a new buffer, unless the value has a place that outlives the
-  // step, or the node works in place. If the node runs again, readers switch to the new buffers of those values that
-  // belong to its block alone, dropped or not. The node's other values are still in memory, and their new copies are
-  // not used.
+  // step, or the node works in place. If the node runs again, the values that only the node's block uses are read from
+  // the new buffers from then on. The node's other values are still in memory, so their new copies are not read.
   Operand output(const Item &item, ValueId id) {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];

@@ -9,7 +9,8 @@ namespace protrain::program {
 
 namespace {
 
-// `bytes`: of the operand; 0: as many as the buffer has from the operand's offset on.
+// Appends the operand's buffer, tier, offset and size. `bytes`: the size; 0: all from the operand's offset to the
+// buffer's end.
 void append_buffer(std::string &out, const Program &program, const Operand &operand, std::uint64_t bytes = 0) {
   if (operand.buffer == BufferId::none) {
     out += " -";

@@ -110,7 +110,7 @@ struct Instruction {
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
   std::uint64_t bytes = 0;                   // moves: of the copy; update: of all targets' weights
-  std::vector<std::size_t> waits = {};       // instructions of other queues that must be over
+  std::vector<std::size_t> waits = {};       // instructions of other queues that must be over first
   std::vector<Operand> inputs = {}, outputs = {};
   BufferId scratch = BufferId::none;
   std::vector<BufferId> releases = {};  // buffers that nothing needs once this instruction is over
@@ -151,8 +151,9 @@ struct State {
   BufferId status = BufferId::none;                          // a StatusWord
   // The host's copies of status and scale, for Updates on the host that come after backward.
   BufferId host_status = BufferId::none, host_scale = BufferId::none;
-  // Status and scale for deferred Updates, which a step leaves to the next. `held` is a StatusWord. It is finite if the
-  // last step left Updates; else they do nothing. Deferred Updates on the host use the two copies above.
+  // Status and scale for deferred Updates, which a step leaves to the next. `held` is a StatusWord: 0 if the last step
+  // left Updates; otherwise not 0, so that deferred Updates do nothing. Deferred Updates on the host use host_status
+  // and host_scale.
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
 
@@ -226,7 +227,7 @@ void verify(const Program &program);
 
 // Returns one line for each instruction: queue, kind, subject, buffers with offset and bytes.
 std::string print(const Program &program, const graph::Graph &graph);
-// "12 run MatMul (h.0/mlp)" for errors.
+// Returns the instruction's description for errors, such as "12 run MatMul (h.0/mlp)".
 std::string describe(const Program &program, const graph::Graph &graph, std::size_t instruction);
 
 }  // namespace protrain::program

@@ -135,7 +135,8 @@ class Sequencer {
     sequence_.items.insert(sequence_.items.end(), items.rbegin(), items.rend());
   }
 
-  // Nodes outside of blocks, such as the norm of a gradient, do not end a block's stage.
+  // Gives each item the number of its stage. Nodes outside of blocks, such as the norm of a gradient, do not end a
+  // block's stage.
   void number_stages() {
     std::size_t stage = 0;
     int block = -1;

@@ -20,7 +20,8 @@ struct Sequence {
   std::vector<plan::BlockMode> mode;  // per storage root: recompute, swap; keep for everything else, never selective
 };
 
-// Leaves out nodes that none of `wanted` needs.
+// Returns the order of a step that computes `wanted`; nodes that these values do not need are left out. `roots`: the
+// storage root of each value. `blocks`: the mode of each block.
 Sequence sequence(const graph::Graph &graph, const std::vector<graph::ValueId> &roots,
                   const std::vector<plan::BlockMode> &blocks, const std::vector<graph::ValueId> &wanted);
 

@@ -85,7 +85,8 @@ class Time {
     }
   }
 
-  // Work in compute's place is slowed, and slows others, as compute does.
+  // Returns the speed of the worker's instruction beside those that other workers run now; 1 is full speed. Work in
+  // compute's place is slowed, and slows others, as compute does.
   double speed(Queue worker) const {
     double speed = 1;
     for (const Queue other : kQueues)

@@ -93,7 +93,7 @@ class Layout {
 
   std::uint64_t bytes_of_gradient(std::size_t p) const { return bytes_of(training_.graph, training_.gradients[p]); }
 
-  // A parameter begins at the same element of all arrays, so the array of the smallest elements decides its alignment.
+  // A parameter begins at the same element of all arrays, so the array with the smallest elements sets its alignment.
   std::uint64_t aligned_elements() const {
     std::uint64_t smallest = kAlignment;
     for (const OptimizerArray &array : request_.optimizer) smallest = std::min(smallest, array.element_bytes);
@@ -123,7 +123,7 @@ class Layout {
     state_.host_scale = add("host/scale", sizeof(float), Tier::host);
   }
 
-  // Each input has one buffer, as large as its largest binding.
+  // Adds one buffer for each input, large enough for the input under every binding.
   void add_inputs() {
     std::size_t bindings = 0;
     for (const LoweringInput &source : sources_) bindings = std::max(bindings, source.binding + 1);

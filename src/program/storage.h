@@ -7,8 +7,8 @@
 
 namespace protrain::program {
 
-// The value whose bytes each value uses: itself, or the start of a chain of aliases and of operators that work in
-// place.
+// Returns for each value the value whose bytes it uses: itself, or the start of a chain of aliases and of operators
+// that work in place.
 std::vector<graph::ValueId> storage_roots(const graph::Graph &graph);
 
 inline std::uint64_t bytes_of(const graph::Graph &graph, graph::ValueId id) {

@@ -85,7 +85,8 @@ class Stalls {
     return latest;
   }
 
-  // Adds a stall to its reasons: instruction `i` started at `until`, and compute was idle since `from`.
+  // Adds the time from `from` to `until` to the stalls that caused it. Compute was idle since `from`, and instruction
+  // `i` started on it at `until`.
   void explain(std::size_t i, std::int64_t from, std::int64_t until) {
     while (until > from) {
       i = held_up_by(i);

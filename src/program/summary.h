@@ -51,9 +51,9 @@ struct Summary {
 // `spans`: one per instruction; `beside`: the queues that did not run in compute's place; `step_ns`: the whole step, at
 // least to the end of its last instruction.
 //   Stalls follow the chain of waits. An instruction starts late because another ended late: one that it waits for, or
-// the one before it on its queue. The stall goes to the one of these that ended last, for as long as this one ran. The
-// time before goes in the same way to whatever delayed this one, and so on, back to when compute fell idle. So if
-// compute waits for a fetch that waits for a read, both have a stall.
+// the one before it on its queue. Of these, the one that ended last is the culprit: the time in which the culprit ran
+// is a stall of its kind. The time before that goes in the same way to what delayed the culprit, and so on, back to
+// when compute fell idle. So if compute waits for a fetch that waits for a read, both kinds have a stall.
 Summary summarize(const Program &program, const std::vector<Span> &spans, const Beside &beside, std::int64_t step_ns);
 
 // The spans in which the queue was busy, in order. Spans no further than `join_ns` apart are joined.

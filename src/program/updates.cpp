@@ -86,7 +86,8 @@ void Updates::schedule(const Sequence &sequence) {
 
 std::vector<std::size_t> Updates::device_uses(std::size_t chunk) const {
   if (rests(chunk) || schedule_.due[chunk].empty() || optimizer_place(chunk) != Tier::device) return {};
-  // All items between count too: an updated chunk must not be fetched again.
+  // Includes the items in between, so that the chunk is not fetched again between two of its Updates: the fetched
+  // weights would lack the first Update.
   std::vector<std::size_t> uses;
   for (std::size_t i = schedule_.due[chunk].front(); i <= schedule_.due[chunk].back(); ++i) uses.push_back(i);
   return uses;
@@ -336,7 +337,8 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
 // Updates run in forward order, so that what the next step needs first is ready first.
 void Updates::finish() {
   if (!waits_ || !source_.updates || source_.gradients.empty()) return;
-  // Finite sums may still have no mean, if no target counted in any of the step's micro-batches.
+  // Checks the scale too. It is not finite if no target counted in any of the step's micro-batches, even though all
+  // gradients are.
   if (source_.scale != ValueId::none)
     builder_.emit({.kind = Kind::check,
                    .words = {StatusWord::loss()},

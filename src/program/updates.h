@@ -42,9 +42,10 @@ class Updates {
   void after_item(std::size_t item);
   void finish();  // barrier order: the Updates that are not deferred
 
-  // To settle a chunk is to run its deferred Updates, which the last step left. begin_settling() returns the place of
-  // the weights after that. If the optimizer runs on the host, it emits the Updates; if on the device, it only brings
-  // the chunk's arrays, and settle() emits the Updates when compute comes to the chunk.
+  // To settle a chunk is to run its deferred Updates, which the last step left. begin_settling() returns the buffer
+  // that holds the weights after these Updates. If the optimizer runs on the device on copies of the whole chunk,
+  // begin_settling() only brings these copies, and settle() emits the Updates when compute comes to the chunk.
+  // Otherwise begin_settling() emits the Updates.
   BufferId begin_settling(std::size_t chunk);
   void settle(std::size_t chunk);  // emits the Updates unless that is done
   void end_settling();
@@ -101,7 +102,7 @@ class Updates {
   ByteRange range_of(const Piece &piece, std::uint64_t element_bytes,
                      std::uint64_t end) const;  // `end`: bytes of the array
   ByteRange range_of_weights(const Piece &piece) const;
-  ByteRange range_of_array(const Piece &piece, std::size_t which) const;  // `which`: of the optimizer's arrays
+  ByteRange range_of_array(const Piece &piece, std::size_t which) const;  // `which`: number of an optimizer's array
   Arrays at_rest(std::size_t parameter) const;
   Arrays bring_piece(const Arrays &whole, const Piece &piece);
   void store_piece(const Arrays &near, const Piece &piece, bool weights);
@@ -127,7 +128,7 @@ class Updates {
   void emit_update(const UpdateGroup &group, const std::vector<Operand> &verdict);
   Arrays in(const Working &working, std::size_t parameter, Operand gradient) const;
   void keep(std::size_t parameter);
-  std::vector<Operand> verdict(std::size_t chunk) const;  // on all gradients
+  std::vector<Operand> verdict(std::size_t chunk) const;  // for emit_update()
   void update_chunk(std::size_t chunk);
   void store_settled();
 
@@ -138,7 +139,7 @@ class Updates {
   Whereabouts &where_;
   const bool waits_;  // Updates wait for the norm of all gradients
   Schedule schedule_;
-  std::vector<std::size_t> left_;      // per chunk: gradients to come
+  std::vector<std::size_t> left_;      // per chunk: gradients that are not applied yet
   std::vector<Working> working_;       // per chunk
   std::vector<bool> unsettled_;        // per chunk: its deferred Updates are still to run
   std::vector<std::size_t> unstored_;  // updated chunks that are not stored yet where they rest: one at most

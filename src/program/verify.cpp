@@ -15,7 +15,7 @@ namespace {
 
 struct Usage {
   bool written = false, released = false;
-  VectorClock writers{}, readers{};  // per queue: the last one, plus one
+  VectorClock writers{}, readers{};  // per queue: the last that wrote or read, plus one
 };
 
 // Verifier shares only VectorClocks with the code that lays Programs out, so it does not repeat that code's mistakes. A

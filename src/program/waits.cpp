@@ -90,7 +90,8 @@ class Orderer {
     released_[buffer.tier].each(buffer, [&](std::size_t i) { note(wanted_, program_.instructions[i].queue, i); });
   }
 
-  // Goes through the wanted instructions from the latest to the earliest: waits that later ones imply are left out.
+  // Adds the waits of instruction `i` for the wanted instructions, the latest first. Leaves out those that the waits
+  // added so far imply.
   void add_waits(std::size_t i) {
     Instruction &instruction = program_.instructions[i];
     clocks_.begin(i, instruction.queue);

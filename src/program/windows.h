@@ -14,8 +14,8 @@ struct Window {
 };
 
 // Returns the windows, ordered by fetch. `uses`: per chunk the items that read it, ascending; empty for chunks that
-// rest on the device. At most `buffers` chunks have windows at the same time, or as many as one item reads. The chunk
-// whose next use is farthest away makes room. A fetch is issued as soon as there is room, at most two chunks ahead.
+// rest on the device. At most `buffers` chunks have windows at the same time; more only if one item reads more. The
+// chunk whose next use is farthest away makes room. A fetch is issued once there is room, at most two chunks ahead.
 std::vector<Window> windows(const std::vector<std::vector<std::size_t>> &uses, std::size_t buffers);
 
 }  // namespace protrain::program

@@ -14,7 +14,7 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-constexpr std::uint64_t kRunsToRetry = 64;  // from a device's refusal to record until it is asked again
+constexpr std::uint64_t kRunsToRetry = 64;  // runs after a device's refusal to record until the device is asked again
 constexpr int kPoison = 0xFF;               // a NaN in every float type, -1 in integers
 
 std::int64_t nanoseconds_since(Time::time_point start) {
@@ -279,7 +279,7 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
   for (Issue &issue : issues_) issue.over = false;
   run_.start = Time::now();
   workers_.begin(*this);
-  std::exception_ptr gone;  // set if the device is gone: unknown progress matters more than earlier errors
+  std::exception_ptr gone;  // set if the device is gone: reported in place of any earlier error
   try {
     if (recording == nullptr)
       device_.run_step(&Executor::issue_all, this);
@@ -331,7 +331,7 @@ void Executor::warm_up(std::set<const backend::Kernel *> &warm) {
   try {
     device_.run_step([](void *self) { (*static_cast<decltype(issue) *>(self))(); }, &issue);
   } catch (const Error &error) {
-    if (error.code != Code::arg) throw;  // there are no indices and labels yet
+    if (error.code != Code::arg) throw;  // arg: memory holds no valid indices and labels yet
   }
 }
 

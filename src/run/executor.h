@@ -45,7 +45,7 @@ struct FaultInjection {
 
 class Executor final : public Job {
  public:
-  // `graph`, `program`, `store` and `workers` must outlive it.
+  // `device`, `graph`, `program`, `store` and `workers` must outlive the Executor.
   Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program, Store &store,
            QueueWorkers &workers);
 

@@ -20,8 +20,8 @@ class Kernels {
   program::Workspace compile(const graph::Graph &graph);
 
   backend::Kernel &of_node(const graph::Graph &graph, const graph::Node &node);
-  // Sets the algorithm of each node's kernel by ops::signature, for compiled kernels too. Kernels that are not listed
-  // use the first.
+  // Sets which algorithm each node's kernel uses, kernels that are compiled already included. `variants`: the number of
+  // the algorithm, by ops::signature. Kernels that are not listed use number 0.
   void use_variants(std::map<std::string, std::uint64_t> variants);
 
   backend::Kernel &of_check(DType dtype, const std::vector<program::StatusWord> &words);

@@ -32,8 +32,8 @@ state::Description describe(const draft::Draft &draft) {
   return description;
 }
 
-// Returns the checkpoint's loss scale, or the first one if there is none. Only training in float16 saves a loss scale,
-// and it may go on in another precision.
+// Returns the checkpoint's loss scale, or the initial one if the checkpoint has none: only training in float16 saves a
+// loss scale, and this session may have another precision than the one that saved.
 LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
   if (!checkpoint.description().counters.contains(kLossScale)) return {};
   const LossScale scale(counter(checkpoint, kLossScale), counter(checkpoint, kApplied));

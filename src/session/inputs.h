@@ -20,7 +20,7 @@ class Inputs {
   const std::string &name(std::size_t i) const { return value(i).name; }
   std::size_t find(const std::string &name) const;  // Code::arg for an unknown name
 
-  // Checks that some variant accepts the type and shape: Code::type, Code::shape.
+  // Throws Code::type or Code::shape if no variant accepts the type and shape for input `i`.
   void require_taken(std::size_t i, DType dtype, const Shape &shape) const;
   // Records that the input was set.
   void note(std::size_t i, const Shape &shape) { shapes_[i] = shape; }

@@ -49,7 +49,7 @@ Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource
   parameters_->fill(device().threads, device().shares_memory);
 }
 
-// A chunk's arrays can be on the disk even if no Program moves them. All other regions on the disk are operands of
+// Declares all regions on the disk: the arrays of chunks, even those that no Program moves, and the operands of
 // Programs.
 void Machine::declare_disk() {
   const auto declare = [&](const program::Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
@@ -96,7 +96,8 @@ MemoryOutsideArena Machine::memory() const {
 }
 
 // A GPU loads a kernel, and what a library needs for it, into memory outside the arena at its first launch. Warming up
-// makes create fail if that memory is missing, not a later step. The state is not filled yet.
+// makes create fail if that memory is missing, not a later step. The state is not filled yet, so the status is set to
+// one that keeps updates from changing anything.
 void Machine::warm_up() {
   set_status(program::StatusWord::loss());
   std::set<const backend::Kernel *> warm;

@@ -12,7 +12,7 @@ namespace protrain::session {
 
 namespace {
 
-constexpr std::size_t kPartElements = 256 << 10;  // converted between planes and float32 at a time
+constexpr std::size_t kPartElements = 256 << 10;  // elements converted between planes and float32 at a time
 constexpr std::size_t kNarrowBytes = 2;
 
 template <typename T>
@@ -40,7 +40,7 @@ void split(std::span<const std::byte> masters, std::byte *high, std::byte *low) 
     set_element(low, i, planes.low);
   }
 }
-// A null `low` means that no low plane is kept.
+// Joins two planes into float32 masters. If `low` is null there is no low plane, and `high` is only widened.
 template <typename T>
 void join(const std::byte *high, const std::byte *low, std::span<std::byte> masters) {
   for (std::size_t i = 0; i < masters.size() / sizeof(float); ++i) {
@@ -199,13 +199,13 @@ void Parameters::write_at(const program::Operand &at, std::uint64_t offset, std:
   store_.write(buffer(at.buffer), at.offset + offset, in.data(), in.size());
 }
 
-// Calls act(buffer, first, count) for each part of `bytes` bytes of a split parameter's float32 masters: for `count`
-// elements, the first being number `first`.
+// Goes part by part through `bytes` bytes of a split parameter's float32 masters: calls act(buffer, first, count) for
+// the `count` elements from number `first` on.
 template <typename Act>
 void Parameters::each_part(std::size_t p, std::uint64_t bytes, Act &&act) {
   const std::size_t elements = bytes / sizeof(float);
   PlaneBuffer planes = plane_buffer(p, elements);
-  std::optional<run::Store::Sweep> sweep;  // parts are smaller than the disk's pieces
+  std::optional<run::Store::Sweep> sweep;  // moves each piece once, though parts are smaller
   if (buffer(state().weights(p).buffer).tier == Tier::disk) sweep.emplace(store_);
   for (std::size_t first = 0; first < elements; first += planes.elements())
     act(planes, first, std::min(planes.elements(), elements - first));
@@ -235,7 +235,8 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
   });
 }
 
-// A gradient on the disk is an array of its own. A narrow gradient is read into the second half of `out` and widened
+// On disk, the pieces of each gradient are counted from the gradient's own begin. Store::read() counts them from the
+// begin of the buffer, so it cannot be used there. A narrow gradient is read into the second half of `out` and widened
 // from there.
 void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;

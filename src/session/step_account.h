@@ -56,8 +56,8 @@ class StepAccount {
 
   // Notes that the next micro-batch starts. It overwrites the gradients of the last step.
   void begin_batch() { gradients_hold_ = false; }
-  // Accounts for a finished micro-batch. Returns nothing if a number is not finite, unless the loss scale shrinks or
-  // such steps are skipped. Then the step begins anew, and no parameter has changed (except in the overlap order).
+  // Accounts for a finished micro-batch. If a number is not finite, and neither the loss scale shrinks nor such steps
+  // are skipped, returns nothing and the step begins anew. No parameter has changed then (except in the overlap order).
   std::optional<StepResult> add(const BatchNumbers &numbers, double seconds);
   // Starts the step again at its first micro-batch, because its sums are useless.
   void begin_anew();

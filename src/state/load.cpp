@@ -102,7 +102,7 @@ std::vector<std::string> candidates(const std::string &parent, const std::vector
   return names;
 }
 
-// The step in a folder's name, if save() gives such names. A copy of a folder may have another name.
+// Returns the step in a folder's name; nothing if save() gives no such names, as for a copy with another name.
 std::optional<std::uint64_t> named_step(std::string_view path) {
   path = path.substr(0, path.find_last_not_of('/') + 1);
   const auto folder = parse_folder(path.substr(path.rfind('/') + 1));

@@ -1,4 +1,5 @@
-// The text ends in a line with the checksum of everything before its digits. Later versions keep that line.
+// The text ends in a line with the checksum of everything before the checksum's digits. Later versions must keep that
+// line: without it this version takes a manifest for damaged.
 #include "state/manifest.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Saving: tensors, manifest, sync, rename, sync, in this order. No earlier checkpoint is touched before the new one is
-// whole, and no sync is tried twice.
+// whole. No sync is tried twice, because after a failed one a second may succeed although data are lost.
 #include <algorithm>
 
 #include "base/error.h"

@@ -66,8 +66,8 @@ static void export_trains_on(protrain_session *session) {
   CHECK(remove(path) == 0);
 }
 
-/* A session from bytes gives the loss of one from the file, bit for bit, also once the bytes are overwritten. Bytes
- * that are no model are refused. */
+/* A session from bytes gives the same loss, bit for bit, as one from the file, even after the caller overwrites the
+ * bytes. Bytes that are no model are refused. */
 static void a_model_in_memory_trains(protrain_session *from_file) {
   protrain_options *options = gpt2_options();
   protrain_session *session = NULL;

@@ -1,4 +1,4 @@
-/* One thread at a time may call a session, and no child process. Any thread may cancel. */
+/* Only one thread at a time may call a session, and a child process may not. Any thread may cancel. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <sys/wait.h>

@@ -11,7 +11,7 @@ namespace {
 namespace arith = protrain::arith;
 
 #if defined(__aarch64__)
-using Float16 = __fp16;  // g++ 12 has no _Float16 there
+using Float16 = __fp16;  // g++ 12 has no _Float16 for Arm
 #else
 using Float16 = _Float16;
 #endif
@@ -61,7 +61,7 @@ TEST(Float16, IsTheNearestOfAnyFloat) {
   for (std::uint64_t bits = 0; bits < 1ull << 32; bits += 251) expect_nearest(bits);
 }
 
-// Values just above and below each number, and around the midpoint to the next.
+// Checks the values just above and just below each number, and around the midpoint between the number and the next.
 TEST(Float16, IsTheNearestAroundEveryNumberAndEveryTie) {
   for (std::uint32_t pattern = 0; pattern < 0x7C00; ++pattern) {
     const float here = arith::widened(arith::f16{static_cast<std::uint16_t>(pattern)});

@@ -56,7 +56,7 @@ TEST(DropoutKernel, KeepsItsShareAndScalesIt) {
     sum += y[i];
     if (i > 0) neighbours += (y[i] - 3) * (y[i - 1] - 3);
   }
-  const double count = 1e6, variance = 9 * kRatio / (1 - kRatio);  // of one element, whose mean is 3
+  const double count = 1e6, variance = 9 * kRatio / (1 - kRatio);  // the variance of one element, whose mean is 3
   EXPECT_NEAR(sum / count, 3, 5 * std::sqrt(variance / count));
   EXPECT_NEAR(neighbours / count, 0, 5 * variance / std::sqrt(count));
 }
@@ -126,7 +126,7 @@ TEST(DropoutKernel, OtherSeedsStepsKeysAndSamplesGiveOtherMasks) {
 }
 
 TEST(DropoutKernel, MicroBatchesDrawWhatTheWholeBatchDraws) {
-  for (std::int64_t rows : {1, 5}) {  // of axis 0 that belong to one sample
+  for (std::int64_t rows : {1, 5}) {  // rows of axis 0 for each sample
     Draw whole;
     whole.shape = {6 * rows, 1031};
     const std::vector<bool> all = mask_of(whole);

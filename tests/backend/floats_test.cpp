@@ -32,8 +32,8 @@ void expect_float32_rounded_once(OneNode narrow, const std::vector<std::size_t> 
   }
 }
 
-// Expects of the node with rounded operands the results of the float32 node on the same numbers, rounded once. Operands
-// that `wide` lists by index stay float32.
+// Expects that the node on rounded operands gives the results of the float32 node on the same numbers, rounded once.
+// `wide` lists the operands that stay float32, by index.
 void expect_float32_rounded_once(const OneNode &node, const std::vector<std::size_t> &wide = {}) {
   for (DType dtype : {DType::bf16, DType::f16}) expect_float32_rounded_once(node, wide, dtype);
 }

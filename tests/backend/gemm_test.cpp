@@ -1,5 +1,5 @@
-// Compares Product, Gemm and WidenedProduct with sums in double. Also checks that bits do not change, and which
-// implementations oneDNN chooses.
+// Compares Product, Gemm and WidenedProduct with sums in double. Also checks that bits do not depend on the run or on
+// addresses, and which implementations oneDNN chooses.
 #include "backend/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -118,7 +118,8 @@ constexpr Types kTypes[] = {{DType::f32, DType::f32},
                             {DType::f16, DType::f16},
                             {DType::f16, DType::f32}};
 
-// The shape with all types, each operand transposed or not; accumulated, with a bias, scaled by alpha, or with both.
+// The shape with all types and with each operand transposed or not; each of these plain, accumulated, with a bias,
+// scaled by alpha, and with both bias and alpha.
 std::vector<GemmShape> forms(const GemmShape &shape) {
   std::vector<GemmShape> all;
   for (const auto &[in, out] : kTypes)

@@ -23,10 +23,10 @@ using graph::Graph;
 // to a few units in the last place.
 constexpr double kNoise = 0x1p-20, kNoiseFactor = 16;
 constexpr int kNoisyRuns = 3;
-constexpr double kLeastMargin = 1e-4;        // to the next kink, so that float32 stays on the same side
-constexpr double kStep = 1e-4;               // of finite differences
+constexpr double kLeastMargin = 1e-4;        // the least distance to a kink, so that float32 stays on the same side
+constexpr double kStep = 1e-4;               // the step of finite differences
 constexpr std::uint64_t kLoweredOfEach = 4;  // one model in 4 is also lowered
-constexpr double kLargest = 1e5;             // of a number that is compared
+constexpr double kLargest = 1e5;             // larger numbers are not compared
 constexpr double kUndecided = 10;            // a result that noise moves by more than 10 times its size proves nothing
 
 struct Refusal {
@@ -47,7 +47,7 @@ Graph plain(Graph graph) {
   return graph;
 }
 
-// Applies the passes that prepare() applies once it knows the parameters.
+// Cleans up, fuses and finds blocks as prepare() does.
 Graph fused(Graph graph) {
   constexpr int kMostFusions = 5;
   passes::clean_up(graph);
@@ -158,8 +158,8 @@ class Check {
       if (id != ValueId::none) most = std::max(most, largest(values_[index(id)]));
     return most;
   }
-  // The largest number in backward, gradients of inner values included. Their terms may cancel in float64; in float32
-  // the rounding of such terms remains.
+  // The largest number in backward, including gradients of inner values. In float64 large terms of a gradient may
+  // cancel; in float32 the rounding of these terms remains.
   double largest_in_backward() const {
     double most = largest_gradient();
     for (const graph::Node &node : training_.graph.nodes())
@@ -191,7 +191,8 @@ class Check {
       const std::vector<double> zeros(expected.size(), 0.0);
       const std::vector<double> got = id == ValueId::none ? zeros : found.at(id).doubles();
       if (got.size() != expected.size()) return wrong("{} has {} elements, not {}", what, got.size(), expected.size());
-      // If noise moves a result by many times its size, as in 0 / 0 but for rounding, the result proves nothing.
+      // If noise moves a result by many times its size, the result proves nothing. An example is a quotient whose
+      // numerator and denominator would be 0 without rounding.
       const double size = distance(expected, zeros);
       const bool undecided = size > 0 && allowed > kUndecided * size;
       for (std::size_t i = 0; i < got.size(); ++i)

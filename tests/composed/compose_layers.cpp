@@ -51,7 +51,7 @@ void Composer::products() {
       return keep(add("MatMul", {add("Transpose", {x}, {{"perm", perm}}), x}));
     case 2:
       return keep(add("MatMul", {x, parameter({shape(x).back()})}));
-    default: {  // a batch of weights, or one for all
+    default: {  // a batch of weights, or one weight for the whole batch
       Shape weights(shape(x).begin(), shape(x).end() - 2);
       if (!weights.empty() && dice_.chance(0.5)) weights[0] = 1;
       weights.insert(weights.end(), {shape(x).back(), dim()});

@@ -19,7 +19,7 @@ void Composer::reshape() {
       return keep(add("Squeeze", {x}));
     default: {
       Integers wanted;
-      for (std::int64_t d : s)  // halves of even axes
+      for (std::int64_t d : s)  // splits some even axes in two
         if (d % 2 == 0 && d > 0 && dice_.chance(0.5)) {
           wanted.insert(wanted.end(), {d / 2, 2});
         } else {
@@ -81,7 +81,7 @@ void Composer::cut() {
       "Split", {x}, {{"axis", dice_.chance(0.3) ? axis - static_cast<std::int64_t>(rank(x)) : axis}, {"split", sizes}},
       sizes.size());
   for (ValueId piece : pieces)
-    if (dice_.chance(0.6)) keep(piece);  // the others have no readers
+    if (dice_.chance(0.6)) keep(piece);  // pieces that are not kept have no readers
 }
 
 void Composer::join() {

@@ -14,7 +14,8 @@ using graph::Array;
 using graph::Node;
 using graph::ValueId;
 
-// The sorted magnitudes of all numbers in the operands, and 0 and 1. A result with one of these counts as copied.
+// Returns the magnitudes of all numbers in the operands, and 0 and 1, sorted. A result with one of these magnitudes
+// counts as copied, and gets no noise.
 std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   std::vector<double> all = {0, 1};
   for (const Array *input : inputs)
@@ -24,7 +25,7 @@ std::vector<double> magnitudes(const std::vector<const Array *> &inputs) {
   return all;
 }
 
-// True if the operator adds up numbers: its kernels then round on the way, even if a result equals an operand, as the
+// True if the operator adds up numbers. Then its kernels round on the way even if the result equals an operand, as the
 // mean of equal numbers does. `first` is the first operand, `result` the first output's type.
 bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   for (const char *begin : {"MatMul", "FusedAttention", "LayerNormalization", "RMSNormalization"})
@@ -33,8 +34,9 @@ bool adds_up(const Node &node, const Array *first, const graph::Type &result) {
   return sums && element_count(first->shape()) > element_count(result.shape);
 }
 
-// The factor by which an operator rounds more than others. Attention's backward recomputes each probability as
-// exp(score - log of the sum of all exp(score)). Rounding of the scores moves it in proportion to their size.
+// The factor by which an operator rounds more than others: for Softmax the size of the largest score. Attention's
+// backward kernel recomputes each probability as exp(score - log of the sum of all exp(score)). Rounding of the scores
+// moves the probability in proportion to their size.
 double coarseness(const Node &node, const Array *first) {
   if (node.op != "Softmax") return 1;
   double most = 1;
@@ -50,7 +52,8 @@ Array disturbed(const Array &array, const std::vector<double> &copied, double no
   return Array::from_doubles(array.type(), values);
 }
 
-// Records for a number at `distance` from a kink on which side it is, and the distance relative to `size`.
+// add(distance, size) takes a number at `distance` from a kink. Records on which side of the kink the number is, and
+// keeps the least distance, relative to `size`.
 struct Notes {
   Reference::Branches &branches;
   void add(double distance, double size) {
@@ -76,7 +79,7 @@ std::vector<double> kinks(const Node &node) {
   return {};
 }
 
-// The distance to a jump of Floor, Ceil, Round, or a Cast to integers.
+// The signed distance of x from the nearest jump of Floor, Ceil, Round, or a Cast to integers.
 double distance_to_jump(const Node &node, double x) {
   const double shifted = node.op == "Round" ? x - 0.5 : x;
   return shifted - std::nearbyint(shifted);
@@ -163,8 +166,8 @@ Values Reference::run(const Data &data, double noise, std::uint64_t seed) const 
     const Node &node = graph_.nodes()[n];
     std::vector<const Array *> inputs;
     for (ValueId in : node.inputs) inputs.push_back(in == ValueId::none ? nullptr : &values[index(in)]);
-    // A rounded sum is the exact sum of slightly wrong terms, so the noise goes to the terms. The sum of terms that
-    // cancel then shows mostly noise, and the mean of equal numbers differs from them.
+    // A rounded sum is the exact sum of slightly wrong terms, so the noise goes to the terms. Then a sum of terms that
+    // cancel is mostly noise, and the mean of equal numbers no longer equals them.
     const Array *first = inputs.empty() ? nullptr : inputs[0];
     const bool sums = noise > 0 && adds_up(node, first, types_[n].at(0));
     Array shaken;

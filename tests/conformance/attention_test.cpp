@@ -81,7 +81,7 @@ TEST_P(FusedAttentionKernel, GradientsOfHeads128DeepHaveTheSameBitsWhereABlockHa
   for (std::size_t i = 0; i < much.size(); ++i) EXPECT_EQ(much[i].doubles(), little[i].doubles()) << "output " << i;
 }
 
-// Compiling the kernel fails, not a step.
+// The error must come when the kernel is compiled, not in a step.
 TEST_P(FusedAttentionKernel, WhoseHeadsNoMemoryOfABlockHoldsIsRefused) {
   if (GetParam()->name != "emulated") return;
   const OneNode node = backward(forward({1, 20, 20, 1, 1, 512, 512}, form(1), 3), 77);
@@ -141,7 +141,7 @@ TEST_P(FusedAttentionKernel, KeysHiddenByTheBiasCountForNothing) {
     for (std::size_t j = 0; j < 70; ++j)
       if (j % 3 == 1 || i == 40 || j < 66) bias[i * 70 + j] = i == 40 || j < 66 ? -HUGE_VAL : 0;
   node.inputs.push_back(Array::from_doubles({DType::f32, {1, 1, 70, 70}}, bias));
-  expect_both(*this, node);  // rows 0 to 65 and 40 see no key at all
+  expect_both(*this, node);  // queries 0 to 65 see no key at all
 }
 
 // If a query sees a single key, the probability is 1 whatever the score. The gradient kernel reads the outputs of the
@@ -180,7 +180,7 @@ TEST_P(FusedAttentionKernel, ScoresOfASingleKeyHaveNoGradient) {
 TEST_P(FusedAttentionKernel, LargeScoresDoNotOverflow) {
   OneNode node = forward({1, 40, 40, 2, 2, 8, 8}, form(1), 3);
   for (std::size_t i : {0, 1}) node.inputs[i] = random_floats(node.inputs[i].shape(), 3 + unsigned(i), -40, 40);
-  expect_reference(node, 2e-4);  // scores of a thousand are exact to 6e-5
+  expect_reference(node, 2e-4);  // float32 holds scores of about 1000 to within 6e-5
 }
 
 }  // namespace

@@ -289,7 +289,8 @@ TEST_P(Queues, EventsOrderWhatRunsBesideEachOther) {
     for (std::size_t j = 0; j < kElements; ++j) ASSERT_EQ(back[i][j], 2 * there[i][j]) << "round " << i;
 }
 
-// Tested on the emulated device only, where no such memory is needed: the launch fails before it runs.
+// Runs on the emulated device. The launch fails before the kernel touches memory, so the operands of 8 GiB need not
+// exist.
 TEST(CudaGrid, OfMoreBlocksThanADeviceCountsIsRefused) {
   Device &device = *contenders()[1].ways[0].machine->device;
   const Type lines{DType::f32, {std::int64_t{1} << 31, 1}};
@@ -429,7 +430,7 @@ TEST_P(Queues, AnErrorOfTheDeviceComesOutWhereSomebodyWaits) {
       EXPECT_EQ(error.subject, "tokens");
       EXPECT_EQ(error.text, "index 9 is outside 0..3");
     }
-  });  // run_step() does not throw it again
+  });  // run_step() does not throw the error again
   const std::vector<float> found = arena.take(to, 16);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(found[i], 1);
   for (std::size_t i = 8; i < 16; ++i) EXPECT_TRUE(std::isnan(found[i]));

@@ -66,8 +66,8 @@ TEST_P(MatMulKernel, IsTheReferenceByEachOfItsAlgorithmsAndHasTheBitsOfEachTwice
   }
 }
 
-// An odd depth makes the library refuse the bias, so it is added in float32 to the product's sums. These are rounded
-// once, like those of a product with the bias inside.
+// With an odd depth, cuBLASLt refuses the bias. The bias is then added in float32 to the product's sums, and the
+// results are rounded once, like those of a product with the bias inside.
 TEST(CudaMatMul, AddsItsBiasApartWhereTheLibraryCannot) {
   const auto product = [](std::size_t depth) {
     std::vector<double> x(6 * depth), w(depth * 4);  // values beyond a depth of 8 are 0

@@ -83,8 +83,9 @@ TEST_P(UnaryKernel, GradientsMatchTheReference) {
                         {random_floats({5, 1031}, 2), random_floats({5, 1031}, 3, op.low, op.high)}});
 }
 
-// Small results must be as accurate as large ones: the error relative to the result is at most the distance of two
-// neighbouring numbers. In other tests the error is relative to at least 1.
+// Small results must be as accurate as large ones: |error| <= step * |value|, where `step` is the distance from 1 to
+// the next number of the type. Other tests allow an error relative to max(1, |value|), which hides errors of small
+// results.
 TEST_P(UnaryKernel, ActivationsInNarrowTypesKeepTheirTails) {
   const Attributes tanh = {{"approximate", std::string("tanh")}};
   const Contender::Way &way = GetParam()->ways[0];

@@ -19,8 +19,8 @@ GemmShape last;
 
 // An algorithm adds the terms of a sum from the first on, from the last on, or in two halves.
 enum Order : std::uint64_t { forwards, backwards, halves, kOrders };
-constexpr std::uint64_t kWorkspace[kOrders] = {256, 0, 1024};  // written, so a missing one is noticed
-constexpr std::byte kLoaded[kOrders] = {};                     // the addresses name the kernels
+constexpr std::uint64_t kWorkspace[kOrders] = {256, 0, 1024};  // bytes; written, so a missing workspace shows
+constexpr std::byte kLoaded[kOrders] = {};                     // an element's address is the algorithm's kernel
 
 std::uint64_t mark_of(const GemmShape &s) { return static_cast<std::uint64_t>(s.m * 31 * 31 + s.n * 31 + s.k); }
 

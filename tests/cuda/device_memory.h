@@ -10,7 +10,7 @@ void *take_device_memory(std::uint64_t bytes);  // zeroed, page aligned
 void give_device_memory(void *memory);
 std::uint64_t taken_device_memory();  // bytes
 
-// While one of these exists, the device is at work: any thread can read and write all device memory.
+// While an object of this class exists, the device is at work: any thread can read and write all device memory.
 class DeviceAtWork {
  public:
   DeviceAtWork();

@@ -13,7 +13,8 @@
 #endif
 
 #if defined(__x86_64__)
-// Saves the registers that a function must preserve, changes to the other stack, and returns to where that one stopped.
+// Saves the registers that a function must preserve, changes to the other stack, and returns to where the code on that
+// stack had stopped.
 asm(R"(
 .pushsection .text
 .type protrain_switch_stack, @function
@@ -154,7 +155,7 @@ struct Copy {
   const void *from;  // nullptr: zeros
   std::size_t bytes;
 };
-std::vector<std::vector<Copy>> copies;  // by thread: those that it has not waited for yet
+std::vector<std::vector<Copy>> copies;  // by thread: the copies that the thread has not waited for yet
 
 void run_thread() { (*work)(); }
 

@@ -41,8 +41,8 @@ void meet_warp();
 inline constexpr std::size_t kExchangeBytes = 24;
 void *exchange_place(int lane);  // the kExchangeBytes of a lane of this warp; -1: of this thread
 
-// Exchanges values in a warp. Calls read(value_of), where value_of(lane) is the `value` that this lane passed. All
-// threads of the warp must call it together, and none goes on before all have read.
+// Exchanges values in a warp. Calls read(value_of), where value_of(lane) is the `value` that the thread of that lane
+// passed. All threads of the warp must call exchange() together, and none goes on before all have read.
 template <typename T, typename Read>
 void exchange(const T &value, Read read) {
   static_assert(sizeof(T) <= kExchangeBytes);
@@ -61,8 +61,8 @@ T exchanged(T value, int lane) {
   return value;
 }
 
-// Copies `bytes` from `from`, or writes as many zeros if it is nullptr. The copy is made at once if threads run in
-// ascending order, else in wait_for_copies().
+// Copies `bytes` bytes from `from`, or writes `bytes` zeros if `from` is nullptr. The copy is made at once if threads
+// run in ascending order, else in wait_for_copies().
 void copy_async(void *to, const void *from, std::size_t bytes);
 void wait_for_copies();
 

@@ -28,7 +28,7 @@ struct CUstream_st {
     std::function<void()> work;  // if empty, the item is a record of `event` or a wait for it
     CUevent_st *event = nullptr;
     std::uint64_t record = 0;
-    bool waits = false;  // waits for `record` of the event; else passes it
+    bool waits = false;  // true: the item waits for record number `record` of the event; false: it is that record
   };
   std::deque<Item> items;
   CUgraphExec_st *capture = nullptr;  // the capture that this stream is part of
@@ -116,8 +116,8 @@ void require_no_capture(Stream stream) {
   require(stream->capture == nullptr, Code::device, "stream", "is captured: nobody can wait for it");
 }
 
-// If the stream is captured, keeps the call, to be made with the graph's own stream in place of this one. Returns false
-// if the stream is not captured.
+// If the stream is captured, keeps the call for launches, which make it with the graph's own stream in place of
+// `stream`. Returns false if the stream is not captured.
 template <typename Call>
 bool keep(Stream stream, Call call) {
   if (stream->capture == nullptr) return false;

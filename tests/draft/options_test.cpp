@@ -1,4 +1,5 @@
-// The options table: the values that it takes, the values that it refuses with their errors, and use of every row.
+// The options table: the values that it takes, and the values that it refuses with their errors. Tests go through every
+// row.
 #include "draft/options.h"
 
 #include <gtest/gtest.h>

@@ -131,7 +131,7 @@ bool mentions(const Json &plan, const std::string &words) {
 
 TEST(Explanation, MentionsWhatBinds) {
   EXPECT_TRUE(mentions(planned({{"hardware", "rtx3090"}}), "busiest part: compute"));
-  // One rate of the machine is slow, and the plan depends on it.
+  // Each machine has one slow rate. The text must name the part of a step that this rate makes the busiest.
   const Scratch scratch;
   Json machine = Json::parse(profile::to_json(profile::known_machine("rtx3090")));
   for (const auto &[rate, words] :

@@ -96,7 +96,7 @@ TEST(Refusal, NamesTheSmallestMemoryThatWorksWhateverElseIsAskedFor) {
 }
 
 TEST(Refusal, NamesHostMemoryWhereThatIsWhatLacks) {
-  // The device's budget is the least that works with a large host. Then the host's is far too small.
+  // Gives the device the least memory that works with a large host, and the host far too little.
   const BudgetedSessions sessions("gpt2-dynamic-opset18");
   const std::uint64_t device = figure_in(sessions.refusal({{"host_memory", "1GiB"}, {"device_memory", "4096"}}));
   const Error error = sessions.refusal({{"host_memory", "4096"}, {"device_memory", std::to_string(device)}});

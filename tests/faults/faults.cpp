@@ -41,9 +41,9 @@ std::uint64_t *stack_hashes = nullptr;
 bool showing = false;
 thread_local int unarmed = 0;
 
-constexpr int kDepth = 24;  // of a shown stack
-constexpr int kSite = 10;   // frames that tell one call from another
-constexpr int kOwn = 2;     // frames of this file
+constexpr int kDepth = 24;  // frames of a shown stack
+constexpr int kSite = 10;   // frames whose hash identifies a place that makes calls
+constexpr int kOwn = 2;     // frames of this file, left out of the hash
 
 std::uint64_t hash_of_stack() {
   void *frames[kSite + kOwn];
@@ -75,7 +75,8 @@ __attribute__((noinline)) bool fails(Kind kind) {
   return now;
 }
 
-// The allocated blocks of memory, by address; open addressing.
+// The allocated blocks of memory, in a table with open addressing: `slots` holds their addresses. A record holds the
+// call stack that allocated the block.
 struct AllocationRecord {
   void *at = nullptr;
   void *stack[kDepth];
@@ -84,7 +85,7 @@ struct AllocationRecord {
 constexpr std::size_t kSlots = 1 << 20;
 void *const kGone = reinterpret_cast<void *>(1);
 void *slots[kSlots];
-AllocationRecord *shown = nullptr;  // parallel to the slots, with stacks
+AllocationRecord *shown = nullptr;  // one for each slot; nullptr before show_stacks()
 std::atomic<bool> tracking{false};
 std::atomic_flag busy;
 std::size_t taken = 0;
@@ -139,7 +140,7 @@ Function *next(const char *name) {
   return reinterpret_cast<Function *>(dlsym(RTLD_NEXT, name));
 }
 
-// The error of a failing file call: alternates between the two.
+// The errno of a failing file call: `one` if the number of calls so far is even, else `other`.
 int error_of(int one, int other) { return calls.load(std::memory_order_relaxed) % 2 == 0 ? one : other; }
 
 bool file_fails(int one = EIO, int other = EIO) {
@@ -203,10 +204,10 @@ bool memory_fails() {
   return true;
 }
 
-// Two libraries do not survive a refusal, whatever their caller does. oneDNN 2.6 makes its objects in what
-// posix_memalign gave and writes its code to what mmap gave, and follows the null pointer. libgomp ends the process
-// when its malloc gives nothing. So the library makes sure beforehand that memory is there (src/backend/cpu/gemm.cpp
-// and device.cpp), and here these calls succeed.
+// Two libraries do not survive a failed allocation, so some of their calls always succeed here. oneDNN 2.6 builds
+// objects in memory of posix_memalign and writes code to memory of mmap, without checking that it got any. libgomp ends
+// the process if malloc fails. protrain makes sure beforehand that memory is there (src/backend/cpu/gemm.cpp and
+// device.cpp).
 struct Range {
   std::uintptr_t begin = 0, end = 0;
 };
@@ -256,7 +257,7 @@ STANDS_IN void *malloc(size_t bytes) {
   return !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes));
 }
 
-// Covers oneDNN's `new`: what its own code asks for, not what the C++ library allocates for it.
+// Also called by oneDNN's own code. What the C++ library allocates for oneDNN has another caller, and is not spared.
 __attribute__((visibility("default"))) void *operator new(size_t bytes) {
   const bool spared = all_of_onednn && is_onednn(__builtin_return_address(0));
   if (void *at = !spared && memory_fails() ? nullptr : take(__libc_malloc(bytes)); at != nullptr) return at;
@@ -333,12 +334,13 @@ STANDS_IN int close(int file) {
   static const auto real = next<decltype(::close)>("close");
   const bool failing = file_fails();
   const int error = errno;
-  const int result = real(file);  // whatever the result, the descriptor is closed
+  const int result = real(file);  // the descriptor must be closed even if the stand-in fails
   if (failing) errno = error;
   return failing ? -1 : result;
 }
 
-// One line for each function whose failure is an errno and one value.
+// Defines the stand-in for a file function that reports failure by returning `value` and setting errno. `errors` are
+// the one or two errnos to choose from, in parentheses; () means EIO.
 #define FAILS_WITH(value, errors, type, name, parameters, arguments) \
   STANDS_IN type name parameters {                                   \
     static const auto real = next<decltype(::name)>(#name);          \

@@ -15,8 +15,8 @@ struct Fault {
   bool from_then_on = false;             // and all later ones
 };
 
-// Spares all allocations of oneDNN, not only those that it does not check. While oneDNN prepares products, it leaks its
-// finished parts if `new` throws, whatever the library does.
+// `all`: spares all allocations of oneDNN, not only those that oneDNN does not check. While oneDNN prepares products,
+// it leaks its finished parts if `new` throws, whatever its caller does.
 void spare_onednn(bool all);
 
 constexpr std::size_t kMostCalls = 1 << 20;
@@ -27,7 +27,7 @@ void disarm();
 std::uint64_t counted();  // calls of the armed kind since arm()
 bool fired();             // true if one has failed
 
-// While one lives, this thread's calls are neither counted nor failed.
+// While an object of this class exists, this thread's calls are neither counted nor failed.
 class Disarming {
  public:
   Disarming();
@@ -39,10 +39,10 @@ class Disarming {
 // Blocks of memory allocated after begin_tracking() and not freed.
 void begin_tracking();
 std::size_t blocks_left();
-std::size_t bytes_of_onednn();  // allocated by calls that must not fail
+std::size_t bytes_of_onednn();  // allocated by oneDNN's calls of posix_memalign, which must not fail
 void show_blocks_left();        // prints their call stacks to stderr, if show_stacks() was called
 
-// Keeps stacks for blocks from now on, and makes a failing call print its own.
+// Keeps the call stack of each block that is allocated from now on, and makes the first failing call print its stack.
 void show_stacks();
 
 }  // namespace protrain::test

@@ -1,9 +1,9 @@
-// Every allocation, file call and thread of a session's life fails: once, and from then on. Each run is a process of
-// its own, forked from one that has done everything once, so that only what is left behind by the run counts.
+// Makes each allocation, file call and thread creation in a session's life fail: alone, and with all later ones. Each
+// run is a process forked from one that has done everything once, so only what the run itself leaves behind counts.
 //   PROTRAIN_FAULTS=all      each call of each part; the default is a sample of the places that make calls
-//   PROTRAIN_FAULTS=sites    each place, distinguished by its call stack, once: in the first model that has it
+//   PROTRAIN_FAULTS=sites    each place (call stack) that makes calls, once: in the first model that has it
 //   PROTRAIN_FAULTS=N        N places of each part, for each kind
-//   PROTRAIN_FAULTS_PARTS=plan,save  PROTRAIN_FAULTS_KINDS=file  PROTRAIN_FAULTS_MODES=on    these alone
+//   PROTRAIN_FAULTS_PARTS=plan,save  PROTRAIN_FAULTS_KINDS=file  PROTRAIN_FAULTS_MODES=on    only these
 //   PROTRAIN_FAULTS_SHOW=1   call stacks of faults, signals and of what is left, on stderr
 //   PROTRAIN_FAULT=gpt2/create/memory/once/123    one run, in this process, with call stacks
 #include <execinfo.h>
@@ -37,7 +37,8 @@ namespace {
 constexpr unsigned kSeconds = 120;  // a run that takes longer hangs
 constexpr const char *kKindNames[] = {"memory", "file", "thread"};
 
-// The cheapest first. A place that several models reach is tried by the first (PROTRAIN_FAULTS=sites).
+// The cheapest first, because with PROTRAIN_FAULTS=sites a place that several models reach is tried in the first of
+// them.
 const std::vector<Model> kModels = {
     {"mse", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}, {"clip_norm", "1"}}},
     {"cold", "families/loss-mse.dynamo18.onnx", {{"dim", "batch=4"}}, "", true},
@@ -85,10 +86,10 @@ class Faults : public testing::TestWithParam<Model> {
   void SetUp() override {
     furnish(GetParam(), origin_.path());
     for (const char *name : {"run", "out"}) std::filesystem::remove_all(origin_ / name);
-    furnish(GetParam(), origin_.path());  // with the first model's caches
+    furnish(GetParam(), origin_.path());  // again, because the caches are filled now
   }
 
-  // Runs in a child; returns its status in waitpid's form.
+  // Makes the run in a child process. Returns the child's status in waitpid's form.
   int run_apart(Part part, const Fault &fault, std::uint64_t *sites) {
     *shared_.get() = {};
     const std::string at = scratch_ / "run";
@@ -130,7 +131,8 @@ class Faults : public testing::TestWithParam<Model> {
     return few;
   }
 
-  // For such a model only its places are recorded, so that later models leave them out.
+  // True if the model comes before the one that PROTRAIN_FAULTS_FROM names. Then only the model's places are recorded,
+  // so that later models leave these places out.
   static bool comes_before_those_asked_for() {
     const char *first = std::getenv("PROTRAIN_FAULTS_FROM");
     if (first == nullptr) return false;
@@ -252,7 +254,7 @@ TEST_P(Faults, AreErrorsAndLeaveNothingBehind) {
   }
 }
 
-// Like `ulimit -v`: this much more than the process has now.
+// Limits the address space, like `ulimit -v`, to `more` MiB above what the process has already.
 TEST(AddressSpace, ThatIsTooSmallIsAnErrorOrEnough) {
   const Scratch origin, scratch;
   const SharedMemory<Outcome> shared(1);

@@ -38,7 +38,8 @@ std::string content_of(const fs::path &path) {
   return out.str();
 }
 
-// Hashes names and contents of all files below. The bits of manifests and weight files depend only on the training.
+// Hashes names and contents of all files below `root`. The hash does not depend on the run: the bits of manifests and
+// weight files depend only on the training.
 std::uint64_t hash_of_tree(const std::string &root) {
   std::vector<std::string> files;
   if (fs::exists(root))
@@ -105,7 +106,7 @@ class Life {
     return false;
   }
 
-  // True if the call must be made again.
+  // Records the error of a call and checks its code. Returns true if the call must be made again.
   bool note(const char *stage, protrain_error *error) {
     const Disarming quiet;
     const int code = protrain_error_code(error);
@@ -116,7 +117,7 @@ class Life {
     snprintf(outcome_.stage, sizeof outcome_.stage, "%s", stage);
     snprintf(outcome_.text, sizeof outcome_.text, "%s", protrain_error_text(error));
     if (!right(fault_.kind, code)) problem("%s fails with code %d: %s", stage, code, protrain_error_text(error));
-    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // only destroying is left
+    outcome_.lost = protrain_error_usable(error) == 0 || last_wish;  // the session can only be destroyed
     outcome_.partly = std::strstr(protrain_error_text(error), "some parameters took the step") != nullptr;
     if (guards_files_) check_files();
     protrain_error_destroy(error);
@@ -346,7 +347,7 @@ void Life::live(Part part) {
   stop();
   guards_files_ = false;
   if (part == Part::use || outcome_.lost) return;
-  // The next writer removes the rest.
+  // The next save or export removes what a failed one left behind.
   if (part == Part::save) does("save", [&] { return protrain_session_save(session_, run_.c_str()); });
   if (part == Part::export_model) does("export", [&] { return protrain_session_export(session_, export_.c_str()); });
   step();

@@ -1,4 +1,4 @@
-// Calls of the library by a target. An Error is a valid answer. A fault inside the library is a find.
+// Calls the library for a fuzz target. An Error is a valid answer. A fault inside the library is a find.
 #pragma once
 
 #include <cstdint>

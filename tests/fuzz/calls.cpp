@@ -219,7 +219,7 @@ class Calls {
     const char *text = nullptr;
     if (succeeds(protrain_options_help(or_null(options_), or_null(&text)))) read_all_of(text);
   }
-  // The bytes of the chosen model, and below, the path of a file with them.
+  // Returns the bytes of the chosen model. model_file() returns the path of a file with these bytes.
   const std::string &model() const {
     static const std::string layers = protrain::fuzz::layered_model(2), tokens = protrain::fuzz::token_model();
     return tokens_ ? tokens : layers;

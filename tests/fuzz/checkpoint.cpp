@@ -1,5 +1,6 @@
-// Checkpoints with any contents but correct checksums. The manifest and the JSON headers of both tensor files come from
-// the input. In the manifest "@w" and "@o" are replaced by the sizes of the two files, @W and @O by their checksums.
+// Checkpoints with arbitrary contents. The manifest and the JSON headers of both tensor files come from the input. So
+// that inputs get past the checksums, the manifest's own is always right, and in the manifest "@w" and "@o" are
+// replaced by the sizes of weights and optimizer file, @W and @O by their checksums.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -69,8 +70,8 @@ std::string sealed(const std::string &manifest, const std::string &weights, cons
   return body + digest_of(body) + "\"\n}\n";
 }
 
-// Loads the checkpoint. Checks that each array arrives whole and in order, and that its numbers are consecutive in its
-// file.
+// Loads the checkpoint. Checks that each array arrives whole and in order, and that the numbers of an array are
+// consecutive, as tensor_file() writes them.
 void load(const state::Checkpoint &checkpoint) {
   std::map<std::pair<std::size_t, std::size_t>, std::string> arrays;
   checkpoint.load(kWanted, [&](std::size_t parameter, std::size_t array, std::uint64_t offset, auto bytes) {

@@ -1,5 +1,5 @@
-// Well-formed models. The mutator changes protobuf messages, or adds nodes of ONNX's own test cases. Small models that
-// are accepted train for a step on the CPU, and are exported.
+// Fuzzes with well-formed models. The mutator changes protobuf messages, or adds nodes of ONNX's own test cases. Small
+// models that are accepted train for a step on the CPU, and are exported.
 #include <algorithm>
 #include <cmath>
 #include <fstream>

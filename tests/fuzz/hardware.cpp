@@ -1,5 +1,5 @@
-// Hardware descriptions. An accepted one must be unchanged when it is written and read again, and a step must be
-// predictable on it.
+// Fuzzes hardware descriptions. One that is accepted must be unchanged after it is written and read again, and a step
+// must be predictable on it.
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"
 

@@ -92,7 +92,8 @@ class Mutation {
   const Json *any_in(const Json &value) {
     std::vector<const Json *> all;
     list(value, all);
-    // Half of the choices are near the root, where most keys are that a reader knows.
+    // Half of the draws are among the first four values. Those are near the root, where most of the keys are that a
+    // reader knows.
     return all[below(2) == 0 ? below(all.size()) : below(std::min<std::size_t>(all.size(), 4))];
   }
 

@@ -1,4 +1,4 @@
-// .npy files. An accepted one must be readable slice by slice, and its slices must be the file's bytes.
+// Fuzzes .npy files. A file that is accepted must be readable slice by slice, and the slices must be the file's bytes.
 #include "npy.h"
 
 #include <algorithm>

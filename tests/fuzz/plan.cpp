@@ -1,4 +1,5 @@
-// Plans. An accepted one must be unchanged when it is written and read again, and give Programs that pass verify().
+// Fuzzes plans. A plan that is accepted must be unchanged after it is written and read again, and must lower to
+// Programs that pass verify().
 #include "plan/plan.h"
 #include "fuzz/answer.h"
 #include "fuzz/draft.h"

@@ -1,5 +1,5 @@
 // Holds all of a device's memory except BYTES until it reads a line: gpu_ballast cuda:0 BYTES
-// Also leaves kContext, because the context of the tested process does not count as memory of its plan.
+// Also leaves kContext bytes free, because the context of the tested process does not count as memory of its plan.
 #include <cuda_runtime.h>
 
 #include <cstdio>

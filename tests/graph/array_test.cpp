@@ -31,7 +31,7 @@ TEST(Array, RoundsHalvesToNearestEven) {
   const auto stored = [](DType dtype, double value) { return Array::scalar(dtype, value).doubles()[0]; };
   EXPECT_EQ(stored(DType::bf16, 1 + 1.0 / 256), 1);                      // half way: down to even
   EXPECT_EQ(stored(DType::bf16, 1 + 3.0 / 256), 1 + 1.0 / 64);           // half way: up to even
-  EXPECT_EQ(stored(DType::bf16, 1 + 1.0 / 256 + 1e-12), 1 + 1.0 / 128);  // above half; half in float32
+  EXPECT_EQ(stored(DType::bf16, 1 + 1.0 / 256 + 1e-12), 1 + 1.0 / 128);  // above half way; half way in float32
   EXPECT_EQ(stored(DType::bf16, -(1 + 1.0 / 256 + 1e-12)), -1 - 1.0 / 128);
   EXPECT_EQ(stored(DType::bf16, 1 + 3.0 / 256 - 1e-12), 1 + 1.0 / 128);
   EXPECT_EQ(stored(DType::f16, 1 + 1.0 / 2048), 1);

@@ -30,7 +30,7 @@ class DescribedDevice final : public backend::Device {
               .shares_cores = machine.shares_cores,
               .threads = 1} {}
 
-  Code failure = Code::ok;             // every launch of a kernel fails with it
+  Code failure = Code::ok;             // unless ok, every launch of a kernel fails with this
   std::vector<double> variants = {1};  // times of a product's algorithms, relative to the first
 
   double now() const { return now_; }

@@ -41,7 +41,8 @@ class MeasuredKernels {
   Profile profile;
 };
 
-// Measures one product on a described device. `variants` are the times of its algorithms. `choose`: may choose one.
+// Measures one product on a described device. `variants` are the times of the product's algorithms. `choose`: measure()
+// may choose one of the algorithms.
 Profile measured_product(const std::vector<double> &variants, bool choose) {
   test::DescribedDevice device(profile::known_machine("h200"));
   device.variants = variants;
@@ -232,7 +233,7 @@ TEST(Measure, ReadsTablesThatAreShorterThanEverythingElse) {
   const graph::Type indices{DType::i64, {8, 16}};
   expect_measured(one_node("Gather", {{DType::f32, {2, 32}}, indices}));
   expect_measured(one_node("Gather", {{DType::f32, {1, 32}}, indices}));
-  // Of GatherGrad, the table's shape is only that of the output.
+  // GatherGrad does not read the table: only its output has the table's shape.
   expect_measured(one_node("GatherGrad", {{DType::f32, {8, 16, 32}}, indices},
                            {{"axis", 0l}, {"shape", std::vector<std::int64_t>{2, 32}}}));
 }

@@ -73,7 +73,7 @@ TEST_F(Hostile, GraphsCostLittle) {
   }
 }
 
-// A long chain of nodes. The last operator is unknown.
+// A long chain of nodes. `check` must report an error, because the last operator is unknown.
 TEST_F(Hostile, LongChainsCostLittle) {
   Wire wire;
   wire.nodes = {node("MatMul", {"x", "w"}, {"0"})};

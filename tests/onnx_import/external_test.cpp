@@ -114,8 +114,8 @@ TEST_F(External, DownloadCachesThatLinkBothFilesToOnePlaceWork) {
   EXPECT_EQ(opened->load("w").doubles()[11], 12);
 }
 
-// Values in an external file, small values in the model, and values in the model that are so large that they stay in
-// the file.
+// Reads parts of values in an external file, of small values in the model file, and of values in the model file that
+// are too large to be loaded when the model is opened.
 TEST_F(External, PartsOfWeightsAreReadByThemselves) {
   std::vector<float> many(70'000);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);

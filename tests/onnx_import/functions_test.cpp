@@ -14,7 +14,7 @@ using test::node;
 using test::Scratch;
 using test::Wire;
 
-// A model's field with a FunctionProto of the domain "own". `rest` holds further fields of it.
+// A model's field with a FunctionProto of the domain "own". `rest` holds further fields of the FunctionProto.
 std::string function(const std::string &name, const Names &inputs, const Names &outputs, const Names &nodes,
                      const std::string &rest = "") {
   std::string out = field(1, name) + field(10, "own") + field(9, field(2, 18));
@@ -124,7 +124,8 @@ TEST_F(Functions, CallsInACircleAreRefused) {
   expect(Code::limit, "own::F100", "deeper than 100", error(start, chain));
 }
 
-// Thirty functions, each of which calls the previous one twice. The innermost has one node, or none.
+// Thirty functions, each of which calls the previous one twice. So the innermost, with one node or none, is called 2^30
+// times.
 TEST_F(Functions, WhatGrowsWithoutBoundIsRefused) {
   for (const bool empty : {false, true}) {
     std::string all =
@@ -135,7 +136,7 @@ TEST_F(Functions, WhatGrowsWithoutBoundIsRefused) {
     }
     expect(Code::limit, scratch_ / "model.onnx", "inlined nodes", error({call("F30", {"y"}, {"z"})}, all));
   }
-  // One long attribute that many nodes refer to.
+  // A thousand nodes refer to one long attribute. Inlined, each node would have a copy of the attribute.
   Names nodes;
   for (int i = 0; i < 1000; ++i)
     nodes.push_back(node("Odd", {"a"}, {"b" + std::to_string(i)}, {field(1, "list") + field(20, 7) + field(21, "l")}));

@@ -38,7 +38,7 @@ std::vector<Case> installed_cases();
 // The cases of a pack written by make_cases.py.
 std::vector<Case> packed_cases(const std::string &path);
 
-// The values of a case's tensors. Code::type if the library does not know the element type.
+// The values of a case's tensors. Throws Code::type if the library does not know the element type.
 std::vector<graph::Array> arrays_of(const std::vector<std::string> &tensors);
 
 }  // namespace protrain::test

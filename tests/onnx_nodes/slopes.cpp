@@ -23,7 +23,7 @@ using Values = std::map<ValueId, Array>;
 
 constexpr double kStep = 1e-5, kTolerance = 2e-6;  // the tolerance is relative to the larger of 1 and the slope
 constexpr double kKink = 1e-3;                     // if the slopes on both sides differ more, there is a kink
-constexpr std::int64_t kMostElements = 5;          // of each input are checked
+constexpr std::int64_t kMostElements = 5;          // elements of each input are checked
 
 // Appends nodes to a typed graph.
 class Appender {

@@ -161,7 +161,8 @@ class Trial {
   Arrays inputs_, expected_;
 };
 
-// The choices of inputs to make constants, in the order in which they are tried.
+// The inputs that are made constants, in the order in which this is tried: none; those that are not floats; also those
+// with one or two elements.
 const std::vector<std::function<bool(const Array &)>> &known_inputs() {
   static const std::vector<std::function<bool(const Array &)>> ways = {
       [](const Array &) { return false; },

@@ -5,7 +5,7 @@
 namespace protrain::test::attention_test {
 namespace {
 
-// q (2, queries, 4, 3), k (2, keys, kv_heads, 3), v (2, keys, kv_heads, 5)
+// Returns q (2, queries, 4, 3), k (2, keys, kv_heads, 3) and v (2, keys, kv_heads, 5).
 std::vector<Array> operands(std::int64_t queries, std::int64_t keys, std::int64_t kv_heads) {
   return {random_doubles({2, queries, 4, 3}, 1, -2, 2), random_doubles({2, keys, kv_heads, 3}, 2, -2, 2),
           random_doubles({2, keys, kv_heads, 5}, 3, -2, 2)};

@@ -242,7 +242,7 @@ TEST(Evidence, FrequenciesOfFeaturesAreConstantAndDoubtful) {
   EXPECT_TRUE(is_trained(judged(b.graph).at("m.frequencies"))) << "a layer whose activation is a sine";
 }
 
-// The loss has a penalty on the distance of the weights from older weights.
+// The loss has a penalty: the squared distance of m.w from older weights, m.old, weighted by m.importance.
 TEST(Evidence, WhatAPenaltyIsMadeOfIsConstant) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4});
@@ -273,8 +273,8 @@ TEST(Evidence, ScalesBesideAVarianceThatNothingNormalizesWithAreFrozen) {
   }
 }
 
-// If the exporter takes the weights of a penalty for constants, it computes the penalty. What is left adds a constant
-// to the loss and trains nothing.
+// If the exporter takes the weights of a penalty for constants, it computes the penalty, or parts of it. The file then
+// adds a constant to the loss, which trains nothing.
 TEST(Evidence, APenaltyWithoutAParameterIsDoubtfulWhateverAListSays) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4});
@@ -343,7 +343,8 @@ TEST(Evidence, WhatSeveralPlacesReadMayBeSeveral) {
   }
 }
 
-// PyTorch's exporter gives every convolution a bias. Optimizers of model files make an initializer of it.
+// PyTorch's exporter writes zeros as the bias of a convolution that has none. Tools that optimize model files make an
+// initializer of these zeros.
 TEST(Evidence, BiasesOfZerosThatTheExporterWroteDownAreConstants) {
   HandBuilt b;
   const ValueId w = b.initializer("m.w", {4, 4, 3, 3}), zeros = b.initializer("val_3", {4});

@@ -88,7 +88,7 @@ TEST_P(Narrow, KeepsTheLowestFloatOfAMaskFinite) {
   }
 }
 
-// Numbers between the last product and the loss stay float32, so a large one is not limited.
+// Numbers between the last product and the loss stay float32, so 1e6 is kept although float16 cannot hold it.
 TEST_P(Narrow, LeavesNumbersThatStayFloat32AsTheyAre) {
   Float32 g(GetParam());
   const ValueId y = g.add("MatMul", {g.data("x", {4, 3}), g.weight("w", {3, 8})});

@@ -281,8 +281,8 @@ TEST(Parameters, RowsOfZerosAndTablesOfAnglesAreNotLearned) {
   EXPECT_EQ(find(b.graph, {}, values).parameters(), (Names{"learned", "full_row", "zeros"}));
 }
 
-// Rows of a table that are multiplied by an input, such as a padding mask, are embeddings. Cosines are multiplied by
-// computed values.
+// A table whose rows are multiplied by an input, such as a padding mask, holds embeddings. A table whose rows are
+// multiplied by computed values may hold cosines.
 TEST(Parameters, ATableMultipliedByAMaskIsLearned) {
   HandBuilt b;
   const ValueId ids = b.input("ids", {2, 3}, DType::i64), mask = b.input("mask", {2, 3, 1});

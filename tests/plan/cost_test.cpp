@@ -14,7 +14,7 @@ namespace protrain::plan::cost_test {
 namespace {
 
 constexpr double kOutside = 2 * Layers::kHead;
-constexpr double kSlack = 5e-3;  // relative: the closed form adds a little for moves that compute hides
+constexpr double kSlack = 5e-3;  // relative; the closed form adds a little for moves that compute hides
 
 // A model of three layers, one chunk each.
 class PricedModel {
@@ -119,7 +119,8 @@ TEST(CostModel, HidesTheHostsOptimizerBehindBackwardAloneWhereNoUpdateCanBeDefer
 }
 
 TEST(CostModel, HidesNothingWithOneBuffer) {
-  // With one buffer, no fetch runs beside compute. Forward and backward make six fetches, which add to compute's time.
+  // With one buffer, no fetch runs in parallel to compute. Forward and backward make six fetches, which add to
+  // compute's time.
   for (const double upload : {1.0, 1 / 8.0}) {
     const PricedModel priced({},
                              [&](profile::Profile &machine, Terms &) { machine.upload = upload * Layers::kWeight; });

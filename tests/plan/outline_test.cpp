@@ -30,7 +30,7 @@ TEST(Outline, IsWhatAHandBuiltGraphHas) {
 
 TEST(Outline, CountsWhatIsKeptOutsideOfBlocksAndWhatHasAnotherName) {
   // A Tanh outside of blocks, then a Reshape and an Exp in block 0. Backward reads the results of Exp and Reshape. The
-  // Reshape's is the Tanh's under another name.
+  // result of the Reshape is that of the Tanh under another name, so its memory counts outside of blocks.
   graph::Graph graph;
   const auto value = [&](const char *name, std::int64_t elements) {
     return graph.add_value({.name = name, .type = {DType::f32, {elements}}});

@@ -56,7 +56,7 @@ class SmallMachine final : public draft::TargetMachine {
   const profile::Profile profile_;
 };
 
-// A fixture on the small machine; its whole space is laid out once.
+// A fixture on the small machine. The whole space of plans is laid out once.
 class Case {
  public:
   Case(const std::string &model, bool shared, const Pairs &more = {}) : Case(model, small_machine(shared), more) {}
@@ -71,7 +71,7 @@ class Case {
   }
   // The least device memory of all points that the host and the disk can hold.
   std::uint64_t least() { return least_of(laid()); }
-  // The same, of all points with slack 0.
+  // The least device memory of all points with slack 0 that the host and the disk can hold.
   std::uint64_t least_without_slack() { return least_of(space.lay_out(space.points(0), 2)); }
 
  private:
@@ -86,7 +86,7 @@ class Case {
 
   static draft::Settings settings(const std::string &model, const Pairs &more) {
     Pairs pairs = test::base_options(model);
-    pairs.emplace_back("hardware", "small");  // the disk is then the profile's
+    pairs.emplace_back("hardware", "small");  // then the profile's disk is used
     pairs.insert(pairs.end(), more.begin(), more.end());
     draft::Options options = options_with(pairs);
     if (model == "root") options.clear("dim"), options.set("dim", "batch=8");
@@ -110,7 +110,8 @@ void expect_near_best(Case &it) {
     ASSERT_NE(best, nullptr);
     const SearchResult found = it.space.search();
     ASSERT_TRUE(found.best);
-    // The models have two to four blocks. A step takes a few milliseconds, of which one instruction may be a per cent.
+    // A step of these models takes a few milliseconds. One instruction may be a per cent of that, so the search may
+    // miss the fastest plan by 5 %.
     EXPECT_LE(found.best->cost.seconds, 1.05 * best->out.seconds);
     // Laid out again, the plan has the same cost and fits.
     const PlanCost again = it.space.lay_out(expand(it.space.graph(), found.best->choice));

@@ -9,7 +9,7 @@ namespace protrain::profile {
 
 using Json = nlohmann::ordered_json;
 
-// Has a device, a host and a disk, with all their rates.
+// The profile of a machine with a device, a host and a disk, with all their rates.
 inline Profile small() {
   return {.name = "small",
           .device_memory = 1ull << 30,

@@ -65,8 +65,8 @@ TEST(Arena, NeverLetsRandomLiveIntervalsOverlapAndUsesNoMoreThanTheirSum) {
   }
 }
 
-// The same rule without data structures: compares each interval with all that are placed already, and sorts those that
-// overlap with it in time.
+// Assigns offsets by the rule of assign_offsets(), without its data structures: compares each interval with all that
+// are placed already, and sorts those that overlap with it in time.
 std::uint64_t assign_plainly(std::vector<Interval> &intervals, std::uint64_t base) {
   const auto occupied = [](const Interval &i) { return round_up(std::max<std::uint64_t>(i.bytes, 1), kAlignment); };
   std::vector<std::size_t> order(intervals.size());

@@ -38,7 +38,7 @@ TEST(Bf16State, IsTheUpperPlaneTheLowerPlaneAndTheMoments) {
   EXPECT_EQ(optimizer_arrays(DType::f16, 2), (std::vector<OptimizerArray>{{"master", 4}, {"moment1"}, {"moment2"}}));
 }
 
-// A parameter has 64 elements, so no array needs padding.
+// Each parameter takes a multiple of 64 bytes in every array, so no array needs padding.
 TEST(Bf16State, TakesTwelveBytesForAParameterThatIsTrainedAndTwoForAFrozenOne) {
   graph::Graph graph;
   const ValueId w = add(graph, "w", graph::Origin::parameter, {64}, DType::bf16);

@@ -99,7 +99,8 @@ TEST(Sequences, CountAsOneStageWhatRunsOfOneBlockInOneDirection) {
   const Sequence order = sequence_of(model, {BlockMode::recompute, BlockMode::keep});
   std::vector<std::size_t> stages;
   for (const Item &item : order.items) stages.push_back(item.stage);
-  // mul0 tanh0 h1 | mul1 tanh1 h2 loss | d_h2 | backward of block 1, its norm | block 0: recomputation, backward, norms
+  // The items of each stage: mul0 tanh0 h1 | mul1 tanh1 h2 loss | d_h2 | backward of block 1, its norm | block 0:
+  // recomputation, backward, norms.
   EXPECT_EQ(stages, (std::vector<std::size_t>{0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4}));
 }
 

@@ -97,7 +97,7 @@ class Bench {
     }
   }
 
-  // Runs `steps` steps and returns their trace. At a step that is not finite, the trace ends before it and has no
+  // Runs `steps` steps and returns their trace. If a step is not finite, the trace ends before that step and has no
   // weights.
   Trace train(int steps) {
     Trace trace;

@@ -110,14 +110,14 @@ TEST_P(Bf16Plans, RestInTwelveBytesForEachTrainedParameterAndPadding) {
   }
 }
 
-// The same plan gives the same kernels, updates and checks in both precisions. Their output buffers have the same
-// number of elements.
+// The same plan gives the same kernels, updates and checks in both precisions. The output buffers of these instructions
+// have the same number of elements in both.
 TEST_P(Bf16Plans, TakeBetweenHalfAndAllOfEachBufferThatFloat32Takes) {
   const Paper half(GetParam(), "bf16", false), full(GetParam(), "fp32", false);
   Draw draw(13);
   for (int i = 0; i < kPlans; ++i) {
     plan::Plan plan = draw.plan(full.training.graph);
-    plan.piece_bytes = plan::kPieceBytes;  // no parameter is that large
+    plan.piece_bytes = plan::kPieceBytes;  // larger than any parameter, so each update is one piece
     SCOPED_TRACE(plan::to_json(plan));
     const Program a = half.lowered(plan), b = full.lowered(plan);
     const auto kinds = [](const Program &program) {

@@ -15,7 +15,8 @@ using program::Buffer;
 using program::Program;
 
 constexpr int kAuditedPlans = 3;
-// If a step happens to write one pattern to a byte, that byte differs from the other pattern.
+// The memory is filled with each pattern in turn. If a step happens to write one pattern to a byte, that byte still
+// differs from the other pattern.
 constexpr int kPatterns[] = {0xA5, 0x5A};
 
 class Books : public testing::TestWithParam<std::string> {
@@ -48,9 +49,9 @@ PerTier<std::uint64_t> highest_touched(Bench &bench, bool workers) {
   return highest;
 }
 
-// Compares the highest touched byte with the planned peak. They must be equal if a value ends at the peak. If only
-// scratch ends there, its kernel may not use the end. Then some of that scratch must be touched, and every value must
-// be touched to its last byte.
+// Compares the highest touched byte with the planned peak. If a value ends at the peak, both must be equal. If only
+// scratch ends there, the kernel may leave the end of its scratch untouched. Then some of the scratch must be touched,
+// and every value must be touched to its last byte.
 void expect_peak(const Program &program, Tier t, std::uint64_t highest) {
   const std::vector<Life> lives = lives_of(program);
   std::uint64_t values_end = program.state_bytes[t], scratch_begin = program.arena_bytes[t];

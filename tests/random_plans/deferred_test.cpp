@@ -124,7 +124,7 @@ class Life {
     session_.step();
   }
 
-  // Takes the error of a cancel that came after the step had ended.
+  // Evaluates, so that a cancel that came after the end of the step fails the evaluation and not the next step.
   void swallow() {
     try {
       session_.evaluate();

@@ -93,8 +93,8 @@ class ShelteredDevice final : public Forwarding {
 };
 
 // An asynchronous device: each queue has a thread that runs appended work in order. The threads sleep now and then, so
-// that results are missing where a wait is. `before` is called with each kernel on the queue's thread. If `records` is
-// true, the device records steps.
+// that an instruction whose wait is missing runs too early. `before` is called with each kernel on the queue's thread.
+// If `records` is true, the device records steps.
 class Streams final : public Forwarding {
  public:
   explicit Streams(std::function<void(backend::Kernel &)> before = [](backend::Kernel &) {})

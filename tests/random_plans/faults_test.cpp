@@ -107,7 +107,7 @@ Figures figures(const Fault &fault, const std::string &model, std::uint32_t numb
     const Scratch scratch;
     Bench bench(model, following(draw.plan(graph), scratch), std::make_unique<ShelteredDevice>());
     const std::vector<Program> faulty = seed(fault, bench.program(), draw);
-    if (faulty.size() < kFaultsPerPlan) continue;  // too few places, as when nothing leaves the device
+    if (faulty.size() < kFaultsPerPlan) continue;  // too few places for the fault, as when nothing leaves the device
     ++plans;
     EXPECT_FALSE(run_differs(bench, bench.program(), expected)) << "without a fault";
     for (std::size_t i = 0; i < faulty.size(); ++i) {

@@ -181,8 +181,8 @@ TEST(Executor, LeavesTheSameBitsWhereTheDeviceReplaysWhatTheFirstRunDid) {
   }
 }
 
-// Runs `steps` steps, of which the first two are timed. Returns for each the number of events that were recorded, and
-// of those whose time was asked for. Also checks the bits.
+// Runs `steps` steps, of which the first two are timed. Returns for each step the number of recorded events, and the
+// number of events whose time was asked for. Also checks the bits of the results.
 std::vector<std::pair<int, int>> events_of_steps(RecordedStep &recorded, int steps) {
   std::vector<std::pair<int, int>> events;
   Trace trace;
@@ -212,7 +212,7 @@ TEST(Executor, RecordsNoEventAndAsksForNoneInARunThatIsNotTimed) {
 }
 
 TEST(Executor, RecordsOnlyTheEventsThatOthersWaitForInARunThatIsNotTimed) {
-  for (const Tier update : {Tier::device, Tier::host}) {  // steps are replayed with device, issued with host
+  for (const Tier update : {Tier::device, Tier::host}) {  // device: steps are replayed; host: issued
     plan::Plan plan = plan_of(training_graph(kModel), plan::OptimizerOrder::overlap);
     for (plan::Chunk &chunk : plan.chunks) chunk.update = update;
     RecordedStep recorded(kModel, plan);

@@ -36,7 +36,8 @@ class Stores : public testing::Test {
   }
   static std::vector<std::byte> read(Store &store, const Buffer &buffer, std::uint64_t offset, std::uint64_t bytes) {
     std::vector<std::byte> out(bytes);
-    // Bytes pass staging memory on their way to the disk. Overwrites it, so that the read must come from the disk.
+    // Bytes pass through staging memory on their way to the disk. Overwrites the staging memory, so that the bytes must
+    // come from the disk.
     if (buffer.tier == Tier::disk) std::fill_n(store.staging(buffer.bytes), buffer.bytes, std::byte{0xEE});
     store.read(buffer, offset, out.data(), bytes);
     return out;
@@ -87,7 +88,7 @@ TEST_F(Stores, WriteAPartOfWhatLiesOnDiskAndLeaveTheRest) {
   EXPECT_EQ(read(*store, b, 3990, 20), (std::vector<std::byte>(values.begin() + 3990, values.begin() + 4010)));
 }
 
-// Master weights are read and written like this, because each plane is an array.
+// Master weights in two planes are read and written like this: pieces of both in turn, because each plane is an array.
 TEST_F(Stores, SweepOverTwoArraysOnDiskInTurn) {
   const auto store = make(kTierBytes);
   const Buffer first = buffer(Tier::disk, 20'000), second = buffer(Tier::disk, 20'000, 24 << 10);

@@ -50,7 +50,7 @@ class Fp16 : public testing::Test {
     return g;
   }
 
-  // Steps until the scale fits; returns the number of skipped steps.
+  // Takes steps until one does not overflow. Returns the number of skipped steps.
   int step_until_applied(Session &session, const std::vector<float> &labels, StepResult &result) {
     const std::vector<float> before = weights(session);
     for (int skipped = 0; skipped < 20; ++skipped) {
@@ -72,7 +72,7 @@ TEST_F(Fp16, SkipsStepsAndHalvesTheScaleUntilGradientsFit) {
   const auto session = session_of({{"keep_gradients", "w"}}), wide = session_of({{"precision", "fp32"}});
   StepResult result;
   const int skipped = step_until_applied(*session, far, result);
-  EXPECT_EQ(skipped, 9);  // w's gradient, up to 2 * 890 / 4 * scale, fits at scale 65536 / 2^9, not at 2^8
+  EXPECT_EQ(skipped, 9);  // w's gradient, up to 2 * 890 / 4 * scale, fits at 65536 / 2^9, not at 65536 / 2^8
   EXPECT_EQ(session->step_count(), static_cast<std::uint64_t>(skipped) + 1);
   for (int i = 0; i < 30; ++i) {
     const StepResult expected = step(*wide, far);

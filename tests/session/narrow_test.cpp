@@ -78,7 +78,7 @@ TEST_P(Narrow, MastersAreFloat32ToTheBit) {
   EXPECT_EQ(parameters(*session), values);
 }
 
-// A small step: less than half the distance of two neighbouring narrow numbers.
+// The step moves most weights by less than half the distance of two neighbouring narrow numbers.
 TEST_P(Narrow, MastersMoveWhereTheirUpperPlanesDoNot) {
   const auto session = session_of({{"learning_rate", "1e-6"}, {"weight_decay", "0"}});
   const std::vector<float> before = parameters(*session);

@@ -74,7 +74,8 @@ TEST_F(SavedCheckpoint, WhatAKilledSaveLeftIsPassedOverAndRemoved) {
   EXPECT_EQ(entries(), 2u);
 }
 
-// On a file system that cannot swap two names, a save replaces a folder by two renames. This is the state between them.
+// On a file system that cannot swap two names, a save replaces a folder by two renames. The test makes the state
+// between the two renames.
 TEST_F(SavedCheckpoint, OneThatWasPutAsideIsFoundAndGivesWay) {
   save_step(3);
   fs::rename(directory_ + "/step-0000000003", directory_ + "/step-0000000003.old");

@@ -11,8 +11,8 @@
 
 namespace protrain::backend {
 
-// The lines along the node's axis. Around that axis any shape is (outer, length, inner): there are outer * inner lines,
-// and neighbouring elements of a line are `inner` apart.
+// The lines along the node's axis. Merging the axes before it and those after it makes any shape (outer, length,
+// inner). There are outer * inner lines, and neighbouring elements of a line are `inner` apart.
 struct AxisLines {
   AxisLines(const KernelRequest &request, const Shape &shape, std::int64_t default_axis) {
     const std::size_t axis =

@@ -22,7 +22,7 @@ struct WholeWeights {
   float *__restrict at;
   static WholeWeights of(const Launch &launch, std::size_t first) { return {output<float>(launch, first)}; }
 
-  static constexpr std::size_t kState = 1;  // outputs of a parameter before its optimizer state
+  static constexpr std::size_t kState = 1;  // number of a parameter's outputs before its optimizer state
   PROTRAIN_HD float get(std::int64_t i) const { return at[i]; }
   PROTRAIN_HD void set(std::int64_t i, float w) const { at[i] = w; }
 };

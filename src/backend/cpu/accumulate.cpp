@@ -10,7 +10,7 @@ namespace protrain::backend::cpu {
 namespace {
 constexpr std::int64_t kLine = 16;  // elements in a cache line; no two members write to the same line
 
-// T is x's type, S the sum's.
+// scale() sets the sum, add() adds to it. T is the type of x, S the type of the sum.
 template <typename T, typename S>
 struct Loops {
   PROTRAIN_CLONES static void scale(const T *__restrict x, S weight, S *__restrict sum, Range range) {
@@ -25,7 +25,8 @@ struct Loops {
   }
 };
 
-// inputs[0] and outputs[0] are the same memory.
+// Adds x (inputs[1], of type T) times a weight to the sum (of type S), which is both inputs[0] and outputs[0]. The
+// first micro-batch sets the sum.
 template <typename T, typename S>
 class Accumulate : public CpuKernel {
  public:

@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kRowGrain = 16;         // a multiple of the rows in a register tile
 constexpr std::int64_t kPanelBytes = 1 << 20;  // of a copied panel, so that it stays in a core's cache
 constexpr std::int64_t kSumBytes = 2 << 20;    // of a panel's float32 sums, where c is narrower
-constexpr std::int64_t kLeastPanelRows = 64;   // with fewer rows, reading b again for each panel costs more
+constexpr std::int64_t kLeastPanelRows = 64;   // with fewer, reading b again for each panel costs more time
 
 dnnl::engine &engine() {
   static dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
@@ -37,9 +37,9 @@ dnnl::memory::desc matrix(DType type, std::int64_t rows, std::int64_t columns, b
           transposed ? dnnl::memory::format_tag::ba : dnnl::memory::format_tag::ab};
 }
 
-// Returns the K of a panel, which depends on the shape alone. oneDNN 2.6 reads b in place if b is not transposed. As K
-// grows from 1000 to 50000, the speed then falls from 0.95 of the processor's peak to 0.5 in float32, and to 0.7 in
-// bfloat16.
+// Returns the K of a panel, which depends on the shape alone. A large K is cut, because oneDNN 2.6 reads b in place if
+// b is not transposed. As K grows from 1000 to 50000, oneDNN's speed then falls from 0.95 of the processor's peak to
+// 0.5 in float32, and to 0.7 in bfloat16.
 std::int64_t panel_depth(const GemmShape &s) {
   struct Depths {
     std::int64_t whole, panel;
@@ -50,9 +50,10 @@ std::int64_t panel_depth(const GemmShape &s) {
   return static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>((s.k - 1) / parts + 1), kRowGrain));
 }
 
-// oneDNN 2.6 does not check whether memory was refused: it then makes its objects, and writes its code, at address 0.
-// So the library asks beforehand for as much as one product takes. Objects take some tens of KiB, less than the freed
-// memory that the C library keeps. Code takes up to 36 buffers of 256 KiB, mapped one by one.
+// oneDNN 2.6 does not check whether an allocation failed: it then makes its objects, or writes its code, at address 0.
+// So before each product is created, as much memory as oneDNN will need is allocated and freed again. Objects take some
+// tens of KiB; malloc keeps that much freed memory, so oneDNN gets it. Code takes up to 36 buffers of 256 KiB, mapped
+// one by one.
 void require_room_for_product() {
   require_mappable(12 << 20, "oneDNN");
   require_heap(96 << 10, "oneDNN");

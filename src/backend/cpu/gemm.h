@@ -1,5 +1,5 @@
 // Matrix products by oneDNN. Each primitive runs on one thread, never on an OpenMP team, and takes all its scratch from
-// the arena. Create products on a member of the team, which keeps OpenMP at one thread.
+// the arena. Create products on a thread of the team, because there OpenMP is limited to one thread.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ class Gemm {
   std::uint64_t scratch_bytes() const {  // for one member; a multiple of 64
     return panel_bytes_ + sums_bytes_ + product_bytes_;
   }
-  // Computes the member's rows, without a barrier. `scratch` is the member's own, because others may still compute the
-  // product before.
+  // Computes the member's rows, without a barrier. Each member needs `scratch` of its own, because other members may
+  // still compute the previous product.
   void run(const Member &member, const GemmOperands &operands, void *scratch);
 
  private:

@@ -208,7 +208,7 @@ class NormalizationGradKernel : public CpuKernel {
       if (dx) row.dx = rows_.place(dx + at, rooms.dy);
       (centered_ ? layer_row_grad : rms_row_grad)(row, dims_.width);
       if (dx) rows_.write(row.dx, dx + at);
-      if (dx && rest) {  // dx is rounded first, as it is without `rest`
+      if (dx && rest) {  // dx is rounded before the addition, as for a separate Add
         rows_.read(dx + at, row.dx);
         add(rows_.read(rest + at, rooms.x), row.dx, dims_.width);
         rows_.write(row.dx, dx + at);

@@ -63,7 +63,8 @@ struct ThroughFloat32 {
 template <typename F>
 struct Vectorised<F, f16> : ThroughFloat32<Vectorised<F, float>> {};
 
-// For functions that the C library computes one element at a time: clones for other processors would gain nothing.
+// Loops over functions that the C library computes one element at a time. They have no PROTRAIN_CLONES, which would not
+// make them faster.
 template <typename F, typename T>
 struct OneByOne {
   static void value(const void *from, void *to, std::int64_t count, Coefficients k) {

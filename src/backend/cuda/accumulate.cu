@@ -5,7 +5,8 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// inputs[0] and outputs[0] are the same memory. T is x's type, S the sum's.
+// Adds x (inputs[1], of type T) times a weight to the sum (of type S), which is both inputs[0] and outputs[0]. The
+// first micro-batch sets the sum.
 template <typename T, typename S>
 class Accumulate : public CudaKernel {
  public:

@@ -67,7 +67,8 @@ struct Heads {
     if (first >= keys) return {0, 0};
     return {causal && at > 0 ? at : 0, window > 0 && end < queries ? end : queries};
   }
-  // Turns the raw product of a visible pair into its score. `slope` becomes the derivative of the softcap.
+  // Returns the score of a query and a key that it sees, given their raw product. Sets `slope` to the derivative of the
+  // softcap.
   __device__ float score(float product, float &slope) const {
     slope = 1;
     if (softcap <= 0) return product * scale;
@@ -138,8 +139,8 @@ struct AttentionGradOperands {
 template <typename Operands>
 using AttentionLaunch = void (*)(Stream stream, const Heads &heads, const Operands &operands);
 
-// Both return a function that computes on tensor cores. They return nullptr if heads are too deep for registers or for
-// the device's shared memory, or if rows do not begin at multiples of 16 bytes.
+// Both return a function that computes on tensor cores. They return nullptr if heads are too deep for registers or (the
+// gradient) for the device's shared memory, if rows are not whole units of 16 bytes, or if counts exceed 32 bits.
 AttentionLaunch<AttentionOperands<bf16>> attention_on_tensor_cores(const AttentionShape &shape);
 AttentionLaunch<AttentionGradOperands<bf16>> attention_grad_on_tensor_cores(const AttentionShape &shape);
 

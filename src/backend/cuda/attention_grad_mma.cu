@@ -10,7 +10,8 @@ namespace {
 using Operands = AttentionGradOperands<bf16>;
 
 // A probability above this counts as 1. lse is rounded once more when it is converted to base 2. If scores are about
-// 64, this moves a probability of 1 by up to 2^-16. The narrowed operands of products are far coarser.
+// 64, this rounding moves a probability of 1 by up to 2^-16. The threshold does no harm, because the products round
+// probabilities to bfloat16, which is far coarser.
 constexpr float kAlmostOne = 1 - 0x1p-16f;
 
 // The two numbers of a query that the gradients of its scores need. delta is out . dout.
@@ -136,7 +137,7 @@ struct DkvSizes {
   }
 };
 
-// One step of the loop: a head, one of those that share the keys, and the first query of a tile.
+// One step of the loop over tiles of queries: a head h that shares the block's keys, and the tile's first query.
 struct Step {
   int h, query;
 };
@@ -226,8 +227,8 @@ void launch_strips(Stream stream, const Heads &s, const Operands &o, const Query
          queries, tiles);
 }
 
-// Gives a warp two strips if its sums fit into registers, and the block's rows into the device's shared memory; else
-// one.
+// Launches the dq kernel. Each warp has two strips if their sums fit into registers and the block's rows fit into the
+// device's shared memory; else one.
 template <int kDepth>
 void launch_dq(Stream stream, const Heads &s, const Operands &o, const Query *queries) {
   constexpr std::size_t bytes = DqSizes<kDepth, 2>::Memory::kBytes;

@@ -1,10 +1,10 @@
 // The common parts of attention and of its gradient in bfloat16 on tensor cores.
 //
-// A block is four warps. A warp owns one or two strips of 16 rows of the scores, which stay in registers from one
-// product to the next. The other operand of a product is loaded once for both strips. The loop goes over tiles of keys
-// and values, or, for dk and dv, of queries and dout. Shared memory holds two stages of two tiles each: the block works
-// on one stage while the next tiles are copied into the other. Heads are padded with zeros to kDepth. The result of a
-// row is the same, bit for bit, with one strip or two.
+// A block is four warps. A warp owns one or two strips of 16 rows. Its scores stay in registers from one product to the
+// next. The other operand of a product is loaded once for both strips. The loop goes over tiles of keys and values, or,
+// for dk and dv, of queries and dout. Shared memory holds two stages of two tiles each: the block works on one stage
+// while the next tiles are copied into the other. Heads are padded with zeros to kDepth. The result of a row is the
+// same, bit for bit, with one strip or two.
 #pragma once
 
 #include "backend/cuda/attention.h"
@@ -25,8 +25,8 @@ template <int kStrips, int kTiles>
 using StripSums = Sums[kStrips][kTiles];
 
 // Rows in shared memory. They lie kDepth / 2 + 4 words of 4 bytes apart, an odd multiple of 4 words. So any 8
-// consecutive rows begin in different groups of 4 banks, and the 8 times 16 bytes that load_matrices reads at once lie
-// in all 32 banks.
+// consecutive rows begin in different groups of 4 banks. load_matrices reads 16 bytes of each of 8 rows at once, and so
+// has no bank conflicts.
 template <int kDepth>
 struct NarrowTile {
   static_assert(kDepth % 16 == 0);
@@ -38,8 +38,8 @@ struct NarrowTile {
   __device__ Quad left(int row, int column) const {
     return load_matrices<false>(at + (row + lane_index() % 16) * kLd + column + lane_index() / 16 * 8);
   }
-  // Both load two Bs side by side from the 16 x 16 elements that begin at (row, column). right_transposed() transposes
-  // them.
+  // Both load two Bs (mma.h) side by side from the 16 x 16 elements that begin at (row, column). right_transposed()
+  // transposes the elements.
   __device__ Quad right(int row, int column) const {
     return load_matrices<true>(at + (row + lane_index() % 16) * kLd + column + lane_index() / 16 * 8);
   }
@@ -66,9 +66,9 @@ struct NarrowTile {
 };
 
 // The shared memory of a block: two stages of two tiles each, and kKept + kLoaded rows of the block's own. The block
-// moves the kept rows to registers. Before that they lie in the second stage, or, if they do not fit there, in both
-// stages; then the first tiles are copied only afterwards (kFirstWaits). The loaded rows stay in memory behind the
-// stages.
+// moves the kept rows to registers. Until then these rows take the place of the second stage's tiles, or, if they need
+// more, of both stages' tiles. In the latter case (kFirstWaits) the first tiles are copied only after the move. The
+// loaded rows stay in shared memory, behind the stages.
 template <int kDepth, int kTile, int kKept, int kLoaded>
 struct Stages {
   using Tile = NarrowTile<kDepth>;
@@ -84,8 +84,8 @@ struct Stages {
   }
 };
 
-// The left operand of a warp: its rows of a tile, from `row` on. If kKept, they stay in registers; else each use loads
-// them.
+// The left operand of a warp's products: the warp's rows of `tile`, from `row` on. If kKept, the rows stay in
+// registers; else each use loads them from shared memory.
 template <int kDepth, int kStrips, bool kKept>
 struct LeftStrips {
   __device__ LeftStrips(const NarrowTile<kDepth> &tile, int row) : tile_(tile), row_(row) {

@@ -86,9 +86,9 @@ __device__ void store_rows(const float (&sums)[kMicro][kColumns], std::int64_t f
   }
 }
 
-// Returns call(Width<kTile>{}, Width<kColumns>{}) for heads of `depth`: the edge of tiles, and the columns of a thread.
-// Tiles of 64 serve depths up to kTile64UpTo. A block needs bytes_of(kTile) bytes of shared memory. The choice depends
-// on shapes and on the device's shared memory.
+// Returns call(Width<kTile>{}, Width<kColumns>{}) for heads of `depth`. kTile is the edge of tiles, and kColumns how
+// many output columns a thread has. kTile is 64 for depths up to kTile64UpTo, else less. bytes_of(kTile) returns the
+// bytes of shared memory that a block needs. Above depth 128, kTile also depends on the device's shared memory.
 template <int kTile64UpTo, typename BytesOf, typename Call>
 auto by_depth(const KernelRequest &request, std::int64_t depth, BytesOf bytes_of, Call call) {
   const std::size_t most = most_shared();

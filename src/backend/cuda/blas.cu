@@ -101,8 +101,8 @@ Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<S
   check(cublasLtMatmulDescCreate(&s.description.handle, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                  CUDA_R_32F),
         "a product");
-  // cuBLASLt computes c^T = op(b)^T op(a)^T, because a row-major matrix is the transposed one to a column-major
-  // library.
+  // cuBLASLt is column-major and takes each row-major matrix for its transpose. So it is asked for c^T, which is
+  // op(b)^T op(a)^T.
   const cublasOperation_t first = shape.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                           second = shape.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   set(s.description.handle, CUBLASLT_MATMUL_DESC_TRANSA, first);
@@ -110,7 +110,7 @@ Product::Product(Blas &blas, const GemmShape &shape) : state_(std::make_unique<S
   if (shape.bias) {
     set(s.description.handle, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(shape.out));
-    // The search for algorithms looks only at the alignment of this address.
+    // A placeholder: run() sets the real address. The search for algorithms looks only at the alignment.
     set(s.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void *>(kAlignment));
   }
   const GemmRows rows(shape);

@@ -25,7 +25,7 @@ struct GemmShape {
   std::int64_t ld_a = 0, ld_b = 0, ld_c = 0;  // elements from one row to the next; 0: as many as a row has
   std::int64_t batch = 1;
   std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements from one product of the batch to the next
-  std::uint64_t alignment = 64;                           // bytes; every operand's address is a multiple
+  std::uint64_t alignment = 64;                           // bytes; every operand's address is a multiple of it
 };
 
 // The distance between the rows of each operand, in elements.

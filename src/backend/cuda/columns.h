@@ -83,8 +83,8 @@ void join_parts(Stream stream, const Matrix<T> &partial, Finish finish) {
   sum_parts<1, double>(stream, partial, partial.rows, 1, PutFinished<Finish>{finish});
 }
 
-// The sums of all columns of a matrix. A thread sums bfloat16 elements in float32, which is far more precise than they
-// are, and all other elements in double.
+// The sums of all columns of a matrix. A thread sums bfloat16 elements in float32, which is far more precise than
+// bfloat16, and all other elements in double.
 template <typename T>
 class ColumnSums {
  public:

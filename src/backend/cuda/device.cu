@@ -29,7 +29,7 @@ class Scalars {
   Scalars(const Scalars &) = delete;
   Scalars &operator=(const Scalars &) = delete;
 
-  void give(const StepScalars &scalars) { *given_ = scalars; }  // between steps, or before they are sent
+  void give(const StepScalars &scalars) { *given_ = scalars; }  // call it between steps, or before send()
   void send(Stream stream) const { copy(stream, there_, given_, sizeof(StepScalars)); }
   const StepScalars *there() const { return there_; }
 
@@ -212,7 +212,8 @@ class CudaDevice : public Device {
   }
   std::int64_t event_ns(std::size_t event) override { return ns_between(events_.begin, events_.all.at(event)); }
 
-  // Captures the compute queue. fork() makes the other queues join the capture at its begin, join() ends their part.
+  // Captures the work of all queues. The capture begins and ends in the compute queue. fork() makes the other queues
+  // wait for the compute queue, and so join the capture; join() makes the compute queue wait for them.
   std::unique_ptr<Recording> record_step(void (*issue)(void *), void *argument, bool timed) override {
     use_device(index_);
     const Stream compute = stream(Queue::compute);
@@ -253,9 +254,9 @@ class CudaDevice : public Device {
       if (event != nullptr) destroy(event);
     capture_.links.clear();
   }
-  // Records a link. While a step is recorded, an event of the session stands for two CUDA events: a link, which makes
-  // other queues wait, and the event itself, which each replay of a timed recording records to tell the time. fork()
-  // and join() use one link per queue.
+  // Records the link of an event. While a step is captured, each of the device's events has two CUDA events. The link
+  // makes other queues wait. The other one tells the time, and each replay of a timed recording records it. fork() and
+  // join() use links too, one for each queue.
   void link(Queue queue, std::size_t event) {
     if (capture_.links.at(event) == nullptr) capture_.links[event] = make_event();
     cuda::record(capture_.links[event], stream(queue));

@@ -12,7 +12,7 @@ struct Rule {
   std::uint64_t key;
   std::uint32_t drop_below;
   float scale;
-  std::int64_t per_sample, quads;  // elements of a sample; groups of four in it, which are drawn together
+  std::int64_t per_sample, quads;  // elements of a sample; its groups of four, drawn together
   std::int64_t drawn;              // groups of four in all samples
   bool samples;                    // each sample has its own numbers; else all elements are sample 0
 };

@@ -34,9 +34,10 @@ class Faults {
   Faults(const Faults &) = delete;
   Faults &operator=(const Faults &) = delete;
 
-  // Makes the Note of a kernel whose values are legal in [0, extent).
+  // Makes the Note of a kernel. `subject` names the kernel's node in errors. Indices and labels are legal
+  // in [0, extent).
   Note source(FaultKind kind, const std::string &subject, std::int64_t extent = 0);
-  // Returns the fault, which kernels may read: `claimed` is not 0 from the first fault of a step to the step's end.
+  // Returns the fault's address, which kernels may read. `claimed` is 0 until a kernel of this step notes a fault.
   const Fault *noted() const { return fault_; }
   // Throws the noted fault, and throws it only once. Does nothing if there is none. Any thread may call it.
   void raise();

@@ -224,8 +224,8 @@ class GatherElementsGrad : public CudaKernel {
   const std::uint64_t bytes_;
 };
 
-// Calls make(element) with a float for float32 and a bf16 for bfloat16, so that a missing element can be NaN. For other
-// types `element` is an integer of the same size.
+// Calls make(element) with a float for float32 and a bf16 for bfloat16, so that an element whose index is wrong can be
+// NaN. For other types `element` is an integer of the same size.
 template <typename Make>
 KernelPtr by_element(const KernelRequest &request, Make make) {
   const DType dtype = request.inputs.at(0).dtype;

@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt. A product's algorithm is chosen before the product first runs. Its workspace comes from
-// the arena.
+// Matrix products by cuBLASLt. A product's algorithm is chosen before the product first runs. The algorithm's workspace
+// is part of the scratch that run() is given.
 #pragma once
 
 #include <algorithm>

@@ -24,7 +24,7 @@ namespace protrain::backend::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kBlock = 256;  // threads in a block, unless there is a reason for another number
-inline constexpr std::size_t kSharedAtHand = 48 << 10;  // bytes of shared memory; a block gets more if it asks
+inline constexpr std::size_t kSharedAtHand = 48 << 10;  // bytes of shared memory that a block has without asking
 
 struct Grid {
   std::int64_t blocks;  // 0: nothing is launched
@@ -32,7 +32,7 @@ struct Grid {
   std::size_t shared_bytes = 0;  // dynamic shared memory
 };
 
-// Returns the number of blocks. Code::unsupported if there are more than CUDA takes.
+// Returns grid.blocks in CUDA's type. Code::unsupported if there are more blocks than CUDA takes.
 inline unsigned block_count(const Grid &grid) {
   require(grid.blocks <= std::numeric_limits<std::int32_t>::max(), Code::unsupported, "device",
           "a kernel of {} blocks; a GPU takes 2147483647", grid.blocks);

@@ -15,8 +15,8 @@ namespace {
 constexpr SliceRule kSlices = kEmulated ? SliceRule{.bytes = 1 << 10, .least_rows = 16, .row_grain = 8}
                                         : SliceRule{.bytes = 256 << 20, .least_rows = 256, .row_grain = 64};
 
-// Returns the elements from one row of logits, or of gradients, to the next. These are whole cache lines whatever the
-// number of classes, because tensor cores read packs of 16 bytes.
+// Returns the distance between rows of logits, or of gradients, in elements. It is `classes` rounded up to whole
+// cache lines, because tensor cores read packs of 16 bytes.
 std::int64_t row_elements(std::int64_t classes) { return divided_up(classes, 64) * 64; }
 
 // `ld` is the distance between rows, in elements.
@@ -146,7 +146,7 @@ class LinearCrossEntropy : public CudaKernel {
                  .ld_a = shape_.trans_w ? ld_ : 0,
                  .ld_b = shape_.trans_w ? 0 : ld_};
     if (!shape_.gradient) dx = dw = {};
-    // A slice begins at a multiple of row_grain rows of x.
+    // Slices of x begin at multiples of row_grain rows. So the alignment must divide the bytes of that many rows.
     const auto row_bytes = static_cast<std::uint64_t>(kSlices.row_grain * shape_.depth) * sizeof(T);
     for (GemmShape *shape : {&logits, &dx, &dw})
       while (row_bytes % shape->alignment != 0) shape->alignment /= 2;
@@ -235,7 +235,7 @@ class LinearCrossEntropy : public CudaKernel {
   }
 
   const LinearLossShape shape_;
-  const std::int64_t ld_;  // of logits and their gradients
+  const std::int64_t ld_;  // elements from one row of logits, or of gradients, to the next
   const Targets targets_;
   std::vector<Products> products_;
   std::vector<Slice> slices_;

@@ -56,8 +56,9 @@ __device__ Quad load_matrices(const bf16 *row) {
   return q;
 }
 
-// Begins to copy kBytes to shared memory: 8 or 16, at a multiple of kBytes. Writes zeros if not `given`. This thread
-// sees the bytes after wait_for_copies(). Other threads see them after a __syncthreads() that follows it.
+// Begins to copy kBytes (8 or 16) to shared memory. Both addresses are multiples of kBytes. Writes zeros if not
+// `given`. This thread sees the bytes after wait_for_copies(). Other threads see them after a __syncthreads() that
+// follows it.
 template <int kBytes>
 __device__ void copy_async(void *to, const void *from, bool given) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
@@ -70,8 +71,8 @@ __device__ void copy_async(void *to, const void *from, bool given) {
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Returns `value`, but hides it from the compiler. So the compiler computes what depends on it where that is used, not
-// ahead of a loop that needs the registers.
+// Returns `value`, but hides from the compiler where the value comes from. The compiler then computes what depends on
+// the value at the point of use, not ahead of a loop that needs the registers.
 __device__ inline int unforeseen(int value) {
   asm volatile("" : "+r"(value));
   return value;

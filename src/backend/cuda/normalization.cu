@@ -114,7 +114,7 @@ struct GradOperands {
   const T *rest;                // nullptr: nothing is added
 };
 
-// Adds `rest` to dx. dx is rounded first, as it is without `rest`.
+// Returns dx + rest. Rounds dx to T before the addition, so that the bits are those of a separate Add.
 template <typename T>
 __device__ T added(float dx, T rest) {
   return narrowed<T>(widened(narrowed<T>(dx)) + widened(rest));

@@ -185,8 +185,8 @@ class Check : public CudaKernel {
 };
 }  // namespace
 
-// Refuses weights that are neither float32 nor bfloat16. HostUpdate, which the constructor of Update makes, refuses the
-// other requests that have no update.
+// Code::unsupported for any combination of weight and gradient types that has no kernel here. This function checks for
+// weights other than float32 and bfloat16. make_host_update(), which Update's constructor calls, checks the rest.
 KernelPtr make_update(const UpdateRequest &request) {
   if (request.weights == DType::f32) return std::make_unique<Update<WholeWeights, float>>(request);
   require(request.weights == DType::bf16, Code::unsupported, "update", "of {} weights on cuda",

@@ -65,7 +65,7 @@ class PinnedMemory {
   }
 
   mutable std::shared_mutex mutex_;             // queue workers copy at the same time as the issuing thread
-  std::map<std::byte *, std::uint64_t> whole_;  // pinned bytes of memory that is pinned in parts, by its first byte
+  std::map<std::byte *, std::uint64_t> whole_;  // memory pinned in parts: first byte -> pinned bytes
   std::set<const std::byte *> borders_;         // between two parts, and after the last one
 };
 

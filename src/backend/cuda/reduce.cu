@@ -1,9 +1,9 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin over any axes, in an order that depends on shapes alone. Floats are
 // summed in double; sums of integers wrap around.
 //
-// Kept axes and reduced axes have a walk each. If neighbours in memory belong to one result, the threads of a block
-// reduce a result together; else each thread reduces a result of its own. Sums of a matrix's columns use columns.h. The
-// elements of a result are cut into parts; a second kernel joins the parts in order.
+// Kept axes and reduced axes have a walk each. The elements of a result are cut into parts. If neighbours in memory
+// belong to one result, the threads of a block reduce a part together; else each thread reduces parts of its own. A
+// second kernel joins the parts of each result in order. Sums of a matrix's columns use columns.h.
 #include <algorithm>
 
 #include "backend/common/axes.h"
@@ -58,7 +58,8 @@ __global__ void shared_kernel(Reduction r, const T *x, Values<T, A> to) {
   if (threadIdx.x == 0) to.put(r, result, part, value);
 }
 
-// Each thread reduces parts alone. Parts are the outer dim, so that neighbouring threads have neighbouring results.
+// Each thread reduces whole parts alone: part i / results of result i % results, so that neighbouring threads read
+// neighbouring elements.
 template <typename Join, typename T, typename A>
 __global__ void own_kernel(Reduction r, const T *x, Values<T, A> to) {
   for (std::int64_t i = thread_index(); i < r.results * r.parts; i += thread_count()) {

@@ -40,9 +40,9 @@ void wait(Stream stream, Event event);
 void finish(Event event);
 std::int64_t ns_between(Event begin, Event end);  // both events have completed
 
-// From here on, work that this thread appends to the stream is recorded, not run. Another stream joins the recording
-// when it waits for an event of this one. Events recorded meanwhile only order the recorded work. Before the end this
-// stream must have waited for all others that joined.
+// From begin_capture() to end_capture(), work that this thread appends to the stream is recorded, not run. Another
+// stream joins the recording when it waits for an event of this stream. Events recorded meanwhile only order the
+// recorded work. Before end_capture() this stream must have waited for all streams that joined.
 void begin_capture(Stream stream);
 CapturedGraph end_capture(Stream stream);          // ready to be launched
 void abandon_capture(Stream stream);               // ends a capture after an error

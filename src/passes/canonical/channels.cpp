@@ -59,7 +59,7 @@ bool instance_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// True in training mode: from opset 14 on by an attribute, before by outputs for statistics.
+// True if the node is in training mode. From opset 14 on an attribute says so; before, outputs for statistics do.
 bool takes_statistics_of_batch(const Node &node) {
   return node.attributes.integer("training_mode", 0) != 0 ||
          std::any_of(node.outputs.begin() + 1, node.outputs.end(), [](ValueId out) { return out != ValueId::none; });
@@ -86,8 +86,8 @@ bool batch_normalization(Canonical &c, Node &node) {
   return true;
 }
 
-// Where the deviation is 0, as over a single number, the result is 0. As with PyTorch's std, the deviation's gradient
-// is 0 there.
+// Divides by the standard deviation. If that is 0 (over a single number, for example), the result is 0, and so is the
+// deviation's gradient, as with PyTorch's std.
 bool mean_variance_normalization(Canonical &c, Node &node) {
   const ValueId x = node.inputs.at(0);
   const Integers axes = node.attributes.has("axes") ? node.attributes.integers("axes") : Integers{0, 2, 3};

@@ -14,7 +14,7 @@ struct FoldBudget {
 
   // Raises the limits for constants of the file that became known later.
   void grant(std::uint64_t file_bytes);
-  // Takes this much and returns true, or returns false if less is left.
+  // Subtracts the bytes and the operations from what is left and returns true. Returns false if less is left.
   bool take(std::uint64_t result_bytes, double operations);
 
   std::uint64_t bytes = std::uint64_t{64} << 20;

@@ -154,7 +154,7 @@ bool one_hot(Canonical &c, Node &node) {
   return true;
 }
 
-// Returns the index of the element that element `at` of a padded axis copies. 0 is the first that is not a pad.
+// Returns the index of the element that element `at` of a padded axis copies. Element 0 is the first that is not a pad.
 std::int64_t mirrored(std::int64_t at, std::int64_t dim, const std::string &mode) {
   if (mode == "edge") return std::clamp<std::int64_t>(at, 0, dim - 1);
   if (mode == "wrap") return ((at % dim) + dim) % dim;

@@ -104,7 +104,8 @@ ValueId additive_mask(Canonical &c, ValueId mask, DType dtype, const Shape &scor
   return mask;
 }
 
-// Returns a mask that hides the keys beyond each sample's length. If `causal`, the last valid key is the last query's.
+// Returns a mask that hides the keys beyond each sample's length. If `causal`, the last query sees all keys within the
+// length, and each query before it one key less.
 ValueId length_mask(Canonical &c, ValueId lengths, bool causal, DType dtype, const Shape &scores) {
   const std::int64_t queries = causal ? scores[2] : 1, keys = scores[3];
   std::vector<std::int64_t> least;  // the least length with which query i sees key j
@@ -120,7 +121,7 @@ struct AttentionInputs {
   ValueId q, k, v;               // (B, S, H, D)
   std::int64_t past = 0;         // number of keys of earlier tokens, which come first
   ValueId bias = ValueId::none;  // added to scores
-  bool causal = false;           // the last query sees all keys, each query before it one less
+  bool causal = false;           // the last query sees all keys, each query before it one key less
   double scale = 1, softcap = 0;
 };
 

@@ -35,7 +35,7 @@ bool expand(Canonical &c, Node &node) {
   return false;
 }
 
-// Repeats each axis as a whole: (d) -> (1, d) -> (r, d) -> (r * d).
+// Repeats each axis as a whole. For an axis of length d and r repeats: (d) -> (1, d) -> (r, d) -> (r * d).
 bool tile(Canonical &c, Node &node) {
   if (node.inputs.size() != 1) return false;
   const Integers repeats = node.attributes.integers("repeats");
@@ -52,8 +52,8 @@ bool tile(Canonical &c, Node &node) {
   return true;
 }
 
-// The input's axis 1 is (b, b, channels) in mode DCR and (channels, b, b) in mode CRD. The b by b elements become a
-// square of the result.
+// Axis 1 of the input is (b, b, channels) in mode DCR and (channels, b, b) in mode CRD, with blocksize b. The b by b
+// elements become a square of the result.
 bool depth_to_space(Canonical &c, Node &node) {
   const Shape result = c.infer(node).at(0).shape, s = c.shape(node.inputs.at(0));
   const std::int64_t b = node.attributes.integer("blocksize", 1), channels = result[1];

@@ -43,7 +43,7 @@ ValueId padded(Canonical &c, const SlidingWindows &w, ValueId x, double value) {
   return c.reshape(x, {shape[0], shape[1], count});
 }
 
-// Cuts off what lies behind the last window, for windows that tile.
+// Cuts off the elements behind the last window. The windows lie side by side (see tile()).
 ValueId cropped(Canonical &c, const SlidingWindows &w, ValueId x) {
   Integers starts, ends, axes;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {
@@ -54,7 +54,7 @@ ValueId cropped(Canonical &c, const SlidingWindows &w, ValueId x) {
   return c.add("Slice", {x}, {{"starts", starts}, {"ends", ends}, {"axes", axes}});
 }
 
-// (N, C, o1 k1, o2 k2, ...) as (N, C, o1, k1, o2, k2, ...)
+// Returns x (N, C, o1 k1, o2 k2, ...) as (N, C, o1, k1, o2, k2, ...): along spatial axis i, oi windows of ki elements.
 ValueId apart(Canonical &c, const SlidingWindows &w, ValueId x) {
   x = cropped(c, w, x);
   Shape shape = {c.shape(x)[0], c.shape(x)[1]};

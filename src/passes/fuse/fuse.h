@@ -24,7 +24,8 @@ inline const std::vector<std::int64_t> kSwapHeads = {0, 2, 1, 3};  // heads and 
 
 struct Fusion {
   Rewriter &r;
-  // Results for constants, by their stored bytes (which layers share) and shape.
+  // Results for constants, so that each is read once. Keys: the address of the stored bytes, which layers share, and
+  // the shape.
   using ConstantKey = std::pair<const std::byte *, Shape>;
   std::map<ConstantKey, Mask> masks;
   std::map<ConstantKey, bool> equal_halves;

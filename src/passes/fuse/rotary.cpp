@@ -59,8 +59,8 @@ struct Layout {
   Shape angles;              // (1 or B, S, D / 2)
 };
 
-// Returns the layout of x, and the shape of half of cos or sin. `angles` is the shape of the whole. Nothing if the
-// angles depend on the head.
+// Returns the layout of x, and the shape of half of cos or sin. `angles` is the shape of the whole of cos or sin.
+// Returns nothing if the angles depend on the head.
 std::optional<Layout> layout_over(const Shape &x, Shape angles) {
   if (x.size() != 4 || angles.size() > 4) return std::nullopt;
   angles.insert(angles.begin(), 4 - angles.size(), 1);

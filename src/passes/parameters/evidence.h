@@ -1,5 +1,5 @@
-// Declarations: what lists, training_info, exporters and names say about initializers, weighed against each other. The
-// rules about places come after them.
+// Declarations: what lists, training_info, exporters and names say about initializers, in this order of precedence.
+// The rules about places count less than all of these.
 #pragma once
 
 #include <functional>
@@ -57,7 +57,7 @@ class Declarations {
   std::set<std::string> present_;  // initializers and the values they were computed from
   Names unmatched_;                // names of the list that are not in present_
   Names undone_;                   // parameters declared by the exporter that are merged into others, folded or unused
-  std::size_t missing_ = 0;        // how many of undone_ no matrix with several readers accounts for
+  std::size_t missing_ = 0;        // the size of undone_, less those that matrices with several readers explain
   std::size_t copies_ = 0;         // vectors that split_merged() made, except statistics
 };
 

@@ -67,8 +67,8 @@ std::vector<double> differences(const std::vector<double> &c) {
   return found;
 }
 
-// True if all lines along the axis are such curves or flat, and not all are flat. A line may also be such a curve by
-// its differences, as a window of cosines is.
+// True if each line along the axis is a curve or flat (see line_of()), and not all are flat. If a line is neither, the
+// differences of neighbouring numbers count: those of a window of cosines are a curve.
 bool follows_curves(const Array &array, std::size_t axis) {
   const Shape &shape = array.stored();
   const std::int64_t length = shape[axis];

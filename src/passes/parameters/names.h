@@ -14,10 +14,10 @@ enum class Naming : std::uint8_t {
 
 Naming naming_of(std::string_view name);
 
-// True for a number that the exporter copied from the program, rather than computed from stored values.
+// True for names that exporters give to numbers copied from the program, as opposed to computed from stored values.
 bool names_literal(std::string_view name);
 
-// True for statistics of normalizations, which frameworks keep beside the weights: "bn.running_var".
+// True for names of statistics of normalizations, which frameworks keep beside the weights: "bn.running_var".
 bool names_statistic(std::string_view name);
 
 // True for names of a BatchNorm's result. If a product's result has such a name, an exporter or optimizer folded a

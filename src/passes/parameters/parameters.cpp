@@ -222,9 +222,10 @@ bool Judge::stands_beside_statistics(const std::string &name) const {
                               [&](const auto &read) { return declared_.in_file(read) == statistic; });
 }
 
-// Combines a claim with the use. Declared parameters are trained, except those that follow a formula: frameworks mostly
-// freeze these, and an exporter does not say so. Numbers that are declared fixed where weights are expected are frozen
-// parameters. If only the exporter declares them and they are few, they are constants.
+// Combines a claim with the use. Declared parameters are trained. If only the exporter declares one and its numbers
+// follow a formula, it is frozen: frameworks mostly freeze these, and an exporter does not say so. Numbers that are
+// declared fixed where weights are expected are frozen parameters. If only the exporter or the name says that they are
+// fixed, and they take at most kLargestFixed bytes, they are constants.
 void Judge::weigh(const Declarations::Claim &said, const Use &use, const Value &value, Finding &finding) const {
   using Verdict = Declarations::Verdict;
   finding.reason = use.reason;

@@ -400,8 +400,8 @@ Use Places::as_choice(const Node &node, const Place &place) const {
   return {.role = Use::Role::choice, .weights = row, .reason = "is chosen by data in " + where, .doubt = ""};
 }
 
-// True if the place's value has one number per channel, and all readers add a stored value of equal shape to the
-// product: x * scale + bias.
+// True if the place's value has one number per channel, and every node that reads the product adds a stored value of
+// equal shape to it: x * scale + bias.
 bool Places::scales_before_bias(const Node &node, const Place &place) const {
   const Shape &shape = graph_.value(place.value).type.shape;
   const bool one_axis = std::ranges::count_if(shape, [](std::int64_t dim) { return dim > 1; }) == 1;

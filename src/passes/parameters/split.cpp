@@ -41,7 +41,7 @@ bool holds_vectors(const Node &node) {
 }
 
 // Finds the stored matrices near a node, along the data. Exporters merge equal vectors of different layers. The
-// matrices near a reader tell the reader's layer, and so which readers had one vector before.
+// matrices near a reader tell the reader's layer, and so which readers read one vector before the merge.
 class Neighbours {
  public:
   explicit Neighbours(const Graph &graph)
@@ -155,7 +155,8 @@ class Neighbours {
   std::map<NodeId, ValueId> products_;
 };
 
-// A node that reads the vector, and the products nearest to the places where the vector meets data from there.
+// A node that reads the vector as input `input`. The node itself, or nodes after it, combine the vector with data.
+// `before` and `after` are the products nearest to those nodes, along the data.
 struct Reading {
   NodeId node;
   std::size_t input;
