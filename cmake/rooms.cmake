@@ -15,6 +15,7 @@ function(room name)
     set(ROOM_DIR src/${name})
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ROOM_DIR}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/comm/(mpi|gloo)/")  # plugins (comm.cmake)
   if(NOT sources)
     return()
   endif()
@@ -35,13 +36,30 @@ function(room name)
   set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<FILTER:$<TARGET_OBJECTS:room_${name}>,EXCLUDE,[.]gch$>)
 endfunction()
 
+# A plugin and the library must agree on every type that passes between them and on its layout. The build id says so: it
+# is made of the compiler and of the headers in these folders.
+function(build_id variable)
+  set(id "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SYSTEM_PROCESSOR} ${PROTRAIN_SANITIZE}")
+  foreach(folder ${ARGN})
+    file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.h)
+    foreach(header ${headers})
+      set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+      file(SHA256 ${header} hash)
+      string(APPEND id ${hash})
+    endforeach()
+  endforeach()
+  string(SHA256 id "${id}")
+  string(SUBSTRING ${id} 0 16 id)
+  set(${variable} ${PROJECT_VERSION}-${id} PARENT_SCOPE)
+endfunction()
+
 # fmt's code is compiled once, and into what uses it, so that nobody needs a libfmt at run time.
 add_library(fmt_code STATIC ${PROJECT_SOURCE_DIR}/cmake/fmt.cpp)
 target_include_directories(fmt_code SYSTEM PUBLIC
                            $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
 set_property(GLOBAL APPEND PROPERTY ROOM_OBJECTS $<TARGET_OBJECTS:fmt_code>)
 
-room(base LIBRARIES fmt_code Threads::Threads PkgConfig::URING nlohmann_json::nlohmann_json)
+room(base LIBRARIES fmt_code Threads::Threads PkgConfig::URING nlohmann_json::nlohmann_json ${CMAKE_DL_LIBS})
 room(graph ROOMS base)
 room(ops ROOMS graph)
 room(onnx_import DIR onnx_import ROOMS ops)
@@ -55,26 +73,18 @@ if(NOT PROTRAIN_FUZZ)  # fuzzing tests what is accepted, and builds sooner witho
 endif()
 target_compile_options(room_backend PRIVATE ${PROTRAIN_KERNEL_OPTIONS})
 if(TARGET room_backend)
-  # A plugin and the library must agree on every type that passes between them and on its layout, and on the code that
-  # backends have in common: an update has the same bits on the device and on the host. The build id says so.
-  file(GLOB shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/*.h
-       ${PROJECT_SOURCE_DIR}/src/backend/common/*.h ${PROJECT_SOURCE_DIR}/src/graph/*.h
-       ${PROJECT_SOURCE_DIR}/src/base/*.h)
-  set(build_id "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SYSTEM_PROCESSOR} ${PROTRAIN_SANITIZE}")
-  foreach(header ${shared_headers})
-    set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
-    file(SHA256 ${header} hash)
-    string(APPEND build_id ${hash})
-  endforeach()
-  string(SHA256 build_id "${build_id}")
-  string(SUBSTRING ${build_id} 0 16 build_id)
-  set(PROTRAIN_BUILD_ID ${PROJECT_VERSION}-${build_id})
+  # A plugin must also have the code that backends have in common: an update has the same bits on the device and on the
+  # host.
+  build_id(PROTRAIN_BUILD_ID src/backend src/backend/common src/graph src/base)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/registry.cpp PROPERTIES
                               COMPILE_DEFINITIONS PROTRAIN_BUILD_ID="${PROTRAIN_BUILD_ID}")
-  target_link_libraries(room_backend PRIVATE ${CMAKE_DL_LIBS})
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cpu/device.cpp
                APPEND PROPERTY COMPILE_OPTIONS ${OpenMP_CXX_FLAGS})  # for omp.h
 endif()
+room(comm ROOMS base)
+build_id(PROTRAIN_COMM_BUILD_ID src/comm src/base)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/src/comm/channel.cpp PROPERTIES
+                            COMPILE_DEFINITIONS PROTRAIN_COMM_BUILD_ID="${PROTRAIN_COMM_BUILD_ID}")
 room(profile ROOMS base)
 room(plan ROOMS ops profile)
 room(program ROOMS plan)

@@ -249,18 +249,21 @@ void remove_abandoned(const std::string &path) {
 
 FileWriter::FileWriter(const std::string &path) : path_(path) {
   static std::atomic<unsigned> serial{0};
+  constexpr int kMostTries = 100;
   struct stat found {};
   const bool there = sys_stat(path.c_str(), &found) == 0;
   if (!there && errno != ENOENT) refuse(path, "look at it", errno);
   if (there && !S_ISREG(found.st_mode)) refuse_kind(path);
   remove_abandoned(path);
-  for (int tries = 0; descriptor_ < 0; ++tries) {
+  for (int tries = 0;; ++tries) {
     temporary_ =
         fmt::format("{}/{}{}-{}{}", directory_of(path), unfinished_stem(path), ::getpid(), serial++, kUnfinished);
     descriptor_ = sys_open(AT_FDCWD, temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
     // EEXIST: a killed process with the same id left a file of this name.
-    if (descriptor_ < 0 && (errno != EEXIST || tries >= 100)) refuse(path_, "create it", errno);
-    if (descriptor_ >= 0 && !claim(descriptor_)) sys_close(std::exchange(descriptor_, -1));
+    if (descriptor_ < 0 && errno != EEXIST) refuse(path_, "create it", errno);
+    if (descriptor_ >= 0 && claim(descriptor_)) return;
+    if (descriptor_ >= 0) sys_close(std::exchange(descriptor_, -1));
+    if (tries == kMostTries) refuse(path_, "create it", EEXIST);
   }
 }
 

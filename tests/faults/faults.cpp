@@ -78,7 +78,6 @@ __attribute__((noinline)) bool fails(Kind kind) {
 // The allocated blocks of memory, in a table with open addressing: `slots` holds their addresses. A record holds the
 // call stack that allocated the block.
 struct AllocationRecord {
-  void *at = nullptr;
   void *stack[kDepth];
   int depth = 0;
 };

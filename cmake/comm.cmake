@@ -1,0 +1,35 @@
+# The transports between ranks: libprotrain_openmpi.so, libprotrain_mpich.so and libprotrain_gloo.so, plugins that the
+# library loads when they are asked for. Each is built where its headers are found.
+option(PROTRAIN_COMM "Build the transports between ranks whose headers are found" ON)
+if(NOT PROTRAIN_COMM OR PROTRAIN_SANITIZE)  # a program with a sanitizer in it may not load libraries without
+  return()
+endif()
+
+# Adds the plugin protrain_<name> of src/comm/<folder>, which uses the imported target <library>.
+function(transport name folder library)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/comm/${folder}/*.cpp)
+  add_library(protrain_${name} MODULE ${sources})
+  target_link_libraries(protrain_${name} PRIVATE room_base ${library})
+  target_compile_definitions(protrain_${name} PRIVATE PROTRAIN_COMM_BUILD_ID="${PROTRAIN_COMM_BUILD_ID}"
+                             OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+  target_link_options(protrain_${name} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+  install(TARGETS protrain_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT comm)
+endfunction()
+
+pkg_check_modules(OPENMPI IMPORTED_TARGET QUIET ompi-c)
+pkg_check_modules(MPICH IMPORTED_TARGET QUIET mpich)
+find_package(Gloo CONFIG QUIET)
+if(OPENMPI_FOUND)
+  transport(openmpi mpi PkgConfig::OPENMPI)
+endif()
+if(MPICH_FOUND)
+  transport(mpich mpi PkgConfig::MPICH)
+endif()
+if(Gloo_FOUND)
+  transport(gloo gloo gloo)
+endif()
+foreach(name openmpi mpich gloo)
+  if(NOT TARGET protrain_${name})
+    message(STATUS "The transport ${name} is left out: its headers are not found")
+  endif()
+endforeach()

@@ -1,0 +1,32 @@
+// What ranks agree on: small values, which every rank learns of every other.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "comm/channel.h"
+
+namespace protrain::comm {
+
+// Every rank's bytes, in the order of ranks. All ranks give the same number.
+std::vector<std::vector<std::byte>> gather_bytes(Channel &channel, std::span<const std::byte> mine);
+
+// Every rank's value, in the order of ranks.
+template <typename T>
+requires std::is_trivially_copyable_v<T> std::vector<T> gather_values(Channel &channel, const T &mine) {
+  std::vector<T> values;
+  for (const std::vector<std::byte> &bytes : gather_bytes(channel, std::as_bytes(std::span(&mine, 1)))) {
+    T &value = values.emplace_back(mine);
+    std::memcpy(&value, bytes.data(), sizeof value);
+  }
+  return values;
+}
+
+// Every rank's text, in the order of ranks. Texts may differ in length.
+std::vector<std::string> gather_texts(Channel &channel, const std::string &mine);
+
+// Returns when every rank has called it.
+inline void barrier(Channel &channel) { gather_bytes(channel, {}); }
+
+}  // namespace protrain::comm

@@ -1,0 +1,65 @@
+// Channel: how the ranks of a session reach each other. A rank is one process of a group that trains a model together.
+// A channel moves bytes between ranks and never computes. Its transport is MPI, Gloo or, with one rank, nothing.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace protrain::comm {
+
+// Bytes that go to another rank.
+struct Send {
+  int rank;
+  const std::byte *data;
+  std::uint64_t bytes;
+};
+
+// Bytes that come from another rank.
+struct Receive {
+  int rank;
+  std::byte *data;
+  std::uint64_t bytes;
+};
+
+// One thread at a time may use a channel; abort() alone may be called beside it. After the first error the channel is
+// broken: every further call fails with that error, and only a new channel brings the ranks together again.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  virtual int rank() const = 0;  // 0 ... ranks() - 1
+  virtual int ranks() const = 0;
+
+  // Sends and receives, and returns when what was sent may change and what was asked for has arrived. Every rank calls
+  // exchange() the same number of times, in the same order. What one rank sends to another in a call, the other must
+  // ask for in its call: the same numbers of bytes, in the same order. No part may name this rank.
+  // Code::peer if another rank failed or left, Code::timeout if one did not answer in time, and the subject names the
+  // rank: "rank 3".
+  virtual void exchange(std::span<const Send> sends, std::span<const Receive> receives) = 0;
+
+  // Breaks the channel and tells the other ranks why, so that they do not wait for this one. Their calls fail with
+  // Code::peer and this text.
+  virtual void abort(const std::string &reason) noexcept = 0;
+};
+
+enum class Transport : std::uint8_t { single, mpi, gloo };
+
+struct ChannelRequest {
+  Transport transport = Transport::single;
+  int rank = 0, ranks = 1;              // for Gloo; MPI's launcher says them itself
+  std::string rendezvous;               // for Gloo: a folder that all ranks share, new for each group
+  std::chrono::milliseconds timeout{};  // of every exchange, and of the meeting at the start
+};
+
+// Returns when all ranks have met. Code::arg if the request cannot be meant so, Code::unsupported or Code::version if
+// the transport's plugin cannot be used, Code::timeout if not all ranks came in time.
+std::unique_ptr<Channel> open(const ChannelRequest &request);
+
+// True if this process was started by mpirun, mpiexec or srun with more than one rank.
+bool launched_by_mpi();
+
+}  // namespace protrain::comm

@@ -1,0 +1,173 @@
+#include "comm/gloo/channel.h"
+
+#include <gloo/common/error.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+#include <netdb.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+
+namespace protrain::comm::gloo {
+
+namespace {
+
+using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
+
+constexpr std::size_t kMostReason = 1000;  // bytes of the reason of an abort
+constexpr int kPartsBits = 20;             // of a slot: the number of a part; above them the number of the exchange
+
+bool resolves(const std::string &host) {
+  addrinfo *found = nullptr;
+  const bool known = getaddrinfo(host.c_str(), nullptr, nullptr, &found) == 0;
+  if (found != nullptr) freeaddrinfo(found);
+  return known;
+}
+
+// The network interface that GLOO_SOCKET_IFNAME names, as for PyTorch. Otherwise the address of this host's name, or of
+// the machine itself if the name has none.
+::gloo::transport::tcp::attr own_address() {
+  ::gloo::transport::tcp::attr address;
+  if (const char *name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != 0) {
+    address.iface = name;
+    return address;
+  }
+  std::array<char, 256> host{};
+  const bool named = gethostname(host.data(), host.size() - 1) == 0;
+  address.hostname = named && resolves(host.data()) ? host.data() : "127.0.0.1";
+  return address;
+}
+
+std::string key_of_reason(int rank) { return fmt::format("protrain-failed-{}", rank); }
+
+bool timed_out(const std::exception &error) {
+  return std::string_view(error.what()).find("imed out") != std::string_view::npos ||
+         std::string_view(error.what()).find("timeout") != std::string_view::npos;
+}
+
+class Deadline {
+ public:
+  explicit Deadline(std::chrono::milliseconds timeout) : end_(std::chrono::steady_clock::now() + timeout) {}
+  // Gloo takes no wait of 0 ms.
+  std::chrono::milliseconds left() const {
+    const auto left = end_ - std::chrono::steady_clock::now();
+    return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(left), std::chrono::milliseconds(1));
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point end_;
+};
+
+// Numbers the parts that go to, or come from, each rank in one exchange.
+class Slots {
+ public:
+  explicit Slots(std::uint64_t exchange) : first_(exchange << kPartsBits) {}
+  std::uint64_t next(int rank) { return first_ + parts_[rank]++; }
+
+ private:
+  const std::uint64_t first_;
+  std::map<int, std::uint64_t> parts_;
+};
+
+}  // namespace
+
+GlooChannel::GlooChannel(const ChannelRequest &request)
+    : rank_(request.rank), ranks_(request.ranks), timeout_(request.timeout), store_(request.rendezvous) {
+  try {
+    auto device = ::gloo::transport::tcp::CreateDevice(own_address());
+    context_ = std::make_shared<::gloo::rendezvous::Context>(rank_, ranks_);
+    context_->setTimeout(timeout_);
+    context_->connectFullMesh(store_, device);
+  } catch (const std::exception &error) {
+    const bool late = timed_out(error);
+    fail(late ? Code::timeout : Code::peer, "rendezvous", "{} ranks did not meet in {}{}: {}", ranks_,
+         request.rendezvous, late ? fmt::format(" within {} ms", timeout_.count()) : "", error.what());
+  }
+}
+
+GlooChannel::~GlooChannel() = default;
+
+void GlooChannel::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) throw *broken_;
+  }
+  std::vector<std::pair<int, Buffer>> sent, received;
+  const Deadline deadline(timeout_);
+  int at = rank_;  // the rank that is dealt with
+  try {
+    Slots from(exchanges_), to(exchanges_);
+    ++exchanges_;
+    for (const Receive &receive : receives) {
+      at = receive.rank;
+      received.emplace_back(at, context_->createUnboundBuffer(receive.data, receive.bytes));
+      received.back().second->recv(at, from.next(at), 0, receive.bytes);
+    }
+    for (const Send &send : sends) {
+      at = send.rank;
+      sent.emplace_back(at, context_->createUnboundBuffer(const_cast<std::byte *>(send.data), send.bytes));
+      sent.back().second->send(at, to.next(at), 0, send.bytes);
+    }
+    for (const auto &[rank, buffer] : received) {
+      at = rank;
+      buffer->waitRecv(deadline.left());
+    }
+    for (const auto &[rank, buffer] : sent) {
+      at = rank;
+      buffer->waitSend(deadline.left());
+    }
+  } catch (const std::bad_alloc &) {
+    break_with({Code::nomem, "comm", "out of memory in an exchange between ranks"});
+    throw;
+  } catch (const std::exception &error) {
+    break_with(error_of(at, error));
+    const std::lock_guard lock(mutex_);
+    throw *broken_;
+  }
+}
+
+std::optional<std::string> GlooChannel::reason_of(int rank) {
+  try {
+    store_.wait({key_of_reason(rank)}, std::chrono::milliseconds(1));
+    const std::vector<char> text = store_.get(key_of_reason(rank));
+    return std::string(text.begin(), text.end());
+  } catch (const std::exception &) {
+    return std::nullopt;
+  }
+}
+
+Error GlooChannel::error_of(int rank, const std::exception &found) {
+  const std::string subject = fmt::format("rank {}", rank);
+  if (const std::optional<std::string> reason = reason_of(rank))
+    return {Code::peer, subject, fmt::format("rank {} failed: {}", rank, *reason)};
+  if (timed_out(found))
+    return {Code::timeout, subject, fmt::format("rank {} did not answer within {} ms", rank, timeout_.count())};
+  return {Code::peer, subject, fmt::format("rank {} left: {}", rank, found.what())};
+}
+
+void GlooChannel::break_with(const Error &error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) return;
+    broken_ = error;
+  }
+  try {
+    const std::string_view reason = std::string_view(error.text).substr(0, kMostReason);
+    store_.set(key_of_reason(rank_), {reason.begin(), reason.end()});
+  } catch (const std::exception &) {  // the others then learn only that this rank left
+  }
+  context_->closeConnections();
+}
+
+void GlooChannel::abort(const std::string &reason) noexcept {
+  try {
+    break_with({Code::state, "comm", reason});
+  } catch (const std::exception &) {  // the others then find out by their deadline
+  }
+}
+
+}  // namespace protrain::comm::gloo

@@ -1,0 +1,54 @@
+// A channel over Gloo, for processes that start themselves. The ranks find each other in a folder that all share, and
+// then speak TCP.
+#pragma once
+
+#include <gloo/rendezvous/file_store.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/channel.h"
+
+namespace gloo::rendezvous {
+class Context;
+}
+namespace gloo::transport {
+class UnboundBuffer;
+}
+
+namespace protrain::comm::gloo {
+
+// Gloo notices by itself when a connection breaks or a deadline passes, and then ends every wait of this rank. It does
+// not say why another rank left, so the reason of an abort lies in the folder.
+class GlooChannel final : public Channel {
+ public:
+  explicit GlooChannel(const ChannelRequest &request);
+  ~GlooChannel() override;
+  GlooChannel(const GlooChannel &) = delete;
+  GlooChannel &operator=(const GlooChannel &) = delete;
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+  void exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
+  void abort(const std::string &reason) noexcept override;
+
+ private:
+  // The reason that this rank left in the folder; nothing: it left none.
+  std::optional<std::string> reason_of(int rank);
+  // Code::timeout or Code::peer, by what Gloo says of this rank.
+  Error error_of(int rank, const std::exception &found);
+  void break_with(const Error &error);
+
+  const int rank_, ranks_;
+  const std::chrono::milliseconds timeout_;
+  ::gloo::rendezvous::FileStore store_;
+  std::shared_ptr<::gloo::rendezvous::Context> context_;
+  std::uint64_t exchanges_ = 0;
+  std::mutex mutex_;             // guards broken_
+  std::optional<Error> broken_;  // the channel's first error
+};
+
+}  // namespace protrain::comm::gloo

@@ -1,0 +1,180 @@
+#include "comm/mpi/channel.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+namespace protrain::comm::mpi {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kDataTag = 1, kAbortTag = 2;
+constexpr std::uint64_t kMostBytes = 1 << 30;  // of one message, because MPI counts with int
+constexpr std::size_t kMostReason = 1000;      // bytes of the reason of an abort
+
+std::mutex mpi_mutex;
+bool any_broken = false;
+
+void check(int code, const char *what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail(Code::peer, "comm", "{}: {}", what, text);
+}
+
+// A process that started MPI must end it, or mpirun takes its exit for a crash. After a failure MPI cannot be ended: it
+// would wait for messages that never come.
+void finish_mpi() {
+  const std::lock_guard lock(mpi_mutex);
+  int over = 0;
+  if (MPI_Finalized(&over) == MPI_SUCCESS && over == 0 && !any_broken) MPI_Finalize();
+}
+
+void start_mpi() {
+  int begun = 0, over = 0, level = 0;
+  check(MPI_Initialized(&begun), "MPI_Initialized");
+  check(MPI_Finalized(&over), "MPI_Finalized");
+  require(over == 0, Code::state, "comm", "the host program has called MPI_Finalize, so there is no MPI any more");
+  if (begun == 0) {
+    // Open MPI loads components that look for its functions among the global symbols.
+    Dl_info info;
+    if (dladdr(reinterpret_cast<const void *>(&MPI_Init_thread), &info) != 0)
+      dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+    std::atexit(finish_mpi);
+  } else {
+    check(MPI_Query_thread(&level), "MPI_Query_thread");
+  }
+  require(level >= MPI_THREAD_SERIALIZED, Code::unsupported, "comm",
+          "MPI was started for one thread; the host program must ask MPI_Init_thread for MPI_THREAD_SERIALIZED");
+}
+
+}  // namespace
+
+MpiChannel::MpiChannel(const ChannelRequest &request) : timeout_(request.timeout) {
+  const std::lock_guard lock(mpi_mutex);
+  start_mpi();
+  check(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), "MPI_Comm_size");
+  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  for (MPI_Comm *own : {&data_, &control_}) {
+    check(MPI_Comm_dup(MPI_COMM_WORLD, own), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+}
+
+MpiChannel::~MpiChannel() {
+  const std::lock_guard lock(mpi_mutex);
+  int over = 0;
+  // Ranks free a communicator together, so one that is broken stays.
+  if (broken_ || MPI_Finalized(&over) != MPI_SUCCESS || over != 0) return;
+  for (MPI_Comm *own : {&data_, &control_}) MPI_Comm_free(own);
+}
+
+void MpiChannel::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
+  try {
+    {
+      const std::lock_guard lock(mpi_mutex);
+      if (broken_) throw *broken_;
+      begin(sends, receives);
+    }
+    wait();
+  } catch (const Error &error) {
+    const std::lock_guard lock(mpi_mutex);
+    break_with(error);
+    throw *broken_;
+  }
+}
+
+void MpiChannel::begin(std::span<const Send> sends, std::span<const Receive> receives) {
+  const auto each_message = [](std::uint64_t bytes, auto &&act) {
+    for (std::uint64_t at = 0; at < bytes; at += kMostBytes)
+      act(at, static_cast<int>(std::min(bytes - at, kMostBytes)));
+    if (bytes == 0) act(std::uint64_t{0}, 0);  // a barrier is made of empty messages
+  };
+  for (const Receive &receive : receives)
+    each_message(receive.bytes, [&](std::uint64_t at, int count) {
+      Message &message = messages_.emplace_back(Message{MPI_REQUEST_NULL, receive.rank, true});
+      check(MPI_Irecv(receive.data + at, count, MPI_BYTE, receive.rank, kDataTag, data_, &message.request),
+            "MPI_Irecv");
+    });
+  for (const Send &send : sends)
+    each_message(send.bytes, [&](std::uint64_t at, int count) {
+      Message &message = messages_.emplace_back(Message{MPI_REQUEST_NULL, send.rank, false});
+      check(MPI_Isend(send.data + at, count, MPI_BYTE, send.rank, kDataTag, data_, &message.request), "MPI_Isend");
+    });
+}
+
+void MpiChannel::wait() {
+  const Clock::time_point deadline = Clock::now() + timeout_;
+  for (int polls = 0;; ++polls) {
+    {
+      const std::lock_guard lock(mpi_mutex);
+      if (broken_) throw *broken_;
+      remove_messages_that_are_over();
+      if (messages_.empty()) return;
+      require_no_abort();
+      require(Clock::now() < deadline, Code::timeout, fmt::format("rank {}", messages_.front().rank),
+              "rank {} did not answer within {} ms", messages_.front().rank, timeout_.count());
+    }
+    // Most exchanges take microseconds. After that, the cores belong to whoever computes.
+    if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(std::min(polls, 1000)));
+  }
+}
+
+void MpiChannel::remove_messages_that_are_over() {
+  std::erase_if(messages_, [](Message &message) {
+    int over = 0;
+    check(MPI_Test(&message.request, &over, MPI_STATUS_IGNORE), "MPI_Test");
+    return over != 0;
+  });
+}
+
+void MpiChannel::require_no_abort() {
+  int there = 0, length = 0;
+  MPI_Status status;
+  check(MPI_Iprobe(MPI_ANY_SOURCE, kAbortTag, control_, &there, &status), "MPI_Iprobe");
+  if (there == 0) return;
+  check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
+  std::string reason(static_cast<std::size_t>(length), ' ');
+  check(MPI_Recv(reason.data(), length, MPI_BYTE, status.MPI_SOURCE, kAbortTag, control_, MPI_STATUS_IGNORE),
+        "MPI_Recv");
+  fail(Code::peer, fmt::format("rank {}", status.MPI_SOURCE), "rank {} failed: {}", status.MPI_SOURCE, reason);
+}
+
+// Other ranks may still be reading what this one sent, but nothing may write into its memory any more.
+void MpiChannel::break_with(Error error) {
+  if (broken_) return;
+  broken_ = std::move(error);
+  any_broken = true;
+  for (Message &message : messages_) {
+    if (message.receives) MPI_Cancel(&message.request);
+    MPI_Request_free(&message.request);
+  }
+  messages_.clear();
+  static std::deque<std::string> reasons;  // nobody waits until the other ranks have read them
+  const std::string &reason = reasons.emplace_back(broken_->text, 0, kMostReason);
+  for (int r = 0; r < ranks_; ++r) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (r == rank_) continue;
+    MPI_Isend(reason.data(), static_cast<int>(reason.size()), MPI_BYTE, r, kAbortTag, control_, &request);
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+}
+
+void MpiChannel::abort(const std::string &reason) noexcept {
+  try {
+    const std::lock_guard lock(mpi_mutex);
+    int over = 0;
+    if (MPI_Finalized(&over) == MPI_SUCCESS && over == 0) break_with({Code::state, "comm", reason});
+  } catch (const std::bad_alloc &) {  // the others then find out by their deadline
+  }
+}
+
+}  // namespace protrain::comm::mpi

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Starts groups of ranks that try their channels, over MPI and over Gloo.
+# usage: ranks.sh PROGRAM TRANSPORT    openmpi, mpich or gloo
+set -eu
+program=$1 transport=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Open MPI refuses to run for root, and more ranks than cores, unless it is told otherwise.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+start() { # SCENARIO RANKS
+  case $transport in
+    openmpi) timeout 60 mpirun.openmpi --oversubscribe -n "$2" "$program" "$1" mpi ;;
+    mpich) timeout 60 mpirun.mpich -n "$2" "$program" "$1" mpi ;;
+    gloo)
+      folder=$(mktemp -d -p "$work")
+      rank=0
+      while [ "$rank" -lt "$2" ]; do
+        timeout 60 "$program" "$1" gloo "$rank" "$2" "$folder" &
+        rank=$((rank + 1))
+      done
+      wait
+      ;;
+  esac
+}
+
+# expect SCENARIO RANKS SILENT    all ranks but so many must say that all went as expected
+expect() {
+  start "$1" "$2" >"$work/log" 2>"$work/errors" || true # an MPI ends with an error if a rank has failed
+  good=$(grep -c "$1 as expected" "$work/log" || true)
+  [ "$good" -eq $(($2 - $3)) ] || {
+    echo "$transport $1 with $2 ranks: $good ranks of $2 did as expected"
+    cat "$work/log" "$work/errors"
+    exit 1
+  }
+  echo "$transport $1 with $2 ranks: as expected"
+}
+
+for ranks in 1 2 4; do
+  expect exchange $ranks 0
+  expect agree $ranks 0
+done
+for ranks in 2 3; do
+  expect abort $ranks 0
+  expect late $ranks 0
+  expect cancelled $ranks 0
+done
+# Under mpirun a rank that is killed ends the job.
+[ "$transport" != gloo ] || expect killed 4 1
