@@ -83,7 +83,7 @@ if(TARGET room_backend)
 endif()
 room(comm ROOMS base)
 build_id(PROTRAIN_COMM_BUILD_ID src/comm src/base)
-set_source_files_properties(${PROJECT_SOURCE_DIR}/src/comm/channel.cpp PROPERTIES
+set_source_files_properties(${PROJECT_SOURCE_DIR}/src/comm/open.cpp PROPERTIES
                             COMPILE_DEFINITIONS PROTRAIN_COMM_BUILD_ID="${PROTRAIN_COMM_BUILD_ID}")
 room(profile ROOMS base)
 room(plan ROOMS ops profile)

@@ -47,6 +47,6 @@ cmake --build "$build"
 # Tests that run programs themselves (the command, the samples) are left out, because these would need the emulator too.
 # The room measure times kernels, which means nothing here. The tests left out by name ask the system for limits that
 # qemu does not pass on.
-units='arith|base|graph|ops|onnx_import|passes|grad|backend|profile|plan|program|run|state|draft|session|api'
+units='arith|base|graph|ops|onnx_import|passes|grad|backend|profile|plan|program|run|comm|state|draft|session|api'
 ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --tests-regex "^($units)/" --exclude-regex \
   'api/symbols|IsAlignedZeroedAndExact|RespectsTheLimitOnAddresses|RefusedThreadIsAnErrorValue' "$@"

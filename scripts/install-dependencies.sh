@@ -8,7 +8,8 @@ set -eu
 packages="g++ make cmake ninja-build pkg-config protobuf-compiler libprotobuf-dev libdnnl-dev libfmt-dev
   nlohmann-json3-dev liburing-dev libxxhash-dev libcli11-dev libgtest-dev python3 python3-venv ca-certificates"
 [ -z "${1:-}" ] || [ "$1" = fuzz ] || packages="$packages golang-go openjdk-17-jdk-headless junit5 cargo rustc rust-clippy swig bindgen
-  meson abigail-tools lintian dpkg-dev debootstrap libonnx-testdata libbenchmark-dev"
+  meson abigail-tools lintian dpkg-dev debootstrap libonnx-testdata libbenchmark-dev
+  libopenmpi-dev openmpi-bin libmpich-dev mpich libgloo-dev"
 [ "${1:-}" != developer ] || packages="$packages clang-format git"
 [ "${1:-}" != fuzz ] || packages="$packages clang libclang-rt-dev libomp-dev"
 

@@ -64,8 +64,9 @@ Json doubtful_json(const draft::Draft &draft) {
           {"names", some_of(draft.doubts)},
           {"unmatched", some_of(draft.unmatched)},
           {"text",
-           "it is not certain whether these are parameters; protrain check says why, and what settles it: "
-           "the options trainable, frozen and parameters_from, or of a Constant another export of the file"}};
+           "it is not certain whether these are parameters, and no initializer has the unmatched names; protrain check "
+           "says why, and what settles it: the options trainable, frozen and parameters_from, or of a Constant another "
+           "export of the file"}};
 }
 
 }  // namespace

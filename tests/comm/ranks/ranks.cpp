@@ -19,7 +19,7 @@ namespace protrain::comm {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kTimeout = 2s, kPatience = 10s;  // of failing scenarios; of the others
+constexpr auto kTimeout = 1s, kPatience = 10s;  // of failing scenarios; of the others
 constexpr int kFailing = 1;                     // the rank that fails where one does
 
 struct Unexpected {
@@ -115,7 +115,7 @@ void run(const std::string &scenario, Channel &channel) {
         channel, [&] { channel.abort("the disk is full"); }, {Code::peer}, "the disk is full");
   if (scenario == "late")
     return with_failure(
-        channel, [] { std::this_thread::sleep_for(kTimeout + 2s); }, {Code::timeout, Code::peer}, "");
+        channel, [] { std::this_thread::sleep_for(kTimeout + 1s); }, {Code::timeout, Code::peer}, "");
   if (scenario == "killed")
     return with_failure(
         channel, [] { _exit(3); }, {Code::peer, Code::timeout}, "");
@@ -164,6 +164,6 @@ int main(int argc, char **argv) {
   std::printf("rank %d: %s %s\n", rank, scenario.c_str(), text.c_str());
   std::fflush(stdout);
   // mpirun ends all ranks as soon as one has left after a failure, also those that have not yet seen it.
-  if (!whole && request.transport == comm::Transport::mpi) std::this_thread::sleep_for(std::chrono::seconds(4));
+  if (!whole && request.transport == comm::Transport::mpi) std::this_thread::sleep_for(std::chrono::seconds(3));
   return text == "as expected" ? 0 : 1;
 }

@@ -24,6 +24,19 @@ start() { # SCENARIO RANKS
   esac
 }
 
+case $transport in
+  gloo) ;;
+  *)
+    mpirun=mpirun.$transport
+    [ "$transport" = mpich ] || mpirun="$mpirun --oversubscribe"
+    # shellcheck disable=SC2086
+    timeout 30 $mpirun -n 2 true >"$work/log" 2>&1 || {
+      echo "skipped: $mpirun does not start programs here: $(head -n 1 "$work/log")"
+      exit 77
+    }
+    ;;
+esac
+
 # expect SCENARIO RANKS SILENT    all ranks but so many must say that all went as expected
 expect() {
   start "$1" "$2" >"$work/log" 2>"$work/errors" || true # an MPI ends with an error if a rank has failed

@@ -1,3 +1,4 @@
+// Opens channels. A transport is a plugin that is loaded when it is asked for, so that the library needs no MPI.
 #include "comm/channel.h"
 
 #include <cstdlib>
