@@ -1,5 +1,5 @@
 # The front door. CMake's presets and scripts/ do the work.
-.PHONY: all fast test check format asan tsan clang clean
+.PHONY: all fast test thorough check format asan tsan clang clean
 
 # Builds what is installed. The targets that run tests build them.
 all:
@@ -15,6 +15,11 @@ fast:
 
 test:
 	scripts/test.sh
+
+# The same tests with more random cases.
+thorough:
+	scripts/test.sh
+	ctest --preset thorough --parallel $$(nproc) -R '^(random_plans|composed|onnx_import|faults)/'
 
 # Every change must pass this before it is sent.
 check: test
