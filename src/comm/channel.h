@@ -59,7 +59,4 @@ struct ChannelRequest {
 // the transport's plugin cannot be used, Code::timeout if not all ranks came in time.
 std::unique_ptr<Channel> open(const ChannelRequest &request);
 
-// True if this process was started by mpirun, mpiexec or srun with more than one rank.
-bool launched_by_mpi();
-
 }  // namespace protrain::comm

@@ -61,10 +61,4 @@ std::unique_ptr<Channel> open(const ChannelRequest &request) {
   return channel;
 }
 
-bool launched_by_mpi() {
-  for (const char *variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})  // Open MPI; MPICH and its relatives
-    if (const char *ranks = std::getenv(variable); ranks != nullptr && std::atoi(ranks) > 1) return true;
-  return is_set("PMIX_RANK");
-}
-
 }  // namespace protrain::comm

@@ -56,16 +56,44 @@ void start_mpi() {
           "MPI was started for one thread; the host program must ask MPI_Init_thread for MPI_THREAD_SERIALIZED");
 }
 
+// Between two polls. Most exchanges take microseconds; after that, the cores belong to whoever computes.
+void rest(int polls) {
+  if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(std::min(polls, 1000)));
+}
+
 }  // namespace
 
 MpiChannel::MpiChannel(const ChannelRequest &request) : timeout_(request.timeout) {
-  const std::lock_guard lock(mpi_mutex);
-  start_mpi();
-  check(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), "MPI_Comm_size");
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
-  for (MPI_Comm *own : {&data_, &control_}) {
-    check(MPI_Comm_dup(MPI_COMM_WORLD, own), "MPI_Comm_dup");
-    check(MPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  {
+    const std::lock_guard lock(mpi_mutex);
+    start_mpi();
+    check(MPI_Comm_size(MPI_COMM_WORLD, &ranks_), "MPI_Comm_size");
+    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  }
+  data_ = communicator_of_all();
+  control_ = communicator_of_all();
+}
+
+// Every rank must come, so this is where the ranks meet.
+MPI_Comm MpiChannel::communicator_of_all() const {
+  const Clock::time_point deadline = Clock::now() + timeout_;
+  MPI_Comm own = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  for (int polls = 0;; ++polls) {
+    {
+      const std::lock_guard lock(mpi_mutex);
+      if (polls == 0) check(MPI_Comm_idup(MPI_COMM_WORLD, &own, &request), "MPI_Comm_idup");
+      int over = 0;
+      check(MPI_Test(&request, &over, MPI_STATUS_IGNORE), "MPI_Test");
+      if (over != 0) {
+        check(MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+        return own;
+      }
+      any_broken = any_broken || Clock::now() >= deadline;  // MPI cannot be ended with this under way
+      require(Clock::now() < deadline, Code::timeout, "comm", "not all of {} ranks opened their channels within {} ms",
+              ranks_, timeout_.count());
+    }
+    rest(polls);
   }
 }
 
@@ -123,8 +151,7 @@ void MpiChannel::wait() {
       require(Clock::now() < deadline, Code::timeout, fmt::format("rank {}", messages_.front().rank),
               "rank {} did not answer within {} ms", messages_.front().rank, timeout_.count());
     }
-    // Most exchanges take microseconds. After that, the cores belong to whoever computes.
-    if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(std::min(polls, 1000)));
+    rest(polls);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <random>
 #include <string>
@@ -133,6 +134,20 @@ void run(const std::string &scenario, Channel &channel) {
   throw Unexpected{"there is no such scenario"};
 }
 
+// This rank's number before it has a channel: an argument, or what an MPI's launcher says.
+int number_of(const ChannelRequest &request) {
+  for (const char *variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+    if (const char *number = std::getenv(variable); number != nullptr) return std::atoi(number);
+  return request.rank;
+}
+
+// The failing rank never opens its channel.
+void meet_in_vain(const ChannelRequest &request) {
+  if (number_of(request) == kFailing) return std::this_thread::sleep_for(kTimeout + 1s);
+  const Error error = error_of([&] { open(request); });
+  expect(error.code == Code::timeout, "the error is: " + error.text);
+}
+
 }  // namespace
 }  // namespace protrain::comm
 
@@ -153,9 +168,14 @@ int main(int argc, char **argv) {
   std::string text = "as expected";
   int rank = -1;
   try {
-    const std::unique_ptr<comm::Channel> channel = comm::open(request);
-    rank = channel->rank();
-    comm::run(scenario, *channel);
+    rank = comm::number_of(request);
+    if (scenario == "absent") {
+      comm::meet_in_vain(request);
+    } else {
+      const std::unique_ptr<comm::Channel> channel = comm::open(request);
+      rank = channel->rank();
+      comm::run(scenario, *channel);
+    }
   } catch (const comm::Unexpected &unexpected) {
     text = unexpected.text;
   } catch (const Error &error) {

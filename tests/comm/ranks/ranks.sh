@@ -57,6 +57,7 @@ for ranks in 2 3; do
   expect abort $ranks 0
   expect late $ranks 0
   expect cancelled $ranks 0
+  expect absent $ranks 0
 done
 # Under mpirun a rank that is killed ends the job.
 [ "$transport" != gloo ] || expect killed 4 1
