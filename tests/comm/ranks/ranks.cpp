@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <random>
 #include <string>
@@ -134,16 +133,9 @@ void run(const std::string &scenario, Channel &channel) {
   throw Unexpected{"there is no such scenario"};
 }
 
-// This rank's number before it has a channel: an argument, or what an MPI's launcher says.
-int number_of(const ChannelRequest &request) {
-  for (const char *variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
-    if (const char *number = std::getenv(variable); number != nullptr) return std::atoi(number);
-  return request.rank;
-}
-
 // The failing rank never opens its channel.
 void meet_in_vain(const ChannelRequest &request) {
-  if (number_of(request) == kFailing) return std::this_thread::sleep_for(kTimeout + 1s);
+  if (request.rank == kFailing) return std::this_thread::sleep_for(kTimeout + 1s);
   const Error error = error_of([&] { open(request); });
   expect(error.code == Code::timeout, "the error is: " + error.text);
 }
@@ -168,7 +160,7 @@ int main(int argc, char **argv) {
   std::string text = "as expected";
   int rank = -1;
   try {
-    rank = comm::number_of(request);
+    rank = request.rank;
     if (scenario == "absent") {
       comm::meet_in_vain(request);
     } else {
