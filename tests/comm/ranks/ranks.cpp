@@ -95,10 +95,15 @@ Error error_of(const std::function<void()> &act) {
 // A failing scenario. The failing rank calls `fail_here`; the others wait for it and must get an error in time.
 void with_failure(Channel &channel, const std::function<void()> &fail_here, std::initializer_list<Code> codes,
                   const std::string &text) {
-  barrier(channel);
-  if (channel.rank() == kFailing) return fail_here();
+  if (channel.rank() == kFailing) {
+    barrier(channel);
+    return fail_here();
+  }
   const auto start = std::chrono::steady_clock::now();
-  const Error error = error_of([&] { barrier(channel); });
+  const Error error = error_of([&] {
+    barrier(channel);  // the failure may already overtake this one
+    barrier(channel);
+  });
   const auto took = std::chrono::steady_clock::now() - start;
   expect(std::find(codes.begin(), codes.end(), error.code) != codes.end(), "the error is: " + error.text);
   expect(error.text.find(text) != std::string::npos, "the error does not say why: " + error.text);
