@@ -17,7 +17,8 @@ namespace {
 constexpr int kAny = std::numeric_limits<int>::max();
 
 // Operators with their smallest and largest number of inputs, and their largest number of outputs. Names stand between
-// spaces. The first `least` inputs are required. If `most` is kAny and `least` is not 0, all given inputs are.
+// spaces. The names of the first `least` inputs must not be empty. If `most` is kAny and `least` is not 0, no input's
+// name may be, except at the end.
 struct Arity {
   int least, most, outputs;
   std::string_view operators;

@@ -111,7 +111,8 @@ std::string cause(const std::string &name) {
   return "compute idle: " + name;
 }
 
-// A table of costs with a column for predicted and one for measured. Leaves out lines that are 0 in both.
+// A table of costs with a column for what was predicted and one for what was measured, as far as the report has them.
+// Lines of busy and of idle times are left out where all columns are 0.
 class Costs {
  public:
   explicit Costs(const Json &report) {

@@ -1,4 +1,4 @@
-// Reading and writing files. Each system call has a small function of its own, in which tests inject faults.
+// Reading and writing files. Each system call has a small function of its own, so that none is made in passing.
 #include "base/files.h"
 
 #include <dirent.h>

@@ -6,8 +6,8 @@ namespace protrain::profile {
 
 namespace {
 
-// Lowers the shares of two queues that use one resource of `capacity`, if `wanted`, what both use at full speed
-// together, is more than that.
+// Two queues use one resource of `capacity`. At full speed they would use `wanted` of it together. If that is too much,
+// lowers the share of each beside the other to capacity / wanted, unless it is lower already.
 void share(Shares &shares, Queue a, Queue b, double capacity, double wanted) {
   if (capacity <= 0 || wanted <= capacity) return;
   for (const auto &[one, other] : {std::pair(a, b), std::pair(b, a)})

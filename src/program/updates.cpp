@@ -337,8 +337,8 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
 // Updates run in forward order, so that what the next step needs first is ready first.
 void Updates::finish() {
   if (!waits_ || !source_.updates || source_.gradients.empty()) return;
-  // Checks the scale too. It is not finite if no target counted in any of the step's micro-batches, even though all
-  // gradients are.
+  // Also checks the factor that Updates apply to gradients. If every label of the step was ignored, the gradients are
+  // finite, but the factor is 1 / 0.
   if (source_.scale != ValueId::none)
     builder_.emit({.kind = Kind::check,
                    .words = {StatusWord::loss()},

@@ -50,9 +50,9 @@ class Product {
   std::unique_ptr<State> state_;
 };
 
-// A product that the whole team computes. Each member computes its own rows of c, a panel at a time. oneDNN is slow if
-// K is large, so a large K is cut and the parts are summed in float32. A panel of `a` that is not dense rows in memory
-// is first copied to dense rows: columns of a transposed `a`, or parts of its rows.
+// A product that the whole team computes. Each member computes its own rows of c, a panel at a time. If b is not
+// transposed, oneDNN is slow for a large K: then K is cut, and the parts are summed in float32. oneDNN needs the rows
+// of a panel of `a` to be dense. If `a` is transposed or K is cut, they are first copied together.
 class Gemm {
  public:
   Gemm(const GemmShape &shape, int team_size);

@@ -1,5 +1,6 @@
 // LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, first in parts of
-// fixed length, then over the parts in a fixed tree. The bits depend on the number of elements alone.
+// fixed length, then over the parts in a fixed tree. The number of elements alone decides the order of the sum, so its
+// bits do not depend on the team.
 #include <algorithm>
 #include <cmath>
 

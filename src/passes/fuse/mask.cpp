@@ -38,8 +38,8 @@ Row read_row(const graph::Array &array, std::int64_t row, std::int64_t width, bo
   return result;
 }
 
-// Sets `causal` and `window` if they express the rows of a (Sq, Sk) mask. With `causal`, query i sees key j only if
-// j <= i + Sk - Sq; with a window, only if j > i + Sk - Sq - window.
+// Sets `regular` if `causal` and `window` express the rows of a (Sq, Sk) mask; only then do these two count. With
+// `causal`, query i sees key j only if j <= i + Sk - Sq; with a window, only if j > i + Sk - Sq - window.
 void recognise(const std::vector<Row> &rows, std::int64_t keys, Mask &mask) {
   const auto queries = static_cast<std::int64_t>(rows.size());
   const auto diagonal = [&](std::int64_t i) { return i + keys - queries; };

@@ -27,8 +27,9 @@ class Declarations {
   };
   Claim about(const std::string &initializer) const;
 
-  // Returns names of the list, or of the exporter's parameters, that are neither an initializer's nor those of a value
-  // that an initializer was computed from.
+  // Returns declared names that match nothing in the model. A name matches an initializer, or a value that an
+  // initializer was computed from. Declared are the names of the list, or without a list the exporter's parameters; of
+  // these none are returned if merged tensors explain all that are missing.
   std::vector<std::string> unmatched() const;
 
   // True if `holds` is true for the initializer's name in the file, or for the name of a value that it was computed

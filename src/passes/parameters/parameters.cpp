@@ -222,10 +222,11 @@ bool Judge::stands_beside_statistics(const std::string &name) const {
                               [&](const auto &read) { return declared_.in_file(read) == statistic; });
 }
 
-// Combines a claim with the use. Declared parameters are trained. If only the exporter declares one and its numbers
-// follow a formula, it is frozen: frameworks mostly freeze these, and an exporter does not say so. Numbers that are
-// declared fixed where weights are expected are frozen parameters. If only the exporter or the name says that they are
-// fixed, and they take at most kLargestFixed bytes, they are constants.
+// Decides by the claim and by the use. If the claim is silent, or says "trained" with a doubt, the use decides.
+// Claimed as trained: a trained parameter. It is frozen if only the exporter claims it and its numbers follow a
+// formula, because frameworks mostly freeze such tables, and an exporter does not say which parameters are frozen.
+// Claimed as fixed: a constant, unless it is used as weights. Then it is a frozen parameter, or still a constant if
+// only the exporter or the name claims it and it takes at most kLargestFixed bytes.
 void Judge::weigh(const Declarations::Claim &said, const Use &use, const Value &value, Finding &finding) const {
   using Verdict = Declarations::Verdict;
   finding.reason = use.reason;
