@@ -19,7 +19,7 @@ namespace protrain::comm {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kTimeout = 1s, kPatience = 10s;  // of failing scenarios; of the others
+constexpr auto kTimeout = 3s, kPatience = 10s;  // of failing scenarios; of the others
 constexpr int kFailing = 1;                     // the rank that fails where one does
 
 struct Unexpected {
