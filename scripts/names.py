@@ -4,7 +4,6 @@ brings back a word that was given up. `names.py --list` prints every type and fu
 import collections
 import pathlib
 import re
-import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -44,9 +43,9 @@ def words(name):
 
 
 def main():
-    files = subprocess.run(["git", "ls-files", "src", "onnx_import", "include", "tools", "bench", "tests"], cwd=ROOT,
-                           capture_output=True, text=True, check=True).stdout.split()
-    files = [file for file in files if file.endswith((".h", ".cpp", ".cu"))]
+    folders = ("src", "onnx_import", "include", "tools", "bench", "tests")
+    files = sorted(path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*")
+                   if path.suffix in (".h", ".cpp", ".cu"))
     listing, declared, complaints = [], collections.defaultdict(set), []
     for file in files:
         for name, is_type, depth in names(file, (ROOT / file).read_text()):
