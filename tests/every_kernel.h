@@ -117,6 +117,7 @@ inline std::vector<OneNode> step_nodes() {
   const Array x = random_floats({4, 6}, 1);
   return {{"LossScale", {}, {}},
           {"SquaredNorm", {}, {x}},
+          {"JoinSquares", {}, {Array::from_doubles({DType::f64, {5}}, {1, 2, 3, 4, 5})}},
           {"GlobalNorm", {}, {doubles(2), doubles(3)}},
           {"ScaledNorm", {}, {doubles(2), doubles(3)}},
           {"GradientScale", {{"max_norm", 1.0}}, {doubles(2), doubles(3)}},

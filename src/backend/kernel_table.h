@@ -17,6 +17,7 @@
   FAMILY(make_dropout, "Dropout")                                                                                      \
   FAMILY(make_loss_scale, "LossScale")                                                                                 \
   FAMILY(make_squared_norm, "SquaredNorm")                                                                             \
+  FAMILY(make_join_squares, "JoinSquares")                                                                             \
   FAMILY(make_global_norm, "GlobalNorm")                                                                               \
   FAMILY(make_scaled_norm, "ScaledNorm")                                                                               \
   FAMILY(make_gradient_scale, "GradientScale")                                                                         \

@@ -26,6 +26,6 @@ Family windows_family();        // Conv, ConvTranspose, pooling: result types al
 Family topk_family();           // TopK
 Family einsum_family();         // Einsum
 Family resize_family();         // Resize
-Family norm_family();           // LossScale, SquaredNorm, GlobalNorm, ScaledNorm, GradientScale
+Family norm_family();           // LossScale, SquaredNorm, JoinSquares, GlobalNorm, ScaledNorm, GradientScale
 
 }  // namespace protrain::ops

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "arith/norm_tree.h"
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -9,19 +10,50 @@ namespace protrain::ops {
 
 namespace {
 
-// SquaredNorm(tensors...) -> the sum of squares of each.
+// SquaredNorm(tensors...){piece} -> the sum of squares of each. With `piece`, which is kNormPiece times a power of two,
+// it is a vector: the sum of squares of each run of `piece` elements. The last run may be shorter.
 std::vector<Type> infer_squared(const NodeTypes &types) {
-  for (std::size_t i = 0; i < types.inputs.size(); ++i)
-    require(is_float(types.input(i).dtype), Code::type, types.subject(), "{} has no norm",
-            name_of(types.input(i).dtype));
+  const bool in_pieces = types.node.attributes.has("piece");
+  const std::int64_t piece = types.node.attributes.integer("piece", 0);
+  require(!in_pieces || arith::is_norm_piece(piece), Code::unsupported, types.subject(),
+          "norms of pieces of {} elements; a piece has {}, or a power of two times as many", piece, arith::kNormPiece);
+  std::vector<Type> sums;
+  for (std::size_t i = 0; i < types.inputs.size(); ++i) {
+    const Type &tensor = types.input(i);
+    require(is_float(tensor.dtype), Code::type, types.subject(), "{} has no norm", name_of(tensor.dtype));
+    sums.push_back({DType::f64, in_pieces ? Shape{divided_up(element_count(tensor.shape), piece)} : Shape{}});
+  }
+  return sums;
+}
+
+std::vector<Array> evaluate_squared(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
+  const auto piece = static_cast<std::size_t>(node.attributes.integer("piece", 0));
+  std::vector<Array> results;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const std::vector<double> x = in[i]->doubles();
+    std::vector<double> sums(static_cast<std::size_t>(element_count(out[i].shape)));
+    for (std::size_t e = 0; e < x.size(); ++e) sums[piece > 0 ? e / piece : 0] += x[e] * x[e];
+    results.push_back(array_of(out[i], sums));
+  }
+  return results;
+}
+
+// JoinSquares(pieces...) -> the squared norm of each tensor, from those of all its pieces. It has the bits of
+// SquaredNorm of the whole tensor.
+std::vector<Type> infer_join(const NodeTypes &types) {
+  for (std::size_t i = 0; i < types.inputs.size(); ++i) {
+    const Type &pieces = types.input(i);
+    require(pieces.dtype == DType::f64 && pieces.shape.size() == 1, Code::type, types.subject(),
+            "{} are no norms of pieces; a vector of float64 is expected", to_text(pieces));
+  }
   return std::vector<Type>(types.inputs.size(), {DType::f64, {}});
 }
 
-std::vector<Array> evaluate_squared(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
+std::vector<Array> evaluate_join(const Node &, std::span<const Array *const> in, std::span<const Type> out) {
   std::vector<Array> sums;
   for (std::size_t i = 0; i < in.size(); ++i) {
-    double sum = 0;
-    for (double x : in[i]->doubles()) sum += x * x;
+    const std::vector<double> pieces = in[i]->doubles();
+    const double sum = arith::tree_sum(pieces.data(), static_cast<std::int64_t>(pieces.size()));
     sums.push_back(array_of(out[i], std::vector<double>{sum}));
   }
   return sums;
@@ -79,6 +111,7 @@ std::vector<Array> evaluate_loss_scale(const Node &, std::span<const Array *cons
 Family norm_family() {
   return {{.name = "LossScale", .infer = infer_loss_scale, .evaluate = evaluate_loss_scale},
           {.name = "SquaredNorm", .infer = infer_squared, .evaluate = evaluate_squared},
+          {.name = "JoinSquares", .infer = infer_join, .evaluate = evaluate_join},
           {.name = "GlobalNorm", .infer = infer_global, .evaluate = evaluate_global},
           {.name = "ScaledNorm", .infer = infer_scaled, .evaluate = evaluate_scaled},
           {.name = "GradientScale", .infer = infer_scale, .evaluate = evaluate_scale, .optional = {1}}};

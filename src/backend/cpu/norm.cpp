@@ -1,15 +1,18 @@
-// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, first in parts of
-// fixed length, then over the parts in a fixed tree. The number of elements alone decides the order of the sum, so its
-// bits do not depend on the team.
+// LossScale, SquaredNorm, JoinSquares, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, first in
+// parts of fixed length, then over the parts in a fixed tree. The number of elements alone decides the order of the
+// sum, so its bits do not depend on the team.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "arith/norm_tree.h"
 #include "backend/cpu/floats.h"
 
 namespace protrain::backend::cpu {
 
 namespace {
 constexpr std::int64_t kPart = 4096;
+static_assert(arith::kNormPiece % kPart == 0 && std::has_single_bit(static_cast<std::uint64_t>(kPart)));
 constexpr int kLanes = 16;
 
 template <typename T>
@@ -33,10 +36,10 @@ struct Loops {
 template <typename T>
 class SquaredNorm : public CpuKernel {
  public:
-  explicit SquaredNorm(const KernelRequest &request) {
+  explicit SquaredNorm(const KernelRequest &request) : in_piece_(request.node.attributes.integer("piece", 0) / kPart) {
     for (const graph::Type &type : request.inputs) {
       require_dtype(request, type, request.inputs[0].dtype);
-      const std::int64_t elements = element_count(type.shape), parts = (elements + kPart - 1) / kPart;
+      const std::int64_t elements = element_count(type.shape), parts = divided_up(elements, kPart);
       tensors_.push_back({elements, parts_, parts});
       parts_ += parts;
     }
@@ -56,7 +59,7 @@ class SquaredNorm : public CpuKernel {
     member.barrier();
     if (member.index != 0) return;
     for (std::size_t i = 0; i < tensors_.size(); ++i)
-      if (auto *to = optional_output<double>(launch, i)) *to = joined(sums + tensors_[i].first, tensors_[i].parts);
+      if (auto *to = optional_output<double>(launch, i)) join(sums + tensors_[i].first, tensors_[i].parts, to);
   }
 
  private:
@@ -64,14 +67,34 @@ class SquaredNorm : public CpuKernel {
     std::int64_t elements, first, parts;  // first: number of its first part among the parts of all tensors
   };
 
-  static double joined(double *sums, std::int64_t parts) {
-    for (std::int64_t width = 1; width < parts; width *= 2)
-      for (std::int64_t b = 0; b + width < parts; b += 2 * width) sums[b] += sums[b + width];
-    return parts > 0 ? sums[0] : 0;
+  void join(const double *sums, std::int64_t parts, double *to) const {
+    if (in_piece_ == 0) *to = arith::tree_sum(sums, parts);
+    for (std::int64_t b = 0; in_piece_ > 0 && b < parts; b += in_piece_)
+      *to++ = arith::tree_sum(sums + b, std::min(in_piece_, parts - b));
   }
 
+  const std::int64_t in_piece_;  // parts in a piece; 0: a tensor has one norm
   std::vector<Tensor> tensors_;
   std::int64_t parts_ = 0;
+};
+
+class JoinSquares : public CpuKernel {
+ public:
+  explicit JoinSquares(const KernelRequest &request) {
+    for (const graph::Type &type : request.inputs) {
+      require_dtype(request, type, DType::f64);
+      pieces_.push_back(element_count(type.shape));
+    }
+  }
+
+  void run(Member &member, const Launch &launch) override {
+    const Range own = share(static_cast<std::int64_t>(pieces_.size()), 1, member);
+    for (auto i = static_cast<std::size_t>(own.begin); i < static_cast<std::size_t>(own.end); ++i)
+      if (auto *to = optional_output<double>(launch, i)) *to = arith::tree_sum(input<double>(launch, i), pieces_[i]);
+  }
+
+ private:
+  std::vector<std::int64_t> pieces_;  // of each tensor
 };
 
 class LossScale : public CpuKernel {
@@ -130,6 +153,8 @@ KernelPtr make_loss_scale(const KernelRequest &, int) { return std::make_unique<
 KernelPtr make_squared_norm(const KernelRequest &request, int) {
   return make_by_float<SquaredNorm>(request, request.inputs.at(0));
 }
+
+KernelPtr make_join_squares(const KernelRequest &request, int) { return std::make_unique<JoinSquares>(request); }
 
 KernelPtr make_global_norm(const KernelRequest &request, int) { return std::make_unique<GlobalNorm>(request); }
 

@@ -1,14 +1,17 @@
-// LossScale, SquaredNorm, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, first in parts of
-// fixed length, then over the parts in a fixed tree. The bits depend on the number of elements alone.
+// LossScale, SquaredNorm, JoinSquares, GlobalNorm, ScaledNorm and GradientScale. Squares are summed in double, first in
+// parts of fixed length, then over the parts in a fixed tree. The bits depend on the number of elements alone.
 #include <algorithm>
+#include <bit>
 
+#include "arith/norm_tree.h"
 #include "backend/cuda/columns.h"
 #include "backend/cuda/fold.h"
 
 namespace protrain::backend::cuda {
 
 namespace {
-constexpr std::int64_t kPart = kEmulated ? 1 << 10 : 16 << 10;
+constexpr std::int64_t kPart = kEmulated ? 1 << 10 : arith::kNormPiece;
+static_assert(arith::kNormPiece % kPart == 0 && std::has_single_bit(static_cast<std::uint64_t>(kPart)));
 
 // Returns the sum of the squares of `count` elements, which the block's threads read in packs. Only the last few
 // elements may be in no whole pack.
@@ -37,13 +40,59 @@ __global__ void squares_kernel(const T *x, std::int64_t count, double *sums) {
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-__global__ void total_kernel(const double *sums, std::int64_t count, double *total) {
-  const auto sum = fold_terms<Plus, double>(count, [&](std::int64_t i) { return sums[i]; });
-  if (threadIdx.x == 0) *total = sum;
+constexpr int kJoinThreads = kEmulated ? 64 : 1024;
+constexpr std::int64_t kJoined = 4 * kJoinThreads;  // sums that one block joins
+
+// Returns the sum of the tree (arith/norm_tree.h) over at most 4 leaves for each thread of the block. Missing leaves
+// count as 0. That changes no bit, because no sum of squares is -0.
+__device__ double tree_sum(const double *leaves, std::int64_t count) {
+  __shared__ double warps[kWarp];
+  const auto leaf = [&](std::int64_t i) { return i < count ? leaves[i] : 0.0; };
+  const auto warp_sum = [](double sum) {
+    for (int mask = 1; mask < kWarp; mask *= 2) sum += from_lane_xor(sum, mask);
+    return sum;
+  };
+  const std::int64_t first = std::int64_t{4} * threadIdx.x;
+  const double sum = warp_sum((leaf(first) + leaf(first + 1)) + (leaf(first + 2) + leaf(first + 3)));
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (lane == 0) warps[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  return warp_sum(lane < static_cast<int>(blockDim.x) / kWarp ? warps[lane] : 0.0);
 }
 
-// The tensors of one launch: as many as fit into a kernel's arguments. Each has at most one part, and a block of its
-// own.
+// Joins each `run` leaves.
+__global__ void join_kernel(const double *leaves, std::int64_t count, std::int64_t run, double *to) {
+  const std::int64_t first = blockIdx.x * run, rest = count - first;
+  const double sum = tree_sum(leaves + first, rest < run ? rest : run);
+  if (threadIdx.x == 0) to[blockIdx.x] = sum;
+}
+
+// Returns the leaves of the smallest whole tree that has `count`.
+std::int64_t whole_tree(std::int64_t count) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)));
+}
+
+// Returns how many numbers join_runs() needs as scratch.
+std::int64_t join_room(std::int64_t count, std::int64_t run) {
+  std::int64_t room = 0;
+  for (; run > kJoined; run /= kJoined) room += count = divided_up(count, kJoined);
+  return room;
+}
+
+// Joins each `run` of `count` leaves, of which the last run may have fewer. `run` is a power of two.
+void join_runs(Stream stream, const double *leaves, std::int64_t count, std::int64_t run, double *scratch, double *to) {
+  for (; run > kJoined; run /= kJoined) {
+    const std::int64_t joined = divided_up(count, kJoined);
+    cuda::launch(stream, join_kernel, {joined, kJoinThreads}, leaves, count, kJoined, scratch);
+    leaves = scratch;
+    scratch += joined;
+    count = joined;
+  }
+  const auto threads = static_cast<int>(std::max<std::int64_t>(run / 4, kWarp));
+  cuda::launch(stream, join_kernel, {divided_up(count, run), threads}, leaves, count, run, to);
+}
+
+// The tensors of one launch: as many as fit into a kernel's arguments. Each has a block of its own.
 constexpr int kTensors = 64;
 template <typename T>
 struct Tensors {
@@ -56,50 +105,104 @@ __global__ void small_squares_kernel(Tensors<T> tensors) {
   const double sum = sum_of_squares(tensors.at[blockIdx.x], tensors.count[blockIdx.x]);
   if (threadIdx.x == 0) *tensors.sum[blockIdx.x] = sum;
 }
+__global__ void small_joins_kernel(Tensors<double> tensors) {
+  const double sum = tree_sum(tensors.at[blockIdx.x], tensors.count[blockIdx.x]);
+  if (threadIdx.x == 0) *tensors.sum[blockIdx.x] = sum;
+}
+
+// Collects small tensors and launches a kernel for many of them together.
+template <typename T>
+class SmallTensors {
+ public:
+  SmallTensors(Stream stream, void (*kernel)(Tensors<T>), int threads)
+      : stream_(stream), kernel_(kernel), threads_(threads) {}
+
+  void add(const T *at, std::int64_t count, double *sum) {
+    tensors_.at[size_] = at;
+    tensors_.count[size_] = count;
+    tensors_.sum[size_] = sum;
+    if (++size_ == kTensors) launch();
+  }
+  void launch() {
+    cuda::launch(stream_, kernel_, {size_, threads_}, tensors_);
+    size_ = 0;
+  }
+
+ private:
+  const Stream stream_;
+  void (*const kernel_)(Tensors<T>);
+  const int threads_;
+  Tensors<T> tensors_ = {};
+  int size_ = 0;
+};
 
 template <typename T>
 class SquaredNorm : public CudaKernel {
  public:
-  explicit SquaredNorm(const KernelRequest &request) {
+  explicit SquaredNorm(const KernelRequest &request) : piece_(request.node.attributes.integer("piece", 0)) {
     for (const graph::Type &type : request.inputs) {
       require_dtype(request, type, request.inputs[0].dtype);
       elements_.push_back(element_count(type.shape));
-      if (elements_.back() > kPart)
-        scratch_bytes = std::max(scratch_bytes, parts_of(elements_.back()) * sizeof(double));
+      const std::int64_t parts = divided_up(elements_.back(), kPart), run = parts_joined(parts);
+      if (run > 1) scratch_bytes = std::max(scratch_bytes, byte_count(DType::f64, {parts + join_room(parts, run)}));
     }
   }
 
   void run(Stream stream, const Launch &launch) override {
-    Tensors<T> small{};
-    int count = 0;
+    SmallTensors<T> small(stream, small_squares_kernel<T>, kBlock);
     for (std::size_t i = 0; i < elements_.size(); ++i) {
       auto *to = optional_output<double>(launch, i);
-      if (to == nullptr) continue;
-      if (elements_[i] > kPart) {
+      if (to == nullptr || (piece_ > 0 && elements_[i] == 0)) continue;  // nothing has no pieces
+      if (elements_[i] > kPart)
         run_large(stream, input<T>(launch, i), elements_[i], static_cast<double *>(launch.scratch), to);
-        continue;
-      }
-      small.at[count] = input<T>(launch, i);
-      small.count[count] = elements_[i];
-      small.sum[count] = to;
-      if (++count < kTensors) continue;
-      cuda::launch(stream, small_squares_kernel<T>, {count}, small);
-      count = 0;
+      else
+        small.add(input<T>(launch, i), elements_[i], to);
     }
-    cuda::launch(stream, small_squares_kernel<T>, {count}, small);
+    small.launch();
   }
 
  private:
-  static std::uint64_t parts_of(std::int64_t elements) {
-    return static_cast<std::uint64_t>(divided_up(elements, kPart));
+  // Returns how many of a tensor's parts are joined into one result: those of a piece, or all.
+  std::int64_t parts_joined(std::int64_t parts) const {
+    return piece_ > 0 ? std::min(piece_ / kPart, whole_tree(parts)) : whole_tree(parts);
   }
-  static void run_large(Stream stream, const T *x, std::int64_t elements, double *sums, double *to) {
-    const auto parts = static_cast<std::int64_t>(parts_of(elements));
-    cuda::launch(stream, squares_kernel<T>, {parts}, x, elements, sums);
-    cuda::launch(stream, total_kernel, {1}, static_cast<const double *>(sums), parts, to);
+  void run_large(Stream stream, const T *x, std::int64_t elements, double *sums, double *to) const {
+    const std::int64_t parts = divided_up(elements, kPart), run = parts_joined(parts);
+    cuda::launch(stream, squares_kernel<T>, {parts}, x, elements, run > 1 ? sums : to);
+    if (run > 1) join_runs(stream, sums, parts, run, sums + parts, to);
   }
 
+  const std::int64_t piece_;            // 0: a tensor has one norm
   std::vector<std::int64_t> elements_;  // of each tensor
+};
+
+class JoinSquares : public CudaKernel {
+ public:
+  explicit JoinSquares(const KernelRequest &request) {
+    for (const graph::Type &type : request.inputs) {
+      require_dtype(request, type, DType::f64);
+      pieces_.push_back(element_count(type.shape));
+      const std::int64_t room = join_room(pieces_.back(), whole_tree(pieces_.back()));
+      scratch_bytes = std::max(scratch_bytes, byte_count(DType::f64, {room}));
+    }
+  }
+
+  void run(Stream stream, const Launch &launch) override {
+    SmallTensors<double> small(stream, small_joins_kernel, kJoinThreads);
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      auto *to = optional_output<double>(launch, i);
+      if (to == nullptr) continue;
+      const auto *leaves = input<double>(launch, i);
+      if (pieces_[i] > kJoined)
+        join_runs(stream, leaves, pieces_[i], whole_tree(pieces_[i]), static_cast<double *>(launch.scratch), to);
+      else
+        small.add(leaves, pieces_[i], to);
+    }
+    small.launch();
+  }
+
+ private:
+  std::vector<std::int64_t> pieces_;  // of each tensor
 };
 
 // The scalars of one launch: as many as fit into a kernel's arguments.
@@ -185,6 +288,10 @@ KernelPtr make_loss_scale(const KernelRequest &, DeviceState &) { return std::ma
 KernelPtr make_squared_norm(const KernelRequest &request, DeviceState &) {
   return by_float(request, request.inputs.at(0),
                   [&]<typename T>(T) -> KernelPtr { return std::make_unique<SquaredNorm<T>>(request); });
+}
+
+KernelPtr make_join_squares(const KernelRequest &request, DeviceState &) {
+  return std::make_unique<JoinSquares>(request);
 }
 
 KernelPtr make_global_norm(const KernelRequest &request, DeviceState &) {
