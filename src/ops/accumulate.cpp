@@ -6,6 +6,12 @@
 //                                   float16 and bfloat16 are float32.
 //   CountTargets(labels){ignore_index} -> float64 scalar: number of labels that are not the ignored one
 //   CountedLoss(loss, weight) -> loss, or 0 if the weight is 0: the mean over no targets is NaN and must not count
+//
+// With the attribute `parts`, which is a number N, Accumulate adds N micro-batches at once. x has N parts of equal
+// size, one after the other. A part begins with as many elements as `sum` has; those behind them are padding. The
+// result has the bits of N launches, each with the next part. If the launch's micro-batch is the step's first, the
+// first part is the first micro-batch's, and the others follow it. `weight` is a scalar for all parts, or a vector of
+// N.
 #include "ops/evaluate.h"
 #include "ops/families.h"
 
@@ -18,11 +24,19 @@ const Type kWeight = {DType::f64, {}};
 std::vector<Type> infer_accumulate(const NodeTypes &types) {
   const Type &sum = types.input(0);
   const Type &x = types.input(1);
-  const bool fits = is_float(x.dtype) && sum == Type{sum_dtype(x.dtype), x.shape};
-  require(fits, Code::type, types.subject(), "{} cannot be added to {}", to_text(x), to_text(sum));
-  if (types.has(2))
-    require(types.input(2) == kWeight, Code::type, types.subject(), "the weight is {}, not {}", to_text(types.input(2)),
-            to_text(kWeight));
+  const bool has_parts = types.node.attributes.has("parts");
+  const std::int64_t parts = types.node.attributes.integer("parts", 1), elements = element_count(x.shape);
+  require(parts >= 1, Code::arg, types.subject(), "{} parts are added; at least 1 is expected", parts);
+  const bool fits =
+      has_parts ? elements % parts == 0 && elements / parts >= element_count(sum.shape) : x.shape == sum.shape;
+  require(fits && is_float(x.dtype) && sum.dtype == sum_dtype(x.dtype), Code::type, types.subject(),
+          "{} with {} parts cannot be added to {}", to_text(x), parts, to_text(sum));
+  if (types.has(2)) {
+    const Type &weight = types.input(2);
+    require(weight == kWeight || (has_parts && weight == Type{DType::f64, {parts}}), Code::type, types.subject(),
+            "the weight is {}; {}{} is expected", to_text(weight), to_text(kWeight),
+            has_parts ? ", or one for each part," : "");
+  }
   return {sum};
 }
 

@@ -1,5 +1,4 @@
-// Device functions that belong to no operator: updates, checks, random numbers, sums in place, and the order between
-// queues.
+// Device functions that belong to no operator: updates, checks, random numbers, and the order between queues.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,7 +16,6 @@ namespace {
 PROTRAIN_FAMILY(UpdateKernel);
 PROTRAIN_FAMILY(CheckKernel);
 PROTRAIN_FAMILY(DropoutKernel);
-PROTRAIN_FAMILY(AccumulateKernel);
 PROTRAIN_FAMILY(Queues);
 
 using backend::Device;
@@ -221,26 +219,6 @@ TEST_P(DropoutKernel, NumbersAreTheCpus) {
         EXPECT_TRUE(found[1].same_as(right[1])) << to_text(shape);
       }
     }
-}
-
-TEST_P(AccumulateKernel, StartsAnewAddsWithWeightsAndLeavesOutWhatWeighsNothing) {
-  const Machine &machine = *GetParam()->ways[0].machine;
-  const graph::Node node{.op = "Accumulate", .name = "sum"};
-  const Type vector{DType::f32, {1003}}, scalar{DType::f64, {}};
-  const auto kernel = machine.device->compile({node, {vector, vector, scalar}, {vector}});
-  Arena arena(machine);
-  float *sum = arena.put(std::vector<float>(1003, NAN));
-  const double weights[] = {0, 3, 0, 0.5};
-  for (std::uint64_t batch = 0; batch < 4; ++batch) {
-    std::vector<float> x = weights[batch] == 0 ? std::vector<float>(1003, NAN) : wave(0.1 * double(batch));
-    std::vector<void *> inputs = {sum, arena.put(x), arena.put(std::vector<double>{weights[batch]})}, outputs = {sum};
-    const backend::StepScalars scalars{.micro_batch = batch};
-    step(*machine.device, [&] {
-      machine.device->launch(Queue::compute, *kernel, {inputs, outputs, nullptr, &scalars});
-    });
-  }
-  const std::vector<float> found = arena.take(sum, 1003), first = wave(0.1), second = wave(0.1 * 3);
-  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], 3 * first[i] + 0.5 * second[i], 1e-6);
 }
 
 // One queue uploads x, another doubles it, a third downloads the result. Only events keep them in order.

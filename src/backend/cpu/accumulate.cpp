@@ -2,50 +2,92 @@
 // team.
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
 #include "backend/cpu/floats.h"
 
 namespace protrain::backend::cpu {
 
 namespace {
-constexpr std::int64_t kLine = 16;  // elements in a cache line; no two members write to the same line
+constexpr std::int64_t kLine = 16;     // elements in a cache line; no two members write to the same line
+constexpr std::int64_t kBlock = 4096;  // elements of a sum that stay in cache until all parts are added
+constexpr int kTogether = 4;           // most parts that one loop adds
 
-// scale() sets the sum, add() adds to it. T is the type of x, S the type of the sum.
+// One of the parts of x. T is the type of x, S the type of the sum.
 template <typename T, typename S>
-struct Loops {
-  PROTRAIN_CLONES static void scale(const T *__restrict x, S weight, S *__restrict sum, Range range) {
-    for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] = weight * operand(x[i]);
-  }
-  PROTRAIN_CLONES static void add(const T *__restrict x, S weight, S *__restrict sum, Range range) {
-    for (std::int64_t i = range.begin; i < range.end; ++i)
+struct Part {
+  const T *x;
+  S weight;
+};
+
+template <typename T, typename S, int kCount>
+struct Loop {
+  // Adds element i of all parts from number `first` on to `total`.
+  PROTRAIN_INLINE static S added(const Part<T, S> *parts, int first, std::int64_t i, S total) {
+    for (int k = first; k < kCount; ++k)
       if constexpr (std::is_same_v<S, float>)
-        sum[i] = arith::fma(weight, operand(x[i]), sum[i]);
+        total = arith::fma(parts[k].weight, operand(parts[k].x[i]), total);
       else
-        sum[i] += weight * operand(x[i]);
+        total += parts[k].weight * operand(parts[k].x[i]);
+    return total;
+  }
+  // Adds kCount parts. The first of them sets the sum if `sets`.
+  PROTRAIN_CLONES static void add(const Part<T, S> *parts, bool sets, S *__restrict sum, Range range) {
+    Part<T, S> own[kCount];  // in registers
+    for (int k = 0; k < kCount; ++k) own[k] = parts[k];
+    if (sets)
+      for (std::int64_t i = range.begin; i < range.end; ++i)
+        sum[i] = added(own, 1, i, own[0].weight * operand(own[0].x[i]));
+    else
+      for (std::int64_t i = range.begin; i < range.end; ++i) sum[i] = added(own, 0, i, sum[i]);
   }
 };
 
-// Adds x (inputs[1], of type T) times a weight to the sum (of type S), which is both inputs[0] and outputs[0]. The
-// first micro-batch sets the sum.
+// Adds the parts of x (inputs[1], of type T), each times a weight, to the sum (of type S), which is both inputs[0] and
+// outputs[0]. The first micro-batch sets the sum.
 template <typename T, typename S>
 class Accumulate : public CpuKernel {
  public:
-  explicit Accumulate(const KernelRequest &request) : elements_(element_count(request.inputs.at(0).shape)) {}
+  explicit Accumulate(const KernelRequest &request)
+      : elements_(element_count(request.inputs.at(0).shape)),
+        parts_(request.node.attributes.integer("parts", 1)),
+        stride_(element_count(request.inputs.at(1).shape) / parts_),
+        weighs_each_(has_input(request, 2) && !request.inputs[2].shape.empty()) {}
 
   void run(Member &member, const Launch &launch) override {
     const Range own = share(elements_, kLine, member);
-    const auto *weight = optional_input<double>(launch, 2);
-    const S factor = weight == nullptr ? S{1} : static_cast<S>(*weight);
-    const T *x = input<T>(launch, 1);
-    S *sum = output<S>(launch, 0);
-    const bool first = launch.scalars->micro_batch == 0;
-    if (factor == 0 && first) std::fill(sum + own.begin, sum + own.end, S{0});
-    if (factor == 0) return;
-    (first ? Loops<T, S>::scale : Loops<T, S>::add)(x, factor, sum, own);
+    for (std::int64_t begin = own.begin; begin < own.end; begin += kBlock)
+      add_parts(launch, {begin, std::min(begin + kBlock, own.end)});
   }
 
  private:
-  const std::int64_t elements_;
+  void add_parts(const Launch &launch, Range range) const {
+    const auto *weights = optional_input<double>(launch, 2);
+    S *sum = output<S>(launch, 0);
+    bool sets = launch.scalars->micro_batch == 0;
+    Part<T, S> together[kTogether];
+    int count = 0;
+    for (std::int64_t part = 0; part < parts_; ++part) {
+      const S weight = weights == nullptr ? S{1} : static_cast<S>(weights[weighs_each_ ? part : 0]);
+      if (weight != 0) {
+        together[count++] = {input<T>(launch, 1) + part * stride_, weight};
+      } else if (part == 0 && sets) {
+        std::fill(sum + range.begin, sum + range.end, S{0});
+        sets = false;
+      }
+      if (count < kTogether && part + 1 < parts_) continue;
+      add_together(together, std::exchange(count, 0), std::exchange(sets, false), sum, range);
+    }
+  }
+
+  static void add_together(const Part<T, S> *parts, int count, bool sets, S *sum, Range range) {
+    if (count == kTogether) return Loop<T, S, kTogether>::add(parts, sets, sum, range);
+    if (count >= 2) Loop<T, S, 2>::add(parts, sets, sum, range);
+    if (count % 2 == 1) Loop<T, S, 1>::add(parts + count - 1, sets && count == 1, sum, range);
+  }
+
+  const std::int64_t elements_, parts_, stride_;  // stride: elements of x from one part to the next
+  const bool weighs_each_;                        // each part has a weight of its own
 };
 
 template <typename T>

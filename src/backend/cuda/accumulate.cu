@@ -5,36 +5,63 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// Adds x (inputs[1], of type T) times a weight to the sum (of type S), which is both inputs[0] and outputs[0]. The
-// first micro-batch sets the sum.
+// The parts of x (inputs[1], of type T) and their weights.
+template <typename T>
+struct Parts {
+  const T *x;
+  const double *weight;  // nullptr: 1
+  std::int64_t count, stride;
+  bool weighs_each;  // each part has a weight of its own
+};
+
+// Returns the sum of element i over all parts, and over the sum so far unless the parts begin a new one.
+template <typename T, typename S>
+__device__ S added(const Parts<T> &parts, std::int64_t i, const S *sum, bool first) {
+  constexpr int kAhead = 4;  // parts that are loaded at a time, so that a thread waits for memory once
+  S total = first ? S{0} : sum[i];
+  PROTRAIN_KEEP_LOOP for (std::int64_t begin = 0; begin < parts.count; begin += kAhead) {
+    T x[kAhead];
+    PROTRAIN_UNROLL
+    for (int k = 0; k < kAhead; ++k) x[k] = begin + k < parts.count ? parts.x[(begin + k) * parts.stride + i] : T{};
+    PROTRAIN_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      if (begin + k >= parts.count) break;
+      const S factor = parts.weight == nullptr ? S{1} : static_cast<S>(parts.weight[parts.weighs_each ? begin + k : 0]);
+      if (factor == 0) continue;  // the part is left out, even if it is NaN
+      const S value = operand(x[k]);
+      if (first && begin + k == 0)
+        total = factor * value;
+      else if constexpr (std::is_same_v<S, float>)
+        total = arith::fma(factor, value, total);
+      else
+        total += factor * value;
+    }
+  }
+  return total;
+}
+
+// Adds the parts of x, each times a weight, to the sum (of type S), which is both inputs[0] and outputs[0]. The first
+// micro-batch sets the sum.
 template <typename T, typename S>
 class Accumulate : public CudaKernel {
  public:
-  explicit Accumulate(const KernelRequest &request) : elements_(element_count(request.inputs.at(0).shape)) {}
+  explicit Accumulate(const KernelRequest &request)
+      : elements_(element_count(request.inputs.at(0).shape)),
+        parts_(request.node.attributes.integer("parts", 1)),
+        stride_(element_count(request.inputs.at(1).shape) / parts_),
+        weighs_each_(has_input(request, 2) && !request.inputs[2].shape.empty()) {}
 
   void run(Stream stream, const Launch &launch) override {
-    const T *x = input<T>(launch, 1);
-    const auto *weight = optional_input<double>(launch, 2);
+    const Parts<T> parts{input<T>(launch, 1), optional_input<double>(launch, 2), parts_, stride_, weighs_each_};
     S *sum = output<S>(launch, 0);
-    each(stream, elements_, [x, weight, sum, scalars = launch.scalars] __device__(std::int64_t i) {
-      const bool first = scalars->micro_batch == 0;
-      const S factor = weight == nullptr ? S{1} : static_cast<S>(*weight);
-      if (factor == 0) {  // x is left out, even if it is NaN
-        if (first) sum[i] = 0;
-        return;
-      }
-      const S value = operand(x[i]);
-      if (first)
-        sum[i] = factor * value;
-      else if constexpr (std::is_same_v<S, float>)
-        sum[i] = arith::fma(factor, value, sum[i]);
-      else
-        sum[i] += factor * value;
+    each(stream, elements_, [parts, sum, scalars = launch.scalars] __device__(std::int64_t i) {
+      sum[i] = added(parts, i, sum, scalars->micro_batch == 0);
     });
   }
 
  private:
-  const std::int64_t elements_;
+  const std::int64_t elements_, parts_, stride_;
+  const bool weighs_each_;
 };
 
 template <typename Label>
