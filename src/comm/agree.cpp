@@ -1,6 +1,32 @@
 #include "comm/agree.h"
 
+#include <unistd.h>
+
+#include <array>
+
+#include "base/cgroup.h"
+
 namespace protrain::comm {
+
+namespace {
+
+// Rank 0 sends `bytes` to all others, and they receive theirs.
+void broadcast(Channel &channel, std::span<std::byte> bytes) {
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
+  if (channel.rank() != 0) receives.push_back({0, bytes.data(), bytes.size()});
+  for (int r = 1; r < channel.ranks() && channel.rank() == 0; ++r) sends.push_back({r, bytes.data(), bytes.size()});
+  channel.exchange(sends, receives);
+}
+
+// A host's name may be given twice; the kernel draws the id anew when it starts.
+std::string name_of_machine() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return std::string(host.data()) + ' ' + cgroup::text_of("/proc/sys/kernel/random/boot_id");
+}
+
+}  // namespace
 
 std::vector<std::vector<std::byte>> gather_bytes(Channel &channel, std::span<const std::byte> mine) {
   const auto ranks = static_cast<std::size_t>(channel.ranks());
@@ -31,6 +57,23 @@ std::vector<std::string> gather_texts(Channel &channel, const std::string &mine)
   }
   channel.exchange(sends, receives);
   return all;
+}
+
+std::string broadcast_text(Channel &channel, const std::string &text_of_rank_0) {
+  std::string text = channel.rank() == 0 ? text_of_rank_0 : std::string();
+  std::uint64_t length = text.size();
+  broadcast(channel, std::as_writable_bytes(std::span(&length, 1)));
+  text.resize(length);
+  broadcast(channel, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+std::vector<int> ranks_of_this_machine(Channel &channel) {
+  const std::vector<std::string> names = gather_texts(channel, name_of_machine());
+  std::vector<int> ranks;
+  for (int r = 0; r < channel.ranks(); ++r)
+    if (names[static_cast<std::size_t>(r)] == names[static_cast<std::size_t>(channel.rank())]) ranks.push_back(r);
+  return ranks;
 }
 
 }  // namespace protrain::comm

@@ -26,6 +26,13 @@ requires std::is_trivially_copyable_v<T> std::vector<T> gather_values(Channel &c
 // Every rank's text, in the order of ranks. Texts may differ in length.
 std::vector<std::string> gather_texts(Channel &channel, const std::string &mine);
 
+// Rank 0's text, on every rank. What the others give is not used.
+std::string broadcast_text(Channel &channel, const std::string &text_of_rank_0);
+
+// The ranks that run on the same machine as this one, itself included, ascending. Containers with names of their own
+// count as machines.
+std::vector<int> ranks_of_this_machine(Channel &channel);
+
 // Returns when every rank has called it.
 inline void barrier(Channel &channel) { gather_bytes(channel, {}); }
 

@@ -48,15 +48,18 @@ class Channel {
 
 enum class Transport : std::uint8_t { single, mpi, gloo };
 
+// A rendezvous with a '/' is a folder. HOST:PORT is where rank 0 listens until all ranks have come; PORT is free on its
+// machine, and HOST is its name or address as the other ranks know it.
 struct ChannelRequest {
   Transport transport = Transport::single;
   int rank = 0, ranks = 1;              // for Gloo; MPI's launcher says them itself
-  std::string rendezvous;               // for Gloo: a folder that all ranks share, new for each group
+  std::string rendezvous;               // for Gloo: HOST:PORT, or a folder that all ranks share, new for each group
   std::chrono::milliseconds timeout{};  // of every exchange, and of the meeting at the start
 };
 
 // Returns when all ranks have met. Code::arg if the request cannot be meant so, Code::unsupported or Code::version if
-// the transport's plugin cannot be used, Code::timeout if not all ranks came in time.
+// the transport's plugin cannot be used, Code::timeout if not all ranks came in time, Code::peer if one gave up
+// earlier.
 std::unique_ptr<Channel> open(const ChannelRequest &request);
 
 }  // namespace protrain::comm

@@ -1,10 +1,15 @@
 // Opens channels. A transport is a plugin that is loaded when it is asked for, so that the library needs no MPI.
 #include "comm/channel.h"
 
-#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "comm/address.h"
+#include "comm/launch.h"
 #include "comm/plugin.h"
 
 namespace protrain::comm {
@@ -27,25 +32,43 @@ struct TransportPlugin {
   const char *vendor;  // its name in errors
 };
 
-bool is_set(const char *variable) { return std::getenv(variable) != nullptr; }
-
-// Both MPIs have a plugin, and a process must use the one whose launcher started it. Slurm's pmix starts Open MPI.
-bool launched_by_mpich() { return is_set("PMI_RANK") && !is_set("PMIX_RANK") && !is_set("OMPI_COMM_WORLD_RANK"); }
-
+// Both MPIs have a plugin, and a process must use the one whose launcher started it.
 TransportPlugin plugin_of(Transport transport) {
   if (transport == Transport::gloo) return {"libprotrain_gloo.so", "Gloo"};
-  return launched_by_mpich() ? TransportPlugin{"libprotrain_mpich.so", "MPICH"}
-                             : TransportPlugin{"libprotrain_openmpi.so", "Open MPI"};
+  return mpi_of_launcher() == MpiKind::mpich ? TransportPlugin{"libprotrain_mpich.so", "MPICH"}
+                                             : TransportPlugin{"libprotrain_openmpi.so", "Open MPI"};
+}
+
+void check_rendezvous(const std::string &rendezvous) {
+  require(!rendezvous.empty(), Code::arg, "rendezvous",
+          "Gloo needs a place where the ranks meet; set rendezvous to the HOST:PORT of rank 0 or to a folder that all "
+          "ranks share");
+  if (rendezvous.find('/') == std::string::npos) {
+    require(address_of(rendezvous).has_value(), Code::arg, "rendezvous",
+            "'{}' is not HOST:PORT with a port from 1 to 65535, and no folder, which would have a '/' in it",
+            printable(rendezvous));
+  } else {
+    std::error_code error;
+    require(std::filesystem::is_directory(rendezvous, error), Code::arg, "rendezvous",
+            "{} is no folder that this rank can see{}; create it before the ranks start", printable(rendezvous),
+            error ? ": " + error.message() : "");
+  }
 }
 
 void check(const ChannelRequest &request) {
   require(request.timeout.count() > 0, Code::arg, "comm_timeout", "it must be longer than nothing");
+  if (request.transport == Transport::mpi) {
+    const Launched launch = launched().value_or(Launched{Transport::mpi, 0, 1});
+    require(launch.transport == Transport::mpi, Code::unsupported, "comm",
+            "srun started {} processes without a plugin for MPI, so MPI would find each of them alone; use srun "
+            "--mpi=pmix for Open MPI, srun --mpi=pmi2 for MPICH, or Gloo",
+            launch.ranks);
+  }
   if (request.transport != Transport::gloo) return;
   require(request.ranks >= 1, Code::arg, "ranks", "{} ranks were asked for; at least 1 is needed", request.ranks);
   require(request.rank >= 0 && request.rank < request.ranks, Code::arg, "rank",
           "rank {} of {} ranks: ranks count from 0", request.rank, request.ranks);
-  require(!request.rendezvous.empty(), Code::arg, "rendezvous",
-          "Gloo needs a folder in which the ranks find each other; set rendezvous");
+  check_rendezvous(request.rendezvous);
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "comm/address.h"
 #include "comm/agree.h"
 #include "errors.h"
 
@@ -29,8 +32,7 @@ TEST(SingleChannel, HasNobodyToSendTo) {
 }
 
 TEST(ChannelRequest, MustNameARankOfTheGroupAndAPlaceToMeet) {
-  const ChannelRequest sound{
-      .transport = Transport::gloo, .rank = 1, .ranks = 2, .rendezvous = "/tmp/nowhere", .timeout = 1s};
+  const ChannelRequest sound{.transport = Transport::gloo, .rank = 1, .ranks = 2, .rendezvous = "/tmp", .timeout = 1s};
   const auto refused = [&](auto &&change) {
     ChannelRequest request = sound;
     change(request);
@@ -43,6 +45,57 @@ TEST(ChannelRequest, MustNameARankOfTheGroupAndAPlaceToMeet) {
   EXPECT_EQ(refused([](ChannelRequest &request) { request.rank = -1; }), "rank");
   EXPECT_EQ(refused([](ChannelRequest &request) { request.rendezvous.clear(); }), "rendezvous");
   EXPECT_EQ(refused([](ChannelRequest &request) { request.timeout = 0s; }), "comm_timeout");
+}
+
+TEST(ChannelRequest, MeetsInAFolderThatIsThereOrAtAHostAndAPort) {
+  const auto refused = [&](const std::string &rendezvous) {
+    const Error error = error_of(
+        [&] { open({.transport = Transport::gloo, .rank = 1, .ranks = 2, .rendezvous = rendezvous, .timeout = 1s}); });
+    EXPECT_EQ(error.code, Code::arg) << rendezvous;
+    EXPECT_EQ(error.subject, "rendezvous");
+    return error.text;
+  };
+  for (const char *rendezvous : {"host", "host:", ":29500", "host:0", "host:65536", "host:-1", "host:12x", "::1:29500",
+                                 "[]:29500", "[::1]", "host:\n", "a host:29500", "\x1b[31m:29500"})
+    EXPECT_NE(refused(rendezvous).find("HOST:PORT"), std::string::npos) << rendezvous;
+  EXPECT_NE(refused("/no/such/folder").find("/no/such/folder"), std::string::npos);
+  EXPECT_NE(refused("/dev/null").find("no folder"), std::string::npos);
+}
+
+TEST(Address, IsAHostAndAPort) {
+  const auto parts = [](std::string_view text) {
+    const std::optional<Address> address = address_of(text);
+    return address ? address->host + ' ' + address->port : "";
+  };
+  EXPECT_EQ(parts("node7:29500"), "node7 29500");
+  EXPECT_EQ(parts("10.0.0.1:1"), "10.0.0.1 1");
+  EXPECT_EQ(parts("[fe80::1]:65535"), "fe80::1 65535");
+}
+
+// A channel of rank 0 to two others, which send what they are sent, except that rank 1 changes texts.
+class EchoChannel final : public Channel {
+ public:
+  int rank() const override { return 0; }
+  int ranks() const override { return 3; }
+  void exchange(std::span<const Send> sends, std::span<const Receive> receives) override {
+    for (const Receive &receive : receives)
+      for (const Send &send : sends)
+        if (send.rank == receive.rank) std::copy_n(send.data, receive.bytes, receive.data);
+    for (const Receive &receive : receives)
+      if (receive.rank == 1 && receive.bytes > sizeof(std::uint64_t)) receive.data[receive.bytes - 2] ^= std::byte{1};
+  }
+  void abort(const std::string &) noexcept override {}
+};
+
+TEST(RanksOfThisMachine, AreThoseWithItsName) {
+  EchoChannel channel;
+  EXPECT_EQ(ranks_of_this_machine(channel), (std::vector{0, 2}));
+  EXPECT_EQ(ranks_of_this_machine(*open({.timeout = 1s})), std::vector{0});
+}
+
+TEST(BroadcastText, IsRank0s) {
+  EXPECT_EQ(broadcast_text(*open({.timeout = 1s}), "a plan"), "a plan");
+  EXPECT_EQ(broadcast_text(*open({.timeout = 1s}), ""), "");
 }
 
 }  // namespace

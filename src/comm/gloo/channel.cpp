@@ -2,6 +2,7 @@
 
 #include <gloo/common/error.h>
 #include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <netdb.h>
@@ -12,14 +13,17 @@
 #include <cstdlib>
 #include <map>
 
+#include "comm/gloo/store.h"
+
 namespace protrain::comm::gloo {
 
 namespace {
 
 using Buffer = std::unique_ptr<::gloo::transport::UnboundBuffer>;
 
-constexpr std::size_t kMostReason = 1000;  // bytes of the reason of an abort
-constexpr int kPartsBits = 20;             // of a slot: the number of a part; above them the number of the exchange
+constexpr std::size_t kMostReason = 1000;              // bytes of the reason of an abort
+constexpr std::chrono::milliseconds kReasonWait(200);  // it may arrive after the end of the rank's connection
+constexpr int kPartsBits = 20;  // of a slot: the number of a part; above them the number of the exchange
 
 bool resolves(const std::string &host) {
   addrinfo *found = nullptr;
@@ -49,18 +53,10 @@ bool timed_out(const std::exception &error) {
          std::string_view(error.what()).find("timeout") != std::string_view::npos;
 }
 
-class Deadline {
- public:
-  explicit Deadline(std::chrono::milliseconds timeout) : end_(std::chrono::steady_clock::now() + timeout) {}
-  // Gloo takes no wait of 0 ms.
-  std::chrono::milliseconds left() const {
-    const auto left = end_ - std::chrono::steady_clock::now();
-    return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(left), std::chrono::milliseconds(1));
-  }
-
- private:
-  const std::chrono::steady_clock::time_point end_;
-};
+std::unique_ptr<::gloo::rendezvous::Store> store_of(const ChannelRequest &request) {
+  if (request.rendezvous.find('/') == std::string::npos) return std::make_unique<TcpStore>(request);
+  return std::make_unique<::gloo::rendezvous::FileStore>(request.rendezvous);
+}
 
 // Numbers the parts that go to, or come from, each rank in one exchange.
 class Slots {
@@ -76,16 +72,22 @@ class Slots {
 }  // namespace
 
 GlooChannel::GlooChannel(const ChannelRequest &request)
-    : rank_(request.rank), ranks_(request.ranks), timeout_(request.timeout), store_(request.rendezvous) {
+    : rank_(request.rank), ranks_(request.ranks), timeout_(request.timeout), store_(store_of(request)) {
   try {
     auto device = ::gloo::transport::tcp::CreateDevice(own_address());
     context_ = std::make_shared<::gloo::rendezvous::Context>(rank_, ranks_);
     context_->setTimeout(timeout_);
-    context_->connectFullMesh(store_, device);
+    context_->connectFullMesh(*store_, device);
   } catch (const std::exception &error) {
     const bool late = timed_out(error);
-    fail(late ? Code::timeout : Code::peer, "rendezvous", "{} ranks did not meet in {}{}: {}", ranks_,
-         request.rendezvous, late ? fmt::format(" within {} ms", timeout_.count()) : "", error.what());
+    // Whoever waits for rank 0 learns at once that it has given up, and why.
+    const std::optional<std::string> reason = late || rank_ == 0 ? std::nullopt : reason_of(0);
+    const Error own(late ? Code::timeout : Code::peer, "rendezvous",
+                    fmt::format("{} ranks did not meet in {}{}: {}", ranks_, request.rendezvous,
+                                late ? fmt::format(" within {} ms", timeout_.count()) : "",
+                                reason ? "rank 0 failed: " + *reason : error.what()));
+    leave_reason(own.text);
+    throw own;
   }
 }
 
@@ -132,11 +134,19 @@ void GlooChannel::exchange(std::span<const Send> sends, std::span<const Receive>
 
 std::optional<std::string> GlooChannel::reason_of(int rank) {
   try {
-    store_.wait({key_of_reason(rank)}, std::chrono::milliseconds(1));
-    const std::vector<char> text = store_.get(key_of_reason(rank));
+    store_->wait({key_of_reason(rank)}, kReasonWait);
+    const std::vector<char> text = store_->get(key_of_reason(rank));
     return std::string(text.begin(), text.end());
   } catch (const std::exception &) {
     return std::nullopt;
+  }
+}
+
+void GlooChannel::leave_reason(std::string_view reason) {
+  try {
+    reason = reason.substr(0, kMostReason);
+    store_->set(key_of_reason(rank_), {reason.begin(), reason.end()});
+  } catch (const std::exception &) {  // the others then learn only that this rank left
   }
 }
 
@@ -155,11 +165,7 @@ void GlooChannel::break_with(const Error &error) {
     if (broken_) return;
     broken_ = error;
   }
-  try {
-    const std::string_view reason = std::string_view(error.text).substr(0, kMostReason);
-    store_.set(key_of_reason(rank_), {reason.begin(), reason.end()});
-  } catch (const std::exception &) {  // the others then learn only that this rank left
-  }
+  leave_reason(error.text);
   context_->closeConnections();
 }
 

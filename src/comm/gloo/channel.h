@@ -1,8 +1,6 @@
-// A channel over Gloo, for processes that start themselves. The ranks find each other in a folder that all share, and
-// then speak TCP.
+// A channel over Gloo, for processes that start themselves. The ranks find each other in a folder that all share
+// or where rank 0 listens, and then speak TCP.
 #pragma once
-
-#include <gloo/rendezvous/file_store.h>
 
 #include <memory>
 #include <mutex>
@@ -14,7 +12,8 @@
 
 namespace gloo::rendezvous {
 class Context;
-}
+class Store;
+}  // namespace gloo::rendezvous
 namespace gloo::transport {
 class UnboundBuffer;
 }
@@ -22,7 +21,7 @@ class UnboundBuffer;
 namespace protrain::comm::gloo {
 
 // Gloo notices by itself when a connection breaks or a deadline passes, and then ends every wait of this rank. It does
-// not say why another rank left, so the reason of an abort lies in the folder.
+// not say why another rank left, so the reason of an abort lies in the store.
 class GlooChannel final : public Channel {
  public:
   explicit GlooChannel(const ChannelRequest &request);
@@ -36,15 +35,16 @@ class GlooChannel final : public Channel {
   void abort(const std::string &reason) noexcept override;
 
  private:
-  // The reason that this rank left in the folder; nothing: it left none.
+  // The reason that this rank left in the store; nothing: it left none.
   std::optional<std::string> reason_of(int rank);
+  void leave_reason(std::string_view reason);
   // Code::timeout or Code::peer, by what Gloo says of this rank.
   Error error_of(int rank, const std::exception &found);
   void break_with(const Error &error);
 
   const int rank_, ranks_;
   const std::chrono::milliseconds timeout_;
-  ::gloo::rendezvous::FileStore store_;
+  const std::unique_ptr<::gloo::rendezvous::Store> store_;  // it lives as long as the context and the channel
   std::shared_ptr<::gloo::rendezvous::Context> context_;
   std::uint64_t exchanges_ = 0;
   std::mutex mutex_;             // guards broken_

@@ -1,7 +1,9 @@
 // One rank of a group that tries its channel. ranks.sh starts the group.
 //   comm_ranks SCENARIO mpi
-//   comm_ranks SCENARIO gloo RANK RANKS FOLDER
-// Prints "rank N: SCENARIO as expected" if so, or what was otherwise.
+//   comm_ranks SCENARIO gloo RANK RANKS RENDEZVOUS
+// Prints "rank N: SCENARIO as expected" if so, or what was otherwise. In a SCENARIO-by-0 it is rank 0 that fails.
+//   comm_ranks port
+// Prints the number of a port on which nobody listens.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,14 +15,16 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/address.h"
 #include "comm/agree.h"
+#include "stranger.h"
 
 namespace protrain::comm {
 namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kTimeout = 3s, kPatience = 30s;  // of failing scenarios; of the others
-constexpr int kFailing = 1;                     // the rank that fails where one does
+int failing = 1;                                // the rank that fails where one does
 
 struct Unexpected {
   std::string text;
@@ -77,9 +81,17 @@ void agree(Channel &channel) {
     for (int r = 0; r < channel.ranks(); ++r)
       expect(values.at(static_cast<std::size_t>(r)) == 100 * round + r, "a value of another rank is wrong");
   }
-  const std::vector<std::string> texts =
-      gather_texts(channel, std::string(static_cast<std::size_t>(channel.rank()) * 1000, 'x'));
-  for (std::size_t r = 0; r < texts.size(); ++r) expect(texts[r] == std::string(r * 1000, 'x'), "a text is wrong");
+  for (const std::size_t length : {0, 1000, 1 << 20}) {
+    const auto text_of = [&](std::size_t rank) { return std::string(rank * length, static_cast<char>('a' + rank)); };
+    const std::size_t rank = static_cast<std::size_t>(channel.rank());
+    const std::vector<std::string> texts = gather_texts(channel, text_of(rank));
+    for (std::size_t r = 0; r < texts.size(); ++r) expect(texts[r] == text_of(r), "a text is wrong");
+    const std::string text = broadcast_text(channel, std::string(rank == 0 ? length : 17, rank == 0 ? 'z' : 'y'));
+    expect(text == std::string(length, 'z'), "the text of rank 0 is wrong");
+  }
+  std::vector<int> all;
+  for (int r = 0; r < channel.ranks(); ++r) all.push_back(r);
+  expect(ranks_of_this_machine(channel) == all, "not all ranks are on this machine");
   barrier(channel);
 }
 
@@ -95,7 +107,7 @@ Error error_of(const std::function<void()> &act) {
 // A failing scenario. The failing rank calls `fail_here`; the others wait for it and must get an error in time.
 void with_failure(Channel &channel, const std::function<void()> &fail_here, std::initializer_list<Code> codes,
                   const std::string &text) {
-  if (channel.rank() == kFailing) {
+  if (channel.rank() == failing) {
     barrier(channel);
     return fail_here();
   }
@@ -113,11 +125,19 @@ void with_failure(Channel &channel, const std::function<void()> &fail_here, std:
 }
 
 void run(const std::string &scenario, Channel &channel) {
-  if (scenario == "exchange") return exchange_at_random(channel);
+  if (scenario == "exchange" || scenario == "strangers") return exchange_at_random(channel);
   if (scenario == "agree") return agree(channel);
   if (scenario == "abort")  // the others hear the reason
     return with_failure(
         channel, [&] { channel.abort("the disk is full"); }, {Code::peer}, "the disk is full");
+  if (scenario == "quits")  // the failing rank says why, and is gone
+    return with_failure(
+        channel,
+        [&] {
+          channel.abort("the disk is full");
+          _exit(3);
+        },
+        {Code::peer}, "the disk is full");
   if (scenario == "late")
     return with_failure(
         channel, [] { std::this_thread::sleep_for(kTimeout + 1s); }, {Code::timeout, Code::peer}, "");
@@ -126,7 +146,7 @@ void run(const std::string &scenario, Channel &channel) {
         channel, [] { _exit(3); }, {Code::peer, Code::timeout}, "");
   if (scenario == "cancelled") {  // by another thread of each rank, while all wait for the failing one
     barrier(channel);
-    if (channel.rank() == kFailing) return std::this_thread::sleep_for(1s);
+    if (channel.rank() == failing) return std::this_thread::sleep_for(1s);
     std::thread other([&] {
       std::this_thread::sleep_for(200ms);
       channel.abort("cancelled by the user");
@@ -140,9 +160,76 @@ void run(const std::string &scenario, Channel &channel) {
 
 // The failing rank never opens its channel.
 void meet_in_vain(const ChannelRequest &request) {
-  if (request.rank == kFailing) return std::this_thread::sleep_for(kTimeout + 1s);
+  if (request.rank == failing) return std::this_thread::sleep_for(kTimeout + 1s);
   const Error error = error_of([&] { open(request); });
-  expect(error.code == Code::timeout, "the error is: " + error.text);
+  const bool another_gave_up = error.code == Code::peer && error.text.find("rank 0 failed") != std::string::npos;
+  expect(error.code == Code::timeout || another_gave_up, "the error is: " + error.text);
+}
+
+// What ranks send each other while they meet.
+std::string record(const std::string &key, const std::string &value) {
+  const std::uint32_t sizes[] = {static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size())};
+  return std::string(reinterpret_cast<const char *>(sizes), sizeof sizes) + key + value;
+}
+
+// Whatever strangers say to the port of rank 0, they are closed, and the ranks meet.
+std::vector<Stranger> bring_strangers(int port) {
+  std::mt19937 random(7);
+  std::string noise(100'000, ' ');
+  for (char &byte : noise) byte = static_cast<char>(random());
+  for (const std::string &words :
+       {noise, std::string("GET / HTTP/1.1\r\nHost: rank0\r\n\r\n"), std::string(8, '\xff'), record("", ""),
+        record("protrain", "1 of 3"), record("protrain 0.0.0-another build", "1 of 3"),
+        record("protrain " PROTRAIN_COMM_BUILD_ID, "3 of 3"), record(std::string(1000, 'x'), "").substr(0, 900)}) {
+    const Stranger stranger(port);
+    stranger.say(words);
+    expect(stranger.is_closed(), "rank 0 listens to a stranger");
+  }
+  std::vector<Stranger> silent;
+  for (int i = 0; i < 100; ++i) silent.emplace_back(port);
+  silent.back().say("prot");
+  return silent;
+}
+
+void expect_refusal(const ChannelRequest &request, Code code, const std::string &text) {
+  const Error error = error_of([&] { open(request); });
+  expect(error.code == code && error.subject == "rendezvous" && error.text.find(text) != std::string::npos,
+         "the error is: " + error.subject + ": " + error.text);
+}
+
+// One process finds out what is wrong with HOST:PORT.
+void be_refused(ChannelRequest request, int port) {
+  request.ranks = 3;
+  {
+    const Occupant occupant(port);
+    expect(occupant.listens(), "the port is not free");
+    expect_refusal(request, Code::arg, "in use");
+    expect_refusal(request, Code::arg, request.rendezvous);
+    request.rank = 1;
+    const std::jthread answers([&](const std::stop_token &stop) {
+      while (!stop.stop_requested()) occupant.answer("HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    expect_refusal(request, Code::timeout, "does not speak");
+  }
+  request.timeout = 4s;
+  std::jthread rank_0([request]() mutable {
+    request.rank = 0;
+    error_of([&] { open(request); });
+  });
+  {
+    const Stranger impostor(port);  // it knows how to greet
+    impostor.say(record("protrain " PROTRAIN_COMM_BUILD_ID, "1 of 3"));
+    expect(impostor.hears(), "rank 0 lets nobody in");
+    request.timeout = 500ms;
+    expect_refusal(request, Code::timeout, "a number of its own");
+    request.ranks = 4;
+    expect_refusal(request, Code::timeout, "number of ranks");
+    impostor.say(record("", std::string(2 << 20, 'x')));
+    while (impostor.hears()) continue;  // what else rank 0 said to let it in
+    expect(impostor.is_closed(), "a rank may send what it likes");
+  }
+  request.rendezvous = std::string(70, 'x') + ":29500";  // longer than a name may be, so nobody is asked for it
+  expect_refusal(request, Code::arg, "not known");
 }
 
 }  // namespace
@@ -151,9 +238,14 @@ void meet_in_vain(const ChannelRequest &request) {
 int main(int argc, char **argv) {
   using namespace protrain;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() == 1 && arguments[0] == "port") return std::printf("%d\n", comm::free_port()) < 0;
   if (arguments.size() != 2 && arguments.size() != 5) return 2;
-  const std::string &scenario = arguments[0];
-  const bool whole = scenario == "exchange" || scenario == "agree";
+  std::string scenario = arguments[0];
+  if (scenario.ends_with("-by-0")) {
+    scenario.resize(scenario.size() - 5);
+    comm::failing = 0;
+  }
+  const bool whole = one_of(scenario, {"exchange", "agree", "strangers"});
   comm::ChannelRequest request{.transport = comm::Transport::mpi,
                                .timeout = whole ? std::chrono::milliseconds(comm::kPatience) : comm::kTimeout};
   if (arguments.size() == 5) {
@@ -166,11 +258,17 @@ int main(int argc, char **argv) {
   int rank = -1;
   try {
     rank = request.rank;
+    const auto port = [&] { return std::stoi(comm::address_of(request.rendezvous).value().port); };
     if (scenario == "absent") {
       comm::meet_in_vain(request);
+    } else if (scenario == "refused") {
+      comm::be_refused(request, port());
     } else {
+      std::vector<comm::Stranger> strangers;
+      if (scenario == "strangers" && rank == comm::failing) strangers = comm::bring_strangers(port());
       const std::unique_ptr<comm::Channel> channel = comm::open(request);
       rank = channel->rank();
+      for (const comm::Stranger &stranger : strangers) comm::expect(stranger.is_closed(), "a stranger stayed");
       comm::run(scenario, *channel);
     }
   } catch (const comm::Unexpected &unexpected) {
@@ -178,7 +276,7 @@ int main(int argc, char **argv) {
   } catch (const Error &error) {
     text = error.subject + ": " + error.text;
   }
-  std::printf("rank %d: %s %s\n", rank, scenario.c_str(), text.c_str());
+  std::printf("rank %d: %s %s\n", rank, arguments[0].c_str(), text.c_str());
   std::fflush(stdout);
   // mpirun ends all ranks as soon as one has left after a failure, also those that have not yet seen it.
   if (!whole && request.transport == comm::Transport::mpi) std::this_thread::sleep_for(std::chrono::seconds(3));

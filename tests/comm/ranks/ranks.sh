@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts groups of ranks that try their channels, over MPI and over Gloo.
-# usage: ranks.sh PROGRAM TRANSPORT    openmpi, mpich or gloo
+# usage: ranks.sh PROGRAM TRANSPORT    openmpi, mpich, gloo (which meets in a folder) or gloo-port
 set -eu
 program=$1 transport=$2
 work=$(mktemp -d)
@@ -12,11 +12,18 @@ start() { # SCENARIO RANKS
   case $transport in
     openmpi) timeout 60 mpirun.openmpi --oversubscribe -n "$2" "$program" "$1" mpi ;;
     mpich) timeout 60 mpirun.mpich -n "$2" "$program" "$1" mpi ;;
-    gloo)
-      folder=$(mktemp -d -p "$work")
+    gloo*)
+      even=$(mktemp -d -p "$work") odd=
+      if [ "$transport" = gloo-port ]; then # some ranks come over IPv6, if this machine has it
+        port=$("$program" port)
+        even=127.0.0.1:$port
+        grep -q 'lo$' /proc/net/if_inet6 2>/dev/null && odd="[::1]:$port"
+      fi
       rank=0
       while [ "$rank" -lt "$2" ]; do
-        timeout 60 "$program" "$1" gloo "$rank" "$2" "$folder" &
+        rendezvous=$even
+        [ $((rank % 2)) -eq 0 ] || rendezvous=${odd:-$even}
+        timeout 60 "$program" "$1" gloo "$rank" "$2" "$rendezvous" &
         rank=$((rank + 1))
       done
       wait
@@ -25,7 +32,7 @@ start() { # SCENARIO RANKS
 }
 
 case $transport in
-  gloo) ;;
+  gloo*) ;;
   *)
     mpirun=mpirun.$transport
     [ "$transport" = mpich ] || mpirun="$mpirun --oversubscribe"
@@ -59,7 +66,18 @@ for ranks in 2 3; do
   expect cancelled $ranks 0
 done
 # A launcher of MPI sees by itself that a rank does not come, and ends the job of one that is killed.
-[ "$transport" != gloo ] || {
-  expect absent 3 0
-  expect killed 4 1
+case $transport in
+  gloo*)
+    expect absent 3 0
+    expect absent-by-0 3 0
+    expect killed 4 1
+    expect killed-by-0 3 1
+    expect abort-by-0 3 0
+    expect quits 3 1
+    expect quits-by-0 3 1
+    ;;
+esac
+[ "$transport" != gloo-port ] || {
+  expect strangers 3 0
+  expect refused 1 0
 }
