@@ -7,7 +7,10 @@ namespace protrain::draft {
 
 Draft compile(const Settings &settings, const onnx_import::ModelSource &source, TargetMachine &machine) {
   Draft draft = estimate(settings, source, machine);
-  if (draft.decision.smallest && !draft.decision.found.best) refuse(settings, source, machine, draft);
+  machine.of_rank_0([&] {
+    if (draft.decision.smallest && !draft.decision.found.best) refuse(settings, source, machine, draft);
+    return std::string();
+  });
   require_budget(settings, draft.profile, draft.programs.bytes);
   return draft;
 }

@@ -66,7 +66,10 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
   const std::int64_t tokens = *settings.tokens_per_step;
   require(tokens % batch.tokens_per_sample == 0, Code::arg, "tokens_per_step",
           "{} tokens are not a multiple of the {} of one sample", tokens, batch.tokens_per_sample);
-  const std::int64_t samples = tokens / batch.tokens_per_sample;
+  require(tokens / batch.tokens_per_sample % settings.ranks.count == 0, Code::arg, "tokens_per_step",
+          "{} tokens are {} samples, which {} ranks cannot divide among them", tokens,
+          tokens / batch.tokens_per_sample, settings.ranks.count);
+  const std::int64_t samples = tokens / batch.tokens_per_sample / settings.ranks.count;
   if (const std::int64_t kept = samples_of_checkpoint(settings.resume); kept > 0) {
     require(
         samples % kept == 0, Code::mismatch, "tokens_per_step",
@@ -77,7 +80,9 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
   }
   require(settings.plan.empty(), Code::arg, "plan",
           "a plan works only with the batch it was made for: bind {} with the option dim", batch.dim);
-  return MicroBatch{batch.dim, largest_that_fits(settings, source, machine, batch.dim, samples)};
+  const std::string chosen = machine.of_rank_0(
+      [&] { return fmt::format("{}", largest_that_fits(settings, source, machine, batch.dim, samples)); });
+  return MicroBatch{batch.dim, parse_integer(chosen).value()};
 }
 
 }  // namespace protrain::draft

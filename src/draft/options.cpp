@@ -76,6 +76,16 @@ const OptionRow kOptions[] = {
      "what a NaN or infinity does: stop at once, skip the update, or stop as if the step had not begun"},
     {"tokens_per_step", integer, "", "> 0", "tokens in one update; if a batch holds fewer, gradients are accumulated"},
     {"accumulation", integer, "1", ">= 1", "batches whose gradients make one update"},
+    // Several ranks: processes that train one model together.
+    {"comm", choice, "auto", "auto|none|mpi|gloo|nccl",
+     "how ranks reach each other; auto: MPI under mpirun or srun, Gloo if rendezvous is set, else there is one rank",
+     "nccl"},
+    {"ranks", integer, "1", ">= 1, <= 4096",
+     "the number of ranks; a launcher of MPI gives it, and a plan for other hardware is for so many devices"},
+    {"rank", integer, "0", ">= 0", "the number of this rank, from 0; a launcher of MPI gives it"},
+    {"rendezvous", text, "", "DIR|HOST:PORT",
+     "where the ranks of Gloo meet: a directory that all share, new for each session, or an address of rank 0"},
+    {"comm_timeout", real, "300", "> 0, <= 86400", "seconds after which a rank no longer waits for another"},
     // Resuming.
     {"resume", text, "", "DIR",
      "continues from a checkpoint, or from the newest one in a directory: weights, optimizer state, step, "

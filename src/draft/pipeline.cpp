@@ -10,16 +10,17 @@ namespace {
 
 using graph::ValueId;
 
-// Micro-batches per step.
+// Micro-batches per step of each rank.
 std::uint64_t accumulation_of(const Settings &settings, const Batch &batch) {
   if (!settings.tokens_per_step) return static_cast<std::uint64_t>(settings.accumulation.value_or(1));
   require(!settings.accumulation, Code::arg, "tokens_per_step",
           "tokens_per_step and accumulation say the same thing; set one of them");
   require(batch.tokens_per_sample > 0, Code::arg, "tokens_per_step",
           "the model has no integer input whose elements would be tokens; use accumulation");
-  const std::int64_t wanted = *settings.tokens_per_step, tokens = batch.tokens();
+  const std::int64_t wanted = *settings.tokens_per_step, tokens = batch.tokens() * settings.ranks.count;
   require(tokens > 0 && wanted % tokens == 0, Code::arg, "tokens_per_step",
-          "{} tokens are not a multiple of the {} of one batch", wanted, tokens);
+          "{} tokens are not a multiple of the {} of one batch{}", wanted, tokens,
+          settings.ranks.count > 1 ? fmt::format(" on each of {} ranks", settings.ranks.count) : "");
   return static_cast<std::uint64_t>(wanted / tokens);
 }
 
@@ -79,7 +80,9 @@ class Pipeline {
     variant->training = grad::build(std::move(loaded.prepared.graph), loaded.loss,
                                     {.clip_norm = settings_.clip_norm,
                                      .accumulate = accumulates(),
-                                     .scale_loss = settings_.precision == DType::f16});
+                                     .scale_loss = settings_.precision == DType::f16,
+                                     .rank = settings_.ranks.rank,
+                                     .ranks = ranks()});
     variant->forward.outputs = {variant->loss};
     passes::without_randomness(variant->forward);
     variant->forward.drop_dead_nodes();
@@ -87,7 +90,8 @@ class Pipeline {
     draft_.variants.push_back(std::move(variant));
   }
 
-  bool accumulates() const { return draft_.accumulation > 1; }
+  int ranks() const { return settings_.ranks.count; }
+  bool accumulates() const { return draft_.accumulation > 1 || ranks() > 1; }
 
   void require_same_parameters(const ShapeVariant &variant) const {
     const graph::Graph &a = draft_.first().training.graph, &b = variant.training.graph;
@@ -112,7 +116,8 @@ class Pipeline {
 
   void choose_and_lower() {
     const auto moments = static_cast<std::size_t>(settings_.optimizer.state_count());
-    const program::StateRequest request = {.optimizer = program::optimizer_arrays(settings_.precision, moments),
+    const program::StateRequest request = {.shards = draft_.first().training.shards,
+                                           .optimizer = program::optimizer_arrays(settings_.precision, moments),
                                            .accumulates = accumulates(),
                                            .kept = draft_.kept};
     const PlanLowering lowering(draft_.variants, machine_, request);
@@ -123,16 +128,27 @@ class Pipeline {
                           .budget = draft_.budget,
                           .barrier = needs_barrier(),
                           .accumulation = draft_.accumulation,
+                          .accumulates = accumulates(),
                           .optimizer = {.state = 0},
                           .if_nothing_fits = if_nothing_fits_};
     for (const program::OptimizerArray &array : request.optimizer) inputs.optimizer.state += array.element_bytes;
-    draft_.decision = choose_plan(inputs);
+    decide(inputs);
     draft_.programs = lowering.lower(draft_.decision.plan);
     draft_.programs.each(program::verify);
     for (std::size_t v = 0; v < draft_.variants.size(); ++v) {
       const plan::Durations durations(draft_.profile, draft_.variants[v]->training.graph, inputs.optimizer);
       draft_.predictions.push_back(predict(draft_.programs.variants[v], durations));
     }
+  }
+
+  // Rank 0 chooses the plan for all ranks.
+  void decide(const PlanningInputs &inputs) {
+    const std::string plan = machine_.of_rank_0([&] {
+      draft_.decision = choose_plan(inputs);
+      return plan::to_json(draft_.decision.plan);
+    });
+    if (settings_.ranks.rank > 0)
+      draft_.decision.plan = plan::from_json(plan, draft_.first().training.graph, {.ranks = ranks()});
   }
 
   // True if the first update must wait for all gradients: for their norm, for the check that all are finite, or for

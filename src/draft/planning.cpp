@@ -26,7 +26,8 @@ plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const pla
 plan::Terms terms_of(const PlanningInputs &inputs) {
   plan::Terms terms{.shared_memory = inputs.budget.shared_memory,
                     .barrier_only = inputs.barrier,
-                    .accumulates = inputs.accumulation > 1,
+                    .accumulates = inputs.accumulates,
+                    .ranks = inputs.settings.ranks.count,
                     .optimizer = inputs.optimizer,
                     .capacity = inputs.budget.bytes};
   for (ValueId gradient : inputs.variant.training.gradients) terms.trained.push_back(gradient != ValueId::none);
@@ -36,6 +37,7 @@ plan::Terms terms_of(const PlanningInputs &inputs) {
 plan::Plan plan_from_file(const PlanningInputs &inputs) {
   const graph::Graph &graph = inputs.variant.training.graph;
   plan::Choice base{.n_persist = static_cast<int>(graph.parameters.size()),
+                    .ranks = inputs.settings.ranks.count,
                     .slack = plan::with_terms({}, terms_of(inputs)).slack,
                     .shared_memory = inputs.budget.shared_memory};
   base.order = inputs.barrier ? plan::OptimizerOrder::barrier : plan::OptimizerOrder::overlap;
@@ -44,8 +46,10 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
           "clipping by norm, accumulation, fp16, skip and rollback need the optimizer order barrier; the plan's is "
           "overlap");
   require(
-      inputs.accumulation == 1 || !plan::defers(plan), Code::arg, "plan",
-      "accumulation needs every update in its own step; the plan defers some (n_deferred, or \"deferred\" of a chunk)");
+      !inputs.accumulates || !plan::defers(plan), Code::arg, "plan",
+      "accumulation, also over ranks, needs every update in its own step; the plan defers some (n_deferred, or \"deferred\" of a chunk)");
+  require(plan.ranks == base.ranks, Code::arg, "plan", "the plan is for {} ranks, and the session has {}", plan.ranks,
+          base.ranks);
   const bool separate = !inputs.budget.shared_memory;
   require(plan.shared_memory == !separate, Code::arg, "plan",
           "the plan is for {} memory of device and host, the options are for {}", separate ? "one" : "separate",

@@ -101,6 +101,17 @@ std::optional<std::int64_t> integer_of(const Options &options, const char *key) 
   return options.is_set(key) ? std::optional(options.integer(key)) : std::nullopt;
 }
 
+RankSettings ranks_of(const Options &options) {
+  const RankSettings ranks = {.comm = options.text("comm"),
+                              .rank = static_cast<int>(options.integer("rank")),
+                              .count = static_cast<int>(options.integer("ranks")),
+                              .rendezvous = options.text("rendezvous"),
+                              .timeout = std::chrono::milliseconds(std::llround(options.real("comm_timeout") * 1000))};
+  require(ranks.rank < ranks.count, Code::arg, "rank", "rank {} of {} ranks: ranks count from 0", ranks.rank,
+          ranks.count);
+  return ranks;
+}
+
 }  // namespace
 
 Settings settings_of(const Options &options) {
@@ -131,6 +142,7 @@ Settings settings_of(const Options &options) {
           .on_nonfinite = policy_of(options.text("on_nonfinite")),
           .tokens_per_step = integer_of(options, "tokens_per_step"),
           .accumulation = integer_of(options, "accumulation"),
+          .ranks = ranks_of(options),
           .resume = options.text("resume"),
           .test_modes = test_modes_of(options)};
 }

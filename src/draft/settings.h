@@ -1,6 +1,7 @@
 // Settings: the options of a session as values. Only settings_of() reads the texts of options.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,14 @@ struct TestModes {
   bool poison = false;   // released memory is filled with NaN
 };
 
+// The options about ranks.
+struct RankSettings {
+  std::string comm = "auto";
+  int rank = 0, count = 1;  // of a session with an open channel: as the channel says
+  std::string rendezvous;
+  std::chrono::milliseconds timeout{300'000};
+};
+
 // In the order of the option table. Texts and lists that are not set are empty; numbers that are not set have no value.
 struct Settings {
   std::string device = "cpu";
@@ -51,6 +60,8 @@ struct Settings {
   double clip_norm = 0;  // 0: no limit
   NonfinitePolicy on_nonfinite = NonfinitePolicy::stop;
   std::optional<std::int64_t> tokens_per_step, accumulation;
+
+  RankSettings ranks;
 
   std::string resume;
   TestModes test_modes;

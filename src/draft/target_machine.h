@@ -1,6 +1,7 @@
 // TargetMachine: the machine that a draft is made for, at hand or only described.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,6 +28,10 @@ class TargetMachine {
                                    const backend::Optimizer &optimizer) = 0;
   // Code::unsupported lists every operator that the machine has no kernel for.
   virtual program::Workspace workspace(const graph::Graph &graph) = 0;
+  // Uses the algorithms of a profile that another rank measured.
+  virtual void adopt(const profile::Profile &) {}
+  // Returns a text that all ranks are to have the same. Rank 0 alone calls make().
+  virtual std::string of_rank_0(const std::function<std::string()> &make) { return make(); }
 };
 
 // The device at hand. It measures what earlier sessions have not measured, and reports progress to `log`.
@@ -38,6 +43,7 @@ class LocalMachine final : public TargetMachine {
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                            const backend::Optimizer &optimizer) override;
   program::Workspace workspace(const graph::Graph &graph) override;
+  void adopt(const profile::Profile &profile) override { kernels_.use_variants(profile.variants); }
 
  private:
   backend::Device &device_;

@@ -168,15 +168,8 @@ class TrainingBuilder final : public ops::GradientBuilder {
   // Emits the weight that this micro-batch has in the gradients of the whole batch. Must be called before finish().
   void weigh(ValueId loss) {
     begin("weight");
-    const Node *mean = mean_over_targets(graph_, loss);
-    if (mean == nullptr) {
-      training_.weight = constant({DType::f64, {}}, 1);
-      return;
-    }
-    graph::Attributes attributes;
-    if (mean->attributes.has("ignore_index"))
-      attributes.set("ignore_index", mean->attributes.integer("ignore_index", 0));
-    training_.weight = emit("CountTargets", {mean->inputs[mean->op == "CrossEntropy" ? 1 : 2]}, attributes);
+    weight_ = weight_of(loss);
+    training_.weight = shared() ? of_all_ranks(weight_) : weight_;
   }
 
   // Emits a parameter's gradient, summed over micro-batches, and the squared norm of that gradient. For small
@@ -186,22 +179,15 @@ class TrainingBuilder final : public ops::GradientBuilder {
     ValueId gradient = gradient_of(id);
     if (gradient == ValueId::none) return;
     begin(graph_.value(id).name);
-    if (training_.weight != ValueId::none) {
-      training_.accumulators[parameter] = accumulator({ops::sum_dtype(type(id).dtype), type(id).shape});
-      gradient = emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight});
-    }
-    training_.gradients[parameter] = gradient;
-    if (!ops::goes_with_others(type(gradient))) return square({parameter});
-    const bool of_others = !waiting_.empty() && type(gradient_at(waiting_[0])).dtype != type(gradient).dtype;
-    if (of_others || waiting_.size() == kMostTogether) finish_waiting();
-    waiting_.push_back(parameter);
+    if (shared()) return exchange(parameter, gradient);
+    if (training_.weight != ValueId::none) gradient = add(parameter, type(id).shape, gradient);
+    measure(parameter, gradient);
   }
 
-  // Emits one node for the norms of the small gradients that wait.
+  // Emits the exchange of the gradients that wait for it, and one node for the norms of the small gradients that wait.
   void finish_waiting() {
-    if (waiting_.empty()) return;
-    begin(graph_.value(graph_.parameters[waiting_[0]]).name);
-    square(std::exchange(waiting_, {}));
+    exchange_waiting();
+    square_waiting();
   }
   void enter(std::int32_t block) {
     if (block != block_) finish_waiting();
@@ -210,7 +196,11 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
   // Emits the norm of all gradients and the factor to scale them by.
   void join(double clip_norm) {
+    begin("loss");
+    if (training_.weight != ValueId::none) training_.loss = emit("CountedLoss", {training_.loss, weight_});
+    if (shared()) training_.loss = of_all_ranks(training_.loss);
     begin("gradients");
+    if (shared()) join_squares();
     std::vector<ValueId> norms;
     std::ranges::copy_if(training_.squared_norms, std::back_inserter(norms),
                          [](ValueId id) { return id != ValueId::none; });
@@ -227,6 +217,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
   using ops::GradientBuilder::emit;
 
   static constexpr std::size_t kMostTogether = 32;
+  static constexpr std::uint64_t kExchangeBytes = 4ull << 20;
 
   // True if the node that computes `gradient` can also add the sum of earlier contributions to `input`. A
   // normalization's gradient node can: the sum, which is the gradient of the residual, becomes its last operand.
@@ -238,11 +229,103 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
   ValueId gradient_at(std::size_t parameter) const { return training_.gradients[parameter]; }
 
+  const graph::Shards &shards() const { return training_.shards; }
+  bool shared() const { return shards().ranks > 1; }
+
+  // Returns the weight of this rank's micro-batch.
+  ValueId weight_of(ValueId loss) {
+    const Node *mean = mean_over_targets(graph_, loss);
+    if (mean == nullptr) return constant({DType::f64, {}}, 1);
+    graph::Attributes attributes;
+    if (mean->attributes.has("ignore_index"))
+      attributes.set("ignore_index", mean->attributes.integer("ignore_index", 0));
+    return emit("CountTargets", {mean->inputs[mean->op == "CrossEntropy" ? 1 : 2]}, attributes);
+  }
+
+  // Adds the gradient of a micro-batch, or of every rank's, to the parameter's sum.
+  ValueId add(std::size_t parameter, const Shape &shape, ValueId gradient) {
+    const DType dtype = type(graph_.parameters[parameter]).dtype;
+    training_.accumulators[parameter] = accumulator({ops::sum_dtype(dtype), shape});
+    return emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight}, parts());
+  }
+  graph::Attributes parts() const {
+    return shared() ? graph::Attributes{{"parts", std::int64_t{shards().ranks}}} : graph::Attributes();
+  }
+
+  // Emits the squared norm of a parameter's gradient, or has it wait for those of other small gradients.
+  void measure(std::size_t parameter, ValueId gradient) {
+    training_.gradients[parameter] = gradient;
+    if (!ops::goes_with_others(type(gradient))) return square({parameter});
+    const bool of_others = !waiting_.empty() && type(gradient_at(waiting_[0])).dtype != type(gradient).dtype;
+    if (of_others || waiting_.size() == kMostTogether) square_waiting();
+    waiting_.push_back(parameter);
+  }
+
+  void square_waiting() {
+    if (waiting_.empty()) return;
+    begin(graph_.value(graph_.parameters[waiting_[0]]).name);
+    square(std::exchange(waiting_, {}));
+  }
+
+  // With several ranks: emits the squared norms of the grains of this rank's shards. join_squares() joins them.
   void square(const std::vector<std::size_t> &parameters) {
     std::vector<ValueId> gradients;
     for (std::size_t p : parameters) gradients.push_back(gradient_at(p));
-    const std::vector<ValueId> norms = emit("SquaredNorm", gradients, {}, gradients.size());
+    graph::Attributes attributes;
+    if (shared()) attributes.set("piece", graph::kGrain);
+    const std::vector<ValueId> norms = emit("SquaredNorm", gradients, attributes, gradients.size());
     for (std::size_t i = 0; i < norms.size(); ++i) training_.squared_norms[parameters[i]] = norms[i];
+  }
+
+  // Small gradients are exchanged with others, because a message has its cost.
+  void exchange(std::size_t parameter, ValueId gradient) {
+    unexchanged_.emplace_back(parameter, gradient);
+    unexchanged_bytes_ += byte_count(type(gradient).dtype, type(gradient).shape);
+    if (unexchanged_bytes_ >= kExchangeBytes) exchange_waiting();
+  }
+
+  void exchange_waiting() {
+    if (unexchanged_.empty()) return;
+    const auto waiting = std::exchange(unexchanged_, {});
+    unexchanged_bytes_ = 0;
+    begin(graph_.value(graph_.parameters[waiting[0].first]).name);
+    std::vector<ValueId> gradients;
+    std::vector<std::int64_t> bounds;
+    for (const auto &[parameter, gradient] : waiting) {
+      gradients.push_back(gradient);
+      bounds.insert(bounds.end(), shards().bounds[parameter].begin(), shards().bounds[parameter].end());
+    }
+    const std::vector<ValueId> received =
+        emit("AllToAll", gradients, {{"rank", std::int64_t{shards().rank}}, {"bounds", bounds}}, gradients.size());
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      const std::size_t parameter = waiting[i].first;
+      begin(graph_.value(graph_.parameters[parameter]).name);
+      measure(parameter, add(parameter, {shards().elements(parameter)}, received[i]));
+    }
+  }
+
+  // Returns the vector of all ranks' values of a scalar.
+  ValueId of_all_ranks(ValueId scalar) {
+    std::vector<std::int64_t> bounds;
+    for (std::int64_t r = 0; r <= shards().ranks; ++r) bounds.push_back(r);
+    return emit("AllGather", {scalar}, {{"rank", std::int64_t{shards().rank}}, {"bounds", bounds}});
+  }
+
+  // Replaces the squared norms of this rank's grains by those of whole gradients.
+  void join_squares() {
+    std::vector<ValueId> grains;
+    std::vector<std::int64_t> bounds;
+    std::vector<std::size_t> parameters;
+    for (std::size_t p = 0; p < training_.squared_norms.size(); ++p) {
+      if (training_.squared_norms[p] == ValueId::none) continue;
+      parameters.push_back(p);
+      grains.push_back(training_.squared_norms[p]);
+      for (std::int64_t bound : shards().bounds[p]) bounds.push_back((bound + graph::kGrain - 1) / graph::kGrain);
+    }
+    const std::vector<ValueId> all =
+        emit("AllGather", grains, {{"rank", std::int64_t{shards().rank}}, {"bounds", bounds}}, grains.size());
+    const std::vector<ValueId> norms = emit("JoinSquares", all, {}, all.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i) training_.squared_norms[parameters[i]] = norms[i];
   }
 
   // Emits the factor by which gradients are too large: the sum of the micro-batches' weights,
@@ -251,8 +334,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
     if (training_.weight == ValueId::none) return training_.loss_scale;
     std::vector<ValueId> weighted = {accumulator({DType::f64, {}}), training_.weight};
     if (training_.loss_scale != ValueId::none) weighted.push_back(training_.loss_scale);
-    training_.loss = emit("CountedLoss", {training_.loss, training_.weight});
-    return emit("Accumulate", weighted);
+    return emit("Accumulate", weighted, parts());
   }
 
   // Nodes emitted from here on belong to no forward node.
@@ -274,6 +356,9 @@ class TrainingBuilder final : public ops::GradientBuilder {
   std::vector<ValueId> sums_;         // per forward value: the sum of contributions so far
   std::int32_t block_ = -1;           // block of the last visited forward node
   std::vector<std::size_t> waiting_;  // parameters of that block whose gradients have no norm yet
+  ValueId weight_ = ValueId::none;    // of this rank's micro-batch
+  std::vector<std::pair<std::size_t, ValueId>> unexchanged_;  // parameters whose gradients wait, and these
+  std::uint64_t unexchanged_bytes_ = 0;
 };
 
 // Returns for each forward node the parameters that no earlier node reads. Visiting the node completes the gradients of
@@ -306,6 +391,9 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   const GradientPath path(graph, loss);
   require_loss(graph, loss, path);
   require_gradients(graph, path);
+  require(settings.ranks == 1 || settings.accumulate, Code::internal, "ranks", "{} ranks sum gradients over micro-batches",
+          settings.ranks);
+  training.shards = graph::cut_shards(graph, settings.rank, settings.ranks);
   training.gradients.assign(graph.parameters.size(), ValueId::none);
   training.squared_norms.assign(graph.parameters.size(), ValueId::none);
 

@@ -66,7 +66,7 @@ class Measurement {
     std::set<std::string> seen;
     for (const Graph *graph : request_.graphs)
       for (const Node &node : graph->nodes()) {
-        if (ops::is_alias(node)) continue;
+        if (!ops::has_kernel(node)) continue;
         const std::string signature = ops::signature(*graph, node);
         if (!profile_.kernels.contains(signature) && seen.insert(signature).second && fits(*graph, node))
           nodes_.emplace_back(graph, &node);

@@ -74,6 +74,8 @@ struct Op {
   std::uint64_t (*scratch)(const NodeTypes &, bool on_gpu) = nullptr;
   // True: passes rewrite the operator or fold it away, so it has no kernel and is in no plan.
   bool file_only = false;
+  // True: a Channel exchanges the operands with other ranks, and no device has a kernel for it.
+  bool between_ranks = false;
 
   bool may_lack(std::size_t input) const;
 };
@@ -94,6 +96,9 @@ bool gates(std::string_view op);        // true if Gated accepts it as its activ
 Storage storage_of(const Node &node);  // Storage::own for an unknown operator
 inline bool is_alias(const Node &node) { return storage_of(node) == Storage::alias; }
 inline bool works_in_place(const Node &node) { return storage_of(node) == Storage::in_place; }
+
+bool is_between_ranks(const Node &node);
+bool has_kernel(const Node &node);  // false: an alias, or between ranks
 
 std::vector<Type> infer(const graph::Graph &graph, const Node &node);
 // Returns the bytes of scratch to assume for a node's kernel on a target machine that is not at hand: Op::scratch, plus

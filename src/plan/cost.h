@@ -20,6 +20,7 @@ struct Terms {
   bool shared_memory = false;  // device and host are one memory
   bool barrier_only = false;   // the options need the norm of all gradients before the first update
   bool accumulates = false;    // gradients are summed over batches
+  int ranks = 1;
   std::vector<bool> trained;   // per parameter
   OptimizerBytes optimizer;
   Bytes capacity{};  // of each tier; the disk's is 0 if there is none

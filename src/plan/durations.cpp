@@ -25,7 +25,7 @@ Durations::Durations(const profile::Profile &profile, const graph::Graph &graph,
     : profile_(profile) {
   nodes_.reserve(graph.node_count());
   for (const graph::Node &node : graph.nodes()) {
-    if (ops::is_alias(node)) {
+    if (!ops::has_kernel(node)) {
       nodes_.push_back(0);
       continue;
     }
@@ -52,6 +52,10 @@ double Durations::move(Tier from, Tier to, std::uint64_t bytes) const {
   if (to == Tier::device) seconds = std::max(seconds, over(bytes, profile_.upload));
   if (from == Tier::device) seconds = std::max(seconds, over(bytes, profile_.download));
   return seconds;
+}
+
+double Durations::exchange(std::uint64_t bytes) const {
+  return profile_.link_seconds + over(bytes, profile_.link);
 }
 
 double Durations::update(Tier place, std::size_t parameter, std::uint64_t bytes) const {

@@ -27,6 +27,8 @@ class Durations {
   // A copy of `bytes`. A copy between device and disk goes through the host unless they share memory; its two parts
   // overlap, so the slower one counts.
   double move(Tier from, Tier to, std::uint64_t bytes) const;
+  // An exchange of `bytes` with other ranks.
+  double exchange(std::uint64_t bytes) const;
   // The update of `bytes` of a parameter's weights, without its launch.
   double update(Tier place, std::size_t parameter, std::uint64_t bytes) const;
 

@@ -69,7 +69,8 @@ void require_known_keys(const Json &json) {
   static const std::vector<std::string_view> known = {
       "n_chunk",         "n_block",     "piece_bytes", "n_persist",   "n_buffer",      "n_swap",
       "n_checkpoint",    "n_selective", "n_host",      "chunk_bytes", "shared_memory", "update",
-      "n_device_update", "n_deferred",  "slack",       "chunks",      "blocks",        "optimizer_order"};
+      "n_device_update", "n_deferred",  "slack",       "chunks",      "blocks",        "optimizer_order",
+      "ranks",           "n_whole"};
   for (const auto &[key, value] : *json.members()) {
     const std::string nearest = nearest_word(key, known);
     require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),
@@ -84,6 +85,8 @@ Choice choice_from(const Json &json, Choice choice) {
   choice.n_checkpoint = integer(json, "n_checkpoint", choice.n_checkpoint);
   choice.n_selective = integer(json, "n_selective", choice.n_selective);
   choice.n_host = integer(json, "n_host", choice.n_host);
+  choice.ranks = integer(json, "ranks", choice.ranks);
+  choice.n_whole = integer(json, "n_whole", choice.n_whole);
   choice.slack = integer(json, "slack", choice.slack);
   choice.shared_memory = truth(json, "shared_memory", choice.shared_memory);
   choice.chunk_bytes = bytes_of(json, "chunk_bytes", choice.chunk_bytes);
@@ -102,7 +105,7 @@ Choice choice_from(const Json &json, Choice choice) {
   return choice;
 }
 
-std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph) {
+std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph, int ranks) {
   std::vector<Chunk> chunks;
   for (const Json &item : list(json, "chunks")) {
     Chunk &chunk = chunks.emplace_back();
@@ -115,6 +118,7 @@ std::vector<Chunk> chunks_from(const Json &json, const graph::Graph &graph) {
     if (const Json *update = item.find("update"))
       chunk.update = named<Tier>(*update, kTierNames, "place for an optimizer");
     chunk.deferred = truth(item, "deferred", false);
+    chunk.sharded = truth(item, "sharded", ranks > 1 && chunk.tier != Tier::device);
     for (std::size_t p : chunk.parameters) {
       require(p < graph.parameters.size(), Code::arg, "plan", "the plan has a parameter {}, the model has {}", p,
               graph.parameters.size());
@@ -133,7 +137,7 @@ int count(const std::vector<Of> &items, auto matches) {
 Plan plan_from(const Json &json, const graph::Graph &graph, const Choice &base) {
   Plan plan = expand(graph, choice_from(json, base));
   if (json.find("chunks") != nullptr) {
-    plan.chunks = chunks_from(json, graph);
+    plan.chunks = chunks_from(json, graph, plan.ranks);
     plan.n_persist = count(plan.chunks, [](const Chunk &chunk) { return chunk.tier == Tier::device; });
     plan.n_buffer = integer(json, "n_buffer", base.n_buffer);
   }
@@ -164,13 +168,17 @@ Json as_json(const Plan &plan) {
                {"piece_bytes", plan.piece_bytes}};
   json["blocks"] = Json::array();
   for (BlockMode mode : plan.blocks) json["blocks"].push_back(kModeNames[static_cast<int>(mode)]);
+  if (plan.ranks > 1) json["ranks"] = plan.ranks;
   json["chunks"] = Json::array();
-  for (const Chunk &chunk : plan.chunks)
-    json["chunks"].push_back({{"bytes", chunk.bytes},
-                              {"tier", kTierNames[chunk.tier]},
-                              {"update", kTierNames[chunk.update]},
-                              {"deferred", chunk.deferred},
-                              {"parameters", chunk.parameters}});
+  for (const Chunk &chunk : plan.chunks) {
+    Json item = {{"bytes", chunk.bytes},
+                 {"tier", kTierNames[chunk.tier]},
+                 {"update", kTierNames[chunk.update]},
+                 {"deferred", chunk.deferred},
+                 {"parameters", chunk.parameters}};
+    if (plan.ranks > 1) item["sharded"] = chunk.sharded;
+    json["chunks"].push_back(std::move(item));
+  }
   return json;
 }
 

@@ -78,6 +78,7 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
   plan.shared_memory = choice.shared_memory;
   plan.order = choice.order;
   plan.slack = choice.slack;
+  plan.ranks = choice.ranks;
   plan.piece_bytes = choice.piece_bytes;
   plan.chunks = cut_chunks(graph, choice.chunk_bytes);
   plan.n_persist = cut(choice.n_persist, plan.chunks.size());
@@ -91,6 +92,9 @@ Plan expand(const graph::Graph &graph, const Choice &choice) {
     chunk.tier = c < on_host ? Tier::host : Tier::disk;
     chunk.update = is_among(updated, c, left) ? Tier::device : Tier::host;
   }
+  const int whole = choice.n_whole < 0 ? plan.n_persist : cut(choice.n_whole, static_cast<std::size_t>(plan.n_persist));
+  for (std::size_t c = static_cast<std::size_t>(whole); c < plan.chunks.size(); ++c)
+    plan.chunks[c].sharded = plan.ranks > 1;
   defer(plan, choice.n_deferred);
   const auto blocks = static_cast<std::size_t>(count_blocks(graph));
   plan.n_swap = cut(choice.n_swap, blocks);
@@ -119,6 +123,8 @@ void check(const Plan &plan, const graph::Graph &graph) {
       ++seen[p];
     }
     require(chunk.update != Tier::disk, Code::arg, "plan", "an optimizer cannot run on the disk");
+    require(plan.ranks == 1 || chunk.tier == Tier::device || chunk.sharded, Code::arg, "plan",
+            "with {} ranks a chunk on the {} must be sharded", plan.ranks, kTierNames[chunk.tier]);
     require(!plan.shared_memory || chunk.update == Tier::device, Code::arg, "plan",
             "where device and host share their memory the optimizer runs on the device");
   }
@@ -128,6 +134,7 @@ void check(const Plan &plan, const graph::Graph &graph) {
   const auto blocks = static_cast<std::size_t>(count_blocks(graph));
   require(plan.blocks.size() == blocks, Code::arg, "plan", "the plan has {} blocks, the model {}", plan.blocks.size(),
           blocks);
+  require(plan.ranks >= 1, Code::arg, "plan", "{} ranks", plan.ranks);
   require(plan.n_buffer >= 0, Code::arg, "plan", "{} buffers", plan.n_buffer);
 }
 

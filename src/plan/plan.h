@@ -30,6 +30,7 @@ struct Chunk {
   std::uint64_t bytes = 0;              // of the weights alone
   Tier tier = Tier::device;             // where weights and optimizer state rest
   Tier update = Tier::device;           // where the optimizer runs: on the device or on the host
+  bool sharded = false;                 // with several ranks: a rank keeps its shards of the weights alone
   bool deferred = false;                // the optimizer runs in the next step's forward, before the chunk is used
   bool operator==(const Chunk &) const = default;
 };
@@ -41,6 +42,7 @@ struct Plan {
   int n_swap = 0;        // blocks that swap
   int n_checkpoint = 0;  // blocks that recompute
   int n_selective = 0;   // blocks that recompute cheap values and keep the rest
+  int ranks = 1;         // the plan is for each of so many
   // Device and host share one memory. Chunks whose tier is the host rest in the device arena and are used in place;
   // swapped activations go to the disk.
   bool shared_memory = false;
@@ -61,6 +63,8 @@ struct Plan {
 struct Choice {
   int n_persist = 0, n_buffer = 0, n_swap = 0, n_checkpoint = 0, n_selective = 0;
   int n_host = -1;  // chunks after the persistent ones that rest on the host (-1: all); later chunks rest on the disk
+  int ranks = 1;
+  int n_whole = -1;  // with several ranks: persistent chunks whose weights every rank has whole (-1: all)
   // Non-persistent chunks whose optimizer runs on the device; -1: all. They are spread evenly among those whose
   // optimizer runs on the host, so that both work at once.
   int n_device_update = 0;
@@ -75,7 +79,7 @@ struct Choice {
 
 // Expands the integers into the paper's layout (section 2.1, figure 2). The first chunks persist. Swapped blocks are
 // spread among those that recompute. The last blocks keep their activations, the first n_selective of these
-// selectively. A number larger than the graph's chunks or blocks allow is reduced to what they allow.
+// selectively. With several ranks all other chunks than the first n_whole persistent ones are sharded. A number larger than the graph's chunks or blocks allow is reduced to what they allow.
 Plan expand(const graph::Graph &graph, const Choice &choice);
 
 // The plan with everything on the device: every chunk persists, every block keeps its activations.
@@ -101,13 +105,13 @@ int count_blocks(const graph::Graph &graph);
 std::vector<int> block_of_first_use(const graph::Graph &graph);
 
 // Throws Code::arg if the plan does not fit the graph: a parameter in no chunk or in two, a wrong number of blocks, an
-// optimizer where none can run.
+// optimizer where none can run, a chunk off the device that is not sharded among several ranks.
 void check(const Plan &plan, const graph::Graph &graph);
 
 Json as_json(const Plan &plan);
 std::string to_json(const Plan &plan);
 // Reads what to_json writes, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
-// "n_host", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update" may take the place of
+// "n_host", "n_whole", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update" may take the place of
 // n_device_update: "host" means none of the chunks, "device" all. `base` supplies what is absent. The plan is checked
 // against the graph. Throws Code::format for text that is no plan, Code::arg for a plan that does not fit.
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base);

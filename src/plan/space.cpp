@@ -15,6 +15,7 @@ constexpr int kSlackShared = 1, kSlackApart = 4;
 
 Choice with_terms(Choice choice, const Terms &terms) {
   choice.shared_memory = terms.shared_memory;
+  choice.ranks = terms.ranks;
   choice.slack = terms.shared_memory ? kSlackShared : kSlackApart;
   if (terms.barrier_only) choice.order = OptimizerOrder::barrier;
   if (terms.shared_memory) choice.n_device_update = -1;

@@ -37,6 +37,8 @@ constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"host_bandwidth", &Profile::host_bandwidth, false},
                               {"disk_read", &Profile::disk_read, false},
                               {"disk_write", &Profile::disk_write, false},
+                              {"link", &Profile::link, false},
+                              {"link_seconds", &Profile::link_seconds, false},
                               {"compute_beside_disk", &Profile::compute_beside_disk, false},
                               {"disk_beside_compute", &Profile::disk_beside_compute, false}};
 constexpr const char *kOthers[] = {"name", "kind", "shares_memory", "shares_cores", "kernels", "variants", "scratch"};

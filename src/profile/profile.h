@@ -33,6 +33,8 @@ struct Profile {
   // Copies between memories, in bytes per second: each direction alone, both together, and the host memory's total.
   double upload = 0, download = 0, both_ways = 0, host_bandwidth = 0;
   double disk_read = 0, disk_write = 0;
+  // Between ranks: bytes per second that one rank sends or receives, and the seconds that an exchange takes besides.
+  double link = 0, link_seconds = 0;
   // On shared cores: the share of speed that compute keeps while the disk works, and the other way round.
   double compute_beside_disk = 1, disk_beside_compute = 1;
 

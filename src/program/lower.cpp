@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "ops/op.h"
 #include "program/builder.h"
+#include "program/exchange.h"
 #include "program/owners.h"
 #include "program/sequence.h"
 #include "program/storage.h"
@@ -111,8 +112,8 @@ class Lowering {
     roots_.parameter.assign(graph_.value_count(), kNoParameter);
     for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
       roots_.parameter[index(graph_.parameters[p])] = p;
-      if (state_.rests_on_device(state_.parameters[p].chunk))
-        where_.of_root[index(graph_.parameters[p])] = state_.weights(p);
+      if (const State::Parameter &parameter = state_.parameters[p]; state_.rests_whole_on_device(parameter.chunk))
+        where_.of_root[index(graph_.parameters[p])] = {state_.chunks[parameter.chunk].weights, parameter.whole_at};
     }
   }
 
@@ -137,7 +138,8 @@ class Lowering {
     for (std::size_t chunk : transfers_.settles[i]) updates_.settle(chunk);
     updates_.begin_item(i);
     updates_.before(node);
-    if (!ops::is_alias(node)) emit_run(item, node);
+    if (ops::is_between_ranks(node)) emit_exchange(item, node);
+    if (ops::has_kernel(node)) emit_run(item, node);
     if (std::ranges::find(node.outputs, source_.loss) != node.outputs.end() && !item.again) emit_loss_check();
     for (ValueId root : transfers_.swaps_out[i]) swap_out(root);
     updates_.after_item(i);
@@ -145,15 +147,19 @@ class Lowering {
 
   void fetch(std::size_t chunk) {
     const BufferId nearest = updates_.begin_settling(chunk);
-    where_.of_chunk[chunk] = builder_.bring({nearest, 0}, builder_.buffer(nearest).bytes, Tier::device).buffer;
+    const BufferId near = builder_.bring({nearest, 0}, builder_.buffer(nearest).bytes, Tier::device).buffer;
+    where_.of_chunk[chunk] = near;
+    if (state_.chunks[chunk].sharded)
+      where_.of_chunk[chunk] =
+          gather_weights({graph_, state_, plan_.chunks[chunk].parameters, chunk}, near, builder_);
   }
 
   Operand input(ValueId id) const {
     if (id == ValueId::none) return {};
     const ValueId root = where_.roots[index(id)];
     const std::size_t p = roots_.parameter[index(root)];
-    if (p != kNoParameter && !state_.rests_on_device(state_.parameters[p].chunk))
-      return {where_.of_chunk[state_.parameters[p].chunk], state_.parameters[p].weights_at};
+    if (p != kNoParameter && !state_.rests_whole_on_device(state_.parameters[p].chunk))
+      return {where_.of_chunk[state_.parameters[p].chunk], state_.parameters[p].whole_at};
     const Operand operand = where_.of_root[index(root)];
     require(operand.buffer != BufferId::none, Code::internal, graph_.value(id).name, "the value is nowhere");
     return operand;
@@ -181,6 +187,15 @@ class Lowering {
                         to_disk ? kDiskAlignment : kAlignment, owner);
   }
 
+  void emit_exchange(const Item &item, const Node &node) {
+    std::vector<Operand> inputs, outputs;
+    for (ValueId in : node.inputs) inputs.push_back(input(in));
+    for (ValueId out : node.outputs) outputs.push_back(output(item, out));
+    Instruction exchange = exchange_of(graph_, node, inputs, outputs);
+    exchange.node = item.node;
+    builder_.emit(std::move(exchange));
+  }
+
   void emit_run(const Item &item, const Node &node) {
     Instruction run{.kind = Kind::run, .node = item.node, .again = item.again};
     run.inputs.reserve(node.inputs.size());
@@ -192,11 +207,14 @@ class Lowering {
     builder_.emit(std::move(run));
   }
 
+  // With several ranks the loss is a vector of all ranks' losses.
   void emit_loss_check() {
-    builder_.emit({.kind = Kind::check,
-                   .words = {StatusWord::loss()},
-                   .inputs = {where_.of(source_.loss)},
-                   .outputs = {{state_.status, 0}}});
+    const auto ranks = static_cast<std::size_t>(state_.shards.ranks);
+    Instruction check{.kind = Kind::check, .words = {ranks, StatusWord::loss()}, .outputs = {{state_.status, 0}}};
+    const Operand losses = where_.of(source_.loss);
+    for (std::size_t r = 0; r < ranks; ++r)
+      check.inputs.push_back({losses.buffer, losses.offset + r * size_of(graph_.value(source_.loss).type.dtype)});
+    builder_.emit(std::move(check));
   }
 
   // Moves an activation to the host, or to the disk if host and device share their memory.

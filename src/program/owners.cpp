@@ -34,6 +34,9 @@ std::vector<Owner> owners(const LoweringInput &source, const std::vector<ValueId
     const graph::Node *sum = sum_into(graph, id);
     if (sum == nullptr) sum = sum_into(graph, root);
     if (sum != nullptr) gradients.insert(gradients.end(), {sum->inputs[0], sum->inputs[1]});
+    const graph::NodeId producer = graph.value(id).producer;
+    if (producer == graph::NodeId::none || !ops::is_between_ranks(graph.node(producer))) continue;
+    gradients.insert(gradients.end(), graph.node(producer).inputs.begin(), graph.node(producer).inputs.end());
   }
   return of;
 }

@@ -10,7 +10,7 @@
 
 #include "base/queue.h"
 #include "base/tier.h"
-#include "graph/graph.h"
+#include "graph/shards.h"
 #include "plan/plan.h"
 #include "program/status_word.h"
 
@@ -68,12 +68,15 @@ enum class Kind : std::uint8_t {
   swap_in,   // an activation comes back
   read,      // disk -> memory
   write,     // memory -> disk
+  // Between ranks. Each sends parts of its inputs and receives parts of its outputs.
+  all_to_all,  // gradients of this rank's micro-batch -> gradients of all micro-batches, of this rank's shards
+  all_gather,  // this rank's shards of weights, or its part of a vector -> all ranks'
 };
 template <typename T>
-using PerKind = EnumArray<Kind, 9, T>;
-inline constexpr auto kKinds = all_values<Kind, 9>();
-inline constexpr PerKind<const char *> kKindNames = {"run",      "check",   "update", "fetch", "offload",
-                                                     "swap_out", "swap_in", "read",   "write"};
+using PerKind = EnumArray<Kind, 11, T>;
+inline constexpr auto kKinds = all_values<Kind, 11>();
+inline constexpr PerKind<const char *> kKindNames = {"run",     "check", "update", "fetch",      "offload",   "swap_out",
+                                                     "swap_in", "read",  "write",  "all_to_all", "all_gather"};
 
 // Moves copy one input to one output, unchanged.
 constexpr bool moves(Kind kind) {
@@ -81,6 +84,8 @@ constexpr bool moves(Kind kind) {
     case Kind::run:
     case Kind::check:
     case Kind::update:
+    case Kind::all_to_all:
+    case Kind::all_gather:
       return false;
     case Kind::fetch:
     case Kind::offload:
@@ -93,6 +98,16 @@ constexpr bool moves(Kind kind) {
   return false;
 }
 
+constexpr bool is_between_ranks(Kind kind) { return kind == Kind::all_to_all || kind == Kind::all_gather; }
+
+// Bytes that an instruction sends to another rank, or receives from it. What a rank sends to itself is copied.
+struct Message {
+  int rank = 0;
+  Operand at;  // of an input if they are sent, of an output if they are received
+  std::uint64_t bytes = 0;
+  bool operator==(const Message &) const = default;
+};
+
 // A parameter, or a piece of one, that an update changes. `bytes`: of its weights.
 struct Target {
   std::size_t parameter = 0;
@@ -103,13 +118,16 @@ struct Target {
 struct Instruction {
   Kind kind = Kind::run;
   Queue queue = Queue::compute;
-  graph::NodeId node = graph::NodeId::none;  // run
+  graph::NodeId node = graph::NodeId::none;  // run; all_to_all and all_gather that are nodes
   bool again = false;                        // run: a forward node runs a second time
   bool earlier = false;                      // belongs to the step before: done even if this step fails
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
-  std::uint64_t bytes = 0;                   // moves: of the copy; update: of all targets' weights
+  std::uint64_t bytes = 0;  // moves: of the copy; update: of all targets' weights; between ranks: sent to other ranks or
+                            // received from them, whichever is more
+  // Between ranks. The n-th message to a rank is the n-th that it receives from this one.
+  std::vector<Message> sends = {}, receives = {};
   std::vector<std::size_t> waits = {};       // instructions of other queues that must be over first
   std::vector<Operand> inputs = {}, outputs = {};
   BufferId scratch = BufferId::none;
@@ -134,14 +152,21 @@ struct State {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;     // one for each of optimizer_arrays; empty where nothing is trained
     BufferId gradient = BufferId::none;  // for barrier order, accumulation and deferred updates; else none
+    // The weights rest as shards: nodes read them in a buffer of `whole_bytes` that all ranks fill. With one rank false.
+    bool sharded = false;
+    std::uint64_t whole_bytes = 0;  // of the weights of all ranks
   };
+  // A rank keeps the optimizer's arrays and the gradient of its shard alone. With one rank the shard is everything.
   struct Parameter {
     std::size_t chunk = 0;
-    std::uint64_t weights_at = 0, gradient_at = 0;  // in the chunk's buffers, bytes
-    std::uint64_t optimizer_at = 0;                 // in each of the optimizer's arrays, elements
+    std::uint64_t whole_at = 0;                     // of the parameter among the chunk's weights of all ranks, bytes
+    std::uint64_t weights_at = 0, gradient_at = 0;  // of the shard in the chunk's buffers, bytes
+    std::uint64_t optimizer_at = 0;                 // of the shard in each of the optimizer's arrays, elements
+    std::uint64_t elements = 0;                     // of the shard
     bool trained = false;
   };
 
+  graph::Shards shards;
   std::vector<Buffer> buffers;
   std::vector<OptimizerArray> optimizer_arrays;
   std::vector<Chunk> chunks;
@@ -157,8 +182,11 @@ struct State {
   BufferId held = BufferId::none, scale = BufferId::none;
   PerTier<std::uint64_t> bytes{};
 
-  bool rests_on_device(std::size_t chunk) const { return buffers[index(chunks[chunk].weights)].tier == Tier::device; }
-  Operand weights(std::size_t parameter) const;
+  // True if nodes can read the chunk's weights where they rest.
+  bool rests_whole_on_device(std::size_t chunk) const {
+    return !chunks[chunk].sharded && buffers[index(chunks[chunk].weights)].tier == Tier::device;
+  }
+  Operand weights(std::size_t parameter) const;  // of this rank's shard, like the next two
   Operand optimizer(std::size_t parameter, std::size_t which) const;
   Operand gradient(std::size_t parameter) const;
 };
@@ -199,6 +227,7 @@ struct Workspace {
 
 // The arrays to lay out besides the weights of the plan's chunks.
 struct StateRequest {
+  graph::Shards shards = {};              // without bounds: one rank
   std::vector<OptimizerArray> optimizer;  // for every chunk with trained parameters
   bool accumulates = false;               // gradients outlive a micro-batch
   std::vector<bool> kept;                 // per parameter: its gradient can be read after a step

@@ -158,6 +158,8 @@ std::vector<std::int64_t> price(const Program &program, const plan::Durations &d
           std::accumulate(i.targets.begin(), i.targets.end(), durations.launch(), [&](double sum, const Target &t) {
             return sum + durations.update(tier(i.outputs[0]), t.parameter, t.bytes);
           });
+    else if (is_between_ranks(i.kind))
+      seconds = durations.exchange(i.bytes);
     else if (moves(i.kind))
       seconds = durations.move(tier(i.inputs[0]), tier(i.outputs[0]), i.bytes);
     else

@@ -25,6 +25,7 @@ class Layout {
     state_.status = add("status", sizeof(std::uint32_t), Tier::device);
     state_.parameters.resize(training_.graph.parameters.size());
     state_.optimizer_arrays = request_.optimizer;
+    state_.shards = request_.shards.bounds.empty() ? graph::cut_shards(training_.graph, 0, 1) : request_.shards;
     for (std::size_t c = 0; c < plan_.chunks.size(); ++c) add_chunk(c);
     add_kept();
     add_verdict();
@@ -62,24 +63,33 @@ class Layout {
   void add_chunk(std::size_t c) {
     const Tier tier = resting_place(plan_.chunks[c]);
     State::Chunk &chunk = state_.chunks.emplace_back();
-    std::uint64_t weights = 0, elements = 0, gradients = 0;
+    chunk.sharded = state_.shards.ranks > 1 && plan_.chunks[c].sharded;
+    std::uint64_t shards = 0, elements = 0, gradients = 0;
+    bool trained = false;
     for (std::size_t p : plan_.chunks[c].parameters) {
-      const std::uint64_t bytes = bytes_of(training_.graph, training_.graph.parameters[p]);
+      const ValueId id = training_.graph.parameters[p];
+      const std::uint64_t element = size_of(training_.graph.value(id).type.dtype);
       State::Parameter &parameter = state_.parameters[p];
       parameter = {.chunk = c,
-                   .weights_at = weights,
+                   .whole_at = chunk.whole_bytes,
+                   .weights_at = shards,
                    .gradient_at = gradients,
                    .optimizer_at = elements,
+                   .elements = static_cast<std::uint64_t>(state_.shards.elements(p)),
                    .trained = training_.gradients[p] != ValueId::none};
-      // A parameter without elements has a place too, because instructions name it.
-      weights = checked_add(weights, round_up(std::max<std::uint64_t>(bytes, 1), kAlignment));
+      if (!chunk.sharded)
+        parameter.weights_at = chunk.whole_bytes + static_cast<std::uint64_t>(state_.shards.begin(p)) * element;
+      chunk.whole_bytes = checked_add(chunk.whole_bytes, padded(bytes_of(training_.graph, id)));
+      shards = checked_add(shards, padded(parameter.elements * element));
       if (!parameter.trained) continue;
-      elements = checked_add(elements, round_up(elements_of(p), aligned_elements()));
-      gradients =
-          checked_add(gradients, round_up(bytes_of_gradient(p), tier == Tier::disk ? kDiskAlignment : kAlignment));
+      trained = true;
+      elements = checked_add(elements, round_up(parameter.elements, aligned_elements()));
+      gradients = checked_add(gradients, round_up(std::max<std::uint64_t>(bytes_of_gradient(p), 1),
+                                                  tier == Tier::disk ? kDiskAlignment : kAlignment));
     }
-    chunk.weights = add(fmt::format("chunk{}/weights", c), weights, tier, Owner::weights);
-    if (elements == 0) return;
+    chunk.weights =
+        add(fmt::format("chunk{}/weights", c), chunk.sharded ? shards : chunk.whole_bytes, tier, Owner::weights);
+    if (!trained) return;
     for (const OptimizerArray &array : request_.optimizer)
       chunk.optimizer.push_back(add(fmt::format("chunk{}/{}", c, array.name),
                                     checked_multiply(elements, array.element_bytes), tier, Owner::optimizer));
@@ -87,9 +97,8 @@ class Layout {
       chunk.gradient = add(fmt::format("chunk{}/gradient", c), gradients, tier, Owner::gradients);
   }
 
-  std::uint64_t elements_of(std::size_t p) const {
-    return static_cast<std::uint64_t>(element_count(training_.graph.value(training_.graph.parameters[p]).type.shape));
-  }
+  // A parameter without elements has a place too, because instructions name it.
+  static std::uint64_t padded(std::uint64_t bytes) { return round_up(std::max<std::uint64_t>(bytes, 1), kAlignment); }
 
   std::uint64_t bytes_of_gradient(std::size_t p) const { return bytes_of(training_.graph, training_.gradients[p]); }
 

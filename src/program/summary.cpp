@@ -135,6 +135,10 @@ Stall stall_of(Kind kind) {
       return Stall::read;
     case Kind::write:
       return Stall::write;
+    case Kind::all_to_all:
+      return Stall::all_to_all;
+    case Kind::all_gather:
+      return Stall::all_gather;
   }
   return Stall::issue;
 }

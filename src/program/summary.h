@@ -17,7 +17,7 @@ struct Span {
 
 std::vector<Span> spans_of(const Simulation &simulation);
 
-// The reason why the compute queue ran nothing. The first seven: it waited for such an instruction of another queue.
+// The reason why the compute queue ran nothing. The first nine: it waited for such an instruction of another queue.
 enum class Stall : std::uint8_t {
   update,
   fetch,
@@ -26,16 +26,19 @@ enum class Stall : std::uint8_t {
   swap_in,
   read,
   write,
+  all_to_all,
+  all_gather,
   inlined,  // an instruction of another queue ran in compute's place
   start,    // compute's first instruction had not begun
   end,      // compute's last instruction was over
   issue,    // compute waited for nothing: the time went to issuing and waking up
 };
 template <typename T>
-using PerStall = EnumArray<Stall, 11, T>;
-inline constexpr auto kStalls = all_values<Stall, 11>();
-inline constexpr PerStall<const char *> kStallNames = {"update", "fetch",  "offload", "swap_out", "swap_in", "read",
-                                                       "write",  "inline", "start",   "end",      "issue"};
+using PerStall = EnumArray<Stall, 13, T>;
+inline constexpr auto kStalls = all_values<Stall, 13>();
+inline constexpr PerStall<const char *> kStallNames = {"update", "fetch",      "offload",    "swap_out", "swap_in",
+                                                       "read",   "write",      "all_to_all", "all_gather", "inline",
+                                                       "start",  "end",        "issue"};
 Stall stall_of(Kind kind);  // of compute while it waits for such an instruction
 
 // The compute queue's busy time and all stalls add up to the step.

@@ -18,14 +18,14 @@ void each_root(const TransferInputs &from, const Node &node, Do &&act) {
     if (id != ValueId::none) act(from.roots[index(id)]);
 }
 
-// Returns for each chunk that does not rest on the device the items that need its weights on the device, ascending. For
+// Returns for each chunk that does not rest whole on the device the items that need its weights there, ascending. For
 // each chunk with deferred updates, also notes the first item that uses it.
 std::vector<std::vector<std::size_t>> uses_of_chunks(const TransferInputs &from, Transfers &transfers) {
   const std::size_t chunks = from.plan.chunks.size();
   std::vector<std::vector<std::size_t>> uses(chunks);
   std::vector<bool> settled(chunks);
   for (std::size_t c = 0; c < chunks; ++c) {
-    if (!from.state.rests_on_device(c)) uses[c] = from.updates.device_uses(c);
+    if (!from.state.rests_whole_on_device(c)) uses[c] = from.updates.device_uses(c);
     settled[c] = !from.updates.defers(c);
   }
   for (std::size_t i = 0; i < from.sequence.items.size(); ++i)
@@ -33,7 +33,7 @@ std::vector<std::vector<std::size_t>> uses_of_chunks(const TransferInputs &from,
       const std::size_t p = from.parameter[index(root)];
       if (p == kNoParameter) return;
       const std::size_t c = from.state.parameters[p].chunk;
-      if (!from.state.rests_on_device(c)) uses[c].push_back(i);
+      if (!from.state.rests_whole_on_device(c)) uses[c].push_back(i);
       if (settled[c]) return;
       settled[c] = true;
       transfers.settles[i].push_back(c);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/op.h"
+#include "program/exchange.h"
 
 namespace protrain::program {
 
@@ -24,7 +25,7 @@ Updates::Updates(const LoweringInput &source, const plan::Plan &plan, const Stat
       builder_(builder),
       where_(where),
       waits_(plan.order == plan::OptimizerOrder::barrier || !source.accumulators.empty()),
-      schedule_{.after = {}, .before = {}, .due = std::vector<std::vector<std::size_t>>(plan.chunks.size())},
+      schedule_{.checks = {}, .after = {}, .before = {}, .due = std::vector<std::vector<std::size_t>>(plan.chunks.size())},
       left_(plan.chunks.size(), 0),
       working_(plan.chunks.size()),
       unsettled_(plan.chunks.size(), false) {
@@ -40,18 +41,16 @@ Tier Updates::optimizer_place(std::size_t chunk) const {
 }
 
 std::uint64_t Updates::bytes_of_parameter(std::size_t p) const {
-  return bytes_of(source_.graph, source_.graph.parameters[p]);
+  return elements_of(p) * size_of(source_.graph.value(source_.graph.parameters[p]).type.dtype);
 }
 
 std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(source_.graph, source_.gradients[p]); }
 
-std::uint64_t Updates::elements_of(std::size_t p) const {
-  return static_cast<std::uint64_t>(element_count(source_.graph.value(source_.graph.parameters[p]).type.shape));
-}
-
-// A gradient is complete once its norm is known (before the last micro-batch: once it is made). If the update follows
-// at once, no node may read the weight any more either: a weight that head and embedding share must wait for both.
+// A gradient that rests is complete after the last node that reads or writes it. It is checked once its norm is known,
+// which with several ranks is at the end of backward. If the update follows at once, the norm must be known, and no node
+// may read the weight any more either: a weight that head and embedding share must wait for both.
 void Updates::schedule(const Sequence &sequence) {
+  schedule_.checks.resize(sequence.items.size());
   schedule_.after.resize(sequence.items.size());
   schedule_.before.resize(sequence.items.size());
   std::vector<std::size_t> last_touch(source_.graph.value_count(), 0), item_of(source_.graph.node_count(), 0), begins;
@@ -69,8 +68,11 @@ void Updates::schedule(const Sequence &sequence) {
   };
   for (std::size_t p = 0; p < source_.gradients.size(); ++p) {
     if (source_.gradients[p] == ValueId::none) continue;
-    std::size_t item = made_at(source_.updates ? source_.squared_norms[p] : source_.gradients[p]);
-    if (!rests(chunk_of(p))) item = std::max(item, last_touch[index(where_.roots[index(source_.graph.parameters[p])])]);
+    const std::size_t known = made_at(source_.updates ? source_.squared_norms[p] : source_.gradients[p]);
+    const auto last = [&](ValueId id) { return last_touch[index(where_.roots[index(id)])]; };
+    const bool waits = rests(chunk_of(p));
+    const std::size_t item = waits ? last(source_.gradients[p]) : std::max(known, last(source_.graph.parameters[p]));
+    if (source_.updates) schedule_.checks[waits ? known : item].push_back(p);
     schedule_.after[item].push_back(p);
     schedule_.due[chunk_of(p)].push_back(item);
     ++left_[chunk_of(p)];
@@ -125,7 +127,8 @@ void Updates::begin_item(std::size_t item) {
 }
 
 void Updates::after_item(std::size_t item) {
-  if (!schedule_.after[item].empty()) complete(schedule_.after[item]);
+  const BufferId verdict = schedule_.checks[item].empty() ? BufferId::none : check(schedule_.checks[item]);
+  if (!schedule_.after[item].empty()) complete(schedule_.after[item], verdict);
 }
 
 // Brings the chunk's arrays to the optimizer. Weights that are on the device for compute are not brought again.
@@ -138,8 +141,7 @@ Updates::Working Updates::bring_chunk(std::size_t chunk) {
   for (BufferId array : home.optimizer) working.optimizer.push_back(bring(array));
   if (!rests(chunk)) return working;
   for (std::size_t p : plan_.chunks[chunk].parameters)
-    if (state_.parameters[p].trained)
-      working.gradients.push_back(builder_.bring(state_.gradient(p), bytes_of_gradient(p), place));
+    if (updates(p)) working.gradients.push_back(builder_.bring(state_.gradient(p), bytes_of_gradient(p), place));
   return working;
 }
 
@@ -152,9 +154,7 @@ void Updates::store_chunk(std::size_t chunk, const Working &working) {
   for (std::size_t i = 0; i < home.optimizer.size(); ++i) store(working.optimizer[i], home.optimizer[i]);
 }
 
-// Checks the gradients of `parameters`, which are final for this Program, then keeps, stores or applies them.
-void Updates::complete(const std::vector<std::size_t> &parameters) {
-  const BufferId verdict = source_.updates ? check(parameters) : BufferId::none;
+void Updates::complete(const std::vector<std::size_t> &parameters, BufferId verdict) {
   for (std::size_t p : parameters) keep(p);
   std::vector<std::size_t> at_once;
   for (std::size_t p : parameters) {
@@ -163,7 +163,7 @@ void Updates::complete(const std::vector<std::size_t> &parameters) {
       continue;
     }
     const Operand at = where_.of(source_.gradients[p]), home = state_.gradient(p);
-    if (at != home) builder_.store(at, home, bytes_of_gradient(p));
+    if (at != home && bytes_of_gradient(p) > 0) builder_.store(at, home, bytes_of_gradient(p));
   }
   if (!at_once.empty()) update_at_once(at_once, verdict);
 }
@@ -380,13 +380,15 @@ void Updates::update_chunk(std::size_t chunk) {
   auto gradient = working_[chunk].gradients.begin();
   UpdateGroups small;
   for (std::size_t p : parameters) {
-    if (!state_.parameters[p].trained) continue;
+    if (!updates(p)) continue;
     UpdateGroups alone;
     add(p, in(working_[chunk], p, *gradient++),
         ops::goes_with_others(source_.graph.value(source_.gradients[p]).type) ? small : alone);
     for (const auto &[key, group] : alone) emit_update(group, verdict(chunk));
   }
   for (const auto &[key, group] : small) emit_update(group, verdict(chunk));
+  if (state_.shards.ranks > 1 && !state_.chunks[chunk].sharded)
+    gather_updated({source_.graph, state_, parameters, chunk}, builder_);
   if (!in_place(chunk)) unstored_ = {chunk};
   if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
 }

@@ -65,6 +65,7 @@ class Updates {
 
   // The items of the sequence at which gradients are handled.
   struct Schedule {
+    std::vector<std::vector<std::size_t>> checks;  // per item: parameters whose squared norms are known
     std::vector<std::vector<std::size_t>> after;   // per item: parameters whose gradients are complete
     std::vector<std::vector<std::size_t>> before;  // per item: chunks whose arrays are brought ahead of it
     std::vector<std::vector<std::size_t>> due;     // per chunk: items that complete its gradients, ascending
@@ -75,8 +76,12 @@ class Updates {
   // True if the chunk's gradients outlive backward.
   bool rests(std::size_t chunk) const { return state_.chunks[chunk].gradient != BufferId::none; }
   std::size_t chunk_of(std::size_t parameter) const { return state_.parameters[parameter].chunk; }
-  std::uint64_t bytes_of_parameter(std::size_t parameter) const;
+  std::uint64_t bytes_of_parameter(std::size_t parameter) const;  // of this rank's shard, like the next one
   std::uint64_t bytes_of_gradient(std::size_t parameter) const;
+  // True if this rank updates elements of the parameter.
+  bool updates(std::size_t parameter) const {
+    return state_.parameters[parameter].trained && elements_of(parameter) > 0;
+  }
   bool in_place(std::size_t chunk) const { return optimizer_place(chunk) == resting_place(chunk); }
 
   // A parameter's arrays, or a piece of each; the operands of an Update.
@@ -97,7 +102,7 @@ class Updates {
   // True for a chunk of one parameter that is larger than a piece. The optimizer goes through it piece by piece; each
   // piece of arrays that rest in another tier is brought and stored.
   bool by_pieces(std::size_t chunk) const;
-  std::uint64_t elements_of(std::size_t parameter) const;
+  std::uint64_t elements_of(std::size_t parameter) const { return state_.parameters[parameter].elements; }
   std::uint64_t piece_elements(std::size_t parameter) const;
   ByteRange range_of(const Piece &piece, std::uint64_t element_bytes,
                      std::uint64_t end) const;  // `end`: bytes of the array
@@ -118,8 +123,9 @@ class Updates {
   // One group for each update, by the optimizer's place and the type of gradients.
   using UpdateGroups = std::map<std::pair<Tier, DType>, UpdateGroup>;
 
-  // Handles the gradients of `parameters`, which are complete after the same item.
-  void complete(const std::vector<std::size_t> &parameters);
+  // Keeps, stores or applies the gradients of `parameters`, which are complete after the same item. `verdict`: what
+  // check() returned for them.
+  void complete(const std::vector<std::size_t> &parameters, BufferId verdict);
   BufferId check(const std::vector<std::size_t> &parameters);
   void update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict);
   Working working(std::size_t chunk) const;

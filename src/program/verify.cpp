@@ -34,6 +34,7 @@ class Verifier {
       const Instruction &instruction = program_.instructions[i];
       start(i);
       check_places(i);
+      check_messages(i);
       for (const Operand &in : instruction.inputs)
         if (in.buffer != BufferId::none) read(in.buffer, i);
       for (const Operand &out : instruction.outputs)
@@ -91,6 +92,22 @@ class Verifier {
         require(operand.offset < b.bytes && (!moving || instruction.bytes <= b.bytes - operand.offset), Code::internal,
                 b.name, "instruction {} reaches beyond the buffer's {} bytes", now, b.bytes);
       }
+  }
+
+  // Messages must lie inside an operand of their instruction.
+  void check_messages(std::size_t now) const {
+    const Instruction &instruction = program_.instructions[now];
+    const auto inside = [&](const Message &message, const std::vector<Operand> &operands) {
+      const std::uint64_t bytes = buffer(message.at.buffer).bytes;
+      return std::ranges::find(operands, message.at.buffer, &Operand::buffer) != operands.end() && message.bytes > 0 &&
+             message.at.offset < bytes && message.bytes <= bytes - message.at.offset;
+    };
+    for (const Message &message : instruction.sends)
+      require(inside(message, instruction.inputs), Code::internal, "program",
+              "instruction {} sends rank {} bytes that it does not read", now, message.rank);
+    for (const Message &message : instruction.receives)
+      require(inside(message, instruction.outputs), Code::internal, "program",
+              "instruction {} receives from rank {} bytes that it does not write", now, message.rank);
   }
 
   bool over(const VectorClock &users, std::size_t now) const {

@@ -32,8 +32,8 @@ void sleep_now_and_then(std::uint64_t run, std::size_t instruction) {
 }  // namespace
 
 Executor::Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program, Store &store,
-                   QueueWorkers &workers)
-    : device_(device), graph_(graph), program_(program), store_(store), workers_(workers) {
+                   QueueWorkers &workers, comm::Channel &channel)
+    : device_(device), graph_(graph), program_(program), store_(store), workers_(workers), channel_(channel) {
   report_.peak_bytes = program.arena_bytes;
   report_.timed.spans.resize(program.instructions.size());
   for (const Queue q : kQueues)
@@ -72,6 +72,10 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
   for (program::BufferId id : instruction.releases)
     if (faults.poison && buffer(id).tier != Tier::disk && !runs_ahead(instruction.queue))
       issue.poison.emplace_back(store_.address(buffer(id)), buffer(id).bytes);
+  if (program::is_between_ranks(instruction.kind)) {
+    add_messages(instruction, issue);
+    return issue;
+  }
   if (!program::moves(instruction.kind)) {
     issue.kernel = &kernel_of(instruction, kernels, optimizer);
     const std::uint64_t scratch = issue.scratch != nullptr ? buffer(instruction.scratch).bytes : 0;
@@ -85,6 +89,24 @@ Executor::Issue Executor::resolve(const program::Instruction &instruction, Kerne
   if (issue.from == Tier::disk) issue.disk_offset = buffer(in.buffer).offset + in.offset;
   if (issue.to == Tier::disk) issue.disk_offset = buffer(out.buffer).offset + out.offset;
   return issue;
+}
+
+void Executor::add_messages(const program::Instruction &instruction, Issue &issue) const {
+  const auto address = [&](const program::Message &message) {
+    return store_.address(program_.buffers[index(message.at.buffer)], message.at.offset);
+  };
+  issue.between_ranks = true;
+  for (const program::Message &send : instruction.sends)
+    if (send.rank == channel_.rank())
+      issue.own.push_back({.to = nullptr, .from = address(send), .bytes = send.bytes});
+    else
+      issue.sends.push_back({.rank = send.rank, .data = address(send), .bytes = send.bytes});
+  auto own = issue.own.begin();
+  for (const program::Message &receive : instruction.receives)
+    if (receive.rank == channel_.rank())
+      (own++)->to = address(receive);
+    else
+      issue.receives.push_back({.rank = receive.rank, .data = address(receive), .bytes = receive.bytes});
 }
 
 void Executor::bind(Kernels &kernels, const backend::Optimizer &optimizer, const FaultInjection &faults) {
@@ -122,6 +144,30 @@ void Executor::move(const Issue &issue, bool alone) {
     device_.copy(issue.queue, copy);
 }
 
+void Executor::exchange(const Issue &issue) {
+  for (const backend::Copy &copy : issue.own) device_.copy_alone(copy);
+  channel_.exchange(issue.sends, issue.receives);
+}
+
+// The other ranks wait for what this one owes them. So they are told of its failure at once.
+void Executor::work(const Issue &issue, bool alone) {
+  const backend::Launch launch{
+      .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
+  try {
+    if (issue.between_ranks)
+      exchange(issue);
+    else if (issue.kernel == nullptr)
+      move(issue, alone);
+    else if (alone)
+      device_.launch_alone(*issue.kernel, launch);
+    else
+      device_.launch(issue.queue, *issue.kernel, launch);
+  } catch (const std::exception &error) {
+    channel_.abort(error.what());
+    throw;
+  }
+}
+
 void Executor::perform(std::size_t instruction, bool alone) {
   Issue &issue = issues_[instruction];
   const bool ahead = runs_ahead(issue.queue);
@@ -130,14 +176,7 @@ void Executor::perform(std::size_t instruction, bool alone) {
   if (issue.commits) run_.committed.store(true, std::memory_order_relaxed);
   if (faults_.delays) sleep_now_and_then(report_.runs, instruction);
   const std::int64_t start_ns = run_.timed && !ahead ? nanoseconds_since(run_.start) : 0;
-  const backend::Launch launch{
-      .inputs = issue.inputs, .outputs = issue.outputs, .scratch = issue.scratch, .scalars = run_.scalars};
-  if (issue.kernel == nullptr)
-    move(issue, alone);
-  else if (alone)
-    device_.launch_alone(*issue.kernel, launch);
-  else
-    device_.launch(issue.queue, *issue.kernel, launch);
+  work(issue, alone);
   if (issue.earlier) issue.over = true;
   if (ahead) {
     if (run_.timed || issue.awaited) device_.record(issue.queue, instruction);
@@ -217,6 +256,7 @@ void Executor::note_spans() {
 void Executor::state_facts(Error &error, std::size_t instruction) const {
   if (error.code == Code::cancelled) return;
   Facts &facts = error.facts;
+  facts.channel_broken = channel_.ranks() > 1;
   // An asynchronous device found input values that it cannot use. The step went on with useless results, but no Update
   // changed anything.
   if (error.code == Code::arg && device_.info().asynchronous) {
@@ -289,8 +329,10 @@ void Executor::run(const backend::StepScalars &scalars, const std::atomic<bool> 
     }
   } catch (Error &error) {
     if (error.code != Code::arg) error.facts.device_gone = true, gone = std::current_exception();
+    channel_.abort(error.what());
     workers_.fail(issues_.size() - 1, std::current_exception());
   } catch (...) {  // workers must end the run all the same
+    channel_.abort("a step failed");
     workers_.fail(issues_.size() - 1, std::current_exception());
   }
   QueueWorkers::Outcome outcome = workers_.end(issues_.size());

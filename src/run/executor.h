@@ -15,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "comm/channel.h"
 #include "program/summary.h"
 #include "run/kernels.h"
 #include "run/queue_workers.h"
@@ -45,9 +46,9 @@ struct FaultInjection {
 
 class Executor final : public Job {
  public:
-  // `device`, `graph`, `program`, `store` and `workers` must outlive the Executor.
+  // `device`, `graph`, `program`, `store`, `workers` and `channel` must outlive the Executor.
   Executor(backend::Device &device, const graph::Graph &graph, const program::Program &program, Store &store,
-           QueueWorkers &workers);
+           QueueWorkers &workers, comm::Channel &channel);
 
   // Resolves kernels and addresses of every instruction.
   void bind(Kernels &kernels, const backend::Optimizer &optimizer, const FaultInjection &faults = {});
@@ -57,7 +58,8 @@ class Executor final : public Job {
   // 0, so that updates change nothing.
   void warm_up(std::set<const backend::Kernel *> &warm);
 
-  // Errors name the instruction, and their facts tell what the run had done. A cancel stops the run only before the
+  // Errors name the instruction, and their facts tell what the run had done. With several ranks a failed run aborts the
+  // channel, so that no other rank waits for this one. A cancel stops the run only before the
   // instruction Program::commit, and a replay only before it begins. `timed`: the report gets the spans of this run.
   // Runs on a device that is not asynchronous are always timed.
   void run(const backend::StepScalars &scalars, const std::atomic<bool> &cancelled, bool timed);
@@ -68,7 +70,7 @@ class Executor final : public Job {
   // An instruction with its kernel and addresses.
   struct Issue {
     Queue queue;
-    backend::Kernel *kernel = nullptr;  // nullptr: the instruction is a move
+    backend::Kernel *kernel = nullptr;  // nullptr: the instruction is a move, or between ranks
     std::vector<void *> inputs, outputs;
     void *scratch = nullptr;
     std::uint64_t bytes = 0, disk_offset = 0;
@@ -80,6 +82,10 @@ class Executor final : public Job {
     std::vector<Wait> waits;          // waits for instructions that threads run
     std::vector<std::size_t> events;  // waits for instructions that the device's queues run
     std::vector<std::pair<std::byte *, std::uint64_t>> poison;
+    std::vector<comm::Send> sends;  // to other ranks
+    std::vector<comm::Receive> receives;
+    std::vector<backend::Copy> own;  // what this rank sends to itself
+    bool between_ranks = false;
   };
 
   // The device's recordings of the step.
@@ -119,6 +125,9 @@ class Executor final : public Job {
   bool stopped(std::size_t instruction);
   void perform(std::size_t instruction, bool alone);
   void move(const Issue &issue, bool alone);
+  void add_messages(const program::Instruction &instruction, Issue &issue) const;
+  void exchange(const Issue &issue);
+  void work(const Issue &issue, bool alone);
   void note_spans();
   void state_facts(Error &error, std::size_t instruction) const;
   void settle(QueueWorkers::Outcome &outcome);
@@ -129,6 +138,7 @@ class Executor final : public Job {
   const program::Program &program_;
   Store &store_;
   QueueWorkers &workers_;
+  comm::Channel &channel_;
   FaultInjection faults_;
   std::vector<Issue> issues_;
   PerQueue<std::vector<std::size_t>> lists_;  // per queue with a worker: its instructions

@@ -73,7 +73,7 @@ program::Workspace Kernels::compile(const graph::Graph &graph) {
   std::vector<std::string> missing;
   for (const graph::Node &node : graph.nodes()) {
     workspace.nodes.push_back(0);
-    if (ops::is_alias(node)) continue;
+    if (!ops::has_kernel(node)) continue;
     try {
       workspace.nodes.back() = of_node(graph, node).scratch_bytes;
     } catch (const Error &error) {

@@ -16,7 +16,7 @@ enum class Aftermath : std::uint8_t {
 };
 
 inline Aftermath aftermath_of(const Facts &facts) {
-  if (facts.state_broken || facts.device_gone) return Aftermath::lost;
+  if (facts.state_broken || facts.device_gone || facts.channel_broken) return Aftermath::lost;
   return facts.state_touched || facts.sums_touched ? Aftermath::half_applied : Aftermath::unchanged;
 }
 

@@ -44,18 +44,16 @@ LossScale loss_scale_of(const state::Checkpoint &checkpoint) {
 
 }  // namespace
 
-std::string save(Machine &machine, const Counters &counters, const std::string &directory) {
-  state::Description description = describe(machine.draft());
+std::string save(const draft::Draft &draft, const Counters &counters, const state::Read &read,
+                 const std::string &directory) {
+  state::Description description = describe(draft);
   description.counters = {{state::kStep, counters.steps}, {kSkipped, counters.skipped}, {kSeed, counters.seed}};
-  if (machine.draft().scales_loss()) {
+  if (draft.scales_loss()) {
     description.counters[kLossScale] = counters.loss_scale.value();
     description.counters[kApplied] = counters.loss_scale.applied();
   }
-  if (machine.draft().micro_batch > 0) description.counters[kMicroBatch] = machine.draft().micro_batch;
-  const run::Store::Sweep sweep(machine.store());
-  return state::save(directory, description, [&](auto parameter, auto array, auto offset, auto out) {
-    machine.parameters().read(parameter, array, offset, out);
-  });
+  if (draft.micro_batch > 0) description.counters[kMicroBatch] = draft.micro_batch;
+  return state::save(directory, description, read);
 }
 
 Counters resume(Machine &machine) {

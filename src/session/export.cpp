@@ -16,27 +16,29 @@ void transpose(std::span<const std::byte> from, const Shape &shape, std::byte *t
 }
 
 // Writes an initializer's values to `out`. Returns false if it is neither a parameter nor tied to one.
-bool export_initializer(const draft::Draft &draft, Parameters &parameters, const std::string &name, std::byte *out) {
+bool export_initializer(const draft::Draft &draft, const Parameters &parameters, const state::Read &read,
+                        const std::string &name, std::byte *out) {
   const auto tie = draft.ties.find(name);
   const bool tied = tie != draft.ties.end();
   const std::optional<std::size_t> p = parameters.find(tied ? tie->second.parameter : name);
   if (!p) return false;
   const std::uint64_t bytes = parameters.elements(*p) * sizeof(float);
   if (!tied || !tie->second.transposed) {
-    parameters.read(*p, 0, 0, {out, bytes});
+    read(*p, 0, 0, {out, bytes});
     return true;
   }
   std::vector<std::byte> straight(bytes);
-  parameters.read(*p, 0, 0, straight);
+  read(*p, 0, 0, straight);
   transpose(straight, parameters.shape(*p), out);
   return true;
 }
 
 }  // namespace
 
-void export_model(const draft::Draft &draft, Parameters &parameters, const std::string &path) {
+void export_model(const draft::Draft &draft, const Parameters &parameters, const state::Read &read,
+                  const std::string &path) {
   const auto weights = [&](const std::string &name, std::byte *out) {
-    return export_initializer(draft, parameters, name, out);
+    return export_initializer(draft, parameters, read, name, out);
   };
   draft.file->save(path, weights, onnx_import::kInlineBytes, draft.splits);
 }

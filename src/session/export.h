@@ -5,9 +5,12 @@
 
 #include "draft/draft.h"
 #include "session/parameters.h"
+#include "state/checkpoint.h"
 
 namespace protrain::session {
 
-void export_model(const draft::Draft &draft, Parameters &parameters, const std::string &path);
+// `read` reads parts of the parameters.
+void export_model(const draft::Draft &draft, const Parameters &parameters, const state::Read &read,
+                  const std::string &path);
 
 }  // namespace protrain::session

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "draft/compile.h"
+#include "draft/ranked_machine.h"
 
 namespace protrain::session {
 
 namespace {
 
-// Returns the queues that have a worker. The disk queue has one, so that only the users of a disk read wait for it. If
+// Returns the queues that have a worker. The disk queue has one, so that only the users of a disk read wait for it. The
+// queue between ranks has one, because an exchange waits for other ranks. If
 // device and host share their cores, all other queues run on the team, in the Program's order. Tests can ask for a
 // worker per queue all the same.
 PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo &device) {
@@ -18,29 +21,35 @@ PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo 
   draft.programs.each([&](const program::Program &program) {
     for (const program::Instruction &instruction : program.instructions)
       if (const Queue queue = instruction.queue;
-          queue == Queue::disk || (queue == Queue::host && device.asynchronous) || (all && queue != Queue::compute))
+          queue == Queue::disk || queue == Queue::comm || (queue == Queue::host && device.asynchronous) || (all && queue != Queue::compute))
         own[instruction.queue] = true;
   });
   return own;
 }
 
 draft::Draft compile_here(backend::Device &device, run::Kernels &kernels, const draft::Settings &settings,
-                          const onnx_import::ModelSource &source, const draft::Log &log) {
+                          const onnx_import::ModelSource &source, comm::Channel &channel, const draft::Log &log) {
   draft::LocalMachine machine(device, kernels, settings, log);
-  return draft::compile(settings, source, machine);
+  if (channel.ranks() == 1) return draft::compile(settings, source, machine);
+  require(device.info().shares_memory, Code::unsupported, "ranks",
+          "several ranks train on processors so far; {} has memory of its own", device.info().name);
+  draft::RankedMachine ranked(machine, channel);
+  return draft::compile(settings, source, ranked);
 }
 
 }  // namespace
 
-Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource &source, const draft::Log &progress)
-    : device_(draft::open_device(settings)),
+Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource &source,
+                 std::shared_ptr<comm::Channel> channel, const draft::Log &progress)
+    : channel_(std::move(channel)),
+      device_(draft::open_device(settings)),
       kernels_(*device_),
-      draft_(compile_here(*device_, kernels_, settings, source, progress)),
+      draft_(compile_here(*device_, kernels_, settings, source, *channel_, progress)),
       store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = draft_.programs.bytes,
                                                                      .state_bytes = draft_.programs.state.bytes,
                                                                      .piece_bytes = draft_.decision.plan.piece_bytes,
                                                                      .directory = settings.offload_dir})),
-      parameters_(std::make_unique<Parameters>(draft_, *store_)),
+      parameters_(std::make_unique<Parameters>(draft_, *store_, *channel_)),
       workers_(std::make_unique<run::QueueWorkers>(own_workers(draft_, device_->info()))) {
   declare_disk();
   make_executors({.delays = settings.test_modes.delays, .poison = settings.test_modes.poison});
@@ -72,7 +81,7 @@ void Machine::declare_disk() {
 void Machine::make_executors(const run::FaultInjection &faults) {
   const auto make = [&](const graph::Graph &graph, const program::Program &program) {
     if (program.instructions.empty()) return std::unique_ptr<run::Executor>();
-    auto executor = std::make_unique<run::Executor>(*device_, graph, program, *store_, *workers_);
+    auto executor = std::make_unique<run::Executor>(*device_, graph, program, *store_, *workers_, *channel_);
     executor->bind(kernels_, draft_.settings.optimizer, faults);
     return executor;
   };

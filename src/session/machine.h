@@ -16,7 +16,8 @@ namespace protrain::session {
 class Machine {
  public:
   // Compiles, allocates, and fills the state: weights from the file, constants, zeros for the optimizer.
-  Machine(const draft::Settings &settings, const onnx_import::ModelSource &source, const draft::Log &progress);
+  Machine(const draft::Settings &settings, const onnx_import::ModelSource &source,
+          std::shared_ptr<comm::Channel> channel, const draft::Log &progress);
 
   // The executors of one shape variant.
   struct Executors {
@@ -40,6 +41,7 @@ class Machine {
   // For plans that defer Updates: sets whether the last step left Updates to the Program that runs next.
   void set_held(bool held);
 
+  comm::Channel &channel() { return *channel_; }
   Parameters &parameters() { return *parameters_; }
   const Parameters &parameters() const { return *parameters_; }
 
@@ -49,6 +51,7 @@ class Machine {
   void warm_up();
   void fill_values(std::size_t variant);
 
+  std::shared_ptr<comm::Channel> channel_;
   std::unique_ptr<backend::Device> device_;
   run::Kernels kernels_;
   draft::Draft draft_;

@@ -162,32 +162,38 @@ void Parameters::fill_through_memory(std::size_t c) {
 
 void Parameters::read_chunk(std::size_t chunk, const Planes &to) const {
   for (std::size_t p : draft_.decision.plan.chunks[chunk].parameters) {
-    const graph::Value &parameter = value(p);
-    if (is_split(p))
+    if (is_split(p)) {
       read_masters(p, to);
-    else
-      draft_.file->read(
-          draft_.in_file(parameter.name), 0,
-          {to.weights + state().parameters[p].weights_at, byte_count(parameter.type.dtype, parameter.type.shape)});
+      continue;
+    }
+    const Kept kept = kept_weights(p);
+    const std::uint64_t size = element_bytes(p);
+    draft_.file->read(draft_.in_file(value(p).name), kept.first * size,
+                      {to.weights + kept.at.offset, kept.elements * size});
   }
 }
 
-// Reads a parameter's masters from the file, which holds float32, and splits them into planes.
+// Reads a parameter's masters from the file, which holds float32, and splits them into planes. A rank may have all of
+// the upper plane and only its shard of the lower one.
 void Parameters::read_masters(std::size_t p, const Planes &to) const {
   const program::State::Parameter &parameter = state().parameters[p];
   const std::string &name = draft_.in_file(value(p).name);
-  const auto elements = static_cast<std::size_t>(element_count(value(p).type.shape));
-  PlaneBuffer planes = plane_buffer(p, elements);
-  std::byte *high = to.weights + parameter.weights_at, *low = nullptr;
+  const Kept kept = kept_weights(p);
+  const Elements own = shard(p, channel_.rank());
+  PlaneBuffer planes = plane_buffer(p, kept.elements);
+  std::byte *high = to.weights + kept.at.offset, *low = nullptr;
   if (parameter.trained) low = to.low + parameter.optimizer_at * planes.low_size;
   std::vector<float> masters(planes.elements());
-  for (std::size_t at = 0; at < elements; at += masters.size()) {
-    const std::size_t count = std::min(masters.size(), elements - at);
+  for (std::uint64_t at = kept.first; at < kept.first + kept.elements; at += masters.size()) {
+    const std::size_t count = std::min<std::uint64_t>(masters.size(), kept.first + kept.elements - at);
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(masters).first(count));
     draft_.file->read(name, at * sizeof(float), bytes);
     planes.split(bytes);
-    std::ranges::copy(planes.high_of(count), high + at * kNarrowBytes);
-    if (low) std::ranges::copy(planes.low_of(count), low + at * planes.low_size);
+    std::ranges::copy(planes.high_of(count), high + (at - kept.first) * kNarrowBytes);
+    const std::uint64_t begin = std::max(at, own.begin), end = std::min(at + count, own.end);
+    if (low && begin < end)
+      std::ranges::copy(planes.low_of(count).subspan((begin - at) * planes.low_size, (end - begin) * planes.low_size),
+                        low + (begin - own.begin) * planes.low_size);
   }
 }
 
@@ -199,40 +205,116 @@ void Parameters::write_at(const program::Operand &at, std::uint64_t offset, std:
   store_.write(buffer(at.buffer), at.offset + offset, in.data(), in.size());
 }
 
-// Goes part by part through `bytes` bytes of a split parameter's float32 masters: calls act(buffer, first, count) for
-// the `count` elements from number `first` on.
+Parameters::Kept Parameters::kept_weights(std::size_t p) const {
+  const program::State::Parameter &parameter = state().parameters[p];
+  const program::State::Chunk &chunk = state().chunks[parameter.chunk];
+  if (chunk.sharded) return {shard(p, channel_.rank()).begin, parameter.elements, state().weights(p)};
+  return {0, elements(p), {chunk.weights, parameter.whole_at}};
+}
+
+Parameters::Elements Parameters::shard(std::size_t p, int rank) const {
+  const graph::Shards &shards = state().shards;
+  return {static_cast<std::uint64_t>(shards.begin(p, rank)), static_cast<std::uint64_t>(shards.begin(p, rank + 1))};
+}
+
+std::uint64_t Parameters::element_bytes(std::size_t p) const {
+  return is_split(p) ? sizeof(float) : size_of(value(p).type.dtype);
+}
+
+// Goes part by part through `bytes` bytes of a split parameter's float32 masters: calls act(buffer, at, count) for the
+// `count` elements from number `at` on.
 template <typename Act>
 void Parameters::each_part(std::size_t p, std::uint64_t bytes, Act &&act) {
   const std::size_t elements = bytes / sizeof(float);
   PlaneBuffer planes = plane_buffer(p, elements);
   std::optional<run::Store::Sweep> sweep;  // moves each piece once, though parts are smaller
   if (buffer(state().weights(p).buffer).tier == Tier::disk) sweep.emplace(store_);
-  for (std::size_t first = 0; first < elements; first += planes.elements())
-    act(planes, first, std::min(planes.elements(), elements - first));
+  for (std::size_t at = 0; at < elements; at += planes.elements())
+    act(planes, at, std::min(planes.elements(), elements - at));
   if (sweep) sweep->finish();
 }
 
-void Parameters::read(std::size_t p, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
-  if (array > 0) return read_at(state().optimizer(p, array - 1 + planes_below()), offset, out);
-  if (!is_split(p)) return read_at(state().weights(p), offset, out);
-  each_part(p, out.size(), [&](PlaneBuffer &planes, std::size_t first, std::size_t count) {
+void Parameters::read_own(std::size_t p, std::size_t array, std::uint64_t first, std::span<std::byte> out) {
+  const std::uint64_t begin = shard(p, channel_.rank()).begin;
+  if (array > 0) return read_at(state().optimizer(p, array - 1 + planes_below()), (first - begin) * sizeof(float), out);
+  const Kept kept = kept_weights(p);
+  if (!is_split(p)) return read_at(kept.at, (first - kept.first) * element_bytes(p), out);
+  each_part(p, out.size(), [&](PlaneBuffer &planes, std::size_t at, std::size_t count) {
     const bool trained = state().parameters[p].trained;
-    const std::size_t at = offset / sizeof(float) + first;
-    read_at(state().weights(p), at * kNarrowBytes, planes.high_of(count));
-    if (trained) read_at(state().optimizer(p, 0), at * planes.low_size, planes.low_of(count));
-    planes.join(out.subspan(first * sizeof(float), count * sizeof(float)), trained);
+    read_at(kept.at, (first + at - kept.first) * kNarrowBytes, planes.high_of(count));
+    if (trained) read_at(state().optimizer(p, 0), (first + at - begin) * planes.low_size, planes.low_of(count));
+    planes.join(out.subspan(at * sizeof(float), count * sizeof(float)), trained);
   });
 }
 
-void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, std::span<const std::byte> in) {
-  if (array > 0) return write_at(state().optimizer(p, array - 1 + planes_below()), offset, in);
-  if (!is_split(p)) return write_at(state().weights(p), offset, in);
-  each_part(p, in.size(), [&](PlaneBuffer &planes, std::size_t first, std::size_t count) {
-    const std::size_t at = offset / sizeof(float) + first;
-    planes.split(in.subspan(first * sizeof(float), count * sizeof(float)));
-    write_at(state().weights(p), at * kNarrowBytes, planes.high_of(count));
-    if (state().parameters[p].trained) write_at(state().optimizer(p, 0), at * planes.low_size, planes.low_of(count));
+// Weights that a rank has whole are written whole, the lower plane of their masters only in this rank's shard.
+void Parameters::write_own(std::size_t p, std::size_t array, std::uint64_t first, std::span<const std::byte> in) {
+  const Elements own = shard(p, channel_.rank());
+  if (array > 0) return write_at(state().optimizer(p, array - 1 + planes_below()), (first - own.begin) * sizeof(float), in);
+  const Kept kept = kept_weights(p);
+  if (!is_split(p)) return write_at(kept.at, (first - kept.first) * element_bytes(p), in);
+  each_part(p, in.size(), [&](PlaneBuffer &planes, std::size_t at, std::size_t count) {
+    planes.split(in.subspan(at * sizeof(float), count * sizeof(float)));
+    const std::uint64_t from = first + at;
+    write_at(kept.at, (from - kept.first) * kNarrowBytes, planes.high_of(count));
+    const std::uint64_t begin = std::max(from, own.begin), end = std::min(from + count, own.end);
+    if (state().parameters[p].trained && begin < end)
+      write_at(state().optimizer(p, 0), (begin - own.begin) * planes.low_size,
+               planes.low_of(count).subspan((begin - from) * planes.low_size, (end - begin) * planes.low_size));
   });
+}
+
+void Parameters::complete(std::size_t p, std::uint64_t first, std::uint64_t size, std::span<std::byte> out,
+                          int reader) {
+  const std::uint64_t end = first + out.size() / size;
+  const auto part_of = [&](int rank) -> std::span<std::byte> {
+    const Elements range = shard(p, rank);
+    const std::uint64_t from = std::clamp(range.begin, first, end), to = std::clamp(range.end, from, end);
+    return out.subspan((from - first) * size, (to - from) * size);
+  };
+  std::vector<comm::Send> sends;
+  std::vector<comm::Receive> receives;
+  const std::span<std::byte> own = part_of(channel_.rank());
+  for (int r = 0; r < channel_.ranks(); ++r) {
+    if (r == channel_.rank()) continue;
+    if ((reader < 0 || reader == r) && !own.empty()) sends.push_back({r, own.data(), own.size()});
+    const std::span<std::byte> theirs = part_of(r);
+    if ((reader < 0 || reader == channel_.rank()) && !theirs.empty())
+      receives.push_back({r, theirs.data(), theirs.size()});
+  }
+  channel_.exchange(sends, receives);
+}
+
+// Reads this rank's shard of the elements that `out` holds, with read_shard(first, out), and completes them.
+template <typename Read>
+void Parameters::gather(std::size_t p, std::uint64_t first, std::uint64_t size, std::span<std::byte> out, int reader,
+                        Read &&read_shard) {
+  const Elements own = shard(p, channel_.rank());
+  const std::uint64_t end = first + out.size() / size;
+  const std::uint64_t from = std::clamp(own.begin, first, end), to = std::clamp(own.end, from, end);
+  if (from < to) read_shard(from, out.subspan((from - first) * size, (to - from) * size));
+  if (channel_.ranks() > 1) complete(p, first, size, out, reader);
+}
+
+void Parameters::read_for(int reader, std::size_t p, std::size_t array, std::uint64_t offset,
+                          std::span<std::byte> out) {
+  const std::uint64_t size = array > 0 ? sizeof(float) : element_bytes(p);
+  gather(p, offset / size, size, out, reader,
+         [&](std::uint64_t first, std::span<std::byte> part) { read_own(p, array, first, part); });
+}
+
+void Parameters::read(std::size_t p, std::size_t array, std::uint64_t offset, std::span<std::byte> out) {
+  read_for(-1, p, array, offset, out);
+}
+
+void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, std::span<const std::byte> in) {
+  const std::uint64_t size = array > 0 ? sizeof(float) : element_bytes(p), first = offset / size;
+  const std::uint64_t end = first + in.size() / size;
+  const Elements own = shard(p, channel_.rank());
+  const Kept kept = kept_weights(p);
+  const Elements wanted = array > 0 ? own : Elements{kept.first, kept.first + kept.elements};
+  const std::uint64_t from = std::clamp(wanted.begin, first, end), to = std::clamp(wanted.end, from, end);
+  if (from < to) write_own(p, array, from, in.subspan((from - first) * size, (to - from) * size));
 }
 
 // On disk, the pieces of each gradient are counted from the gradient's own begin. Store::read() counts them from the
@@ -241,17 +323,19 @@ void Parameters::write(std::size_t p, std::size_t array, std::uint64_t offset, s
 void Parameters::read_grad(std::size_t p, std::span<float> out) {
   const grad::Training &training = draft_.first().training;
   const DType dtype = training.graph.value(training.gradients[p]).type.dtype;
-  const std::size_t bytes = out.size() * size_of(dtype);
-  std::byte *to = reinterpret_cast<std::byte *>(out.data()) + (out.size_bytes() - bytes);
   const program::BufferId kept = state().kept[p];
   const program::Operand at = kept != program::BufferId::none ? program::Operand{kept, 0} : state().gradient(p);
-  if (buffer(at.buffer).tier == Tier::disk)
-    store_.read_disk(buffer(at.buffer).offset + at.offset, to, bytes);
-  else
-    read_at(at, 0, {to, bytes});
-  if (dtype == DType::f32) return;
-  with_narrow(dtype, [&]<typename T>(T) {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = arith::widened(element<T>(to, i));
+  gather(p, 0, sizeof(float), std::as_writable_bytes(out), -1, [&](std::uint64_t, std::span<std::byte> shard) {
+    const std::size_t count = shard.size() / sizeof(float), bytes = count * size_of(dtype);
+    std::byte *to = shard.data() + (shard.size() - bytes);
+    if (buffer(at.buffer).tier == Tier::disk)
+      store_.read_disk(buffer(at.buffer).offset + at.offset, to, bytes);
+    else
+      read_at(at, 0, {to, bytes});
+    if (dtype == DType::f32) return;
+    with_narrow(dtype, [&]<typename T>(T) {
+      for (std::size_t i = 0; i < count; ++i) set_element(shard.data(), i, arith::widened(element<T>(to, i)));
+    });
   });
 }
 

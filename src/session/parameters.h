@@ -1,10 +1,12 @@
 // Parameters: access to every parameter as float32, wherever it rests and whatever type a step computes in. Masters
-// kept in two planes (arith/planes.h) are split on their way in and joined on their way out. Not for use during a step.
+// kept in two planes (arith/planes.h) are split on their way in and joined on their way out. With several ranks each has
+// its shards, and ranks send each other what a reader lacks. Not for use during a step.
 #pragma once
 
 #include <optional>
 #include <span>
 
+#include "comm/channel.h"
 #include "draft/draft.h"
 #include "run/store.h"
 
@@ -12,8 +14,9 @@ namespace protrain::session {
 
 class Parameters {
  public:
-  // Both arguments must outlive it.
-  Parameters(const draft::Draft &draft, run::Store &store) : draft_(draft), store_(store) {}
+  // All arguments must outlive it.
+  Parameters(const draft::Draft &draft, run::Store &store, comm::Channel &channel)
+      : draft_(draft), store_(store), channel_(channel) {}
 
   std::size_t count() const { return forward().parameters.size(); }  // tensors
   const std::string &name(std::size_t p) const { return forward().value(forward().parameters.at(p)).name; }
@@ -26,11 +29,14 @@ class Parameters {
   // the host can write to the device's memory.
   void fill(int threads, bool reachable);
 
-  // Array 0 is the weights; 1 and up are the optimizer's moments. Each call transfers whole
-  // elements from byte `offset` on.
+  // Array 0 is the weights; 1 and up are the optimizer's moments. Each call transfers whole elements from byte `offset`
+  // on. With several ranks, all must make the same call: read() gives every rank all values, and write() takes from each
+  // what it keeps.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   void read_grad(std::size_t parameter, std::span<float> out);
+  // As read(), but gives the values to rank `reader` alone. `out` has their size on every rank; the others' is scratch.
+  void read_for(int reader, std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
 
  private:
   struct PlaneBuffer;
@@ -41,6 +47,29 @@ class Parameters {
     std::byte *weights;
     std::byte *low;  // nullptr if there is no low plane
   };
+
+  // The elements of an array that this rank has, and where they are.
+  struct Kept {
+    std::uint64_t first, elements;
+    program::Operand at;
+  };
+  Kept kept_weights(std::size_t parameter) const;
+  // The elements of an array that a rank gives to others: its shard.
+  struct Elements {
+    std::uint64_t begin, end;
+  };
+  Elements shard(std::size_t parameter, int rank) const;
+  std::uint64_t element_bytes(std::size_t parameter) const;
+  // Reads or writes elements that this rank has, from element `first` on.
+  void read_own(std::size_t parameter, std::size_t array, std::uint64_t first, std::span<std::byte> out);
+  void write_own(std::size_t parameter, std::size_t array, std::uint64_t first, std::span<const std::byte> in);
+  // Completes `out`, which holds the elements from `first` on and has this rank's shard of them: on every rank, or if
+  // `reader` is not negative on that rank.
+  void complete(std::size_t parameter, std::uint64_t first, std::uint64_t element_bytes, std::span<std::byte> out,
+                int reader);
+  template <typename Read>
+  void gather(std::size_t parameter, std::uint64_t first, std::uint64_t element_bytes, std::span<std::byte> out,
+              int reader, Read &&read_shard);
 
   const graph::Graph &forward() const { return draft_.first().forward; }
   const program::State &state() const { return draft_.programs.state; }
@@ -65,6 +94,7 @@ class Parameters {
 
   const draft::Draft &draft_;
   run::Store &store_;
+  comm::Channel &channel_;
 };
 
 }  // namespace protrain::session

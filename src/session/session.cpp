@@ -16,6 +16,9 @@ namespace protrain::session {
 
 namespace {
 
+// Ranks agree on a cancel before a call. Within it none may stop, because the others wait for what it owes them.
+constexpr std::atomic<bool> kNever{false};
+
 constexpr const char *kLost = "; the session is lost: go on from a checkpoint";
 constexpr const char *kHalfApplied = "; some parameters took the step and others did not";
 constexpr const char *kAnew = "; the step begins anew with its first batch";
@@ -26,7 +29,8 @@ constexpr const char *kAnew = "; the step begins anew with its first batch";
 bool is_timed(std::uint64_t run) { return std::has_single_bit(run) || run % 64 == 0; }
 
 StepAccount::Terms terms_of(const draft::Draft &draft) {
-  return {.accumulation = draft.accumulation,
+  return {.accumulation = draft.micro_batches(),
+          .ranks = static_cast<std::uint64_t>(draft.settings.ranks.count),
           .scales_loss = draft.scales_loss(),
           .skips = draft.settings.on_nonfinite == draft::NonfinitePolicy::skip};
 }
@@ -43,15 +47,22 @@ void append(Error &error, const char *text) {
 
 std::unique_ptr<Session> Session::create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress) {
-  const draft::Settings settings = draft::settings_of(options);
+  draft::Settings settings = draft::settings_of(options);
   require(settings.hardware.empty(), Code::arg, "hardware",
           "a session runs on this machine; the option hardware is only for plans");
-  return std::make_unique<Session>(settings, model, std::move(log), progress);
+  const std::shared_ptr<comm::Channel> channel = open_channel(options, settings);
+  try {
+    return std::make_unique<Session>(settings, model, channel, std::move(log), progress);
+  } catch (const std::exception &error) {
+    channel->abort(error.what());
+    throw;
+  }
 }
 
-Session::Session(const draft::Settings &settings, const onnx_import::ModelSource &source, draft::Log log,
-                 const draft::Log &progress)
-    : machine_(settings, source, progress),
+Session::Session(const draft::Settings &settings, const onnx_import::ModelSource &source,
+                 std::shared_ptr<comm::Channel> channel, draft::Log log, const draft::Log &progress)
+    : machine_(settings, source, std::move(channel), progress),
+      ranks_(machine_.channel()),
       inputs_(machine_.draft()),
       log_(std::move(log)),
       learning_rate_(settings.learning_rate),
@@ -75,11 +86,15 @@ auto Session::guarded(Call call) -> decltype(call()) {
   } catch (Error &error) {
     cancelled_.store(false, std::memory_order_relaxed);
     judge_exception();
+    if (lost_) machine_.channel().abort(error.text);
     if (lost_) append(error, kLost);
     throw;
   } catch (...) {
     cancelled_.store(false, std::memory_order_relaxed);
     judge_exception();
+    // It is unknown what the other ranks have done meanwhile.
+    lost_ = lost_ || ranks_.several();
+    if (lost_) machine_.channel().abort("out of memory, or an unknown exception");
     throw;
   }
 }
@@ -114,15 +129,32 @@ Session::Run Session::run_of(std::size_t variant, bool last) const {
   return {executors.accumulate.get(), &programs.accumulate, &graph, &prediction.accumulate};
 }
 
+// Waits until all ranks are ready for the call. `prepare` checks this rank's arguments and returns the parameter, or
+// the shape variant of the inputs, that the call is about.
+void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
+  const bool cancelled = ranks_.several() && cancelled_.exchange(false, std::memory_order_relaxed);
+  ranks_.meet(call, cancelled, [&] {
+    const std::size_t subject = prepare();
+    const Counters &counters = account_.counters();
+    return Ranks::Terms{.step = counters.steps,
+                        .micro_batch = account_.micro_batch(),
+                        .subject = subject,
+                        .learning_rate = learning_rate_};
+  });
+}
+
 StepResult Session::take_batch() {
   const bool last = account_.is_last();
-  const std::size_t variant = inputs_.variant();
+  std::size_t variant = 0;
+  meet(Call::step, [&] { return variant = inputs_.variant(); });
   last_ = run_of(variant, last);
   machine_.set_status(account_.status());
   account_.begin_batch();
-  const backend::StepScalars now = account_.scalars(draft().settings.optimizer, learning_rate_);
+  backend::StepScalars now = account_.scalars(draft().settings.optimizer, learning_rate_);
+  const auto samples = static_cast<std::uint64_t>(draft().variants[variant]->batch.samples);
+  now.first_sample += static_cast<std::uint64_t>(ranks_.rank()) * samples;
   execute(*last_.executor, now);
-  const BatchNumbers numbers = numbers_of(*last_.program, variant);
+  const RoundNumbers numbers = numbers_of(*last_.program, variant);
   const std::uint64_t scale = account_.loss_scale();
   const std::optional<StepResult> result = account_.add(numbers, last_.executor->report().seconds);
   if (!result) refuse_nonfinite(numbers.status, last);
@@ -141,7 +173,7 @@ void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
   held_.reset();
   const bool timed = std::exchange(times_wanted_, false) || is_timed(executor.report().runs + 1);
   try {
-    executor.run(scalars, cancelled_, timed);
+    executor.run(scalars, ranks_.several() ? kNever : cancelled_, timed);
   } catch (Error &error) {
     const Aftermath aftermath = aftermath_of(error.facts);
     if (aftermath == Aftermath::unchanged) throw;  // this batch did not happen; the ones before it count
@@ -154,10 +186,16 @@ void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
   }
 }
 
-BatchNumbers Session::numbers_of(const program::Program &program, std::size_t variant) {
-  BatchNumbers numbers{.status = machine_.status()};
-  machine_.read_result(program, program.loss, &numbers.loss, sizeof numbers.loss);
-  if (account_.accumulates()) machine_.read_result(program, program.weight, &numbers.weight, sizeof numbers.weight);
+RoundNumbers Session::numbers_of(const program::Program &program, std::size_t variant) {
+  RoundNumbers numbers{.status = machine_.status()};
+  const auto ranks = static_cast<std::size_t>(ranks_.count());
+  std::vector<float> losses(ranks);
+  std::vector<double> weights(ranks, 1);
+  machine_.read_result(program, program.loss, losses.data(), ranks * sizeof(float));
+  if (account_.accumulates())
+    machine_.read_result(program, program.weight, weights.data(), ranks * sizeof(double));
+  numbers.batches.resize(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) numbers.batches[r] = {.loss = losses[r], .weight = weights[r]};
   if (account_.is_last()) machine_.read_result(program, program.norm, &numbers.norm, sizeof numbers.norm);
   numbers.samples = static_cast<std::uint64_t>(draft().variants[variant]->batch.samples);
   return numbers;
@@ -179,12 +217,14 @@ void Session::refuse_nonfinite(program::StatusWord status, bool last) {
 }
 
 float Session::take_evaluation() {
+  std::size_t variant = 0;
+  meet(Call::evaluate, [&] { return variant = inputs_.variant(); });
   settle();
-  const std::size_t variant = inputs_.variant();
   const program::Program &program = draft().programs.variants[variant].evaluation;
   machine_.set_status({});
   const Counters &counters = account_.counters();
-  machine_.executors(variant).evaluation->run({.step = counters.steps, .seed = counters.seed}, cancelled_, false);
+  machine_.executors(variant).evaluation->run({.step = counters.steps, .seed = counters.seed},
+                                              ranks_.several() ? kNever : cancelled_, false);
   require(machine_.status().finite(), Code::nonfinite, "loss", "the loss is not finite");
   float loss = 0;
   machine_.read_result(program, program.loss, &loss, sizeof loss);
@@ -195,13 +235,13 @@ float Session::take_evaluation() {
 // Runs the Updates that the last step deferred.
 void Session::settle() {
   if (!held_) return;
-  static constexpr std::atomic<bool> kNever{false};
   machine_.set_held(true);
   machine_.settlement()->run({.earlier = *std::exchange(held_, std::nullopt)}, kNever, false);
 }
 
-// Reports a cancel that came too late: the step is complete.
+// Reports a cancel that came too late: the step is complete. With several ranks the next call is cancelled, on all.
 void Session::finish_cancelled() {
+  if (ranks_.several()) return;
   if (cancelled_.exchange(false, std::memory_order_relaxed))
     throw Error(Code::cancelled, "", "cancelled; the call had gone too far to stop and ran to its end");
 }
@@ -242,7 +282,8 @@ void Session::require_all_elements(std::size_t count) const {
 
 void Session::read_parameter(const std::string &name, float *out, std::size_t count) {
   guarded([&] {
-    const std::size_t p = find_parameter(name, count);
+    std::size_t p = 0;
+    meet(Call::read, [&] { return p = find_parameter(name, count); });
     settle();
     machine_.parameters().read(p, 0, 0, std::as_writable_bytes(std::span(out, count)));
   });
@@ -250,7 +291,8 @@ void Session::read_parameter(const std::string &name, float *out, std::size_t co
 
 void Session::write_parameter(const std::string &name, const float *values, std::size_t count) {
   guarded([&] {
-    const std::size_t p = find_parameter(name, count);
+    std::size_t p = 0;
+    meet(Call::write, [&] { return p = find_parameter(name, count); });
     settle();
     machine_.parameters().write(p, 0, 0, std::as_bytes(std::span(values, count)));
   });
@@ -259,6 +301,7 @@ void Session::write_parameter(const std::string &name, const float *values, std:
 void Session::read_flat_parameters(float *out, std::size_t count) {
   require_all_elements(count);
   guarded([&] {
+    meet(Call::read, [&] { return parameter_count(); });
     settle();
     Parameters &parameters = machine_.parameters();
     for (std::size_t p = 0; p < parameters.count(); out += parameters.elements(p++))
@@ -269,6 +312,7 @@ void Session::read_flat_parameters(float *out, std::size_t count) {
 void Session::write_flat_parameters(const float *values, std::size_t count) {
   require_all_elements(count);
   guarded([&] {
+    meet(Call::write, [&] { return parameter_count(); });
     settle();
     Parameters &parameters = machine_.parameters();
     for (std::size_t p = 0; p < parameters.count(); values += parameters.elements(p++))
@@ -278,10 +322,16 @@ void Session::write_flat_parameters(const float *values, std::size_t count) {
 
 void Session::read_grad(const std::string &name, float *out, std::size_t count) {
   require_usable();
-  const std::size_t p = find_parameter(name, count);
-  require(draft().kept[p], Code::arg, name, "the gradient of {} is not kept; create the session with keep_gradients={}",
-          name, name);
-  const double factor = account_.gradient_factor(name);
+  std::size_t p = 0;
+  double factor = 1;
+  const auto prepare = [&] {
+    p = find_parameter(name, count);
+    require(draft().kept[p], Code::arg, name,
+            "the gradient of {} is not kept; create the session with keep_gradients={}", name, name);
+    factor = account_.gradient_factor(name);
+    return p;
+  };
+  meet(Call::read_grad, prepare);
   machine_.parameters().read_grad(p, std::span(out, count));
   if (factor == 1) return;
   for (float &value : std::span(out, count)) value *= static_cast<float>(factor);
@@ -289,16 +339,27 @@ void Session::read_grad(const std::string &name, float *out, std::size_t count) 
 
 void Session::export_model(const std::string &path) {
   guarded([&] {
+    meet(Call::export_model, [] { return std::size_t{0}; });
     settle();
-    session::export_model(draft(), machine_.parameters(), path);
+    ranks_.on_rank_0(machine_.parameters(), [&](const state::Read &read) {
+      session::export_model(draft(), machine_.parameters(), read, path);
+      return std::string();
+    });
   });
 }
 
 std::string Session::save(const std::string &directory) {
   require_usable();
-  account_.require_complete("session", "; save before it or after its last batch");
+  const auto prepare = [&] {
+    account_.require_complete("session", "; save before it or after its last batch");
+    return std::size_t{0};
+  };
+  meet(Call::save, prepare);
   guarded([this] { settle(); });
-  const std::string path = session::save(machine_, account_.counters(), directory);
+  const run::Store::Sweep sweep(machine_.store());
+  const std::string path = ranks_.on_rank_0(machine_.parameters(), [&](const state::Read &read) {
+    return session::save(draft(), account_.counters(), read, directory);
+  });
   if (log_) log_(saved_json(step_count(), path));
   return path;
 }

@@ -1,4 +1,4 @@
-// Session: trains a model as its draft decided. The constructor compiles kernels and fills memory; a step runs one of
+// Session: trains a model as its draft decided, alone or as one rank of several. The constructor compiles kernels and fills memory; a step runs one of
 // the draft's Programs. This class checks calls, keeps the order of micro-batches and steps, and alone notes whether an
 // error has lost the session. Machine owns the memory, StepAccount the counters.
 #pragma once
@@ -15,6 +15,7 @@
 #include "onnx_import/model.h"
 #include "session/inputs.h"
 #include "session/machine.h"
+#include "session/ranks.h"
 #include "session/step_account.h"
 
 namespace protrain::session {
@@ -24,8 +25,8 @@ class Session {
   // `progress` gets lines about how far the measuring of the machine is.
   static std::unique_ptr<Session> create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress = nullptr);
-  Session(const draft::Settings &settings, const onnx_import::ModelSource &source, draft::Log log,
-          const draft::Log &progress);
+  Session(const draft::Settings &settings, const onnx_import::ModelSource &source,
+          std::shared_ptr<comm::Channel> channel, draft::Log log, const draft::Log &progress);
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;
 
@@ -89,7 +90,8 @@ class Session {
   StepResult take_batch();
   float take_evaluation();
   void execute(run::Executor &executor, backend::StepScalars scalars);
-  BatchNumbers numbers_of(const program::Program &program, std::size_t variant);
+  void meet(Call call, const std::function<std::size_t()> &prepare);
+  RoundNumbers numbers_of(const program::Program &program, std::size_t variant);
   [[noreturn]] void refuse_nonfinite(program::StatusWord status, bool last);
   void settle();
   void finish_cancelled();
@@ -101,6 +103,7 @@ class Session {
   void require_all_elements(std::size_t count) const;
 
   Machine machine_;
+  Ranks ranks_;
   Inputs inputs_;
   draft::Log log_;
   double learning_rate_;

@@ -15,20 +15,22 @@ backend::StepScalars StepAccount::scalars(const backend::Optimizer &optimizer, d
           .first_sample = samples_};
 }
 
-std::optional<StepResult> StepAccount::add(const BatchNumbers &numbers, double seconds) {
+std::optional<StepResult> StepAccount::add(const RoundNumbers &numbers, double seconds) {
   seconds_ = (is_first() ? 0 : seconds_) + seconds;
   // The step's loss is the mean over all counted targets, as one large batch would give it.
-  if (numbers.weight > 0) loss_sum_ += numbers.weight * static_cast<double>(numbers.loss);
-  weight_sum_ += numbers.weight;
+  for (const RoundNumbers::Batch &batch : numbers.batches) {
+    if (batch.weight > 0) loss_sum_ += batch.weight * static_cast<double>(batch.loss);
+    weight_sum_ += batch.weight;
+  }
   const std::uint64_t scale = loss_scale();  // the scale of these gradients
   if (!takes(numbers.status)) {
     begin_anew();
     return std::nullopt;
   }
   if (is_last()) return complete(numbers, scale);
-  ++micro_batch_;
-  samples_ += numbers.samples;
-  return StepResult{.loss = numbers.loss};
+  micro_batch_ += terms_.ranks;
+  samples_ += terms_.ranks * numbers.samples;
+  return StepResult{.loss = numbers.batches.back().loss};
 }
 
 // True if the step goes on: everything is finite, or the loss scale shrinks, or the step is to be skipped.
@@ -40,8 +42,8 @@ bool StepAccount::takes(program::StatusWord status) {
   return terms_.skips;
 }
 
-StepResult StepAccount::complete(const BatchNumbers &numbers, std::uint64_t scale) {
-  StepResult result{.loss = numbers.loss, .grad_norm = numbers.norm};
+StepResult StepAccount::complete(const RoundNumbers &numbers, std::uint64_t scale) {
+  StepResult result{.loss = numbers.batches.back().loss, .grad_norm = numbers.norm};
   if (accumulates()) result.loss = static_cast<float>(loss_sum_ / weight_sum_);
   last_weight_ = (accumulates() ? weight_sum_ : 1) * static_cast<double>(scale);
   norm_ = result.grad_norm;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "backend/optimizer_numbers.h"
 #include "program/status_word.h"
@@ -26,39 +27,44 @@ struct StepResult {
   double grad_norm = 0;  // global L2 norm over trained parameters, before clipping
 };
 
-// The numbers that the Program of a micro-batch leaves.
-struct BatchNumbers {
+// The numbers that the Programs of all ranks leave, each of which computed a micro-batch.
+struct RoundNumbers {
+  struct Batch {
+    float loss = 0;
+    double weight = 1;  // the number of targets that `loss` is the mean of
+  };
   program::StatusWord status;
-  float loss = 0;
-  double weight = 1;          // the number of targets that `loss` is the mean of
-  double norm = 0;            // only in the step's last micro-batch
-  std::uint64_t samples = 1;  // in this micro-batch
+  std::vector<Batch> batches = {Batch()};  // one of each rank
+  double norm = 0;                         // only in the step's last round
+  std::uint64_t samples = 1;               // in each micro-batch
 };
 
 class StepAccount {
  public:
   struct Terms {
-    std::uint64_t accumulation = 1;  // micro-batches per step
+    std::uint64_t accumulation = 1;  // micro-batches per step, of all ranks
+    std::uint64_t ranks = 1;         // each computes a micro-batch at a time
     bool scales_loss = false;
     bool skips = false;  // a step that is not finite counts but changes nothing
   };
   StepAccount(const Terms &terms, const Counters &counters) : terms_(terms), counters_(counters) {}
 
   const Counters &counters() const { return counters_; }
+  std::uint64_t micro_batch() const { return micro_batch_; }  // the next one of the step, of rank 0
   bool accumulates() const { return terms_.accumulation > 1; }
 
-  // Questions about the next micro-batch: whether it is the step's last, the scale of its loss, and its initial status
-  // word. The word is not 0 after a micro-batch that was not finite, so that no Update runs.
-  bool is_last() const { return micro_batch_ + 1 == terms_.accumulation; }
+  // Questions about the next micro-batch, or with several ranks about the next one of each: whether it is the step's
+  // last, the scale of its loss, and its initial status word. The word is not 0 after a micro-batch that was not finite, so that no Update runs.
+  bool is_last() const { return micro_batch_ + terms_.ranks == terms_.accumulation; }
   std::uint64_t loss_scale() const { return terms_.scales_loss ? counters_.loss_scale.value() : 1; }
   program::StatusWord status() const { return spoilt_; }
   backend::StepScalars scalars(const backend::Optimizer &optimizer, double learning_rate) const;
 
   // Notes that the next micro-batch starts. It overwrites the gradients of the last step.
   void begin_batch() { gradients_hold_ = false; }
-  // Accounts for a finished micro-batch. If a number is not finite, and neither the loss scale shrinks nor such steps
+  // Accounts for finished micro-batches, one of each rank, in their order. If a number is not finite, and neither the loss scale shrinks nor such steps
   // are skipped, returns nothing and the step begins anew. No parameter has changed then (except in the overlap order).
-  std::optional<StepResult> add(const BatchNumbers &numbers, double seconds);
+  std::optional<StepResult> add(const RoundNumbers &numbers, double seconds);
   // Starts the step again at its first micro-batch, because its sums are useless.
   void begin_anew();
   // Counts a step that failed after some parameters took it.
@@ -77,11 +83,11 @@ class StepAccount {
  private:
   bool is_first() const { return micro_batch_ == 0; }
   bool takes(program::StatusWord status);
-  StepResult complete(const BatchNumbers &numbers, std::uint64_t scale);
+  StepResult complete(const RoundNumbers &numbers, std::uint64_t scale);
 
   const Terms terms_;
   Counters counters_;
-  std::uint64_t micro_batch_ = 0;         // the next one of the step
+  std::uint64_t micro_batch_ = 0;         // the next one of the step, of rank 0
   std::uint64_t samples_ = 0;             // in the step's micro-batches so far
   program::StatusWord spoilt_;            // the status of a micro-batch of this step that was not finite
   double loss_sum_ = 0, weight_sum_ = 0;  // over the step's micro-batches

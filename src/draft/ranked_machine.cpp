@@ -1,0 +1,66 @@
+#include "draft/ranked_machine.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "comm/agree.h"
+#include "measure/link.h"
+
+namespace protrain::draft {
+
+namespace {
+
+// What a rank has to give to its session.
+struct Memory {
+  std::uint64_t device, host, disk;
+};
+
+}  // namespace
+
+std::string RankedMachine::of_rank_0(const std::function<std::string()> &make) {
+  if (alone_) return make();
+  std::string text;
+  if (channel_.rank() == 0) {
+    alone_ = true;
+    text = make();
+    alone_ = false;
+  }
+  return comm::broadcast_text(channel_, text);
+}
+
+profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> &graphs,
+                                        const backend::Optimizer &optimizer) {
+  if (alone_) return machine_.profile(graphs, optimizer);
+  const std::string text = of_rank_0([&] { return profile::to_json(machine_.profile(graphs, optimizer)); });
+  profile::Profile profile = profile::from_json(text);
+  machine_.adopt(profile);
+  // Ranks of one machine share the host's memory, and on a CPU the device's, which is the same.
+  const auto sharers = static_cast<std::uint64_t>(comm::ranks_of_this_machine(channel_).size());
+  const Memory own = {.device = profile.device_memory / (profile.shares_memory ? sharers : 1),
+                      .host = profile.host_memory / sharers,
+                      .disk = profile.disk_memory / sharers};
+  const std::vector<Memory> all = comm::gather_values(channel_, own);
+  profile.device_memory = std::ranges::min(all, {}, &Memory::device).device;
+  profile.host_memory = std::ranges::min(all, {}, &Memory::host).host;
+  profile.disk_memory = std::ranges::min(all, {}, &Memory::disk).disk;
+  measure::measure_link(channel_, profile);
+  return profile;
+}
+
+void require_same(comm::Channel &channel, const std::map<std::string, std::string> &texts) {
+  const std::vector<std::string> all = comm::gather_texts(channel, Json(texts).dump());
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    const Json first = parse_json(all[0], "comm"), other = parse_json(all[r], "comm");
+    for (const auto &[key, value] : *first.members()) {
+      const Json *theirs = other.find(key);
+      if (theirs != nullptr && theirs->dump() == value.dump()) continue;
+      fail(Code::mismatch, key, "{} is {} on rank {} and {} on rank 0; all ranks need the same", key,
+           theirs == nullptr ? "not set" : theirs->dump(), r, value.dump());
+    }
+    fail(Code::mismatch, "options", "rank {} has options that rank 0 does not have; all ranks need the same", r);
+  }
+}
+
+}  // namespace protrain::draft

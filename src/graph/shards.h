@@ -1,0 +1,31 @@
+// Shards: the elements of each parameter that every rank owns. A rank keeps the optimizer's state and the sums of
+// gradients of its own shards alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace protrain::graph {
+
+// Shards begin at multiples of this many elements of a parameter, so that every shard is a row of whole grains. The
+// squared norm of a gradient is the sum of its grains' in a fixed tree. So its bits do not depend on the shards.
+inline constexpr std::int64_t kGrain = std::int64_t{1} << 14;
+
+struct Shards {
+  int rank = 0, ranks = 1;
+  // Per parameter: ranks + 1 element numbers. Rank r owns the elements from bounds[r] to bounds[r + 1].
+  std::vector<std::vector<std::int64_t>> bounds;
+
+  std::int64_t begin(std::size_t parameter) const { return begin(parameter, rank); }
+  std::int64_t begin(std::size_t parameter, int of) const { return bounds[parameter][static_cast<std::size_t>(of)]; }
+  std::int64_t elements(std::size_t parameter) const { return elements(parameter, rank); }
+  std::int64_t elements(std::size_t parameter, int of) const { return begin(parameter, of + 1) - begin(parameter, of); }
+};
+
+// Divides the graph's parameters among the ranks as evenly as whole grains allow. The parameters' sizes and their order
+// alone decide, so all ranks find the same bounds.
+Shards cut_shards(const Graph &graph, int rank, int ranks);
+
+}  // namespace protrain::graph

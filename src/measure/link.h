@@ -1,0 +1,13 @@
+// The speed of exchanges between ranks.
+#pragma once
+
+#include "comm/channel.h"
+#include "profile/profile.h"
+
+namespace protrain::measure {
+
+// Measures exchanges of all ranks with all, and sets the profile's link and link_seconds to those of the slowest rank.
+// Every rank must call it.
+void measure_link(comm::Channel &channel, profile::Profile &profile);
+
+}  // namespace protrain::measure

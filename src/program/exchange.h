@@ -1,0 +1,27 @@
+// Instructions between ranks.
+#pragma once
+
+#include "program/builder.h"
+
+namespace protrain::program {
+
+// Returns the instruction of a node between ranks, whose operands have these places.
+Instruction exchange_of(const graph::Graph &graph, const graph::Node &node, const std::vector<Operand> &inputs,
+                        const std::vector<Operand> &outputs);
+
+// A chunk whose weights all ranks are to have whole.
+struct GatheredChunk {
+  const graph::Graph &graph;
+  const State &state;
+  const std::vector<std::size_t> &parameters;
+  std::size_t chunk;
+};
+
+// Emits the all-gather of a sharded chunk's weights. `shards`: this rank's, on the device. Returns the new buffer of the
+// weights of all ranks.
+BufferId gather_weights(const GatheredChunk &chunk, BufferId shards, Builder &builder);
+
+// Emits the all-gather, in place, of the weights of a chunk that rests whole, after every rank has updated its shards.
+void gather_updated(const GatheredChunk &chunk, Builder &builder);
+
+}  // namespace protrain::program
