@@ -1,0 +1,89 @@
+// Losses, norms and weights have the same bits on any number of ranks, under every plan.
+#include <gtest/gtest.h>
+
+#include "asked.h"
+#include "grad/training.h"
+#include "ranked_training.h"
+
+namespace protrain::test::ranked_bits_test {
+namespace {
+
+constexpr int kMicroBatches = 12;  // of a step: a multiple of every number of ranks
+
+class SameBitsOnRanks : public testing::TestWithParam<std::string> {
+ protected:
+  graph::Graph training_graph() const {
+    const Pairs pairs = base_options(GetParam());
+    draft::LoadedModel loaded =
+        draft::load_model(draft::settings_of(options_with(pairs)), fixture(GetParam() + ".onnx"));
+    return grad::build(std::move(loaded.prepared.graph), loaded.loss).graph;
+  }
+
+  Pairs with(const Pairs &more) const {
+    Pairs pairs = base_options(GetParam());
+    pairs.insert(pairs.end(), more.begin(), more.end());
+    return pairs;
+  }
+
+  void expect_same(const Group &group, const Pairs &more, const Trace &expected, const std::string &how) const {
+    try {
+      const std::vector<Trace> traces = train_ranks(group, with(more), GetParam());
+      for (std::size_t r = 0; r < traces.size(); ++r) {
+        EXPECT_EQ(traces[r].losses, expected.losses) << "rank " << r << " of " << group.ranks << how;
+        EXPECT_EQ(traces[r].norms, expected.norms) << "rank " << r << " of " << group.ranks << how;
+        ASSERT_TRUE(traces[r] == expected) << "rank " << r << " of " << group.ranks << how;
+      }
+    } catch (const Error &error) {
+      FAIL() << error.text << " (" << error.subject << ") " << group.ranks << " ranks" << how;
+    }
+  }
+
+  Trace of_one_rank(const Pairs &more) const {
+    return train_ranks({.ranks = 1, .accumulation = kMicroBatches}, with(more), GetParam()).front();
+  }
+
+  static Group group_of(int ranks) { return {.ranks = ranks, .accumulation = kMicroBatches / ranks}; }
+
+  // A random plan in which chunks on the device are whole or sharded.
+  static plan::Plan plan_for(Draw &draw, const graph::Graph &graph, int ranks) {
+    plan::Plan plan = draw.plan(graph, plan::OptimizerOrder::barrier);
+    plan.ranks = ranks;
+    for (plan::Chunk &chunk : plan.chunks) chunk.sharded = chunk.tier != Tier::device || draw.chance(0.5);
+    return plan;
+  }
+
+  void compare(std::uint64_t plans, const Pairs &settings) const {
+    const graph::Graph graph = training_graph();
+    const Trace expected = of_one_rank(settings);
+    Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFFF);
+    for (std::uint64_t i = 0; i < plans; ++i) {
+      const int ranks = 2 + static_cast<int>(i % 3);
+      const Scratch scratch;
+      const plan::Plan plan = plan_for(draw, graph, ranks);
+      Pairs pairs = following(plan, scratch);
+      pairs.insert(pairs.end(), settings.begin(), settings.end());
+      const Pairs trial = draw.trial();
+      pairs.insert(pairs.end(), trial.begin(), trial.end());
+      expect_same(group_of(ranks), pairs, expected, " plan " + plan::to_json(plan));
+      if (HasFatalFailure()) return;
+    }
+  }
+};
+
+TEST_P(SameBitsOnRanks, UnderTheSearchedPlan) {
+  const Trace expected = of_one_rank({});
+  for (const int ranks : {2, 3, 4}) expect_same(group_of(ranks), {}, expected, "");
+}
+
+TEST_P(SameBitsOnRanks, UnderRandomPlans) { compare(asked("PROTRAIN_PLANS", 32) / 4, {}); }
+
+TEST_P(SameBitsOnRanks, WithClippingInBfloat16Too) {
+  compare(asked("PROTRAIN_PLANS", 32) / 8, {{"clip_norm", "0.5"}, {"precision", "bf16"}, {"on_nonfinite", "skip"}});
+}
+
+TEST_P(SameBitsOnRanks, InFloat16Too) { compare(asked("PROTRAIN_PLANS", 32) / 8, {{"precision", "fp16"}}); }
+
+INSTANTIATE_TEST_SUITE_P(Models, SameBitsOnRanks, testing::ValuesIn(kModels), model_name);
+
+}  // namespace
+}  // namespace protrain::test::ranked_bits_test
