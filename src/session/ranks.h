@@ -8,6 +8,7 @@
 #include "comm/channel.h"
 #include "draft/options.h"
 #include "session/parameters.h"
+#include "state/checkpoint.h"
 
 namespace protrain::session {
 
