@@ -91,7 +91,7 @@ room(program ROOMS plan)
 # The parts of a backend that is a plugin: what all have in common, and the defaults of the interface.
 file(GLOB PROTRAIN_PLUGIN_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/common/*.cpp)
 list(APPEND PROTRAIN_PLUGIN_SOURCES ${PROJECT_SOURCE_DIR}/src/backend/device.cpp)
-room(run ROOMS program backend)
+room(run ROOMS program backend comm)
 room(measure ROOMS run profile)
 if(TARGET room_measure)
   target_compile_definitions(room_measure PRIVATE PROTRAIN_VERSION="${PROJECT_VERSION}")  # measurements are kept for one version

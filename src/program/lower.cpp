@@ -207,13 +207,15 @@ class Lowering {
     builder_.emit(std::move(run));
   }
 
-  // With several ranks the loss is a vector of all ranks' losses.
+  // In training with several ranks the loss is a vector of all ranks' losses.
   void emit_loss_check() {
-    const auto ranks = static_cast<std::size_t>(state_.shards.ranks);
-    Instruction check{.kind = Kind::check, .words = {ranks, StatusWord::loss()}, .outputs = {{state_.status, 0}}};
-    const Operand losses = where_.of(source_.loss);
-    for (std::size_t r = 0; r < ranks; ++r)
-      check.inputs.push_back({losses.buffer, losses.offset + r * size_of(graph_.value(source_.loss).type.dtype)});
+    const graph::Type &type = graph_.value(source_.loss).type;
+    const auto losses = static_cast<std::size_t>(element_count(type.shape));
+    const Operand first = where_.of(source_.loss);
+    Instruction check{.kind = Kind::check, .outputs = {{state_.status, 0}}};
+    check.words.assign(losses, StatusWord::loss());
+    for (std::size_t i = 0; i < losses; ++i)
+      check.inputs.push_back({first.buffer, first.offset + i * size_of(type.dtype)});
     builder_.emit(std::move(check));
   }
 
