@@ -19,10 +19,11 @@ double between(const std::vector<double> &sums, std::size_t begin, std::size_t e
 }  // namespace
 
 CostModel::Load CostModel::Load::operator+(const Load &other) const {
-  return {compute + other.compute, up + other.up, down + other.down, disk + other.disk, host + other.host};
+  return {compute + other.compute, up + other.up,     down + other.down,
+          disk + other.disk,       host + other.host, comm + other.comm};
 }
 CostModel::Load CostModel::Load::operator*(double share) const {
-  return {compute * share, up * share, down * share, disk * share, host * share};
+  return {compute * share, up * share, down * share, disk * share, host * share, comm * share};
 }
 
 // Divides each block's seconds among the chunks that hold its parameters, in proportion to the bytes of these.
@@ -37,6 +38,8 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
   for (std::size_t p = 0; p < graph.parameters.size(); ++p)
     if (outline.block_of_parameter[p] >= 0)
       block_bytes[static_cast<std::size_t>(outline.block_of_parameter[p])] += bytes_of(p);
+  const auto ranks = static_cast<std::uint64_t>(terms.ranks);
+  const auto shard_of = [&](std::uint64_t bytes) { return (bytes + ranks - 1) / ranks; };
   for (const Chunk &cut : cut_chunks(graph, chunk_bytes)) {
     Weight &chunk = chunks.emplace_back();
     chunk.weights = cut.bytes;
@@ -55,10 +58,13 @@ Chunking::Chunking(const graph::Graph &graph, const Outline &outline_, const Dur
       chunk.gradient += bytes_of(p);
       // A parameter that is updated together with others has no launch of its own.
       const double launch = ops::goes_with_others(graph.value(graph.parameters[p]).type) ? 0 : durations.launch();
-      chunk.device_update += launch + durations.update(Tier::device, p, bytes_of(p));
+      chunk.device_update += launch + durations.update(Tier::device, p, shard_of(bytes_of(p)));
       if (durations.profile().host_optimizer > 0)
-        chunk.host_update += launch + durations.update(Tier::host, p, bytes_of(p));
+        chunk.host_update += launch + durations.update(Tier::host, p, shard_of(bytes_of(p)));
     }
+    chunk.weights_shard = shard_of(chunk.weights);
+    chunk.gradient_shard = shard_of(chunk.gradient);
+    chunk.state = shard_of(chunk.state);
   }
   const std::size_t n = chunks.size();
   in_a_row.resize(n + 1);
@@ -91,18 +97,29 @@ CostModel::CostModel(const Chunking &chunking, const Choice &base, double on_dev
 // weights in place.
 std::uint64_t CostModel::brought(std::size_t c) const {
   if (base_.order == OptimizerOrder::overlap) return weight(c).state;
-  return base_.n_deferred == 0 ? rest(c) : rest(c) - weight(c).weights;
+  return base_.n_deferred == 0 ? rest_of_shard(c) : rest_of_shard(c) - weight(c).weights_shard;
+}
+
+std::uint64_t CostModel::rest_of_shard(std::size_t c) const {
+  const Chunking::Weight &chunk = weight(c);
+  return chunk.weights_shard + chunk.state + (base_.order != OptimizerOrder::overlap ? chunk.gradient_shard : 0);
 }
 
 std::uint64_t CostModel::rest(std::size_t c) const {
-  const Chunking::Weight &chunk = weight(c);
-  return chunk.weights + chunk.state + (base_.order != OptimizerOrder::overlap ? chunk.gradient : 0);
+  return rest_of_shard(c) - weight(c).weights_shard + weight(c).weights;
+}
+
+// With several ranks: the seconds in which each rank gets what it lacks of `bytes`.
+double CostModel::exchange(std::uint64_t bytes) const {
+  const auto ranks = static_cast<std::uint64_t>(chunking_.terms.ranks);
+  return ranks > 1 ? chunking_.durations.exchange(bytes - bytes / ranks) : 0;
 }
 
 void CostModel::weigh() {
-  rest_ = {0};
+  rest_ = sharded_ = {0};
   for (std::size_t c = 0; c < chunking_.chunks.size(); ++c) {
     rest_.push_back(rest_.back() + rest(c));
+    sharded_.push_back(sharded_.back() + rest_of_shard(c));
     double &seconds = backward_.emplace_back(weight(c).backward);
     for (const auto &[block, part] : weight(c).blocks) {
       if (modes_[block] == BlockMode::recompute) seconds += part * chunking_.outline.blocks[block].forward;
@@ -111,19 +128,21 @@ void CostModel::weigh() {
   }
 }
 
-// Eq. 4 and 7: the moves that bring a chunk's weights to the device.
+// Eq. 4 and 7: the moves that bring a chunk's weights to the device, and the exchange that makes them whole.
 CostModel::Load CostModel::prefetch(std::size_t c, Tier tier) const {
   Load load;
   if (tier == Tier::device) return load;
-  if (tier == Tier::disk) load.disk = chunking_.durations.move(Tier::disk, Tier::device, weight(c).weights);
-  if (!chunking_.terms.shared_memory) load.up = chunking_.durations.move(Tier::host, Tier::device, weight(c).weights);
+  const std::uint64_t bytes = weight(c).weights_shard;
+  if (tier == Tier::disk) load.disk = chunking_.durations.move(Tier::disk, Tier::device, bytes);
+  if (!chunking_.terms.shared_memory) load.up = chunking_.durations.move(Tier::host, Tier::device, bytes);
+  load.comm = exchange(weight(c).weights);
   return load;
 }
 
 // The work of a chunk's update. A chunk that does not rest on the device gets the mean of an update on the device and
 // one on the host, weighted by on_device_.
 CostModel::Load CostModel::update(std::size_t c, Tier tier) const {
-  if (tier == Tier::device) return {.compute = weight(c).device_update};
+  if (tier == Tier::device) return {.compute = weight(c).device_update, .comm = exchange(weight(c).weights)};
   return update_on_device(c, tier) * on_device_ + update_on_host(c, tier) * (1 - on_device_);
 }
 
@@ -133,10 +152,10 @@ CostModel::Load CostModel::update_on_device(std::size_t c, Tier tier) const {
   Load load{.compute = chunk.device_update};
   if (tier == Tier::disk)
     load.disk = chunking_.durations.move(Tier::disk, Tier::host, comes) +
-                chunking_.durations.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+                chunking_.durations.move(Tier::host, Tier::disk, chunk.weights_shard + chunk.state);
   if (chunking_.terms.shared_memory) return load;
   load.up = chunking_.durations.move(Tier::host, Tier::device, comes);
-  load.down = chunking_.durations.move(Tier::device, Tier::host, chunk.weights + chunk.state);
+  load.down = chunking_.durations.move(Tier::device, Tier::host, chunk.weights_shard + chunk.state);
   return load;
 }
 
@@ -145,20 +164,21 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
   Load load{.host = chunk.host_update};
   if (tier == Tier::disk)
     load.disk = chunking_.durations.move(Tier::disk, Tier::host,
-                                         brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights : 0)) +
-                chunking_.durations.move(Tier::host, Tier::disk, chunk.weights + chunk.state);
+                                         brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights_shard : 0)) +
+                chunking_.durations.move(Tier::host, Tier::disk, chunk.weights_shard + chunk.state);
   return load;
 }
 
-// Eq. 6: the moves of a chunk's gradient after backward, and in overlap order the update, which follows at once. The
+// Eq. 6: the exchange and the moves of a chunk's gradient after backward, and in overlap order the update, which follows at once. The
 // gradient leaves the device unless the chunk rests there or, in overlap order, is updated there.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool rests = base_.order != OptimizerOrder::overlap;
   Load load = rests ? Load{} : update(c, tier);
   const double leaves = tier == Tier::device ? 0 : rests ? 1 : 1 - on_device_;
   if (!chunking_.terms.shared_memory)
-    load.down += leaves * chunking_.durations.move(Tier::device, Tier::host, weight(c).gradient);
-  if (rests && tier == Tier::disk) load.disk += chunking_.durations.move(Tier::host, Tier::disk, weight(c).gradient);
+    load.down += leaves * chunking_.durations.move(Tier::device, Tier::host, weight(c).gradient_shard);
+  if (rests && tier == Tier::disk) load.disk += chunking_.durations.move(Tier::host, Tier::disk, weight(c).gradient_shard);
+  load.comm += exchange(weight(c).gradient);
   return load;
 }
 
@@ -177,14 +197,14 @@ CostModel::Load CostModel::swap(std::size_t c, bool out) const {
   return load;
 }
 
-// Returns the seconds of a load. All queues run at the same time; on shared cores only the disk's runs at the same time
-// as the others. Uploads and downloads that run at once may be slower than each alone.
+// Returns the seconds of a load. All queues run at the same time; on shared cores only those of the disk and between
+// ranks run at the same time as the others. Uploads and downloads that run at once may be slower than each alone.
 double CostModel::longest(const Load &load) const {
-  if (shares_cores_) return std::max(load.compute + load.up + load.down + load.host, load.disk);
+  if (shares_cores_) return std::max({load.compute + load.up + load.down + load.host, load.disk, load.comm});
   const profile::Profile &profile = chunking_.durations.profile();
   const double both_ways =
       profile.both_ways > 0 ? (load.up * profile.upload + load.down * profile.download) / profile.both_ways : 0;
-  return std::max({load.compute, load.up, load.down, both_ways, load.disk, load.host});
+  return std::max({load.compute, load.up, load.down, both_ways, load.disk, load.host, load.comm});
 }
 
 void CostModel::sum_up(Tier tier) {
@@ -211,7 +231,7 @@ void CostModel::sum_up(Tier tier) {
     add(sums.cached, longest(own));
     add(sums.fetch, 2 * longest(fetch));
     add(sums.after, longest(after));
-    add(sums.ways, moved.up + moved.down + moved.disk);
+    add(sums.ways, moved.up + moved.down + moved.disk + moved.comm);
     add(sums.disk, moved.disk);
     add(sums.host, host);
   }
@@ -241,14 +261,14 @@ void CostModel::hold() {
 }
 
 std::size_t CostModel::fitting_host(std::size_t persist, std::uint64_t bytes) const {
-  const std::uint64_t room = bytes > ~0ull - rest_[persist] ? ~0ull : rest_[persist] + bytes;
-  const auto end = std::ranges::upper_bound(rest_, room);
-  return static_cast<std::size_t>(end - rest_.begin()) - 1 - persist;
+  const std::uint64_t room = bytes > ~0ull - sharded_[persist] ? ~0ull : sharded_[persist] + bytes;
+  const auto end = std::ranges::upper_bound(sharded_, room);
+  return static_cast<std::size_t>(end - sharded_.begin()) - 1 - persist;
 }
 
-std::size_t CostModel::fitting_buffers(std::size_t persist, std::uint64_t bytes) const {
+std::size_t CostModel::fitting_buffers(std::size_t persist, std::size_t on_host, std::uint64_t bytes) const {
   if (persist >= chunking_.chunks.size()) return 0;
-  const std::uint64_t base = estimate(persist, 0, 0).bytes[Tier::device];
+  const std::uint64_t base = estimate(persist, on_host, 0).bytes[Tier::device];
   if (bytes < base) return 0;
   return static_cast<std::size_t>(std::ranges::upper_bound(chunking_.in_a_row[persist], bytes - base) -
                                   chunking_.in_a_row[persist].begin()) -
@@ -289,8 +309,9 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
       held_.activations + rest_[persist] +
       (persist < n ? held_.in_flight + chunking_.in_a_row[persist][std::min(buffers, n - persist)]
                    : 0);  // eq. 11 with alpha = 1
-  estimate.bytes[Tier::host] = rest_[host_end] - rest_[persist];
-  estimate.bytes[Tier::disk] = rest_[n] - rest_[host_end];
+  // On shared memory these chunks rest in the device's arena.
+  estimate.bytes[chunking_.terms.shared_memory ? Tier::device : Tier::host] += sharded_[host_end] - sharded_[persist];
+  estimate.bytes[Tier::disk] += sharded_[n] - sharded_[host_end];
   estimate.bytes[chunking_.terms.shared_memory ? Tier::disk : Tier::host] += held_.swapped;
   return estimate;
 }

@@ -25,6 +25,8 @@ struct Terms {
   OptimizerBytes optimizer;
   Bytes capacity{};  // of each tier; the disk's is 0 if there is none
 
+  // True if chunks may rest elsewhere than whole on the device.
+  bool can_rest_elsewhere() const { return capacity[Tier::host] > 0 || capacity[Tier::disk] > 0 || ranks > 1; }
   // True if updates may be deferred to the next step's forward. On shared memory they would take that forward's time.
   bool defer() const { return !shared_memory && !accumulates; }
 };
@@ -38,7 +40,10 @@ struct Estimate {
 // The model's parameters cut into chunks for one value of chunk_bytes, with each chunk's bytes and seconds of compute.
 struct Chunking {
   struct Weight {
-    std::uint64_t weights = 0, state = 0, gradient = 0;  // bytes; state: the optimizer's
+    // Bytes. With several ranks `weights` and `gradient` are whole; the others are of one rank's shards, and so is the
+    // time of updates.
+    std::uint64_t weights = 0, gradient = 0;
+    std::uint64_t weights_shard = 0, gradient_shard = 0, state = 0;  // state: the optimizer's
     double forward = 0, backward = 0;
     double device_update = 0, host_update = 0;
     std::vector<std::pair<std::size_t, double>> blocks;  // a block, and the share of its parameters' bytes in the chunk
@@ -70,13 +75,13 @@ class CostModel {
   // The most chunks after the first `persist` that fit in `bytes` of host memory.
   std::size_t fitting_host(std::size_t persist, std::uint64_t bytes) const;
   // The most buffers that fit in `bytes` of device memory; 0: not even one.
-  std::size_t fitting_buffers(std::size_t persist, std::uint64_t bytes) const;
+  std::size_t fitting_buffers(std::size_t persist, std::size_t on_host, std::uint64_t bytes) const;
   Estimate estimate(std::size_t persist, std::size_t on_host, std::size_t buffers) const;
 
  private:
   // Seconds of work on each queue.
   struct Load {
-    double compute = 0, up = 0, down = 0, disk = 0, host = 0;
+    double compute = 0, up = 0, down = 0, disk = 0, host = 0, comm = 0;
     Load operator+(const Load &other) const;
     Load operator*(double share) const;
   };
@@ -98,7 +103,10 @@ class CostModel {
   Load update_on_device(std::size_t chunk, Tier tier) const;
   Load update_on_host(std::size_t chunk, Tier tier) const;
   Load swap(std::size_t chunk, bool out) const;
+  // Bytes at rest of a chunk whose weights are whole, or on one rank of several that shard them.
   std::uint64_t rest(std::size_t chunk) const;
+  std::uint64_t rest_of_shard(std::size_t chunk) const;
+  double exchange(std::uint64_t bytes) const;
   std::uint64_t brought(std::size_t chunk) const;
   double longest(const Load &load) const;
 
@@ -115,8 +123,8 @@ class CostModel {
   const bool spreads_;             // host updates that do not finish during backward run during the next forward
   const double lost_beside_disk_;  // share of compute's speed that is lost while the disk works
   const std::vector<BlockMode> modes_;
-  std::vector<double> backward_;     // seconds of each chunk, recomputation included
-  std::vector<std::uint64_t> rest_;  // prefix sums of rest()
+  std::vector<double> backward_;              // seconds of each chunk, recomputation included
+  std::vector<std::uint64_t> rest_, sharded_;  // prefix sums of rest() and rest_of_shard()
   PerTier<Sums> sums_;
   Held held_;
   double outside_ = 0;  // seconds outside of blocks

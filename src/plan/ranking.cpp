@@ -99,8 +99,8 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
       if (left < 2) continue;  // one chunk cannot be a mix
       choice.n_device_update = std::clamp(static_cast<int>(std::lround(share * left)), 1, left - 1);
     }
-    const std::size_t on_host = terms_.shared_memory ? 0 : model.fitting_host(persist, room[Tier::host]);
-    const std::size_t most = persist == n ? 0 : model.fitting_buffers(persist, room[Tier::device]);
+    const std::size_t on_host = chunks_on_host(model, persist, room);
+    const std::size_t most = persist == n ? 0 : model.fitting_buffers(persist, on_host, room[Tier::device]);
     choice.n_persist = static_cast<int>(persist);
     choice.n_host = static_cast<int>(on_host);
     for (std::size_t buffers : {most, most - std::min<std::size_t>(most, 1), most - std::min<std::size_t>(most, 2),
@@ -116,16 +116,27 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
   }
 }
 
+// Returns n_host for a choice that keeps `persist` chunks on the device: the most chunks that fit the host. On shared
+// memory one rank keeps none there, because such chunks would take as much memory as persistent ones. Several ranks keep
+// only shards there, as many as leave memory for a buffer.
+std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist, const Bytes &room) const {
+  if (!terms_.shared_memory) return model.fitting_host(persist, room[Tier::host]);
+  if (terms_.ranks == 1 || persist == model.chunks()) return 0;
+  const std::uint64_t rest = model.estimate(persist, 0, 1).bytes[Tier::device];
+  return model.fitting_host(persist, room[Tier::device] - std::min(rest, room[Tier::device]));
+}
+
 // Returns the values of n_persist to rank. The smallest leaves the host no more chunks than it holds, the largest
 // leaves room for a buffer on the device. If all chunks fit the device, their number is one more value.
 std::vector<std::size_t> Ranking::persists(const CostModel &model, const Bytes &room, const int *around) const {
   const std::size_t n = model.chunks();
   std::vector<std::size_t> found;
-  if ((terms_.capacity[Tier::host] > 0 || terms_.capacity[Tier::disk] > 0)) {
+  if (terms_.can_rest_elsewhere()) {
     std::size_t first = 0, end = n;
+    const auto on_host = [&](std::size_t persist) { return chunks_on_host(model, persist, room); };
     if (terms_.capacity[Tier::disk] == 0)
-      while (first < n && first + model.fitting_host(first, room[Tier::host]) < n) ++first;
-    while (end > first && model.fitting_buffers(end - 1, room[Tier::device]) == 0) --end;
+      while (first < n && first + on_host(first) < n) ++first;
+    while (end > first && model.fitting_buffers(end - 1, on_host(end - 1), room[Tier::device]) == 0) --end;
     if (end > first)
       for (int more : spread(static_cast<int>(end - first) - 1))
         found.push_back(first + static_cast<std::size_t>(more));

@@ -33,6 +33,7 @@ class Ranking {
   std::vector<int> selections(int leaving) const;
   std::vector<double> shares_near(const Choice &around, std::size_t chunks) const;
   void rank_chunks(const Chunking &chunking, Choice choice, double share, const int *around = nullptr);
+  std::size_t chunks_on_host(const CostModel &model, std::size_t persist, const Bytes &room) const;
   std::vector<std::size_t> persists(const CostModel &model, const Bytes &room, const int *around) const;
   void keep_best();
   Bytes room_near(const Choice &choice) const;

@@ -99,13 +99,14 @@ class Fallback {
   }
 
   // Adds up to three candidates: all chunks persist; all rest on the disk; none persist, and the host holds as many as
-  // fit (all of them if there is no disk).
+  // fit (all of them if there is no disk, or as shards in memory that device and host share).
   void gather_chunks(const Chunking &chunking, Choice choice) {
     const CostModel model(chunking, choice, choice.n_device_update < 0 ? 1 : 0);
     const std::size_t n = model.chunks();
     const bool disk = terms_.capacity[Tier::disk] > 0, host = !terms_.shared_memory && terms_.capacity[Tier::host] > 0;
     add(model, choice, n, 0);
     if (disk) add(model, choice, 0, 0);
+    if (terms_.shared_memory && terms_.ranks > 1) add(model, choice, 0, n);
     if (host) add(model, choice, 0, disk ? model.fitting_host(0, terms_.capacity[Tier::host]) : n);
   }
 

@@ -272,15 +272,15 @@ TEST(CostModel, FindsTheMostThatFits) {
       }
       for (std::size_t buffers = 0; buffers < 3 - persist; ++buffers) {
         const std::uint64_t more = priced.bytes(persist, 3 - persist, buffers + 1)[Tier::device];
-        EXPECT_EQ(priced.model->fitting_buffers(persist, more), buffers + 1);
-        EXPECT_EQ(priced.model->fitting_buffers(persist, more - 1), buffers);
+        EXPECT_EQ(priced.model->fitting_buffers(persist, 0, more), buffers + 1);
+        EXPECT_EQ(priced.model->fitting_buffers(persist, 0, more - 1), buffers);
       }
       EXPECT_EQ(priced.model->fitting_host(persist, ~0ull), 3 - persist) << "a budget without end";
-      EXPECT_EQ(priced.model->fitting_buffers(persist, ~0ull), 3 - persist);
+      EXPECT_EQ(priced.model->fitting_buffers(persist, 0, ~0ull), 3 - persist);
       EXPECT_EQ(priced.model->fitting_host(persist, 0), 0u);
-      EXPECT_EQ(priced.model->fitting_buffers(persist, 0), 0u);
+      EXPECT_EQ(priced.model->fitting_buffers(persist, 0, 0), 0u);
     }
-    EXPECT_EQ(priced.model->fitting_buffers(3, ~0ull), 0u) << "nothing is left to be buffered";
+    EXPECT_EQ(priced.model->fitting_buffers(3, 0, ~0ull), 0u) << "nothing is left to be buffered";
   }
 }
 

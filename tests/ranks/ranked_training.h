@@ -8,6 +8,10 @@
 
 namespace protrain::test {
 
+struct Group {
+  int ranks = 1, accumulation = 1, steps = 3;
+};
+
 inline std::unique_ptr<session::Session> session_of(const Pairs &pairs, const std::string &model,
                                                     std::shared_ptr<comm::Channel> channel) {
   draft::Settings settings = draft::settings_of(options_with(pairs));
@@ -23,12 +27,13 @@ inline std::unique_ptr<session::Session> session_of(const Pairs &pairs, const st
 
 // Trains as one rank of several. The micro-batches of all ranks together are those of a single rank that accumulates
 // ranks times as many.
-inline Trace train_share(session::Session &session, const comm::Channel &channel, int steps, int accumulation) {
+inline Trace train_share(session::Session &session, const comm::Channel &channel, const Group &group,
+                         int first_step = 0) {
   Trace trace;
-  int micro_batch = channel.rank();
-  for (int i = 0; i < steps; ++i) {
+  int micro_batch = first_step * group.ranks * group.accumulation + channel.rank();
+  for (int i = 0; i < group.steps; ++i) {
     session::StepResult result;
-    for (int k = 0; k < accumulation; ++k, micro_batch += channel.ranks()) {
+    for (int k = 0; k < group.accumulation; ++k, micro_batch += channel.ranks()) {
       feed(session, micro_batch);
       result = session.step();
     }
@@ -43,18 +48,13 @@ inline Trace train_share(session::Session &session, const comm::Channel &channel
   return trace;
 }
 
-struct Group {
-  int ranks = 1, accumulation = 1, steps = 3;
-};
-
 // Returns each rank's results. Throws the first error of a rank that no other rank caused.
 inline std::vector<Trace> train_ranks(const Group &group, Pairs pairs, const std::string &model) {
   pairs.emplace_back("accumulation", std::to_string(group.accumulation));
   std::vector<Trace> traces(static_cast<std::size_t>(group.ranks));
   const auto errors = ThreadGroup(group.ranks).run([&](std::shared_ptr<comm::Channel> channel) {
     const auto session = session_of(pairs, model, channel);
-    traces[static_cast<std::size_t>(channel->rank())] =
-        train_share(*session, *channel, group.steps, group.accumulation);
+    traces[static_cast<std::size_t>(channel->rank())] = train_share(*session, *channel, group);
   });
   for (const bool of_peers : {false, true})
     for (const std::exception_ptr &error : errors) {

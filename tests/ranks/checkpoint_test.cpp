@@ -1,0 +1,62 @@
+// Checkpoints do not depend on the number of ranks: what four ranks saved, three or one go on from, with the bits of a
+// run that never stopped.
+#include <gtest/gtest.h>
+
+#include "ranked_training.h"
+
+namespace protrain::test::ranked_checkpoint_test {
+namespace {
+
+constexpr int kMicroBatches = 12, kStepsOfEach = 2;
+
+// Trains on from `resume` (or from the beginning if it is empty) and saves. Returns what rank 0 trained.
+Trace go_on(int ranks, const std::string &model, Pairs pairs, int first_step, const std::string &resume,
+            const std::string &directory) {
+  pairs.emplace_back("accumulation", std::to_string(kMicroBatches / ranks));
+  if (!resume.empty()) pairs.emplace_back("resume", resume);
+  Trace trace;
+  const auto errors = ThreadGroup(ranks).run([&](std::shared_ptr<comm::Channel> channel) {
+    const auto session = session_of(pairs, model, channel);
+    Trace own = train_share(*session, *channel,
+                            {.ranks = ranks, .accumulation = kMicroBatches / ranks, .steps = kStepsOfEach}, first_step);
+    session->save(directory);
+    if (channel->rank() == 0) trace = std::move(own);
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
+  return trace;
+}
+
+void append(Trace &to, const Trace &from) {
+  to.losses.insert(to.losses.end(), from.losses.begin(), from.losses.end());
+  to.norms.insert(to.norms.end(), from.norms.begin(), from.norms.end());
+  to.parameters = from.parameters;
+}
+
+class RankedCheckpoint : public testing::TestWithParam<std::string> {};
+
+TEST_P(RankedCheckpoint, GoesOnWithAnyNumberOfRanksWithTheBitsOfARunThatNeverStopped) {
+  const std::string model = "dropout-gpt";
+  Pairs pairs = base_options(model);
+  pairs.insert(pairs.end(), {{"precision", GetParam()}, {"clip_norm", "0.5"}});
+  Trace stopped;
+  const Scratch scratch;
+  std::string resume;
+  int step = 0;
+  for (const int ranks : {4, 3, 1, 2, 4}) {
+    append(stopped, go_on(ranks, model, pairs, step, resume, scratch.path() + "/checkpoints"));
+    resume = scratch.path() + "/checkpoints";
+    step += kStepsOfEach;
+  }
+  pairs.emplace_back("accumulation", std::to_string(kMicroBatches));
+  const auto channel = std::shared_ptr(comm::open({}));
+  const auto session = session_of(pairs, model, channel);
+  const Trace whole = train_share(*session, *channel, {.ranks = 1, .accumulation = kMicroBatches, .steps = step});
+  EXPECT_EQ(stopped.losses, whole.losses);
+  EXPECT_TRUE(stopped == whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, RankedCheckpoint, testing::Values("fp32", "bf16", "fp16"));
+
+}  // namespace
+}  // namespace protrain::test::ranked_checkpoint_test

@@ -1,0 +1,90 @@
+// What several ranks hold: each a share of the state, so that a model trains on several that does not fit one.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "ranked_training.h"
+
+namespace protrain::test::ranked_memory_test {
+namespace {
+
+const std::string kModel = "gpt2-dynamic-opset18";
+
+Pairs with(const Pairs &more) {
+  Pairs pairs = base_options(kModel);
+  pairs.insert(pairs.end(), more.begin(), more.end());
+  return pairs;
+}
+
+// Bytes of the buffers of one owner that outlive a step.
+std::uint64_t resting(const program::State &state, program::Owner owner) {
+  std::uint64_t bytes = 0;
+  for (const program::Buffer &buffer : state.buffers)
+    if (buffer.owner == owner) bytes += buffer.bytes;
+  return bytes;
+}
+
+struct Held {
+  std::uint64_t weights = 0, optimizer = 0, gradients = 0;
+};
+
+// What each rank of a session holds that shards everything.
+std::vector<Held> held_by(int ranks) {
+  const Scratch scratch;
+  const std::string plan = scratch.file("plan.json", R"({"n_persist": 0, "n_buffer": 2, "shared_memory": true})");
+  std::vector<Held> held(static_cast<std::size_t>(ranks));
+  const auto errors = ThreadGroup(ranks).run([&](std::shared_ptr<comm::Channel> channel) {
+    draft::Settings settings = draft::settings_of(options_with(with({{"plan", plan}, {"accumulation", "2"}})));
+    settings.ranks.rank = channel->rank();
+    settings.ranks.count = channel->ranks();
+    const session::Machine machine(settings, fixture(kModel + ".onnx"), channel, nullptr);
+    const program::State &state = machine.draft().programs.state;
+    held[static_cast<std::size_t>(channel->rank())] = {.weights = resting(state, program::Owner::weights),
+                                                       .optimizer = resting(state, program::Owner::optimizer),
+                                                       .gradients = resting(state, program::Owner::gradients)};
+  });
+  for (const std::exception_ptr &error : errors)
+    if (error) std::rethrow_exception(error);
+  return held;
+}
+
+TEST(RankedMemory, IsTheStateOverTheNumberOfRanks) {
+  const Held alone = held_by(1).front();
+  for (const int ranks : {2, 4}) {
+    const auto share = [&](std::uint64_t bytes) { return static_cast<double>(bytes) / ranks; };
+    for (const Held &held : held_by(ranks)) {
+      // Shards are whole grains, and every parameter begins at a multiple of 64 bytes.
+      EXPECT_LT(static_cast<double>(held.weights), 1.3 * share(alone.weights)) << ranks;
+      EXPECT_LT(static_cast<double>(held.optimizer), 1.3 * share(alone.optimizer)) << ranks;
+      EXPECT_LT(static_cast<double>(held.gradients), 1.3 * share(alone.gradients)) << ranks;
+    }
+  }
+}
+
+// The smallest budget that one rank can train with, from the refusal of a smaller one.
+std::uint64_t smallest_for_one() {
+  try {
+    train_ranks({.ranks = 1, .accumulation = 4}, with({{"memory", "64KiB"}}), kModel);
+  } catch (const Error &error) {
+    EXPECT_EQ(error.code, Code::budget) << error.text;
+    const std::size_t at = error.text.find("memory=");
+    return at == std::string::npos
+               ? 0
+               : parse_bytes(error.text.substr(at + 7, error.text.find_first_of(" ,;.", at) - at - 7)).value_or(0);
+  }
+  return 0;
+}
+
+TEST(RankedMemory, LetsAModelTrainOnTwoAndFourRanksThatDoesNotFitOne) {
+  const std::uint64_t smallest = smallest_for_one();
+  ASSERT_GT(smallest, 0u);
+  const Trace expected = train_ranks({.ranks = 1, .accumulation = 4}, with({}), kModel).front();
+  const Pairs tight = with({{"memory", std::to_string(smallest - (64 << 10))}});
+  EXPECT_THROW(train_ranks({.ranks = 1, .accumulation = 4}, tight, kModel), Error);
+  for (const int ranks : {2, 4})
+    for (const Trace &trace : train_ranks({.ranks = ranks, .accumulation = 4 / ranks}, tight, kModel))
+      EXPECT_TRUE(trace == expected) << ranks;
+}
+
+}  // namespace
+}  // namespace protrain::test::ranked_memory_test
