@@ -67,8 +67,8 @@ std::optional<MicroBatch> settle_micro_batch(const Settings &settings, const onn
   require(tokens % batch.tokens_per_sample == 0, Code::arg, "tokens_per_step",
           "{} tokens are not a multiple of the {} of one sample", tokens, batch.tokens_per_sample);
   require(tokens / batch.tokens_per_sample % settings.ranks.count == 0, Code::arg, "tokens_per_step",
-          "{} tokens are {} samples, which {} ranks cannot divide among them", tokens,
-          tokens / batch.tokens_per_sample, settings.ranks.count);
+          "{} tokens are {} samples, which {} ranks cannot divide among them", tokens, tokens / batch.tokens_per_sample,
+          settings.ranks.count);
   const std::int64_t samples = tokens / batch.tokens_per_sample / settings.ranks.count;
   if (const std::int64_t kept = samples_of_checkpoint(settings.resume); kept > 0) {
     require(

@@ -45,9 +45,9 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
   require(!inputs.barrier || plan.order != plan::OptimizerOrder::overlap, Code::arg, "plan",
           "clipping by norm, accumulation, fp16, skip and rollback need the optimizer order barrier; the plan's is "
           "overlap");
-  require(
-      !inputs.accumulates || !plan::defers(plan), Code::arg, "plan",
-      "accumulation, also over ranks, needs every update in its own step; the plan defers some (n_deferred, or \"deferred\" of a chunk)");
+  require(!inputs.accumulates || !plan::defers(plan), Code::arg, "plan",
+          "accumulation, also over ranks, needs every update in its own step; the plan defers some (n_deferred, or "
+          "\"deferred\" of a chunk)");
   require(plan.ranks == base.ranks, Code::arg, "plan", "the plan is for {} ranks, and the session has {}", plan.ranks,
           base.ranks);
   const bool separate = !inputs.budget.shared_memory;

@@ -8,6 +8,7 @@
 
 #include <fmt/ranges.h>
 
+#include "arith/norm_tree.h"
 #include "base/error.h"
 #include "ops/op.h"
 
@@ -21,6 +22,8 @@ using graph::NodeId;
 using graph::Origin;
 using graph::Type;
 using graph::ValueId;
+
+static_assert(graph::kGrain == arith::kNormPiece, "the kernels square gradients grain by grain");
 
 // Knows which values lie between a trained parameter and the loss.
 class GradientPath {
@@ -391,8 +394,8 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   const GradientPath path(graph, loss);
   require_loss(graph, loss, path);
   require_gradients(graph, path);
-  require(settings.ranks == 1 || settings.accumulate, Code::internal, "ranks", "{} ranks sum gradients over micro-batches",
-          settings.ranks);
+  require(settings.ranks == 1 || settings.accumulate, Code::internal, "ranks",
+          "{} ranks sum gradients over micro-batches", settings.ranks);
   training.shards = graph::cut_shards(graph, settings.rank, settings.ranks);
   training.gradients.assign(graph.parameters.size(), ValueId::none);
   training.squared_norms.assign(graph.parameters.size(), ValueId::none);

@@ -8,10 +8,10 @@
 //                                    vector's elements from bounds[r] to bounds[r + 1].
 //
 // `bounds` has ranks + 1 numbers for each input, one input after the other.
+#include "ops/ranks.h"
 #include "base/error.h"
 #include "base/queue.h"
 #include "ops/families.h"
-#include "ops/ranks.h"
 
 namespace protrain::ops {
 

@@ -163,21 +163,23 @@ CostModel::Load CostModel::update_on_host(std::size_t c, Tier tier) const {
   const Chunking::Weight &chunk = weight(c);
   Load load{.host = chunk.host_update};
   if (tier == Tier::disk)
-    load.disk = chunking_.durations.move(Tier::disk, Tier::host,
-                                         brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights_shard : 0)) +
-                chunking_.durations.move(Tier::host, Tier::disk, chunk.weights_shard + chunk.state);
+    load.disk =
+        chunking_.durations.move(Tier::disk, Tier::host,
+                                 brought(c) + (base_.order == OptimizerOrder::overlap ? chunk.weights_shard : 0)) +
+        chunking_.durations.move(Tier::host, Tier::disk, chunk.weights_shard + chunk.state);
   return load;
 }
 
-// Eq. 6: the exchange and the moves of a chunk's gradient after backward, and in overlap order the update, which follows at once. The
-// gradient leaves the device unless the chunk rests there or, in overlap order, is updated there.
+// Eq. 6: the exchange and the moves of a chunk's gradient after backward, and in overlap order the update, which
+// follows at once. The gradient leaves the device unless the chunk rests there or, in overlap order, is updated there.
 CostModel::Load CostModel::settle(std::size_t c, Tier tier) const {
   const bool rests = base_.order != OptimizerOrder::overlap;
   Load load = rests ? Load{} : update(c, tier);
   const double leaves = tier == Tier::device ? 0 : rests ? 1 : 1 - on_device_;
   if (!chunking_.terms.shared_memory)
     load.down += leaves * chunking_.durations.move(Tier::device, Tier::host, weight(c).gradient_shard);
-  if (rests && tier == Tier::disk) load.disk += chunking_.durations.move(Tier::host, Tier::disk, weight(c).gradient_shard);
+  if (rests && tier == Tier::disk)
+    load.disk += chunking_.durations.move(Tier::host, Tier::disk, weight(c).gradient_shard);
   load.comm += exchange(weight(c).gradient);
   return load;
 }

@@ -21,7 +21,7 @@ struct Terms {
   bool barrier_only = false;   // the options need the norm of all gradients before the first update
   bool accumulates = false;    // gradients are summed over batches
   int ranks = 1;
-  std::vector<bool> trained;   // per parameter
+  std::vector<bool> trained;  // per parameter
   OptimizerBytes optimizer;
   Bytes capacity{};  // of each tier; the disk's is 0 if there is none
 
@@ -123,7 +123,7 @@ class CostModel {
   const bool spreads_;             // host updates that do not finish during backward run during the next forward
   const double lost_beside_disk_;  // share of compute's speed that is lost while the disk works
   const std::vector<BlockMode> modes_;
-  std::vector<double> backward_;              // seconds of each chunk, recomputation included
+  std::vector<double> backward_;               // seconds of each chunk, recomputation included
   std::vector<std::uint64_t> rest_, sharded_;  // prefix sums of rest() and rest_of_shard()
   PerTier<Sums> sums_;
   Held held_;

@@ -54,9 +54,7 @@ double Durations::move(Tier from, Tier to, std::uint64_t bytes) const {
   return seconds;
 }
 
-double Durations::exchange(std::uint64_t bytes) const {
-  return profile_.link_seconds + over(bytes, profile_.link);
-}
+double Durations::exchange(std::uint64_t bytes) const { return profile_.link_seconds + over(bytes, profile_.link); }
 
 double Durations::update(Tier place, std::size_t parameter, std::uint64_t bytes) const {
   const double rate = place == Tier::host ? profile_.host_optimizer : profile_.device_optimizer;

@@ -67,10 +67,9 @@ const Json::Array &list(const Json &json, const char *key) {
 // Refuses unknown keys: a misspelt key would silently leave its default in place.
 void require_known_keys(const Json &json) {
   static const std::vector<std::string_view> known = {
-      "n_chunk",         "n_block",     "piece_bytes", "n_persist",   "n_buffer",      "n_swap",
-      "n_checkpoint",    "n_selective", "n_host",      "chunk_bytes", "shared_memory", "update",
-      "n_device_update", "n_deferred",  "slack",       "chunks",      "blocks",        "optimizer_order",
-      "ranks",           "n_whole"};
+      "n_chunk",     "n_block", "piece_bytes", "n_persist",       "n_buffer", "n_swap",          "n_checkpoint",
+      "n_selective", "n_host",  "chunk_bytes", "shared_memory",   "update",   "n_device_update", "n_deferred",
+      "slack",       "chunks",  "blocks",      "optimizer_order", "ranks",    "n_whole"};
   for (const auto &[key, value] : *json.members()) {
     const std::string nearest = nearest_word(key, known);
     require(std::ranges::find(known, key) != known.end(), Code::format, "plan", "a plan has no '{}'{}", printable(key),

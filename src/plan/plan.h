@@ -79,7 +79,8 @@ struct Choice {
 
 // Expands the integers into the paper's layout (section 2.1, figure 2). The first chunks persist. Swapped blocks are
 // spread among those that recompute. The last blocks keep their activations, the first n_selective of these
-// selectively. With several ranks all other chunks than the first n_whole persistent ones are sharded. A number larger than the graph's chunks or blocks allow is reduced to what they allow.
+// selectively. With several ranks all other chunks than the first n_whole persistent ones are sharded. A number larger
+// than the graph's chunks or blocks allow is reduced to what they allow.
 Plan expand(const graph::Graph &graph, const Choice &choice);
 
 // The plan with everything on the device: every chunk persists, every block keeps its activations.
@@ -111,9 +112,9 @@ void check(const Plan &plan, const graph::Graph &graph);
 Json as_json(const Plan &plan);
 std::string to_json(const Plan &plan);
 // Reads what to_json writes, or the integers alone ("n_persist", "n_buffer", "n_swap", "n_checkpoint", "n_selective",
-// "n_host", "n_whole", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update" may take the place of
-// n_device_update: "host" means none of the chunks, "device" all. `base` supplies what is absent. The plan is checked
-// against the graph. Throws Code::format for text that is no plan, Code::arg for a plan that does not fit.
+// "n_host", "n_whole", "n_device_update", "n_deferred", "chunk_bytes"), which are expanded. "update" may take the place
+// of n_device_update: "host" means none of the chunks, "device" all. `base` supplies what is absent. The plan is
+// checked against the graph. Throws Code::format for text that is no plan, Code::arg for a plan that does not fit.
 Plan from_json(const std::string &text, const graph::Graph &graph, const Choice &base);
 
 }  // namespace protrain::plan

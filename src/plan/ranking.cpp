@@ -117,8 +117,8 @@ void Ranking::rank_chunks(const Chunking &chunking, Choice choice, double share,
 }
 
 // Returns n_host for a choice that keeps `persist` chunks on the device: the most chunks that fit the host. On shared
-// memory one rank keeps none there, because such chunks would take as much memory as persistent ones. Several ranks keep
-// only shards there, as many as leave memory for a buffer.
+// memory one rank keeps none there, because such chunks would take as much memory as persistent ones. Several ranks
+// keep only shards there, as many as leave memory for a buffer.
 std::size_t Ranking::chunks_on_host(const CostModel &model, std::size_t persist, const Bytes &room) const {
   if (!terms_.shared_memory) return model.fitting_host(persist, room[Tier::host]);
   if (terms_.ranks == 1 || persist == model.chunks()) return 0;

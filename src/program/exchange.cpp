@@ -20,8 +20,7 @@ struct Parts {
 
 Parts parts_of(const std::vector<std::int64_t> &bounds, DType dtype) {
   Parts parts;
-  for (const std::int64_t bound : bounds)
-    parts.bounds.push_back(static_cast<std::uint64_t>(bound) * size_of(dtype));
+  for (const std::int64_t bound : bounds) parts.bounds.push_back(static_cast<std::uint64_t>(bound) * size_of(dtype));
   return parts;
 }
 
@@ -39,7 +38,8 @@ std::uint64_t bytes_with_others(const std::vector<Message> &messages, int rank) 
 }
 
 // Every rank gets from `whole` its part, and this one a row of all ranks' versions of its part.
-void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole, Operand rows, std::uint64_t row_bytes) {
+void scatter(Instruction &exchange, const Parts &parts, int rank, Operand whole, Operand rows,
+             std::uint64_t row_bytes) {
   for (int r = 0; r < parts.ranks(); ++r) {
     add(exchange.sends, r, beyond(whole, parts.begin(r)), parts.bytes(r));
     add(exchange.receives, r, beyond(rows, static_cast<std::uint64_t>(r) * row_bytes), parts.bytes(rank));

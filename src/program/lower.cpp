@@ -150,8 +150,7 @@ class Lowering {
     const BufferId near = builder_.bring({nearest, 0}, builder_.buffer(nearest).bytes, Tier::device).buffer;
     where_.of_chunk[chunk] = near;
     if (state_.chunks[chunk].sharded)
-      where_.of_chunk[chunk] =
-          gather_weights({graph_, state_, plan_.chunks[chunk].parameters, chunk}, near, builder_);
+      where_.of_chunk[chunk] = gather_weights({graph_, state_, plan_.chunks[chunk].parameters, chunk}, near, builder_);
   }
 
   Operand input(ValueId id) const {

@@ -75,8 +75,8 @@ enum class Kind : std::uint8_t {
 template <typename T>
 using PerKind = EnumArray<Kind, 11, T>;
 inline constexpr auto kKinds = all_values<Kind, 11>();
-inline constexpr PerKind<const char *> kKindNames = {"run",     "check", "update", "fetch",      "offload",   "swap_out",
-                                                     "swap_in", "read",  "write",  "all_to_all", "all_gather"};
+inline constexpr PerKind<const char *> kKindNames = {
+    "run", "check", "update", "fetch", "offload", "swap_out", "swap_in", "read", "write", "all_to_all", "all_gather"};
 
 // Moves copy one input to one output, unchanged.
 constexpr bool moves(Kind kind) {
@@ -124,11 +124,11 @@ struct Instruction {
   std::vector<Target> targets = {};          // update
   DType element = DType::f32;                // update: type of its gradients; check: of the scalars
   std::vector<StatusWord> words = {};        // check: for each scalar, the status if it is not finite
-  std::uint64_t bytes = 0;  // moves: of the copy; update: of all targets' weights; between ranks: sent to other ranks or
-                            // received from them, whichever is more
+  std::uint64_t bytes = 0;  // moves: of the copy; update: of all targets' weights; between ranks: sent to other ranks
+                            // or received from them, whichever is more
   // Between ranks. The n-th message to a rank is the n-th that it receives from this one.
   std::vector<Message> sends = {}, receives = {};
-  std::vector<std::size_t> waits = {};       // instructions of other queues that must be over first
+  std::vector<std::size_t> waits = {};  // instructions of other queues that must be over first
   std::vector<Operand> inputs = {}, outputs = {};
   BufferId scratch = BufferId::none;
   std::vector<BufferId> releases = {};  // buffers that nothing needs once this instruction is over
@@ -152,7 +152,8 @@ struct State {
     BufferId weights = BufferId::none;
     std::vector<BufferId> optimizer;     // one for each of optimizer_arrays; empty where nothing is trained
     BufferId gradient = BufferId::none;  // for barrier order, accumulation and deferred updates; else none
-    // The weights rest as shards: nodes read them in a buffer of `whole_bytes` that all ranks fill. With one rank false.
+    // The weights rest as shards: nodes read them in a buffer of `whole_bytes` that all ranks fill. With one rank
+    // false.
     bool sharded = false;
     std::uint64_t whole_bytes = 0;  // of the weights of all ranks
   };

@@ -36,9 +36,9 @@ enum class Stall : std::uint8_t {
 template <typename T>
 using PerStall = EnumArray<Stall, 13, T>;
 inline constexpr auto kStalls = all_values<Stall, 13>();
-inline constexpr PerStall<const char *> kStallNames = {"update", "fetch",      "offload",    "swap_out", "swap_in",
-                                                       "read",   "write",      "all_to_all", "all_gather", "inline",
-                                                       "start",  "end",        "issue"};
+inline constexpr PerStall<const char *> kStallNames = {"update", "fetch", "offload",    "swap_out",   "swap_in",
+                                                       "read",   "write", "all_to_all", "all_gather", "inline",
+                                                       "start",  "end",   "issue"};
 Stall stall_of(Kind kind);  // of compute while it waits for such an instruction
 
 // The compute queue's busy time and all stalls add up to the step.

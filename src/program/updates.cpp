@@ -25,7 +25,8 @@ Updates::Updates(const LoweringInput &source, const plan::Plan &plan, const Stat
       builder_(builder),
       where_(where),
       waits_(plan.order == plan::OptimizerOrder::barrier || !source.accumulators.empty()),
-      schedule_{.checks = {}, .after = {}, .before = {}, .due = std::vector<std::vector<std::size_t>>(plan.chunks.size())},
+      schedule_{
+          .checks = {}, .after = {}, .before = {}, .due = std::vector<std::vector<std::size_t>>(plan.chunks.size())},
       left_(plan.chunks.size(), 0),
       working_(plan.chunks.size()),
       unsettled_(plan.chunks.size(), false) {
@@ -47,8 +48,8 @@ std::uint64_t Updates::bytes_of_parameter(std::size_t p) const {
 std::uint64_t Updates::bytes_of_gradient(std::size_t p) const { return bytes_of(source_.graph, source_.gradients[p]); }
 
 // A gradient that rests is complete after the last node that reads or writes it. It is checked once its norm is known,
-// which with several ranks is at the end of backward. If the update follows at once, the norm must be known, and no node
-// may read the weight any more either: a weight that head and embedding share must wait for both.
+// which with several ranks is at the end of backward. If the update follows at once, the norm must be known, and no
+// node may read the weight any more either: a weight that head and embedding share must wait for both.
 void Updates::schedule(const Sequence &sequence) {
   schedule_.checks.resize(sequence.items.size());
   schedule_.after.resize(sequence.items.size());

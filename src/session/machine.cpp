@@ -20,8 +20,9 @@ PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo 
   const bool all = !device.asynchronous && (draft.settings.test_modes.workers || !device.shares_cores);
   draft.programs.each([&](const program::Program &program) {
     for (const program::Instruction &instruction : program.instructions)
-      if (const Queue queue = instruction.queue;
-          queue == Queue::disk || queue == Queue::comm || (queue == Queue::host && device.asynchronous) || (all && queue != Queue::compute))
+      if (const Queue queue = instruction.queue; queue == Queue::disk || queue == Queue::comm ||
+                                                 (queue == Queue::host && device.asynchronous) ||
+                                                 (all && queue != Queue::compute))
         own[instruction.queue] = true;
   });
   return own;

@@ -250,7 +250,8 @@ void Parameters::read_own(std::size_t p, std::size_t array, std::uint64_t first,
 // Weights that a rank has whole are written whole, the lower plane of their masters only in this rank's shard.
 void Parameters::write_own(std::size_t p, std::size_t array, std::uint64_t first, std::span<const std::byte> in) {
   const Elements own = shard(p, channel_.rank());
-  if (array > 0) return write_at(state().optimizer(p, array - 1 + planes_below()), (first - own.begin) * sizeof(float), in);
+  if (array > 0)
+    return write_at(state().optimizer(p, array - 1 + planes_below()), (first - own.begin) * sizeof(float), in);
   const Kept kept = kept_weights(p);
   if (!is_split(p)) return write_at(kept.at, (first - kept.first) * element_bytes(p), in);
   each_part(p, in.size(), [&](PlaneBuffer &planes, std::size_t at, std::size_t count) {

@@ -1,6 +1,6 @@
 // Parameters: access to every parameter as float32, wherever it rests and whatever type a step computes in. Masters
-// kept in two planes (arith/planes.h) are split on their way in and joined on their way out. With several ranks each has
-// its shards, and ranks send each other what a reader lacks. Not for use during a step.
+// kept in two planes (arith/planes.h) are split on their way in and joined on their way out. With several ranks each
+// has its shards, and ranks send each other what a reader lacks. Not for use during a step.
 #pragma once
 
 #include <optional>
@@ -30,8 +30,8 @@ class Parameters {
   void fill(int threads, bool reachable);
 
   // Array 0 is the weights; 1 and up are the optimizer's moments. Each call transfers whole elements from byte `offset`
-  // on. With several ranks, all must make the same call: read() gives every rank all values, and write() takes from each
-  // what it keeps.
+  // on. With several ranks, all must make the same call: read() gives every rank all values, and write() takes from
+  // each what it keeps.
   void read(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<std::byte> out);
   void write(std::size_t parameter, std::size_t array, std::uint64_t offset, std::span<const std::byte> in);
   void read_grad(std::size_t parameter, std::span<float> out);

@@ -25,10 +25,8 @@ bool is_own(std::string_view key) {
 }
 
 comm::ChannelRequest request_of(const draft::RankSettings &settings) {
-  comm::ChannelRequest request{.rank = settings.rank,
-                               .ranks = settings.count,
-                               .rendezvous = settings.rendezvous,
-                               .timeout = settings.timeout};
+  comm::ChannelRequest request{
+      .rank = settings.rank, .ranks = settings.count, .rendezvous = settings.rendezvous, .timeout = settings.timeout};
   const std::optional<comm::Launched> launched = comm::launched();
   const bool meets = !settings.rendezvous.empty();
   if (settings.comm == "none" || (settings.comm == "auto" && !meets && !launched)) {
@@ -38,8 +36,8 @@ comm::ChannelRequest request_of(const draft::RankSettings &settings) {
     return request;
   }
   const bool automatic = settings.comm == "auto";
-  const bool gloo = settings.comm == "gloo" ||
-                    (automatic && (meets || (launched && launched->transport == comm::Transport::gloo)));
+  const bool gloo =
+      settings.comm == "gloo" || (automatic && (meets || (launched && launched->transport == comm::Transport::gloo)));
   request.transport = gloo ? comm::Transport::gloo : comm::Transport::mpi;
   if (launched && settings.count == 1) {
     request.rank = launched->rank;
@@ -104,8 +102,7 @@ void Ranks::meet(Call call, bool cancelled, const std::function<Terms()> &prepar
   if (std::ranges::any_of(all, &Ready::cancelled)) throw Error(Code::cancelled, "", "cancelled before the call began");
 }
 
-std::string Ranks::on_rank_0(Parameters &parameters,
-                             const std::function<std::string(const state::Read &read)> &work) {
+std::string Ranks::on_rank_0(Parameters &parameters, const std::function<std::string(const state::Read &read)> &work) {
   return rank() == 0 ? lead(parameters, work) : serve(parameters);
 }
 

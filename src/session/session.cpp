@@ -192,8 +192,7 @@ RoundNumbers Session::numbers_of(const program::Program &program, std::size_t va
   std::vector<float> losses(ranks);
   std::vector<double> weights(ranks, 1);
   machine_.read_result(program, program.loss, losses.data(), ranks * sizeof(float));
-  if (account_.accumulates())
-    machine_.read_result(program, program.weight, weights.data(), ranks * sizeof(double));
+  if (account_.accumulates()) machine_.read_result(program, program.weight, weights.data(), ranks * sizeof(double));
   numbers.batches.resize(ranks);
   for (std::size_t r = 0; r < ranks; ++r) numbers.batches[r] = {.loss = losses[r], .weight = weights[r]};
   if (account_.is_last()) machine_.read_result(program, program.norm, &numbers.norm, sizeof numbers.norm);

@@ -54,7 +54,8 @@ class StepAccount {
   bool accumulates() const { return terms_.accumulation > 1; }
 
   // Questions about the next micro-batch, or with several ranks about the next one of each: whether it is the step's
-  // last, the scale of its loss, and its initial status word. The word is not 0 after a micro-batch that was not finite, so that no Update runs.
+  // last, the scale of its loss, and its initial status word. The word is not 0 after a micro-batch that was not
+  // finite, so that no Update runs.
   bool is_last() const { return micro_batch_ + terms_.ranks == terms_.accumulation; }
   std::uint64_t loss_scale() const { return terms_.scales_loss ? counters_.loss_scale.value() : 1; }
   program::StatusWord status() const { return spoilt_; }
@@ -62,8 +63,9 @@ class StepAccount {
 
   // Notes that the next micro-batch starts. It overwrites the gradients of the last step.
   void begin_batch() { gradients_hold_ = false; }
-  // Accounts for finished micro-batches, one of each rank, in their order. If a number is not finite, and neither the loss scale shrinks nor such steps
-  // are skipped, returns nothing and the step begins anew. No parameter has changed then (except in the overlap order).
+  // Accounts for finished micro-batches, one of each rank, in their order. If a number is not finite, and neither the
+  // loss scale shrinks nor such steps are skipped, returns nothing and the step begins anew. No parameter has changed
+  // then (except in the overlap order).
   std::optional<StepResult> add(const RoundNumbers &numbers, double seconds);
   // Starts the step again at its first micro-batch, because its sums are useless.
   void begin_anew();

@@ -22,7 +22,7 @@ backend::StepScalars scalars_of(const StepAccount &account) { return account.sca
 TEST(StepAccount, OfOneBatchGivesBackItsLossAndNorm) {
   StepAccount books = account({});
   EXPECT_TRUE(books.is_last());
-  const auto result = books.add({.loss = 1.5F, .norm = 2}, 0.25);
+  const auto result = books.add({.batches = {{.loss = 1.5F}}, .norm = 2}, 0.25);
   ASSERT_TRUE(result.has_value());
   EXPECT_EQ(result->loss, 1.5F);
   EXPECT_EQ(result->grad_norm, 2);
@@ -34,17 +34,35 @@ TEST(StepAccount, OfOneBatchGivesBackItsLossAndNorm) {
 
 TEST(StepAccount, WeighsMicroBatchesByTheirTargets) {
   StepAccount books = account({.accumulation = 3});
-  EXPECT_EQ(books.add({.loss = 4, .weight = 1}, 1)->loss, 4.0F) << "each tells its own";
+  EXPECT_EQ(books.add({.batches = {{.loss = 4, .weight = 1}}}, 1)->loss, 4.0F) << "each tells its own";
   EXPECT_FALSE(books.is_last());
-  EXPECT_EQ(books.add({.loss = NAN, .weight = 0}, 1)->grad_norm, 0) << "a batch without targets has no loss";
+  EXPECT_EQ(books.add({.batches = {{.loss = NAN, .weight = 0}}}, 1)->grad_norm, 0)
+      << "a batch without targets has no loss";
   EXPECT_TRUE(books.is_last());
-  const auto result = books.add({.loss = 2, .weight = 3, .norm = 5}, 1);
+  const auto result = books.add({.batches = {{.loss = 2, .weight = 3}}, .norm = 5}, 1);
   EXPECT_EQ(result->loss, 2.5F);
   EXPECT_EQ(books.gradient_factor("w"), 0.25) << "sums of gradients are as many times too large";
   EXPECT_EQ(books.seconds(), 3);
   EXPECT_EQ(books.counters().steps, 1u);
   books.add({}, 1);
   EXPECT_EQ(books.seconds(), 1) << "of the next step";
+}
+
+TEST(StepAccount, OfSeveralRanksIsThatOfOneRankWithAsManyMicroBatches) {
+  const RoundNumbers::Batch batches[] = {
+      {.loss = 4, .weight = 1}, {.loss = NAN, .weight = 0}, {.loss = 2, .weight = 3}, {.loss = 0.1F, .weight = 7}};
+  StepAccount one = account({.accumulation = 4}), two = account({.accumulation = 4, .ranks = 2});
+  std::optional<StepResult> of_one, of_two;
+  for (const auto &batch : batches) of_one = one.add({.batches = {batch}, .norm = 5, .samples = 8}, 1);
+  EXPECT_FALSE(two.is_last());
+  two.add({.batches = {batches[0], batches[1]}, .samples = 8}, 1);
+  EXPECT_TRUE(two.is_last());
+  EXPECT_EQ(scalars_of(two).micro_batch, 2u);
+  EXPECT_EQ(scalars_of(two).first_sample, 16u);
+  of_two = two.add({.batches = {batches[2], batches[3]}, .norm = 5, .samples = 8}, 1);
+  EXPECT_EQ(of_one->loss, of_two->loss);
+  EXPECT_EQ(one.gradient_factor("w"), two.gradient_factor("w"));
+  EXPECT_EQ(two.counters().steps, 1u);
 }
 
 TEST(StepAccount, NumbersTheSamplesOfAStep) {
@@ -63,13 +81,13 @@ TEST(StepAccount, NumbersTheSamplesOfAStep) {
 
 TEST(StepAccount, RefusesWhatIsNotFiniteAndBeginsAnew) {
   StepAccount books = account({.accumulation = 2});
-  books.add({.loss = 1}, 0);
-  EXPECT_FALSE(books.add({.status = kGradient, .loss = 1}, 0).has_value());
+  books.add({.batches = {{.loss = 1}}}, 0);
+  EXPECT_FALSE(books.add({.status = kGradient, .batches = {{.loss = 1}}}, 0).has_value());
   EXPECT_EQ(books.counters().steps, 0u);
   EXPECT_FALSE(books.is_last());
   EXPECT_EQ(scalars_of(books).first_sample, 0u);
-  books.add({.loss = 3}, 0);
-  EXPECT_EQ(books.add({.loss = 5}, 0)->loss, 4.0F) << "nothing of the step before is in it";
+  books.add({.batches = {{.loss = 3}}}, 0);
+  EXPECT_EQ(books.add({.batches = {{.loss = 5}}}, 0)->loss, 4.0F) << "nothing of the step before is in it";
 }
 
 TEST(StepAccount, SkipsAStepThatOneBatchHasSpoilt) {
@@ -114,7 +132,7 @@ TEST(StepAccount, HasGradientsAfterACompleteStepUntilTheNextBatch) {
   EXPECT_EQ(error_of([&] { books.grad_norm(); }).code, Code::state);
   for (int batch = 0; batch < 2; ++batch) {
     books.begin_batch();
-    books.add({.loss = 1}, 0);
+    books.add({.batches = {{.loss = 1}}}, 0);
     EXPECT_EQ(code(), batch == 0 ? Code::state : Code::ok) << batch;
   }
   books.begin_batch();
