@@ -122,6 +122,7 @@ inline std::vector<OneNode> step_nodes() {
           {"ScaledNorm", {}, {doubles(2), doubles(3)}},
           {"GradientScale", {{"max_norm", 1.0}}, {doubles(2), doubles(3)}},
           {"Accumulate", {}, {x, random_floats({4, 6}, 2), doubles(3)}},
+          {"SumParts", {{"parts", 2}, {"shape", Shape{4, 6}}}, {random_floats({2, 4, 6}, 2), doubles(3)}},
           {"CountTargets", {}, {random_integers({6}, 5, 0, 5)}},
           {"CountedLoss", {}, {floats({}, {0.5}), doubles(3)}}};
 }

@@ -21,7 +21,7 @@
   FAMILY(make_global_norm, "GlobalNorm")                                                                               \
   FAMILY(make_scaled_norm, "ScaledNorm")                                                                               \
   FAMILY(make_gradient_scale, "GradientScale")                                                                         \
-  FAMILY(make_accumulate, "Accumulate")                                                                                \
+  FAMILY(make_accumulate, "Accumulate", "SumParts")                                                                    \
   FAMILY(make_count_targets, "CountTargets")                                                                           \
   FAMILY(make_counted_loss, "CountedLoss")                                                                             \
   FAMILY(make_cast, "Cast")                                                                                            \

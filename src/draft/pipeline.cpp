@@ -91,7 +91,7 @@ class Pipeline {
   }
 
   int ranks() const { return settings_.ranks.count; }
-  bool accumulates() const { return draft_.accumulation > 1 || ranks() > 1; }
+  bool accumulates() const { return draft_.accumulation > 1; }
 
   void require_same_parameters(const ShapeVariant &variant) const {
     const graph::Graph &a = draft_.first().training.graph, &b = variant.training.graph;
@@ -128,7 +128,6 @@ class Pipeline {
                           .budget = draft_.budget,
                           .barrier = needs_barrier(),
                           .accumulation = draft_.accumulation,
-                          .accumulates = accumulates(),
                           .optimizer = {.state = 0},
                           .if_nothing_fits = if_nothing_fits_};
     for (const program::OptimizerArray &array : request.optimizer) inputs.optimizer.state += array.element_bytes;

@@ -26,7 +26,7 @@ plan::Plan plan_in(const std::string &file, const graph::Graph &graph, const pla
 plan::Terms terms_of(const PlanningInputs &inputs) {
   plan::Terms terms{.shared_memory = inputs.budget.shared_memory,
                     .barrier_only = inputs.barrier,
-                    .accumulates = inputs.accumulates,
+                    .accumulates = inputs.accumulation > 1,
                     .ranks = inputs.settings.ranks.count,
                     .optimizer = inputs.optimizer,
                     .capacity = inputs.budget.bytes};
@@ -45,8 +45,8 @@ plan::Plan plan_from_file(const PlanningInputs &inputs) {
   require(!inputs.barrier || plan.order != plan::OptimizerOrder::overlap, Code::arg, "plan",
           "clipping by norm, accumulation, fp16, skip and rollback need the optimizer order barrier; the plan's is "
           "overlap");
-  require(!inputs.accumulates || !plan::defers(plan), Code::arg, "plan",
-          "accumulation, also over ranks, needs every update in its own step; the plan defers some (n_deferred, or "
+  require(inputs.accumulation == 1 || !plan::defers(plan), Code::arg, "plan",
+          "accumulation needs every update in its own step; the plan defers some (n_deferred, or "
           "\"deferred\" of a chunk)");
   require(plan.ranks == base.ranks, Code::arg, "plan", "the plan is for {} ranks, and the session has {}", plan.ranks,
           base.ranks);

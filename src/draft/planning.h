@@ -32,7 +32,6 @@ struct PlanningInputs {
   Budget budget;
   bool barrier = false;  // the settings need the barrier order
   std::uint64_t accumulation = 1;
-  bool accumulates = false;  // gradients are summed over micro-batches, of this rank or of all
   plan::OptimizerBytes optimizer;
   IfNothingFits if_nothing_fits = IfNothingFits::find_budgets;
 };

@@ -13,6 +13,7 @@ program::LoweringInput training_source(const ShapeVariant &variant, std::size_t 
           .norm = training.norm,
           .gradients = training.gradients,
           .squared_norms = training.squared_norms,
+          .shard_norms = training.shard_norms,
           .accumulators = training.accumulators,
           .weight = training.weight,
           .scale = training.scale,

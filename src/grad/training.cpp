@@ -87,8 +87,8 @@ const Node *mean_over_targets(const Graph &graph, ValueId loss) {
 // emits the weights of micro-batches, norms, and the factor that Updates apply.
 class TrainingBuilder final : public ops::GradientBuilder {
  public:
-  TrainingBuilder(Training &training, const GradientPath &path)
-      : training_(training), graph_(training.graph), path_(path) {
+  TrainingBuilder(Training &training, const GradientPath &path, const TrainingSettings &settings)
+      : training_(training), graph_(training.graph), path_(path), settings_(settings) {
     forward_readers_.resize(graph_.value_count(), 0);
     for (const Node &node : graph_.nodes())
       for (ValueId in : node.inputs)
@@ -173,6 +173,10 @@ class TrainingBuilder final : public ops::GradientBuilder {
     begin("weight");
     weight_ = weight_of(loss);
     training_.weight = shared() ? of_all_ranks(weight_) : weight_;
+    // Updates may then follow each gradient at once.
+    if (settings_.accumulate || settings_.scale_loss || settings_.clip_norm > 0) return;
+    factor_ = join_weights();
+    scale_by(ValueId::none);
   }
 
   // Emits a parameter's gradient, summed over micro-batches, and the squared norm of that gradient. For small
@@ -198,7 +202,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
   }
 
   // Emits the norm of all gradients and the factor to scale them by.
-  void join(double clip_norm) {
+  void join() {
     begin("loss");
     if (training_.weight != ValueId::none) training_.loss = emit("CountedLoss", {training_.loss, weight_});
     if (shared()) training_.loss = of_all_ranks(training_.loss);
@@ -208,12 +212,9 @@ class TrainingBuilder final : public ops::GradientBuilder {
     std::ranges::copy_if(training_.squared_norms, std::back_inserter(norms),
                          [](ValueId id) { return id != ValueId::none; });
     training_.norm = emit("GlobalNorm", norms);
-    std::vector<ValueId> scaled = {training_.norm};
-    if (const ValueId factor = join_weights(); factor != ValueId::none) {
-      training_.norm = emit("ScaledNorm", {training_.norm, factor});
-      scaled = {training_.norm, factor};
-    }
-    if (clip_norm > 0 || scaled.size() > 1) training_.scale = emit("GradientScale", scaled, {{"max_norm", clip_norm}});
+    if (factor_ == ValueId::none) factor_ = join_weights();
+    if (factor_ != ValueId::none) training_.norm = emit("ScaledNorm", {training_.norm, factor_});
+    if (training_.scale == ValueId::none) scale_by(training_.norm);
   }
 
  private:
@@ -247,12 +248,19 @@ class TrainingBuilder final : public ops::GradientBuilder {
 
   // Adds the gradient of a micro-batch, or of every rank's, to the parameter's sum.
   ValueId add(std::size_t parameter, const Shape &shape, ValueId gradient) {
+    if (!settings_.accumulate) return sum_parts(shape, {gradient, training_.weight});
     const DType dtype = type(graph_.parameters[parameter]).dtype;
     training_.accumulators[parameter] = accumulator({ops::sum_dtype(dtype), shape});
     return emit("Accumulate", {training_.accumulators[parameter], gradient, training_.weight}, parts());
   }
   graph::Attributes parts() const {
     return shared() ? graph::Attributes{{"parts", std::int64_t{shards().ranks}}} : graph::Attributes();
+  }
+
+  ValueId sum_parts(const Shape &shape, const std::vector<ValueId> &parts_and_weight) {
+    graph::Attributes attributes = parts();
+    attributes.set("shape", shape);
+    return emit("SumParts", parts_and_weight, attributes);
   }
 
   // Emits the squared norm of a parameter's gradient, or has it wait for those of other small gradients.
@@ -278,6 +286,9 @@ class TrainingBuilder final : public ops::GradientBuilder {
     if (shared()) attributes.set("piece", graph::kGrain);
     const std::vector<ValueId> norms = emit("SquaredNorm", gradients, attributes, gradients.size());
     for (std::size_t i = 0; i < norms.size(); ++i) training_.squared_norms[parameters[i]] = norms[i];
+    if (!shared() || settings_.accumulate) return;
+    const std::vector<ValueId> joined = emit("JoinSquares", norms, {}, norms.size());
+    for (std::size_t i = 0; i < joined.size(); ++i) training_.shard_norms[parameters[i]] = joined[i];
   }
 
   // Small gradients are exchanged with others, because a message has its cost.
@@ -335,9 +346,20 @@ class TrainingBuilder final : public ops::GradientBuilder {
   // each times the loss scale.
   ValueId join_weights() {
     if (training_.weight == ValueId::none) return training_.loss_scale;
-    std::vector<ValueId> weighted = {accumulator({DType::f64, {}}), training_.weight};
+    std::vector<ValueId> weighted = {training_.weight};
     if (training_.loss_scale != ValueId::none) weighted.push_back(training_.loss_scale);
+    if (!settings_.accumulate) return sum_parts({}, weighted);
+    weighted.insert(weighted.begin(), accumulator({DType::f64, {}}));
     return emit("Accumulate", weighted, parts());
+  }
+
+  // Emits the factor that Updates apply to gradients, if they need one. `norm`: of all gradients; none if they are not
+  // clipped.
+  void scale_by(ValueId norm) {
+    if (settings_.clip_norm == 0 && factor_ == ValueId::none) return;
+    std::vector<ValueId> scaled = {norm};
+    if (factor_ != ValueId::none) scaled.push_back(factor_);
+    training_.scale = emit("GradientScale", scaled, {{"max_norm", settings_.clip_norm}});
   }
 
   // Nodes emitted from here on belong to no forward node.
@@ -353,6 +375,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
   Training &training_;
   Graph &graph_;
   const GradientPath &path_;
+  const TrainingSettings &settings_;
   Node current_;
   std::string current_name_;
   std::vector<int> forward_readers_;  // per forward value
@@ -360,6 +383,7 @@ class TrainingBuilder final : public ops::GradientBuilder {
   std::int32_t block_ = -1;           // block of the last visited forward node
   std::vector<std::size_t> waiting_;  // parameters of that block whose gradients have no norm yet
   ValueId weight_ = ValueId::none;    // of this rank's micro-batch
+  ValueId factor_ = ValueId::none;    // by which gradients are too large
   std::vector<std::pair<std::size_t, ValueId>> unexchanged_;  // parameters whose gradients wait, and these
   std::uint64_t unexchanged_bytes_ = 0;
 };
@@ -394,16 +418,16 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
   const GradientPath path(graph, loss);
   require_loss(graph, loss, path);
   require_gradients(graph, path);
-  require(settings.ranks == 1 || settings.accumulate, Code::internal, "ranks",
-          "{} ranks sum gradients over micro-batches", settings.ranks);
   training.shards = graph::cut_shards(graph, settings.rank, settings.ranks);
   training.gradients.assign(graph.parameters.size(), ValueId::none);
   training.squared_norms.assign(graph.parameters.size(), ValueId::none);
+  if (settings.ranks > 1 && !settings.accumulate)
+    training.shard_norms.assign(graph.parameters.size(), ValueId::none);
 
   const auto completed_by = parameters_first_read(graph);  // by forward node
   if (settings.accumulate) training.accumulators.assign(graph.parameters.size(), ValueId::none);
-  TrainingBuilder builder(training, path);
-  if (settings.accumulate) builder.weigh(loss);
+  TrainingBuilder builder(training, path, settings);
+  if (settings.accumulate || settings.ranks > 1) builder.weigh(loss);
   builder.start_at(loss, settings.scale_loss);
   for (std::size_t i = completed_by.size(); i-- > 0;) {
     builder.enter(graph.nodes()[i].block);
@@ -415,10 +439,10 @@ Training build(Graph forward, ValueId loss, const TrainingSettings &settings) {
 
   require(std::ranges::any_of(training.gradients, [](ValueId id) { return id != ValueId::none; }), Code::graph,
           graph.value(loss).name, "the gradients of all trained parameters are always zero");
-  builder.join(settings.clip_norm);
+  builder.join();
   graph.outputs = {training.loss};
-  std::ranges::copy_if(training.gradients, std::back_inserter(graph.outputs),
-                       [](ValueId id) { return id != ValueId::none; });
+  for (const auto *values : {&training.gradients, &training.shard_norms})
+    std::ranges::copy_if(*values, std::back_inserter(graph.outputs), [](ValueId id) { return id != ValueId::none; });
   for (ValueId id : {training.norm, training.weight, training.scale})
     if (id != ValueId::none) graph.outputs.push_back(id);
   graph.drop_dead_nodes();

@@ -4,10 +4,11 @@
 //   Accumulate(sum, x[, weight]) -> sum + weight * x, in place. In the step's first micro-batch it is weight * x, and
 //                                   `sum` is not read. A weight of 0 leaves x out, even if it is NaN. Sums of
 //                                   float16 and bfloat16 are float32.
+//   SumParts(x[, weight]){parts, shape} -> the sum that Accumulate begins with these parts, in memory of its own
 //   CountTargets(labels){ignore_index} -> float64 scalar: number of labels that are not the ignored one
 //   CountedLoss(loss, weight) -> loss, or 0 if the weight is 0: the mean over no targets is NaN and must not count
 //
-// With the attribute `parts`, which is a number N, Accumulate adds N micro-batches at once. x has N parts of equal
+// With the attribute `parts`, which is a number N, Accumulate adds N micro-batches at once, and SumParts always does. x has N parts of equal
 // size, one after the other. A part begins with as many elements as `sum` has; those behind them are padding. The
 // result has the bits of N launches, each with the next part. If the launch's micro-batch is the step's first, the
 // first part is the first micro-batch's, and the others follow it. `weight` is a scalar for all parts, or a vector of
@@ -21,9 +22,9 @@ namespace {
 
 const Type kWeight = {DType::f64, {}};
 
-std::vector<Type> infer_accumulate(const NodeTypes &types) {
-  const Type &sum = types.input(0);
-  const Type &x = types.input(1);
+// Checks that the input number `at`, and the weight after it, can be added to `sum`.
+void require_parts(const NodeTypes &types, const Type &sum, std::size_t at) {
+  const Type &x = types.input(at);
   const bool has_parts = types.node.attributes.has("parts");
   const std::int64_t parts = types.node.attributes.integer("parts", 1), elements = element_count(x.shape);
   require(parts >= 1, Code::arg, types.subject(), "{} parts are added; at least 1 is expected", parts);
@@ -31,12 +32,22 @@ std::vector<Type> infer_accumulate(const NodeTypes &types) {
       has_parts ? elements % parts == 0 && elements / parts >= element_count(sum.shape) : x.shape == sum.shape;
   require(fits && is_float(x.dtype) && sum.dtype == sum_dtype(x.dtype), Code::type, types.subject(),
           "{} with {} parts cannot be added to {}", to_text(x), parts, to_text(sum));
-  if (types.has(2)) {
-    const Type &weight = types.input(2);
+  if (types.has(at + 1)) {
+    const Type &weight = types.input(at + 1);
     require(weight == kWeight || (has_parts && weight == Type{DType::f64, {parts}}), Code::type, types.subject(),
             "the weight is {}; {}{} is expected", to_text(weight), to_text(kWeight),
             has_parts ? ", or one for each part," : "");
   }
+}
+
+std::vector<Type> infer_accumulate(const NodeTypes &types) {
+  require_parts(types, types.input(0), 1);
+  return {types.input(0)};
+}
+
+std::vector<Type> infer_sum_parts(const NodeTypes &types) {
+  const Type sum = {sum_dtype(types.input(0).dtype), types.node.attributes.integers("shape")};
+  require_parts(types, sum, 0);
   return {sum};
 }
 
@@ -70,6 +81,7 @@ std::vector<Array> evaluate_counted_loss(const Node &, std::span<const Array *co
 // Accumulate has no reference evaluation, because its result depends on the micro-batches before.
 Family accumulate_family() {
   return {{.name = "Accumulate", .infer = infer_accumulate, .optional = {2}, .storage = Storage::in_place},
+          {.name = "SumParts", .infer = infer_sum_parts, .optional = {1}},
           {.name = "CountTargets", .infer = infer_count, .evaluate = evaluate_count},
           {.name = "CountedLoss", .infer = infer_counted_loss, .evaluate = evaluate_counted_loss}};
 }

@@ -21,7 +21,7 @@ Family attention_family();      // ONNX's Attention; FusedAttention and gradient
 Family rotary_family();         // ONNX's RotaryEmbedding; Rotary
 Family loss_family();           // SoftmaxCrossEntropyLoss; CrossEntropy, LinearCrossEntropy and gradients
 Family dropout_family();        // Dropout
-Family accumulate_family();     // Accumulate, CountTargets, CountedLoss: micro-batches joined into one step
+Family accumulate_family();     // Accumulate, SumParts, CountTargets, CountedLoss: micro-batches joined into one step
 Family windows_family();        // Conv, ConvTranspose, pooling: result types alone
 Family topk_family();           // TopK
 Family einsum_family();         // Einsum

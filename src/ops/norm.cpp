@@ -83,19 +83,21 @@ std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> i
   return {array_of(out[0], std::vector<double>{in[0]->stored_double(0) / in[1]->stored_double(0)})};
 }
 
-// GradientScale(norm[, factor]){max_norm} -> what Updates multiply gradients by: 1 / factor, and less if `norm` exceeds
-// max_norm (0: no limit). As in PyTorch, 1e-6 is added to the norm.
+// GradientScale([norm][, factor]){max_norm} -> what Updates multiply gradients by: 1 / factor, and less if `norm` exceeds
+// max_norm (0: no limit, and no need for `norm`). As in PyTorch, 1e-6 is added to the norm.
 std::vector<Type> infer_scale(const NodeTypes &types) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i)
     if (types.has(i)) require_norm(types, i);
+  require(types.has(0) || types.node.attributes.real("max_norm", 0) == 0, Code::graph, types.subject(),
+          "gradients are limited by their norm, which is not given");
   return {{DType::f32, {}}};
 }
 
 std::vector<Array> evaluate_scale(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
-  const double max_norm = node.attributes.real("max_norm", 0), norm = in[0]->stored_double(0);
+  const double max_norm = node.attributes.real("max_norm", 0);
   const Array *weights = optional_input(in, 1);
   double scale = weights != nullptr ? 1 / weights->stored_double(0) : 1;
-  if (max_norm > 0) scale *= std::min(1.0, max_norm / (norm + 1e-6));
+  if (max_norm > 0) scale *= std::min(1.0, max_norm / (in[0]->stored_double(0) + 1e-6));
   return {array_of(out[0], std::vector<double>{scale})};
 }
 
@@ -114,7 +116,7 @@ Family norm_family() {
           {.name = "JoinSquares", .infer = infer_join, .evaluate = evaluate_join},
           {.name = "GlobalNorm", .infer = infer_global, .evaluate = evaluate_global},
           {.name = "ScaledNorm", .infer = infer_scaled, .evaluate = evaluate_scaled},
-          {.name = "GradientScale", .infer = infer_scale, .evaluate = evaluate_scale, .optional = {1}}};
+          {.name = "GradientScale", .infer = infer_scale, .evaluate = evaluate_scale, .optional = {0, 1}}};
 }
 
 }  // namespace protrain::ops

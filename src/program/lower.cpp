@@ -94,6 +94,7 @@ class Lowering {
     values.insert(values.end(), source_.gradients.begin(), source_.gradients.end());
     if (source_.updates) {
       values.insert(values.end(), source_.squared_norms.begin(), source_.squared_norms.end());
+      values.insert(values.end(), source_.shard_norms.begin(), source_.shard_norms.end());
       values.insert(values.end(), {source_.norm, source_.scale});
     }
     // Sums that are no parameter's gradient are wanted too, such as the count of targets.

@@ -213,6 +213,8 @@ struct LoweringInput {
   graph::ValueId norm = graph::ValueId::none;      // none: evaluation
   std::vector<graph::ValueId> gradients = {};      // per parameter, none: not trained; empty: evaluation
   std::vector<graph::ValueId> squared_norms = {};  // per parameter, likewise
+  // Per parameter, likewise: of this rank's shard, to check a gradient by before its update. Empty: squared_norms.
+  std::vector<graph::ValueId> shard_norms = {};
   std::vector<graph::ValueId> accumulators = {};   // per parameter; empty: gradients are not summed over micro-batches
   graph::ValueId weight = graph::ValueId::none;    // accumulation: weight of this micro-batch
   graph::ValueId scale = graph::ValueId::none;     // factor that Updates apply to gradients; none: 1

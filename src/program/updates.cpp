@@ -15,6 +15,12 @@ using graph::ValueId;
 
 constexpr std::size_t kStatusBytes = sizeof(std::uint32_t);
 
+// True if the factor for Updates depends on the norm of all gradients.
+bool scales_by_norm(const LoweringInput &source) {
+  if (source.scale == ValueId::none) return false;
+  return source.graph.node(source.graph.value(source.scale).producer).inputs[0] != ValueId::none;
+}
+
 }  // namespace
 
 Updates::Updates(const LoweringInput &source, const plan::Plan &plan, const State &state, Builder &builder,
@@ -30,7 +36,7 @@ Updates::Updates(const LoweringInput &source, const plan::Plan &plan, const Stat
       left_(plan.chunks.size(), 0),
       working_(plan.chunks.size()),
       unsettled_(plan.chunks.size(), false) {
-  require(waits_ || source.scale == ValueId::none, Code::internal, "plan",
+  require(waits_ || !scales_by_norm(source), Code::internal, "plan",
           "gradients that are scaled by their norm cannot be applied before it is known");
   require(!plan::defers(plan) || source.accumulators.empty(), Code::internal, "plan",
           "sums of gradients over batches cannot wait for the next step");
@@ -69,15 +75,20 @@ void Updates::schedule(const Sequence &sequence) {
   };
   for (std::size_t p = 0; p < source_.gradients.size(); ++p) {
     if (source_.gradients[p] == ValueId::none) continue;
-    const std::size_t known = made_at(source_.updates ? source_.squared_norms[p] : source_.gradients[p]);
+    const bool by_shard = !source_.shard_norms.empty();
+    const ValueId norm = by_shard ? source_.shard_norms[p] : source_.squared_norms[p];
+    const std::size_t known = made_at(source_.updates ? norm : source_.gradients[p]);
     const auto last = [&](ValueId id) { return last_touch[index(where_.roots[index(id)])]; };
     const bool waits = rests(chunk_of(p));
     const std::size_t item = waits ? last(source_.gradients[p]) : std::max(known, last(source_.graph.parameters[p]));
-    if (source_.updates) schedule_.checks[waits ? known : item].push_back(p);
+    if (source_.updates) schedule_.checks[waits ? known : item].push_back({p, norm});
+    if (source_.updates && by_shard)
+      schedule_.checks[made_at(source_.squared_norms[p])].push_back({p, source_.squared_norms[p]});
     schedule_.after[item].push_back(p);
     schedule_.due[chunk_of(p)].push_back(item);
     ++left_[chunk_of(p)];
   }
+  if (!waits_ && source_.scale != ValueId::none) schedule_.scale = made_at(source_.scale);
   for (std::size_t c = 0; c < schedule_.due.size(); ++c) {
     unsettled_[c] = defers(c);
     std::ranges::sort(schedule_.due[c]);
@@ -88,7 +99,7 @@ void Updates::schedule(const Sequence &sequence) {
 }
 
 std::vector<std::size_t> Updates::device_uses(std::size_t chunk) const {
-  if (rests(chunk) || schedule_.due[chunk].empty() || optimizer_place(chunk) != Tier::device) return {};
+  if (rests(chunk) || schedule_.due[chunk].empty() || optimizer_place(chunk) != Tier::device || is_sharded(chunk)) return {};
   // Includes the items in between, so that the chunk is not fetched again between two of its Updates: the fetched
   // weights would lack the first Update.
   std::vector<std::size_t> uses;
@@ -128,6 +139,7 @@ void Updates::begin_item(std::size_t item) {
 }
 
 void Updates::after_item(std::size_t item) {
+  if (item == schedule_.scale) check_scale();
   const BufferId verdict = schedule_.checks[item].empty() ? BufferId::none : check(schedule_.checks[item]);
   if (!schedule_.after[item].empty()) complete(schedule_.after[item], verdict);
 }
@@ -138,7 +150,7 @@ Updates::Working Updates::bring_chunk(std::size_t chunk) {
   const Tier place = optimizer_place(chunk);
   const auto bring = [&](BufferId id) { return builder_.bring({id, 0}, builder_.buffer(id).bytes, place).buffer; };
   Working working;
-  if (rests(chunk) || place != Tier::device) working.weights = bring(home.weights);
+  if (rests(chunk) || place != Tier::device || is_sharded(chunk)) working.weights = bring(home.weights);
   for (BufferId array : home.optimizer) working.optimizer.push_back(bring(array));
   if (!rests(chunk)) return working;
   for (std::size_t p : plan_.chunks[chunk].parameters)
@@ -171,18 +183,28 @@ void Updates::complete(const std::vector<std::size_t> &parameters, BufferId verd
 
 // Emits the check of the gradients' norms. If one of them is applied at once on the host, returns a copy of the status
 // right after the check: such Updates go by the copy, however late they run.
-BufferId Updates::check(const std::vector<std::size_t> &parameters) {
+BufferId Updates::check(const std::vector<Checked> &norms) {
   Instruction check{.kind = Kind::check, .element = DType::f64, .outputs = {{state_.status, 0}}};
   BufferId copy = BufferId::none;
-  for (std::size_t p : parameters) {
+  for (const auto &[p, norm] : norms) {
     check.words.push_back(StatusWord::gradient(p));
-    check.inputs.push_back(where_.of(source_.squared_norms[p]));
-    if (copy != BufferId::none || rests(chunk_of(p)) || optimizer_place(chunk_of(p)) != Tier::host) continue;
+    check.inputs.push_back(where_.of(norm));
+    const bool at_once = source_.shard_norms.empty() || norm == source_.shard_norms[p];
+    if (!at_once || copy != BufferId::none || rests(chunk_of(p)) || optimizer_place(chunk_of(p)) != Tier::host) continue;
     copy = builder_.add("status", Tier::device, kStatusBytes);
     check.outputs.push_back({copy, 0});
   }
   builder_.emit(std::move(check));
   return copy;
+}
+
+// Checks the factor that Updates apply to gradients. If every label of the step was ignored, the gradients are finite,
+// but the factor is 1 / 0.
+void Updates::check_scale() {
+  builder_.emit({.kind = Kind::check,
+                 .words = {StatusWord::loss()},
+                 .inputs = {where_.of(source_.scale)},
+                 .outputs = {{state_.status, 0}}});
 }
 
 void Updates::keep(std::size_t p) {
@@ -194,32 +216,43 @@ void Updates::keep(std::size_t p) {
 void Updates::update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict) {
   Operand on_host;
   if (verdict != BufferId::none) on_host = builder_.bring({verdict, 0}, kStatusBytes, Tier::host);
-  const auto status = [&](Tier place) { return place == Tier::host ? on_host : Operand{state_.status, 0}; };
+  if (verdict != BufferId::none && source_.scale != ValueId::none && scale_on_host_.buffer == BufferId::none)
+    scale_on_host_ = builder_.bring(where_.of(source_.scale), sizeof(float), Tier::host);
+  const auto status = [&](Tier place) {
+    std::vector<Operand> operands = {place == Tier::host ? on_host : Operand{state_.status, 0}};
+    if (source_.scale != ValueId::none)
+      operands.push_back(place == Tier::host ? scale_on_host_ : where_.of(source_.scale));
+    return operands;
+  };
   UpdateGroups groups;
   for (std::size_t p : parameters) {
     const std::size_t chunk = chunk_of(p);
     const Tier place = optimizer_place(chunk);
     const Operand gradient = where_.of(source_.gradients[p]);
+    if (!updates(p)) continue;
     if (!by_pieces(chunk)) {
       add(p, in(working(chunk), p, builder_.bring(gradient, bytes_of_gradient(p), place)), groups);
       continue;
     }
     Arrays whole = at_rest(p);
     whole.gradient = gradient;
-    if (place == Tier::device) whole.weights.buffer = where_.of_chunk[chunk];
-    update_by_pieces(p, whole, {status(place)});
+    if (place == Tier::device && !is_sharded(chunk)) whole.weights.buffer = where_.of_chunk[chunk];
+    update_by_pieces(p, whole, status(place));
   }
-  for (const auto &[key, group] : groups) emit_update(group, {status(key.first)});
-  for (std::size_t p : parameters)
-    if (const std::size_t chunk = chunk_of(p); !by_pieces(chunk) && --left_[chunk] == 0 && !in_place(chunk))
-      store_chunk(chunk, working(chunk));
+  for (const auto &[key, group] : groups) emit_update(group, status(key.first));
+  for (std::size_t p : parameters) {
+    const std::size_t chunk = chunk_of(p);
+    if (by_pieces(chunk) || --left_[chunk] > 0) continue;
+    if (!in_place(chunk)) store_chunk(chunk, working(chunk));
+    gather_if_whole(chunk);
+  }
 }
 
 // Overlap order: the places of a chunk's arrays while its optimizer runs.
 Updates::Working Updates::working(std::size_t chunk) const {
   if (in_place(chunk)) return {state_.chunks[chunk].weights, state_.chunks[chunk].optimizer};
   Working working = working_[chunk];
-  if (optimizer_place(chunk) == Tier::device) working.weights = where_.of_chunk[chunk];
+  if (optimizer_place(chunk) == Tier::device && !is_sharded(chunk)) working.weights = where_.of_chunk[chunk];
   return working;
 }
 
@@ -338,13 +371,7 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
 // Updates run in forward order, so that what the next step needs first is ready first.
 void Updates::finish() {
   if (!waits_ || !source_.updates || source_.gradients.empty()) return;
-  // Also checks the factor that Updates apply to gradients. If every label of the step was ignored, the gradients are
-  // finite, but the factor is 1 / 0.
-  if (source_.scale != ValueId::none)
-    builder_.emit({.kind = Kind::check,
-                   .words = {StatusWord::loss()},
-                   .inputs = {where_.of(source_.scale)},
-                   .outputs = {{state_.status, 0}}});
+  if (source_.scale != ValueId::none) check_scale();
   const bool on_host = state_.host_status != BufferId::none;
   if (source_.scale != ValueId::none && state_.scale != BufferId::none)
     builder_.move(where_.of(source_.scale), {state_.scale, 0}, sizeof(float));
@@ -388,10 +415,15 @@ void Updates::update_chunk(std::size_t chunk) {
     for (const auto &[key, group] : alone) emit_update(group, verdict(chunk));
   }
   for (const auto &[key, group] : small) emit_update(group, verdict(chunk));
-  if (state_.shards.ranks > 1 && !state_.chunks[chunk].sharded)
-    gather_updated({source_.graph, state_, parameters, chunk}, builder_);
+  gather_if_whole(chunk);
   if (!in_place(chunk)) unstored_ = {chunk};
   if (!plan_.chunks[chunk].deferred || plan_.slack == 0) store_settled();
+}
+
+// With several ranks: every rank gets the others' updated shards of a chunk that rests whole.
+void Updates::gather_if_whole(std::size_t chunk) {
+  if (state_.shards.ranks == 1 || is_sharded(chunk)) return;
+  gather_updated({source_.graph, state_, plan_.chunks[chunk].parameters, chunk}, builder_);
 }
 
 // Stores updated chunks where they rest. After deferred Updates this happens once the arrays of the next chunk are on
@@ -402,7 +434,8 @@ void Updates::store_settled() {
 }
 
 BufferId Updates::begin_settling(std::size_t chunk) {
-  const bool on_compute = optimizer_place(chunk) == Tier::device && !in_place(chunk) && !by_pieces(chunk);
+  const bool on_compute =
+      optimizer_place(chunk) == Tier::device && !in_place(chunk) && !by_pieces(chunk) && !is_sharded(chunk);
   if (unsettled_[chunk] && on_compute) {
     builder_.set_earlier(true);
     working_[chunk] = bring_chunk(chunk);

@@ -63,18 +63,26 @@ class Updates {
     std::vector<Operand> gradients;  // of the trained parameters, in order; empty if gradients do not outlive backward
   };
 
+  // A squared norm that is checked, and the parameter that the status names if it is not finite.
+  struct Checked {
+    std::size_t parameter;
+    graph::ValueId norm;
+  };
+
   // The items of the sequence at which gradients are handled.
   struct Schedule {
-    std::vector<std::vector<std::size_t>> checks;  // per item: parameters whose squared norms are known
+    std::vector<std::vector<Checked>> checks;      // per item: squared norms that are known
     std::vector<std::vector<std::size_t>> after;   // per item: parameters whose gradients are complete
     std::vector<std::vector<std::size_t>> before;  // per item: chunks whose arrays are brought ahead of it
     std::vector<std::vector<std::size_t>> due;     // per chunk: items that complete its gradients, ascending
+    std::size_t scale = kNever;  // the item that makes the factor for Updates, if they may follow their gradients at once
   };
 
   Tier resting_place(std::size_t chunk) const { return builder_.buffer(state_.chunks[chunk].weights).tier; }
   Tier optimizer_place(std::size_t chunk) const;
   // True if the chunk's gradients outlive backward.
   bool rests(std::size_t chunk) const { return state_.chunks[chunk].gradient != BufferId::none; }
+  bool is_sharded(std::size_t chunk) const { return state_.chunks[chunk].sharded; }
   std::size_t chunk_of(std::size_t parameter) const { return state_.parameters[parameter].chunk; }
   std::uint64_t bytes_of_parameter(std::size_t parameter) const;  // of this rank's shard, like the next one
   std::uint64_t bytes_of_gradient(std::size_t parameter) const;
@@ -126,7 +134,8 @@ class Updates {
   // Keeps, stores or applies the gradients of `parameters`, which are complete after the same item. `verdict`: what
   // check() returned for them.
   void complete(const std::vector<std::size_t> &parameters, BufferId verdict);
-  BufferId check(const std::vector<std::size_t> &parameters);
+  BufferId check(const std::vector<Checked> &norms);
+  void check_scale();
   void update_at_once(const std::vector<std::size_t> &parameters, BufferId verdict);
   Working working(std::size_t chunk) const;
   void add(std::size_t parameter, const Arrays &at, UpdateGroups &to) const;
@@ -136,6 +145,7 @@ class Updates {
   void keep(std::size_t parameter);
   std::vector<Operand> verdict(std::size_t chunk) const;  // for emit_update()
   void update_chunk(std::size_t chunk);
+  void gather_if_whole(std::size_t chunk);
   void store_settled();
 
   const LoweringInput &source_;
@@ -144,6 +154,7 @@ class Updates {
   Builder &builder_;
   Whereabouts &where_;
   const bool waits_;  // Updates wait for the norm of all gradients
+  Operand scale_on_host_;  // a copy of the factor for Updates that follow their gradients at once; none: there is none yet
   Schedule schedule_;
   std::vector<std::size_t> left_;      // per chunk: gradients that are not applied yet
   std::vector<Working> working_;       // per chunk

@@ -28,6 +28,7 @@ struct RankOnPaper {
                                            .norm = training.norm,
                                            .gradients = training.gradients,
                                            .squared_norms = training.squared_norms,
+                                           .shard_norms = training.shard_norms,
                                            .accumulators = training.accumulators,
                                            .weight = training.weight,
                                            .scale = training.scale,

@@ -38,15 +38,15 @@ class SameBitsOnRanks : public testing::TestWithParam<std::string> {
     }
   }
 
-  Trace of_one_rank(const Pairs &more) const {
-    return train_ranks({.ranks = 1, .accumulation = kMicroBatches}, with(more), GetParam()).front();
+  Trace of_one_rank(const Pairs &more, int micro_batches = kMicroBatches) const {
+    return train_ranks({.ranks = 1, .accumulation = micro_batches}, with(more), GetParam()).front();
   }
 
   static Group group_of(int ranks) { return {.ranks = ranks, .accumulation = kMicroBatches / ranks}; }
 
   // A random plan in which chunks on the device are whole or sharded.
-  static plan::Plan plan_for(Draw &draw, const graph::Graph &graph, int ranks) {
-    plan::Plan plan = draw.plan(graph, plan::OptimizerOrder::barrier);
+  static plan::Plan plan_for(Draw &draw, const graph::Graph &graph, int ranks, plan::OptimizerOrder order) {
+    plan::Plan plan = draw.plan(graph, order);
     plan.ranks = ranks;
     for (plan::Chunk &chunk : plan.chunks) chunk.sharded = chunk.tier != Tier::device || draw.chance(0.5);
     return plan;
@@ -59,7 +59,7 @@ class SameBitsOnRanks : public testing::TestWithParam<std::string> {
     for (std::uint64_t i = 0; i < plans; ++i) {
       const int ranks = 2 + static_cast<int>(i % 3);
       const Scratch scratch;
-      const plan::Plan plan = plan_for(draw, graph, ranks);
+      const plan::Plan plan = plan_for(draw, graph, ranks, plan::OptimizerOrder::barrier);
       Pairs pairs = following(plan, scratch);
       pairs.insert(pairs.end(), settings.begin(), settings.end());
       const Pairs trial = draw.trial();
@@ -69,6 +69,30 @@ class SameBitsOnRanks : public testing::TestWithParam<std::string> {
     }
   }
 };
+
+// With one micro-batch for each rank no sum outlives it, and updates may follow their gradients at once or wait for the
+// next step.
+TEST_P(SameBitsOnRanks, WithOneMicroBatchEachInEveryOrderOfUpdates) {
+  const graph::Graph graph = training_graph();
+  Draw draw(std::hash<std::string>{}(GetParam()) & 0xFFF);
+  for (const std::string precision : {"fp32", "bf16"})
+    for (const int ranks : {2, 3, 4}) {
+      const Pairs settings = {{"precision", precision}};
+      const Trace expected = of_one_rank(settings, ranks);
+      expect_same({.ranks = ranks}, settings, expected, "");
+      for (std::uint64_t i = 0; i < asked("PROTRAIN_PLANS", 32) / 12; ++i) {
+        const Scratch scratch;
+        plan::Plan plan = plan_for(draw, graph, ranks, draw.order());
+        if (draw.chance(0.4)) plan = draw.deferring(std::move(plan));
+        Pairs pairs = following(plan, scratch);
+        pairs.insert(pairs.end(), settings.begin(), settings.end());
+        const Pairs trial = draw.trial();
+        pairs.insert(pairs.end(), trial.begin(), trial.end());
+        expect_same({.ranks = ranks}, pairs, expected, " plan " + plan::to_json(plan));
+        if (HasFatalFailure()) return;
+      }
+    }
+}
 
 TEST_P(SameBitsOnRanks, UnderTheSearchedPlan) {
   const Trace expected = of_one_rank({});

@@ -1,4 +1,4 @@
-// Accumulate, CountTargets and CountedLoss. Each element of a sum is computed by itself, so that no bit depends on the
+// Accumulate, SumParts, CountTargets and CountedLoss. Each element of a sum is computed by itself, so that no bit depends on the
 // team.
 #include <algorithm>
 #include <type_traits>
@@ -43,16 +43,18 @@ struct Loop {
   }
 };
 
-// Adds the parts of x (inputs[1], of type T), each times a weight, to the sum (of type S), which is both inputs[0] and
-// outputs[0]. The first micro-batch sets the sum.
+// Accumulate adds the parts of x (inputs[1], of type T), each times a weight, to the sum (of type S), which is both
+// inputs[0] and outputs[0]. The first micro-batch sets the sum. SumParts has no sum among its inputs, and always sets it.
 template <typename T, typename S>
 class Accumulate : public CpuKernel {
  public:
   explicit Accumulate(const KernelRequest &request)
-      : elements_(element_count(request.inputs.at(0).shape)),
+      : begins_(request.node.op == "SumParts"),
+        x_(begins_ ? 0 : 1),
+        elements_(element_count(request.outputs.at(0).shape)),
         parts_(request.node.attributes.integer("parts", 1)),
-        stride_(element_count(request.inputs.at(1).shape) / parts_),
-        weighs_each_(has_input(request, 2) && !request.inputs[2].shape.empty()) {}
+        stride_(element_count(request.inputs.at(x_).shape) / parts_),
+        weighs_each_(has_input(request, x_ + 1) && !request.inputs[x_ + 1].shape.empty()) {}
 
   void run(Member &member, const Launch &launch) override {
     const Range own = share(elements_, kLine, member);
@@ -62,15 +64,15 @@ class Accumulate : public CpuKernel {
 
  private:
   void add_parts(const Launch &launch, Range range) const {
-    const auto *weights = optional_input<double>(launch, 2);
+    const auto *weights = optional_input<double>(launch, x_ + 1);
     S *sum = output<S>(launch, 0);
-    bool sets = launch.scalars->micro_batch == 0;
+    bool sets = begins_ || launch.scalars->micro_batch == 0;
     Part<T, S> together[kTogether];
     int count = 0;
     for (std::int64_t part = 0; part < parts_; ++part) {
       const S weight = weights == nullptr ? S{1} : static_cast<S>(weights[weighs_each_ ? part : 0]);
       if (weight != 0) {
-        together[count++] = {input<T>(launch, 1) + part * stride_, weight};
+        together[count++] = {input<T>(launch, x_) + part * stride_, weight};
       } else if (part == 0 && sets) {
         std::fill(sum + range.begin, sum + range.end, S{0});
         sets = false;
@@ -86,6 +88,8 @@ class Accumulate : public CpuKernel {
     if (count % 2 == 1) Loop<T, S, 1>::add(parts + count - 1, sets && count == 1, sum, range);
   }
 
+  const bool begins_;    // a new sum
+  const std::size_t x_;  // number of the input x
   const std::int64_t elements_, parts_, stride_;  // stride: elements of x from one part to the next
   const bool weighs_each_;                        // each part has a weight of its own
 };
@@ -127,9 +131,9 @@ class CountedLoss : public CpuKernel {
 }  // namespace
 
 KernelPtr make_accumulate(const KernelRequest &request, int) {
-  if (request.inputs.at(0).dtype == DType::f64) return std::make_unique<Accumulate<double, double>>(request);
-  require_dtype(request, request.inputs[0], DType::f32);
-  return make_by_float<AccumulateFloats>(request, request.inputs.at(1));
+  if (request.outputs.at(0).dtype == DType::f64) return std::make_unique<Accumulate<double, double>>(request);
+  require_dtype(request, request.outputs[0], DType::f32);
+  return make_by_float<AccumulateFloats>(request, request.inputs.at(request.node.op == "SumParts" ? 0 : 1));
 }
 
 KernelPtr make_count_targets(const KernelRequest &request, int) {

@@ -1,4 +1,4 @@
-// Accumulate, CountTargets and CountedLoss.
+// Accumulate, SumParts, CountTargets and CountedLoss.
 #include "backend/cuda/elementwise.h"
 #include "backend/cuda/fold.h"
 
@@ -40,26 +40,31 @@ __device__ S added(const Parts<T> &parts, std::int64_t i, const S *sum, bool fir
   return total;
 }
 
-// Adds the parts of x, each times a weight, to the sum (of type S), which is both inputs[0] and outputs[0]. The first
-// micro-batch sets the sum.
+// Accumulate adds the parts of x, each times a weight, to the sum (of type S), which is both inputs[0] and outputs[0]. The
+// first micro-batch sets the sum. SumParts has no sum among its inputs, and always sets it.
 template <typename T, typename S>
 class Accumulate : public CudaKernel {
  public:
   explicit Accumulate(const KernelRequest &request)
-      : elements_(element_count(request.inputs.at(0).shape)),
+      : begins_(request.node.op == "SumParts"),
+        x_(begins_ ? 0 : 1),
+        elements_(element_count(request.outputs.at(0).shape)),
         parts_(request.node.attributes.integer("parts", 1)),
-        stride_(element_count(request.inputs.at(1).shape) / parts_),
-        weighs_each_(has_input(request, 2) && !request.inputs[2].shape.empty()) {}
+        stride_(element_count(request.inputs.at(x_).shape) / parts_),
+        weighs_each_(has_input(request, x_ + 1) && !request.inputs[x_ + 1].shape.empty()) {}
 
   void run(Stream stream, const Launch &launch) override {
-    const Parts<T> parts{input<T>(launch, 1), optional_input<double>(launch, 2), parts_, stride_, weighs_each_};
+    const Parts<T> parts{input<T>(launch, x_), optional_input<double>(launch, x_ + 1), parts_, stride_, weighs_each_};
     S *sum = output<S>(launch, 0);
-    each(stream, elements_, [parts, sum, scalars = launch.scalars] __device__(std::int64_t i) {
-      sum[i] = added(parts, i, sum, scalars->micro_batch == 0);
-    });
+    each(stream, elements_,
+         [parts, sum, begins = begins_, scalars = launch.scalars] __device__(std::int64_t i) {
+           sum[i] = added(parts, i, sum, begins || scalars->micro_batch == 0);
+         });
   }
 
  private:
+  const bool begins_;    // a new sum
+  const std::size_t x_;  // number of the input x
   const std::int64_t elements_, parts_, stride_;
   const bool weighs_each_;
 };
@@ -104,9 +109,9 @@ class CountedLoss : public CudaKernel {
 }  // namespace
 
 KernelPtr make_accumulate(const KernelRequest &request, DeviceState &) {
-  if (request.inputs.at(0).dtype == DType::f64) return std::make_unique<Accumulate<double, double>>(request);
-  require_dtype(request, request.inputs[0], DType::f32);
-  return by_float(request, request.inputs.at(1),
+  if (request.outputs.at(0).dtype == DType::f64) return std::make_unique<Accumulate<double, double>>(request);
+  require_dtype(request, request.outputs[0], DType::f32);
+  return by_float(request, request.inputs.at(request.node.op == "SumParts" ? 0 : 1),
                   [&]<typename T>(T) -> KernelPtr { return std::make_unique<Accumulate<T, float>>(request); });
 }
 

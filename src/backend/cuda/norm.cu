@@ -272,8 +272,10 @@ class GradientScale : public CudaKernel {
     float *to = output<float>(launch, 0);
     each(stream, 1, [norm, weights, to, max_norm = max_norm_] __device__(std::int64_t) {
       double scale = weights != nullptr ? 1 / *weights : 1;
-      const double most = max_norm / (*norm + 1e-6);
-      if (max_norm > 0) scale *= most < 1.0 ? most : 1.0;
+      if (max_norm > 0) {
+        const double most = max_norm / (*norm + 1e-6);
+        scale *= most < 1.0 ? most : 1.0;
+      }
       *to = static_cast<float>(scale);
     });
   }
