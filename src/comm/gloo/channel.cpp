@@ -164,6 +164,7 @@ void GlooChannel::break_with(const Error &error) {
     const std::lock_guard lock(mutex_);
     if (broken_) return;
     broken_ = error;
+    broken_->facts.channel_broken = true;
   }
   leave_reason(error.text);
   context_->closeConnections();

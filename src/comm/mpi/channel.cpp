@@ -179,6 +179,7 @@ void MpiChannel::require_no_abort() {
 void MpiChannel::break_with(Error error) {
   if (broken_) return;
   broken_ = std::move(error);
+  broken_->facts.channel_broken = true;
   any_broken = true;
   for (Message &message : messages_) {
     if (message.receives) MPI_Cancel(&message.request);
