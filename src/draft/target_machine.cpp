@@ -90,7 +90,7 @@ NamedMachine::NamedMachine(const Settings &settings, const Log &progress, bool a
   const profile::Profile machine = described_machine(settings.hardware);
   require(!settings.disk_memory || (machine.disk_read > 0 && machine.disk_write > 0), Code::arg, "disk_memory",
           "the description of {} has no disk_read and disk_write", machine.name);
-  machine_ = std::make_unique<PaperMachine>(machine);
+  machine_ = std::make_unique<PaperMachine>(profile::share_of(machine, settings.ranks.count));
 }
 
 profile::Profile described_machine(const std::string &hardware) {

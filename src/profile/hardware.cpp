@@ -2,6 +2,8 @@
 // are those of the ProTrain paper's testbeds (section 5.1).
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "profile/profile.h"
 
@@ -28,7 +30,7 @@ void set_bus(Profile &profile, double bytes_per_second) {
   profile.both_ways = 1.8 * bytes_per_second;
 }
 
-// 24 GiB, PCIe 3; two Xeon 4214R with twelve channels of DDR4-2400.
+// Four of 24 GiB, PCIe 3, over which they also reach each other; two Xeon 4214R with twelve channels of DDR4-2400.
 Profile rtx3090() {
   Profile profile = gpu("rtx3090", 24 * kGiB, 384 * kGiB);
   profile.fp32_flops = 25e12;  // of a nominal 35.6
@@ -38,12 +40,15 @@ Profile rtx3090() {
   set_bus(profile, 15.8e9);
   profile.host_bandwidth = 150e9;
   profile.host_optimizer = 100e9;
+  profile.devices = 4;
+  profile.link = 10e9;  // through the host's memory
+  profile.link_seconds = 40e-6;
   profile.disk_read = 3.2e9;
   profile.disk_write = 2.6e9;
   return profile;
 }
 
-// 80 GiB, PCIe 4; two Xeon 8480+ with sixteen channels of DDR5-4800.
+// Four of 80 GiB with NVLink of 300 GB/s, PCIe 4; two Xeon 8480+ with sixteen channels of DDR5-4800.
 Profile a100() {
   Profile profile = gpu("a100-80gb", 80 * kGiB, 1024 * kGiB);
   profile.fp32_flops = 17e12;   // of a nominal 19.5
@@ -53,12 +58,15 @@ Profile a100() {
   set_bus(profile, 31.5e9);
   profile.host_bandwidth = 400e9;
   profile.host_optimizer = 250e9;
+  profile.devices = 4;
+  profile.link = 230e9;
+  profile.link_seconds = 30e-6;
   profile.disk_read = 6.5e9;
   profile.disk_write = 5e9;
   return profile;
 }
 
-// 141 GB, PCIe 5, a host of the same generation.
+// Eight of 141 GB with NVLink of 450 GB/s, PCIe 5, a host of the same generation.
 Profile h200() {
   Profile profile = gpu("h200", 139 * kGiB, 2048 * kGiB);
   profile.fp32_flops = 50e12;   // of a nominal 67
@@ -68,12 +76,28 @@ Profile h200() {
   set_bus(profile, 55e9);
   profile.host_bandwidth = 450e9;
   profile.host_optimizer = 300e9;
+  profile.devices = 8;
+  profile.link = 350e9;
+  profile.link_seconds = 30e-6;
   profile.disk_read = 12e9;
   profile.disk_write = 8e9;
   return profile;
 }
 
 }  // namespace
+
+Profile share_of(Profile machine, int ranks) {
+  if (ranks == 1) return machine;
+  require(machine.link > 0, Code::arg, "hardware", "{} has no link between devices; {} ranks need one", machine.name,
+          ranks);
+  const auto sharers = std::min(static_cast<std::uint64_t>(ranks), machine.devices);
+  for (std::uint64_t Profile::*bytes : {&Profile::host_memory, &Profile::host_reserve, &Profile::disk_memory})
+    machine.*bytes /= sharers;
+  for (double Profile::*rate :
+       {&Profile::host_bandwidth, &Profile::host_optimizer, &Profile::disk_read, &Profile::disk_write})
+    machine.*rate /= static_cast<double>(sharers);
+  return machine;
+}
 
 std::vector<std::string> known_machines() { return {"rtx3090", "a100-80gb", "h200"}; }
 

@@ -41,7 +41,8 @@ constexpr RateKey kRates[] = {{"fp32_flops", &Profile::fp32_flops, true},
                               {"link_seconds", &Profile::link_seconds, false},
                               {"compute_beside_disk", &Profile::compute_beside_disk, false},
                               {"disk_beside_compute", &Profile::disk_beside_compute, false}};
-constexpr const char *kOthers[] = {"name", "kind", "shares_memory", "shares_cores", "kernels", "variants", "scratch"};
+constexpr const char *kOthers[] = {"name",         "kind",    "devices",  "shares_memory",
+                                   "shares_cores", "kernels", "variants", "scratch"};
 
 void require_known_keys(const Json &json) {
   std::vector<std::string_view> known(std::begin(kOthers), std::end(kOthers));
@@ -119,6 +120,7 @@ void require_machine(const Profile &profile) {
   const bool apart = !profile.shares_memory && profile.host_memory > 0;
   require(!apart || (profile.upload > 0 && profile.download > 0 && profile.host_optimizer > 0), Code::arg, "hardware",
           "a machine with host_memory of its own needs upload, download and host_optimizer");
+  require(profile.devices >= 1, Code::arg, "hardware", "a machine has at least 1 of devices");
   require(profile.disk_memory == 0 || (profile.disk_read > 0 && profile.disk_write > 0), Code::arg, "hardware",
           "a machine with disk_memory needs disk_read and disk_write");
   for (double share : {profile.compute_beside_disk, profile.disk_beside_compute})
@@ -138,6 +140,7 @@ Profile profile_from(const Json &json) {
     if (const Json *item = json.find(key.name)) profile.*key.member = bytes_from(*item, key.name);
   for (const RateKey &key : kRates)
     if (const Json *item = json.find(key.name)) profile.*key.member = rate_from(*item, key.name);
+  if (const Json *devices = json.find("devices")) profile.devices = whole_from(*devices, "devices");
   profile.kernels = by_signature(json, "kernels", rate_from);
   profile.variants = by_signature(json, "variants", whole_from);
   profile.scratch = by_signature(json, "scratch", bytes_from);
@@ -151,6 +154,7 @@ std::string to_json(const Profile &profile) {
   Json json = {{"name", profile.name}};
   for (const BytesKey &key : kBytes) json[key.name] = profile.*key.member;
   json["kind"] = kDeviceKindNames[profile.kind];
+  json["devices"] = profile.devices;
   json["shares_memory"] = profile.shares_memory;
   json["shares_cores"] = profile.shares_cores;
   for (const RateKey &key : kRates) json[key.name] = profile.*key.member;

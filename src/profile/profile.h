@@ -33,7 +33,10 @@ struct Profile {
   // Copies between memories, in bytes per second: each direction alone, both together, and the host memory's total.
   double upload = 0, download = 0, both_ways = 0, host_bandwidth = 0;
   double disk_read = 0, disk_write = 0;
-  // Between ranks: bytes per second that one rank sends or receives, and the seconds that an exchange takes besides.
+  // Devices in one machine. Ranks that use them share the host's memory, its speed and the disk's.
+  std::uint64_t devices = 1;
+  // Between ranks: bytes per second that one rank sends or receives, and the seconds that an exchange takes besides. A
+  // link that is not faster than `upload` goes over the same bus as copies.
   double link = 0, link_seconds = 0;
   // On shared cores: the share of speed that compute keeps while the disk works, and the other way round.
   double compute_beside_disk = 1, disk_beside_compute = 1;
@@ -55,6 +58,9 @@ struct Profile {
 // the bus, copies and the host's optimizer share host memory, disk and compute share the cores.
 using Shares = PerQueue<PerQueue<double>>;
 Shares shares(const Profile &profile);
+
+// Returns the part of a machine that each of several ranks has. Code::arg if the machine has no link.
+Profile share_of(Profile machine, int ranks);
 
 std::string to_json(const Profile &profile);
 // Keys are the members of the struct; memories may be text ("24GiB"). Code::format if the text is no profile. Code::arg

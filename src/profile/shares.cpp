@@ -24,6 +24,10 @@ Shares shares(const Profile &p) {
   share(shares, Queue::host, Queue::upload, p.host_bandwidth, p.host_optimizer + p.upload);
   share(shares, Queue::host, Queue::download, p.host_bandwidth, p.host_optimizer + p.download);
   if (!p.shares_cores) share(shares, Queue::host, Queue::disk, p.host_bandwidth, p.host_optimizer + p.disk_read);
+  if (p.link <= p.upload) {
+    share(shares, Queue::comm, Queue::upload, p.upload, p.upload + p.link);
+    share(shares, Queue::comm, Queue::download, p.download, p.download + p.link);
+  }
   if (p.shares_cores) {
     shares[Queue::compute][Queue::disk] = p.compute_beside_disk;
     shares[Queue::disk][Queue::compute] = p.disk_beside_compute;

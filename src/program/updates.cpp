@@ -370,14 +370,14 @@ void Updates::update_by_pieces(std::size_t p, const Arrays &whole, const std::ve
 
 // Updates run in forward order, so that what the next step needs first is ready first.
 void Updates::finish() {
-  if (!waits_ || !source_.updates || source_.gradients.empty()) return;
-  if (source_.scale != ValueId::none) check_scale();
+  if (!source_.updates || source_.gradients.empty()) return;
+  if (waits_ && source_.scale != ValueId::none) check_scale();
   const bool on_host = state_.host_status != BufferId::none;
   if (source_.scale != ValueId::none && state_.scale != BufferId::none)
     builder_.move(where_.of(source_.scale), {state_.scale, 0}, sizeof(float));
   if (source_.scale != ValueId::none && on_host)
     builder_.move(where_.of(source_.scale), {state_.host_scale, 0}, sizeof(float));
-  if (std::ranges::all_of(plan_.chunks, &plan::Chunk::deferred)) return;
+  if (!waits_ || std::ranges::all_of(plan_.chunks, &plan::Chunk::deferred)) return;
   if (on_host) builder_.move({state_.status, 0}, {state_.host_status, 0}, kStatusBytes);
   for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
     if (!schedule_.due[c].empty() && !plan_.chunks[c].deferred) {
