@@ -10,15 +10,16 @@ namespace protrain::grad {
 struct Training {
   // Forward values keep their ids. Outputs: loss, gradients, norm and, where present, weight and scale.
   graph::Graph graph;
-  graph::ValueId loss;  // float scalar
-  graph::ValueId norm;  // float64 scalar: global L2 norm of the gradients before clipping
-  graph::Shards shards;     // of graph.parameters
+  graph::ValueId loss;   // float scalar
+  graph::ValueId norm;   // float64 scalar: global L2 norm of the gradients before clipping
+  graph::Shards shards;  // of graph.parameters
   // Parallel to graph.parameters; ValueId::none if the parameter is frozen or the loss does not depend on it.
-  // `gradients` with accumulation: weighted sums over the micro-batches so far. With several ranks: of this rank's shard.
+  // `gradients` with accumulation: weighted sums over the micro-batches so far. With several ranks: of this rank's
+  // shard.
   std::vector<graph::ValueId> gradients;
-  std::vector<graph::ValueId> squared_norms;         // of `gradients`, of all ranks' shards; float64 scalars
-  std::vector<graph::ValueId> shard_norms;           // several ranks, one round: squared norms of this rank's shards
-  std::vector<graph::ValueId> accumulators;          // hold the sums between micro-batches; empty without accumulation
+  std::vector<graph::ValueId> squared_norms;  // of `gradients`, of all ranks' shards; float64 scalars
+  std::vector<graph::ValueId> shard_norms;    // several ranks, one round: squared norms of this rank's shards
+  std::vector<graph::ValueId> accumulators;   // hold the sums between micro-batches; empty without accumulation
   // With accumulation: the weight of this micro-batch, a float64 scalar. With several ranks `loss` and `weight` are
   // vectors, with an element for each rank's micro-batch.
   graph::ValueId weight = graph::ValueId::none;

@@ -8,11 +8,11 @@
 //   CountTargets(labels){ignore_index} -> float64 scalar: number of labels that are not the ignored one
 //   CountedLoss(loss, weight) -> loss, or 0 if the weight is 0: the mean over no targets is NaN and must not count
 //
-// With the attribute `parts`, which is a number N, Accumulate adds N micro-batches at once, and SumParts always does. x has N parts of equal
-// size, one after the other. A part begins with as many elements as `sum` has; those behind them are padding. The
-// result has the bits of N launches, each with the next part. If the launch's micro-batch is the step's first, the
-// first part is the first micro-batch's, and the others follow it. `weight` is a scalar for all parts, or a vector of
-// N.
+// With the attribute `parts`, which is a number N, Accumulate adds N micro-batches at once, and SumParts always does. x
+// has N parts of equal size, one after the other. A part begins with as many elements as `sum` has; those behind them
+// are padding. The result has the bits of N launches, each with the next part. If the launch's micro-batch is the
+// step's first, the first part is the first micro-batch's, and the others follow it. `weight` is a scalar for all
+// parts, or a vector of N.
 #include "ops/evaluate.h"
 #include "ops/families.h"
 

@@ -83,8 +83,8 @@ std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> i
   return {array_of(out[0], std::vector<double>{in[0]->stored_double(0) / in[1]->stored_double(0)})};
 }
 
-// GradientScale([norm][, factor]){max_norm} -> what Updates multiply gradients by: 1 / factor, and less if `norm` exceeds
-// max_norm (0: no limit, and no need for `norm`). As in PyTorch, 1e-6 is added to the norm.
+// GradientScale([norm][, factor]){max_norm} -> what Updates multiply gradients by: 1 / factor, and less if `norm`
+// exceeds max_norm (0: no limit, and no need for `norm`). As in PyTorch, 1e-6 is added to the norm.
 std::vector<Type> infer_scale(const NodeTypes &types) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i)
     if (types.has(i)) require_norm(types, i);

@@ -116,10 +116,9 @@ double CostModel::exchange(std::uint64_t bytes) const {
 }
 
 void CostModel::weigh() {
-  rest_ = sharded_ = {0};
   for (std::size_t c = 0; c < chunking_.chunks.size(); ++c) {
-    rest_.push_back(rest_.back() + rest(c));
-    sharded_.push_back(sharded_.back() + rest_of_shard(c));
+    rest_.whole.push_back(rest_.whole.back() + rest(c));
+    rest_.shard.push_back(rest_.shard.back() + rest_of_shard(c));
     double &seconds = backward_.emplace_back(weight(c).backward);
     for (const auto &[block, part] : weight(c).blocks) {
       if (modes_[block] == BlockMode::recompute) seconds += part * chunking_.outline.blocks[block].forward;
@@ -263,9 +262,9 @@ void CostModel::hold() {
 }
 
 std::size_t CostModel::fitting_host(std::size_t persist, std::uint64_t bytes) const {
-  const std::uint64_t room = bytes > ~0ull - sharded_[persist] ? ~0ull : sharded_[persist] + bytes;
-  const auto end = std::ranges::upper_bound(sharded_, room);
-  return static_cast<std::size_t>(end - sharded_.begin()) - 1 - persist;
+  const std::uint64_t room = bytes > ~0ull - rest_.shard[persist] ? ~0ull : rest_.shard[persist] + bytes;
+  const auto end = std::ranges::upper_bound(rest_.shard, room);
+  return static_cast<std::size_t>(end - rest_.shard.begin()) - 1 - persist;
 }
 
 std::size_t CostModel::fitting_buffers(std::size_t persist, std::size_t on_host, std::uint64_t bytes) const {
@@ -308,12 +307,13 @@ Estimate CostModel::estimate(std::size_t persist, std::size_t on_host, std::size
   estimate.seconds = std::max(estimate.seconds, on_disk) + kFriction * parts(&Sums::ways, 0, n);
   if (shares_cores_) estimate.seconds += lost_beside_disk_ * on_disk;
   estimate.bytes[Tier::device] =
-      held_.activations + rest_[persist] +
+      held_.activations + rest_.whole[persist] +
       (persist < n ? held_.in_flight + chunking_.in_a_row[persist][std::min(buffers, n - persist)]
                    : 0);  // eq. 11 with alpha = 1
   // On shared memory these chunks rest in the device's arena.
-  estimate.bytes[chunking_.terms.shared_memory ? Tier::device : Tier::host] += sharded_[host_end] - sharded_[persist];
-  estimate.bytes[Tier::disk] += sharded_[n] - sharded_[host_end];
+  estimate.bytes[chunking_.terms.shared_memory ? Tier::device : Tier::host] +=
+      rest_.shard[host_end] - rest_.shard[persist];
+  estimate.bytes[Tier::disk] += rest_.shard[n] - rest_.shard[host_end];
   estimate.bytes[chunking_.terms.shared_memory ? Tier::disk : Tier::host] += held_.swapped;
   return estimate;
 }

@@ -123,8 +123,13 @@ class CostModel {
   const bool spreads_;             // host updates that do not finish during backward run during the next forward
   const double lost_beside_disk_;  // share of compute's speed that is lost while the disk works
   const std::vector<BlockMode> modes_;
-  std::vector<double> backward_;               // seconds of each chunk, recomputation included
-  std::vector<std::uint64_t> rest_, sharded_;  // prefix sums of rest() and rest_of_shard()
+  // Prefix sums of rest() and rest_of_shard().
+  struct Resting {
+    std::vector<std::uint64_t> whole = {0}, shard = {0};
+  };
+
+  std::vector<double> backward_;  // seconds of each chunk, recomputation included
+  Resting rest_;
   PerTier<Sums> sums_;
   Held held_;
   double outside_ = 0;  // seconds outside of blocks

@@ -215,12 +215,12 @@ struct LoweringInput {
   std::vector<graph::ValueId> squared_norms = {};  // per parameter, likewise
   // Per parameter, likewise: of this rank's shard, to check a gradient by before its update. Empty: squared_norms.
   std::vector<graph::ValueId> shard_norms = {};
-  std::vector<graph::ValueId> accumulators = {};   // per parameter; empty: gradients are not summed over micro-batches
-  graph::ValueId weight = graph::ValueId::none;    // accumulation: weight of this micro-batch
-  graph::ValueId scale = graph::ValueId::none;     // factor that Updates apply to gradients; none: 1
-  bool updates = true;                             // false: a micro-batch before the last
-  bool settles = false;                            // the Program is only the Updates that the last step deferred
-  std::size_t binding = 0;                         // index of one of the session's bindings of shapes
+  std::vector<graph::ValueId> accumulators = {};  // per parameter; empty: gradients are not summed over micro-batches
+  graph::ValueId weight = graph::ValueId::none;   // accumulation: weight of this micro-batch
+  graph::ValueId scale = graph::ValueId::none;    // factor that Updates apply to gradients; none: 1
+  bool updates = true;                            // false: a micro-batch before the last
+  bool settles = false;                           // the Program is only the Updates that the last step deferred
+  std::size_t binding = 0;                        // index of one of the session's bindings of shapes
 };
 
 // Bytes of scratch, as the backend's kernels asked for.

@@ -99,7 +99,8 @@ void Updates::schedule(const Sequence &sequence) {
 }
 
 std::vector<std::size_t> Updates::device_uses(std::size_t chunk) const {
-  if (rests(chunk) || schedule_.due[chunk].empty() || optimizer_place(chunk) != Tier::device || is_sharded(chunk)) return {};
+  if (rests(chunk) || schedule_.due[chunk].empty() || optimizer_place(chunk) != Tier::device || is_sharded(chunk))
+    return {};
   // Includes the items in between, so that the chunk is not fetched again between two of its Updates: the fetched
   // weights would lack the first Update.
   std::vector<std::size_t> uses;
@@ -190,7 +191,8 @@ BufferId Updates::check(const std::vector<Checked> &norms) {
     check.words.push_back(StatusWord::gradient(p));
     check.inputs.push_back(where_.of(norm));
     const bool at_once = source_.shard_norms.empty() || norm == source_.shard_norms[p];
-    if (!at_once || copy != BufferId::none || rests(chunk_of(p)) || optimizer_place(chunk_of(p)) != Tier::host) continue;
+    if (!at_once || copy != BufferId::none || rests(chunk_of(p)) || optimizer_place(chunk_of(p)) != Tier::host)
+      continue;
     copy = builder_.add("status", Tier::device, kStatusBytes);
     check.outputs.push_back({copy, 0});
   }

@@ -75,7 +75,8 @@ class Updates {
     std::vector<std::vector<std::size_t>> after;   // per item: parameters whose gradients are complete
     std::vector<std::vector<std::size_t>> before;  // per item: chunks whose arrays are brought ahead of it
     std::vector<std::vector<std::size_t>> due;     // per chunk: items that complete its gradients, ascending
-    std::size_t scale = kNever;  // the item that makes the factor for Updates, if they may follow their gradients at once
+    std::size_t scale =
+        kNever;  // the item that makes the factor for Updates, if they may follow their gradients at once
   };
 
   Tier resting_place(std::size_t chunk) const { return builder_.buffer(state_.chunks[chunk].weights).tier; }
@@ -154,7 +155,8 @@ class Updates {
   Builder &builder_;
   Whereabouts &where_;
   const bool waits_;  // Updates wait for the norm of all gradients
-  Operand scale_on_host_;  // a copy of the factor for Updates that follow their gradients at once; none: there is none yet
+  Operand
+      scale_on_host_;  // a copy of the factor for Updates that follow their gradients at once; none: there is none yet
   Schedule schedule_;
   std::vector<std::size_t> left_;      // per chunk: gradients that are not applied yet
   std::vector<Working> working_;       // per chunk

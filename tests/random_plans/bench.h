@@ -15,8 +15,8 @@ class Bench {
  public:
   // The executor computes on `device`; memory and state are those of a session's machine.
   Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2))
-      : machine_(draft::settings_of(options(model, std::move(more))), fixture(model + ".onnx"),
-                 comm::open({}), nullptr),
+      : machine_(draft::settings_of(options(model, std::move(more))), fixture(model + ".onnx"), comm::open({}),
+                 nullptr),
         device_(std::move(device)),
         kernels_(*device_) {}
 

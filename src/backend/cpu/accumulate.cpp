@@ -1,5 +1,5 @@
-// Accumulate, SumParts, CountTargets and CountedLoss. Each element of a sum is computed by itself, so that no bit depends on the
-// team.
+// Accumulate, SumParts, CountTargets and CountedLoss. Each element of a sum is computed by itself, so that no bit
+// depends on the team.
 #include <algorithm>
 #include <type_traits>
 #include <utility>
@@ -44,7 +44,8 @@ struct Loop {
 };
 
 // Accumulate adds the parts of x (inputs[1], of type T), each times a weight, to the sum (of type S), which is both
-// inputs[0] and outputs[0]. The first micro-batch sets the sum. SumParts has no sum among its inputs, and always sets it.
+// inputs[0] and outputs[0]. The first micro-batch sets the sum. SumParts has no sum among its inputs, and always sets
+// it.
 template <typename T, typename S>
 class Accumulate : public CpuKernel {
  public:
@@ -88,8 +89,8 @@ class Accumulate : public CpuKernel {
     if (count % 2 == 1) Loop<T, S, 1>::add(parts + count - 1, sets && count == 1, sum, range);
   }
 
-  const bool begins_;    // a new sum
-  const std::size_t x_;  // number of the input x
+  const bool begins_;                             // a new sum
+  const std::size_t x_;                           // number of the input x
   const std::int64_t elements_, parts_, stride_;  // stride: elements of x from one part to the next
   const bool weighs_each_;                        // each part has a weight of its own
 };

@@ -40,8 +40,8 @@ __device__ S added(const Parts<T> &parts, std::int64_t i, const S *sum, bool fir
   return total;
 }
 
-// Accumulate adds the parts of x, each times a weight, to the sum (of type S), which is both inputs[0] and outputs[0]. The
-// first micro-batch sets the sum. SumParts has no sum among its inputs, and always sets it.
+// Accumulate adds the parts of x, each times a weight, to the sum (of type S), which is both inputs[0] and outputs[0].
+// The first micro-batch sets the sum. SumParts has no sum among its inputs, and always sets it.
 template <typename T, typename S>
 class Accumulate : public CudaKernel {
  public:
@@ -56,10 +56,9 @@ class Accumulate : public CudaKernel {
   void run(Stream stream, const Launch &launch) override {
     const Parts<T> parts{input<T>(launch, x_), optional_input<double>(launch, x_ + 1), parts_, stride_, weighs_each_};
     S *sum = output<S>(launch, 0);
-    each(stream, elements_,
-         [parts, sum, begins = begins_, scalars = launch.scalars] __device__(std::int64_t i) {
-           sum[i] = added(parts, i, sum, begins || scalars->micro_batch == 0);
-         });
+    each(stream, elements_, [parts, sum, begins = begins_, scalars = launch.scalars] __device__(std::int64_t i) {
+      sum[i] = added(parts, i, sum, begins || scalars->micro_batch == 0);
+    });
   }
 
  private:

@@ -1,0 +1,61 @@
+// Emitter: appends backward nodes to a graph, named after what they belong to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "ops/op.h"
+
+namespace protrain::grad {
+
+class Emitter {
+ public:
+  explicit Emitter(graph::Graph &graph) : graph_(graph) {}
+
+  // Nodes emitted from here on belong to the forward node, or to none.
+  void begin(const graph::Node &node) {
+    current_ = node;  // a copy: emitting moves the node list
+    name_ = node.name.empty() ? node.op : node.name;
+  }
+  void begin(const std::string &name) {
+    current_ = {.op = "", .name = name};
+    name_ = name;
+  }
+  const graph::Node &current() const { return current_; }
+
+  std::vector<graph::ValueId> emit(const std::string &op, std::vector<graph::ValueId> inputs,
+                                   graph::Attributes attributes, std::size_t output_count) {
+    graph::Node node{.op = op,
+                     .name = current_.name + "/gradient",
+                     .attributes = std::move(attributes),
+                     .inputs = std::move(inputs),
+                     .outputs = {},
+                     .block = current_.block,
+                     .phase = graph::Phase::backward};
+    const std::vector<graph::Type> types = ops::infer(graph_, node);
+    std::vector<std::string> names(output_count, "d/" + name_);
+    const graph::NodeId id = graph_.add_node(std::move(node), names);
+    const std::vector<graph::ValueId> outputs = graph_.node(id).outputs;
+    for (std::size_t i = 0; i < output_count; ++i) graph_.value(outputs[i]).type = types.at(i);
+    return outputs;
+  }
+  graph::ValueId emit(const std::string &op, std::vector<graph::ValueId> inputs, graph::Attributes attributes = {}) {
+    return emit(op, std::move(inputs), std::move(attributes), 1)[0];
+  }
+
+  graph::ValueId constant(graph::Type type, double value) {
+    return graph_.add_constant("constant/" + name_, graph::Array::filled(std::move(type), value));
+  }
+  // Returns a new sum that outlives a micro-batch.
+  graph::ValueId accumulator(graph::Type type) {
+    return graph_.add_value({.name = "sum/" + name_, .type = std::move(type), .origin = graph::Origin::accumulator});
+  }
+
+ private:
+  graph::Graph &graph_;
+  graph::Node current_;
+  std::string name_;
+};
+
+}  // namespace protrain::grad
