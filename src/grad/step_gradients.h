@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "grad/emitter.h"
-#include "grad/training.h"
+#include "grad/training_graph.h"
 
 namespace protrain::grad {
 

@@ -84,20 +84,19 @@ std::vector<Array> evaluate_scaled(const Node &, std::span<const Array *const> i
 }
 
 // GradientScale([norm][, factor]){max_norm} -> what Updates multiply gradients by: 1 / factor, and less if `norm`
-// exceeds max_norm (0: no limit, and no need for `norm`). As in PyTorch, 1e-6 is added to the norm.
+// exceeds max_norm (0, or no `norm`: no limit). As in PyTorch, 1e-6 is added to the norm.
 std::vector<Type> infer_scale(const NodeTypes &types) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i)
     if (types.has(i)) require_norm(types, i);
-  require(types.has(0) || types.node.attributes.real("max_norm", 0) == 0, Code::graph, types.subject(),
-          "gradients are limited by their norm, which is not given");
   return {{DType::f32, {}}};
 }
 
 std::vector<Array> evaluate_scale(const Node &node, std::span<const Array *const> in, std::span<const Type> out) {
   const double max_norm = node.attributes.real("max_norm", 0);
+  const Array *norm = optional_input(in, 0);
   const Array *weights = optional_input(in, 1);
   double scale = weights != nullptr ? 1 / weights->stored_double(0) : 1;
-  if (max_norm > 0) scale *= std::min(1.0, max_norm / (in[0]->stored_double(0) + 1e-6));
+  if (max_norm > 0 && norm != nullptr) scale *= std::min(1.0, max_norm / (norm->stored_double(0) + 1e-6));
   return {array_of(out[0], std::vector<double>{scale})};
 }
 

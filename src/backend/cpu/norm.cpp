@@ -137,9 +137,9 @@ class GradientScale : public CpuKernel {
 
   void run(Member &member, const Launch &launch) override {
     if (member.index != 0) return;
-    const double *weights = optional_input<double>(launch, 1);
+    const auto *norm = optional_input<double>(launch, 0), *weights = optional_input<double>(launch, 1);
     double scale = weights != nullptr ? 1 / *weights : 1;
-    if (max_norm_ > 0) scale *= std::min(1.0, max_norm_ / (*input<double>(launch, 0) + 1e-6));
+    if (max_norm_ > 0 && norm != nullptr) scale *= std::min(1.0, max_norm_ / (*norm + 1e-6));
     *output<float>(launch, 0) = static_cast<float>(scale);
   }
 

@@ -268,11 +268,11 @@ class GradientScale : public CudaKernel {
   }
 
   void run(Stream stream, const Launch &launch) override {
-    const double *norm = input<double>(launch, 0), *weights = optional_input<double>(launch, 1);
+    const double *norm = optional_input<double>(launch, 0), *weights = optional_input<double>(launch, 1);
     float *to = output<float>(launch, 0);
     each(stream, 1, [norm, weights, to, max_norm = max_norm_] __device__(std::int64_t) {
       double scale = weights != nullptr ? 1 / *weights : 1;
-      if (max_norm > 0) {
+      if (max_norm > 0 && norm != nullptr) {
         const double most = max_norm / (*norm + 1e-6);
         scale *= most < 1.0 ? most : 1.0;
       }
