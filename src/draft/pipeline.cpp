@@ -116,7 +116,9 @@ class Pipeline {
 
   void choose_and_lower() {
     const auto moments = static_cast<std::size_t>(settings_.optimizer.state_count());
+    const bool through_host = !settings_.ranks.reaches_devices && !draft_.profile.shares_memory;
     const program::StateRequest request = {.shards = draft_.first().training.shards,
+                                           .exchanges = through_host ? Tier::host : Tier::device,
                                            .optimizer = program::optimizer_arrays(settings_.precision, moments),
                                            .accumulates = accumulates(),
                                            .kept = draft_.kept};

@@ -34,6 +34,7 @@ struct RankSettings {
   std::string comm = "auto";
   int rank = 0, count = 1;  // of a session with an open channel: as the channel says
   std::string rendezvous;
+  bool reaches_devices = true;  // false: the channel moves bytes of the host's memory only
   std::chrono::milliseconds timeout{300'000};
 };
 

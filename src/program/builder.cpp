@@ -31,6 +31,7 @@ Builder::Builder(const State &state, const plan::Plan &plan) : slack_(plan.slack
   program.state_bytes = state.bytes;
   program.status = state.status;
   program.shares_memory = plan.shared_memory;
+  program.exchanges = state.exchanges;
 }
 
 BufferId Builder::add(const std::string &name, Tier tier, std::uint64_t bytes, std::uint64_t alignment, Owner owner) {

@@ -94,17 +94,21 @@ Instruction exchange_of(const graph::Graph &graph, const graph::Node &node, cons
   return finished(std::move(exchange), rank);
 }
 
-BufferId gather_weights(const GatheredChunk &chunk, BufferId shards, Builder &builder) {
-  const Buffer &rest = builder.buffer(chunk.state.chunks[chunk.chunk].weights);
-  const BufferId whole = builder.add(rest.name + "/whole", Tier::device, chunk.state.chunks[chunk.chunk].whole_bytes,
-                                     kAlignment, Owner::weights);
+BufferId gather_weights(const GatheredChunk &chunk, Builder &builder, BufferId rest) {
+  const std::uint64_t bytes = chunk.state.chunks[chunk.chunk].whole_bytes;
+  const Tier place = chunk.state.exchanges;
+  const BufferId shards = builder.bring({rest, 0}, builder.buffer(rest).bytes, place).buffer;
+  const BufferId whole = builder.add(builder.buffer(rest).name + "/whole", place, bytes, kAlignment, Owner::weights);
   builder.emit(gather_chunk(chunk, shards, whole));
-  return whole;
+  return builder.bring({whole, 0}, bytes, Tier::device).buffer;
 }
 
 void gather_updated(const GatheredChunk &chunk, Builder &builder) {
-  const BufferId weights = chunk.state.chunks[chunk.chunk].weights;
-  builder.emit(gather_chunk(chunk, weights, weights));
+  const Operand weights = {chunk.state.chunks[chunk.chunk].weights, 0};
+  const std::uint64_t bytes = builder.buffer(weights.buffer).bytes;
+  const Operand near = builder.bring(weights, bytes, chunk.state.exchanges);
+  builder.emit(gather_chunk(chunk, near.buffer, near.buffer));
+  if (near != weights) builder.store(near, weights, bytes);
 }
 
 }  // namespace protrain::program

@@ -17,9 +17,9 @@ struct GatheredChunk {
   std::size_t chunk;
 };
 
-// Emits the all-gather of a sharded chunk's weights. `shards`: this rank's, on the device. Returns the new buffer of
-// the weights of all ranks.
-BufferId gather_weights(const GatheredChunk &chunk, BufferId shards, Builder &builder);
+// Emits the all-gather of a sharded chunk's weights. `rest`: the buffer of this rank's shards. Returns the new buffer
+// of the weights of all ranks, on the device.
+BufferId gather_weights(const GatheredChunk &chunk, Builder &builder, BufferId rest);
 
 // Emits the all-gather, in place, of the weights of a chunk that rests whole, after every rank has updated its shards.
 void gather_updated(const GatheredChunk &chunk, Builder &builder);

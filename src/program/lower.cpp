@@ -148,10 +148,10 @@ class Lowering {
 
   void fetch(std::size_t chunk) {
     const BufferId nearest = updates_.begin_settling(chunk);
-    const BufferId near = builder_.bring({nearest, 0}, builder_.buffer(nearest).bytes, Tier::device).buffer;
-    where_.of_chunk[chunk] = near;
-    if (state_.chunks[chunk].sharded)
-      where_.of_chunk[chunk] = gather_weights({graph_, state_, plan_.chunks[chunk].parameters, chunk}, near, builder_);
+    where_.of_chunk[chunk] =
+        state_.chunks[chunk].sharded
+            ? gather_weights({graph_, state_, plan_.chunks[chunk].parameters, chunk}, builder_, nearest)
+            : builder_.bring({nearest, 0}, builder_.buffer(nearest).bytes, Tier::device).buffer;
   }
 
   Operand input(ValueId id) const {
@@ -187,13 +187,22 @@ class Lowering {
                         to_disk ? kDiskAlignment : kAlignment, owner);
   }
 
+  // The operands of an exchange lie in the memory that a Channel reaches. On a device with memory of its own they are
+  // copied there, and the results back.
   void emit_exchange(const Item &item, const Node &node) {
-    std::vector<Operand> inputs, outputs;
-    for (ValueId in : node.inputs) inputs.push_back(input(in));
-    for (ValueId out : node.outputs) outputs.push_back(output(item, out));
-    Instruction exchange = exchange_of(graph_, node, inputs, outputs);
+    std::vector<Operand> inputs, outputs, received;
+    for (ValueId in : node.inputs) inputs.push_back(builder_.bring(input(in), bytes_of(graph_, in), state_.exchanges));
+    for (ValueId out : node.outputs) {
+      outputs.push_back(output(item, out));
+      received.push_back(outputs.back());
+      if (state_.exchanges != Tier::device)
+        received.back() = {builder_.add(graph_.value(out).name, state_.exchanges, bytes_of(graph_, out)), 0};
+    }
+    Instruction exchange = exchange_of(graph_, node, inputs, received);
     exchange.node = item.node;
     builder_.emit(std::move(exchange));
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (received[i] != outputs[i]) builder_.move(received[i], outputs[i], bytes_of(graph_, node.outputs[i]));
   }
 
   void emit_run(const Item &item, const Node &node) {

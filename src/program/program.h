@@ -168,6 +168,7 @@ struct State {
   };
 
   graph::Shards shards;
+  Tier exchanges = Tier::device;  // the memory that a Channel reaches
   std::vector<Buffer> buffers;
   std::vector<OptimizerArray> optimizer_arrays;
   std::vector<Chunk> chunks;
@@ -203,6 +204,7 @@ struct Program {
   PerTier<std::uint64_t> arena_bytes{};  // the peaks: the highest byte that a step touches, plus one
   std::size_t commit = 0;                // before this instruction a step can be stopped as if it had never begun
   bool shares_memory = false;            // device and host are one memory
+  Tier exchanges = Tier::device;         // where the operands of instructions between ranks lie
   bool operator==(const Program &) const = default;
 };
 
@@ -231,6 +233,7 @@ struct Workspace {
 // The arrays to lay out besides the weights of the plan's chunks.
 struct StateRequest {
   graph::Shards shards = {};              // without bounds: one rank
+  Tier exchanges = Tier::device;          // device, or host if a Channel does not reach the device's memory
   std::vector<OptimizerArray> optimizer;  // for every chunk with trained parameters
   bool accumulates = false;               // gradients outlive a micro-batch
   std::vector<bool> kept;                 // per parameter: its gradient can be read after a step

@@ -22,6 +22,7 @@ class Layout {
       : sources_(sources), training_(sources.front()), plan_(plan), request_(request) {}
 
   State run() {
+    state_.exchanges = request_.exchanges;
     state_.status = add("status", sizeof(std::uint32_t), Tier::device);
     state_.parameters.resize(training_.graph.parameters.size());
     state_.optimizer_arrays = request_.optimizer;

@@ -77,12 +77,15 @@ class Verifier {
             buffer.offset, buffer.bytes, kTierNames[tier]);
   }
 
-  // Compute may only read and write the device, an optimizer on the host only the host. The bytes of a move must lie
+  // Compute may only read and write the device, an optimizer on the host only the host, and an exchange only the memory
+  // that a Channel reaches. The bytes of a move must lie
   // inside both of its buffers.
   void check_places(std::size_t now) const {
     const Instruction &instruction = program_.instructions[now];
     const bool moving = moves(instruction.kind);
-    const Tier place = instruction.queue == Queue::host ? Tier::host : Tier::device;
+    const Tier place = is_between_ranks(instruction.kind) ? program_.exchanges
+                       : instruction.queue == Queue::host ? Tier::host
+                                                          : Tier::device;
     for (const auto *operands : {&instruction.inputs, &instruction.outputs})
       for (const Operand &operand : *operands) {
         if (operand.buffer == BufferId::none) continue;

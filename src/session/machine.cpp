@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "draft/compile.h"
 #include "draft/ranked_machine.h"
 
@@ -32,8 +31,6 @@ draft::Draft compile_here(backend::Device &device, run::Kernels &kernels, const 
                           const onnx_import::ModelSource &source, comm::Channel &channel, const draft::Log &log) {
   draft::LocalMachine machine(device, kernels, settings, log);
   if (channel.ranks() == 1) return draft::compile(settings, source, machine);
-  require(device.info().shares_memory, Code::unsupported, "ranks",
-          "several ranks train on processors so far; {} has memory of its own", device.info().name);
   draft::RankedMachine ranked(machine, channel);
   return draft::compile(settings, source, ranked);
 }

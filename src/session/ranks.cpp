@@ -52,6 +52,7 @@ std::unique_ptr<comm::Channel> open_channel(const draft::Options &options, draft
   std::unique_ptr<comm::Channel> channel = comm::open(request_of(settings.ranks));
   settings.ranks.rank = channel->rank();
   settings.ranks.count = channel->ranks();
+  settings.ranks.reaches_devices = false;  // MPI and Gloo do not
   if (channel->ranks() == 1) return channel;
   std::map<std::string, std::string> texts;
   for (const draft::OptionRow &row : draft::option_table())

@@ -22,7 +22,8 @@ struct RankOnPaper {
                            {.clip_norm = 1, .accumulate = true, .rank = rank, .ranks = ranks});
   }
 
-  Program lowered(const plan::Plan &plan, bool updates) const {
+  // `exchanges`: the memory that a Channel reaches.
+  Program lowered(const plan::Plan &plan, bool updates, Tier exchanges) const {
     const program::LoweringInput source = {.graph = training.graph,
                                            .loss = training.loss,
                                            .norm = training.norm,
@@ -36,6 +37,7 @@ struct RankOnPaper {
     const program::State state =
         program::lay_out_state({source}, plan,
                                {.shards = training.shards,
+                                .exchanges = exchanges,
                                 .optimizer = program::optimizer_arrays(DType::f32, 2),
                                 .accumulates = true,
                                 .kept = std::vector<bool>(training.graph.parameters.size(), false)});
@@ -86,11 +88,12 @@ TEST_P(RanksOnPaper, SendWhatTheOthersExpect) {
       plan::Plan plan = draw.plan(group[0].training.graph, plan::OptimizerOrder::barrier);
       plan.ranks = ranks;
       for (plan::Chunk &chunk : plan.chunks) chunk.sharded = chunk.tier != Tier::device || draw.chance(0.5);
+      const Tier exchanges = plan.shared_memory || draw.chance(0.5) ? Tier::device : Tier::host;
       SCOPED_TRACE(plan::to_json(plan));
       for (const bool updates : {false, true}) {
         std::vector<Program> programs;
         for (const RankOnPaper &rank : group) {
-          programs.push_back(rank.lowered(plan, updates));
+          programs.push_back(rank.lowered(plan, updates, exchanges));
           ASSERT_NO_THROW(program::verify(programs.back()));
         }
         expect_matching(programs);

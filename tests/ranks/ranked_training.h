@@ -17,6 +17,7 @@ inline std::unique_ptr<session::Session> session_of(const Pairs &pairs, const st
   draft::Settings settings = draft::settings_of(options_with(pairs));
   settings.ranks.rank = channel->rank();
   settings.ranks.count = channel->ranks();
+  settings.ranks.reaches_devices = false;
   try {
     return std::make_unique<session::Session>(settings, fixture(model + ".onnx"), channel, nullptr, nullptr);
   } catch (const std::exception &error) {
