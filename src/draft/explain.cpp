@@ -157,6 +157,8 @@ class Explanation {
                                                                "for activations to come back",
                                                                "for reads from the disk",
                                                                "for writes to the disk",
+                                                               "for gradients of the other ranks",
+                                                               "for weights of the other ranks",
                                                                "while copies or updates run in its place",
                                                                "before it can start",
                                                                "after its last kernel",
