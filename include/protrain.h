@@ -85,6 +85,26 @@
  *   kernel is measured when a model first needs it, and its time is kept in profile_dir. docs/memory.md says how to
  *   read a plan and what to change in it.
  *
+ * Ranks
+ *   Several processes, called ranks, can train one model together on processors of one machine or of several. Each
+ *   creates a session with the same model and options. Under mpirun or srun they find each other by MPI, without any
+ *   option; otherwise Gloo connects them by the options ranks, rank and rendezvous. With N ranks a step has N batches
+ *   (with accumulation = K, N * K), and batch i is set on rank i mod N. Losses, norms and weights have the same bits as
+ *   on one rank with accumulation = N * K and the same number of threads, and all ranks get the same.
+ *   Creating a session, protrain_step, protrain_eval, protrain_session_save, protrain_session_export, and all that
+ *   reads or writes parameters or gradients are collective: every rank must make these calls, in the same order. They
+ *   wait for the other ranks. All other calls are a rank's own. Of a collective call that fails:
+ *   - A rank that cannot begin its call (a shape, a name) gets its error, the other ranks get PROTRAIN_ERROR_PEER, and
+ *     nothing has changed. A call refused for NULL, BUSY or FORKED was not made at all: the other ranks still wait.
+ *   - Ranks that make different calls get PROTRAIN_ERROR_STATE. Ranks whose step, learning rate, shapes or parameter
+ *     differ get PROTRAIN_ERROR_MISMATCH. Nothing has changed.
+ *   - After a cancel on one rank the next collective call gives PROTRAIN_ERROR_CANCELLED on all.
+ *   - If a rank fails within a call, dies or is not reached, its session is lost, and the others' with it: they get
+ *     PROTRAIN_ERROR_PEER with its reason, or PROTRAIN_ERROR_TIMEOUT after comm_timeout seconds. Destroy the sessions
+ *     and go on from a checkpoint, with any number of ranks.
+ *   Only rank 0 writes checkpoints and exports; every rank reads the model and the checkpoint that it resumes from.
+ *   docs/ranks.md shows how ranks are started.
+ *
  * Arrays
  *   An array is always (pointer, length). The length counts elements; for the untyped `data` of an input it counts
  *   bytes.
@@ -260,6 +280,10 @@ PROTRAIN_API void protrain_options_destroy(protrain_options *options);
  *   clip_value      largest magnitude of one element of a gradient, applied after clip_norm
  *   on_nonfinite    what a step does if its loss or gradients are NaN or infinite: stop, skip or rollback; see
  *                   protrain_step
+ *   ranks, rank, rendezvous   for several ranks that no launcher of MPI starts: their number, which one this is, and
+ *                   where they meet. That is a directory that all see, new for each session, or HOST:PORT, where rank 0
+ *                   listens
+ *   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
  *   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
  *                   the newest is taken. The seed is the checkpoint's; the learning rate is not part of it
  * A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains one item with each call; any other option is
@@ -497,6 +521,16 @@ PROTRAIN_CHECKED protrain_error *protrain_session_grad_norm(protrain_session *se
  * Since: 0.1 */
 PROTRAIN_CHECKED protrain_error *protrain_session_step_count(protrain_session *session, uint64_t *count);
 
+/* Gets the number of this rank among those that train together: 0 for the first, and for a session alone.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_rank(protrain_session *session, uint64_t *rank);
+
+/* Gets the number of ranks that train together: 1 for a session alone.
+ * Errors: none of its own.
+ * Since: 0.1 */
+PROTRAIN_CHECKED protrain_error *protrain_session_rank_count(protrain_session *session, uint64_t *count);
+
 /* Sets the learning rate of all following steps. It costs nothing: for a schedule, call it before each step.
  * Errors: ARG for a rate that is negative or not finite.
  * Since: 0.1 */
@@ -648,9 +682,10 @@ PROTRAIN_CHECKED protrain_error *protrain_session_graph(protrain_session *sessio
  *       "busy_seconds"     by queue: "compute", "upload", "download", "host", "disk", "comm"
  *       "stall_seconds"    time in which compute stood still, by cause; with compute's busy seconds they make the step.
  *                          Waits for "update" (optimizer), "fetch" (host to device), "offload" (device to host),
- *                          "swap_out", "swap_in" (activations), "read", "write" (disk); "inline": other queues' work
- *                          ran in compute's place; "start", "end": before its first instruction and after its last;
- *                          "issue": none of these
+ *                          "swap_out", "swap_in" (activations), "read", "write" (disk), "all_to_all", "all_gather"
+ *                          (gradients and weights of other ranks); "inline": other queues' work ran in compute's
+ *                          place; "start", "end": before its first instruction and after its last; "issue": none of
+ *                          these
  *   "operators"            by name: "seconds" and "launches"
  *   "timeline"             who holds memory when. "owners" is a list of names. "device", "host" and "disk" are rows of
  *                          [seconds, bytes of each owner...], each valid until the next; at most 400, with the peak

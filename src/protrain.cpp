@@ -446,6 +446,20 @@ protrain_error *protrain_session_step_count(protrain_session *session, uint64_t 
   });
 }
 
+protrain_error *protrain_session_rank(protrain_session *session, uint64_t *rank) {
+  return inside(session, [&](Session &s) {
+    need(rank, "rank");
+    *rank = s.rank();
+  });
+}
+
+protrain_error *protrain_session_rank_count(protrain_session *session, uint64_t *count) {
+  return inside(session, [&](Session &s) {
+    need(count, "count");
+    *count = s.rank_count();
+  });
+}
+
 protrain_error *protrain_session_set_learning_rate(protrain_session *session, double rate) {
   return inside(session, [&](Session &s) {
     require(std::isfinite(rate) && rate >= 0, Code::arg, "rate", "a learning rate of {} is not a number >= 0", rate);

@@ -46,7 +46,9 @@ std::string value_of(const Options &options, const char *key) {
 
 void set_input(protrain_session *session, const std::string &name, protrain_dtype dtype,
                const std::vector<std::int64_t> &shape, const std::vector<std::byte> &data) {
-  check(protrain_session_set_input(session, name.c_str(), dtype, shape.data(), shape.size(), data.data(), data.size()));
+  // Failure: only this rank knows of it (rank.h).
+  check<Failure>(
+      protrain_session_set_input(session, name.c_str(), dtype, shape.data(), shape.size(), data.data(), data.size()));
 }
 
 template <typename Token>
@@ -111,7 +113,7 @@ void Batches::open_arrays(const std::vector<std::string> &pairs, const ModelData
     std::int64_t count = shape.empty() ? 1 : shape.front();
     // If the model has no tokens, samples are counted instead.
     for (std::size_t i = 1; model.has_tokens && i < shape.size(); ++i) count *= shape[i];
-    if (input.name == model.batch_input) tokens_per_step_ = static_cast<double>(count);
+    if (input.name == model.batch_input) tokens_per_batch_ = static_cast<double>(count);
     arrays_.push_back(std::move(array));
   }
   require_same_steps();
@@ -150,7 +152,7 @@ void Batches::open_tokens(const DataFlags &flags, const ModelData &model, const 
   token_inputs_ = {ids};
   if (labels != ids.name) token_inputs_.push_back(find_input(model.inputs, labels));
   for (const ModelInput &input : token_inputs_) bind(input, {batch_, sequence_}, tokens_->path());
-  tokens_per_step_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
+  tokens_per_batch_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
 }
 
 void Batches::bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from) {
@@ -186,24 +188,24 @@ void Batches::settle(protrain_session *session) {
     check(protrain_session_input_shape(session, i, dims, 2, &rank));
     batch_ = dims[0];
   }
-  tokens_per_step_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
+  tokens_per_batch_ = static_cast<double>(batch_) * static_cast<double>(sequence_);
 }
 
-void Batches::feed(protrain_session *session, std::uint64_t step) {
+void Batches::feed(protrain_session *session, std::uint64_t batch) {
   for (Array &array : arrays_) {
     std::vector<std::int64_t> shape = array.file.shape();
-    array.file.read_slice(step % static_cast<std::uint64_t>(shape.front()), array.slice.data());
+    array.file.read_slice(batch % static_cast<std::uint64_t>(shape.front()), array.slice.data());
     shape.erase(shape.begin());
     set_input(session, array.input, array.file.dtype(), shape, array.slice);
   }
-  if (tokens_) feed_tokens(session, step);
+  if (tokens_) feed_tokens(session, batch);
 }
 
-void Batches::feed_tokens(protrain_session *session, std::uint64_t step) {
+void Batches::feed_tokens(protrain_session *session, std::uint64_t batch) {
   const auto rows = static_cast<std::uint64_t>(batch_), length = static_cast<std::uint64_t>(sequence_);
   std::vector<std::int64_t> ids, labels, window(length + (next_ ? 1 : 0));
   for (std::uint64_t row = 0; row < rows; ++row) {
-    tokens_->read((step * rows + row) % windows_ * length, window);
+    tokens_->read((batch * rows + row) % windows_ * length, window);
     ids.insert(ids.end(), window.begin(), window.begin() + sequence_);
     labels.insert(labels.end(), window.end() - sequence_, window.end());
   }

@@ -1,4 +1,4 @@
-// The data that a model is fed: arrays with one slice per step, or windows of a token file.
+// The data that a model is fed: arrays with one slice per batch, or windows of a token file.
 #pragma once
 
 #include <map>
@@ -49,16 +49,16 @@ class Batches {
   // Takes over the batch that the library chose, if it was left open.
   void settle(protrain_session *session);
 
-  // Feeds step 0, 1, ... An array gives slice `step` of its axis 0, cycled; all arrays have the same number of slices,
-  // or one that every step uses. A token file is cut into windows of `sequence` tokens; step t takes windows t * batch
-  // to t * batch + batch - 1, cycled.
-  void feed(protrain_session *session, std::uint64_t step);
+  // Feeds batch 0, 1, ... An array gives slice `batch` of its axis 0, cycled; all arrays have the same number of
+  // slices, or one that every batch uses. A token file is cut into windows of `sequence` tokens. If a batch has n of
+  // them, batch b takes windows b * n to b * n + n - 1, cycled.
+  void feed(protrain_session *session, std::uint64_t batch);
 
   // Returns a hint to add to an error about an input's value: how the tokens of the present batch may be the cause.
   // Returns "" without a token file.
   std::string suspicion() const;
 
-  double tokens_per_step() const { return tokens_per_step_; }
+  double tokens_per_batch() const { return tokens_per_batch_; }
 
  private:
   struct Array {
@@ -71,7 +71,7 @@ class Batches {
   void require_same_steps() const;
   void open_tokens(const DataFlags &flags, const ModelData &model, const Options &options);
   void bind(const ModelInput &input, const std::vector<std::int64_t> &shape, const std::string &from);
-  void feed_tokens(protrain_session *session, std::uint64_t step);
+  void feed_tokens(protrain_session *session, std::uint64_t batch);
 
   std::vector<Array> arrays_;
   std::optional<TokenFile> tokens_;
@@ -81,7 +81,7 @@ class Batches {
   std::int64_t largest_token_ = 0;  // of the present batch
   bool next_ = false;               // labels are the next token
   Dims dims_;                       // sizes that the data decides
-  double tokens_per_step_ = 0;
+  double tokens_per_batch_ = 0;
 };
 
 }  // namespace tool

@@ -14,6 +14,17 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// An error that a call of the library returned.
+struct LibraryFailure : Failure {
+  explicit LibraryFailure(const protrain_error *error, const std::string &hint = "")
+      : Failure(protrain_error_text(error) + hint),
+        code(protrain_error_code(error)),
+        subject(protrain_error_subject(error)) {}
+
+  protrain_code code;
+  std::string subject;
+};
+
 // A wrong command line. Its sentence goes to stderr, and the command returns 2.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -27,7 +38,12 @@ struct Destroy {
 using Options = std::unique_ptr<protrain_options, Destroy>;
 using Session = std::unique_ptr<protrain_session, Destroy>;
 
-template <typename Exception = Failure>
+inline void check(protrain_error *error) {
+  const std::unique_ptr<protrain_error, Destroy> owner(error);
+  if (error != nullptr) throw LibraryFailure(error);
+}
+
+template <typename Exception>
 void check(protrain_error *error) {
   const std::unique_ptr<protrain_error, Destroy> owner(error);
   if (error != nullptr) throw Exception(protrain_error_text(error));

@@ -19,7 +19,7 @@ namespace tool {
 namespace {
 
 struct PlanFlags {
-  std::string model, picture, save;
+  std::string model, picture, save, devices;
   bool json = false;
   SessionFlags session;
 };
@@ -33,7 +33,9 @@ void write_file(const std::string &path, const std::string &text) {
 std::string bytes_text(const Json &bytes) { return byte_unit(bytes.get<double>()).text(bytes.get<double>()); }
 
 void print_plan(const Json &plan) {
-  fmt::print("{} on {}, {}\n", plan["model"].get<std::string>(), plan["hardware"].get<std::string>(),
+  const auto devices = plan["plan"].value("ranks", 1);
+  fmt::print("{} on {}{}, {}\n", plan["model"].get<std::string>(),
+             devices > 1 ? fmt::format("each of {} devices: ", devices) : "", plan["hardware"].get<std::string>(),
              plan["precision"].get<std::string>());
   if (!plan["feasible"].get<bool>()) {
     fmt::print("Nothing fits. The smallest plan needs {} on the device, {} on the host, {} on disk. What would fit:\n",
@@ -66,6 +68,7 @@ int run_profile(const std::string &model, const SessionFlags &flags) {
 
 int run_plan(const PlanFlags &flags) {
   const Options options = flags.session.make_options();
+  if (!flags.devices.empty()) check<UsageError>(protrain_options_set(options.get(), "ranks", flags.devices.c_str()));
   bind_defaults(options, flags.model);
   const ProfilingLine line(options);
   const char *text = nullptr;
@@ -95,6 +98,8 @@ void add_plan(CLI::App &app, int &status) {
   CLI::App *command = app.add_subcommand("plan", "say what training a model would take, here or on another machine");
   auto flags = std::make_shared<PlanFlags>();
   command->add_option("MODEL", flags->model, "an ONNX file; its weights may be missing")->required();
+  command->add_option("--devices", flags->devices, "N: so many devices train together, each with a rank (--ranks)")
+      ->type_name("");
   command->add_flag("--json", flags->json, "as JSON");
   command->add_option("--picture", flags->picture, "OUT.svg: memory over a step, by owner");
   command->add_option("--save-plan", flags->save, "OUT.json: the plan, for --plan");

@@ -78,7 +78,8 @@ std::string run_table(const RunRecord &run) {
       {"steps", run.losses.empty() ? "none" : fmt::format("{} to {}", run.before + 1, run.before + run.losses.size())});
   table.row({"time of a step, median", time_text(seconds)});
   if (run.tokens > 0 && seconds > 0) table.row({"tokens per second", fmt::format("{:.0f}", run.tokens / seconds)});
-  table.row({"batches of a step", std::to_string(std::max<std::uint64_t>(count("accumulation"), 1))});
+  if (run.ranks > 1) table.row({"ranks", fmt::format("{}; memory and queues are those of rank 0", run.ranks)});
+  table.row({"batches of a step", std::to_string(std::max<std::uint64_t>(count("accumulation"), 1) * run.ranks)});
   table.row({"chunks", fmt::format("{}, of which {} persist (n_persist); {} buffers (n_buffer)", count("n_chunk"),
                                    count("n_persist"), count("n_buffer"))});
   table.row({"blocks",
@@ -102,6 +103,8 @@ std::string cause(const std::string &name) {
       {"swap_in", "for activations to come back (swap in)"},
       {"read", "for the disk to read"},
       {"write", "for the disk to write"},
+      {"all_to_all", "for gradients of the other ranks (all-to-all)"},
+      {"all_gather", "for weights of the other ranks (all-gather)"},
       {"inline", "while copies or updates ran in its place (inline)"},
       {"start", "before its first instruction"},
       {"end", "after its last instruction"},

@@ -12,11 +12,13 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "batches.h"
 #include "commands.h"
 #include "profiling_line.h"
 #include "progress.h"
+#include "rank.h"
 #include "report.h"
 #include "session_flags.h"
 
@@ -111,9 +113,18 @@ void tell_warning(const char *line, void *) {
   warn(Json::parse(line).value("text", ""));
 }
 
-// Returns the session's "created" log line. Prints its contents for people: "0.2 M parameters in 28 tensors; 4.1 MiB on
-// cpu, 2 threads".
-Json announce(protrain_session *session, const std::string &model) {
+// Returns the session's "created" log line.
+Json created(protrain_session *session) {
+  std::string line;
+  check(protrain_session_set_log(
+      session, [](const char *text, void *user) { *static_cast<std::string *>(user) = text; }, &line));
+  check(protrain_session_set_log(session, nullptr, nullptr));
+  return line.empty() ? Json::object() : Json::parse(line);
+}
+
+// Prints for people what was created: "0.2 M parameters in 28 tensors; 4.1 MiB on cpu, 2 threads".
+void announce(protrain_session *session, const RunRecord &record) {
+  const Json &about = record.about;
   size_t count = 0, all = 0;
   check(protrain_session_parameter_count(session, &count));
   for (size_t i = 0; i < count; ++i) {
@@ -121,18 +132,15 @@ Json announce(protrain_session *session, const std::string &model) {
     check(protrain_session_parameter_elements(session, i, &elements));
     all += elements;
   }
-  std::string created;
-  check(protrain_session_set_log(
-      session, [](const char *line, void *user) { *static_cast<std::string *>(user) = line; }, &created));
   check(protrain_session_set_log(session, tell_warning, nullptr));
-  const Json about = created.empty() ? Json::object() : Json::parse(created);
-  fmt::print("{}: {:.2f} M parameters in {} tensors; {:.1f} MiB on {}, {} threads\n", model,
+  fmt::print("{}: {:.2f} M parameters in {} tensors; {:.1f} MiB on {}, {} threads\n", record.model,
              static_cast<double>(all) * 1e-6, count, about.value("device_peak_bytes", 0.0) / 1048576,
              about.value("device", "?"), about.value("threads", 0));
+  if (record.ranks > 1) fmt::print("{} ranks, each with as much\n", record.ranks);
   if (!about.value("loss_from", "").empty()) fmt::print("loss from {}\n", about.value("loss_from", ""));
   if (about.value("micro_batch", 0) > 0)
     fmt::print("micro-batch: {} samples, {} to a step\n", about.value("micro_batch", 0),
-               about.value("accumulation", 1));
+               about.value("accumulation", std::uint64_t{1}) * record.ranks);
   if (about.value("n_chunk", 0) > about.value("n_persist", 0) || about.value("n_checkpoint", 0) > 0)
     fmt::print(
         "plan: {} of {} chunks stay in memory, {} of {} blocks compute again, {} what is light, {} swap; {:.3g} s a "
@@ -143,28 +151,39 @@ Json announce(protrain_session *session, const std::string &model) {
         about.value("predicted_seconds", 0.0));
   std::fflush(stdout);
   for (const Json &warning : about.value("warnings", Json::array())) warn(warning.get<std::string>());
-  return about;
 }
 
-// Runs one batch. If the library refuses a value, adds a hint about the token file to the error: a token may lie beyond
-// the vocabulary.
-void take_batch(protrain_session *session, const Batches &batches, float *loss) {
+// Runs one batch. Returns false if a rank has cancelled it. If the library refuses a value, adds a hint about the token
+// file to the error: a token may lie beyond the vocabulary.
+bool take_batch(protrain_session *session, const Batches &batches, float *loss) {
   const std::unique_ptr<protrain_error, Destroy> error(protrain_step(session, loss));
-  if (!error) return;
-  const bool value = protrain_error_code(error.get()) == PROTRAIN_ERROR_ARG;
-  throw Failure(protrain_error_text(error.get()) + (value ? batches.suspicion() : std::string()));
+  if (!error) return true;
+  const protrain_code code = protrain_error_code(error.get());
+  if (code == PROTRAIN_ERROR_CANCELLED) return false;
+  throw LibraryFailure(error.get(), code == PROTRAIN_ERROR_ARG ? batches.suspicion() : "");
 }
 
-// Takes step `number`. Steps are counted over all runs, so that a resumed run goes on with the next batches.
-Step take_step(protrain_session *session, Batches &batches, std::uint64_t number, std::uint64_t accumulation) {
+// Takes step `number`, or nothing if a rank has cancelled it. Steps are counted over all runs, so that a resumed run
+// goes on with the next batches. The batches of a step are dealt out to the ranks one by one.
+std::optional<Step> take_step(protrain_session *session, Batches &batches, std::uint64_t number,
+                              std::uint64_t accumulation, const Rank &rank) {
   const auto start = std::chrono::steady_clock::now();
-  Step step{.number = number, .tokens = batches.tokens_per_step() * static_cast<double>(accumulation)};
-  for (std::uint64_t batch = 0; batch < accumulation; ++batch) {
-    batches.feed(session, (number - 1) * accumulation + batch);
-    take_batch(session, batches, &step.loss);
+  const std::uint64_t all = accumulation * rank.count;
+  Step step{.number = number, .tokens = batches.tokens_per_batch() * static_cast<double>(all)};
+  for (std::uint64_t batch = rank.number; batch < all; batch += rank.count) {
+    batches.feed(session, (number - 1) * all + batch);
+    if (!take_batch(session, batches, &step.loss)) return std::nullopt;
   }
   step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return step;
+}
+
+// Returns true if the run is to end before the next step. Among several ranks only a cancelled step ends it: a signal
+// may not have reached the others yet, and all must make the same calls.
+bool ends_by_signal(protrain_session *session, const Rank &rank) {
+  if (signal_number == 0 || rank.alone()) return signal_number != 0;
+  protrain_session_cancel(session);
+  return false;
 }
 
 // Saves into --save, at the steps given by --save-every and at the end of the run.
@@ -203,7 +222,8 @@ void require_writable(const TrainFlags &flags) {
   require_directory(flags.save_path + "/.");
 }
 
-// Writes all results, also after one has failed. Throws the first failure.
+// Writes all results, also after one has failed. Throws the first failure. The report comes first: a launcher may end
+// the job when the first rank has left, and ranks leave together after the other two.
 void write_results(protrain_session *session, const TrainFlags &flags, Checkpoints &checkpoints, RunRecord &record) {
   std::exception_ptr failure;
   const auto attempt = [&](auto write) {
@@ -213,19 +233,54 @@ void write_results(protrain_session *session, const TrainFlags &flags, Checkpoin
       if (!failure) failure = std::current_exception();
     }
   };
-  attempt([&] { checkpoints.at_end(session, record.before + record.losses.size()); });
-  attempt([&] {
-    if (!flags.export_path.empty()) check(protrain_session_export(session, flags.export_path.c_str()));
-  });
   attempt([&] {
     if (flags.report.empty()) return;
     record.report = report_of(session);
     write_text(flags.report, flags.report.ends_with(".json") ? record.report.dump(1) : report_page(record));
   });
+  attempt([&] { checkpoints.at_end(session, record.before + record.losses.size()); });
+  attempt([&] {
+    if (!flags.export_path.empty()) check(protrain_session_export(session, flags.export_path.c_str()));
+  });
   if (failure) std::rethrow_exception(failure);
 }
 
-int train(const TrainFlags &flags) {
+// Trains as one of the ranks. Only rank 0 prints and writes metrics and report; `flags` has none for the others.
+int run(protrain_session *session, Batches &batches, const TrainFlags &flags, const Rank &rank) {
+  RunRecord record{.model = flags.model, .ranks = rank.count, .about = created(session)};
+  if (rank.leads()) announce(session, record);
+  const auto accumulation = record.about.value("accumulation", std::uint64_t{1});
+  check(protrain_session_step_count(session, &record.before));
+  const std::uint64_t before = record.before;
+  batches.settle(session);
+  if (rank.leads() && before > 0) fmt::print("goes on after step {}\n", before);
+  Metrics metrics(flags.metrics, before > 0);
+  stop_after_step_on_signals();
+  Checkpoints checkpoints(flags, before);
+  std::uint64_t done = 0;
+  bool stopped = false;
+  {
+    std::optional<Progress> progress;
+    if (rank.leads()) progress.emplace(stdout, flags.steps);
+    while (done < flags.steps && !(stopped = ends_by_signal(session, rank))) {
+      const std::optional<Step> step = take_step(session, batches, before + done + 1, accumulation, rank);
+      stopped = !step;
+      if (stopped) break;
+      ++done;
+      record.add(step->loss, step->seconds, step->tokens);
+      metrics.write(session, *step);
+      if (progress) progress->step(done, step->loss, step->seconds, step->tokens);
+      checkpoints.after(session, step->number);
+    }
+  }
+  stopped = stopped || signal_number != 0;
+  if (stopped && rank.leads()) fmt::print("stopped after step {}\n", before + done);
+  write_results(session, flags, checkpoints, record);
+  // A rank whose signal is still on its way ends as the others do after Ctrl-C.
+  return !stopped ? kOk : 128 + (signal_number != 0 ? signal_number : SIGINT);
+}
+
+int train(TrainFlags flags) {
   if (flags.save_every > 0 && flags.save_path.empty()) throw UsageError("--save-every needs --save DIR");
   const Options options = flags.session.make_options();
   Batches batches(flags.data, data_of(options, flags.model), options);
@@ -234,29 +289,14 @@ int train(const TrainFlags &flags) {
     const ProfilingLine line(options);
     return create_session(options, flags.model);
   }();
-  RunRecord record{.model = flags.model, .about = announce(session.get(), flags.model)};
-  const auto accumulation = record.about.value("accumulation", std::uint64_t{1});
-  std::uint64_t done = 0;
-  check(protrain_session_step_count(session.get(), &record.before));
-  const std::uint64_t before = record.before;
-  batches.settle(session.get());
-  if (before > 0) fmt::print("goes on after step {}\n", before);
-  Metrics metrics(flags.metrics, before > 0);
-  stop_after_step_on_signals();
-  Checkpoints checkpoints(flags, before);
-  {
-    Progress progress(stdout, flags.steps);
-    while (done < flags.steps && signal_number == 0) {
-      const Step step = take_step(session.get(), batches, before + ++done, accumulation);
-      record.add(step.loss, step.seconds, step.tokens);
-      metrics.write(session.get(), step);
-      progress.step(done, step.loss, step.seconds, step.tokens);
-      checkpoints.after(session.get(), step.number);
-    }
+  const Rank rank = rank_of(session.get());
+  if (!rank.leads()) flags.metrics = flags.report = "";
+  try {
+    return run(session.get(), batches, flags, rank);
+  } catch (const std::exception &failure) {
+    if (rank.alone()) throw;
+    return give_up(rank, failure);
   }
-  if (signal_number != 0) fmt::print("stopped after step {}\n", before + done);
-  write_results(session.get(), flags, checkpoints, record);
-  return signal_number == 0 ? kOk : 128 + signal_number;
 }
 
 }  // namespace
@@ -277,8 +317,8 @@ void add_train(CLI::App &app, int &status) {
   command->add_option("--steps", flags->steps, "number of steps of this run")->required()->check(positive);
   command->add_option(
       "--input", flags->data.arrays,
-      "NAME=FILE.npy, one per graph input; axis 0 counts steps and is cycled; all inputs need the same number of "
-      "steps, or 1 for every step; sets symbolic dimensions that no --dim gives");
+      "NAME=FILE.npy, one per graph input; axis 0 counts batches and is cycled; all inputs need the same number of "
+      "batches, or 1 for every batch; sets symbolic dimensions that no --dim gives");
   command->add_option(
       "--tokens", flags->data.tokens,
       "token ids for input_ids and labels, raw or in llm.c's format, read in consecutive windows of --sequence "
@@ -287,7 +327,7 @@ void add_train(CLI::App &app, int &status) {
       ->add_option("--token-type", flags->data.token_type,
                    "type of the ids in a raw token file [uint16]; a file in llm.c's format names its own")
       ->check(CLI::IsMember({"uint16", "uint32"}));
-  command->add_option("--batch", flags->data.batch, "windows in a step")->check(positive);
+  command->add_option("--batch", flags->data.batch, "windows in a batch")->check(positive);
   command->add_option("--sequence", flags->data.sequence, "tokens in a window")->check(positive);
   command
       ->add_option(

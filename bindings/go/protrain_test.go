@@ -139,6 +139,11 @@ func TestTrainsInLittleMemory(t *testing.T) {
 	if plan.Persist >= plan.Chunks || report.Disk == 0 {
 		t.Errorf("nothing rests on disk: %+v %+v", plan, report)
 	}
+	rank, err := small.Rank()
+	must(t, err)
+	if count, err := small.RankCount(); err != nil || rank != 0 || count != 1 {
+		t.Errorf("a session alone is rank %d of %d, %v", rank, count, err)
+	}
 	if norm, err := small.GradNorm(); err != nil || !(norm > 0) {
 		t.Errorf("the gradients' norm is %g, %v", norm, err)
 	}

@@ -100,6 +100,12 @@ func (s *Session) GradNorm() (float64, error) { return get(s, lib.Session_grad_n
 // StepCount returns the number of steps taken, including those before the checkpoint that the session resumed from.
 func (s *Session) StepCount() (uint64, error) { return get(s, lib.Session_step_count) }
 
+// Rank returns the number of this rank among those that train together: 0 for the first, and for a session alone.
+func (s *Session) Rank() (uint64, error) { return get(s, lib.Session_rank) }
+
+// RankCount returns the number of ranks that train together: 1 for a session alone.
+func (s *Session) RankCount() (uint64, error) { return get(s, lib.Session_rank_count) }
+
 // SetLearningRate sets the learning rate of all following steps.
 func (s *Session) SetLearningRate(rate float64) error {
 	return s.c.call(s.log, func(session uintptr) *lib.Failure { return lib.Session_set_learning_rate(session, rate) })

@@ -44,6 +44,8 @@ class Session {
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }  // any thread, also signal handlers
   void set_learning_rate(double rate);
   std::uint64_t step_count() const { return account_.counters().steps; }
+  std::uint64_t rank() const { return static_cast<std::uint64_t>(ranks_.rank()); }
+  std::uint64_t rank_count() const { return static_cast<std::uint64_t>(ranks_.count()); }
   double grad_norm() const { return account_.grad_norm(); }  // of the last complete step; Code::state before the first
 
   std::size_t input_count() const { return inputs_.count(); }  // inputs that set_input takes, in the file's order

@@ -38,6 +38,13 @@ static void loss_falls(protrain_session *session) {
   CHECK(steps == 20);
 }
 
+static void a_session_alone_is_rank_0_of_1(protrain_session *session) {
+  uint64_t rank = 7, count = 7;
+  OK(protrain_session_rank(session, &rank));
+  OK(protrain_session_rank_count(session, &count));
+  CHECK(rank == 0 && count == 1);
+}
+
 static void texts_are_there(protrain_session *session) {
   const char *text = NULL;
   OK(protrain_session_plan(session, &text));
@@ -109,6 +116,7 @@ void test_life(void) {
   inputs_are_those_of_the_model(session);
   a_model_in_memory_trains(session);
   loss_falls(session);
+  a_session_alone_is_rank_0_of_1(session);
   CHECK(strstr(last, "step") != NULL);
   OK(protrain_session_set_log(session, NULL, NULL));
   texts_are_there(session);

@@ -235,6 +235,8 @@ void Life::look_around() {
   does("report", [&] { return protrain_session_report(session_, &text); });
   does("step_count", [&] { return protrain_session_step_count(session_, &steps); });
   mix(&steps, sizeof steps);
+  does("rank", [&] { return protrain_session_rank(session_, &steps); });
+  does("rank_count", [&] { return protrain_session_rank_count(session_, &steps); });
   refuses("an input that is none", PROTRAIN_ERROR_ARG, [&] {
     const std::int64_t dim = 1;
     return protrain_session_set_input(session_, "no such input", PROTRAIN_INT64, &dim, 1, input_, 8);

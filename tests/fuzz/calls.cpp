@@ -330,6 +330,8 @@ class Calls {
     std::uint64_t count = 0;
     succeeds(protrain_session_grad_norm(session(), or_null(&norm)));
     succeeds(protrain_session_step_count(session(), or_null(&count)));
+    succeeds(protrain_session_rank(session(), &count));
+    succeeds(protrain_session_rank_count(session(), &count));
   }
   void set_learning_rate() {
     constexpr double kRates[] = {0, 1e-3, 1, 1e30, -1, NAN, HUGE_VAL};

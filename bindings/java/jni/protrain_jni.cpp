@@ -1579,6 +1579,44 @@ SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1step_1count
 }
 
 
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1rank(JNIEnv *jenv, jclass jcls, jlong jarg1, jlongArray jarg2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  uint64_t *arg2 = (uint64_t *) 0 ;
+  uint64_t out2 = 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = &out2;
+  result = (protrain_error *)protrain_session_rank(arg1,arg2);
+  if (result) protrain_throw(jenv, result);
+  {
+    const jlong value = (jlong)out2;
+    if (!result) jenv->SetLongArrayRegion(jarg2, 0, 1, &value);
+  }
+}
+
+
+SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1rank_1count(JNIEnv *jenv, jclass jcls, jlong jarg1, jlongArray jarg2) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  uint64_t *arg2 = (uint64_t *) 0 ;
+  uint64_t out2 = 0 ;
+  protrain_error *result = 0 ;
+  
+  (void)jenv;
+  (void)jcls;
+  arg1 = *(protrain_session **)&jarg1; 
+  arg2 = &out2;
+  result = (protrain_error *)protrain_session_rank_count(arg1,arg2);
+  if (result) protrain_throw(jenv, result);
+  {
+    const jlong value = (jlong)out2;
+    if (!result) jenv->SetLongArrayRegion(jarg2, 0, 1, &value);
+  }
+}
+
+
 SWIGEXPORT void JNICALL Java_ai_protrain_internal_NativeJNI_session_1set_1learning_1rate(JNIEnv *jenv, jclass jcls, jlong jarg1, jdouble jarg2) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   double arg2 ;

@@ -1388,6 +1388,36 @@ _goslice_ _wrap_session_step_count_lib_df9a5f5867a58bfb(protrain_session *_swig_
 }
 
 
+_goslice_ _wrap_session_rank_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, long long *_swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  uint64_t *arg2 = (uint64_t *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = *(uint64_t **)&_swig_go_1; 
+  
+  result = (protrain_error *)protrain_session_rank(arg1,arg2);
+  _swig_go_result = protrain_failure(result);
+  return _swig_go_result;
+}
+
+
+_goslice_ _wrap_session_rank_count_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, long long *_swig_go_1) {
+  protrain_session *arg1 = (protrain_session *) 0 ;
+  uint64_t *arg2 = (uint64_t *) 0 ;
+  protrain_error *result = 0 ;
+  _goslice_ _swig_go_result;
+  
+  arg1 = *(protrain_session **)&_swig_go_0; 
+  arg2 = *(uint64_t **)&_swig_go_1; 
+  
+  result = (protrain_error *)protrain_session_rank_count(arg1,arg2);
+  _swig_go_result = protrain_failure(result);
+  return _swig_go_result;
+}
+
+
 _goslice_ _wrap_session_set_learning_rate_lib_df9a5f5867a58bfb(protrain_session *_swig_go_0, double _swig_go_1) {
   protrain_session *arg1 = (protrain_session *) 0 ;
   double arg2 ;

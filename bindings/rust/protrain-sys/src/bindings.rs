@@ -265,6 +265,10 @@ extern "C" {
     ///   clip_value      largest magnitude of one element of a gradient, applied after clip_norm
     ///   on_nonfinite    what a step does if its loss or gradients are NaN or infinite: stop, skip or rollback; see
     ///                   protrain_step
+    ///   ranks, rank, rendezvous   for several ranks that no launcher of MPI starts: their number, which one this is, and
+    ///                   where they meet. That is a directory that all see, new for each session, or HOST:PORT, where rank 0
+    ///                   listens
+    ///   comm_timeout    seconds after which a rank no longer waits for another; 300, the default
     ///   resume          the checkpoint to resume from, as protrain_session_save left it, or a directory of them, of which
     ///                   the newest is taken. The seed is the checkpoint's; the learning rate is not part of it
     /// A list (dim, shapes, trainable, frozen, tie, keep_gradients) gains one item with each call; any other option is
@@ -622,6 +626,24 @@ extern "C" {
     #[must_use]
     pub fn protrain_session_step_count(session: *mut protrain_session, count: *mut u64) -> *mut protrain_error;
 
+    /// Gets the number of this rank among those that train together: 0 for the first, and for a session alone.
+    ///
+    /// ```text
+    /// Errors: none of its own.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_rank(session: *mut protrain_session, rank: *mut u64) -> *mut protrain_error;
+
+    /// Gets the number of ranks that train together: 1 for a session alone.
+    ///
+    /// ```text
+    /// Errors: none of its own.
+    /// Since: 0.1
+    /// ```
+    #[must_use]
+    pub fn protrain_session_rank_count(session: *mut protrain_session, count: *mut u64) -> *mut protrain_error;
+
     /// Sets the learning rate of all following steps. It costs nothing: for a schedule, call it before each step.
     ///
     /// ```text
@@ -871,9 +893,10 @@ extern "C" {
     ///       "busy_seconds"     by queue: "compute", "upload", "download", "host", "disk", "comm"
     ///       "stall_seconds"    time in which compute stood still, by cause; with compute's busy seconds they make the step.
     ///                          Waits for "update" (optimizer), "fetch" (host to device), "offload" (device to host),
-    ///                          "swap_out", "swap_in" (activations), "read", "write" (disk); "inline": other queues' work
-    ///                          ran in compute's place; "start", "end": before its first instruction and after its last;
-    ///                          "issue": none of these
+    ///                          "swap_out", "swap_in" (activations), "read", "write" (disk), "all_to_all", "all_gather"
+    ///                          (gradients and weights of other ranks); "inline": other queues' work ran in compute's
+    ///                          place; "start", "end": before its first instruction and after its last; "issue": none of
+    ///                          these
     ///   "operators"            by name: "seconds" and "launches"
     ///   "timeline"             who holds memory when. "owners" is a list of names. "device", "host" and "disk" are rows of
     ///                          [seconds, bytes of each owner...], each valid until the next; at most 400, with the peak

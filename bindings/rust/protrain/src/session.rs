@@ -137,6 +137,18 @@ impl Session {
         self.ask(sys::protrain_session_step_count)
     }
 
+    /// The number of this rank among those that train together: 0 for the first, and for a session alone.
+    #[doc(alias = "protrain_session_rank")]
+    pub fn rank(&mut self) -> Result<u64> {
+        self.ask(sys::protrain_session_rank)
+    }
+
+    /// How many ranks train together: 1 for a session alone.
+    #[doc(alias = "protrain_session_rank_count")]
+    pub fn rank_count(&mut self) -> Result<u64> {
+        self.ask(sys::protrain_session_rank_count)
+    }
+
     /// Sets the learning rate of all following steps. Costs nothing: call it before each step for a schedule.
     ///
     /// # Errors

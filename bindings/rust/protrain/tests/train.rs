@@ -15,6 +15,7 @@ fn trains_in_less_memory_than_the_model_needs() {
     assert!(losses[19] < 0.9 * losses[0], "{losses:?}");
     assert_eq!(session.step_count().unwrap(), 20);
     assert!(session.grad_norm().unwrap() > 0.0);
+    assert_eq!((session.rank().unwrap(), session.rank_count().unwrap()), (0, 1));
 
     let report = session.report().unwrap();
     let (peak, disk) = (number(report, "device_peak_bytes"), number(report, "disk_bytes"));

@@ -248,6 +248,28 @@ public final class Session implements AutoCloseable {
   }
 
   /**
+   * Gets the number of this rank among those that train together.
+   *
+   * @return 0 for the first, and for a session alone
+   */
+  public long rank() {
+    long[] rank = {0};
+    handle.call(session -> Native.session_rank(session, rank));
+    return rank[0];
+  }
+
+  /**
+   * Gets the number of ranks that train together.
+   *
+   * @return 1 for a session alone
+   */
+  public long rankCount() {
+    long[] count = {0};
+    handle.call(session -> Native.session_rank_count(session, count));
+    return count[0];
+  }
+
+  /**
    * Sets the learning rate of all following steps. It costs nothing: for a schedule, call it before each step.
    *
    * @param rate the rate

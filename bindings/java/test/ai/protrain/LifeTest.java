@@ -44,6 +44,8 @@ class LifeTest {
             session::eval,
             session::gradNorm,
             session::stepCount,
+            session::rank,
+            session::rankCount,
             session::inputs,
             session::parameters,
             session::plan,

@@ -48,6 +48,8 @@ class TrainingTest {
         for (int step = 1; step < 5; ++step) loss = Models.step(session, 0);
         assertTrue(loss < 0.9f * first, first + " to " + loss);
         assertEquals(5, session.stepCount());
+        assertEquals(0, session.rank());
+        assertEquals(1, session.rankCount());
         String report = session.report();
         assertTrue(number(report, "device_peak_bytes") <= BUDGET);
         assertTrue(number(report, "disk_bytes") > 0);

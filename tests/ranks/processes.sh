@@ -1,0 +1,162 @@
+#!/bin/sh
+# Trains with the command as several processes, over MPI and over Gloo. Any number of ranks must give the metrics and the
+# exported model of one, also after a resume with another number. A rank that is killed, interrupted or fails ends all.
+# usage: processes.sh COMMAND FIXTURES COMM_RANKS TRANSPORT    openmpi, mpich, gloo (which meets in a folder), gloo-port
+set -eu
+command=$1 fixtures=$2 comm_ranks=$3 transport=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+wrong() {
+  echo "$transport: $*"
+  tail -n 5 out.* err.* log 2>/dev/null
+  exit 1
+}
+
+# Open MPI refuses to run for root, and more ranks than cores, unless it is told otherwise.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+case $transport in
+  openmpi) launcher='mpirun.openmpi --oversubscribe' ;;
+  mpich) launcher=mpirun.mpich ;;
+  *) launcher= ;;
+esac
+[ -z "$launcher" ] || timeout 30 $launcher -n 2 true >log 2>&1 || {
+  echo "skipped: $launcher does not start programs here: $(head -n 1 log)"
+  exit 77
+}
+
+# A rank's process: keeps its number, its output and what is said to it alone. Background jobs of a shell ignore SIGINT,
+# and `env` restores the default.
+cat >rank.sh <<'RANK'
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${GLOO_RANK-0}}}
+[ "$rank" != 1 ] || set -- "$@" $RANK_1_ADDS
+echo $$ >pid.$rank
+exec env --default-signal=INT "$@" >out.$rank 2>err.$rank
+RANK
+export RANK_1_ADDS=
+
+# start RANKS ARGS...: trains as so many ranks and keeps the job's status: of mpirun, or the first of Gloo's that is not 0.
+start() {
+  ranks=$1
+  shift
+  set -- "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --comm-timeout 20 "$@"
+  rm -f pid.* out.* err.* status.*
+  status=0
+  if [ -n "$launcher" ]; then
+    timeout 60 $launcher -n "$ranks" sh rank.sh "$@" >log 2>&1 || status=$?
+    return
+  fi
+  place=$(mktemp -d -p "$work")
+  [ "$transport" = gloo ] || place=127.0.0.1:$("$comm_ranks" port)
+  children= rank=0
+  while [ "$rank" -lt "$ranks" ]; do
+    GLOO_RANK=$rank timeout 60 sh rank.sh "$@" --ranks "$ranks" --rank "$rank" --rendezvous "$place" &
+    children="$children $!"
+    rank=$((rank + 1))
+  done
+  rank=0
+  for child in $children; do
+    other=0
+    wait "$child" || other=$?
+    echo "$other" >"status.$rank"
+    [ "$status" -ne 0 ] || status=$other
+    rank=$((rank + 1))
+  done
+}
+succeeds() { [ "$status" -eq 0 ] || wrong "$1: status $status"; }
+fails() { [ "$status" -ne 0 ] && [ "$status" -ne 124 ] || wrong "$1: status $status"; }
+
+bits() { sed 's/.*"step":\([0-9]*\).*"loss_bits":"\([0-9a-f]*\)","grad_norm_bits":"\([0-9a-f]*\)".*/\1 \2 \3/' "$1"; }
+# same_as NAME WHAT: the run that wrote got.jsonl and got.onnx has the results of NAME.
+same_as() {
+  succeeds "$2"
+  [ "$(bits "$1.jsonl" | tail -n "$(wc -l <got.jsonl)")" = "$(bits got.jsonl)" ] || wrong "$2: another loss or norm"
+  cmp "$1.onnx" got.onnx || wrong "$2: other weights"
+  for rank in 1 2 3; do
+    [ ! -s "out.$rank" ] && [ ! -s "err.$rank" ] || wrong "$2: rank $rank printed"
+  done
+  rm got.jsonl got.onnx
+}
+share() { echo "--accumulation $((12 / $1)) --metrics got.jsonl --export got.onnx"; } # of RANKS
+
+arrays="--input input_ids=$fixtures/input_ids.npy --input labels=$fixtures/labels.npy"
+"$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 4 --accumulation 12 $arrays \
+  --metrics whole.jsonl --export whole.onnx >log
+echo '{"n_persist": 3, "n_host": 4, "n_swap": 1, "n_checkpoint": 1, "chunk_bytes": 65536}' >plan.json
+start 2 --steps 4 $(share 2) $arrays --plan plan.json --offload-dir .
+same_as whole '2 ranks with a disk'
+start 4 --steps 4 $(share 4) $arrays --save saved --save-every 2
+same_as whole '4 ranks'
+for ranks in 3 1 2 4; do
+  start $ranks --steps 2 $(share $ranks) $arrays --resume saved/step-0000000002
+  same_as whole "$ranks ranks after 4"
+done
+
+# Windows of a token file are dealt out likewise.
+iconv -f ISO-8859-1 -t UTF-16LE "$fixtures/gpt2.json" >tokens.bin
+windows='--tokens tokens.bin --batch 1 --sequence 16'
+"$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 2 --accumulation 12 $windows \
+  --metrics windows.jsonl --export windows.onnx >log
+start 3 --steps 2 $(share 3) $windows
+same_as windows '3 ranks on windows'
+
+RANK_1_ADDS='--learning-rate 0.5'
+start 2 --steps 1 $arrays
+fails 'other options'
+grep -q 'learning_rate is .* all ranks need the same' err.0 || wrong 'other options: not said'
+RANK_1_ADDS=
+
+# Rank 0 alone cannot go on. The others must not wait for it.
+start 3 --steps 1000000 $arrays --metrics /dev/full
+fails 'a full disk'
+grep -q '/dev/full: No space left' err.0 || wrong 'a full disk: not said'
+
+# until_killed RANK SIGNAL: starts 3 ranks and sends the signal to one of them after some steps.
+until_killed() {
+  rm -rf kept got.* pid.*
+  (
+    start 3 --steps 1000000 $arrays --metrics got.jsonl --save kept --save-every 2 --export got.onnx
+    exit $status
+  ) &
+  job=$! waited=0
+  until [ -s got.jsonl ] && [ "$(wc -l <got.jsonl)" -gt 4 ]; do
+    waited=$((waited + 1))
+    [ "$waited" -lt 300 ] || wrong "$2: no step was taken"
+    sleep 0.1
+  done
+  kill "-$2" "$(cat "pid.$1")"
+  status=0
+  wait "$job" || status=$?
+  fails "$2 to rank $1"
+}
+# leaves_with STATUS RANK...: only Gloo's ranks are this shell's own.
+leaves_with() {
+  expected=$1
+  shift
+  [ -z "$launcher" ] || return 0
+  for rank in "$@"; do
+    [ "$(cat "status.$rank")" = "$expected" ] || wrong "rank $rank left with $(cat "status.$rank"), not $expected"
+  done
+}
+# goes_on: the newest checkpoint is whole.
+goes_on() {
+  "$command" train "$fixtures/gpt2-dynamic-opset18.onnx" --threads 1 --steps 1 $arrays --resume kept >log
+  grep -q 'goes on after step' log || wrong 'the checkpoint was not taken'
+}
+
+until_killed 1 INT
+leaves_with 130 0 1 2
+last=$(wc -l <got.jsonl)
+grep -q "stopped after step $last\$" out.0 || wrong 'INT to rank 1: another last step'
+[ -s "kept/step-$(printf %010d "$last")/manifest.json" ] && [ -s got.onnx ] || wrong 'INT to rank 1: no results'
+goes_on
+
+until_killed 1 KILL
+leaves_with 1 0 2
+[ -n "$launcher" ] || grep -q 'rank 1' err.0 || wrong 'KILL to rank 1: rank 0 does not say it'
+goes_on
+until_killed 0 KILL
+leaves_with 1 1 2
+[ -n "$launcher" ] || grep -q 'rank 0' err.1 || wrong 'KILL to rank 0: rank 1 does not say it'
+goes_on
+echo "$transport: as expected"

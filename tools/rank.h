@@ -1,0 +1,25 @@
+// Rank: this command's place among those that train one model together, and who of them speaks.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+
+#include "handles.h"
+
+namespace tool {
+
+struct Rank {
+  std::uint64_t number = 0, count = 1;
+
+  bool leads() const { return number == 0; }  // prints and writes what all ranks have in common
+  bool alone() const { return count == 1; }
+};
+
+Rank rank_of(protrain_session *session);
+
+// Prints why a rank among several cannot go on, if no other rank says the same. Returns the exit status. A failure that
+// the library does not know of ends the process at once: in an orderly exit MPI would wait for the other ranks, and
+// they for this one.
+int give_up(const Rank &rank, const std::exception &failure);
+
+}  // namespace tool
