@@ -88,7 +88,7 @@ TEST(Simulation, SlowsByAllThatAreAtWork) {
 TEST(Simulation, RunsInComputesPlaceWhatHasNoQueueOfItsOwn) {
   const std::vector<Job> jobs = {{Queue::compute, 10}, {Queue::upload, 20}, {Queue::disk, 15}, {Queue::compute, 5}};
   EXPECT_EQ(spans(jobs, Queues()), (Spans{{0, 10}, {10, 30}, {30, 45}, {45, 50}}));
-  EXPECT_EQ(spans(jobs, Queues(Beside{false, false, false, false, true, false})),
+  EXPECT_EQ(spans(jobs, Queues(Beside{false, false, false, false, true, true})),
             (Spans{{0, 10}, {10, 30}, {0, 15}, {30, 35}}));
 }
 
@@ -121,7 +121,7 @@ TEST(Queues, RunAllBesideComputeOnAMachineWithADeviceOfItsOwn) {
   EXPECT_LT(queues.shares[Queue::upload][Queue::download], 1);
 }
 
-TEST(Queues, RunOnlyTheDiskBesideComputeWhereCoresAreShared) {
+TEST(Queues, RunOnlyTheDiskAndExchangesBesideComputeWhereCoresAreShared) {
   profile::Profile profile;
   profile.shares_cores = true;
   profile.compute_beside_disk = 0.75;
