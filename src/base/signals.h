@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 namespace protrain {
 
@@ -21,6 +22,31 @@ class BlockedSignals {
 
  private:
   sigset_t before_;
+};
+
+// Keeps SIGPIPE from ending the host program while another library writes to sockets in the calling thread, or in
+// threads that are started meanwhile. A SIGPIPE of such a write is discarded.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  NoSigpipe(const NoSigpipe &) = delete;
+  NoSigpipe &operator=(const NoSigpipe &) = delete;
+  ~NoSigpipe() {
+    constexpr timespec kNow = {};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &kNow);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_;
 };
 
 }  // namespace protrain

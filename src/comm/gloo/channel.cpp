@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/signals.h"
 #include "comm/gloo/store.h"
 
 namespace protrain::comm::gloo {
@@ -73,6 +74,7 @@ class Slots {
 
 GlooChannel::GlooChannel(const ChannelRequest &request)
     : rank_(request.rank), ranks_(request.ranks), timeout_(request.timeout), store_(store_of(request)) {
+  const NoSigpipe guard;  // for Gloo's thread too
   try {
     auto device = ::gloo::transport::tcp::CreateDevice(own_address());
     context_ = std::make_shared<::gloo::rendezvous::Context>(rank_, ranks_);
@@ -91,13 +93,17 @@ GlooChannel::GlooChannel(const ChannelRequest &request)
   }
 }
 
-GlooChannel::~GlooChannel() = default;
+GlooChannel::~GlooChannel() {
+  const NoSigpipe guard;
+  context_.reset();
+}
 
 void GlooChannel::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
   {
     const std::lock_guard lock(mutex_);
     if (broken_) throw *broken_;
   }
+  const NoSigpipe guard;
   std::vector<std::pair<int, Buffer>> sent, received;
   const Deadline deadline(timeout_);
   int at = rank_;  // the rank that is dealt with
@@ -160,6 +166,7 @@ Error GlooChannel::error_of(int rank, const std::exception &found) {
 }
 
 void GlooChannel::break_with(const Error &error) {
+  const NoSigpipe guard;
   {
     const std::lock_guard lock(mutex_);
     if (broken_) return;
