@@ -1,6 +1,6 @@
 # The transports between ranks: libprotrain_openmpi.so, libprotrain_mpich.so and libprotrain_gloo.so, plugins that the
-# library loads when they are asked for. Each is built where its headers are found. Sessions do not use them yet, so
-# they are not installed.
+# library loads when they are asked for. Each is built where its headers are found, and is a component of its own, so
+# that the library needs no MPI where it is installed.
 option(PROTRAIN_COMM "Build the transports between ranks whose headers are found" ON)
 if(NOT PROTRAIN_COMM OR PROTRAIN_SANITIZE)  # a program with a sanitizer in it may not load libraries without
   return()
@@ -13,7 +13,11 @@ function(transport name folder library)
   target_link_libraries(protrain_${name} PRIVATE room_base ${library})
   target_compile_definitions(protrain_${name} PRIVATE PROTRAIN_COMM_BUILD_ID="${PROTRAIN_COMM_BUILD_ID}"
                              OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
-  target_link_options(protrain_${name} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+  target_link_options(protrain_${name} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL
+                      -Wl,-soname,libprotrain_${name}.so)  # Debian asks it of a file beside libraries
+  # An MPI in a folder of its own is found there after the installation too.
+  set_target_properties(protrain_${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS protrain_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${name})
 endfunction()
 
 pkg_check_modules(OPENMPI IMPORTED_TARGET QUIET ompi-c)

@@ -1,5 +1,5 @@
-# `cpack` in a build folder makes Debian packages: libprotrain0 (the library), libprotrain-dev (for building against it)
-# and protrain (the command). Nothing is built a second time. A build that was configured with the prefix /usr has its
+# `cpack` in a build folder makes Debian packages: libprotrain0 (the library), libprotrain-dev (for building against
+# it), protrain (the command), and one for each transport between ranks that was built. Nothing is built a second time. A build that was configured with the prefix /usr has its
 # libraries in Debian's multiarch folder. tests/install/package.sh makes and checks the packages.
 set(CPACK_GENERATOR DEB)
 set(CPACK_COMPONENTS_ALL runtime dev command)
@@ -36,6 +36,20 @@ endfunction()
 package(runtime libprotrain0 libs "the shared library")
 package(dev libprotrain-dev libdevel "what programs in C are built with, by pkg-config or CMake")
 package(command protrain science "the command")
+set(starter_openmpi openmpi-bin)
+set(starter_mpich mpich)
+foreach(transport openmpi mpich gloo)
+  if(TARGET protrain_${transport})
+    string(TOUPPER ${transport} COMPONENT)
+    package(${transport} libprotrain-${transport} libs "what connects the ranks of a session by ${transport}")
+    list(APPEND CPACK_COMPONENTS_ALL ${transport})
+    list(APPEND transports libprotrain-${transport})
+    set(CPACK_DEBIAN_${COMPONENT}_PACKAGE_DEPENDS "libprotrain0 (= ${PROJECT_VERSION})")
+    set(CPACK_DEBIAN_${COMPONENT}_PACKAGE_RECOMMENDS "${starter_${transport}}")
+    set(CPACK_DEBIAN_${COMPONENT}_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/packaging/triggers)
+  endif()
+endforeach()
+list(JOIN transports ", " CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libprotrain0 (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "g++, libprotobuf-dev, libdnnl-dev, liburing-dev")  # for libprotrain.a
 set(CPACK_DEBIAN_COMMAND_PACKAGE_DEPENDS "libprotrain0 (= ${PROJECT_VERSION})")

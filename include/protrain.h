@@ -98,7 +98,8 @@
  *     nothing has changed. A call refused for NULL, BUSY or FORKED was not made at all: the other ranks still wait.
  *   - Ranks that make different calls get PROTRAIN_ERROR_STATE. Ranks whose step, learning rate, shapes or parameter
  *     differ get PROTRAIN_ERROR_MISMATCH. Nothing has changed.
- *   - After a cancel on one rank the next collective call gives PROTRAIN_ERROR_CANCELLED on all.
+ *   - After a cancel on one rank its next step or evaluation gives PROTRAIN_ERROR_CANCELLED on all. One that has begun
+ *     runs to its end.
  *   - If a rank fails within a call, dies or is not reached, its session is lost, and the others' with it: they get
  *     PROTRAIN_ERROR_PEER with its reason, or PROTRAIN_ERROR_TIMEOUT after comm_timeout seconds. Destroy the sessions
  *     and go on from a checkpoint, with any number of ranks.

@@ -4,9 +4,9 @@ file(GLOB_RECURSE texts ${packed}/protrain.1 ${packed}/changelog)
 foreach(text ${texts})
   execute_process(COMMAND gzip -9n ${text} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
-file(GLOB commands ${packed}/*/usr/bin/protrain)
-foreach(command ${commands})
-  file(RPATH_REMOVE FILE ${command})  # the loader finds its library anyway
+file(GLOB_RECURSE binaries ${packed}/*/usr/bin/protrain ${packed}/libprotrain_*.so)
+foreach(binary ${binaries})
+  file(RPATH_REMOVE FILE ${binary})  # the loader finds the system's libraries anyway
 endforeach()
 file(GLOB folders ${packed}/*/usr/share/zsh)
 foreach(folder ${folders})

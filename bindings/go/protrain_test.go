@@ -149,6 +149,61 @@ func TestTrainsInLittleMemory(t *testing.T) {
 	}
 }
 
+// Two ranks in one process, of which the second gets the context that ends.
+func TestRanksStopTogether(t *testing.T) {
+	meet := t.TempDir()
+	ctx, stop := context.WithCancel(background)
+	defer stop()
+	contexts := []context.Context{background, ctx}
+	var losses [2][]uint32
+	var open, ends [2]error
+	var wait sync.WaitGroup
+	for rank, o := range []*protrain.Options{
+		options(t, "ranks", "2", "rank", "0", "rendezvous", meet, "comm_timeout", "60"),
+		options(t, "ranks", "2", "rank", "1", "rendezvous", meet, "comm_timeout", "60"),
+	} {
+		wait.Add(1)
+		go func(rank int, o *protrain.Options) {
+			defer wait.Done()
+			s, err := o.NewSession(model())
+			if open[rank] = err; err != nil {
+				return
+			}
+			defer s.Close()
+			setTokens(t, s, rank)
+			for ends[rank] == nil {
+				loss, err := s.Step(contexts[rank])
+				if ends[rank] = err; err == nil {
+					losses[rank] = append(losses[rank], math.Float32bits(loss))
+				}
+				if rank == 1 && len(losses[rank]) == 3 {
+					stop()
+				}
+			}
+			if number, err := s.Rank(); err != nil || number != uint64(rank) {
+				t.Errorf("rank %d is %d, %v", rank, number, err)
+			}
+			if loss, err := s.Step(background); err != nil || !(math.Float32frombits(losses[rank][0]) > loss) {
+				t.Errorf("after the cancel: %g, %v", loss, err)
+			}
+		}(rank, o)
+	}
+	wait.Wait()
+	if errors.Is(open[0], protrain.ErrUnsupported) {
+		t.Skip(open[0])
+	}
+	must(t, open[0])
+	must(t, open[1])
+	if len(losses[0]) != 3 || fmt.Sprint(losses[0]) != fmt.Sprint(losses[1]) {
+		t.Errorf("the ranks took other steps: %x and %x", losses[0], losses[1])
+	}
+	for rank, err := range ends {
+		if !errors.Is(err, protrain.ErrCancelled) || errors.Is(err, context.Canceled) != (rank == 1) {
+			t.Errorf("rank %d ended with %v", rank, err)
+		}
+	}
+}
+
 func TestGoesOnFromACheckpoint(t *testing.T) {
 	directory := t.TempDir()
 	whole := session(t)

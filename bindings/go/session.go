@@ -49,18 +49,24 @@ func (o *object) cancel() {
 }
 
 func (s *Session) loss(ctx context.Context, function func(uintptr, *float32) *lib.Failure) (float32, error) {
-	if ctx.Err() != nil {
+	over := ctx.Err() != nil
+	several := s.several()
+	if over && !several {
 		return 0, cancelled(ctx, "cancelled before it began")
 	}
 	var loss float32
 	err := s.c.call(s.log, func(session uintptr) *lib.Failure {
-		if ctx.Done() == nil {
+		if over {
+			lib.Session_cancel(session) // the other ranks wait for this call, and learn of the cancel from it
+		}
+		if over || ctx.Done() == nil {
 			return function(session, &loss)
 		}
 		stop := s.c.cancelWhenDone(ctx)
 		failure := function(session, &loss)
-		if stop() && (failure == nil || Code(failure.Code) != ErrCancelled) {
-			// The cancel came after the call and would stop the next one. An evaluation consumes it.
+		if stop() && !several && (failure == nil || Code(failure.Code) != ErrCancelled) {
+			// The cancel came after the call and would stop the next one. An evaluation consumes it. Several ranks agree
+			// on the cancel in their next call.
 			var unused float32
 			lib.Eval(session, &unused)
 		}
@@ -70,6 +76,11 @@ func (s *Session) loss(ctx context.Context, function func(uintptr, *float32) *li
 		err = cancelled(ctx, err.Error())
 	}
 	return loss, err
+}
+
+func (s *Session) several() bool {
+	count, err := s.RankCount()
+	return err == nil && count > 1
 }
 
 func cancelled(ctx context.Context, text string) error {

@@ -132,7 +132,8 @@ Session::Run Session::run_of(std::size_t variant, bool last) const {
 // Waits until all ranks are ready for the call. `prepare` checks this rank's arguments and returns the parameter, or
 // the shape variant of the inputs, that the call is about.
 void Session::meet(Call call, const std::function<std::size_t()> &prepare) {
-  const bool cancelled = ranks_.several() && cancelled_.exchange(false, std::memory_order_relaxed);
+  const bool stops = ranks_.several() && (call == Call::step || call == Call::evaluate);
+  const bool cancelled = stops && cancelled_.exchange(false, std::memory_order_relaxed);
   ranks_.meet(call, cancelled, [&] {
     const std::size_t subject = prepare();
     const Counters &counters = account_.counters();
@@ -238,7 +239,7 @@ void Session::settle() {
   machine_.settlement()->run({.earlier = *std::exchange(held_, std::nullopt)}, kNever, false);
 }
 
-// Reports a cancel that came too late: the step is complete. With several ranks the next call is cancelled, on all.
+// Reports a cancel that came too late: the step is complete. With several ranks the next one is cancelled, on all.
 void Session::finish_cancelled() {
   if (ranks_.several()) return;
   if (cancelled_.exchange(false, std::memory_order_relaxed))

@@ -27,6 +27,22 @@ for file in bin/protrain include/protrain.h share/man/man1/protrain.1 share/bash
   [ -f "$prefix/$file" ] || fail "$file was not installed"
 done
 
+# The transports that were built lie beside the library, which finds them there.
+for plugin in openmpi mpich gloo; do
+  [ ! -f "$build/libprotrain_$plugin.so" ] || [ -f "$libraries/libprotrain_$plugin.so" ] || fail "no $plugin was installed"
+done
+if [ -f "$libraries/libprotrain_gloo.so" ]; then
+  fixtures=$source/tests/fixtures
+  mkdir "$work/meet"
+  for rank in 1 0; do
+    "$prefix/bin/protrain" train "$fixtures/gpt2-dynamic-opset18.onnx" --steps 2 --threads 1 --ranks 2 --rank $rank \
+      --rendezvous "$work/meet" --input input_ids="$fixtures/input_ids.npy" --input labels="$fixtures/labels.npy" \
+      >"$work/rank-$rank" &
+  done
+  wait
+  grep -q '^step 2/2' "$work/rank-0" || fail 'two ranks did not train'
+fi
+
 # The library has one SONAME, and both libraries export only the functions of protrain.h.
 readelf -d "$libraries/libprotrain.so" | grep -q 'SONAME.*\[libprotrain\.so\.0\]' || fail "another SONAME"
 (cd "$work" && sh "$source/tests/api/symbols.sh" "$libraries/libprotrain.so" "$prefix/include/protrain.h")

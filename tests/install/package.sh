@@ -14,5 +14,8 @@ trap 'rm -rf "$work"' EXIT
   exit 1
 }
 ls "$work"/libprotrain0_*.deb "$work"/libprotrain-dev_*.deb "$work"/protrain_*.deb >/dev/null
+for plugin in openmpi mpich gloo; do
+  [ ! -f "$build/libprotrain_$plugin.so" ] || ls "$work"/libprotrain-${plugin}_*.deb >/dev/null
+done
 lintian --allow-root --no-cfg --fail-on error "$work"/*.deb
 [ -z "${2:-}" ] || cp "$work"/*.deb "$2"
