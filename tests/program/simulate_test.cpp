@@ -126,7 +126,7 @@ TEST(Queues, RunOnlyTheDiskAndExchangesBesideComputeWhereCoresAreShared) {
   profile.shares_cores = true;
   profile.compute_beside_disk = 0.75;
   const Queues queues = queues_of(profile);
-  EXPECT_EQ(queues.beside, (Beside{false, false, false, false, true, false}));
+  EXPECT_EQ(queues.beside, (Beside{false, false, false, false, true, true}));
   EXPECT_TRUE(queues.issued_in_turn);
   EXPECT_EQ(queues.shares[Queue::compute][Queue::disk], 0.75);
 }
