@@ -76,3 +76,31 @@ for language in $languages; do
     cmp "$work/$first-$file" "$work/$language-$file"
   done
 done
+
+# Go's service with several ranks gives the model of one, also after one of them was killed.
+case " $languages " in
+  *' go '*) ;;
+  *) exit 0 ;;
+esac
+[ -f "$LD_LIBRARY_PATH/libprotrain_gloo.so" ] || {
+  echo "samples.sh: no plugin for Gloo: ranks of samples/go not tried"
+  exit 0
+}
+(cd samples/go && go build -o "$work/ranks" ./ranks)
+mkdir "$work/one" "$work/three"
+"$work/ranks" "$model" "$text" 20 1 "$work/one" >"$work/one-log"
+"$work/ranks" "$model" "$text" 20 3 "$work/three" >"$work/three-log" 2>"$work/three-error" &
+service=$!
+waited=0
+until [ -d "$work/three/step-0000000005" ]; do
+  waited=$((waited + 1))
+  test $waited -lt 600 || fail 'three ranks saved nothing'
+  sleep 0.1
+done
+read -r killed _ <<CHILDREN
+$(cat /proc/$service/task/*/children)
+CHILDREN
+kill -9 "$killed"
+wait $service || fail "the service with a killed rank said $(cat "$work/three-error")"
+grep -q 'attempt 1: rank' "$work/three-error" || fail 'no rank was started again'
+cmp "$work/one/trained.onnx" "$work/three/trained.onnx"
