@@ -131,8 +131,9 @@ void Machine::write_input(program::BufferId buffer, const void *data, std::uint6
   store_->write(draft_.programs.state.buffers[index(buffer)], 0, data, bytes);
 }
 
-void Machine::read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes) {
-  store_->read(program.buffers[index(id)], 0, out, bytes);
+void Machine::read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes,
+                          std::size_t at) {
+  store_->read(program.buffers[index(id)], at * bytes, out, bytes);
 }
 
 program::StatusWord Machine::status() {

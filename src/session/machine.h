@@ -34,8 +34,9 @@ class Machine {
   MemoryOutsideArena memory() const;
 
   void write_input(program::BufferId buffer, const void *data, std::uint64_t bytes);
-  // Reads a result of the Program from the Program's buffer `id`.
-  void read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes);
+  // Reads a result of the Program from the Program's buffer `id`: of its elements, `bytes` each, number `at`.
+  void read_result(const program::Program &program, program::BufferId id, void *out, std::size_t bytes,
+                   std::size_t at = 0);
   program::StatusWord status();
   void set_status(program::StatusWord status);
   // For plans that defer Updates: sets whether the last step left Updates to the Program that runs next.

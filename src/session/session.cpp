@@ -155,13 +155,13 @@ StepResult Session::take_batch() {
   const auto samples = static_cast<std::uint64_t>(draft().variants[variant]->batch.samples);
   now.first_sample += static_cast<std::uint64_t>(ranks_.rank()) * samples;
   execute(*last_.executor, now);
-  const RoundNumbers numbers = numbers_of(*last_.program, variant);
+  read_numbers(*last_.program, variant);
   const std::uint64_t scale = account_.loss_scale();
-  const std::optional<StepResult> result = account_.add(numbers, last_.executor->report().seconds);
-  if (!result) refuse_nonfinite(numbers.status, last);
+  const std::optional<StepResult> result = account_.add(numbers_, last_.executor->report().seconds);
+  if (!result) refuse_nonfinite(numbers_.status, last);
   // Deferred Updates run in the next step, or earlier if somebody asks for the parameters.
   const bool defers = machine_.settlement() != nullptr;
-  if (defers && numbers.status.finite()) held_ = now.update;
+  if (defers && numbers_.status.finite()) held_ = now.update;
   if (last) log_step(*result, scale);
   warn_of_recording(last_.executor->report());
   finish_cancelled();
@@ -172,7 +172,7 @@ void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
   scalars.earlier = held_.value_or(backend::OptimizerNumbers{});
   machine_.set_held(held_.has_value());
   held_.reset();
-  const bool timed = std::exchange(times_wanted_, false) || is_timed(executor.report().runs + 1);
+  const bool timed = std::exchange(reporting_.times_wanted, false) || is_timed(executor.report().runs + 1);
   try {
     executor.run(scalars, ranks_.several() ? kNever : cancelled_, timed);
   } catch (Error &error) {
@@ -187,18 +187,17 @@ void Session::execute(run::Executor &executor, backend::StepScalars scalars) {
   }
 }
 
-RoundNumbers Session::numbers_of(const program::Program &program, std::size_t variant) {
-  RoundNumbers numbers{.status = machine_.status()};
-  const auto ranks = static_cast<std::size_t>(ranks_.count());
-  std::vector<float> losses(ranks);
-  std::vector<double> weights(ranks, 1);
-  machine_.read_result(program, program.loss, losses.data(), ranks * sizeof(float));
-  if (account_.accumulates()) machine_.read_result(program, program.weight, weights.data(), ranks * sizeof(double));
-  numbers.batches.resize(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) numbers.batches[r] = {.loss = losses[r], .weight = weights[r]};
-  if (account_.is_last()) machine_.read_result(program, program.norm, &numbers.norm, sizeof numbers.norm);
-  numbers.samples = static_cast<std::uint64_t>(draft().variants[variant]->batch.samples);
-  return numbers;
+void Session::read_numbers(const program::Program &program, std::size_t variant) {
+  numbers_.status = machine_.status();
+  numbers_.batches.resize(static_cast<std::size_t>(ranks_.count()));
+  for (std::size_t r = 0; r < numbers_.batches.size(); ++r) {
+    RoundNumbers::Batch &batch = numbers_.batches[r];
+    machine_.read_result(program, program.loss, &batch.loss, sizeof batch.loss, r);
+    if (account_.accumulates()) machine_.read_result(program, program.weight, &batch.weight, sizeof batch.weight, r);
+  }
+  numbers_.norm = 0;
+  if (account_.is_last()) machine_.read_result(program, program.norm, &numbers_.norm, sizeof numbers_.norm);
+  numbers_.samples = static_cast<std::uint64_t>(draft().variants[variant]->batch.samples);
 }
 
 void Session::refuse_nonfinite(program::StatusWord status, bool last) {
@@ -257,7 +256,7 @@ void Session::log_step(const StepResult &result, std::uint64_t scale) const {
 
 // Warns once per session that a step could not be recorded. Training goes on, but slower.
 void Session::warn_of_recording(const run::Report &report) {
-  if (!log_ || report.not_recorded.empty() || std::exchange(warned_, true)) return;
+  if (!log_ || report.not_recorded.empty() || std::exchange(reporting_.warned, true)) return;
   try {
     log_(
         warning_json(fmt::format("{} could not record the step, so that each is issued kernel by kernel, which is "
@@ -373,7 +372,7 @@ std::string Session::program_text() const {
 std::string Session::graph_text() const { return draft().first().training.graph.print(); }
 
 std::string Session::report_json() {
-  times_wanted_ = true;
+  reporting_.times_wanted = true;
   const bool ran = last_.executor != nullptr;
   const Run run = ran ? last_ : run_of(0, true);
   return session::report_json(run.executor->report(), ran ? account_.seconds() : 0, machine_.memory(), *run.program,

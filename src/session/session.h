@@ -93,7 +93,7 @@ class Session {
   float take_evaluation();
   void execute(run::Executor &executor, backend::StepScalars scalars);
   void meet(Call call, const std::function<std::size_t()> &prepare);
-  RoundNumbers numbers_of(const program::Program &program, std::size_t variant);
+  void read_numbers(const program::Program &program, std::size_t variant);
   [[noreturn]] void refuse_nonfinite(program::StatusWord status, bool last);
   void settle();
   void finish_cancelled();
@@ -112,8 +112,12 @@ class Session {
   StepAccount account_;
   std::optional<backend::OptimizerNumbers> held_;  // numbers of the step whose Updates are deferred
   Run last_;                                       // the run of the last step()
-  bool lost_ = false, warned_ = false;
-  bool times_wanted_ = false;  // for the next step, because a report was asked for
+  RoundNumbers numbers_;                           // of the last round; kept so that a step allocates nothing
+  bool lost_ = false;
+  struct {
+    bool warned = false;        // that steps are not recorded
+    bool times_wanted = false;  // for the next step, because a report was asked for
+  } reporting_;
   std::atomic<bool> cancelled_{false};
 };
 
