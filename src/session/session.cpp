@@ -298,9 +298,11 @@ void Session::write_parameter(const std::string &name, const float *values, std:
 }
 
 void Session::read_flat_parameters(float *out, std::size_t count) {
-  require_all_elements(count);
   guarded([&] {
-    meet(Call::read, [&] { return parameter_count(); });
+    meet(Call::read, [&] {
+      require_all_elements(count);
+      return parameter_count();
+    });
     settle();
     Parameters &parameters = machine_.parameters();
     for (std::size_t p = 0; p < parameters.count(); out += parameters.elements(p++))
@@ -309,9 +311,11 @@ void Session::read_flat_parameters(float *out, std::size_t count) {
 }
 
 void Session::write_flat_parameters(const float *values, std::size_t count) {
-  require_all_elements(count);
   guarded([&] {
-    meet(Call::write, [&] { return parameter_count(); });
+    meet(Call::write, [&] {
+      require_all_elements(count);
+      return parameter_count();
+    });
     settle();
     Parameters &parameters = machine_.parameters();
     for (std::size_t p = 0; p < parameters.count(); values += parameters.elements(p++))

@@ -70,6 +70,22 @@ TEST_F(RankedFailure, OfARankThatCannotBeginAStepLosesNothing) {
   });
 }
 
+TEST_F(RankedFailure, OfARankThatCannotBeginToReadOrWriteLosesNothing) {
+  check = [](int rank, const Outcome &outcome) {
+    EXPECT_EQ(outcome.code, rank == kOdd ? Code::shape : Code::peer) << outcome.text;
+  };
+  run([&](session::Session &session, int rank) {
+    std::vector<float> values(session.flat_parameters_elements());
+    const std::size_t count = values.size() - (rank == kOdd ? 1 : 0);
+    for (int i = 0; i < 2; ++i)
+      note(rank, [&] {
+        i == 0 ? session.read_flat_parameters(values.data(), count)
+               : session.write_flat_parameters(values.data(), count);
+      });
+    step(session, rank);
+  });
+}
+
 TEST_F(RankedFailure, OfDifferentCallsIsAnErrorThatNamesThemAndLosesNothing) {
   check = [](int, const Outcome &outcome) {
     EXPECT_EQ(outcome.code, Code::state);
@@ -96,6 +112,8 @@ TEST_F(RankedFailure, ACancelOnOneRankCancelsTheStepOnAll) {
   check = [](int, const Outcome &outcome) { EXPECT_EQ(outcome.code, Code::cancelled) << outcome.text; };
   run([&](session::Session &session, int rank) {
     if (rank == kOdd) session.cancel();
+    std::vector<float> values(session.flat_parameters_elements());
+    session.read_flat_parameters(values.data(), values.size());  // a cancel is for a step or an evaluation
     note(rank, [&] { step(session, rank); });
     EXPECT_EQ(session.step_count(), 0u);
     step(session, rank);
