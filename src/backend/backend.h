@@ -29,6 +29,7 @@ struct DeviceInfo {
   bool shares_cores = false;       // the device computes on the host's cores; else it has its own
   int threads = 0;                 // team size; 0: the device has no team
   bool asynchronous = false;       // launch() and copy() only append work; queues do it later and at the same time
+  std::string cuda_pci_bus_id;     // of a GPU of CUDA's, by which NCCL finds it: "0000:17:00.0"
 };
 
 // The numbers of an optimizer's step. The host computes them once (backend/optimizer_numbers.h).
@@ -179,11 +180,15 @@ class Device {
   virtual void replay_step(Recording &recording, const StepScalars &scalars);
 };
 
-// Opens a device, such as "cpu" or "cuda:0", with a team of `threads` threads. 0 means as many as the process may use.
-// With `tf32`, products of float32 round their factors to 10 bits of mantissa. Code::unsupported if no backend has such
-// a device, or if the device has no TF32.
+// Opens a device, such as "cpu", "cuda:0" or "cuda" (the first of CUDA's), with a team of `threads` threads. 0 means as
+// many as the process may use. With `tf32`, products of float32 round their factors to 10 bits of mantissa.
+// Code::unsupported if no backend has such a device, or if the device has no TF32.
 std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32 = false);
-// Returns the names of all devices, as a glob: "cpu|cuda:*".
+// Returns the name of the device that belongs to process number `process`, from 0, of this machine. "cuda" gives each
+// process a GPU of its own, cuda:0, cuda:1 and so on, as far as there are enough; then it begins again with the first.
+// Any other name stands for itself. Code::device if there is no GPU, Code::unsupported if the plugin cannot be loaded.
+std::string device_of_process(const std::string &device, int process);
+// Returns the names of all devices, as a glob: "cpu|cuda|cuda:*".
 std::string_view device_names();
 
 }  // namespace protrain::backend

@@ -1,4 +1,4 @@
-// The function that a backend's plugin exports beside its build id, under a C name. It does not throw. Everything else
+// The functions that a backend's plugin exports beside its build id, under C names. They do not throw. Everything else
 // goes through Device.
 #pragma once
 
@@ -12,5 +12,9 @@ namespace protrain::backend {
 // failure.
 using OpenDevice = Device *(const std::string &device, int threads, bool tf32, Error &error);
 inline constexpr const char *kOpenSymbol = "protrain_plugin_open";
+
+// Returns the number of the backend's devices that this process sees. Returns -1 and sets `error` on failure.
+using CountDevices = int(Error &error);
+inline constexpr const char *kCountSymbol = "protrain_plugin_count";
 
 }  // namespace protrain::backend

@@ -26,6 +26,7 @@ struct Backend {
   std::unique_ptr<Device> (*open)(const Backend &, const Request &);
   const char *plugin = nullptr;  // the plugin's file
   std::string_view vendor = {};  // the plugin's name in errors
+  std::string_view any = {};     // the name that gives each process of the machine a device of its own
 };
 
 std::unique_ptr<Device> open_cpu(const Backend &, const Request &request) {
@@ -35,7 +36,7 @@ std::unique_ptr<Device> open_in_plugin(const Backend &backend, const Request &re
 
 constexpr Backend kBackends[] = {
     {"cpu", open_cpu},
-    {"cuda:*", open_in_plugin, "libprotrain_cuda.so", "CUDA"},
+    {"cuda:*", open_in_plugin, "libprotrain_cuda.so", "CUDA", "cuda"},
 };
 
 int team_size(int threads) {
@@ -44,10 +45,13 @@ int team_size(int threads) {
   return threads == 0 ? std::min(available_threads(), kMostThreads) : threads;
 }
 
+Plugin plugin_of(const Backend &backend) {
+  return Plugin::load(backend.plugin, backend.vendor, "device", PROTRAIN_BUILD_ID);
+}
+
 std::unique_ptr<Device> open_in_plugin(const Backend &backend, const Request &request) {
-  const Plugin plugin = Plugin::load(backend.plugin, backend.vendor, "device", PROTRAIN_BUILD_ID);
   Error error(Code::internal, "device", fmt::format("the plugin for {} gave no device", backend.vendor));
-  const auto open = plugin.function<OpenDevice>(kOpenSymbol);
+  const auto open = plugin_of(backend).function<OpenDevice>(kOpenSymbol);
   std::unique_ptr<Device> opened(open(request.device, request.threads, request.tf32, error));
   if (!opened) throw std::move(error);
   return opened;
@@ -56,8 +60,11 @@ std::unique_ptr<Device> open_in_plugin(const Backend &backend, const Request &re
 std::string joined_names(std::string_view separator) {
   std::string names;
   for (const Backend &backend : kBackends) {
-    if (!names.empty()) names += separator;
-    names += backend.devices;
+    for (const std::string_view name : {backend.any, backend.devices}) {
+      if (name.empty()) continue;
+      if (!names.empty()) names += separator;
+      names += name;
+    }
   }
   return names;
 }
@@ -68,7 +75,18 @@ std::string_view device_names() {
   return names;
 }
 
-std::unique_ptr<Device> open(const std::string &device, int threads, bool tf32) {
+std::string device_of_process(const std::string &device, int process) {
+  const auto *const backend = std::ranges::find(kBackends, std::string_view(device), &Backend::any);
+  if (device.empty() || backend == std::end(kBackends)) return device;
+  Error error(Code::internal, "device", "");
+  const int count = plugin_of(*backend).function<CountDevices>(kCountSymbol)(error);
+  if (count < 0) throw std::move(error);
+  require(count > 0, Code::device, "device", "this machine has no device of {}'s", backend->vendor);
+  return fmt::format("{}:{}", backend->any, process % count);
+}
+
+std::unique_ptr<Device> open(const std::string &name, int threads, bool tf32) {
+  const std::string device = device_of_process(name, 0);
   const auto *const backend =
       std::ranges::find_if(kBackends, [&](const Backend &row) { return glob_match(row.devices, device); });
   require(backend != std::end(kBackends), Code::unsupported, "device", "there is no device \"{}\"; there are {}",

@@ -133,8 +133,14 @@ void forget_capture() {
 }
 }  // namespace
 
+int device_count() {
+  const char *count = std::getenv("PROTRAIN_EMULATED_DEVICES");
+  return count != nullptr ? std::atoi(count) : 1;
+}
+std::string pci_bus_id(int index) { return fmt::format("emulated:{}", index); }
 std::string open_device(int index) {
-  require(index == 0, Code::device, "device", "there is no device cuda:{}; this machine has 1 of CUDA's", index);
+  require(index < device_count(), Code::device, "device", "there is no device cuda:{}; this machine has {} of CUDA's",
+          index, device_count());
   return "emulated";
 }
 std::uint64_t free_memory() {

@@ -97,7 +97,8 @@ class CudaDevice : public Device {
              .shares_memory = false,
              .shares_cores = false,
              .threads = team_.size(),
-             .asynchronous = true};
+             .asynchronous = true,
+             .cuda_pci_bus_id = pci_bus_id(index)};
   }
   ~CudaDevice() override {
     for (Event event : events_.all) destroy(event);

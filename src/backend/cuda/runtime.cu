@@ -17,15 +17,32 @@ void check(cudaError_t status, const char *doing) {
 }
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
-}  // namespace
 
-std::string open_device(int index) {
+// Code::device if no driver is installed.
+int driver_version() {
   int driver = 0;
   require(cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0, Code::device, "device",
           "no driver of NVIDIA's is installed, or none that this build (CUDA {}) can talk to",
           version_text(CUDART_VERSION));
+  return driver;
+}
+}  // namespace
+
+int device_count() {
+  driver_version();
   int count = 0;
   check(cudaGetDeviceCount(&count), "the devices could not be counted");
+  return count;
+}
+
+std::string pci_bus_id(int index) {
+  char id[32] = "";
+  check(cudaDeviceGetPCIBusId(id, sizeof id, index), "the device's place on the bus is not known");
+  return id;
+}
+
+std::string open_device(int index) {
+  const int driver = driver_version(), count = device_count();
   require(index < count, Code::device, "device", "there is no device cuda:{}; this machine has {} of CUDA's", index,
           count);
   use_device(index);
