@@ -12,7 +12,7 @@ IMPURE = {"chrono", "thread", "mutex", "atomic", "condition_variable", "fstream"
 FOREIGN = {"google/protobuf": "onnx_import", "onnx_import/model.pb.h": "onnx_import", "oneapi/": "src/backend/cpu",
            "omp.h": "src/backend/cpu", "CLI/": "tools", "liburing.h": "src/base",
            "xxhash.h": "src/base", "cuda_runtime.h": "src/backend/cuda", "cublasLt.h": "src/backend/cuda",
-           "mpi.h": "src/comm/mpi", "gloo/": "src/comm/gloo"}
+           "mpi.h": "src/comm/mpi", "gloo/": "src/comm/gloo", "nccl.h": "src/comm/nccl"}
 # Files that still include each other; a header and its sources count as one. No others may be added.
 KNOTS = ({"src/backend/cpu/gemm", "src/backend/cpu/widened_product"},
          {"src/backend/cuda/attention", "src/backend/cuda/attention_tiles"},

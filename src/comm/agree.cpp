@@ -19,13 +19,6 @@ void broadcast(Channel &channel, std::span<std::byte> bytes) {
   channel.exchange(sends, receives);
 }
 
-// A host's name may be given twice; the kernel draws the id anew when it starts.
-std::string name_of_machine() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return std::string(host.data()) + ' ' + cgroup::text_of("/proc/sys/kernel/random/boot_id");
-}
-
 }  // namespace
 
 std::vector<std::vector<std::byte>> gather_bytes(Channel &channel, std::span<const std::byte> mine) {
@@ -66,6 +59,13 @@ std::string broadcast_text(Channel &channel, const std::string &text_of_rank_0) 
   text.resize(length);
   broadcast(channel, std::as_writable_bytes(std::span(text)));
   return text;
+}
+
+// A host's name may be given twice; the kernel draws the id anew when it starts.
+std::string name_of_machine() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return std::string(host.data()) + ' ' + cgroup::text_of("/proc/sys/kernel/random/boot_id");
 }
 
 std::vector<int> ranks_of_this_machine(Channel &channel) {

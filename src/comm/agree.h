@@ -29,8 +29,10 @@ std::vector<std::string> gather_texts(Channel &channel, const std::string &mine)
 // Rank 0's text, on every rank. What the others give is not used.
 std::string broadcast_text(Channel &channel, const std::string &text_of_rank_0);
 
-// The ranks that run on the same machine as this one, itself included, ascending. Containers with names of their own
-// count as machines.
+// The name of this machine, which no other has. Containers with names of their own count as machines.
+std::string name_of_machine();
+
+// The ranks that run on the same machine as this one, itself included, ascending.
 std::vector<int> ranks_of_this_machine(Channel &channel);
 
 // Returns when every rank has called it.

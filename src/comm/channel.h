@@ -1,5 +1,5 @@
 // Channel: how the ranks of a session reach each other. A rank is one process of a group that trains a model together.
-// A channel moves bytes between ranks and never computes. Its transport is MPI, Gloo or, with one rank, nothing.
+// A channel moves bytes between ranks and never computes. Its transport is MPI, Gloo, NCCL or, with one rank, nothing.
 #pragma once
 
 #include <chrono>
@@ -44,6 +44,10 @@ class Channel {
   // Breaks the channel and tells the other ranks why, so that they do not wait for this one. Their calls fail with
   // Code::peer and this text.
   virtual void abort(const std::string &reason) noexcept = 0;
+
+  // Throws the channel's error if the channel is broken, and Code::peer if another rank has aborted. Exchanges nothing,
+  // so that a rank may call it while it waits for something else.
+  virtual void throw_if_failed() = 0;
 };
 
 enum class Transport : std::uint8_t { single, mpi, gloo };
@@ -61,5 +65,17 @@ struct ChannelRequest {
 // the transport's plugin cannot be used, Code::timeout if not all ranks came in time, Code::peer if one gave up
 // earlier.
 std::unique_ptr<Channel> open(const ChannelRequest &request);
+
+// A rank's part in a channel between GPUs.
+struct GpuRequest {
+  Channel &hosts;                       // between the same ranks; it must outlive the new channel
+  std::string cuda_pci_bus_id;          // of the rank's GPU; "": the rank has none that NCCL reaches
+  std::chrono::milliseconds timeout{};  // of every exchange, and of the meeting at the start
+};
+
+// Opens a channel whose messages lie in the memory of GPUs: NCCL's. Every rank must call it. abort() of this channel
+// also aborts `hosts`, and a failure that `hosts` knows of ends an exchange of this channel.
+// Code::unsupported, on every rank, if a rank cannot use NCCL or if two ranks share a GPU; `hosts` then stays usable.
+std::unique_ptr<Channel> open_between_gpus(const GpuRequest &request);
 
 }  // namespace protrain::comm

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "comm/address.h"
+#include "comm/agree.h"
 #include "comm/launch.h"
 #include "comm/plugin.h"
 
@@ -25,7 +26,10 @@ class SingleChannel final : public Channel {
     require(sends.empty() && receives.empty(), Code::internal, "comm", "there is one rank, and it sends to another");
   }
   void abort(const std::string &) noexcept override {}
+  void throw_if_failed() override {}
 };
+
+constexpr const char *kNccl = "libprotrain_nccl.so";
 
 struct TransportPlugin {
   const char *file;
@@ -71,6 +75,29 @@ void check(const ChannelRequest &request) {
   check_rendezvous(request.rendezvous);
 }
 
+// Throws on every rank if one cannot use NCCL, so that all ranks go on without it.
+void require_usable_everywhere(Channel &hosts, const std::string &why_not) {
+  const std::vector<std::string> reasons = gather_texts(hosts, why_not);
+  for (std::size_t r = 0; r < reasons.size(); ++r)
+    require(reasons[r].empty(), Code::unsupported, "comm", "rank {} cannot use NCCL: {}", r, reasons[r]);
+}
+
+void require_own_gpus(Channel &hosts, const std::string &gpu) {
+  const std::vector<std::string> gpus = gather_texts(hosts, name_of_machine() + ' ' + gpu);
+  for (std::size_t r = 0; r < gpus.size(); ++r) {
+    const auto first = static_cast<std::size_t>(std::ranges::find(gpus, gpus[r]) - gpus.begin());
+    require(first == r, Code::unsupported, "comm",
+            "ranks {} and {} use the same GPU, and NCCL needs one for each; the device \"cuda\" gives each rank of a "
+            "machine its own",
+            first, r);
+  }
+}
+
+std::unique_ptr<Channel> owned(Channel *channel, Error &&error) {
+  if (channel == nullptr) throw std::move(error);
+  return std::unique_ptr<Channel>(channel);
+}
+
 }  // namespace
 
 std::unique_ptr<Channel> open(const ChannelRequest &request) {
@@ -79,9 +106,22 @@ std::unique_ptr<Channel> open(const ChannelRequest &request) {
   const auto [file, vendor] = plugin_of(request.transport);
   const Plugin plugin = Plugin::load(file, vendor, "comm", PROTRAIN_COMM_BUILD_ID);
   Error error(Code::internal, "comm", fmt::format("the plugin for {} gave no channel", vendor));
-  std::unique_ptr<Channel> channel(plugin.function<OpenChannel>(kOpenSymbol)(request, error));
-  if (!channel) throw std::move(error);
-  return channel;
+  return owned(plugin.function<OpenChannel>(kOpenSymbol)(request, error), std::move(error));
+}
+
+std::unique_ptr<Channel> open_between_gpus(const GpuRequest &request) {
+  OpenGpuChannel *open = nullptr;
+  std::string why_not;
+  try {
+    require(!request.cuda_pci_bus_id.empty(), Code::unsupported, "comm", "it computes on no GPU of CUDA's");
+    open = Plugin::load(kNccl, "NCCL", "comm", PROTRAIN_COMM_BUILD_ID).function<OpenGpuChannel>(kOpenGpuSymbol);
+  } catch (const Error &error) {
+    why_not = error.text;
+  }
+  require_usable_everywhere(request.hosts, why_not);
+  require_own_gpus(request.hosts, request.cuda_pci_bus_id);
+  Error error(Code::internal, "comm", "the plugin for NCCL gave no channel");
+  return owned(open(request, error), std::move(error));
 }
 
 }  // namespace protrain::comm

@@ -78,8 +78,8 @@ const OptionRow kOptions[] = {
     {"accumulation", integer, "1", ">= 1", "batches whose gradients make one update"},
     // Several ranks: processes that train one model together.
     {"comm", choice, "auto", "auto|none|mpi|gloo|nccl",
-     "how ranks reach each other; auto: MPI under mpirun or srun, Gloo if rendezvous is set, else there is one rank",
-     "nccl"},
+     "how ranks reach each other; auto: MPI under mpirun or srun, Gloo if rendezvous is set, else there is one rank; "
+     "several GPUs exchange over NCCL if they can, and nccl refuses to go on without"},
     {"ranks", integer, "1", ">= 1, <= 4096",
      "the number of ranks; a launcher of MPI gives it, and a plan for other hardware is for so many devices"},
     {"rank", integer, "0", ">= 0", "the number of this rank, from 0; a launcher of MPI gives it"},

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "comm/agree.h"
-#include "measure/link.h"
 
 namespace protrain::draft {
 
@@ -35,6 +34,9 @@ profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> 
   const std::string text = of_rank_0([&] { return profile::to_json(machine_.profile(graphs, optimizer)); });
   profile::Profile profile = profile::from_json(text);
   machine_.adopt(profile);
+  // The first exchanges take memory of the device, so they come before the question how much is left.
+  measure::measure_link(link_, profile);
+  if (link_.device != nullptr) profile.device_memory = std::min(profile.device_memory, link_.device->free_bytes());
   // Ranks of one machine share the host's memory, and on a CPU the device's, which is the same.
   const auto sharers = static_cast<std::uint64_t>(comm::ranks_of_this_machine(channel_).size());
   const Memory own = {.device = profile.device_memory / (profile.shares_memory ? sharers : 1),
@@ -44,7 +46,6 @@ profile::Profile RankedMachine::profile(const std::vector<const graph::Graph *> 
   profile.device_memory = std::ranges::min(all, {}, &Memory::device).device;
   profile.host_memory = std::ranges::min(all, {}, &Memory::host).host;
   profile.disk_memory = std::ranges::min(all, {}, &Memory::disk).disk;
-  measure::measure_link(channel_, profile);
   return profile;
 }
 

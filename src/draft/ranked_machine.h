@@ -2,15 +2,16 @@
 // algorithms. So rank 0 measures and chooses for all, within the memory of the rank that has the least.
 #pragma once
 
-#include "comm/channel.h"
 #include "draft/target_machine.h"
+#include "measure/link.h"
 
 namespace protrain::draft {
 
 class RankedMachine final : public TargetMachine {
  public:
-  // Both arguments must outlive it.
-  RankedMachine(TargetMachine &machine, comm::Channel &channel) : machine_(machine), channel_(channel) {}
+  // `machine` and what `link` refers to must outlive it.
+  RankedMachine(TargetMachine &machine, const measure::Link &link)
+      : machine_(machine), link_(link), channel_(link.hosts) {}
   profile::Profile profile(const std::vector<const graph::Graph *> &graphs,
                            const backend::Optimizer &optimizer) override;
   program::Workspace workspace(const graph::Graph &graph) override { return machine_.workspace(graph); }
@@ -18,6 +19,7 @@ class RankedMachine final : public TargetMachine {
 
  private:
   TargetMachine &machine_;
+  const measure::Link link_;
   comm::Channel &channel_;
   bool alone_ = false;  // inside make(): the other ranks wait for its result and take no part
 };

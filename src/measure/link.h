@@ -1,13 +1,21 @@
 // The speed of exchanges between ranks.
 #pragma once
 
+#include "backend/backend.h"
 #include "comm/channel.h"
 #include "profile/profile.h"
 
 namespace protrain::measure {
 
+// The ranks' way to each other in a step.
+struct Link {
+  comm::Channel &hosts;
+  comm::Channel &steps;     // moves what a step exchanges
+  backend::Device *device;  // the memory of those messages; nullptr: the host's
+};
+
 // Measures exchanges of all ranks with all, and sets the profile's link and link_seconds to those of the slowest rank.
 // Every rank must call it.
-void measure_link(comm::Channel &channel, profile::Profile &profile);
+void measure_link(const Link &link, profile::Profile &profile);
 
 }  // namespace protrain::measure

@@ -28,26 +28,28 @@ PerQueue<bool> own_workers(const draft::Draft &draft, const backend::DeviceInfo 
 }
 
 draft::Draft compile_here(backend::Device &device, run::Kernels &kernels, const draft::Settings &settings,
-                          const onnx_import::ModelSource &source, comm::Channel &channel, const draft::Log &log) {
+                          const onnx_import::ModelSource &source, const Channels &channels, const draft::Log &log) {
   draft::LocalMachine machine(device, kernels, settings, log);
-  if (channel.ranks() == 1) return draft::compile(settings, source, machine);
-  draft::RankedMachine ranked(machine, channel);
+  if (channels.hosts->ranks() == 1) return draft::compile(settings, source, machine);
+  draft::RankedMachine ranked(machine, {.hosts = *channels.hosts,
+                                        .steps = *channels.steps,
+                                        .device = settings.ranks.reaches_devices ? &device : nullptr});
   return draft::compile(settings, source, ranked);
 }
 
 }  // namespace
 
 Machine::Machine(const draft::Settings &settings, const onnx_import::ModelSource &source,
-                 std::shared_ptr<comm::Channel> channel, const draft::Log &progress)
-    : channel_(std::move(channel)),
-      device_(draft::open_device(settings)),
+                 std::unique_ptr<backend::Device> opened, Channels channels, const draft::Log &progress)
+    : device_(std::move(opened)),
+      channels_(std::move(channels)),
       kernels_(*device_),
-      draft_(compile_here(*device_, kernels_, settings, source, *channel_, progress)),
+      draft_(compile_here(*device_, kernels_, settings, source, channels_, progress)),
       store_(std::make_unique<run::Store>(*device_, run::Store::Room{.bytes = draft_.programs.bytes,
                                                                      .state_bytes = draft_.programs.state.bytes,
                                                                      .piece_bytes = draft_.decision.plan.piece_bytes,
                                                                      .directory = settings.offload_dir})),
-      parameters_(std::make_unique<Parameters>(draft_, *store_, *channel_)),
+      parameters_(std::make_unique<Parameters>(draft_, *store_, *channels_.hosts)),
       workers_(std::make_unique<run::QueueWorkers>(own_workers(draft_, device_->info()))) {
   declare_disk();
   make_executors({.delays = settings.test_modes.delays, .poison = settings.test_modes.poison});
@@ -79,7 +81,7 @@ void Machine::declare_disk() {
 void Machine::make_executors(const run::FaultInjection &faults) {
   const auto make = [&](const graph::Graph &graph, const program::Program &program) {
     if (program.instructions.empty()) return std::unique_ptr<run::Executor>();
-    auto executor = std::make_unique<run::Executor>(*device_, graph, program, *store_, *workers_, *channel_);
+    auto executor = std::make_unique<run::Executor>(*device_, graph, program, *store_, *workers_, *channels_.steps);
     executor->bind(kernels_, draft_.settings.optimizer, faults);
     return executor;
   };

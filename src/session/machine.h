@@ -9,6 +9,7 @@
 
 #include "run/executor.h"
 #include "session/parameters.h"
+#include "session/ranks.h"
 #include "session/report.h"
 
 namespace protrain::session {
@@ -17,7 +18,7 @@ class Machine {
  public:
   // Compiles, allocates, and fills the state: weights from the file, constants, zeros for the optimizer.
   Machine(const draft::Settings &settings, const onnx_import::ModelSource &source,
-          std::shared_ptr<comm::Channel> channel, const draft::Log &progress);
+          std::unique_ptr<backend::Device> device, Channels channels, const draft::Log &progress);
 
   // The executors of one shape variant.
   struct Executors {
@@ -42,7 +43,7 @@ class Machine {
   // For plans that defer Updates: sets whether the last step left Updates to the Program that runs next.
   void set_held(bool held);
 
-  comm::Channel &channel() { return *channel_; }
+  const Channels &channels() const { return channels_; }
   Parameters &parameters() { return *parameters_; }
   const Parameters &parameters() const { return *parameters_; }
 
@@ -52,8 +53,8 @@ class Machine {
   void warm_up();
   void fill_values(std::size_t variant);
 
-  std::shared_ptr<comm::Channel> channel_;
   std::unique_ptr<backend::Device> device_;
+  Channels channels_;  // they end before the device, whose memory they may use
   run::Kernels kernels_;
   draft::Draft draft_;
   std::unique_ptr<run::Store> store_;

@@ -29,13 +29,13 @@ comm::ChannelRequest request_of(const draft::RankSettings &settings) {
       .rank = settings.rank, .ranks = settings.count, .rendezvous = settings.rendezvous, .timeout = settings.timeout};
   const std::optional<comm::Launched> launched = comm::launched();
   const bool meets = !settings.rendezvous.empty();
-  if (settings.comm == "none" || (settings.comm == "auto" && !meets && !launched)) {
+  const bool automatic = settings.comm == "auto" || settings.comm == "nccl";  // NCCL's ranks meet over MPI or Gloo
+  if (settings.comm == "none" || (automatic && !meets && !launched)) {
     require(settings.count == 1, Code::arg, "ranks",
             "{} ranks have no way to reach each other; start them with mpirun or srun, or set rendezvous",
             settings.count);
     return request;
   }
-  const bool automatic = settings.comm == "auto";
   const bool gloo =
       settings.comm == "gloo" || (automatic && (meets || (launched && launched->transport == comm::Transport::gloo)));
   request.transport = gloo ? comm::Transport::gloo : comm::Transport::mpi;
@@ -48,17 +48,41 @@ comm::ChannelRequest request_of(const draft::RankSettings &settings) {
 
 }  // namespace
 
-std::unique_ptr<comm::Channel> open_channel(const draft::Options &options, draft::Settings &settings) {
-  std::unique_ptr<comm::Channel> channel = comm::open(request_of(settings.ranks));
-  settings.ranks.rank = channel->rank();
-  settings.ranks.count = channel->ranks();
+Channels open_channels(const draft::Options &options, draft::Settings &settings) {
+  const std::shared_ptr<comm::Channel> hosts = comm::open(request_of(settings.ranks));
+  settings.ranks.rank = hosts->rank();
+  settings.ranks.count = hosts->ranks();
   settings.ranks.reaches_devices = false;  // MPI and Gloo do not
-  if (channel->ranks() == 1) return channel;
-  std::map<std::string, std::string> texts;
-  for (const draft::OptionRow &row : draft::option_table())
-    if (const std::string key(row.key); !is_own(key)) texts[key] = options.get(key);
-  draft::require_same(*channel, texts);
-  return channel;
+  if (hosts->ranks() > 1) {
+    std::map<std::string, std::string> texts;
+    for (const draft::OptionRow &row : draft::option_table())
+      if (const std::string key(row.key); !is_own(key)) texts[key] = options.get(key);
+    draft::require_same(*hosts, texts);
+  }
+  return {.hosts = hosts, .steps = hosts, .why_not_nccl = {}};
+}
+
+std::string device_of_rank(comm::Channel &hosts, const std::string &device) {
+  if (hosts.ranks() == 1) return backend::device_of_process(device, 0);
+  const std::vector<int> here = comm::ranks_of_this_machine(hosts);
+  return backend::device_of_process(device, static_cast<int>(std::ranges::find(here, hosts.rank()) - here.begin()));
+}
+
+void add_step_channel(Channels &channels, const backend::DeviceInfo &device, draft::Settings &settings) {
+  const bool required = settings.ranks.comm == "nccl";
+  if (channels.hosts->ranks() == 1 || (settings.ranks.comm != "auto" && !required)) return;
+  // Ranks that compute on the host's processor need no NCCL. All ranks must come to the same answer.
+  const std::vector<char> on_gpu =
+      comm::gather_values(*channels.hosts, static_cast<char>(!device.cuda_pci_bus_id.empty()));
+  if (!required && std::ranges::find(on_gpu, 1) == on_gpu.end()) return;
+  try {
+    channels.steps = comm::open_between_gpus(
+        {.hosts = *channels.hosts, .cuda_pci_bus_id = device.cuda_pci_bus_id, .timeout = settings.ranks.timeout});
+    settings.ranks.reaches_devices = true;
+  } catch (const Error &error) {
+    if (required || error.facts.channel_broken) throw;
+    channels.why_not_nccl = error.text;
+  }
 }
 
 struct Ranks::Ready {

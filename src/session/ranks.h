@@ -15,9 +15,23 @@ namespace protrain::session {
 // The calls that all ranks must make together.
 enum class Call : std::uint8_t { step, evaluate, read, write, read_grad, save, export_model };
 
-// Opens the channel of a session and checks that all ranks have the same options. Sets rank and count of `settings` to
-// the channel's.
-std::unique_ptr<comm::Channel> open_channel(const draft::Options &options, draft::Settings &settings);
+// The channels between the ranks of a session. They are one, unless NCCL carries the exchanges of a step.
+struct Channels {
+  std::shared_ptr<comm::Channel> hosts;  // moves bytes of the hosts' memory
+  std::shared_ptr<comm::Channel> steps;  // for the exchanges of a step; abort() of it also aborts `hosts`
+  std::string why_not_nccl;              // the reason, if the ranks compute on several GPUs without NCCL; else ""
+};
+
+// Opens the channel between the hosts and checks that all ranks have the same options. Sets rank and count of
+// `settings` to the channel's.
+Channels open_channels(const draft::Options &options, draft::Settings &settings);
+
+// The device of this rank: "cuda" gives each rank of a machine a GPU of its own. Every rank must call it.
+std::string device_of_rank(comm::Channel &hosts, const std::string &device);
+
+// Opens NCCL's channel if the ranks compute on GPUs that it reaches, and notes in `settings` that messages may lie in
+// the device's memory. Every rank must call it. With comm=nccl it throws Code::unsupported where NCCL cannot be used.
+void add_step_channel(Channels &channels, const backend::DeviceInfo &device, draft::Settings &settings);
 
 class Ranks {
  public:

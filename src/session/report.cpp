@@ -33,13 +33,16 @@ Json operators_json(const run::Report &report, const program::Program &program, 
   return json;
 }
 
-Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_bytes) {
+Json warnings_json(const backend::DeviceInfo &device, std::uint64_t unpinned_bytes, const std::string &why_not_nccl) {
   Json warnings = Json::array();
   if (unpinned_bytes > 0)
     warnings.push_back(fmt::format(
         "the system refused to pin {} of host memory: copies between it and {} are several times slower and stop what "
         "runs beside them; raise the limit on locked memory (ulimit -l) to {} bytes at least",
         bytes_text(unpinned_bytes), device.name, unpinned_bytes));
+  if (!why_not_nccl.empty())
+    warnings.push_back("the ranks' GPUs exchange through the hosts' memory, because NCCL cannot be used: " +
+                       why_not_nccl);
   return warnings;
 }
 
@@ -71,8 +74,8 @@ Json doubtful_json(const draft::Draft &draft) {
 
 }  // namespace
 
-std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft,
-                         const MemoryOutsideArena &memory) {
+std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft, const MemoryOutsideArena &memory,
+                         const std::string &why_not_nccl) {
   const plan::Plan &plan = draft.decision.plan;
   return Json{{"event", "created"},
               {"device", device.name},
@@ -94,7 +97,7 @@ std::string created_json(const backend::DeviceInfo &device, const draft::Draft &
               {"n_selective", plan.n_selective},
               {"n_block", plan.blocks.size()},
               {"memory", memory_json(memory)},
-              {"warnings", warnings_json(device, memory.unpinned)},
+              {"warnings", warnings_json(device, memory.unpinned, why_not_nccl)},
               {"doubtful", doubtful_json(draft)}}
       .dump();
 }

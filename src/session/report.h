@@ -17,8 +17,9 @@ struct MemoryOutsideArena {
   std::uint64_t pinned = 0, unpinned = 0;                 // of the host's memory
 };
 
-std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft,
-                         const MemoryOutsideArena &memory);
+// `why_not_nccl` is as in Channels.
+std::string created_json(const backend::DeviceInfo &device, const draft::Draft &draft, const MemoryOutsideArena &memory,
+                         const std::string &why_not_nccl);
 std::string warning_json(const std::string &text);
 // `loss_scale` is the step's; 0 if it has none.
 std::string step_json(std::uint64_t step, const StepResult &result, double seconds, std::uint64_t loss_scale);

@@ -50,24 +50,27 @@ std::unique_ptr<Session> Session::create(const draft::Options &options, const on
   draft::Settings settings = draft::settings_of(options);
   require(settings.hardware.empty(), Code::arg, "hardware",
           "a session runs on this machine; the option hardware is only for plans");
-  const std::shared_ptr<comm::Channel> channel = open_channel(options, settings);
+  Channels channels = open_channels(options, settings);
   try {
-    return std::make_unique<Session>(settings, model, channel, std::move(log), progress);
+    settings.device = device_of_rank(*channels.hosts, settings.device);
+    std::unique_ptr<backend::Device> device = draft::open_device(settings);
+    add_step_channel(channels, device->info(), settings);
+    return std::make_unique<Session>(settings, model, std::move(device), channels, std::move(log), progress);
   } catch (const std::exception &error) {
-    channel->abort(error.what());
+    channels.steps->abort(error.what());
     throw;
   }
 }
 
 Session::Session(const draft::Settings &settings, const onnx_import::ModelSource &source,
-                 std::shared_ptr<comm::Channel> channel, draft::Log log, const draft::Log &progress)
-    : machine_(settings, source, std::move(channel), progress),
-      ranks_(machine_.channel()),
+                 std::unique_ptr<backend::Device> device, Channels channels, draft::Log log, const draft::Log &progress)
+    : machine_(settings, source, std::move(device), std::move(channels), progress),
+      ranks_(*machine_.channels().hosts),
       inputs_(machine_.draft()),
       log_(std::move(log)),
       learning_rate_(settings.learning_rate),
       account_(terms_of(machine_.draft()), resume(machine_)) {
-  if (log_) log_(created_json(machine_.device(), draft(), machine_.memory()));
+  if (log_) log_(created_json(machine_.device(), draft(), machine_.memory(), machine_.channels().why_not_nccl));
 }
 
 void Session::require_usable() const {
@@ -86,7 +89,7 @@ auto Session::guarded(Call call) -> decltype(call()) {
   } catch (Error &error) {
     cancelled_.store(false, std::memory_order_relaxed);
     judge_exception();
-    if (lost_) machine_.channel().abort(error.text);
+    if (lost_) machine_.channels().steps->abort(error.text);
     if (lost_) append(error, kLost);
     throw;
   } catch (...) {
@@ -94,7 +97,7 @@ auto Session::guarded(Call call) -> decltype(call()) {
     judge_exception();
     // It is unknown what the other ranks have done meanwhile.
     lost_ = lost_ || ranks_.several();
-    if (lost_) machine_.channel().abort("out of memory, or an unknown exception");
+    if (lost_) machine_.channels().steps->abort("out of memory, or an unknown exception");
     throw;
   }
 }

@@ -26,7 +26,7 @@ class Session {
   static std::unique_ptr<Session> create(const draft::Options &options, const onnx_import::ModelSource &model,
                                          draft::Log log, const draft::Log &progress = nullptr);
   Session(const draft::Settings &settings, const onnx_import::ModelSource &source,
-          std::shared_ptr<comm::Channel> channel, draft::Log log, const draft::Log &progress);
+          std::unique_ptr<backend::Device> device, Channels channels, draft::Log log, const draft::Log &progress);
   Session(const Session &) = delete;
   Session &operator=(const Session &) = delete;
 

@@ -85,6 +85,7 @@ class EchoChannel final : public Channel {
       if (receive.rank == 1 && receive.bytes > sizeof(std::uint64_t)) receive.data[receive.bytes - 2] ^= std::byte{1};
   }
   void abort(const std::string &) noexcept override {}
+  void throw_if_failed() override {}
 };
 
 TEST(RanksOfThisMachine, AreThoseWithItsName) {

@@ -21,6 +21,8 @@ void allow(void *memory, std::uint64_t bytes) {
   require(mprotect(memory, bytes, access) == 0, Code::internal, "device memory", "the system refused its protection");
 }
 
+}  // namespace
+
 void change_work(int by) {
   const std::lock_guard lock(mutex);
   const bool before = at_work > 0;
@@ -29,7 +31,14 @@ void change_work(int by) {
   for (const auto &[memory, bytes] : regions) allow(memory, bytes);
 }
 
-}  // namespace
+bool holds(const void *begin, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex);
+  const auto *first = static_cast<const std::byte *>(begin);
+  return std::ranges::any_of(regions, [&](const auto &region) {
+    const auto *start = static_cast<const std::byte *>(region.first);
+    return first >= start && first + bytes <= start + region.second;
+  });
+}
 
 void *take_device_memory(std::uint64_t bytes) {
   bytes = std::max<std::uint64_t>(bytes, 1);
@@ -60,3 +69,13 @@ DeviceAtWork::DeviceAtWork() { change_work(1); }
 DeviceAtWork::~DeviceAtWork() { change_work(-1); }
 
 }  // namespace protrain::emulation
+
+// For the stand-in for NCCL, which is a library of its own: lets it access device memory, or stops that.
+extern "C" __attribute__((visibility("default"))) void protrain_emulated_access(int begins) {
+  protrain::emulation::change_work(begins != 0 ? 1 : -1);
+}
+
+// For the same: whether the bytes lie in one allocation of device memory.
+extern "C" __attribute__((visibility("default"))) int protrain_emulated_holds(const void *begin, std::uint64_t bytes) {
+  return protrain::emulation::holds(begin, bytes) ? 1 : 0;
+}

@@ -49,6 +49,7 @@ class ThreadGroup {
       group_.exchange(rank_, sends, receives);
     }
     void abort(const std::string &reason) noexcept override { group_.leave(rank_, reason); }
+    void throw_if_failed() override { group_.throw_if_failed(rank_); }
 
    private:
     ThreadGroup &group_;
@@ -76,6 +77,14 @@ class ThreadGroup {
       std::memcpy(receive.data, mail.front().data(), receive.bytes);
       mail.pop_front();
     }
+  }
+
+  void throw_if_failed(int rank) {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t r = 0; r < left_.size(); ++r)
+      if (static_cast<int>(r) != rank && !left_[r].empty())
+        throw Error(Code::peer, fmt::format("rank {}", r), fmt::format("rank {} failed: {}", r, left_[r]),
+                    {.channel_broken = true});
   }
 
   void leave(int rank, const std::string &reason) noexcept {

@@ -137,12 +137,22 @@ TEST(Report, DrawsMemoryOfEveryTierAndTheWorkOfEveryQueue) {
 TEST(Created, WarnsOfMemoryThatCouldNotBePinned) {
   Bench bench(kModel, {});
   const backend::DeviceInfo device = {.name = "cuda:0"};
-  EXPECT_EQ(Json::parse(created_json(device, bench.draft(), {}))["warnings"], Json::array());
-  const Json warnings = Json::parse(created_json(device, bench.draft(), {.unpinned = 3 << 20}))["warnings"];
+  EXPECT_EQ(Json::parse(created_json(device, bench.draft(), {}, ""))["warnings"], Json::array());
+  const Json warnings = Json::parse(created_json(device, bench.draft(), {.unpinned = 3 << 20}, ""))["warnings"];
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_EQ(warnings[0],
             "the system refused to pin 3.00 MiB of host memory: copies between it and cuda:0 are several times slower "
             "and stop what runs beside them; raise the limit on locked memory (ulimit -l) to 3145728 bytes at least");
+}
+
+TEST(Created, WarnsOfGpusWithoutNccl) {
+  Bench bench(kModel, {});
+  const Json warnings =
+      Json::parse(created_json({.name = "cuda:0"}, bench.draft(), {}, "rank 1 cannot use NCCL: no plugin"))["warnings"];
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0],
+            "the ranks' GPUs exchange through the hosts' memory, because NCCL cannot be used: rank 1 cannot use NCCL: "
+            "no plugin");
 }
 
 TEST(Report, BeforeTheFirstStepHasNoTimesButThePeaks) {

@@ -49,6 +49,10 @@ bool resolves(const std::string &host) {
 
 std::string key_of_reason(int rank) { return fmt::format("protrain-failed-{}", rank); }
 
+Error peer_failed(int rank, const std::string &reason) {
+  return {Code::peer, fmt::format("rank {}", rank), fmt::format("rank {} failed: {}", rank, reason)};
+}
+
 bool timed_out(const std::exception &error) {
   return std::string_view(error.what()).find("imed out") != std::string_view::npos ||
          std::string_view(error.what()).find("timeout") != std::string_view::npos;
@@ -83,7 +87,7 @@ GlooChannel::GlooChannel(const ChannelRequest &request)
   } catch (const std::exception &error) {
     const bool late = timed_out(error);
     // Whoever waits for rank 0 learns at once that it has given up, and why.
-    const std::optional<std::string> reason = late || rank_ == 0 ? std::nullopt : reason_of(0);
+    const std::optional<std::string> reason = late || rank_ == 0 ? std::nullopt : reason_of(0, kReasonWait);
     const Error own(late ? Code::timeout : Code::peer, "rendezvous",
                     fmt::format("{} ranks did not meet in {}{}: {}", ranks_, request.rendezvous,
                                 late ? fmt::format(" within {} ms", timeout_.count()) : "",
@@ -138,9 +142,9 @@ void GlooChannel::exchange(std::span<const Send> sends, std::span<const Receive>
   }
 }
 
-std::optional<std::string> GlooChannel::reason_of(int rank) {
+std::optional<std::string> GlooChannel::reason_of(int rank, std::chrono::milliseconds wait) {
   try {
-    store_->wait({key_of_reason(rank)}, kReasonWait);
+    store_->wait({key_of_reason(rank)}, wait);
     const std::vector<char> text = store_->get(key_of_reason(rank));
     return std::string(text.begin(), text.end());
   } catch (const std::exception &) {
@@ -158,8 +162,7 @@ void GlooChannel::leave_reason(std::string_view reason) {
 
 Error GlooChannel::error_of(int rank, const std::exception &found) {
   const std::string subject = fmt::format("rank {}", rank);
-  if (const std::optional<std::string> reason = reason_of(rank))
-    return {Code::peer, subject, fmt::format("rank {} failed: {}", rank, *reason)};
+  if (const std::optional<std::string> reason = reason_of(rank, kReasonWait)) return peer_failed(rank, *reason);
   if (timed_out(found))
     return {Code::timeout, subject, fmt::format("rank {} did not answer within {} ms", rank, timeout_.count())};
   return {Code::peer, subject, fmt::format("rank {} left: {}", rank, found.what())};
@@ -175,6 +178,23 @@ void GlooChannel::break_with(const Error &error) {
   }
   leave_reason(error.text);
   context_->closeConnections();
+}
+
+// A glance into the store for each rank: Gloo's own connections say nothing unless something is sent.
+void GlooChannel::throw_if_failed() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) throw *broken_;
+  }
+  const NoSigpipe guard;
+  for (int r = 0; r < ranks_; ++r) {
+    if (r == rank_) continue;
+    const std::optional<std::string> reason = reason_of(r, std::chrono::milliseconds(1));
+    if (!reason) continue;
+    break_with(peer_failed(r, *reason));
+    const std::lock_guard lock(mutex_);
+    throw *broken_;
+  }
 }
 
 void GlooChannel::abort(const std::string &reason) noexcept {

@@ -33,10 +33,11 @@ class GlooChannel final : public Channel {
   int ranks() const override { return ranks_; }
   void exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
   void abort(const std::string &reason) noexcept override;
+  void throw_if_failed() override;
 
  private:
-  // The reason that this rank left in the store; nothing: it left none.
-  std::optional<std::string> reason_of(int rank);
+  // The reason that this rank left in the store, or leaves there within `wait`; nothing: it left none.
+  std::optional<std::string> reason_of(int rank, std::chrono::milliseconds wait);
   void leave_reason(std::string_view reason);
   // Code::timeout or Code::peer, by what Gloo says of this rank.
   Error error_of(int rank, const std::exception &found);

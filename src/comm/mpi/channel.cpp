@@ -120,6 +120,17 @@ void MpiChannel::exchange(std::span<const Send> sends, std::span<const Receive> 
   }
 }
 
+void MpiChannel::throw_if_failed() {
+  const std::lock_guard lock(mpi_mutex);
+  if (broken_) throw *broken_;
+  try {
+    require_no_abort();
+  } catch (const Error &error) {
+    break_with(error);
+    throw *broken_;
+  }
+}
+
 void MpiChannel::begin(std::span<const Send> sends, std::span<const Receive> receives) {
   const auto each_message = [](std::uint64_t bytes, auto &&act) {
     for (std::uint64_t at = 0; at < bytes; at += kMostBytes)

@@ -26,6 +26,7 @@ class MpiChannel final : public Channel {
   int ranks() const override { return ranks_; }
   void exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
   void abort(const std::string &reason) noexcept override;
+  void throw_if_failed() override;
 
  private:
   // A message under way.

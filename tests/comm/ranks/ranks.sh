@@ -1,10 +1,18 @@
 #!/bin/sh
-# Starts groups of ranks that try their channels, over MPI and over Gloo.
-# usage: ranks.sh PROGRAM TRANSPORT    openmpi, mpich, gloo (which meets in a folder) or gloo-port
+# Starts groups of ranks that try their channels, over MPI, Gloo and the stand-in for NCCL.
+# usage: ranks.sh PROGRAM TRANSPORT [PLUGIN...]    openmpi, mpich, gloo (which meets in a folder), gloo-port or nccl
+#        The plugins take the place of those beside the program.
 set -eu
 program=$1 transport=$2
+shift 2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+[ $# -eq 0 ] || { # the program looks for plugins beside itself
+  cp "$program" "$@" "$work"
+  program=$work/$(basename "$program")
+}
+over=gloo
+[ "$transport" != nccl ] || over=nccl
 
 # Open MPI refuses to run for root, and more ranks than cores, unless it is told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -12,7 +20,7 @@ start() { # SCENARIO RANKS
   case $transport in
     openmpi) timeout 60 mpirun.openmpi --oversubscribe -n "$2" "$program" "$1" mpi ;;
     mpich) timeout 60 mpirun.mpich -n "$2" "$program" "$1" mpi ;;
-    gloo*)
+    gloo* | nccl)
       even=$(mktemp -d -p "$work") odd=
       if [ "$transport" = gloo-port ]; then # some ranks come over IPv6, if this machine has it
         port=$("$program" port)
@@ -23,7 +31,7 @@ start() { # SCENARIO RANKS
       while [ "$rank" -lt "$2" ]; do
         rendezvous=$even
         [ $((rank % 2)) -eq 0 ] || rendezvous=${odd:-$even}
-        timeout 60 "$program" "$1" gloo "$rank" "$2" "$rendezvous" &
+        timeout 60 "$program" "$1" $over "$rank" "$2" "$rendezvous" &
         rank=$((rank + 1))
       done
       wait
@@ -32,7 +40,7 @@ start() { # SCENARIO RANKS
 }
 
 case $transport in
-  gloo*) ;;
+  gloo* | nccl) ;;
   *)
     mpirun=mpirun.$transport
     [ "$transport" = mpich ] || mpirun="$mpirun --oversubscribe"
@@ -67,6 +75,12 @@ for ranks in 2 3; do
 done
 # A launcher of MPI sees by itself that a rank does not come, and ends the job of one that is killed.
 case $transport in
+  nccl)
+    expect killed 3 1
+    expect killed-by-0 3 1
+    expect abort-by-0 3 0
+    expect quits 3 1
+    ;;
   gloo*)
     expect absent 3 0
     expect absent-by-0 3 0

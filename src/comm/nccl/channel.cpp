@@ -1,0 +1,192 @@
+#include "comm/nccl/channel.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "comm/agree.h"
+
+namespace protrain::comm::nccl {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kQuestion(1);  // between two looks at the hosts' channel
+constexpr std::chrono::seconds kFarewell(5);  // that an orderly end may take
+
+void check(cudaError_t code, const char *what) {
+  require(code == cudaSuccess, Code::device, "comm", "{}: {}", what, cudaGetErrorString(code));
+}
+
+// Calls of a non-blocking communicator may return before they are done.
+void check(ncclResult_t code, const char *what) {
+  if (code == ncclSuccess || code == ncclInProgress) return;
+  const char *last = ncclGetLastError(nullptr);
+  fail(code == ncclRemoteError ? Code::peer : Code::device, "comm", "{}: {}{}{}", what, ncclGetErrorString(code),
+       last != nullptr && *last != 0 ? "; " : "", last != nullptr ? last : "");
+}
+
+// Between two polls. A short exchange takes microseconds; after that, the core belongs to whoever computes.
+void rest(int polls) {
+  if (polls > 100) std::this_thread::sleep_for(std::chrono::microseconds(std::min(polls, 1000)));
+}
+
+// Rank 0 draws the id by which the ranks find each other.
+ncclUniqueId common_id(Channel &hosts) {
+  ncclUniqueId id{};
+  std::string text;
+  if (hosts.rank() == 0) {
+    check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    text.assign(id.internal, sizeof id.internal);
+  }
+  text = broadcast_text(hosts, text);
+  std::memcpy(id.internal, text.data(), std::min(text.size(), sizeof id.internal));
+  return id;
+}
+
+}  // namespace
+
+NcclChannel::NcclChannel(const GpuRequest &request) : hosts_(request.hosts), timeout_(request.timeout) {
+  check(cudaDeviceGetByPCIBusId(&gpu_, request.cuda_pci_bus_id.c_str()), "cudaDeviceGetByPCIBusId");
+  use_gpu();
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  try {
+    meet();
+  } catch (const Error &error) {
+    break_with(error);
+    if (communicator_ != nullptr) ncclCommAbort(communicator_);
+    cudaStreamDestroy(stream_);
+    throw *broken_;
+  }
+}
+
+void NcclChannel::meet() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const ncclUniqueId id = common_id(hosts_);
+  check(ncclCommInitRankConfig(&communicator_, ranks(), id, rank(), &config), "ncclCommInitRankConfig");
+  poll([this] { return is_issued(); }, "the ranks did not meet");
+}
+
+// An orderly end waits until the other ranks have read what this one sent. A communicator that is broken can only be
+// aborted.
+NcclChannel::~NcclChannel() {
+  cudaSetDevice(gpu_);
+  bool orderly = !broken_ && ncclCommFinalize(communicator_) != ncclInvalidArgument;
+  const Clock::time_point end = Clock::now() + kFarewell;
+  ncclResult_t state = ncclInProgress;
+  for (int polls = 0; orderly && state == ncclInProgress; ++polls) {
+    orderly = ncclCommGetAsyncError(communicator_, &state) == ncclSuccess && Clock::now() < end;
+    rest(polls);
+  }
+  if (orderly && state == ncclSuccess)
+    ncclCommDestroy(communicator_);
+  else
+    ncclCommAbort(communicator_);
+  cudaStreamDestroy(stream_);
+}
+
+void NcclChannel::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
+  throw_if_broken();
+  try {
+    use_gpu();
+    begin(sends, receives);
+    poll(
+        [this] {
+          if (!is_issued()) return false;
+          const cudaError_t state = cudaStreamQuery(stream_);
+          if (state != cudaErrorNotReady) check(state, "an exchange between GPUs");
+          return state == cudaSuccess;
+        },
+        "an exchange between GPUs did not end");
+  } catch (const Error &error) {
+    break_with(error);
+    throw_if_broken();
+  }
+}
+
+// NCCL matches the messages between two ranks by their order.
+void NcclChannel::begin(std::span<const Send> sends, std::span<const Receive> receives) {
+  check(ncclGroupStart(), "ncclGroupStart");
+  ncclResult_t code = ncclSuccess;
+  const auto note = [&](ncclResult_t one) {
+    if (one != ncclSuccess && one != ncclInProgress) code = one;
+  };
+  for (const Send &send : sends)
+    if (send.bytes > 0) note(ncclSend(send.data, send.bytes, ncclInt8, send.rank, communicator_, stream_));
+  for (const Receive &receive : receives)
+    if (receive.bytes > 0) note(ncclRecv(receive.data, receive.bytes, ncclInt8, receive.rank, communicator_, stream_));
+  const ncclResult_t ended = ncclGroupEnd();  // a group must be ended, whatever happened in it
+  check(code, "ncclSend or ncclRecv");
+  check(ended, "ncclGroupEnd");
+}
+
+bool NcclChannel::is_issued() {
+  ncclResult_t state = ncclSuccess;
+  check(ncclCommGetAsyncError(communicator_, &state), "ncclCommGetAsyncError");
+  check(state, "NCCL");
+  return state == ncclSuccess;
+}
+
+template <typename Done>
+void NcclChannel::poll(Done done, const char *what) {
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point question = begin + kQuestion;
+  for (int polls = 0;; ++polls) {
+    throw_if_broken();
+    try {
+      if (done()) return;
+    } catch (const Error &) {
+      hosts_.throw_if_failed();  // it may know the rank and the reason
+      throw;
+    }
+    const Clock::time_point now = Clock::now();
+    if (now >= question) {
+      hosts_.throw_if_failed();
+      question = now + kQuestion;
+    }
+    require(now - begin < timeout_, Code::timeout, "comm", "{} within {} ms; a rank may have failed", what,
+            timeout_.count());
+    rest(polls);
+  }
+}
+
+// CUDA keeps the current GPU for each thread.
+void NcclChannel::use_gpu() const { check(cudaSetDevice(gpu_), "cudaSetDevice"); }
+
+void NcclChannel::throw_if_broken() {
+  const std::lock_guard lock(mutex_);
+  if (broken_) throw *broken_;
+}
+
+void NcclChannel::throw_if_failed() {
+  throw_if_broken();
+  try {
+    hosts_.throw_if_failed();
+  } catch (const Error &error) {
+    break_with(error);
+    throw;
+  }
+}
+
+void NcclChannel::break_with(const Error &error) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) return;
+    broken_ = error;
+    broken_->facts.channel_broken = true;
+  }
+  hosts_.abort(error.text);
+}
+
+void NcclChannel::abort(const std::string &reason) noexcept {
+  try {
+    break_with({Code::state, "comm", reason});
+  } catch (const std::bad_alloc &) {  // the others then find out by their deadline
+  }
+}
+
+}  // namespace protrain::comm::nccl

@@ -1,0 +1,53 @@
+// A channel over NCCL, for ranks that compute on NVIDIA's GPUs. What it sends and receives lies in the GPUs' memory.
+#pragma once
+
+#include <nccl.h>
+
+#include <mutex>
+#include <optional>
+
+#include "base/error.h"
+#include "comm/channel.h"
+
+namespace protrain::comm::nccl {
+
+// Every exchange is one group of NCCL's sends and receives on a stream of its own, which the calling thread polls. The
+// communicator is non-blocking, so no call of NCCL's outlasts the deadline. NCCL does not say which rank failed or why.
+// So the ranks also have a channel between their hosts: this channel asks there whether another rank has aborted, and
+// aborts there too.
+class NcclChannel final : public Channel {
+ public:
+  explicit NcclChannel(const GpuRequest &request);
+  ~NcclChannel() override;
+  NcclChannel(const NcclChannel &) = delete;
+  NcclChannel &operator=(const NcclChannel &) = delete;
+
+  int rank() const override { return hosts_.rank(); }
+  int ranks() const override { return hosts_.ranks(); }
+  // Messages of no bytes are not sent, so an exchange of such messages waits for nobody.
+  void exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
+  void abort(const std::string &reason) noexcept override;
+  void throw_if_failed() override;
+
+ private:
+  void meet();
+  void begin(std::span<const Send> sends, std::span<const Receive> receives);
+  // Returns once NCCL has issued what it was asked for. Code::peer if NCCL found that a rank is gone.
+  bool is_issued();
+  // Polls until done() is true, until the deadline, or until another rank has aborted.
+  template <typename Done>
+  void poll(Done done, const char *what);
+  void use_gpu() const;
+  void throw_if_broken();
+  void break_with(const Error &error) noexcept;
+
+  Channel &hosts_;
+  const std::chrono::milliseconds timeout_;
+  int gpu_ = 0;  // its number in this process
+  cudaStream_t stream_ = nullptr;
+  ncclComm_t communicator_ = nullptr;
+  std::mutex mutex_;             // guards broken_
+  std::optional<Error> broken_;  // the channel's first error
+};
+
+}  // namespace protrain::comm::nccl
