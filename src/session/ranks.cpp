@@ -59,7 +59,7 @@ Channels open_channels(const draft::Options &options, draft::Settings &settings)
       if (const std::string key(row.key); !is_own(key)) texts[key] = options.get(key);
     draft::require_same(*hosts, texts);
   }
-  return {.hosts = hosts, .steps = hosts, .why_not_nccl = {}};
+  return Channels::over(hosts);
 }
 
 std::string device_of_rank(comm::Channel &hosts, const std::string &device) {

@@ -20,6 +20,8 @@ struct Channels {
   std::shared_ptr<comm::Channel> hosts;  // moves bytes of the hosts' memory
   std::shared_ptr<comm::Channel> steps;  // for the exchanges of a step; abort() of it also aborts `hosts`
   std::string why_not_nccl;              // the reason, if the ranks compute on several GPUs without NCCL; else ""
+
+  static Channels over(std::shared_ptr<comm::Channel> channel) { return {channel, channel, {}}; }
 };
 
 // Opens the channel between the hosts and checks that all ranks have the same options. Sets rank and count of

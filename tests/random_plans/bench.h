@@ -15,8 +15,8 @@ class Bench {
  public:
   // The executor computes on `device`; memory and state are those of a session's machine.
   Bench(const std::string &model, Pairs more, std::unique_ptr<backend::Device> device = backend::open("cpu", 2))
-      : machine_(draft::settings_of(options(model, std::move(more))), fixture(model + ".onnx"), comm::open({}),
-                 nullptr),
+      : machine_(draft::settings_of(options(model, std::move(more))), fixture(model + ".onnx"), backend::open("cpu", 2),
+                 session::Channels::over(comm::open({})), nullptr),
         device_(std::move(device)),
         kernels_(*device_) {}
 
@@ -35,7 +35,8 @@ class Bench {
                                    ? instruction.queue == Queue::host || instruction.queue == Queue::disk
                                    : workers && instruction.queue != Queue::compute;
     lanes_ = std::make_unique<run::QueueWorkers>(own);
-    executor_ = std::make_unique<run::Executor>(*device_, graph(), program_, store(), *lanes_, machine_.channel());
+    executor_ =
+        std::make_unique<run::Executor>(*device_, graph(), program_, store(), *lanes_, *machine_.channels().steps);
     executor_->bind(kernels_, draft().settings.optimizer, trial);
     reset();
   }

@@ -19,7 +19,8 @@ inline std::unique_ptr<session::Session> session_of(const Pairs &pairs, const st
   settings.ranks.count = channel->ranks();
   settings.ranks.reaches_devices = false;
   try {
-    return std::make_unique<session::Session>(settings, fixture(model + ".onnx"), channel, nullptr, nullptr);
+    return std::make_unique<session::Session>(settings, fixture(model + ".onnx"), draft::open_device(settings),
+                                              session::Channels::over(channel), nullptr, nullptr);
   } catch (const std::exception &error) {
     channel->abort(error.what());
     throw;
