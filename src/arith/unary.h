@@ -1,12 +1,12 @@
-// Operators on one float, each a struct under its operator's name with its value and its slope (derivative). The value
-// of a NaN is a NaN. Where the derivative does not exist, the slope is PyTorch's.
+// Operators on one float. Each is a struct with its operator's name, which has the operator's value and its slope
+// (derivative). The value of a NaN is a NaN. Where the derivative does not exist, the slope is PyTorch's.
 #pragma once
 
 #include "arith/math.h"
 
 namespace protrain::arith {
 
-// An operator's attributes, in the order in which its formula names them: a = alpha or min, b = beta, gamma or max.
+// An operator's attributes: a is alpha or min, b is beta, gamma or max.
 struct Coefficients {
   float a = 0, b = 0;
 };
