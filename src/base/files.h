@@ -1,6 +1,6 @@
-// Files: the one layer through which the library reads and writes the file system. Every failure is an Error
-// with the system's text. Nothing here blocks on a FIFO, opens a device or maps memory (a mapped file that
-// shrinks kills the process).
+// Files: the layer through which the library reads and writes the file system. Only the spill file and the reader of
+// /proc have system calls of their own. Every failure is an Error with the system's text. Nothing here blocks on a
+// FIFO, opens a device or maps memory (a mapped file that shrinks kills the process).
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace protrain {
 
-// Identifies the file that a path led to, whatever its name.
+// Identifies a file independently of its name.
 struct FileIdentity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -98,7 +98,7 @@ bool create_directory(const std::string &path);
 
 void sync_directory(const std::string &path);
 
-// Moves a directory to a name that must be free. Syncs nothing.
+// Renames a directory. The new name must be free. Syncs nothing.
 void rename_directory(const std::string &from, const std::string &to);
 
 // Swaps two names atomically and syncs nothing. Returns false, with nothing changed, if the file system cannot do it.

@@ -34,7 +34,8 @@ MemoryBlock::MemoryBlock(std::uint64_t bytes, const std::string &subject) : byte
     fail(Code::nomem, subject, "the system refused {} bytes ({}); {} are available", bytes, std::strerror(ENOMEM),
          available_memory());
   data_ = static_cast<std::byte *>(at);
-  // Huge pages: large tensors on small pages spend their time in TLB misses. A refusal does no harm.
+  // Asks for huge pages, because work on large tensors in small pages loses much time to TLB misses. A refusal does no
+  // harm.
   if (bytes >= 2 * kHugePage) madvise(at, bytes, MADV_HUGEPAGE);
 }
 
@@ -57,7 +58,7 @@ void populate(std::byte *memory, std::uint64_t bytes) {
 void require_mappable(std::uint64_t bytes, const std::string &subject) { const MemoryBlock taken(bytes, subject); }
 
 void require_heap(std::size_t bytes, const std::string &subject) {
-  // The volatile pointer keeps the compiler from dropping a malloc whose block is freed unused.
+  // The volatile pointer keeps the compiler from removing a malloc whose block is freed unused.
   static void *(*volatile const take)(std::size_t) = &std::malloc;
   void *const taken = take(bytes);
   require(taken != nullptr, Code::nomem, subject, "the system refused {} bytes", bytes);

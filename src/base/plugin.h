@@ -1,5 +1,5 @@
-// A plugin is a part of the library in a file of its own, which is loaded when it is asked for. So the library itself
-// needs nobody's driver, network or launcher.
+// A plugin is a part of the library in a file of its own, which is loaded when an option asks for it. So the library
+// itself runs without CUDA's driver, without MPI and without Gloo.
 #pragma once
 
 #include <string_view>
