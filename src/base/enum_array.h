@@ -10,8 +10,8 @@
 
 namespace protrain {
 
-// It is an aggregate, so it can be initialized with a list: EnumArray<Tier, 3, int>{1, 2, 3}. The enum's values are 0
-// .. Count - 1.
+// EnumArray is an aggregate, so it can be initialized with a list: EnumArray<Tier, 3, int>{1, 2, 3}. The enum has Count
+// values, counted from 0.
 template <typename Enum, std::size_t Count, typename T>
 struct EnumArray {
   std::array<T, Count> values;

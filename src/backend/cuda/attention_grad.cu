@@ -7,7 +7,7 @@
 namespace protrain::backend::cuda {
 
 namespace {
-// delta (B, H, Sq) = out . dout, with a warp for each row.
+// Computes delta (B, H, Sq), the dot products of the rows of out and dout, with a warp for each row.
 template <typename T>
 __global__ void delta_kernel(Heads s, AttentionGradOperands<T> o, std::int64_t rows, float *delta) {
   const std::int64_t row = thread_index() / kWarp;
