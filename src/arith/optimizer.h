@@ -1,5 +1,5 @@
-// The optimizers' arithmetic for one element, as PyTorch does it, in float32. Every device gives the same bits:
-// products are contracted only where the code calls fma, and sqrt and division round correctly.
+// The optimizers' arithmetic for one element, as PyTorch does it, in float32. Every device gives the same bits, because
+// a product and a sum are fused only where the code calls fma, and because sqrt and division round correctly.
 #pragma once
 
 #include "arith/math.h"

@@ -37,7 +37,7 @@ PROTRAIN_HD Words philox(Words counter, Stream stream) {
   return {{a, b, c, d}};
 }
 
-// Returns the 64-bit hash of x that SplitMix64 ends with. Different x have different hashes.
+// Returns a hash of x: the last step of the generator SplitMix64. Different x have different hashes.
 PROTRAIN_HD std::uint64_t scrambled(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -56,8 +56,8 @@ PROTRAIN_HD Words numbers(Stream stream, std::uint64_t sample, std::uint64_t qua
   return philox({{low_half(quad), high_half(quad), low_half(sample), high_half(sample)}}, stream);
 }
 
-// Returns the least random number whose element dropout keeps: it keeps an element if its number u satisfies u / 2^32
-// >= ratio. `ratio` is a float in [0, 1), so at most 1 - 2^-24, and the result fits into 32 bits.
+// Returns the least random number that keeps an element. Dropout keeps an element if its random number u satisfies u /
+// 2^32 >= ratio. `ratio` is a float in [0, 1), so at most 1 - 2^-24, and the result fits into 32 bits.
 PROTRAIN_HD std::uint32_t drop_below(float ratio) {
   return static_cast<std::uint32_t>(std::ceil(static_cast<double>(ratio) * 4294967296.0));
 }
