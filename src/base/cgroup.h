@@ -12,9 +12,10 @@ namespace protrain::cgroup {
 
 inline constexpr std::uint64_t kUnlimited = UINT64_MAX;
 
-// Bytes still free below the tightest memory limit (v1 or v2). File cache that can be dropped counts as free.
+// Returns the bytes that are still free below the tightest memory limit (v1 or v2). File cache that can be dropped
+// counts as free.
 std::uint64_t free_memory(const std::string &root = "");
-// The tightest processor quota, in processors, rounded up; 0 means no quota.
+// Returns the tightest processor quota, in processors, rounded up; 0 means no quota.
 int processor_quota(const std::string &root = "");
 
 // Returns the number in the line "key number ..." of a file such as meminfo. With an empty key the file is a single

@@ -342,8 +342,8 @@ void sync_directory(const std::string &path) {
 
 void rename_directory(const std::string &from, const std::string &to) {
   if (sys_rename_to_free(from.c_str(), to.c_str()) == 0) return;
-  // After EINVAL or ENOSYS rename() is used: this file system has no rename that fails if the name is taken. rename()
-  // replaces a directory only if it is empty.
+  // EINVAL and ENOSYS mean that this file system has no rename that fails if the name is taken. Then rename() is used,
+  // which replaces a directory only if it is empty.
   if (errno != EINVAL && errno != ENOSYS) refuse(to, "rename a directory to it", errno);
   if (sys_rename(from.c_str(), to.c_str()) != 0) refuse(to, "rename a directory to it", errno);
 }

@@ -70,7 +70,7 @@ std::uint64_t available_memory(const std::string &root) {
   std::uint64_t least = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * page;
   if (const auto kib = cgroup::number_in(root + "/proc/meminfo", "MemAvailable:")) least = std::min(least, *kib * 1024);
   least = std::min(least, cgroup::free_memory(root));
-  // statm counts pages: size resident shared text lib data dt.
+  // The file statm holds these numbers, in pages: size resident shared text lib data dt.
   const std::vector<std::string> statm = cgroup::words_of(cgroup::text_of(root + "/proc/self/statm"));
   const auto pages = [&](std::size_t i) {
     return i < statm.size() ? static_cast<std::uint64_t>(parse_integer(statm[i]).value_or(0)) : 0;

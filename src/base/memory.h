@@ -41,8 +41,9 @@ void populate(std::byte *memory, std::uint64_t bytes);
 void require_mappable(std::uint64_t bytes, const std::string &subject);
 void require_heap(std::size_t bytes, const std::string &subject);
 
-// Bytes this process may still take: the least of the machine's available memory, what the control groups leave, and
-// what RLIMIT_AS and RLIMIT_DATA leave. `root` is the directory above /proc and /sys: "" except in tests.
+// Returns how many bytes this process may still take: the least of the machine's available memory, what the control
+// groups leave, and what RLIMIT_AS and RLIMIT_DATA leave. `root` is the directory above /proc and /sys: "" except in
+// tests.
 std::uint64_t available_memory(const std::string &root = "");
 
 }  // namespace protrain

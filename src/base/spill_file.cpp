@@ -25,7 +25,7 @@ namespace {
 constexpr std::uint64_t kPart = 1 << 20;  // bytes of a transfer per request
 constexpr unsigned kDepth = 8;            // requests in flight
 
-// The system calls, in which tests inject faults.
+// The system calls. Tests make each of them fail.
 int sys_open(const char *path, int flags) { return ::open(path, flags | O_CLOEXEC, 0600); }
 int sys_make_temporary(char *pattern, int flags) { return ::mkostemp(pattern, flags | O_CLOEXEC); }
 int sys_allocate(int descriptor, off_t bytes) { return ::posix_fallocate(descriptor, 0, bytes); }
