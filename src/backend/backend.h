@@ -1,6 +1,5 @@
-// The interface between the library and a device, which has an arena, queues and kernels. No other program uses this
-// interface: the library and its plugins come from one build and carry the same build id. The library never sees a
-// vendor's type.
+// The interface between the library and a device, which has an arena, queues and kernels. The interface is private: the
+// library and its plugins come from one build and carry the same build id. The library never sees a vendor's type.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,7 @@ struct DeviceInfo {
   bool asynchronous = false;       // launch() and copy() only append work; queues do it later and at the same time
 };
 
-// The numbers of an optimizer's step. The host computes them once (backend/optimizer_numbers.h).
+// The numbers that all updates of a step use. The host computes them once (backend/optimizer_numbers.h).
 struct OptimizerNumbers {
   arith::AdamW adamw = {};
   arith::Sgd sgd = {};
@@ -63,8 +62,8 @@ struct Optimizer {
 struct UpdateRequest {
   Optimizer optimizer;
   std::vector<std::int64_t> elements;  // of each parameter, or of its part
-  // Weights are float32 or narrow. Narrow weights are the upper plane of split masters (arith/planes.h). Gradients have
-  // the weights' element type or float32.
+  // Weights are float32 or narrow. Narrow weights are the upper plane of float32 master weights (arith/planes.h).
+  // Gradients have the weights' element type or float32.
   DType weights = DType::f32, gradient = DType::f32;
   bool earlier = false;  // the update belongs to the step before, which left it to this step
 };
@@ -122,7 +121,7 @@ class Device {
   virtual std::unique_ptr<Kernel> compile(const KernelRequest &request) = 0;
   // Makes a kernel that updates weights in place. Launch: inputs = {each gradient, status[, scale]}, outputs =
   // {weights, state...} of one parameter after the other. The state of narrow weights begins with their masters' lower
-  // plane. Gradients are multiplied by the scale (float32), then cut to clip_value. The kernel does nothing if the
+  // plane. Gradients are multiplied by the scale (float32), then limited to clip_value. The kernel does nothing if the
   // status word (uint32) is not 0.
   virtual std::unique_ptr<Kernel> compile_update(const UpdateRequest &request) = 0;
   // Makes a kernel that checks for NaN and infinity. Launch: inputs = scalars of `dtype`, outputs = {status[, copy]}.
@@ -153,18 +152,19 @@ class Device {
   // Both append work to a queue. Call them from `issue`, inside run_step. The work of one queue runs in order.
   virtual void launch(Queue queue, Kernel &kernel, const Launch &launch) = 0;
   virtual void copy(Queue queue, const Copy &copy) = 0;
-  // Both do their work before they return, and may do it while the device's queues work. Call them on any thread but
-  // the one that issues a step; only one thread at a time may launch. The operands of a launch lie in host memory. Only
-  // updates are launched this way, because their bits are the same on host and device.
+  // Both are complete on return, and may run while the device's queues work. Call them on any thread but the one that
+  // issues a step; only one thread at a time may launch. The operands of a launch lie in host memory. Only updates are
+  // launched this way, because their bits are the same on host and device.
   virtual void launch_alone(Kernel &kernel, const Launch &launch) = 0;
   virtual void copy_alone(const Copy &copy) = 0;
 
   // Makes events 0 to count - 1. Call it outside of steps. Only asynchronous devices have events. An event that was
   // never recorded counts as completed.
   virtual void reserve_events(std::size_t count);
-  // Records the event in the queue: it completes once all work that the queue holds now is done.
+  // Records the event in the queue. The event completes once all work that the queue holds now is done.
   virtual void record(Queue queue, std::size_t event);
-  // Makes all work that is appended to the queue from now on wait for the event, as it was last recorded.
+  // Makes all work that is appended to the queue from now on wait until the event has completed. The event's last
+  // record() counts.
   virtual void wait(Queue queue, std::size_t event);
   // Makes the calling thread wait for the event; any thread may call it. Errors of work appended earlier come out here.
   virtual void wait_here(std::size_t event);

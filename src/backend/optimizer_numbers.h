@@ -1,4 +1,4 @@
-// The numbers of an optimizer's step. The host computes them once, in double, for every device.
+// The numbers that all updates of a step use. The host computes them once, in double, for every device.
 #pragma once
 
 #include <cmath>

@@ -38,7 +38,7 @@ class ArgKernel : public CpuKernel {
   const ArgLine best_;
 };
 
-// Scratch holds the indices of one line for each member, who sorts the first k of them.
+// Each member has the indices of one line in scratch. It sorts only the k that come first.
 template <typename T>
 class TopKKernel : public CpuKernel {
  public:

@@ -56,8 +56,8 @@ struct Loops {
 
 // The gradient of attention, which holds only one tile of the (Sq, Sk) scores at a time. A member takes a whole key
 // head. So one thread sums dk and dv, in an order that depends on shapes alone, and no second pass is needed. The
-// scores are computed again here, because attention would need memory that grows with the square of the sequence to
-// keep them.
+// scores are computed again, because keeping those of the forward pass would take memory that grows with the square of
+// the sequence.
 template <typename T>
 class AttentionGrad : public CpuKernel {
  public:

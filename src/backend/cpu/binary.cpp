@@ -85,8 +85,7 @@ void run_strided(const void *a, std::int64_t a_stride, const void *b, std::int64
                    count);
 }
 
-// Computes x^e for a run. In models e is usually 2 or 3 for the whole run, and then this multiplies instead of calling
-// pow.
+// Computes x^e for a run. In models e is usually 2 or 3 for the whole run, which needs only multiplication and no pow.
 template <typename T, typename E>
 struct Powers {
   PROTRAIN_CLONES static void known(const T *x, bool cubed, T *y, std::int64_t count) {

@@ -47,7 +47,7 @@ void for_each_run(const Layout<N> &layout, Range range, Body &&body) {
 }
 
 // Makes KernelOf<T>(request, arguments...), where T is an unsigned integer as wide as an element of `dtype`. Kernels
-// that only move elements need to know no more of their type.
+// that only move elements need only their size.
 template <template <typename> class KernelOf, typename... Arguments>
 KernelPtr make_by_size(const KernelRequest &request, DType dtype, Arguments &&...arguments) {
   switch (size_of(dtype)) {

@@ -51,8 +51,8 @@ std::int64_t panel_depth(const GemmShape &s) {
 }
 
 // Allocates as much memory as oneDNN needs to create a product, and frees it again. oneDNN 2.6 does not check its own
-// allocations: if one fails, it makes its objects, or writes its code, at address 0. Its objects take some tens of KiB,
-// which malloc keeps for it after they are freed. Its code takes up to 36 buffers of 256 KiB, mapped one by one.
+// allocations: if one fails, it makes its objects, or writes its code, at address 0. Its objects take some tens of KiB
+// from malloc, which keeps as much freed memory at hand. Its code takes up to 36 buffers of 256 KiB, mapped one by one.
 void require_room_for_product() {
   require_mappable(12 << 20, "oneDNN");
   require_heap(96 << 10, "oneDNN");

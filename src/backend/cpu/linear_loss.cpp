@@ -1,6 +1,6 @@
 // LinearCrossEntropy and its gradient. The logits are computed for a slice of a few rows at a time, so that the (M, V)
 // logits (M rows, V classes) are never in memory as a whole. The gradient kernel turns each slice of logits into
-// gradients. It multiplies a block of these by w for dx and by x for dw, and sums dw over the blocks in order. With
+// gradients. It multiplies blocks of gradients by w for dx and by x for dw, and sums dw over the blocks in order. With
 // float32 operands a block is one slice, and gradients overwrite the logits. With narrow operands gradients have memory
 // of their own, and a block is as many slices as fit into kBlockBytes, often all. Logits and sums are float32 whatever
 // the operands are.

@@ -105,7 +105,7 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  // Reduces one block's rows or segments into `to`. The first element of `to` is that of column columns.begin.
+  // Reduces one block's rows or segments into `to`. The first element of `to` belongs to column columns.begin.
   void reduce_block(const T *from, std::int64_t block, Range columns, float *to) const {
     const Range units{block * block_, std::min((block + 1) * block_, rows_ * segments_)};
     std::fill_n(to, columns.size(), Join::kStart);

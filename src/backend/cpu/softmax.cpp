@@ -1,5 +1,5 @@
 // Softmax, LogSoftmax and their gradients. Members share the lines along the axis. A line that is not contiguous
-// float32 is converted to it in scratch, and the result back.
+// float32 is first converted in scratch, and its result is converted back.
 #include "arith/math.h"
 
 #include "backend/common/axes.h"

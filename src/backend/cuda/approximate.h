@@ -21,19 +21,20 @@ __device__ inline Pair narrowed_pair(float first, float second) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
   return pair;
 }
-// 2^x to two units in the last place; results below 2^-126 are 0.
+// Returns 2^x with an error of at most two units in the last place. Results below 2^-126 become 0.
 __device__ inline float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// 1 / x to one unit in the last place; results below 2^-126 are 0.
+// Returns 1 / x with an error of at most one unit in the last place. Results below 2^-126 become 0.
 __device__ inline float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// tanh(x) with a relative error of at most 2^-11. Rounding to bfloat16 makes relative errors of up to 2^-8.
+// Returns tanh(x) with a relative error of at most 2^-11. For comparison, rounding to bfloat16 has relative errors of
+// up to 2^-8.
 __device__ inline float hyperbolic_tangent(float x) {
   float y;
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -108,7 +108,8 @@ struct LeftStrips {
   Quad kept_[kKept ? kDepth / 16 : 1][kStrips];
 };
 
-// sums += left times the transpose of 8 kTiles rows of `tile`, from `row` on. The sums are raw scores, or dout . v.
+// sums += left times the transpose of 8 kTiles rows of `tile`, from `row` on. The sums are raw scores q . k, or
+// products dout . v.
 template <int kDepth, typename Left, int kStrips, int kTiles>
 __device__ void add_scores(const Left &left, const NarrowTile<kDepth> &tile, int row,
                            StripSums<kStrips, kTiles> &sums) {
@@ -125,15 +126,15 @@ __device__ void add_weighted(const StripSums<kStrips, kScores> &p, const NarrowT
 }
 
 // Calls each(m, n, e, r, column) for every element that this lane holds of its warp's sums: element e of sums[m][n].
-// Counted from the warp's first row, its row is lane().g + 8 r. `column` is its column.
+// The element lies in row lane().g + 8 r, counted from the warp's first row, and in column `column`.
 template <int kStrips, int kTiles, typename Each>
 __device__ void for_elements(Each each) {
   PROTRAIN_UNROLL for (int m = 0; m < kStrips; ++m) PROTRAIN_UNROLL for (int n = 0; n < kTiles; ++n)
       PROTRAIN_UNROLL for (int e = 0; e < 4; ++e) each(m, n, e, 2 * m + e / 2, 8 * n + 2 * lane().t + e % 2);
 }
 
-// The columns of the scores that a warp's rows see, from row `row` on. Rows are queries and columns are keys; if
-// kTransposed, rows are keys and columns are queries.
+// The range of columns that a warp's rows of scores see. The warp's first row is `row`. Rows are queries and columns
+// are keys; if kTransposed, rows are keys and columns are queries.
 template <bool kTransposed, int kStrips>
 struct Sight {
   int row;

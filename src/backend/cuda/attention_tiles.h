@@ -1,5 +1,5 @@
-// The products of tiles in shared memory from which attention and its gradient are computed in float32, whatever the
-// operands are.
+// Tiles in shared memory and their products, from which attention and its gradient are computed. The arithmetic is
+// float32, whatever the operands are.
 //
 // A block of 16 x 16 threads works on tiles of kTile queries and kTile keys. Thread (y, x) computes rows y, y + 16, ...
 // and columns x, x + 16, ... of a product, so that neighbouring threads use neighbouring banks.

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kHugePage = 2 << 20;
 
 // The StepScalars of a step, in device memory. A step copies them there before its first kernel, always from the same
-// host address. A replayed step repeats this copy, and so gets its own numbers.
+// host address. A replayed step repeats this copy, and so gets new numbers.
 class Scalars {
  public:
   Scalars()
@@ -75,8 +75,8 @@ struct RecordedStep final : Recording {
   const CapturedGraph captured;
 };
 
-// A GPU. Each queue is a stream, so that copies run at the same time as kernels, without a host thread of their own. A
-// step is recorded as a CUDA graph, because the host takes longer to issue small kernels one by one than they take to
+// A GPU. Each queue is a CUDA stream, so copies and kernels run at the same time without a host thread for each queue.
+// A step is recorded as a CUDA graph, because the host takes longer to issue small kernels one by one than they take to
 // run. A replay uses the recorded arguments, so these must not change from step to step: they are addresses and sizes.
 // Kernels note wrong values on the device (fault.h), and the next thread that waits for the device throws them as
 // errors.
@@ -255,9 +255,9 @@ class CudaDevice : public Device {
       if (event != nullptr) destroy(event);
     capture_.links.clear();
   }
-  // Records the link of an event: a second CUDA event, which only a capture has. Inside the captured step, queues wait
-  // for the link. The first CUDA event tells the time, and each replay of a timed recording records it. fork() and
-  // join() use links too, one for each queue.
+  // Records the link of an event: a second CUDA event, which exists only during a capture. Inside the captured step,
+  // queues wait for the link. The first CUDA event tells the time, and each replay of a timed recording records it.
+  // fork() and join() use links too, one for each queue.
   void link(Queue queue, std::size_t event) {
     if (capture_.links.at(event) == nullptr) capture_.links[event] = make_event();
     cuda::record(capture_.links[event], stream(queue));

@@ -1,7 +1,7 @@
-// Faults: errors that depend on the values in device memory, so that only a kernel can find them. An index lies outside
-// its table, a label is no class, or an integer is divided by 0. A kernel that finds a fault notes it, writes NaN (or
-// 0) for the value that it cannot compute, and goes on. The check of the loss then fails the step, so that nothing is
-// updated. The next thread that waits for the device gets the error.
+// Faults: errors that depend on the values in device memory, so that only a kernel can find them. There are three
+// kinds: an index lies outside its table, a label is no class, or an integer is divided by 0. A kernel that finds a
+// fault notes it, writes NaN (or 0) for the value that it cannot compute, and goes on. The check of the loss then fails
+// the step, so that nothing is updated. The next thread that waits for the device gets the error.
 #pragma once
 
 #include <cstdint>

@@ -189,7 +189,8 @@ class GatherElements : public CudaKernel {
   const Indices indices_;
 };
 
-// If several indices of a line name the same element, the thread of the first index adds up all of them.
+// If several indices of a line name the same element, the thread of the first index adds up the gradients of all of
+// them.
 template <typename T>
 class GatherElementsGrad : public CudaKernel {
  public:

@@ -3,7 +3,7 @@
 //
 // run() appends one or more launches to a stream and returns. A launch gets its arguments by value, is recorded once
 // and then replayed. So numbers that change from step to step are no arguments: they lie on the device, as StepScalars.
-// A __device__ lambda never captures `this`, because the device cannot follow this pointer to the host.
+// A __device__ lambda never captures `this`, a host address that the device cannot follow.
 #pragma once
 
 #include <memory>
@@ -58,7 +58,7 @@ KernelPtr by_float(const KernelRequest &request, const graph::Type &type, Make m
 }
 
 // Calls make(T{}), where T is an unsigned integer as wide as an element of `dtype`. Kernels that only move elements
-// need to know no more of their type.
+// need only their size.
 template <typename Make>
 KernelPtr by_size(const KernelRequest &request, DType dtype, Make make) {
   switch (size_of(dtype)) {

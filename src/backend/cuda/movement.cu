@@ -61,7 +61,7 @@ __global__ void fill_kernel(T *to, T fill, std::int64_t count) {
   });
 }
 
-// The transposes of one (rows, columns) matrix for each step of the outer walk: to[column * to_ld + row] = from[row *
+// Transposes of (rows, columns) matrices, one for each step of the outer walk: to[column * to_ld + row] = from[row *
 // from_ld + column]. Tiles are transposed in shared memory, so that neighbouring threads both read and write
 // neighbouring elements.
 struct TiledTranspose {

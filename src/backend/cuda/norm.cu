@@ -60,7 +60,7 @@ __device__ double tree_sum(const double *leaves, std::int64_t count) {
   return warp_sum(lane < static_cast<int>(blockDim.x) / kWarp ? warps[lane] : 0.0);
 }
 
-// Joins every `run` leaves into one number, with a block for each.
+// Joins every `run` leaves into one number. Each block joins one run.
 __global__ void join_kernel(const double *leaves, std::int64_t count, std::int64_t run, double *to) {
   const std::int64_t first = blockIdx.x * run, rest = count - first;
   const double sum = tree_sum(leaves + first, rest < run ? rest : run);

@@ -28,7 +28,7 @@ struct Operands {
 
 // The distribution of a row's packs over the registers of a block. Thread t holds packs t, t + threads, t + 2 threads
 // and so on, `held` packs in all. `held` is 1, 2 or 4, the least that needs at most kHeldThreads threads.
-constexpr int kHeldThreads = kEmulated ? 64 : 256;  // at most, in a block that holds a row
+constexpr int kHeldThreads = kEmulated ? 64 : 256;  // most threads of a block that holds a row
 constexpr int kMostHeld = 4;
 struct RegisterRows {
   RegisterRows(std::int64_t width, std::size_t element_bytes) {

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kMostParts = 256;                      // most parts of one result
 constexpr std::int64_t kSharedPart = kEmulated ? 300 : 8192;  // elements in a part that a block reduces, at least
 constexpr std::int64_t kOwnPart = kEmulated ? 5 : 64;         // elements in a part that one thread reduces, at least
-constexpr std::int64_t kEnough = 132 * 2048;  // threads that keep a large device busy; more parts bring nothing
+constexpr std::int64_t kEnough = 132 * 2048;  // threads that keep a large device busy; more parts would gain nothing
 
 struct Reduction {
   Walk<1> kept, reduced;
@@ -94,7 +94,7 @@ struct ToResult {
   }
 };
 
-// The sums of a matrix's columns, (rows, columns) -> (columns), such as a bias' gradient.
+// The sums of a matrix's columns, (rows, columns) -> (columns), such as a bias's gradient.
 template <typename T>
 class SumColumns : public CudaKernel {
  public:
