@@ -47,7 +47,7 @@ struct Facts {
   bool state_touched = false;  // some parameters took the step, others did not
   bool state_broken = false;   // parts of the state are neither the old values nor the new ones
   bool device_gone = false;    // it is unknown how far the device got
-  // this rank and the others cannot exchange anything any more
+  // This rank and the others cannot exchange anything any more.
   bool channel_broken = false;
   bool operator==(const Facts &) const = default;
 };
