@@ -1,5 +1,5 @@
-// The function that a backend's plugin exports beside its build id, under a C name. It does not throw. Everything else
-// goes through Device.
+// The function that a backend's plugin exports under a C name, besides the one that returns its build id. It does not
+// throw. Everything else goes through Device.
 #pragma once
 
 #include "backend/backend.h"

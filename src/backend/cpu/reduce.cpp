@@ -121,7 +121,8 @@ class ReduceKernel : public CpuKernel {
     }
   }
 
-  // Joins the blocks of results [range.begin, range.end) in order, into the first block, and writes the results to y.
+  // Joins the blocks' values of each element in [range.begin, range.end), in the order of the blocks. The joined value
+  // replaces that of the first block, and its result goes to y.
   void join_blocks(Range range, float *partial, T *y) const {
     for (std::int64_t at = range.begin; at < range.end;) {
       const std::int64_t column = at % width_, count = std::min(width_ - column, range.end - at);

@@ -14,7 +14,7 @@ struct Parts {
   bool weighs_each;  // each part has a weight of its own
 };
 
-// Returns element i of the sum of all parts, each times its weight. Unless `first`, adds them to the sum so far.
+// Returns the sum of element i over all parts, each times its weight. Unless `first`, the sum so far is added.
 template <typename T, typename S>
 __device__ S added(const Parts<T> &parts, std::int64_t i, const S *sum, bool first) {
   constexpr int kAhead = 4;  // parts that are loaded at a time, so that a thread waits for memory once

@@ -9,9 +9,9 @@ namespace protrain::backend::cuda {
 namespace {
 using Operands = AttentionGradOperands<bf16>;
 
-// A probability above this counts as 1. lse is rounded once more when it is converted to base 2. If scores are about
-// 64, this rounding moves a probability of 1 by up to 2^-16. The threshold does no harm, because the products round
-// probabilities to bfloat16, which is far coarser.
+// A probability above this counts as 1 (see arith::weight_of_score). It is not compared with 1 itself, because lse is
+// rounded when it is converted to base 2. With scores of about 64 this moves a probability of 1 by up to 2^-16. The
+// threshold does no harm, because the products round probabilities to bfloat16, which is far coarser.
 constexpr float kAlmostOne = 1 - 0x1p-16f;
 
 // The two numbers of a query that the gradients of its scores need. A query's delta is the dot product of its out and

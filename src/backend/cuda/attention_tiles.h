@@ -44,7 +44,7 @@ __device__ void load_tile(const Rows<const T> &from, std::int64_t first, int row
   }
 }
 
-// sums[a][b] = row y + 16 a of `left` times row x + 16 b of `right`, for thread (y, x).
+// Thread (y, x) sets sums[a][b] to the dot product of row y + 16 a of `left` and row x + 16 b of `right`.
 template <int kMicro>
 __device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (&sums)[kMicro][kMicro]) {
   const Thread t = thread_of_square();
@@ -58,8 +58,8 @@ __device__ void dot_rows(const Tile &left, const Tile &right, int depth, float (
   }
 }
 
-// sums[a][c] += row y + 16 a of `left` times column x + 16 c of `right`, both of `length` elements. If kTransposed,
-// column y + 16 a of `left` replaces the row.
+// Thread (y, x) adds to sums[a][c] the dot product of row y + 16 a of `left` and column x + 16 c of `right`, both of
+// `length` elements. If kTransposed, it takes column y + 16 a of `left` instead of the row.
 template <bool kTransposed, int kMicro, int kColumns>
 __device__ void add_product(const Tile &left, const Tile &right, int length, int width,
                             float (&sums)[kMicro][kColumns]) {

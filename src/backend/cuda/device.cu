@@ -255,9 +255,9 @@ class CudaDevice : public Device {
       if (event != nullptr) destroy(event);
     capture_.links.clear();
   }
-  // Records the link of an event: a second CUDA event, which exists only during a capture. Inside the captured step,
-  // queues wait for the link. The first CUDA event tells the time, and each replay of a timed recording records it.
-  // fork() and join() use links too, one for each queue.
+  // Records an event's link. While a step is captured, each event has two CUDA events. One is the link: queues of the
+  // captured step wait for it, and leave_capture() destroys it. The other one tells the time: each replay of a timed
+  // recording records it. fork() and join() use links too, one for each queue.
   void link(Queue queue, std::size_t event) {
     if (capture_.links.at(event) == nullptr) capture_.links[event] = make_event();
     cuda::record(capture_.links[event], stream(queue));

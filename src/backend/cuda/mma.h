@@ -1,5 +1,6 @@
-// Products of bfloat16 matrices on tensor cores, (16, 16) x (16, 8); loads that lay out their operands; and
-// asynchronous copies to shared memory. They need sm_80 or newer. All threads of a warp call these functions together.
+// Products of bfloat16 matrices on tensor cores, (16, 16) x (16, 8); loads that bring operands into the layout below;
+// and asynchronous copies to shared memory. They need sm_80 or newer. All threads of a warp call these functions
+// together.
 //
 // Lane 4 g + t (g < 8, t < 4) holds these elements of a matrix. A pair is two neighbours in a row of A, or in a column
 // of B.

@@ -162,7 +162,8 @@ class SquaredNorm : public CudaKernel {
   }
 
  private:
-  // Returns how many of a tensor's parts are joined into one result: those of a piece, or all.
+  // Returns how many of a tensor's parts are joined into one result. A result belongs to one piece, or to the whole
+  // tensor if piece_ is 0.
   std::int64_t parts_joined(std::int64_t parts) const {
     return piece_ > 0 ? std::min(piece_ / kPart, whole_tree(parts)) : whole_tree(parts);
   }
